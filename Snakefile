@@ -1,0 +1,30 @@
+# Training dense retrievers with mined negatives, as a workflow.
+#
+#   snakemake --cores all                                             the embedded default, config/config.yaml
+#   snakemake --cores all --configfile config/NAME.yaml               another collection or scale
+#   snakemake --cores all --configfile config/config.yaml config/ablations/negatives.yaml
+#                                                                     the first file ablated by the second
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+# A `configfile:` is merged under every --configfile, so the default is read only where none is given: a paper's
+# configuration never inherits a value of the embedded one.
+if not workflow.overwrite_configfiles:
+
+    configfile: "config/config.yaml"
+
+
+include: "rules/common.smk"
+include: "rules/collection.smk"
+include: "rules/episode.smk"
+include: "rules/evaluate.smk"
+include: "rules/tables.smk"
+
+
+rule all:
+    input:
+        table_files(),
+        experiment_indexes(),
+    default_target: True

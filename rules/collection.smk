@@ -1,0 +1,105 @@
+# The collection in its one canonical form, the pretrained checkpoint, the token map: made once, read by everything.
+
+
+rule collection:
+    # Read, validate and number passages, queries and judgments.
+    input:
+        inputs_of("collection"),
+    output:
+        "results/stages/collection/{key}/manifest.json",
+    params:
+        spec=spec_of("collection"),
+        code=stage_code_digest("collection"),
+    log:
+        "results/logs/collection/{key}.log",
+    benchmark:
+        "results/benchmarks/collection/{key}.tsv"
+    conda:
+        "../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=8000,
+        runtime=240,
+    message:
+        "{LABEL:collection/{wildcards.key}}"
+    shell:
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+
+
+rule check:
+    # Refuse a collection that is too small for the depths, before anything expensive starts.
+    input:
+        inputs_of("check"),
+    output:
+        "results/stages/check/{key}/manifest.json",
+    params:
+        spec=spec_of("check"),
+        code=stage_code_digest("check"),
+    log:
+        "results/logs/check/{key}.log",
+    benchmark:
+        "results/benchmarks/check/{key}.tsv"
+    conda:
+        "../environment.yml"
+    threads: 1
+    priority: 100
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    message:
+        "{LABEL:check/{wildcards.key}}"
+    shell:
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+
+
+rule pretrained:
+    # Fetch, verify and bring the pretrained checkpoint into the form of every later one.
+    input:
+        inputs_of("pretrained"),
+    output:
+        "results/stages/pretrained/{key}/manifest.json",
+    params:
+        spec=spec_of("pretrained"),
+        code=stage_code_digest("pretrained"),
+    log:
+        "results/logs/pretrained/{key}.log",
+    benchmark:
+        "results/benchmarks/pretrained/{key}.tsv"
+    conda:
+        "../environment.yml"
+    threads: 1
+    priority: 50
+    resources:
+        mem_mb=8000,
+        runtime=60,
+    message:
+        "{LABEL:pretrained/{wildcards.key}}"
+    shell:
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+
+
+rule tokens:
+    # Tokenise every text once; no later stage calls the tokenizer.
+    input:
+        inputs_of("tokens"),
+    output:
+        "results/stages/tokens/{key}/manifest.json",
+    params:
+        spec=spec_of("tokens"),
+        code=stage_code_digest("tokens"),
+    log:
+        "results/logs/tokens/{key}.log",
+    benchmark:
+        "results/benchmarks/tokens/{key}.tsv"
+    conda:
+        "../environment.yml"
+    threads: 8
+    priority: 50
+    resources:
+        mem_mb=8000,
+        runtime=240,
+    message:
+        "{LABEL:tokens/{wildcards.key}}"
+    shell:
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+

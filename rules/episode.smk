@@ -1,0 +1,130 @@
+# The rooms of an episode: encode, index, retrieve (queries, positives, evaluated queries), merge, train.
+
+
+rule encode:
+    # Vectors of all passages and queries under one checkpoint.
+    input:
+        inputs_of("encode"),
+    output:
+        "results/stages/encode/{key}/manifest.json",
+    params:
+        spec=spec_of("encode"),
+        code=stage_code_digest("encode"),
+    log:
+        "results/logs/encode/{key}.log",
+    benchmark:
+        "results/benchmarks/encode/{key}.tsv"
+    conda:
+        "../environment.yml"
+    threads: 8
+    resources:
+        mem_mb=32000,
+        runtime=480,
+        gpu=1,
+    message:
+        "{LABEL:encode/{wildcards.key}}"
+    shell:
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+
+
+rule index:
+    # The index over the passage vectors; flat: exact search needs only that they are sound.
+    input:
+        inputs_of("index"),
+    output:
+        "results/stages/index/{key}/manifest.json",
+    params:
+        spec=spec_of("index"),
+        code=stage_code_digest("index"),
+    log:
+        "results/logs/index/{key}.log",
+    benchmark:
+        "results/benchmarks/index/{key}.tsv"
+    conda:
+        "../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=60,
+    message:
+        "{LABEL:index/{wildcards.key}}"
+    shell:
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+
+
+rule retrieve:
+    # Nearest passages of queries or of their positives (lookahead, Eq. 6).
+    input:
+        inputs_of("retrieve"),
+    output:
+        "results/stages/retrieve/{key}/manifest.json",
+    params:
+        spec=spec_of("retrieve"),
+        code=stage_code_digest("retrieve"),
+    log:
+        "results/logs/retrieve/{key}.log",
+    benchmark:
+        "results/benchmarks/retrieve/{key}.tsv"
+    conda:
+        "../environment.yml"
+    threads: 8
+    resources:
+        mem_mb=64000,
+        runtime=480,
+        gpu=1,
+    message:
+        "{LABEL:retrieve/{wildcards.key}}"
+    shell:
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+
+
+rule merge:
+    # The pool of negatives: query and lookahead neighbours and the momentum queue (Eq. 4-6).
+    input:
+        inputs_of("merge"),
+    output:
+        "results/stages/merge/{key}/manifest.json",
+    params:
+        spec=spec_of("merge"),
+        code=stage_code_digest("merge"),
+    log:
+        "results/logs/merge/{key}.log",
+    benchmark:
+        "results/benchmarks/merge/{key}.tsv"
+    conda:
+        "../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=8000,
+        runtime=60,
+    message:
+        "{LABEL:merge/{wildcards.key}}"
+    shell:
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+
+
+rule train:
+    # One episode's training on its pool.
+    input:
+        inputs_of("train"),
+    output:
+        "results/stages/train/{key}/manifest.json",
+    params:
+        spec=spec_of("train"),
+        code=stage_code_digest("train"),
+    log:
+        "results/logs/train/{key}.log",
+    benchmark:
+        "results/benchmarks/train/{key}.tsv"
+    conda:
+        "../environment.yml"
+    threads: 8
+    resources:
+        mem_mb=32000,
+        runtime=2880,
+        gpu=1,
+    message:
+        "{LABEL:train/{wildcards.key}}"
+    shell:
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+

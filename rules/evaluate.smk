@@ -1,0 +1,52 @@
+# Scores of runs: of every checkpoint, and of BM25.
+
+
+rule bm25:
+    # The lexical baseline's run.
+    input:
+        inputs_of("bm25"),
+    output:
+        "results/stages/bm25/{key}/manifest.json",
+    params:
+        spec=spec_of("bm25"),
+        code=stage_code_digest("bm25"),
+    log:
+        "results/logs/bm25/{key}.log",
+    benchmark:
+        "results/benchmarks/bm25/{key}.tsv"
+    conda:
+        "../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=32000,
+        runtime=240,
+    message:
+        "{LABEL:bm25/{wildcards.key}}"
+    shell:
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+
+
+rule evaluate:
+    # Measures of one run on one split, per query and in the mean.
+    input:
+        inputs_of("evaluate"),
+    output:
+        "results/stages/evaluate/{key}/manifest.json",
+    params:
+        spec=spec_of("evaluate"),
+        code=stage_code_digest("evaluate"),
+    log:
+        "results/logs/evaluate/{key}.log",
+    benchmark:
+        "results/benchmarks/evaluate/{key}.tsv"
+    conda:
+        "../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=8000,
+        runtime=60,
+    message:
+        "{LABEL:evaluate/{wildcards.key}}"
+    shell:
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+

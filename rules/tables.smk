@@ -1,0 +1,65 @@
+# What a person reads: one table per entry of TABLES, and per experiment an index with links to its stages.
+
+
+localrules:
+    all,
+    tables,
+    table,
+    experiment,
+
+
+def table_files():
+    return [f"{folder}/{name}.csv" for (folder, name) in TABLES]
+
+
+def experiment_indexes():
+    return [f"{folder}/plan.tsv" for folder in INDEXES]
+
+
+rule tables:
+    # Only the tables: `snakemake tables`.
+    input:
+        table_files(),
+
+
+rule table:
+    # One frame as CSV, Markdown and LaTeX, with the stages behind each cell beside it.
+    input:
+        lambda wildcards: [manifest(stage) for stage in TABLES[wildcards.folder, wildcards.table].stages],
+    output:
+        multiext("{folder}/{table}", ".csv", ".md", ".tex", ".sources.csv"),
+    wildcard_constraints:
+        folder="results/tables(/[^/]+)?",
+        table="[^/.]+",
+    params:
+        spec=lambda wildcards: TABLES[wildcards.folder, wildcards.table].text,
+        code=code_digest(module_path("teleport.report.table")),
+    log:
+        "results/logs/{folder}/{table}.log",
+    conda:
+        "../environment.yml"
+    message:
+        "table {wildcards.table}"
+    shell:
+        "{WRITE_TABLE} --spec {params.spec:q} --output {wildcards.folder} > {log} 2>&1"
+
+
+rule experiment:
+    # results/experiments/NAME: plan.tsv and links to the stages, which other experiments may share.
+    input:
+        lambda wildcards: [manifest(stage) for stage in INDEXES[wildcards.folder].stages],
+    output:
+        "{folder}/plan.tsv",
+    wildcard_constraints:
+        folder="results/experiments/.+",
+    params:
+        spec=lambda wildcards: INDEXES[wildcards.folder].text,
+        code=code_digest(module_path("teleport.report.experiments")),
+    log:
+        "results/logs/{folder}/plan.log",
+    conda:
+        "../environment.yml"
+    message:
+        "links of {wildcards.folder}"
+    shell:
+        "{LINK_EXPERIMENT} --spec {params.spec:q} > {log} 2>&1"

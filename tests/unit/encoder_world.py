@@ -1,0 +1,110 @@
+"""Small checkpoints, collections and finished stages for the tests of `encoder` and `search`, without downloads."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from teleport.encoder import pretrained, tokens
+from tokenizers import pre_tokenizers
+from transformers import (
+    BertConfig,
+    BertModel,
+    BertTokenizer,
+    RobertaConfig,
+    RobertaModel,
+    RobertaTokenizer,
+    XLMRobertaConfig,
+    XLMRobertaModel,
+    XLMRobertaTokenizer,
+)
+
+SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+PASSAGES = [
+    ("Teutberga", "Teutberga (died 11 November 875) was a queen of Lotharingia by marriage to Lothair II."),
+    ("", "The café's naïve façade — Ünïcödé, 東京 is 日本の首都, 🙂 and Ελλάδα."),
+    ("C++ [SEP] std", "A literal [CLS] or </s> in a text is what transformers makes of it."),
+    ("Long", "word " * 70),
+    ("Tabs", "tab\tand\u00a0no-break space, zero\u200bwidth, x²"),
+    ("One", "a"),
+]
+QUERIES = {"train": ["Who was Teutberga?", "capital of Japan 東京"], "test": ["What is std?"]}
+
+
+def bert_tokenizer(**options):
+    """WordPiece over single characters and a few words."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "was", *LETTERS, *LETTERS.upper(), *".,()é東京"]
+    words += [f"##{letter}" for letter in LETTERS] + ["##ing", "word"]
+    return BertTokenizer(vocab={word: i for i, word in enumerate(words)}, **options)
+
+
+def roberta_tokenizer():
+    """Byte-level BPE with two merges."""
+    words = ["<s>", "<pad>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "Ġt", "he", "Ġthe", "<mask>"]
+    return RobertaTokenizer(
+        vocab={word: i for i, word in enumerate(words)}, merges=[("Ġ", "t"), ("h", "e"), ("Ġt", "he")]
+    )
+
+
+def xlm_roberta_tokenizer():
+    """SentencePiece unigrams: letters, a few others, one word."""
+    pieces = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    pieces += [(piece, -4.0) for piece in ["▁", *LETTERS, *LETTERS.upper()[:26], *".,?é東京"]]
+    return XLMRobertaTokenizer(vocab=[*pieces, ("▁the", -2.0), ("<mask>", 0.0)])
+
+
+FAMILIES = {
+    "bert": (bert_tokenizer, BertConfig, BertModel, {"max_position_embeddings": 64}),
+    "roberta": (roberta_tokenizer, RobertaConfig, RobertaModel, {"max_position_embeddings": 66, "pad_token_id": 1}),
+    "xlm-roberta": (
+        xlm_roberta_tokenizer,
+        XLMRobertaConfig,
+        XLMRobertaModel,
+        {"max_position_embeddings": 66, "pad_token_id": 1},
+    ),
+}
+
+
+def source_folder(path, family="bert", **config_options):
+    """A transformers folder with random weights and 64 positions, as somebody else would have saved it; returns it."""
+    make_tokenizer, config_class, model_class, options = FAMILIES[family]
+    tokenizer = make_tokenizer()
+    config = config_class(vocab_size=len(tokenizer), **SIZE, **(options | config_options))
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        model = model_class(config)
+        for parameter in model.parameters():  # far from the initial values, so that a lost weight shows
+            torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def make_collection(stages, passages=PASSAGES, queries=QUERIES):
+    """A finished collection stage without judgments."""
+    job = stages.make("collection")
+    titles, texts = zip(*passages, strict=True)
+    table = {"doc_id": [f"d{i}" for i in range(len(texts))], "title": titles, "text": texts}
+    pq.write_table(pa.table(table), job.output("corpus.parquet"))
+    for split, texts in queries.items():
+        table = {"query_id": [f"q{i}" for i in range(len(texts))], "text": texts}
+        pq.write_table(pa.table(table), job.output(f"queries.{split}.parquet"))
+    splits = {split: {"queries": len(texts)} for split, texts in queries.items()}
+    return stages.finish(job, {"num_passages": len(passages), "splits": splits, "positive_grade": 1})
+
+
+def pretrained_settings(folder=None, checkpoint=None, **changes):
+    """Settings of a `pretrained` job."""
+    places = {"hub": None, "revision": None, "folder": folder and str(folder), "package": None, "sha256": None}
+    settings = {"pooling": "cls", "projection": None, "normalize": False, "tied": True}
+    return {"checkpoint": places | (checkpoint or {})} | settings | changes
+
+
+def make_pretrained(stages, folder, **changes):
+    """A finished `pretrained` stage."""
+    return stages.run(pretrained.run, "pretrained", pretrained_settings(folder, **changes))
+
+
+def make_tokens(stages, collection, checkpoint, title="sep", lower_case=None):
+    """A finished `tokens` stage."""
+    inputs = {"collection": collection, "pretrained": checkpoint}
+    return stages.run(tokens.run, "tokens", {"title": title, "lower_case": lower_case}, inputs)

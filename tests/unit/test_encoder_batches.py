@@ -1,0 +1,30 @@
+"""Length buckets."""
+
+import numpy as np
+import pytest
+from teleport.encoder.batches import length_buckets
+
+
+def test_texts_of_similar_length_share_a_batch():
+    batches = length_buckets([9, 2, 3, 9, 2], token_budget=9)
+    assert [batch.tolist() for batch in batches] == [[1, 4, 2], [0], [3]]
+
+
+def test_a_text_over_the_budget_gets_a_batch_of_its_own():
+    batches = length_buckets([50, 4, 60, 4], token_budget=10)
+    assert [batch.tolist() for batch in batches] == [[1, 3], [0], [2]]
+
+
+def test_no_texts_give_no_batches():
+    assert length_buckets([], token_budget=10) == []
+
+
+@pytest.mark.parametrize("budget", [64, 500, 4096])
+def test_every_text_is_in_one_batch_and_no_batch_could_take_its_next_text(budget):
+    lengths = np.random.default_rng(0).integers(3, 65, size=1000)
+    batches = length_buckets(lengths, budget)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(1000))
+    sizes = [(len(batch), lengths[batch].max()) for batch in batches]
+    assert all(rows * longest <= budget for rows, longest in sizes)
+    following = [lengths[batch].min() for batch in batches[1:]]
+    assert all((rows + 1) * first > budget for (rows, _), first in zip(sizes, following, strict=False))

@@ -1,0 +1,58 @@
+"""The pool's artefacts, and duplicates in it."""
+
+import numpy as np
+from teleport.negatives.pool import FIELDS, MOMENTUM, POSITIVE, QUERY, Items, count_duplicates
+from teleport.negatives.pool import drop_duplicates, read_pool, write_pool
+
+
+def items(*rows):
+    """Flat `Items` from (passage, sources, first episode, rank, score) tuples."""
+    return Items(*(np.array(column, dtype) for column, dtype in zip(zip(*rows, strict=True), FIELDS.values(), strict=True)))
+
+
+def test_flags_are_distinct_bits():
+    assert (QUERY, POSITIVE, MOMENTUM) == (1, 2, 4)
+
+
+def test_a_pool_is_read_as_it_was_written(tmp_path):
+    blocks = [items((7, 1, 1, 1, 0.5), (8, 2, 1, 3, 0.25)), items((7, 5, 1, 200, -1.5))]
+    write_pool(lambda name: tmp_path / name, np.array([2, 0, 1]), blocks)
+    pool = read_pool(lambda name: tmp_path / name)
+    assert pool.offsets.tolist() == [0, 2, 2, 3]
+    assert [field.tolist() for field in pool.items] == [[7, 8, 7], [1, 2, 5], [1, 1, 1], [1, 3, 200], [0.5, 0.25, -1.5]]
+    dtypes = {"offsets.npy": "int64", "passages.npy": "int32", "sources.npy": "uint8", "first_episodes.npy": "uint8"}
+    dtypes |= {"ranks.npy": "int16", "scores.npy": "float32"}
+    assert {path.name: str(np.load(path).dtype) for path in tmp_path.iterdir()} == dtypes
+
+
+def test_duplicates_are_counted_per_query_and_only_where_filled():
+    passages = np.array([[5, 5, 5, 0], [5, 6, 7, 7], [0, 0, 0, 0]])
+    filled = np.array([[True, True, True, False], [True, True, True, False], [True, False, False, False]])
+    assert count_duplicates(passages, filled) == 2
+    assert count_duplicates(np.zeros((3, 0), int), np.zeros((3, 0), bool)) == 0
+
+
+def test_the_first_occurrence_stays_and_flags_unite():
+    queries = np.array([0, 0, 0, 1, 1, 1])
+    pool = items(
+        (9, QUERY, 3, 4, 0.4),
+        (2, POSITIVE, 3, 1, 0.9),
+        (9, POSITIVE | MOMENTUM, 1, 7, 0.1),
+        (9, QUERY, 3, 2, 0.2),
+        (1, POSITIVE, 3, 5, 0.5),
+        (1, QUERY | MOMENTUM, 2, 6, 0.6),
+    )
+    kept_queries, kept = drop_duplicates(queries, pool)
+    assert kept_queries.tolist() == [0, 0, 1, 1]
+    assert kept.passages.tolist() == [9, 2, 9, 1]
+    assert kept.sources.tolist() == [7, 2, 1, 7]
+    assert kept.first_episodes.tolist() == [1, 3, 3, 2]
+    assert kept.ranks.tolist() == [4, 1, 2, 5]
+    assert kept.scores.tolist() == np.array([0.4, 0.9, 0.2, 0.5], np.float32).tolist()
+    assert pool.sources.tolist() == [1, 2, 6, 1, 2, 5]  # the input is left alone
+
+
+def test_dropping_from_nothing_gives_nothing():
+    queries, kept = drop_duplicates(np.array([], np.int64), Items(*(np.array([], dtype) for dtype in FIELDS.values())))
+    assert len(queries) == 0
+    assert [len(field) for field in kept] == [0] * 5

@@ -1,0 +1,62 @@
+"""The repository as a whole: the lock and the conda environment agree, and nothing in it points outside."""
+
+import ast
+import re
+
+import pytest
+import yaml
+
+from conftest import REPOSITORY
+
+
+def normalised(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def locked():
+    lines = (REPOSITORY / "requirements.lock").read_text().splitlines()
+    pairs = [line.split("==") for line in lines if not line.startswith("#")]
+    return {normalised(name): version for name, version in pairs}
+
+
+def direct():
+    lines = (REPOSITORY / "requirements.in").read_text().splitlines()
+    return {normalised(re.split("[=<>]", line)[0]) for line in lines if line and not line.startswith("#")}
+
+
+def test_the_lock_pins_every_direct_dependency():
+    assert direct() <= set(locked())
+    assert locked()["torch"] == "2.13.0"
+
+
+def test_environment_and_lock_agree():
+    """conda has faiss-gpu where the lock has faiss-cpu, of one version; all else is the same."""
+    dependencies = yaml.safe_load((REPOSITORY / "environment.yml").read_text())["dependencies"]
+    by_pip = next(entry["pip"] for entry in dependencies if isinstance(entry, dict))
+    conda = dict(entry.split("=") for entry in dependencies if isinstance(entry, str) and "=" in entry)
+    pinned = {normalised(name): version for name, version in (entry.split("==") for entry in by_pip)}
+    assert pinned == {name: locked()[name] for name in direct() - {"faiss-cpu"}}
+    assert conda == {"python": "3.11", "faiss-gpu": locked()["faiss-cpu"]}
+
+
+def test_the_readme_says_why_each_dependency_is_there():
+    readme = (REPOSITORY / "README.md").read_text()
+    missing = [name for name in direct() if not re.search(rf"`{re.escape(name)}`", readme, re.I)]
+    assert missing == []
+
+
+def python_files():
+    folders = [REPOSITORY / "workflow_scripts", REPOSITORY / "tests"]
+    return sorted(path for folder in folders for path in folder.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_nothing_is_pickled_and_no_remote_code_is_trusted(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = {alias.name for alias in node.names} | {getattr(node, "module", None)}
+            assert not names & {"pickle", "dill", "joblib", "cloudpickle"}
+        if isinstance(node, ast.keyword):
+            assert node.arg not in {"allow_pickle", "trust_remote_code"} or ast.literal_eval(node.value) is False
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
+            assert any(k.arg == "weights_only" and ast.literal_eval(k.value) for k in node.keywords)

@@ -1,0 +1,175 @@
+"""A training that dies and continues ends in the same bits as one that does not."""
+
+import json
+import os
+import signal
+
+import pytest
+import torch
+from safetensors import safe_open
+from teleport.stage import sha256_file
+from teleport.training import resume, train
+from teleport.training.trainer import Trainer
+from training_world import World, facts_of, losses_of, on_cpu  # noqa: F401
+
+STEPS = 12
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: no handler of the code under test catches it."""
+
+
+@pytest.fixture
+def world(stages):
+    return World(stages)
+
+
+def kill_at(monkeypatch, step_to_die):
+    """From now on, the attempt dies when it reaches this step (1, 2, ...)."""
+    whole_step = Trainer.step
+
+    def step(self, step):
+        if step + 1 == step_to_die:
+            raise Killed
+        return whole_step(self, step)
+
+    monkeypatch.setattr(Trainer, "step", step)
+
+
+def attempt(job, monkeypatch, step_to_die):
+    """One attempt that is killed at a step."""
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        kill_at(patch, step_to_die)
+        train.run(job)
+
+
+def artefacts(job, side="."):
+    return sha256_file(job.folder / "checkpoint" / side / "model.safetensors"), losses_of(job)
+
+
+def saved_step(job):
+    with safe_open(job.resume / resume.FILE, framework="pt") as file:
+        return len(json.loads(file.metadata()["state"])["losses"])
+
+
+@pytest.mark.parametrize("deaths", [[2], [6], [12], [3, 9], [4, 4, 5]])
+def test_interrupted_and_resumed_equals_uninterrupted(world, monkeypatch, deaths):
+    whole = world.finished(world.job({"steps": STEPS}))
+    job = world.job({"steps": STEPS}, save_every=0)
+    for death in deaths:
+        attempt(job, monkeypatch, death)
+        assert saved_step(job) == death - 1
+    resumed = world.finished(job)
+    facts = facts_of(resumed)
+    assert facts["resumed_from"] == deaths[-1] - 1 > 0
+    assert facts["attempts"] == 1 + len(set(deaths))  # an attempt that dies before it saves leaves no trace
+    assert artefacts(resumed) == artefacts(whole)
+    for count in ("padded_tokens", "real_tokens", "first_loss", "last_loss"):
+        assert facts[count] == facts_of(whole)[count]
+
+
+def test_untied_encoders_resume_too(stages, monkeypatch):
+    world = World(stages, tied=False)
+    whole = world.finished(world.job())
+    job = world.job(save_every=0)
+    attempt(job, monkeypatch, 7)
+    resumed = world.finished(job)
+    assert facts_of(resumed)["resumed_from"] == 6
+    for side in ("query", "passage"):
+        assert artefacts(resumed, side) == artefacts(whole, side)
+
+
+def test_dropout_is_active(world, stages):
+    """Without it, the tests above would not show that its randomness survives an interruption."""
+    without = World(stages, dropout=0.0)
+    losses = [losses_of(w.finished(w.job({"steps": 1})))[1] for w in (world, without)]
+    assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize("broken", ["seeding", "moments"])
+def test_guard_these_tests_see_what_they_should(world, monkeypatch, broken):
+    """Without seeding dropout by the step, or with Adam's moments lost, a resumed run must differ."""
+    whole = world.finished(world.job())
+    job = world.job(save_every=0)
+    if broken == "seeding":
+        monkeypatch.setattr(torch, "manual_seed", lambda seed: None)
+    attempt(job, monkeypatch, 7)
+    if broken == "moments":
+        load = resume.load_state
+
+        def load_weights_only(folder, encoders, optimizer):
+            state = load(folder, encoders, optimizer)
+            optimizer.state.clear()
+            return state
+
+        monkeypatch.setattr(train, "load_state", load_weights_only)
+    assert artefacts(world.finished(job))[0] != artefacts(whole)[0]
+
+
+def test_a_kill_while_saving_leaves_the_previous_state(world, monkeypatch):
+    whole = world.finished(world.job())
+    job = world.job(save_every=0)
+    replace, saves = os.replace, []
+
+    def replace_or_die(source, target):
+        if os.path.basename(target) == resume.FILE:
+            saves.append(target)
+            if len(saves) == 5:
+                raise Killed
+        replace(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(resume.os, "replace", replace_or_die)
+        train.run(job)
+    assert (job.resume / f"{resume.FILE}.part").exists() and saved_step(job) == 4
+    with open(job.resume / f"{resume.FILE}.part", "r+b") as file:
+        file.truncate(100)
+    resumed = world.finished(job)
+    assert facts_of(resumed)["resumed_from"] == 4
+    assert artefacts(resumed) == artefacts(whole)
+
+
+def test_sigterm_saves_and_exits_with_143(world, monkeypatch):
+    whole = world.finished(world.job())
+    job = world.job(save_every=1e9)
+    step = Trainer.step
+
+    def step_with_signal(self, number):
+        if number == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, number)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
+        patch.setattr(Trainer, "step", step_with_signal)
+        train.run(job)
+    assert stopped.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert saved_step(job) == 5 and not job.outputs
+    resumed = world.finished(job)
+    assert (facts_of(resumed)["resumed_from"], facts_of(resumed)["attempts"]) == (5, 2)
+    assert artefacts(resumed) == artefacts(whole)
+
+
+def test_state_is_saved_every_so_many_seconds(world, monkeypatch):
+    saves = []
+    monkeypatch.setattr(train, "save_state", lambda folder, state, *_: saves.append(state.step))
+    clock = iter(range(1000))
+    monkeypatch.setattr(train, "time", type("Clock", (), {"monotonic": staticmethod(lambda: next(clock))}))
+    train.run(world.job(save_every=3))
+    assert saves[:3] == [3, 6, 9]
+
+
+def test_seconds_accumulate_over_attempts(world, monkeypatch):
+    job = world.job(save_every=0)
+    attempt(job, monkeypatch, 7)
+    with safe_open(job.resume / resume.FILE, framework="pt") as file:
+        before = json.loads(file.metadata()["state"])["seconds"]
+    assert before > 0
+    monkeypatch.setattr(Trainer, "step", lambda self, step: (1.0, 1, 1))
+    assert facts_of(world.finished(job))["train_seconds"] > before
+
+
+def test_nothing_saved_means_a_fresh_start(world):
+    state = resume.load_state(world.job().resume, None, None)
+    assert (state.step, state.attempts, state.losses) == (0, 0, [])

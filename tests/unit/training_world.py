@@ -1,0 +1,166 @@
+"""A small world for the tests of `training`: finished upstream stages around a tiny random BERT, without downloads."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from teleport.encoder.model import Encoder, save_encoders
+from teleport.training import train
+from transformers import BertConfig, BertModel, BertTokenizer
+
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(195))]
+SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "vocab_size": len(VOCABULARY)}
+NUM_QUERIES, NUM_PASSAGES = 20, 60
+TRAINING = {
+    "negatives_per_query": 3,
+    "batch_queries": 4,
+    "learning_rate": 3e-3,
+    "warmup_ratio": 0.1,
+    "weight_decay": 0.0,
+    "max_grad_norm": 1.0,
+    "epochs": None,
+    "steps": 12,
+    "stop_after_steps": None,
+    "start_from": "pretrained",
+    "positive": "rotate",
+    "mask_false_negatives": False,
+    "precision": "fp32",
+}
+SETTINGS = {
+    "max_query_tokens": 8,
+    "max_passage_tokens": 24,
+    "scale": 1.0,
+    "normalize": False,
+    "pooling": "mean",
+    "projection": None,
+    "tied": True,
+    "seed": 42,
+    "episode": 1,
+}
+
+
+@pytest.fixture(autouse=True)
+def on_cpu(monkeypatch):
+    """Equal bits are promised on a CPU only, so these tests use it even where there is a GPU."""
+    monkeypatch.setattr(train, "pick_device", lambda: torch.device("cpu"))
+
+
+def settings(training=None, **others):
+    """Settings of a train job: the defaults above with changes."""
+    return SETTINGS | others | {"training": TRAINING | (training or {})}
+
+
+def texts():
+    """Token ids of queries and passages; query i has words of its positives i and i + 20: there is something to learn."""
+    rng = np.random.default_rng(0)
+    passages = [rng.integers(5, len(VOCABULARY), size=rng.integers(3, 30)) for _ in range(NUM_PASSAGES)]
+    for i in range(NUM_QUERIES):
+        passages[i + NUM_QUERIES] = rng.choice(passages[i], size=rng.integers(3, 30))
+    queries = [rng.choice(passages[i], size=rng.integers(2, 8)) for i in range(NUM_QUERIES)]
+    return queries, passages
+
+
+def make_collection(stages):
+    """20 queries; query i has the positive i, and i + 20 too when i is even, and a judgment below the positive grade."""
+    job = stages.make("collection", {"source": "tsv"})
+    ids = [f"query-{i:02d}" for i in range(NUM_QUERIES)]
+    pq.write_table(pa.table({"query_id": ids, "text": ids}), job.output("queries.train.parquet"))
+    rows = [(i, i, 2) for i in range(NUM_QUERIES)]
+    rows += [(i, i + NUM_QUERIES, 2) for i in range(0, NUM_QUERIES, 2)] + [(i, 59, 1) for i in range(NUM_QUERIES)]
+    query, passage, grade = (np.array(column, np.int32) for column in zip(*rows, strict=True))
+    pq.write_table(pa.table({"query": query, "passage": passage, "grade": grade}), job.output("qrels.train.parquet"))
+    return stages.finish(job, {"positive_grade": 2, "num_passages": NUM_PASSAGES, "corpus_digest": "c0ffee"})
+
+
+def make_tokens(stages):
+    """Token maps as the stage `tokens` writes them."""
+    job = stages.make("tokens", {"title": "sep", "lower_case": None})
+    for name, lists in zip(("queries.train", "passages"), texts(), strict=True):
+        np.save(job.output(f"{name}.ids.npy").open("wb"), np.concatenate(lists).astype(np.uint16))
+        offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in lists])]).astype(np.int64)
+        np.save(job.output(f"{name}.offsets.npy").open("wb"), offsets)
+    job.output("special.json").write_text(json.dumps(SPECIAL))
+    return stages.finish(job)
+
+
+def make_negatives(stages, sizes=None):
+    """A pool of random passages (rows 40 to 58) per query; `sizes` gives the pools' lengths."""
+    rng = np.random.default_rng(1)
+    sizes = np.full(NUM_QUERIES, 10) if sizes is None else np.asarray(sizes)
+    job = stages.make("merge", {"episode": 1})
+    np.save(job.output("offsets.npy").open("wb"), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+    np.save(job.output("passages.npy").open("wb"), rng.integers(40, 59, size=sizes.sum()).astype(np.int32))
+    return stages.finish(job)
+
+
+def tiny_bert(seed=0, dropout=0.1):
+    """A BERT of 2 layers and 32 dimensions whose weights come from numpy, the same on every machine."""
+    config = BertConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    model, rng = BertModel(config, add_pooling_layer=False), np.random.default_rng(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim > 1:
+                parameter.copy_(torch.from_numpy(rng.normal(0, 0.1, size=tuple(parameter.shape))))
+            else:
+                parameter.fill_(1.0 if name.endswith("LayerNorm.weight") else 0.0)
+    return model
+
+
+def make_pretrained(stages, dropout=0.1, tied=True):
+    """A pretrained stage: one tiny BERT, or two different ones when untied."""
+    job = stages.make("pretrained", {"checkpoint": {"hub": None, "folder": "tiny", "sha256": None}})
+    tokenizer = stages.root / "tokenizer"
+    tokenizer.mkdir(exist_ok=True)
+    (tokenizer / "vocab.txt").write_text("\n".join(VOCABULARY))
+    BertTokenizer(vocab_file=str(tokenizer / "vocab.txt")).save_pretrained(tokenizer)
+    query = Encoder(tiny_bert(0, dropout), "mean")
+    passage = query if tied else Encoder(tiny_bert(1, dropout), "mean")
+    save_encoders(query, passage, job.output("checkpoint"), tokenizer)
+    return stages.finish(job, {"weights_sha256": "beef", "model_type": "bert", "dim": 32})
+
+
+class World:
+    """Finished upstream stages, and train jobs on top of them."""
+
+    def __init__(self, stages, dropout=0.1, tied=True, sizes=None):
+        self.stages, self.tied = stages, tied
+        pretrained = make_pretrained(stages, dropout, tied)
+        self.inputs = {
+            "collection": make_collection(stages),
+            "tokens": make_tokens(stages),
+            "negatives": make_negatives(stages, sizes),
+            "checkpoint": pretrained,
+            "pretrained": pretrained,
+        }
+
+    def job(self, training=None, save_every=1e9, checkpoint=None, **others):
+        """A fresh train job, one thread."""
+        inputs = self.inputs | ({"checkpoint": checkpoint} if checkpoint else {})
+        return self.stages.make("train", settings(training, tied=self.tied, **others), inputs, save_every=save_every)
+
+    def finished(self, job):
+        """Run a train job and publish it; returns the job."""
+        return self.stages.finish(job, train.run(job))
+
+
+def facts_of(job):
+    """The facts of a finished job."""
+    return json.loads((job.folder / "manifest.json").read_text())["facts"]
+
+
+def losses_of(job):
+    """(learning rates, losses) of a finished train job, as text, so that equal means equal to the last digit."""
+    lines = [line.split("\t") for line in (job.folder / "losses.tsv").read_text().splitlines()[1:]]
+    return [line[1] for line in lines], [line[2] for line in lines]

@@ -1,0 +1,135 @@
+"""The rerun table: after each change, exactly the invalidated stages run again; asserted from `snakemake -n`."""
+
+import re
+
+import pytest
+
+# What follows a new checkpoint of one episode, when another episode comes after it.
+LATER = {"encode": 1, "index": 1, "retrieve": 3, "evaluate": 1}
+LAST = {"encode": 1, "index": 1, "retrieve": 1, "evaluate": 1}
+REPORT = {"experiment": 1, "table": 1, "all": 1}
+
+
+def episodes(first, last=3):
+    """The jobs of episodes `first` to `last`, from the merge on, with the tables."""
+    counts = {"merge": last - first + 1, "train": last - first + 1}
+    for kind in LAST:
+        counts[kind] = LATER[kind] * (last - first) + LAST[kind]
+    return counts | REPORT
+
+
+def edit(world, module, old, new):
+    path = world.folder / "workflow_scripts" / "teleport" / module
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def add_code(world, module):
+    path = world.folder / "workflow_scripts" / "teleport" / module
+    path.write_text(path.read_text() + "\n\nADDED = 1\n")
+
+
+def touch(world):
+    for path in [*world.folder.rglob("*.py"), *world.folder.rglob("*.smk"), *(world.folder / "data").rglob("*")]:
+        path.touch()
+
+
+def change(section, key, value):
+    def apply(world):
+        world.config[section][key] = value
+
+    return apply
+
+
+def comment(world):
+    edit(world, "negatives/merge.py", "\ndef ", "\n# a comment\ndef ")
+    edit(world, "stage.py", '"""Hex SHA-256', '"""Hexadecimal SHA-256')
+
+
+NOTHING = {}
+ALL_STAGES = {
+    "collection": 1, "check": 1, "pretrained": 1, "tokens": 1, "bm25": 1, "encode": 4, "index": 4, "retrieve": 10,
+    "merge": 3, "train": 3, "evaluate": 5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("apply", "expected", "first"),
+    [
+        pytest.param(lambda world: None, NOTHING, None, id="unchanged"),
+        pytest.param(change("negatives", "alpha", 0.4), episodes(2), "merge, episode 2", id="alpha"),
+        pytest.param(change("negatives", "beta", 0.4), episodes(1), "merge, episode 1", id="beta"),
+        pytest.param(change("negatives", "pool", 12.0), NOTHING, None, id="12 to 12.0"),
+        pytest.param(change("encoder", "scale", 20), NOTHING, None, id="20.0 to 20"),
+        pytest.param(touch, NOTHING, None, id="touch"),
+        pytest.param(comment, NOTHING, None, id="comment and docstring"),
+        pytest.param(
+            lambda w: add_code(w, "negatives/merge.py"), episodes(1), "merge, episode 1", id="module of merge alone"
+        ),
+        pytest.param(lambda w: add_code(w, "stage.py"), ALL_STAGES | REPORT, None, id="module of all"),
+        pytest.param(lambda w: add_code(w, "report/table.py"), {"table": 1, "all": 1}, None, id="module of the table"),
+    ],
+)
+def test_exactly_the_invalidated_stages_rerun(finished, world, apply, expected, first):
+    apply(world)
+    counts, messages = world.would_run()
+    assert counts == expected
+    if first:
+        stages = [message for message in messages if not message.startswith(("table", "links"))]
+        numbers = sorted(int(re.search(r"episode (\d)", message)[1]) for message in stages)
+        assert any(message.startswith(first) for message in stages)
+        # Before the first stage nothing of its episode runs: only what the new checkpoint itself needs.
+        assert [m for m in stages if f"episode {numbers[0]}" in m and m.startswith("retrieve")] == []
+
+
+def test_alpha_there_and_back(world):
+    """A changed alpha really runs from Episode 2's merge on; back at the old value nothing runs."""
+    before = world.digests()
+    world.config["negatives"]["alpha"] = 0.25
+    world.snakemake()
+    assert world.would_run()[0] == NOTHING
+    after = world.digests()
+    assert {name: after[name] for name in before} == before
+    kinds = {name.split("/")[0] for name in set(after) - set(before)}
+    assert kinds == {"merge", "train", "encode", "index", "retrieve", "evaluate"}
+    world.config["negatives"]["alpha"] = 0.5
+    counts, messages = world.would_run()
+    assert counts == {"table": 1, "experiment": 1, "all": 1}, "only the table and the links name other stages again"
+    assert len(messages) == 2
+
+
+def test_a_new_experiment_runs_only_what_it_does_not_share(world):
+    world.config["experiments"]["beta-0.3"] = {"negatives": {"beta": 0.3}}
+    assert world.would_run()[0] == episodes(1)
+    del world.config["experiments"]["beta-0.3"]
+    world.config["experiments"]["q-neg"] = {"negatives": {"sources": ["query"]}}
+    only_queries = episodes(1) | {"retrieve": 2 * 2 + 1}
+    assert world.would_run()[0] == only_queries
+    world.config["experiments"]["twin"] = {}
+    assert world.would_run()[0] == only_queries | {"experiment": 2}
+
+
+def test_a_fourth_episode_adds_only_itself(world):
+    world.config["episodes"].append({})
+    counts, messages = world.would_run()
+    mining = {"retrieve": 1 + 2}  # Episode 3's checkpoint is now mined as well
+    assert counts == episodes(4, 4) | mining
+    assert not [message for message in messages if "episode 1" in message or "episode 2" in message]
+
+
+def test_an_ablation_file_ablates_the_configuration(world):
+    """The rows of Table 3 share Episode 1's mining, and the row that equals the configuration shares everything."""
+    counts, messages = world.would_run(["config/ablations/negatives.yaml"])
+    # Q-Neg: 3 episodes; Q-Neg w/ Mom-Neg: Episodes 2, 3; Q-Neg w/ LA-Neg: Episodes 2, 3.
+    assert counts["train"] == counts["merge"] == counts["encode"] == 7
+    assert not [m for m in messages if m.startswith("retrieve") and "episode 1" in m]
+    assert counts["table"] == 1 and counts["experiment"] == 4  # zero-shot and three rows that were not there
+
+
+def test_the_embedded_default_is_not_below_a_configfile(world):
+    """`--configfile` alone decides: neither values nor experiments of config/config.yaml are inherited."""
+    default = (world.folder / "config/config.yaml").read_text()
+    assert "ance-tele" in default
+    text = world.snakemake("-n", "--forceall")
+    assert "ance-tele" not in text.replace("ANCE-Tele", "") and "tele" in text

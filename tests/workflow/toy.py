@@ -1,0 +1,121 @@
+"""The real workflow at toy size: a copy of the repository in a temporary folder, random text, a tiny random BERT."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import yaml
+
+from conftest import REPOSITORY
+
+NUM_PASSAGES, NUM_QUERIES = 240, 120
+SPLITS = {"train": range(0, 80), "dev": range(80, 100), "test": range(100, 120)}
+CONFIG = {
+    "collection": {"source": "folder", "path": "data/toy"},
+    "encoder": {
+        "checkpoint": {"folder": "data/bert"},
+        "pooling": "mean",
+        "normalize": True,
+        "scale": 20.0,
+        "max_query_tokens": 12,
+        "max_passage_tokens": 24,
+    },
+    "mining": {"depth": 20},
+    "negatives": {"alpha": 0.5, "beta": 0.5, "pool": 12},
+    "training": {"negatives_per_query": 3, "batch_queries": 4, "learning_rate": 1e-3, "steps": 6, "precision": "fp32"},
+    "episodes": [{"training": {"stop_after_steps": 4}}, {"training": {"stop_after_steps": 4}}, {}],
+    "experiments": {"tele": {"label": "ANCE-Tele"}},
+    "evaluation": {"splits": ["test"], "depth": 50, "measures": ["RR@10", "R@50"], "significance": {"resamples": 99}},
+}
+
+
+def make_collection(folder):
+    """Passages of random words; a query is a few words of its positive. Written in the folder form."""
+    rng = np.random.default_rng(0)
+    words = [f"word{i}" for i in range(400)]
+    folder.mkdir(parents=True)
+    passages = [list(rng.choice(words, rng.integers(5, 30))) for _ in range(NUM_PASSAGES)]
+    corpus = [f"d{i}\ttitle{i}\t{' '.join(p)}" for i, p in enumerate(passages)]
+    (folder / "corpus.tsv").write_text("\n".join(corpus) + "\n")
+    for split, numbers in SPLITS.items():
+        queries = [f"q{i}\t{' '.join(rng.choice(passages[i], 4))}" for i in numbers]
+        (folder / f"queries.{split}.tsv").write_text("\n".join(queries) + "\n")
+        (folder / f"qrels.{split}.tsv").write_text("\n".join(f"q{i}\t0\td{i}\t1" for i in numbers) + "\n")
+    return words
+
+
+def make_checkpoint(folder, words):
+    """A BERT of two layers and 32 dimensions with random weights, in transformers' form."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model = BertModel(BertConfig(vocab_size=len(vocabulary), max_position_embeddings=64, **sizes))
+    model.save_pretrained(folder)
+    BertTokenizer(vocab={word: i for i, word in enumerate(vocabulary)}).save_pretrained(folder)
+
+
+class World:
+    """A copy of the repository with data; runs Snakemake in it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.config = json.loads(json.dumps(CONFIG))
+
+    @classmethod
+    def create(cls, folder):
+        for name in ("rules", "workflow_scripts", "config", "profiles"):
+            shutil.copytree(REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(REPOSITORY / "Snakefile", folder)
+        shutil.copy(REPOSITORY / "environment.yml", folder)
+        make_checkpoint(folder / "data/bert", make_collection(folder / "data/toy"))
+        return cls(folder)
+
+    def copy(self, folder):
+        """The same world with its results in another folder; times of files are kept, as `cp -a` does."""
+        shutil.copytree(self.folder, folder, symlinks=True)
+        return World(folder)
+
+    def command(self, *arguments, configfiles=()):
+        (self.folder / "toy.yaml").write_text(yaml.safe_dump(self.config))
+        files = ["toy.yaml", *configfiles]
+        return [sys.executable, "-m", "snakemake", *arguments, "--cores", "2", "--configfile", *files]
+
+    def snakemake(self, *arguments, configfiles=(), check=True):
+        """Run Snakemake; returns its standard output and error as one text. Raises AssertionError when it fails."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("OMP_")} | {"HF_HUB_OFFLINE": "1"}
+        result = subprocess.run(
+            self.command(*arguments, configfiles=configfiles),
+            cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        if check and result.returncode:
+            raise AssertionError(f"snakemake {arguments} ended with {result.returncode}:\n{result.stdout[-4000:]}")
+        return result.stdout
+
+    def would_run(self, configfiles=()):
+        """What a dry run announces: (Counter of rules, list of messages)."""
+        text = self.snakemake("-n", configfiles=configfiles)
+        stats = re.search(r"Job stats:\n.*?\n-+\s+-+\n(.*?)\ntotal", text, re.S)
+        counts = Counter()
+        for line in stats.group(1).splitlines() if stats else []:
+            rule, count = line.split()
+            counts[rule] = int(count)
+        assert stats or "Nothing to be done" in text, text
+        return counts, re.findall(r"Job \d+: (.*)", text)
+
+    def manifests(self):
+        """{kind/key: manifest} of all finished stages."""
+        found = sorted((self.folder / "results/stages").glob("*/*/manifest.json"))
+        return {f"{p.parent.parent.name}/{p.parent.name}": json.loads(p.read_text()) for p in found}
+
+    def digests(self):
+        """{kind/key/file: SHA-256} of all artefacts, as their manifests record them."""
+        stages = self.manifests().items()
+        return {f"{name}/{file}": entry["sha256"] for name, m in stages for file, entry in m["files"].items()}

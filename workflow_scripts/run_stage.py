@@ -1,0 +1,76 @@
+"""Run one stage: the command behind every stage rule.
+
+    python workflow_scripts/run_stage.py --spec '{"kind": "merge", "key": "…", "settings": {…}, "inputs": {…}}' --code DIGEST
+
+The specification is data: nothing in it is executed. Bad input ends with one sentence on stderr and status 1.
+"""
+
+import argparse
+import errno
+import importlib
+import json
+import os
+import shutil
+import sys
+import time
+
+from teleport.code import STAGE_MODULES
+from teleport.provenance import provenance
+from teleport.stage import MANIFEST, Job, configure_logging, log, write_json
+
+
+def run(job, clock=time.time):
+    """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear."""
+    started = clock()
+    resumed = job.open_resume()
+    attempt = count_attempt(job)
+    log.info("%s/%s attempt %d%s", job.kind, job.key, attempt, ", resume state kept" if resumed else "")
+    facts = importlib.import_module(STAGE_MODULES[job.kind]).run(job)
+    manifest = {
+        "kind": job.kind,
+        "key": job.key,
+        "settings": job.raw_settings,
+        "inputs": {role: f"{a.manifest['kind']}/{a.manifest['key']}" for role, a in job.inputs.items()},
+        "facts": facts,
+        "files": job.publish(),
+        "provenance": provenance(job, started, clock(), attempt),
+    }
+    write_json(job.folder / MANIFEST, manifest)
+    shutil.rmtree(job.resume)
+    log.info("%s/%s done in %.1f s", job.kind, job.key, clock() - started)
+
+
+def count_attempt(job):
+    """Append to the stage's history, which outlives Snakemake's log; returns the number of this attempt."""
+    history = job.resume / "history.log"
+    with open(history, "a", encoding="utf-8") as file:
+        file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} host {os.uname().nodename} process {os.getpid()}\n")
+    return len(history.read_text(encoding="utf-8").splitlines())
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Run one stage of the workflow.")
+    parser.add_argument("--spec", required=True, help="the stage as JSON: kind, key, settings, inputs")
+    parser.add_argument("--code", required=True, help="digest of the code that runs, for the manifest and resume state")
+    parser.add_argument("--threads", type=int, default=1, help="threads the stage may use")
+    parser.add_argument("--save-every", type=float, default=60.0, help="seconds of work that a kill may cost")
+    arguments = parser.parse_args()
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
+        os.environ[variable] = str(arguments.threads)  # before numpy, torch or faiss are loaded
+    configure_logging()
+    try:
+        spec = json.loads(arguments.spec) | {"code": arguments.code}
+        run(Job(spec, arguments.threads, arguments.save_every))
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        sys.exit(
+            f"error: no room left on the disk ({error}). Nothing was published; free some space "
+            "(`make prune` lists stages that no experiment uses) and run again: the stage continues where it can."
+        )
+
+
+if __name__ == "__main__":
+    main()

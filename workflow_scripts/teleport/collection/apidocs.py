@@ -1,0 +1,149 @@
+"""The embedded collection: the API documentation of installed packages.
+
+The summary of a docstring is the query, its body the passage, the qualified name the title. Every query has one
+positive, and what makes it hard are the siblings of the same module and class. Sources are parsed with `ast`, never
+imported, and the packages' versions are pinned, so that everybody gets the same texts.
+"""
+
+import ast
+import hashlib
+import re
+import warnings
+from importlib import metadata
+from typing import NamedTuple
+
+from teleport.collection.identity import DISTRIBUTIONS, package_version
+from teleport.collection.records import Rows, Source, Split
+from teleport.stage import log
+
+# Folders and files that do not document the package itself: tests, copies of other packages, and numpy.distutils, which
+# exists below Python 3.12 only.
+SKIPPED = {"tests", "test", "conftest", "benchmarks", "_testing", "distutils"}
+SKIPPED |= {"_lib", "_vendor", "vendor", "_external", "externals"}
+# First paragraphs of other lengths are headings or prose, not short descriptions that someone would type.
+SUMMARY_WORDS = range(3, 26)
+# Neither are call signatures, directives, and sentences that lead over to an example.
+NOT_A_SUMMARY = re.compile(r"[\w.]+\(.*|\.\. .*|.*:")
+# Percent of the names by their hash, cumulated: an added function moves no other one to another split.
+SPLIT_BELOW = {"train": 80, "dev": 85, "test": 100}
+
+UNDERLINE = re.compile(r"^\s*([=\-~^*#+])\1{2,}\s*$", re.MULTILINE)
+# `x`, ``x``, :func:`~x`, `text <target>`_: what a reader of the rendered page sees is x or text.
+MARKUP = re.compile(r"(?::[\w:+-]+:)?(`+)[~!]?([^`]+?)(?:\s*<[^`<>]*>)?\1_{0,2}")
+
+
+class Doc(NamedTuple):
+    """One documented object."""
+
+    name: str
+    summary: str
+    body: str
+
+
+def source(settings):
+    """The Source of `settings.versions` ({package: version}) and `settings.min_words` (settings.ApiDocs).
+
+    Passages are sorted by name, which is id and title. Query `query:NAME` has the one positive `NAME` of grade 1.
+    Raises ValueError as `harvest` does.
+    """
+    versions = vars(settings.versions)
+    place = "API documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
+    docs = list(enumerate(harvest(versions, settings.min_words), 1))
+    corpus = Rows(place, lambda: ((number, doc.name, doc.name, doc.body) for number, doc in docs))
+    splits = {name: split(place, [(n, doc) for n, doc in docs if split_of(doc.name) == name]) for name in SPLIT_BELOW}
+    return Source(corpus, splits, facts={"versions": versions})
+
+
+def split(place, docs):
+    """The Split of numbered Docs."""
+    return Split(
+        queries=Rows(place, lambda: ((number, f"query:{doc.name}", doc.summary) for number, doc in docs)),
+        qrels=Rows(place, lambda: ((number, f"query:{doc.name}", doc.name, "1") for number, doc in docs)),
+    )
+
+
+def split_of(name):
+    """The split of the object `name`, by its SHA-256 modulo 100 and SPLIT_BELOW."""
+    percent = int.from_bytes(hashlib.sha256(name.encode()).digest()) % 100
+    return next(split for split, below in SPLIT_BELOW.items() if percent < below)
+
+
+def harvest(versions, min_words):
+    """The documented objects of the packages `versions` ({package: version}) as Docs sorted by name.
+
+    Left out: bodies of fewer than `min_words` words; summaries that are none (SUMMARY_WORDS, NOT_A_SUMMARY); objects
+    with the summary or body of one that comes before them, letter case aside. Raises ValueError when a package is
+    missing, has another public version than the pinned one, or has no docstrings.
+    """
+    docs, seen = [], set()
+    for doc in sorted(doc for package, version in versions.items() for doc in package_docs(package, version)):
+        texts = {("name", doc.name), ("summary", doc.summary.casefold()), ("body", doc.body.casefold())}
+        fits = len(doc.body.split()) >= min_words and len(doc.summary.split()) in SUMMARY_WORDS
+        if fits and not NOT_A_SUMMARY.fullmatch(doc.summary) and not texts & seen:
+            seen |= texts
+            docs.append(doc)
+    return docs
+
+
+def package_docs(package, version):
+    """The Docs of all public objects in the .py files of an installed package, unfiltered.
+
+    The files are those that its distribution's record lists: stray files in its folder change nothing.
+    """
+    if (installed := package_version(package)) != version:
+        raise ValueError(
+            f"collection.packages: {package} {installed} is installed, but {version} is pinned, and other versions "
+            "have other texts. Install the pinned version."
+        )
+    listed = metadata.distribution(DISTRIBUTIONS.get(package, package)).files or []
+    files = [file for file in sorted(listed) if file.suffix == ".py" and file.parts[0] == package]
+    docs = [doc for file in files if not SKIPPED & {*file.with_suffix("").parts} for doc in file_docs(file)]
+    if not docs:
+        raise ValueError(f"collection.packages: {package} has no docstrings in its .py files. Take it off the list.")
+    return docs
+
+
+def file_docs(file):
+    """The Docs of one source file (an importlib.metadata.PackagePath): the module, its functions, classes, methods.
+
+    A file in the syntax of a newer Python has none; the log names it.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # invalid escapes in other people's strings
+        try:
+            tree = ast.parse(file.locate().read_bytes())
+        except SyntaxError as error:
+            log.warning("%s left out: %s", file, error)
+            return []
+    module = ".".join(file.with_suffix("").parts).removesuffix(".__init__")
+    return [parse(name, text) for name, node in documented(tree, module) if (text := ast.get_docstring(node))]
+
+
+def documented(node, name):
+    """(qualified name, node) of a module or class and of all public functions and classes in it."""
+    yield name, node
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return  # what a function defines inside is not API
+    for child in definitions(node):
+        if not child.name.startswith("_"):
+            yield from documented(child, f"{name}.{child.name}")
+
+
+def definitions(node):
+    """The functions and classes that a module or class defines, also those below an `if` or `try`."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield child
+        elif isinstance(child, ast.If | ast.Try):
+            yield from definitions(child)
+
+
+def parse(name, docstring):
+    """The Doc of a docstring: its first paragraph and the rest, both on one line and without markup."""
+    summary, _, body = UNDERLINE.sub("", docstring).strip().partition("\n\n")
+    return Doc(name, one_line(summary), one_line(body))
+
+
+def one_line(text):
+    """`text` with single spaces for all white space and without reStructuredText's inline markup."""
+    return " ".join(MARKUP.sub(r"\2", text).split())

@@ -1,0 +1,169 @@
+"""The one form that every collection is brought into, and the checks on the way.
+
+corpus.parquet (doc_id, title, text), queries.SPLIT.parquet (query_id, text), qrels.SPLIT.parquet (query_id, doc_id,
+grade, query, passage) and answers.SPLIT.parquet (query_id, answers). Row numbers are the internal ids: `query` and
+`passage` of a judgment are rows of the other two files. Texts are kept as they are, to the character.
+"""
+
+import hashlib
+from array import array
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from teleport.stage import log
+
+ROW_GROUP = 65536  # passages held in memory while writing: about 25 MB of MS MARCO
+CORPUS = pa.schema({"doc_id": pa.string(), "title": pa.string(), "text": pa.string()})
+
+
+def write_collection(job, source):
+    """Check `source` (a records.Source) and write its canonical form to the job's outputs; returns the facts.
+
+    Queries that can never count are dropped and counted: in `train` those without a judgment of at least
+    `job.settings.positive_grade`, in other splits those without any judgment. Raises ValueError naming file, line and
+    remedy for everything that is wrong in the files.
+    """
+    passages, digest = write_corpus(job.output("corpus.parquet"), source.corpus)
+    log.info("%d passages, corpus digest %s", len(passages), digest)
+    doc_ids = pa.array(list(passages), pa.string())
+    splits = {}
+    for name, split in source.splits.items():
+        splits[name] = write_split(job, name, split, passages, doc_ids)
+        log.info("%s: %s", name, ", ".join(f"{count} {what}" for what, count in splits[name].items()))
+    facts = {"num_passages": len(passages), "corpus_digest": digest, "positive_grade": job.settings.positive_grade}
+    return facts | {"splits": splits} | source.facts
+
+
+def write_corpus(path, corpus):
+    """Write the passages; returns ({doc_id: row}, SHA-256 over ids, titles and texts in order)."""
+    passages, digest = {}, hashlib.sha256()
+    rows = checked(corpus, passages)
+    with pq.ParquetWriter(path, CORPUS, compression="zstd", use_dictionary=False, write_statistics=False) as writer:
+        while block := list(islice(rows, ROW_GROUP)):
+            _, *columns = zip(*block, strict=True)
+            digest.update("".join(f"{doc_id}\0{title}\0{text}\0" for _, doc_id, title, text in block).encode())
+            writer.write_table(pa.table(dict(zip(CORPUS.names, map(list, columns), strict=True)), schema=CORPUS))
+    if not passages:
+        raise ValueError(f"{corpus.place}: no passages. Give a corpus with at least one.")
+    return passages, digest.hexdigest()
+
+
+def checked(rows, ids):
+    """Pass `rows` (line, id, ..., text) on and number their ids in the dict `ids`.
+
+    Raises ValueError for an id that is there already or is not one word, and for an empty text.
+    """
+    for row in rows:
+        line, name, text = row[0], row[1], row[-1]
+        if name in ids:
+            first = next(other[0] for other in rows if other[1] == name)
+            raise ValueError(
+                f"{rows.place}, line {line}: duplicate id {name!r}, first on line {first}. Remove one of them."
+            )
+        if len(name.split()) != 1:
+            raise ValueError(
+                f"{rows.place}, line {line}: the id {name!r} is empty or has white space, which separates columns "
+                "in runs and judgments. Rename it."
+            )
+        if not text or text.isspace():
+            raise ValueError(
+                f"{rows.place}, line {line}: the text of {name!r} is empty. Give it a text or remove the line."
+            )
+        ids[name] = len(ids)
+        yield row
+
+
+def write_split(job, name, split, passages, doc_ids):
+    """Write the queries, judgments and answers of one split; returns its counts (facts of the split)."""
+    queries = {}
+    texts = [text for _, _, text in checked(split.queries, queries)]
+    query, passage, grade = judgments(split.qrels, queries, passages)
+    counting = grade >= job.settings.positive_grade
+    kept = np.zeros(len(queries), dtype=bool)
+    kept[query[counting] if name == "train" else query] = True
+    if name == "train" and not kept.any():
+        raise ValueError(
+            f"{split.qrels.place}: no training query has a judgment of grade {job.settings.positive_grade} or more. "
+            "Give judgments with positives, or lower collection.positive_grade."
+        )
+    table = pa.table({"query_id": pa.array(list(queries), pa.string()), "text": pa.array(texts, pa.string())}).filter(
+        kept
+    )
+    pq.write_table(table, job.output(f"queries.{name}.parquet"))
+    if split.answers is not None:
+        kept_ids = table["query_id"].to_pylist()
+        pq.write_table(answers(split.answers, queries, kept_ids), job.output(f"answers.{name}.parquet"))
+    # Judgments of dropped queries go with them, the others get the new rows of their queries.
+    query, passage, grade = (
+        column[kept[query]] for column in (np.cumsum(kept, dtype=np.int32)[query] - 1, passage, grade)
+    )
+    ids = {"query_id": table["query_id"].take(query), "doc_id": doc_ids.take(passage)}
+    pq.write_table(
+        pa.table(ids | {"grade": grade, "query": query, "passage": passage}), job.output(f"qrels.{name}.parquet")
+    )
+    positives = int((grade >= job.settings.positive_grade).sum())
+    dropped = len(queries) - len(table)
+    return {"queries": len(table), "judgments": len(grade), "positives": positives, "dropped": dropped}
+
+
+def judgments(qrels, queries, passages):
+    """Rows of query, rows of passage and grades of all judgments in file order, three int32 arrays [num_judgments].
+
+    Raises ValueError for an id that is not in `queries` or `passages` ({id: row}), for a grade that is not an integer,
+    and for a pair that is judged twice.
+    """
+    query_rows, passage_rows, grades, first_lines = array("i"), array("i"), array("i"), {}
+    for line, query_id, doc_id, grade in qrels:
+        if query_id not in queries:
+            raise ValueError(
+                f"{qrels.place}, line {line}: query {query_id!r} is not among the split's queries. "
+                "Remove the line, or give the query file that belongs to these judgments."
+            )
+        if doc_id not in passages:
+            raise ValueError(
+                f"{qrels.place}, line {line}: the judged passage {doc_id!r} is not in the corpus. "
+                "Remove the line, or give the corpus that belongs to these judgments."
+            )
+        pair = queries[query_id], passages[doc_id]
+        if (first := first_lines.setdefault(pair, line)) != line:
+            raise ValueError(
+                f"{qrels.place}, line {line}: query {query_id!r} and passage {doc_id!r} are judged twice, "
+                f"first on line {first}. Remove one of them."
+            )
+        try:
+            grades.append(int(grade))
+        except (ValueError, OverflowError):
+            raise ValueError(
+                f"{qrels.place}, line {line}: grade {grade!r} is not a 32-bit integer. Write a whole number."
+            ) from None
+        query_rows.append(pair[0])
+        passage_rows.append(pair[1])
+    return tuple(np.array(column, dtype=np.int32) for column in (query_rows, passage_rows, grades))
+
+
+def answers(rows, queries, kept_ids):
+    """The table (query_id, answers list<string>) of the queries `kept_ids` that have answers, in the order of queries.
+
+    Raises ValueError for a query that is unknown or has two lines, and for answers that are not a list of strings.
+    """
+    lists, first_lines = {}, {}
+    for line, query_id, values in rows:
+        if query_id not in queries:
+            raise ValueError(
+                f"{rows.place}, line {line}: query {query_id!r} is not among the split's queries. Remove the line."
+            )
+        if (first := first_lines.setdefault(query_id, line)) != line:
+            raise ValueError(
+                f"{rows.place}, line {line}: query {query_id!r} has answers on line {first} too. Join them."
+            )
+        if not values or not all(isinstance(value, str) for value in values):
+            raise ValueError(
+                f"{rows.place}, line {line}: 'answers' must be a list of one or more strings. Correct the line."
+            )
+        lists[query_id] = values
+    ids = [query_id for query_id in kept_ids if query_id in lists]
+    schema = pa.schema({"query_id": pa.string(), "answers": pa.list_(pa.string())})
+    return pa.table({"query_id": ids, "answers": [lists[query_id] for query_id in ids]}, schema=schema)

@@ -1,0 +1,100 @@
+"""What a collection or checkpoint is, by content: file digests and package versions enter the keys of their stages.
+
+A changed corpus file or another package version is another collection, with its own stages; results of the old one
+stay where they are. Digests of large files are remembered by path, size and modification time.
+"""
+
+import hashlib
+import json
+from importlib import metadata
+from pathlib import Path
+
+from teleport.stage import sha256_file, write_json
+
+REMEMBERED = Path("results/digests.json")
+DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # where the name that is imported is not the name that is installed
+REMEMBER_FROM_BYTES = 8 * 2**20  # smaller files are hashed faster than they are looked up
+
+
+def identify_source(source):
+    """The settings of the collection stage: those of the configuration plus `versions` or `files`.
+
+    Raises ValueError for a package that is not installed and for a file or folder that does not exist.
+    """
+    if source["source"] == "apidocs":
+        return source | {"versions": {name: package_version(name) for name in source["packages"]}}
+    return source | {"files": {str(path): file_digest(path) for path in source_files(source)}}
+
+
+def source_files(source):
+    """The local files a collection is read from. Raises ValueError when one of them or their folder is missing."""
+    if source["source"] == "tsv":
+        named = {"corpus": source["corpus"]}
+        for split, files in source["splits"].items():
+            named |= {f"splits.{split}.{role}": path for role, path in files.items()}
+        for key, path in named.items():
+            if not Path(path).is_file():
+                raise ValueError(f"collection.{key}: there is no file {path}. Give the path of an existing file.")
+        return [Path(path) for path in named.values()]
+    patterns = {"folder": ["corpus.tsv*", "queries.*.tsv", "qrels.*.tsv", "answers.*.jsonl"]}
+    patterns["beir"] = ["corpus.jsonl*", "queries.jsonl*", "qrels/*.tsv"]
+    found = []
+    for key in ("path", "queries"):
+        folder = source.get(key)
+        if folder is not None and not Path(folder).is_dir():
+            raise ValueError(f"collection.{key}: there is no folder {folder}. Give the path of an existing folder.")
+        if folder is not None:
+            found += [p for pattern in patterns[source["source"]] for p in sorted(Path(folder).glob(pattern))]
+    if not any(path.name.startswith("corpus.") for path in found):
+        wanted = patterns[source["source"]][0].rstrip("*")
+        raise ValueError(
+            f"collection.path: {source['path']} has no {wanted} or {wanted}.gz. Name the folder of the corpus."
+        )
+    return found
+
+
+def identify_checkpoint(checkpoint):
+    """The checkpoint's settings plus what pins its content: package version, or digests of a folder's files."""
+    if checkpoint["package"]:
+        return checkpoint | {"version": package_version(checkpoint["package"])}
+    if checkpoint["folder"]:
+        folder = Path(checkpoint["folder"])
+        if not folder.is_dir():
+            raise ValueError(f"encoder.checkpoint.folder: there is no folder {folder}. Give the path of a checkpoint.")
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        return checkpoint | {"files": {str(path.relative_to(folder)): file_digest(path) for path in files}}
+    return checkpoint
+
+
+def package_version(name):
+    """The installed public version of the distribution of package `name`, for example sklearn → 1.9.1.
+
+    The local part is dropped: torch 2.13.0+cpu and 2.13.0+cu130 are built from the same sources.
+    """
+    try:
+        return metadata.version(DISTRIBUTIONS.get(name, name)).split("+")[0]
+    except metadata.PackageNotFoundError:
+        raise ValueError(
+            f"the package {name!r} of the configuration is not installed: install it, or take it out of the list."
+        ) from None
+
+
+def file_digest(path):
+    """SHA-256 of a file, from memory when a large file has not changed its size and modification time."""
+    status = path.stat()
+    if status.st_size < REMEMBER_FROM_BYTES:
+        return sha256_file(path)
+    known = read_remembered()
+    stamp = hashlib.sha256(f"{path.resolve()} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()
+    if stamp not in known:
+        known[stamp] = sha256_file(path)
+        write_json(REMEMBERED, known)
+    return known[stamp]
+
+
+def read_remembered():
+    """The digests remembered so far; empty when there are none or the file is torn."""
+    try:
+        return json.loads(REMEMBERED.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}

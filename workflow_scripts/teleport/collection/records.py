@@ -1,0 +1,132 @@
+"""Rows of collection files, each with the line that it comes from, so that every error can name its place."""
+
+import codecs
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TAB_REMEDY = "One record per line, and no tabs or line breaks inside texts."
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that can be read again and again: iterating yields (line number, field, field, ...) from the start."""
+
+    place: str | Path
+    read: Callable[[], Iterator[tuple]]
+
+    def __iter__(self):
+        return iter(self.read())
+
+
+@dataclass(frozen=True)
+class Split:
+    """A query set. Fields: queries (id, text); qrels (query id, passage id, grade); answers (query id, list)."""
+
+    queries: Rows
+    qrels: Rows
+    answers: Rows | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A collection before it is checked. Fields of corpus: (id, title, text); `facts` go into the stage's facts."""
+
+    corpus: Rows
+    splits: dict[str, Split]
+    facts: dict = field(default_factory=dict)
+
+
+def lines(path):
+    """(line number from 1, text without the line end) of a UTF-8 file, plain or .gz. Only a line feed ends a line.
+
+    Raises ValueError for bytes that are not UTF-8 and for a .gz that is torn.
+    """
+    opener = gzip.open if Path(path).suffix == ".gz" else open
+    number = 0
+    with opener(path, "rb") as file:
+        try:
+            for number, line in enumerate(file, 1):
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)
+                yield number, line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}, line {number}: byte 0x{error.object[error.start]:02x} at position {error.start} is not "
+                "UTF-8. Convert the file, for example with `iconv -f latin1 -t utf-8`."
+            ) from None
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(
+                f"{path}, after line {number}: damaged gzip data ({error}). Fetch the file again."
+            ) from None
+
+
+def tab_rows(path, counts, meaning):
+    """(line number, fields...) of tab-separated lines; tabs alone separate, quotes are text.
+
+    All lines have as many columns as the first one, and that is one of `counts`. Raises ValueError otherwise, with
+    `meaning` telling what the columns are.
+    """
+    count = None
+    for number, line in lines(path):
+        fields = line.split("\t")
+        if number == 1 and len(fields) in counts:
+            count = len(fields)
+        if len(fields) != count:
+            expected = " or ".join(map(str, counts)) if count is None else f"{count} as in line 1"
+            raise ValueError(
+                f"{path}, line {number}: column count {len(fields)}, expected {expected} ({meaning}). {TAB_REMEDY}"
+            )
+        yield number, *fields
+
+
+def passage_rows(path, counts=(2, 3)):
+    """(line number, id, title, text) of a tab-separated corpus; the title is empty in a corpus of two columns."""
+    for number, doc_id, *title, text in tab_rows(path, counts, "passage id, title if any, text"):
+        yield number, doc_id, title[0] if title else "", text
+
+
+def judgment_rows(path, header=None):
+    """(line number, query id, passage id, grade as text) of judgments: TREC's four columns, or three.
+
+    White space separates. With `header` the first line must consist of these names. Raises ValueError otherwise.
+    """
+    for number, line in lines(path):
+        fields = line.split()
+        if header and number == 1:
+            if fields != header:
+                raise ValueError(
+                    f"{path}, line 1: {line!r} is not the header. Write the columns' names: {', '.join(header)}."
+                )
+        elif len(fields) not in (3, 4):
+            raise ValueError(
+                f"{path}, line {number}: column count {len(fields)}, expected 4 (query id, iteration, passage id, "
+                "grade) or 3 (without iteration). One judgment per line."
+            )
+        else:
+            yield number, fields[0], fields[-2], fields[-1]
+
+
+def json_rows(path, types, defaults=None):
+    """(line number, values of the keys in `types`) of JSON lines; `types` is {key: Python type of its value}.
+
+    `defaults` are values of keys that a line may leave out. Raises ValueError for a line that is not such an object.
+    """
+    for number, line in lines(path):
+        try:
+            record = {**(defaults or {}), **json.loads(line)}
+            if "\\u" in line:  # an escape can stand for half a surrogate pair, which no UTF-8 file can hold
+                json.dumps(record, ensure_ascii=False).encode("utf-8")
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{path}, line {number}: not a JSON object ({error}). Write one object per line."
+            ) from None
+        for key, kind in types.items():
+            if not isinstance(record.get(key), kind):
+                raise ValueError(
+                    f"{path}, line {number}: {key!r} is missing or not a {kind.__name__}. Correct the line."
+                )
+        yield number, *(record[key] for key in types)

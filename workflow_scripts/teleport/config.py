@@ -1,0 +1,171 @@
+"""Reading a configuration: merge, validate, and say what is wrong with file, line, key and remedy.
+
+`--configfile` files are merged in order (Snakemake does it); an experiment is a set of overrides merged over the
+settings of the configuration. Numbers such as 1e-5, which YAML reads as text, become numbers here.
+"""
+
+import difflib
+import json
+import re
+import types
+import typing
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from teleport.settings import NAME, Config, Experiment, Training
+
+SHARED = ("encoder", "mining", "negatives", "training", "episodes", "seeds")  # what an experiment may override
+
+
+def load(raw, files=()):
+    """Validate the merged mapping `raw`; `files` are the YAML files it came from, for the places in messages.
+
+    Returns (Config, {experiment name: Experiment}). Raises ValueError with one line per mistake.
+    """
+    places = Places(files)
+    if raw.get("ablations") and "collection" not in raw:
+        raise ValueError(
+            "the configuration has ablations but no collection: an ablation file comes after the file it ablates, "
+            "as in `--configfile config/config.yaml config/ablations/negatives.yaml`."
+        )
+    config = validated(Config, raw, (), places)
+    shared = {name: dump(getattr(config, name)) for name in SHARED}
+    experiments = {}
+    for place, name, overrides in named_experiments(config):
+        if not re.match(NAME, name):
+            raise ValueError(f"{places.of(place)}: the name must match {NAME}, because it becomes a folder.")
+        experiment = validated(Experiment, merged(shared, overrides), place, places)
+        for number, override in enumerate(experiment.episodes):
+            settings = dump(experiment.training) | override.training
+            at = (*place, "episodes", number, "training") if "episodes" in overrides else ("episodes", number, "training")
+            validated(Training, settings, at, places)
+        if experiments.setdefault(name, experiment) != experiment:
+            raise ValueError(f"{places.of(place)}: another experiment has this name but other settings. Rename one.")
+    if not experiments:
+        raise ValueError("the configuration has no experiments: add at least one entry under `experiments`.")
+    return config, experiments
+
+
+def dump(value):
+    """A validated section (or list of sections) as plain data."""
+    return [dump(item) for item in value] if isinstance(value, list) else getattr(value, "model_dump", lambda: value)()
+
+
+def named_experiments(config):
+    """(place in the configuration, name, overrides) of every experiment, those of ablations included."""
+    for name, overrides in config.experiments.items():
+        yield ("experiments", name), name, overrides
+    for table, ablation in config.ablations.items():
+        for name, overrides in ablation.experiments.items():
+            yield ("ablations", table, "experiments", name), name, overrides
+
+
+def merged(base, overrides):
+    """`overrides` over `base`, mapping by mapping; lists and `checkpoint` (one thing, not parts) are replaced whole."""
+    result = dict(base)
+    for key, value in overrides.items():
+        parts = isinstance(value, dict) and isinstance(result.get(key), dict) and key != "checkpoint"
+        result[key] = merged(result[key], value) if parts else value
+    return result
+
+
+def validated(model, data, place, places):
+    """`data` as `model`. Raises ValueError naming every mistake's file, line and key below `place`."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        lines = [describe(model, mistake, place, places) for mistake in error.errors()]
+        raise ValueError("\n".join(lines)) from None
+
+
+def describe(model, mistake, place, places):
+    """One mistake as `file, line N: key: rule, value. Remedy.`"""
+    location = mistake["loc"]
+    if location[:1] == ("collection",):  # pydantic names the chosen source as a key of its own: leave it out
+        location = ("collection", *location[2:])
+    where = places.of((*place, *location))
+    if mistake["type"] == "extra_forbidden":
+        known = known_keys(model, location[:-1])
+        close = difflib.get_close_matches(str(location[-1]), known, n=1)
+        remedy = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(known)}."
+        return f"{where}: unknown key. {remedy}"
+    if mistake["type"] == "missing":
+        return f"{where}: this key is required; add it."
+    message = mistake["msg"].removeprefix("Value error, ")
+    given = "" if isinstance(mistake["input"], dict | list) else f", not {mistake['input']!r}"
+    return f"{where}: {message[0].lower()}{message[1:]}{given}."
+
+
+def known_keys(model, location):
+    """The keys allowed at `location` (a path of keys) inside a model, sorted."""
+    models = [model]
+    for part in location:
+        fields = [m.model_fields[part] for m in models if part in m.model_fields]
+        models = [m for field in fields for m in models_in(field.annotation)] or models
+    return sorted({key for m in models for key in m.model_fields})
+
+
+def models_in(annotation):
+    """The pydantic models that occur in a type annotation."""
+    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+        return [annotation] if issubclass(annotation, BaseModel) else []
+    return [model for part in typing.get_args(annotation) for model in models_in(part)]
+
+
+class Places:
+    """Finds the file and line of a key, looking into the last file first, because later files win."""
+
+    def __init__(self, files):
+        self.trees = [(str(f), yaml.compose(Path(f).read_text(encoding="utf-8"))) for f in reversed(list(files))]
+
+    def of(self, path):
+        """`file, line N: a.b.c` for the deepest part of `path` that stands in a file."""
+        name = ".".join(str(part) for part in path)
+        best = (0, None)
+        for file, tree in self.trees:
+            depth, line = deepest(tree, path)
+            if depth > best[0]:
+                best = (depth, f"{file}, line {line}")
+        return f"{best[1]}: {name}" if best[1] else (name or "configuration")
+
+
+def deepest(node, path):
+    """(how many keys of `path` exist below a YAML node, line of the last of them)."""
+    line = 0
+    for depth, part in enumerate(path):
+        if isinstance(node, yaml.MappingNode):
+            found = [(key, value) for key, value in node.value if key.value == str(part)]
+            if not found:
+                return depth, line
+            line, node = found[-1][0].start_mark.line + 1, found[-1][1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+        else:
+            return depth, line
+    return len(path), line
+
+
+def json_schema():
+    """The JSON Schema of a configuration (dict); an experiment's overrides are its settings with nothing required."""
+    schema = Config.model_json_schema()
+    override = Experiment.model_json_schema()
+    definitions = override.pop("$defs")
+    partial = {"ExperimentOverride": override} | {f"{name}Override": value for name, value in definitions.items()}
+    text = re.sub(r'"#/\$defs/(\w+)"', r'"#/$defs/\1Override"', json.dumps(partial))
+    partial = json.loads(text)
+    for value in partial.values():
+        value.pop("required", None)
+    schema["$defs"] |= partial
+    reference = {"$ref": "#/$defs/ExperimentOverride"}
+    schema["properties"]["experiments"]["additionalProperties"] = reference
+    schema["$defs"]["Ablation"]["properties"]["experiments"]["additionalProperties"] = reference
+    # An ablation file is valid alone in an editor: it only lacks what the file that it ablates has.
+    schema.pop("required")
+    for table in ("Training", "TrainingOverride"):
+        numbers = {"type": "string", "pattern": r"^[0-9.]+[eE][-+]?[0-9]+$"}
+        rate = schema["$defs"][table]["properties"]["learning_rate"]
+        rate["anyOf"] = [{"type": rate.pop("type"), "exclusiveMinimum": rate.pop("exclusiveMinimum")}, numbers]
+    return schema

@@ -1,0 +1,103 @@
+"""The folder form of a checkpoint: one that transformers and sentence-transformers load, with no code of ours.
+
+A tied checkpoint is one such folder; an untied one holds two, `query/` and `passage/`. The weights of the backbone
+and the tokenizer lie in the folder itself (transformers); `modules.json` names what follows the backbone
+(sentence-transformers), so that pooling, head and normalisation are part of the checkpoint, not of a config.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+from teleport.stage import write_json
+
+QUERY, PASSAGE = "query", "passage"
+# Everything that a BERT or RoBERTa tokenizer may be made of; a folder has some of these.
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+)
+# The old spelling of the module types and of the keys below: releases from 2 to 6 of sentence-transformers read it.
+TYPES = "sentence_transformers.models."
+
+
+def sides(checkpoint):
+    """The folders (query, passage) of a checkpoint folder; the same path twice when it is tied."""
+    checkpoint = Path(checkpoint)
+    untied = (checkpoint / QUERY).is_dir()
+    return (checkpoint / QUERY, checkpoint / PASSAGE) if untied else (checkpoint, checkpoint)
+
+
+def copy_tokenizer(source, folder):
+    """Copy the tokenizer files of `source` (a transformers folder, or a checkpoint of ours) into `folder`."""
+    source = sides(source)[1]
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for name in TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, Path(folder) / name)
+
+
+def write_modules(folder, pooling, hidden, projection, normalize, max_tokens):
+    """Write the sentence-transformers side of a checkpoint folder (all but the weights of the head).
+
+    `hidden`: width of the backbone; `projection`: width of the head, or None; `max_tokens`: where
+    sentence-transformers truncates a text, special tokens included.
+    """
+    folder = Path(folder)
+    steps = [("Transformer", None), ("Pooling", pooling_config(pooling, hidden))]
+    if projection:
+        identity = "torch.nn.modules.linear.Identity"
+        dense = {"in_features": hidden, "out_features": projection, "bias": True, "activation_function": identity}
+        steps += [("Dense", dense), ("LayerNorm", {"dimension": projection})]
+    if normalize:
+        steps.append(("Normalize", {}))
+    modules = []
+    for number, (name, config) in enumerate(steps):
+        path = f"{number}_{name}" if number else ""
+        modules.append({"idx": number, "name": str(number), "path": path, "type": TYPES + name})
+        if config is not None:
+            write_json(folder / path / "config.json", config)
+    write_json(folder / "modules.json", modules)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_tokens, "do_lower_case": False})
+    # Vectors are compared by inner product; without a version no release complains of a newer one.
+    write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "dot", "prompts": {}})
+
+
+def pooling_config(pooling, hidden):
+    """The config of sentence-transformers' Pooling module for `cls` or `mean`."""
+    return {
+        "word_embedding_dimension": hidden,
+        "pooling_mode_cls_token": pooling == "cls",
+        "pooling_mode_mean_tokens": pooling == "mean",
+        "pooling_mode_max_tokens": False,
+        "pooling_mode_mean_sqrt_len_tokens": False,
+    }
+
+
+def read_modules(folder):
+    """What `write_modules` wrote: pooling, projection (width or None), normalize, and `paths` {module: folder}.
+
+    Raises ValueError when the folder has no modules.json.
+    """
+    folder = Path(folder)
+    if not (folder / "modules.json").is_file():
+        raise ValueError(f"{folder} has no modules.json, so its pooling is unknown: give a `checkpoint` folder.")
+    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+    paths = {module["type"].rpartition(".")[2]: folder / module["path"] for module in modules}
+    pooled = json.loads((paths["Pooling"] / "config.json").read_text(encoding="utf-8"))
+    projection = None
+    if "Dense" in paths:
+        projection = json.loads((paths["Dense"] / "config.json").read_text(encoding="utf-8"))["out_features"]
+    return SimpleNamespace(
+        pooling="cls" if pooled["pooling_mode_cls_token"] else "mean",
+        projection=projection,
+        normalize="Normalize" in paths,
+        paths=paths,
+    )

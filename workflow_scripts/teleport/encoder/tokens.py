@@ -1,0 +1,180 @@
+"""Stage `tokens`: every text of a collection as token ids, once; no later stage calls a tokenizer.
+
+Ids lie flat in one array per set of texts, without special tokens and not truncated, so that every maximum length
+and every episode reads the same files. The encoder's input is made from them by `padded`.
+"""
+
+import json
+import os
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from teleport.encoder.checkpoint import sides
+from teleport.stage import write_json
+
+CHUNK_TEXTS = 8192  # texts in memory at a time: enough for the tokenizer's threads, a few MB whatever the collection
+PERCENTILES = (50, 90, 99, 100)
+
+
+class TokenMap:
+    """Token ids of numbered texts, read from a memory map.
+
+    ids: uint16 or uint32 [all tokens]; offsets: int64 [n + 1]; text i is ids[offsets[i]:offsets[i + 1]].
+    """
+
+    def __init__(self, ids_path, offsets_path):
+        self.ids = np.load(ids_path, mmap_mode="r")
+        self.offsets = np.load(offsets_path)
+
+    def __len__(self):
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row):
+        """Ids of text `row`: no special tokens, not truncated."""
+        return self.ids[self.offsets[row] : self.offsets[row + 1]]
+
+    @property
+    def lengths(self):
+        """Tokens per text, int64 [n], special tokens not counted."""
+        return np.diff(self.offsets)
+
+
+def padded_lengths(token_map, max_tokens):
+    """Tokens per text as the encoder sees them, int64 [n]: with CLS and SEP, truncated to max_tokens."""
+    return np.minimum(token_map.lengths + 2, max_tokens)
+
+
+def padded(token_map, rows, max_tokens, special):
+    """The encoder's input for some texts: CLS ids SEP, truncated to max_tokens in all, padded to the longest.
+
+    rows: B text numbers; special: the content of special.json
+    returns: torch tensors (input_ids int64 [B, L], attention_mask int64 [B, L])
+    """
+    import torch  # here, so that the stages that only tokenise or count do not load it
+
+    texts = [token_map[row][: max_tokens - 2] for row in rows]
+    lengths = np.array([len(text) + 2 for text in texts])
+    ids_BL = np.full((len(texts), lengths.max()), special["pad"], dtype=np.int64)
+    ids_BL[:, 0] = special["cls"]
+    for line, text in zip(ids_BL, texts, strict=True):
+        line[1 : len(text) + 1] = text
+        line[len(text) + 1] = special["sep"]
+    mask_BL = (np.arange(ids_BL.shape[1]) < lengths[:, None]).astype(np.int64)
+    return torch.from_numpy(ids_BL), torch.from_numpy(mask_BL)
+
+
+def run(job):
+    """Tokenise passages and the queries of every split with the tokenizer of the pretrained checkpoint.
+
+    Writes passages.{ids,offsets}.npy, queries.SPLIT.{ids,offsets}.npy and special.json (ids of cls, sep, pad, unk,
+    and vocab_size). Facts: vocab_size, and the number and lengths of texts, for passages and per split.
+    """
+    # Read by the tokenizer's thread pool when it starts; it would take every core otherwise.
+    os.environ["RAYON_NUM_THREADS"] = str(job.threads)
+    tokenizer, special = load_tokenizer(sides(job.input("pretrained", "checkpoint"))[1], job.settings.lower_case)
+    write_json(job.output("special.json"), special)
+    separator = {"sep": f" {tokenizer.id_to_token(special['sep'])} ", "space": " ", "none": None}[job.settings.title]
+
+    collection = job.facts("collection")
+    queries = {split: counts["queries"] for split, counts in collection["splits"].items()}
+    total = collection["num_passages"] + sum(queries.values())
+
+    def tokenise(name, parquet, separator, before):
+        texts = read_texts(job.input("collection", parquet), separator)
+        paths = job.output(f"{name}.ids.npy"), job.output(f"{name}.offsets.npy")
+        return write_tokens(tokenizer, texts, *paths, lambda done: job.progress(before + done, total, "texts"))
+
+    facts = {"vocab_size": special["vocab_size"], "splits": {}}
+    facts["passages"] = tokenise("passages", "corpus.parquet", separator, 0)
+    before = collection["num_passages"]
+    for split, count in queries.items():
+        facts["splits"][split] = tokenise(f"queries.{split}", f"queries.{split}.parquet", None, before)
+        before += count
+    return facts
+
+
+def read_texts(path, separator):
+    """Yield lists of texts of a Parquet file, in order; `separator` joins title and text, None leaves the title out.
+
+    A passage with an empty title is its text alone. (ANCE-Tele's released code would begin it with [SEP].)
+    """
+    columns = ["text"] if separator is None else ["title", "text"]
+    for batch in pq.ParquetFile(path).iter_batches(CHUNK_TEXTS, columns=columns):
+        texts = batch.column("text").to_pylist()
+        if separator is None:
+            yield texts
+        else:
+            titles = batch.column("title").to_pylist()
+            yield [f"{title}{separator}{text}" if title else text for title, text in zip(titles, texts, strict=True)]
+
+
+def load_tokenizer(folder, lower_case):
+    """The fast tokenizer of a checkpoint folder and the ids that `special.json` keeps.
+
+    lower_case: True or False override what the tokenizer does with case; None leaves it.
+    """
+    from tokenizers import Tokenizer
+
+    definition = json.loads((Path(folder) / "tokenizer.json").read_text(encoding="utf-8"))
+    if lower_case is not None:
+        definition["normalizer"] = with_lower_case(definition.get("normalizer"), lower_case)
+    tokenizer = Tokenizer.from_str(json.dumps(definition))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    cls, sep = tokenizer.encode("").ids  # an empty text is its special tokens alone, whatever they are called
+    config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+    size = tokenizer.get_vocab_size(with_added_tokens=True)
+    unk = tokenizer.token_to_id(definition["model"].get("unk_token") or "<unk>")
+    return tokenizer, {"cls": cls, "sep": sep, "pad": config["pad_token_id"], "unk": unk, "vocab_size": size}
+
+
+def with_lower_case(normalizer, lower_case):
+    """A tokenizers normalizer (its JSON, or None) that lower-cases or not."""
+    if normalizer is None:
+        return {"type": "Lowercase"} if lower_case else None
+    if normalizer["type"] == "BertNormalizer":
+        return normalizer | {"lowercase": lower_case}
+    parts = normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
+    parts = [part for part in parts if part["type"] != "Lowercase"]
+    return {"type": "Sequence", "normalizers": ([{"type": "Lowercase"}] if lower_case else []) + parts}
+
+
+def write_tokens(tokenizer, chunks, ids_path, offsets_path, progress):
+    """Tokenise lists of texts into a flat .npy of ids and one of offsets; returns counts and lengths.
+
+    The ids are appended as they come, so memory holds one chunk: the header, whose size does not depend on the
+    length (numpy reserves room for it), is written first for 0 tokens and again when their number is known.
+    """
+    dtype = np.dtype(np.uint16 if tokenizer.get_vocab_size(with_added_tokens=True) < 2**16 else np.uint32)
+    lengths = [np.zeros(0, np.int64)]
+    with open(ids_path, "wb") as file:
+        write_header(file, dtype, 0)
+        for texts in chunks:
+            ids = [text.ids for text in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+            lengths.append(np.array([len(text) for text in ids], np.int64))
+            file.write(np.fromiter(chain.from_iterable(ids), dtype, lengths[-1].sum()).tobytes())
+            progress(sum(map(len, lengths)))
+        lengths = np.concatenate(lengths)
+        file.seek(0)
+        write_header(file, dtype, int(lengths.sum()))
+    with open(offsets_path, "wb") as file:
+        np.save(file, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+    return length_facts(lengths)
+
+
+def write_header(file, dtype, length):
+    """The .npy header of a one-dimensional array."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def length_facts(lengths):
+    """Number of texts and tokens, mean and percentiles of tokens per text (JSON)."""
+    facts = {"num": len(lengths), "tokens": int(lengths.sum())}
+    if len(lengths):
+        percentiles = np.percentile(lengths, PERCENTILES).round().astype(int).tolist()
+        facts |= {"mean": float(lengths.mean())} | {f"p{p}": v for p, v in zip(PERCENTILES, percentiles, strict=True)}
+    return facts

@@ -1,0 +1,92 @@
+"""Stage `evaluate`: a run against the judgments of a split, as a TREC run and as scores of every query."""
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from teleport.evaluation.measures import refuse_repeated_ids, score_queries
+
+BLOCK_QUERIES = 1000
+
+def run(job):
+    """Write SPLIT.run.gz and per_query.parquet (query_id, measure, value float64); returns the facts.
+
+    facts: means {measure: mean over the judged queries of the split}; num_queries, how many those are. Judged queries
+    without results count 0. Raises ValueError for an unknown measure and for a passage that a list has twice.
+    """
+    split, names = job.settings.split, job.settings.measures
+    ids_QK, scores_QK, rows = (np.load(job.input("run", f"{name}.npy")) for name in ("ids", "scores", "rows"))
+    refuse_repeated_ids(ids_QK)
+    query_ids = read_column(job, f"queries.{split}.parquet", "query_id")
+    write_run(job, split, query_ids, (ids_QK, scores_QK, rows))
+    ranking = {str(query): list(map(str, ids[ids >= 0].tolist())) for query, ids in zip(rows, ids_QK, strict=True)}
+    scores = score_queries(ranking, read_judgments(job, split), names)
+    judged = sorted(map(int, scores[names[0]]))
+    values_MQ = np.array([[scores[name][str(query)] for query in judged] for name in names])
+    write_scores(job, query_ids.take(judged), names, values_MQ)
+    return {"means": dict(zip(names, values_MQ.mean(axis=1).tolist(), strict=True)), "num_queries": len(judged)}
+
+
+def read_column(job, file_name, column):
+    """One text column of a Parquet file of the collection, as one Arrow array."""
+    return pq.read_table(job.input("collection", file_name), columns=[column])[column].combine_chunks()
+
+
+def read_judgments(job, split):
+    """{query row: {passage row: grade}} of a split, rows as text."""
+    table = pq.read_table(job.input("collection", f"qrels.{split}.parquet"), columns=["query", "passage", "grade"])
+    judgments = {}
+    for query, passage, grade in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        judgments.setdefault(str(query), {})[str(passage)] = grade
+    return judgments
+
+
+def write_run(job, split, query_ids, retrieved):
+    """Write the run in TREC's six columns, always the same bytes; its tag names the stage that made it.
+
+    Scores are those of the retrieval, so that a tie in them stays visible; the order of a query's lines is the ranking.
+    """
+    ids_QK, scores_QK, rows = retrieved
+    doc_ids = read_column(job, "corpus.parquet", "doc_id")
+    refuse_spaces("query_id", query_ids)
+    refuse_spaces("doc_id", doc_ids)
+    source = job.inputs["run"].manifest
+    with open(job.output(f"{split}.run.gz"), "wb") as file, gzip.GzipFile("", "wb", 1, file, mtime=0) as zipped:
+        for first in range(0, len(rows), BLOCK_QUERIES):
+            block = slice(first, first + BLOCK_QUERIES)
+            lines, places = np.nonzero(ids_QK[block] >= 0)
+            text = pc.binary_join_element_wise(
+                query_ids.take(pa.array(rows[block][lines])),
+                "Q0",
+                doc_ids.take(pa.array(ids_QK[block][lines, places])),
+                pa.array(filled_ranks(lines)).cast(pa.string()),
+                pa.array(scores_QK[block][lines, places]).cast(pa.string()),
+                f"{source['kind']}-{source['key']}\n",
+                " ",
+            )
+            zipped.write(text.buffers()[2])  # all lines, end to end
+
+
+def filled_ranks(lines):
+    """1-based ranks within equal, ascending line numbers, empty slots skipped: [0, 0, 2] gives [1, 2, 1]."""
+    return np.arange(len(lines)) - np.searchsorted(lines, lines) + 1
+
+
+def refuse_spaces(name, texts):
+    """Raise ValueError when an id has white space, at which the columns of a TREC run are split."""
+    spaced = texts.filter(pc.match_substring_regex(texts, r"\s"))
+    if len(spaced):
+        raise ValueError(f"{name} {spaced[0].as_py()!r} has white space, which a TREC run cannot hold. Rename the id.")
+
+
+def write_scores(job, query_ids, names, values_MQ):
+    """Write per_query.parquet: all queries of the first measure, then of the second, ..."""
+    table = {
+        "query_id": pa.concat_arrays([query_ids] * len(names)),
+        "measure": np.repeat(names, len(query_ids)),
+        "value": values_MQ.ravel(),
+    }
+    pq.write_table(pa.table(table), job.output("per_query.parquet"))

@@ -1,0 +1,54 @@
+"""Scores of a run by ir-measures, in its vocabulary: `RR@10`, `nDCG@10`, `R@1000`, `R(rel=2)@100`, `AP`, ...
+
+Before anything is measured, scores are replaced by -rank. The libraries behind ir-measures break ties differently
+(RR@10 by ascending, nDCG@10 by descending document id), so tied scores would have the columns of one table computed
+from different rankings.
+"""
+
+import ir_measures
+import numpy as np
+
+
+def parse_measures(names):
+    """The ir-measures objects called `names` (list of str), in order. Raises ValueError for a name it cannot compute."""
+    measures = []
+    for name in names:
+        try:
+            measure = ir_measures.parse_measure(name)
+            supported = ir_measures.DefaultPipeline.supports(measure)
+        except (NameError, ValueError, AssertionError, KeyError):
+            supported = False
+        if not supported:
+            raise ValueError(
+                f"evaluation.measures has {name!r}, which ir-measures cannot compute here. "
+                "Give its names, for example RR@10, nDCG@10, R@1000, R(rel=2)@100 or AP."
+            )
+        measures.append(measure)
+    return measures
+
+
+def refuse_repeated_ids(ids_QK):
+    """Raise ValueError when a query's list has a passage twice: it would count twice. -1 is an empty slot."""
+    sorted_QK = np.sort(ids_QK, axis=1)
+    repeated_QK = (sorted_QK[:, 1:] == sorted_QK[:, :-1]) & (sorted_QK[:, 1:] >= 0)
+    if repeated_QK.any():
+        line, place = np.argwhere(repeated_QK)[0]
+        raise ValueError(
+            f"line {line} of the run has passage {sorted_QK[line, place]} more than once: "
+            "a run lists each passage once per query. Make the run anew."
+        )
+
+
+def score_queries(run, judgments, names):
+    """Scores of every judged query: {name: {query: float}}, for each measure in `names`.
+
+    `run` is {query: [passage, ...]} in the order of ranks, `judgments` {query: {passage: grade}}; ids are str.
+    A judged query that is not in the run, or with an empty list, scores 0; queries without judgments are left out.
+    Raises ValueError for a measure that ir-measures cannot compute.
+    """
+    measures = parse_measures(names)
+    ranked = {query: {p: -rank for rank, p in enumerate(passages)} for query, passages in run.items() if passages}
+    scores = {measure: dict.fromkeys(judgments, 0.0) for measure in measures}
+    for metric in ir_measures.iter_calc(measures, judgments, ranked):
+        scores[metric.measure][metric.query_id] = float(metric.value)
+    return {name: scores[measure] for name, measure in zip(names, measures, strict=True)}

@@ -1,0 +1,55 @@
+"""Export a pool of negatives as JSON lines that Tevatron trains from."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+BLOCK_QUERIES = 1000
+
+
+def export_tevatron(negatives, collection, output):
+    """Write one JSON line per training query in Tevatron's form with inline passages; returns the number of lines.
+
+    Each line has query_id, query, positive_passages and negative_passages, a passage being docid, title, text.
+    Negatives keep the order and the duplicates of the pool; a query without negatives is left out, since Tevatron
+    cannot train on it. `negatives` and `collection` are `teleport.stage.Artefact`s, `output` is a file to write.
+    """
+    queries = pq.read_table(collection.path("queries.train.parquet")).select(["query_id", "text"]).to_pylist()
+    corpus = pq.read_table(collection.path("corpus.parquet")).select(["doc_id", "title", "text"])
+    positives = read_positives(collection, len(queries))
+    offsets = np.load(negatives.path("offsets.npy"))
+    passages = np.load(negatives.path("passages.npy"), mmap_mode="r")
+    part, num_lines = Path(f"{output}.part"), 0
+    with open(part, "w", encoding="utf-8") as file:
+        for first in range(0, len(queries), BLOCK_QUERIES):
+            block = range(first, min(first + BLOCK_QUERIES, len(queries)))
+            pools = {q: passages[offsets[q] : offsets[q + 1]].tolist() for q in block}
+            texts = read_passages(corpus, {p for q in block for p in pools[q] + positives[q]})
+            for q in filter(pools.get, block):
+                line = {"query_id": queries[q]["query_id"], "query": queries[q]["text"]}
+                line["positive_passages"] = [texts[p] for p in positives[q]]
+                line["negative_passages"] = [texts[p] for p in pools[q]]
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                num_lines += 1
+    os.replace(part, output)
+    return num_lines
+
+
+def read_positives(collection, num_queries):
+    """The passage rows of each training query's positives, in the order of the judgments: a list of lists."""
+    qrels = pq.read_table(collection.path("qrels.train.parquet"), columns=["query", "passage", "grade"])
+    positives = [[] for _ in range(num_queries)]
+    for query, passage, grade in zip(*(column.to_pylist() for column in qrels.columns), strict=True):
+        if grade >= collection.manifest["settings"]["positive_grade"]:
+            positives[query].append(passage)
+    return positives
+
+
+def read_passages(corpus, rows):
+    """{row: {docid, title, text}} of the given rows of the corpus table."""
+    rows = sorted(rows)
+    table = corpus.take(rows).rename_columns(["docid", "title", "text"])
+    return dict(zip(rows, table.to_pylist(), strict=True))

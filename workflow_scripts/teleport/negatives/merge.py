@@ -1,0 +1,119 @@
+"""Stage `merge`: the pool of negatives of an episode (ANCE-Tele, Eq. 4-6 and Appendix C).
+
+Per training query: neighbours of the query and of its positive (lookahead), known positives removed, sampled without
+replacement, then joined with the momentum negatives, in the order query, positive, momentum.
+
+mode `mixture`: `pool` negatives per query, shared by alpha and beta; momentum negatives are sampled from the pool of
+the last episode, so those of older episodes decay geometrically. mode `released`: what the released code does,
+`per_source` negatives of each retrieval and the whole last pool, without decay. A list that is too short gives what
+it has: nothing tops it up, the queries concerned are counted.
+"""
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from teleport.negatives.draw import draw_slots, hash_ids, mixture_counts
+from teleport.negatives.pool import POSITIVE, QUERY, Items, count_duplicates, drop_duplicates, read_pool, write_pool
+from teleport.negatives.sources import Momentum, Retrieval
+from teleport.seed import derive_seed
+
+RETRIEVALS = {"query": ("queries", QUERY), "positive": ("positives", POSITIVE)}
+BLOCK_SLOTS = 2**20  # candidates handled at once: 8 MB of draws, about the size of a cache
+
+
+def run(job):
+    """Merge the sources of `job` into a pool; returns the facts.
+
+    facts: negatives; drawn and short_queries {source: n}; first_episodes {episode: n}; empty_queries; overlap (share
+    of drawn slots that repeat a passage of the same query); wanted {source: n per query}.
+    Raises ValueError when no retrieval is among the sources.
+    """
+    if not {"query", "positive"} & set(job.settings.sources):
+        raise ValueError(
+            f"negatives.sources leaves episode {job.settings.episode} with {job.settings.sources}: a pool needs "
+            "neighbours of the query or of its positive. Add `query` or `positive` to negatives.sources."
+        )
+    query_ids = pq.read_table(job.input("collection", "queries.train.parquet"), columns=["query_id"])["query_id"]
+    merge = Merge(job.settings, open_sources(job, len(query_ids)), hash_ids(query_ids.to_pylist()))
+    lengths, blocks = [], []
+    for first in range(0, len(query_ids), merge.block_queries):
+        last = min(first + merge.block_queries, len(query_ids))
+        block_lengths, items = merge.block(first, last)
+        lengths.append(block_lengths)
+        blocks.append(items)
+        job.progress(last, len(query_ids), "queries")
+    pool = write_pool(job.output, np.concatenate(lengths), blocks)
+    return merge.facts() | {
+        "negatives": int(pool.offsets[-1]),
+        "first_episodes": {str(n): int(k) for n, k in enumerate(np.bincount(pool.items.first_episodes)) if k},
+        "empty_queries": int(np.count_nonzero(np.diff(pool.offsets) == 0)),
+    }
+
+
+class Merge:
+    """Draws and joins the negatives of a block of queries, and counts what happened."""
+
+    def __init__(self, settings, sources, hashes_Q):
+        self.settings, self.sources, self.hashes_Q = settings, sources, hashes_Q
+        self.wanted = wanted_counts(settings)
+        self.seeds = {name: derive_seed(settings.seed, "merge", name, settings.episode) for name in sources}
+        self.block_queries = max(1, BLOCK_SLOTS // max(1, *(source.width for source in sources.values())))
+        self.drawn, self.short = dict.fromkeys(sources, 0), dict.fromkeys(self.wanted, 0)
+        self.duplicates = 0
+
+    def draw(self, name, first, last):
+        """Negatives of one source: (`Items` [Q, N], filled_QN)."""
+        source = self.sources[name]
+        candidates_QS = source.candidates(first, last)
+        count = self.wanted.get(name, source.width)
+        slots_QN, filled_QN = draw_slots(candidates_QS, self.hashes_Q[first:last], self.seeds[name], count)
+        self.drawn[name] += int(np.count_nonzero(filled_QN))
+        if name in self.short:
+            self.short[name] += int(np.count_nonzero(np.count_nonzero(candidates_QS, axis=1) < count))
+        return source.take(first, last, slots_QN), filled_QN
+
+    def block(self, first, last):
+        """The pools of query rows first to last - 1: (their lengths int64 [Q], flat `Items`)."""
+        parts, filled = zip(*(self.draw(name, first, last) for name in self.sources), strict=True)
+        filled_QN = np.hstack(filled)
+        padded = Items(*(np.hstack(fields) for fields in zip(*parts, strict=True)))
+        self.duplicates += count_duplicates(padded.passages, filled_QN)
+        items, queries = Items(*(field[filled_QN] for field in padded)), np.nonzero(filled_QN)[0]
+        if not self.settings.keep_duplicates:
+            queries, items = drop_duplicates(queries, items)
+        return np.bincount(queries, minlength=last - first), items
+
+    def facts(self):
+        overlap = self.duplicates / max(1, sum(self.drawn.values()))
+        return {"wanted": self.wanted, "drawn": self.drawn, "short_queries": self.short, "overlap": overlap}
+
+
+def wanted_counts(settings):
+    """{source: negatives per query}; in mode `released` without momentum, which is taken whole."""
+    if settings.mode == "released":
+        return {source: settings.per_source for source in settings.sources if source != "momentum"}
+    alpha, beta = getattr(settings, "alpha", None), getattr(settings, "beta", None)
+    return mixture_counts(settings.pool, settings.sources, alpha, beta)
+
+
+def open_sources(job, num_queries):
+    """{source: `Retrieval` or `Momentum`} of the job's settings, in the order of the pool."""
+    positives, sources = known_positives(job, num_queries), {}
+    for name in ("query", "positive"):
+        if name in job.settings.sources:
+            role, flag = RETRIEVALS[name]
+            ids, scores, rows = (np.load(job.input(role, f"{n}.npy"), mmap_mode="r") for n in ("ids", "scores", "rows"))
+            sources[name] = Retrieval(ids, scores, rows, positives, flag, job.settings.episode)
+    if "momentum" in job.settings.sources:
+        sources["momentum"] = Momentum(read_pool(lambda name: job.input("momentum", name)))
+    return sources
+
+
+def known_positives(job, num_queries):
+    """All positives of the training queries: (offsets int64 [Q + 1], passages int32), whatever the lookahead anchors."""
+    table = pq.read_table(job.input("collection", "qrels.train.parquet"), columns=["query", "passage", "grade"])
+    queries, passages, grades = (column.to_numpy() for column in table.columns)
+    positive = grades >= job.inputs["collection"].manifest["settings"]["positive_grade"]
+    queries, passages = queries[positive], passages[positive]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(queries, minlength=num_queries))])
+    return offsets, passages[np.argsort(queries, kind="stable")]

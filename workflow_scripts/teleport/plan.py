@@ -1,0 +1,204 @@
+"""From a configuration to stages: which exist, under which key, and what each reads.
+
+The key of a stage is a digest of its kind, of the settings that decide its result, and of the keys of the stages it
+reads. Experiments that agree up to a stage therefore share it, and a changed setting makes new keys from the first
+stage that it decides, nowhere else.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+
+from teleport.collection.identity import identify_checkpoint, identify_source
+
+@dataclass(frozen=True)
+class Stage:
+    """One node of the DAG. `inputs` maps a role to the stage that fills it."""
+
+    kind: str
+    settings: dict
+    inputs: dict
+    key: str = field(default="")
+
+    def __post_init__(self):
+        identity = [self.kind, self.settings, {role: stage.name for role, stage in self.inputs.items()}]
+        text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
+        object.__setattr__(self, "key", hashlib.sha256(text.encode()).hexdigest()[:12])
+
+    @property
+    def name(self):
+        """`kind/key`, also the stage's folder below results/stages."""
+        return f"{self.kind}/{self.key}"
+
+    def spec(self):
+        """The stage as run_stage.py takes it (JSON text)."""
+        inputs = {role: stage.name for role, stage in self.inputs.items()}
+        spec = {"kind": self.kind, "key": self.key, "settings": self.settings, "inputs": inputs}
+        return json.dumps(spec, sort_keys=True, ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A stage in the life of one experiment: where it is linked and what it is called."""
+
+    stage: Stage
+    seed: int
+    episode: int
+    link: str
+
+
+class Trajectory:
+    """The stages of one experiment under one seed, in order, and the evaluations of its checkpoints."""
+
+    def __init__(self, collection, experiment, seed, evaluation):
+        self.collection, self.experiment, self.seed, self.evaluation = collection, experiment, seed, evaluation
+        self.rows = []
+        self.runs = []  # per checkpoint (0 = pretrained, 1 = after Episode 1, …): {split: evaluate stage}
+        self.prefix = f"seed-{seed}/" if len(experiment.seeds) > 1 else ""
+        self.build()
+
+    def add(self, kind, settings, inputs, episode, link=None):
+        """Append a stage, linked as `link` (its kind by default) in the folder of its episode; returns it."""
+        stage = Stage(kind, settings, inputs)
+        folder = f"episode-{episode}/" if episode else ""
+        self.rows.append(Row(stage, self.seed, episode, f"{self.prefix}{folder}{link or kind}"))
+        return stage
+
+    def build(self):
+        """Checkpoint 0, then per episode: mine with the last checkpoint, train the next one, evaluate it."""
+        encoder = self.experiment.encoder
+        head = {"seed": self.seed} if encoder.projection else {}
+        architecture = encoder.model_dump(include={"pooling", "projection", "normalize", "tied"})
+        self.add_existing(self.collection, "collection")
+        source = identify_checkpoint(encoder.checkpoint.model_dump())
+        self.pretrained = self.add("pretrained", {"checkpoint": source} | architecture | head, {}, 0)
+        text = encoder.model_dump(include={"title", "lower_case"})
+        inputs = {"collection": self.collection, "pretrained": self.pretrained}
+        self.tokens = self.add("tokens", text, inputs, 0)
+        self.add_check()
+        checkpoint, pool = self.pretrained, None
+        encoded = self.encode(checkpoint, 0)
+        self.evaluate(encoded, 0)
+        for episode in range(1, len(self.experiment.episodes) + 1):
+            pool = self.merge(encoded, pool, episode)
+            checkpoint = self.train(checkpoint, pool, episode)
+            encoded = self.encode(checkpoint, episode)
+            self.evaluate(encoded, episode)
+
+    def add_existing(self, stage, link):
+        self.rows.append(Row(stage, self.seed, 0, f"{self.prefix}{link}"))
+
+    def add_check(self):
+        settings = {
+            "mining_depth": self.experiment.mining.depth if self.experiment.episodes else 0,
+            "evaluation_depth": self.evaluation.depth,
+            "splits": list(self.evaluation.splits),
+            "trains": bool(self.experiment.episodes),
+        }
+        self.add("check", settings, {"collection": self.collection, "tokens": self.tokens}, 0)
+
+    def encode(self, checkpoint, episode):
+        """Vectors of all passages and queries under `checkpoint`, and their index: (encode stage, index stage)."""
+        settings = self.experiment.encoder.model_dump(include={"max_query_tokens", "max_passage_tokens"})
+        settings["precision"] = self.experiment.training.precision
+        inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": checkpoint}
+        encode = self.add("encode", settings, inputs, episode)
+        return encode, self.add("index", {"kind": "flat"}, {"encode": encode}, episode)
+
+    def retrieve(self, encoded, settings, episode, link):
+        encode, index = encoded
+        inputs = {"index": index, "encode": encode, "collection": self.collection}
+        return self.add("retrieve", settings, inputs, episode, link)
+
+    def merge(self, encoded, last_pool, episode):
+        """The pool of negatives of an episode, mined with the checkpoint before it (Eq. 4-6, Appendix C)."""
+        negatives, mining = self.experiment.negatives, self.experiment.mining
+        available = ("query", "positive", "momentum") if last_pool else ("query", "positive")
+        sources = [source for source in available if source in negatives.sources]
+        settings = {"episode": episode, "mode": negatives.mode, "sources": sources, "seed": self.seed}
+        settings["keep_duplicates"] = negatives.keep_duplicates
+        if negatives.mode == "released":
+            settings["per_source"] = negatives.per_source
+        else:
+            settings["pool"] = negatives.pool
+            if "momentum" in sources:
+                settings["alpha"] = negatives.alpha
+            if "query" in sources and "positive" in sources:
+                settings["beta"] = negatives.beta
+        inputs = {"collection": self.collection}
+        mined = {"split": "train", "depth": mining.depth}
+        if "query" in sources:
+            inputs["queries"] = self.retrieve(encoded, {"of": "queries"} | mined, episode, "retrieve-queries")
+        if "positive" in sources:
+            anchored = {"of": "positives", "anchor": mining.anchor} | mined
+            inputs["positives"] = self.retrieve(encoded, anchored, episode, "retrieve-positives")
+        if "momentum" in sources:
+            inputs["momentum"] = last_pool
+        return self.add("merge", settings, inputs, episode)
+
+    def train(self, last_checkpoint, pool, episode):
+        """The checkpoint of an episode, from the pretrained model or from the last checkpoint."""
+        training = self.experiment.training_of(episode)
+        settings = {"training": training.model_dump(exclude={"start_from"}), "seed": self.seed, "episode": episode}
+        architecture = {"pooling", "projection", "normalize", "tied", "scale", "max_query_tokens", "max_passage_tokens"}
+        settings |= self.experiment.encoder.model_dump(include=architecture)
+        start = last_checkpoint if training.start_from == "previous" else self.pretrained
+        inputs = {"collection": self.collection, "tokens": self.tokens, "negatives": pool, "checkpoint": start}
+        return self.add("train", settings, inputs | {"pretrained": self.pretrained}, episode)
+
+    def evaluate(self, encoded, episode):
+        """Search and score every evaluated split with the checkpoint of `episode`."""
+        runs = {}
+        for split in self.evaluation.splits:
+            searched = {"of": "queries", "split": split, "depth": self.evaluation.depth}
+            run = self.retrieve(encoded, searched, episode, f"search-{split}")
+            runs[split] = self.add(*score(self.collection, run, split, self.evaluation), episode, f"evaluate-{split}")
+        self.runs.append(runs)
+
+
+def score(collection, run, split, evaluation):
+    """Kind, settings and inputs of the evaluation of a run on a split."""
+    return "evaluate", {"split": split, "measures": list(evaluation.measures)}, {"collection": collection, "run": run}
+
+
+class Plan:
+    """All stages of a configuration, shared where experiments agree.
+
+    `stages`: {"kind/key": Stage}; `trajectories`: {experiment name: [Trajectory per seed]};
+    `bm25_runs`: {split: evaluate stage}, empty when the configuration has no BM25 row.
+    """
+
+    def __init__(self, config, experiments):
+        source = config.collection.model_dump()
+        self.config, self.experiments = config, experiments
+        self.collection = Stage("collection", identify_source(source), {})
+        self.trajectories = {
+            name: [Trajectory(self.collection, experiment, seed, config.evaluation) for seed in experiment.seeds]
+            for name, experiment in experiments.items()
+        }
+        self.stages, self.users, self.labels = {}, {}, {}
+        for name, trajectories in self.trajectories.items():
+            for row in (row for trajectory in trajectories for row in trajectory.rows):
+                self.note(row.stage, name, f"{row.link.split('/')[-1]}, episode {row.episode}")
+        self.bm25_runs = self.plan_bm25() if config.bm25 else {}
+
+    def note(self, stage, user, label):
+        self.stages[stage.name] = stage
+        self.labels.setdefault(stage.name, label if not label.endswith("episode 0") else label.split(",")[0])
+        users = self.users.setdefault(stage.name, [])
+        if user not in users:
+            users.append(user)
+
+    def plan_bm25(self):
+        evaluation, runs = self.config.evaluation, {}
+        for split in evaluation.splits:
+            settings = self.config.bm25.model_dump() | {"split": split, "depth": evaluation.depth}
+            run = Stage("bm25", settings | {"title": self.config.encoder.title}, {"collection": self.collection})
+            runs[split] = Stage(*score(self.collection, run, split, evaluation))
+            self.note(run, "BM25", f"bm25 search-{split}")
+            self.note(runs[split], "BM25", f"evaluate-{split}")
+        return runs
+
+    def label(self, name):
+        """What a person is told about a stage: kind, episode, and the experiments that use it."""
+        return f"{self.labels[name]} · {', '.join(self.users[name])}"

@@ -1,0 +1,71 @@
+"""Where an artefact comes from: code, versions, hardware, time and memory of the run that made it."""
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+LIBRARIES = (
+    "numpy pyarrow torch transformers tokenizers safetensors faiss-cpu faiss-gpu bm25s PyStemmer "
+    "ir-measures scipy pandas snakemake"
+).split()
+
+HEAVY = ("torch", "transformers", "faiss", "pandas", "scipy", "bm25s")  # loading one costs a noticeable part of a second
+
+
+def git_commit():
+    """The commit of this repository, with `+changes` when tracked files differ from it; None outside git."""
+    here = Path(__file__).parent
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        changes = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=here, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + ("+changes" if changes.returncode else "")
+
+
+def versions():
+    """{library: version} of the installed libraries that can influence an artefact."""
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def hardware():
+    """Processor, cores, memory in bytes, and the GPU if this process has loaded torch and sees one."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        processor = platform.processor()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = {"processor": processor, "cores": os.cpu_count(), "memory_bytes": memory}
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        found |= {"gpu": torch.cuda.get_device_name(), "gpu_peak_bytes": torch.cuda.max_memory_allocated()}
+    return found
+
+
+def provenance(job, started, ended, attempt):
+    """The `provenance` part of a manifest (dict). Times in seconds, memory in bytes."""
+    return {
+        "code": job.code,
+        "git_commit": git_commit(),
+        "versions": versions(),
+        "loaded": [name for name in HEAVY if name in sys.modules],
+        "hardware": hardware(),
+        "threads": job.threads,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        "wall_seconds": round(ended - started, 3),
+        "attempt": attempt,
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "seed": job.raw_settings.get("seed"),
+    }

@@ -1,0 +1,53 @@
+"""The life of an experiment as folders a person can walk: links to its stages, and an index of them."""
+
+import csv
+import io
+import os
+from pathlib import Path
+
+from teleport.report.files import write_text
+from teleport.stage import STAGES
+
+COLUMNS = "seed episode stage kind key folder experiments".split()
+
+
+def link_experiment(rows, folder, stages=STAGES):
+    """Make `folder` show exactly the stages in `rows`: relative symlinks, and plan.tsv with a line per stage.
+
+    A row is {"link": path below folder, for example "episode-1/encode", "kind", "key", "seed", "episode"} and maybe
+    "experiments", the names of all experiments that use the stage. Links of an earlier plan are removed, real files
+    and folders never: raises ValueError when one is in the way of a link.
+    """
+    folder, stages = Path(folder), Path(stages)
+    targets = {folder / row["link"]: stages / row["kind"] / row["key"] for row in rows}
+    for link in targets:
+        if link.exists() and not link.is_symlink():
+            raise ValueError(f"{link} is no link but must become one. Move it away and run again.")
+    for link in set(find_links(folder)) - set(targets):
+        link.unlink()
+    for link, target in targets.items():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        part = link.with_name(link.name + ".part")
+        part.unlink(missing_ok=True)
+        part.symlink_to(os.path.relpath(target, link.parent))
+        os.replace(part, link)
+    write_text(folder / "plan.tsv", plan_text(rows, stages))
+
+
+def find_links(folder):
+    """All symlinks below a folder; links to folders are not followed."""
+    for parent, folders, files in os.walk(folder):
+        yield from (path for name in folders + files if (path := Path(parent, name)).is_symlink())
+
+
+def plan_text(rows, stages):
+    """The text of plan.tsv, in the order of the rows; the column `experiments` is there when the rows have it."""
+    columns = COLUMNS if any("experiments" in row for row in rows) else COLUMNS[:-1]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, delimiter="\t", lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    for row in rows:
+        stage, folder = row["link"].rsplit("/", 1)[-1], stages / row["kind"] / row["key"]
+        sharing = ", ".join(row.get("experiments", []))
+        writer.writerow(row | {"stage": stage, "folder": folder, "experiments": sharing})
+    return text.getvalue()

@@ -1,0 +1,246 @@
+"""The settings an experiment can have, with their meaning, bounds and sources. `config/schema.json` is made from here."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+
+NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of configurations, experiments and ablations: they become folders
+
+
+class Section(BaseModel):
+    """A part of the configuration: unknown keys are errors, values never change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# --- collection -----------------------------------------------------------------------------------------------------
+
+
+class ApiDocs(Section):
+    """The embedded collection: API documentation of installed packages, read from their sources with `ast`."""
+
+    source: Literal["apidocs"]
+    packages: list[str] = Field(min_length=1, description="Installed packages to harvest; their versions enter the key.")
+    min_words: int = Field(20, ge=1, description="Docstring bodies with fewer words are left out.")
+    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+
+
+class Folder(Section):
+    """A folder with corpus.tsv[.gz] (id, title, text), queries.SPLIT.tsv, qrels.SPLIT.tsv and maybe answers.SPLIT.jsonl."""
+
+    source: Literal["folder"]
+    path: str = Field(description="The folder of corpus.tsv[.gz].")
+    queries: str | None = Field(None, description="The folder of queries and judgments, when it is another one.")
+    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+
+
+class Beir(Section):
+    """A BEIR folder: corpus.jsonl[.gz], queries.jsonl[.gz], qrels/SPLIT.tsv."""
+
+    source: Literal["beir"]
+    path: str = Field(description="The BEIR folder.")
+    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+
+
+class Split(Section):
+    """The two files of a split."""
+
+    queries: str = Field(description="Tab-separated: query id, text.")
+    qrels: str = Field(description="TREC judgments (query, iteration, passage, grade) or three columns without iteration.")
+
+
+class Tsv(Section):
+    """MS MARCO-style files: a corpus of two or three tab-separated columns, and two files per split."""
+
+    source: Literal["tsv"]
+    corpus: str = Field(description="Tab-separated, .gz or plain: id, text; or id, title, text.")
+    splits: dict[str, Split] = Field(min_length=1, description="Files of train, dev, test and others.")
+    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+
+
+CollectionSource = Annotated[ApiDocs | Folder | Beir | Tsv, Field(discriminator="source")]
+
+# --- encoder --------------------------------------------------------------------------------------------------------
+
+
+class CheckpointSource(Section):
+    """Where the pretrained checkpoint comes from: exactly one of hub, folder, package."""
+
+    hub: str | None = Field(None, description="A model id on the Hugging Face hub; needs `revision`.")
+    revision: str | None = Field(None, description="The commit of the hub repository.")
+    folder: str | None = Field(None, description="A local folder in transformers' form.")
+    package: str | None = Field(None, description="An installed Python package that carries the checkpoint.")
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Expected digest of the weights file.")
+
+    @model_validator(mode="after")
+    def one_place(self):
+        if sum(place is not None for place in (self.hub, self.folder, self.package)) != 1:
+            raise ValueError("give exactly one of hub, folder, package")
+        if (self.hub is None) != (self.revision is None):
+            raise ValueError("hub and revision go together: name the commit, so that the weights cannot change")
+        return self
+
+
+class Encoder(Section):
+    """The dual encoder: vectors of queries and passages, compared by inner product."""
+
+    checkpoint: CheckpointSource = Field(description="The pretrained checkpoint that episodes start from.")
+    pooling: Literal["cls", "mean"] = Field("cls", description="Vector of a text from its token vectors (ANCE-Tele: cls).")
+    projection: int | None = Field(None, gt=0, description="Width of a linear + LayerNorm head (ANCE: 768); null: none.")
+    normalize: bool = Field(False, description="Scale vectors to length 1 (ANCE-Tele: no).")
+    scale: float = Field(1.0, gt=0, description="Factor on inner products in the loss (ANCE-Tele: 1; cosine: about 20).")
+    tied: bool = Field(True, description="One encoder for both sides (ANCE-Tele on MS MARCO), or two (NQ, TriviaQA).")
+    title: Literal["sep", "space", "none"] = Field("sep", description="Title and text joined by [SEP], a space, or no title.")
+    lower_case: bool | None = Field(None, description="Lower-case before tokenising; null: as the tokenizer does.")
+    max_query_tokens: int = Field(32, ge=3, description="With special tokens (ANCE-Tele Table 5: 32).")
+    max_passage_tokens: int = Field(128, ge=3, description="With special tokens (ANCE-Tele Table 5: 128 MARCO, 156 QA).")
+
+
+# --- negatives ------------------------------------------------------------------------------------------------------
+
+
+class Mining(Section):
+    """Retrieval of negative candidates with the newest checkpoint."""
+
+    depth: int = Field(200, ge=1, description="Neighbours retrieved per anchor (ANCE-Tele Table 5: 200).")
+    anchor: Literal["first", "all"] = Field("first", description="Lookahead anchors: the first positive (released), or all.")
+
+
+class Negatives(Section):
+    """The pool of training negatives of an episode."""
+
+    sources: list[Literal["query", "positive", "momentum"]] = Field(
+        ["query", "positive", "momentum"],
+        min_length=1,
+        description="Neighbours of the query, of its positive (lookahead), and the last episode's pool (momentum).",
+    )
+    mode: Literal["mixture", "released"] = Field(
+        "mixture", description="Shares by alpha and beta (paper, Appendix C), or equal counts concatenated (released code)."
+    )
+    alpha: float = Field(0.5, ge=0, le=1, description="mixture: share of momentum negatives (ANCE-Tele Table 5: 0.5).")
+    beta: float = Field(0.5, ge=0, le=1, description="mixture: share of lookahead among the new ones (Table 5: 0.5).")
+    pool: int = Field(60, ge=1, description="mixture: negatives per query (released Episode 1: 30 + 30).")
+    per_source: int = Field(30, ge=1, description="released: negatives per source and episode (30 MARCO, 80 QA).")
+    keep_duplicates: bool = Field(True, description="Keep a passage as often as it was drawn (Table 8: dropping costs 0.9).")
+
+    @model_validator(mode="after")
+    def something_is_mined(self):
+        if "query" not in self.sources and "positive" not in self.sources:
+            raise ValueError("sources needs query or positive: momentum alone has nothing to start from")
+        return self
+
+
+# --- training -------------------------------------------------------------------------------------------------------
+
+
+class Training(Section):
+    """One episode's training."""
+
+    negatives_per_query: int = Field(31, ge=1, description="N per positive (ANCE-Tele Table 5: 31; released Episode 1: 15).")
+    batch_queries: int = Field(8, ge=1, description="Queries per step (Table 5: 8 MARCO, 128 QA).")
+    learning_rate: float = Field(5e-6, gt=0, description="Peak rate (Table 5: 5e-6).")
+    warmup_ratio: float = Field(0.1, ge=0, lt=1, description="Share of the schedule that warms up (Table 5: 0.1).")
+    weight_decay: float = Field(0.0, ge=0, description="AdamW's decay (released: 0).")
+    max_grad_norm: float = Field(1.0, gt=0, description="Gradient norm is clipped to this (released: 1).")
+    epochs: int | None = Field(None, ge=1, description="Length of the schedule in passes over the queries (Table 5: 3).")
+    steps: int | None = Field(None, ge=1, description="Length of the schedule in steps, instead of epochs.")
+    stop_after_steps: int | None = Field(None, ge=1, description="Stop early; the schedule keeps its full length (§4.3).")
+    start_from: Literal["pretrained", "previous"] = Field("pretrained", description="ANCE-Tele: pretrained, every episode.")
+    positive: Literal["rotate", "first"] = Field("rotate", description="Which positive an epoch uses (QA: always the first).")
+    mask_false_negatives: bool = Field(False, description="Leave known positives out of a query's in-batch negatives.")
+    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 where the hardware computes in it.")
+
+    @model_validator(mode="after")
+    def one_length(self):
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("give exactly one of epochs and steps (to override one by the other, set the first to null)")
+        return self
+
+
+class EpisodeOverride(Section):
+    """What one episode does differently: any setting of `training`."""
+
+    training: dict = Field({}, description="Settings of `training` for this episode.")
+
+
+# --- evaluation -----------------------------------------------------------------------------------------------------
+
+
+class Significance(Section):
+    """Paired permutation test of every row against one baseline row."""
+
+    baseline: str = Field("Zero-shot", description="Row label to compare with: `Zero-shot`, `BM25`, or an experiment's label.")
+    resamples: int = Field(9999, ge=99, description="Random sign flips (ANCE-Tele: permutation test).")
+    level: float = Field(0.05, gt=0, lt=1, description="Marked as significant below this Holm-corrected p.")
+
+
+class Evaluation(Section):
+    """How checkpoints and runs are scored."""
+
+    splits: list[str] = Field(["test"], min_length=1, description="Query sets that are searched after every episode.")
+    depth: int = Field(1000, ge=1, description="Length of a run per query.")
+    measures: list[str] = Field(["RR@10", "nDCG@10", "R@100", "R@1000"], min_length=1, description="ir-measures names.")
+    significance: Significance = Field(Significance(), description="The test that marks cells.")
+
+
+class Bm25(Section):
+    """The lexical baseline (bm25s, Lucene's formula)."""
+
+    k1: float = Field(0.9, ge=0, description="Term saturation (Anserini's default 0.9; MS MARCO tuned 0.82).")
+    b: float = Field(0.4, ge=0, le=1, description="Length normalisation (Anserini's default 0.4; MS MARCO tuned 0.68).")
+    stemmer: str | None = Field("english", description="Snowball stemmer; null: none.")
+    stopwords: str | None = Field("english", description="Stop word list of bm25s; null: none.")
+
+
+# --- the whole ------------------------------------------------------------------------------------------------------
+
+
+def distinct(values):
+    if len(set(values)) < len(values):
+        raise ValueError("values must differ from each other")
+    return values
+
+
+Seeds = Annotated[list[int], Field(min_length=1), AfterValidator(distinct)]
+
+
+class Experiment(Section):
+    """One system: everything that may differ between the rows of a table."""
+
+    label: str | None = Field(None, description="Name of the row in tables; the experiment's name when absent.")
+    encoder: Encoder
+    mining: Mining = Mining()
+    negatives: Negatives = Negatives()
+    training: Training
+    episodes: list[EpisodeOverride] = Field(description="One entry per episode; an empty list is the zero-shot system.")
+    seeds: Seeds = Field([42], description="Root seeds; tables give mean and standard deviation.")
+
+    def training_of(self, episode):
+        """The training settings of episode 1, 2, …: the experiment's, with the episode's overrides on top."""
+        return Training(**(self.training.model_dump() | self.episodes[episode - 1].training))
+
+
+class Ablation(Section):
+    """The rows of one table; each row is an experiment given as overrides of the configuration's settings."""
+
+    title: str = Field(description="Caption of the table.")
+    baseline: str | None = Field(None, description="Row label that the others are tested against; null: no test.")
+    experiments: dict[str, dict] = Field(min_length=1, description="Name → overrides, one row each.")
+
+
+class Config(Section):
+    """The whole configuration after all `--configfile`s are merged."""
+
+    name: str | None = Field(None, pattern=NAME, description="Sub-folder of results/tables and results/experiments.")
+    collection: CollectionSource = Field(description="Where passages, queries and judgments come from.")
+    encoder: Encoder = Field(description="The dual encoder of every experiment.")
+    mining: Mining = Field(Mining(), description="How candidates are retrieved.")
+    negatives: Negatives = Field(Negatives(), description="How the pool of an episode is made.")
+    training: Training = Field(description="How an episode trains.")
+    episodes: list[EpisodeOverride] = Field(description="One entry per episode.")
+    seeds: Seeds = Field([42], description="Root seeds of every experiment.")
+    experiments: dict[str, dict] = Field({}, description="Name → overrides of the settings above.")
+    ablations: dict[str, Ablation] = Field({}, description="One table per entry.")
+    evaluation: Evaluation = Field(Evaluation(), description="Measures, splits, significance.")
+    bm25: Bm25 | None = Field(Bm25(), description="The lexical baseline; null leaves it out.")

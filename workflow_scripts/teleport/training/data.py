@@ -1,0 +1,79 @@
+"""The training queries of an episode with their positives and negatives, as batches of row numbers."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from teleport.stage import log
+from teleport.training.sampling import negative_window, positive_place, query_order
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Row numbers of one step: Q queries, and for each in turn its positive and its N negatives, P = Q * (1 + N)."""
+
+    queries_Q: np.ndarray
+    passages_P: np.ndarray
+    positive_columns_Q: np.ndarray
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Lists of different lengths in two flat arrays: list `row` is values[offsets[row] : offsets[row + 1]]."""
+
+    offsets: np.ndarray
+    values: np.ndarray
+
+    def __getitem__(self, row):
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+
+class TrainingSet:
+    """Batches of the queries that have negatives; the batch of a step is a pure function of (seed, step).
+
+    `query_ids` are text ids, `positives` and `pools` are `Ragged` lists of passage rows, one list per query. Queries
+    with an empty pool are left out, counted and logged.
+    """
+
+    def __init__(self, query_ids, positives, pools, training, seed):
+        self.query_ids, self.positives, self.pools = query_ids, positives, pools
+        self.training, self.seed = training, seed
+        self.rows = np.flatnonzero(np.diff(pools.offsets))
+        self.without_negatives = len(query_ids) - len(self.rows)
+        if self.without_negatives:
+            log.info("%d of %d training queries have no negatives: left out", self.without_negatives, len(query_ids))
+
+    def batch(self, step):
+        """The `Batch` of step 0, 1, ...; the last incomplete batch of an epoch is dropped."""
+        size = self.training.batch_queries
+        epoch, place = divmod(step, len(self.rows) // size)
+        order = query_order(len(self.rows), epoch, self.seed)
+        queries_Q = self.rows[order[place * size : (place + 1) * size]]
+        passages_P = np.concatenate([self.passages(row, epoch) for row in queries_Q])
+        return Batch(queries_Q, passages_P, np.arange(size) * (1 + self.training.negatives_per_query))
+
+    def passages(self, row, epoch):
+        """The query's positive and negatives of an epoch: passage rows, int64 [1 + N]."""
+        query_id, positives, pool = self.query_ids[row], self.positives[row], self.pools[row]
+        place = positive_place(len(positives), epoch, self.seed, query_id, self.training.positive)
+        window = negative_window(len(pool), self.training.negatives_per_query, epoch, self.seed, query_id)
+        return np.concatenate([positives[[place]], pool[window]]).astype(np.int64)
+
+
+def read_training_set(job, seed):
+    """The `TrainingSet` of a train job, from its inputs `collection` and `negatives`."""
+    queries = pq.read_table(job.input("collection", "queries.train.parquet"), columns=["query_id"])
+    qrels = pq.read_table(job.input("collection", "qrels.train.parquet"), columns=["query", "passage", "grade"])
+    query, passage, grade = (qrels[name].to_numpy() for name in ("query", "passage", "grade"))
+    positive = grade >= job.facts("collection")["positive_grade"]
+    positives = ragged(query[positive], passage[positive], len(queries))
+    offsets = np.load(job.input("negatives", "offsets.npy"))
+    pools = Ragged(offsets, np.load(job.input("negatives", "passages.npy"), mmap_mode="r"))
+    return TrainingSet(queries["query_id"].to_pylist(), positives, pools, job.settings.training, seed)
+
+
+def ragged(rows, values, num_rows):
+    """Group `values` by `rows` (int, 0 to num_rows - 1), in their order: a `Ragged` of num_rows lists."""
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=num_rows))])
+    return Ragged(offsets, values[np.argsort(rows, kind="stable")])

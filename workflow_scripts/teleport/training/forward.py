@@ -1,0 +1,39 @@
+"""Vectors of one side of a training step, without encoding padding: length-sorted chunks under one autograd graph."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from teleport.encoder.batches import length_buckets
+from teleport.encoder.model import Encoder
+from teleport.encoder.tokens import TokenMap, padded
+
+
+@dataclass(frozen=True)
+class Side:
+    """Queries or passages: their encoder, their token ids, and the length that they are cut to.
+
+    `lengths` are the tokens of all texts as the encoder sees them (`tokens.padded_lengths`), int64 [n].
+    """
+
+    encoder: Encoder
+    tokens: TokenMap
+    lengths: np.ndarray
+    max_tokens: int
+    special: dict
+
+    def vectors(self, rows, token_budget, device):
+        """Float32 [rows, dim] on `device`, in the order of `rows`, and how many tokens were encoded with padding.
+
+        Chunks hold at most `token_budget` tokens. Their gradients sum to those of one padded batch, because no text's
+        vector depends on another text.
+        """
+        lengths = self.lengths[rows]
+        chunks = length_buckets(lengths, token_budget)
+        vectors = []
+        for chunk in chunks:
+            ids_BL, attention_BL = padded(self.tokens, rows[chunk], self.max_tokens, self.special)
+            vectors.append(self.encoder(ids_BL.to(device), attention_BL.to(device)))
+        places = torch.from_numpy(np.argsort(np.concatenate(chunks))).to(device)
+        return torch.cat(vectors)[places], sum(len(chunk) * int(lengths[chunk].max()) for chunk in chunks)

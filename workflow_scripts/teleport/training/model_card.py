@@ -1,0 +1,126 @@
+"""The model card of a trained checkpoint, from what its stage knows: how it was made and how to use it, no scores."""
+
+import json
+
+SENTENCE_TRANSFORMERS = """\
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("PATH OF THIS FOLDER")
+model.max_seq_length = {max_tokens}
+vectors = model.encode({texts})
+"""
+
+TRANSFORMERS = """\
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("PATH OF THIS FOLDER")
+model = AutoModel.from_pretrained("PATH OF THIS FOLDER").eval()
+batch = tokenizer({texts}, padding=True, truncation=True, max_length={max_tokens}, return_tensors="pt")
+batch.pop("token_type_ids", None)
+with torch.no_grad():
+    tokens = model(**batch).last_hidden_state
+{pooling}
+"""
+
+POOLING = {
+    "cls": "vectors = tokens[:, 0]",
+    "mean": 'mask = batch["attention_mask"].unsqueeze(-1)\nvectors = (tokens * mask).sum(1) / mask.sum(1)',
+}
+
+TITLE = {
+    "sep": "title and text joined by the separator token: `title [SEP] text`",
+    "space": "title and text joined by a space",
+    "none": "text without title",
+}
+
+
+def write_model_cards(job, folder):
+    """Write README.md into every model folder of the checkpoint `folder` made by the train job `job`."""
+    if job.settings.tied:
+        (folder / "README.md").write_text(model_card(job, "queries and passages"), encoding="utf-8")
+        return
+    for side, texts in (("query", "queries"), ("passage", "passages")):
+        (folder / side / "README.md").write_text(model_card(job, texts), encoding="utf-8")
+
+
+def model_card(job, encodes):
+    """The card (Markdown) of the encoder of `encodes`: "queries", "passages", or "queries and passages".
+
+    Nothing in it depends on time or machine, so that equal runs write equal files.
+    """
+    settings = job.settings
+    return "\n".join(
+        [
+            front_matter(base_checkpoint(job)),
+            f"# Dense retriever, episode {settings.episode}",
+            "",
+            f"Encodes {encodes} as vectors that are compared by inner product. Trained with mined negatives "
+            "(ANCE-Tele, https://arxiv.org/abs/2210.17167); its stage is `" + f"{job.kind}/{job.key}`.",
+            "",
+            *how_made(job),
+            "",
+            *usage(settings, encodes),
+            "",
+            "## Settings",
+            "```json",
+            json.dumps(job.raw_settings, indent=1, sort_keys=True),
+            "```",
+            "",
+        ]
+    )
+
+
+def front_matter(base):
+    """The YAML header that the Hugging Face hub reads."""
+    lines = ["---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity"]
+    if base.get("hub"):
+        lines.append(f"base_model: {base['hub']}")
+    return "\n".join([*lines, "tags: [dense-retrieval, sentence-transformers]", "---", ""])
+
+
+def base_checkpoint(job):
+    """Settings of the pretrained checkpoint: hub and revision, folder, or package."""
+    return job.inputs["pretrained"].manifest["settings"]["checkpoint"]
+
+
+def how_made(job):
+    """Lines on the checkpoint, collection and negatives that went in."""
+    settings, collection = job.settings, job.inputs["collection"].manifest
+    base = ", ".join(f"{key} `{value}`" for key, value in base_checkpoint(job).items() if value and key != "sha256")
+    return [
+        "## How it was made",
+        f"- Pretrained checkpoint: {base}; weights SHA-256 `{job.facts('pretrained')['weights_sha256']}`",
+        f"- Training started from: the {settings.training.start_from} checkpoint",
+        f"- Collection: {collection['settings']['source']}, {collection['facts']['num_passages']} passages, "
+        f"corpus digest `{collection['facts']['corpus_digest']}`",
+        f"- Negatives: stage `{job.inputs['negatives'].manifest['kind']}/{job.inputs['negatives'].manifest['key']}`",
+        f"- Root seed: {settings.seed}",
+    ]
+
+
+def usage(settings, encodes):
+    """Lines on texts, lengths and pooling, with code for sentence-transformers and transformers."""
+    queries_only = encodes == "queries"
+    texts = '["a query"]' if queries_only else '["a passage"]'
+    max_tokens = settings.max_query_tokens if queries_only else settings.max_passage_tokens
+    lengths = {
+        "queries": f"queries {settings.max_query_tokens} tokens",
+        "passages": f"passages {settings.max_passage_tokens} tokens",
+    }
+    kept = " and ".join(text for side, text in lengths.items() if side in encodes)
+    head = f", projection to {settings.projection} dimensions and LayerNorm" if settings.projection else ""
+    pooling = POOLING[settings.pooling]
+    if settings.normalize:
+        pooling += "\nvectors = torch.nn.functional.normalize(vectors)"
+    code = {"max_tokens": max_tokens, "texts": texts}
+    lines = [
+        "## How to use it",
+        f"Pooling: {settings.pooling}{head}{', length 1' if settings.normalize else ''}. "
+        f"Texts are cut to {kept} with special tokens; set the length of the side that you encode.",
+        "",
+        f"```python\n{SENTENCE_TRANSFORMERS.format(**code)}```",
+    ]
+    if settings.projection:
+        return [*lines, "", "`transformers` alone gives the token vectors; the head is in the folders of the other modules."]
+    return [*lines, "", f"```python\n{TRANSFORMERS.format(**code, pooling=pooling)}```"]

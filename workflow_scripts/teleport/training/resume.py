@@ -1,0 +1,72 @@
+"""State of an unfinished training: one safetensors file, replaced atomically, that a later attempt continues from."""
+
+import json
+import os
+import signal
+import threading
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+FILE = "state.safetensors"
+
+
+@dataclass
+class TrainingState:
+    """What is known after `len(losses)` steps, apart from weights and optimiser."""
+
+    losses: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    attempts: int = 0
+    padded_tokens: int = 0
+    real_tokens: int = 0
+
+    @property
+    def step(self):
+        """How many steps are done."""
+        return len(self.losses)
+
+
+def save_state(folder, state, encoders, optimizer):
+    """Write `state`, the weights of the module `encoders` and AdamW's moments into `folder`.
+
+    A kill at any moment leaves the previous file or the new one. There are no generator states, because all draws
+    derive from the step number.
+    """
+    tensors = {f"weights/{name}": tensor for name, tensor in encoders.state_dict().items()}
+    for name, parameter in encoders.named_parameters():
+        for moment, tensor in optimizer.state.get(parameter, {}).items():
+            tensors[f"{moment}/{name}"] = tensor
+    part = folder / f"{FILE}.part"
+    save_file(tensors, part, metadata={"state": json.dumps(asdict(state))})
+    with open(part, "rb") as file:
+        os.fsync(file.fileno())  # the name must not reach the disk before the bytes
+    os.replace(part, folder / FILE)
+
+
+def load_state(folder, encoders, optimizer):
+    """Put the state saved in `folder` into `encoders` and `optimizer`; returns it, or an empty one if there is none."""
+    if not (folder / FILE).exists():
+        return TrainingState()
+    with safe_open(folder / FILE, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        state = TrainingState(**json.loads(file.metadata()["state"]))
+    encoders.load_state_dict({n.removeprefix("weights/"): t for n, t in tensors.items() if n.startswith("weights/")})
+    for name, parameter in encoders.named_parameters():
+        moments = {m: tensors[f"{m}/{name}"] for m in ("step", "exp_avg", "exp_avg_sq") if f"{m}/{name}" in tensors}
+        if moments:
+            optimizer.state[parameter] = {m: tensor.to(parameter.device, copy=True) for m, tensor in moments.items()}
+    return state
+
+
+@contextmanager
+def sigterm():
+    """Within the block SIGTERM only sets the yielded `threading.Event`, so that a step ends before the state is saved."""
+    received = threading.Event()
+    previous = signal.signal(signal.SIGTERM, lambda *_: received.set())
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,30 @@
+"""Length of a training schedule, and the learning rate of each of its steps."""
+
+import math
+
+
+def schedule_steps(training, num_queries):
+    """Steps of the full schedule: `training.steps`, or `training.epochs` passes over `num_queries` training queries.
+
+    The last incomplete batch of a pass is dropped (released code: drop_last). Raises ValueError when not even one
+    batch can be filled.
+    """
+    steps_per_epoch = num_queries // training.batch_queries
+    if steps_per_epoch == 0:
+        raise ValueError(
+            f"training.batch_queries is {training.batch_queries}, but only {num_queries} training queries have "
+            "negatives: lower training.batch_queries, or mine negatives for more queries."
+        )
+    return training.steps or training.epochs * steps_per_epoch
+
+
+def learning_rate(step, total, peak, warmup_ratio):
+    """The rate of step 0, 1, ..., total - 1: linear from 0 to `peak` during the warm-up, then linear towards 0.
+
+    `total` is the length of the full schedule, also when training stops earlier (ANCE-Tele §4.3): 20,000 of 188,601
+    steps end just after the warm-up, at 99.3 % of the peak. The same rule as transformers' `linear` scheduler.
+    """
+    warmup = math.ceil(total * warmup_ratio)
+    if step < warmup:
+        return peak * step / warmup
+    return peak * (total - step) / (total - warmup)

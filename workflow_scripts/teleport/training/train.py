@@ -1,0 +1,119 @@
+"""Stage `train`: one episode's training of the dual encoder on mined negatives."""
+
+import json
+import time
+
+import torch
+
+from teleport.encoder.model import load_encoders, save_encoders
+from teleport.encoder.precision import pick_device, resolve_precision
+from teleport.encoder.tokens import TokenMap, padded_lengths
+from teleport.seed import derive_seed
+from teleport.stage import PROGRESS_SECONDS, log, require_free_space
+from teleport.training.data import read_training_set
+from teleport.training.forward import Side
+from teleport.training.model_card import write_model_cards
+from teleport.training.resume import load_state, save_state, sigterm
+from teleport.training.schedule import schedule_steps
+from teleport.training.trainer import Trainer
+
+
+def run(job):
+    """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and `losses.tsv`.
+
+    Raises ValueError when there are too few queries for a batch or the loss is not finite, and SystemExit(143) after
+    saving the state on SIGTERM.
+    """
+    torch.set_num_threads(job.threads)
+    training = job.settings.training
+    seed = derive_seed(job.settings.seed, "train", job.settings.episode)
+    data = read_training_set(job, seed)
+    total = schedule_steps(training, len(data.rows))
+    stop = min(total, training.stop_after_steps or total)
+    trainer = make_trainer(job, data, total, seed)
+    num_bytes = sum(p.numel() * p.element_size() for p in trainer.encoders.parameters())
+    require_free_space(job.resume, 7 * num_bytes)  # weights and two moments, twice while replaced; and the checkpoint
+    state = load_state(job.resume, trainer.encoders, trainer.optimizer)
+    resumed_from = state.step
+    state.attempts += 1
+    if resumed_from:
+        log.info("continuing at step %d of %d (attempt %d)", resumed_from, stop, state.attempts)
+    train(job, trainer, state, stop)
+    write_checkpoint(job, trainer)
+    write_losses(job.output("losses.tsv"), trainer, state.losses)
+    return facts(trainer, state, stop) | {"resumed_from": resumed_from}
+
+
+def make_trainer(job, data, total, seed):
+    """The `Trainer` of a job: encoders from its checkpoint, texts from its token maps."""
+    settings, device = job.settings, pick_device()
+    query_encoder, passage_encoder = load_encoders(job.input("checkpoint", "checkpoint"))
+    queries = make_side(job, query_encoder, "queries.train", settings.max_query_tokens)
+    passages = make_side(job, passage_encoder, "passages", settings.max_passage_tokens)
+    dtype = resolve_precision(settings.training.precision)
+    return Trainer(queries, passages, data, settings, total, seed, device, dtype)
+
+
+def make_side(job, encoder, name, max_tokens):
+    """The `Side` of the token map `name`: "queries.train" or "passages"."""
+    tokens = TokenMap(job.input("tokens", f"{name}.ids.npy"), job.input("tokens", f"{name}.offsets.npy"))
+    special = json.loads(job.input("tokens", "special.json").read_text())
+    return Side(encoder, tokens, padded_lengths(tokens, max_tokens), max_tokens, special)
+
+
+def train(job, trainer, state, stop):
+    """Do the steps from `state.step` to `stop`, saving the state every `job.save_every` seconds and on SIGTERM."""
+    started = saved = time.monotonic()
+    logged, seconds_before = None, state.seconds
+    with sigterm() as received:
+        for step in range(state.step, stop):
+            loss, padded_tokens, real_tokens = trainer.step(step)
+            state.losses.append(loss)
+            state.padded_tokens += padded_tokens
+            state.real_tokens += real_tokens
+            now = time.monotonic()
+            state.seconds = seconds_before + now - started
+            if logged is None or now - logged >= PROGRESS_SECONDS or step + 1 == stop:
+                logged = now
+                log.info("step %d: loss %.4f, learning rate %.3g", step + 1, loss, trainer.rate(step))
+            job.progress(step + 1, stop, "steps")
+            if received.is_set() or now - saved >= job.save_every:
+                save_state(job.resume, state, trainer.encoders, trainer.optimizer)
+                saved = time.monotonic()
+            if received.is_set():
+                log.info("SIGTERM: state saved after step %d; run again to continue there", step + 1)
+                raise SystemExit(143)
+
+
+def write_checkpoint(job, trainer):
+    """Save the trained encoders with tokenizer files and model cards as the output `checkpoint`."""
+    folder, source, settings = job.output("checkpoint"), job.input("checkpoint", "checkpoint"), job.settings
+    encoders = trainer.queries.encoder, trainer.passages.encoder
+    save_encoders(*encoders, folder, source, settings.max_query_tokens, settings.max_passage_tokens)
+    write_model_cards(job, folder)
+
+
+def write_losses(path, trainer, losses):
+    """One tab-separated line per step: step (from 1), learning rate, loss (as many digits as the numbers have)."""
+    lines = [f"{step + 1}\t{trainer.rate(step)!r}\t{loss!r}\n" for step, loss in enumerate(losses)]
+    path.write_text("step\tlearning_rate\tloss\n" + "".join(lines))
+
+
+def facts(trainer, state, stop):
+    """What the manifest keeps of the training (plain JSON)."""
+    first, last = state.losses[:10], state.losses[-10:]
+    return {
+        "steps": stop,
+        "schedule_steps": trainer.total,
+        "stopped_early": stop < trainer.total,
+        "first_loss": sum(first) / len(first),
+        "last_loss": sum(last) / len(last),
+        "queries": len(trainer.data.rows),
+        "queries_without_negatives": trainer.data.without_negatives,
+        "padded_tokens": state.padded_tokens,
+        "real_tokens": state.real_tokens,
+        "train_seconds": state.seconds,
+        "attempts": state.attempts,
+        "precision": str(trainer.dtype or torch.float32).removeprefix("torch."),
+        "device": str(trainer.device),
+    }
