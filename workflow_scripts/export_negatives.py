@@ -1,6 +1,6 @@
 """Write the negatives of a merge stage as Tevatron training data.
 
-    python workflow_scripts/export_negatives.py results/experiments/NAME/episode-1/merge negatives.jsonl
+python workflow_scripts/export_negatives.py results/experiments/NAME/episode-1/merge negatives.jsonl
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Run one stage: the command behind every stage rule.
 
-    python workflow_scripts/run_stage.py --spec '{"kind": "merge", "key": "…", "settings": {…}, "inputs": {…}}' --code DIGEST
+    python workflow_scripts/run_stage.py --spec '{"kind": …, "key": …, "settings": {…}, "inputs": {…}}' --code DIGEST
 
 The specification is data: nothing in it is executed. Bad input ends with one sentence on stderr and status 1.
 """
@@ -57,6 +57,7 @@ def main():
     arguments = parser.parse_args()
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[variable] = str(arguments.threads)  # before numpy, torch or faiss are loaded
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # threads that spin while waiting slow a busy machine many times over
     configure_logging()
     try:
         spec = json.loads(arguments.spec) | {"code": arguments.code}

@@ -3,7 +3,6 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from teleport.encoder import pretrained, tokens
 from tokenizers import pre_tokenizers
 from transformers import (
     BertConfig,
@@ -16,6 +15,8 @@ from transformers import (
     XLMRobertaModel,
     XLMRobertaTokenizer,
 )
+
+from teleport.encoder import pretrained, tokens
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -32,14 +33,24 @@ QUERIES = {"train": ["Who was Teutberga?", "capital of Japan 東京"], "test": [
 
 def bert_tokenizer(**options):
     """WordPiece over single characters and a few words."""
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "was", *LETTERS, *LETTERS.upper(), *".,()é東京"]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "was", *LETTERS, *LETTERS[:26].upper(), *".,()é東京"]
     words += [f"##{letter}" for letter in LETTERS] + ["##ing", "word"]
     return BertTokenizer(vocab={word: i for i, word in enumerate(words)}, **options)
 
 
 def roberta_tokenizer():
     """Byte-level BPE with two merges."""
-    words = ["<s>", "<pad>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "Ġt", "he", "Ġthe", "<mask>"]
+    words = [
+        "<s>",
+        "<pad>",
+        "</s>",
+        "<unk>",
+        *sorted(pre_tokenizers.ByteLevel.alphabet()),
+        "Ġt",
+        "he",
+        "Ġthe",
+        "<mask>",
+    ]
     return RobertaTokenizer(
         vocab={word: i for i, word in enumerate(words)}, merges=[("Ġ", "t"), ("h", "e"), ("Ġt", "he")]
     )
@@ -48,7 +59,7 @@ def roberta_tokenizer():
 def xlm_roberta_tokenizer():
     """SentencePiece unigrams: letters, a few others, one word."""
     pieces = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
-    pieces += [(piece, -4.0) for piece in ["▁", *LETTERS, *LETTERS.upper()[:26], *".,?é東京"]]
+    pieces += [(piece, -4.0) for piece in ["▁", *LETTERS, *LETTERS[:26].upper(), *".,?é東京"]]
     return XLMRobertaTokenizer(vocab=[*pieces, ("▁the", -2.0), ("<mask>", 0.0)])
 
 

@@ -42,6 +42,12 @@ def again():
     {BODY} Again.
     """
 
+def third():
+    """Take the WOOL off a sheep.
+
+    {BODY} Third.
+    """
+
 def same_body():
     """Another summary, same body.
 
@@ -144,7 +150,7 @@ def test_harvest_of_a_small_package(package):
             "Another summary, same body.",
             f"Parameters sheep : Sheep The animal, see the handbook; {BODY.upper()}",
         ),
-        # wool.shear has the summary of wool.again and the body of wool.same_body, but for letter case
+        # but for letter case, wool.shear has the body of wool.same_body and wool.third the summary of wool.again
         ("wool.sub.dye.dye", "Dye the wool red.", f"{BODY} Dye."),
     ]
     assert "wool" not in sys.modules

@@ -17,7 +17,9 @@ def library(tmp_path, monkeypatch):
     (folder / "a").mkdir(parents=True)
     for package in (folder, folder / "a"):
         (package / "__init__.py").write_text("")
-    (folder / "a" / "run.py").write_text('"""Doc."""\n\ndef run():\n    """Doc."""\n    from teleport.a import used\n    return used\n')
+    (folder / "a" / "run.py").write_text(
+        '"""Doc."""\n\ndef run():\n    """Doc."""\n    from teleport.a import used\n    return used\n'
+    )
     (folder / "a" / "used.py").write_text("X = 1\n")
     (folder / "a" / "unused.py").write_text("X = 1\n")
     runner = tmp_path / "run_stage.py"

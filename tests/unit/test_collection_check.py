@@ -7,7 +7,7 @@ import pytest
 from teleport.collection.check import run
 
 FACTS = {"num_passages": 400, "splits": {"train": {"queries": 60}, "dev": {"queries": 0}, "test": {"queries": 20}}}
-SETTINGS = {"mining_depth": 200, "evaluation_depth": 400, "splits": ["test"], "trains": True}
+SETTINGS = {"mining_depth": 200, "evaluation_depth": 400, "splits": ["test"], "measures": ["RR@10"], "trains": True}
 
 
 def check(stages, settings, facts=FACTS):
@@ -56,3 +56,8 @@ def test_evaluated_split_is_missing(stages):
 def test_evaluated_split_is_empty(stages):
     with pytest.raises(ValueError, match="names 'dev', but the collection has no judged queries in it"):
         check(stages, {"splits": ["dev"]})
+
+
+def test_unknown_measure(stages):
+    with pytest.raises(ValueError, match=r"evaluation.measures has 'RRR@10', which ir-measures cannot compute here"):
+        check(stages, {"measures": ["RR@10", "RRR@10"]})

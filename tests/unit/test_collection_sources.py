@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from teleport.collection.build import run
-from teleport.collection.reader import Collection
+from teleport.collection.reader import read_positives
+from teleport.stage import Artefact
 
 # Quotes, a lone quote, a line separator and spaces at the ends are text and must survive.
 PASSAGES = [
@@ -117,10 +118,13 @@ def test_every_form_gives_this_collection(stages, tmp_path, form):
 
 def test_corpus_digest_depends_on_the_corpus_alone(stages, tmp_path):
     digests = [facts(build(stages, form(tmp_path / form.__name__)))["corpus_digest"] for form in (folder, tsv, beir)]
+    assert len(digests[0]) == 64 and len(set(digests)) == 1
     settings = folder(tmp_path / "edited")
-    write(tmp_path / "edited/corpus.tsv.gz", ["\t".join(p).replace("emu runs", "emu ran") for p in PASSAGES])
-    edited = facts(build(stages, settings))["corpus_digest"]
-    assert len(digests[0]) == 64 and len(set(digests)) == 1 and edited not in digests
+    for old, new in (("emu runs", "emu ran"), ("Emus", "Emu"), ("d2", "d02"), ("Cats\tA", "CatsA\t")):
+        write(tmp_path / "edited/corpus.tsv.gz", ["\t".join(p).replace(old, new) for p in PASSAGES])
+        for split, rows in QRELS.items():
+            write(tmp_path / f"edited/qrels.{split}.tsv", [f"{q} 0 {d} {g}".replace(old, new) for q, d, g in rows])
+        assert facts(build(stages, settings))["corpus_digest"] not in digests
 
 
 def test_two_builds_give_the_same_bytes(stages, tmp_path):
@@ -169,20 +173,33 @@ def test_answers_follow_the_kept_queries(stages, tmp_path):
 
 def test_reader(stages, tmp_path):
     built = build(stages, folder(tmp_path / "data"))
-    collection = Collection(stages.make("merge", inputs={"collection": built}))
-    assert collection.num_passages == 3 and collection.splits["train"]["queries"] == 2
-    assert collection.table("queries.train", ["text"]).to_pydict() == {"text": ["what sleeps", "what runs"]}
-    offsets, passages = collection.positives("train")
+    offsets, passages = read_positives(Artefact(built.folder), "train")
     assert (offsets.dtype, passages.dtype) == (np.int64, np.int32)
     assert offsets.tolist() == [0, 2, 3] and passages.tolist() == [2, 0, 2]  # q1: d3, d1 as judged; q2: d3
-    batches = list(collection.corpus_batches(rows=2))
-    assert [b.num_rows for b in batches] == [2, 1]
-    assert [t for b in batches for t in b.column("text").to_pylist()] == [text for _, _, text in PASSAGES]
+
+
+def test_positives_keep_the_order_of_the_judgments(stages, tmp_path):
+    """Against lists filled one by one, with enough judgments that an unstable sort would mix them up."""
+    rng = np.random.default_rng(7)
+    pairs = rng.permutation([(query, passage) for query in range(9) for passage in range(60)]).tolist()
+    grades = rng.integers(0, 2, len(pairs)).tolist()
+    settings = folder(tmp_path / "data")
+    write(tmp_path / "data/corpus.tsv.gz", [f"d{n}\t\ttext {n}" for n in range(60)])
+    write(tmp_path / "data/queries.train.tsv", [f"q{n}\tquery {n}" for n in range(9)])
+    lines = [f"q{query} 0 d{passage} {grade}" for (query, passage), grade in zip(pairs, grades, strict=True)]
+    write(tmp_path / "data/qrels.train.tsv", lines)
+    expected = [[] for _ in range(9)]
+    for (query, passage), grade in zip(pairs, grades, strict=True):
+        if grade:
+            expected[query].append(passage)
+    built = build(stages, settings)
+    offsets, passages = read_positives(Artefact(built.folder), "train")
+    assert [p.tolist() for p in np.split(passages, offsets[1:-1])] == expected
 
 
 def test_reader_of_queries_without_positives(stages, tmp_path):
     built = build(stages, folder(tmp_path / "data") | {"positive_grade": 2})
-    offsets, passages = Collection(stages.make("merge", inputs={"collection": built})).positives("test")
+    offsets, passages = read_positives(Artefact(built.folder), "test")
     assert offsets.tolist() == [0, 0] and passages.tolist() == []
 
 
@@ -214,7 +231,7 @@ def test_real_collections(stages, shared, name):
     }
     assert found == {split: (queries, judgments, judgments, 0) for split, (queries, judgments) in counts.items()}
     for split, (queries, judgments) in counts.items():
-        offsets, passages = Collection(stages.make("merge", inputs={"collection": job})).positives(split)
+        offsets, passages = read_positives(Artefact(job.folder), split)
         assert len(offsets) == queries + 1 and offsets[-1] == len(passages) == judgments and np.diff(offsets).min() > 0
         if name != "nfcorpus":
             assert pq.read_metadata(job.folder / f"answers.{split}.parquet").num_rows == queries

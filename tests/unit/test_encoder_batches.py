@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from teleport.encoder.batches import length_buckets
 
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
 from teleport.encoder.blocks import RowBlocks
 
 ARRAYS = {"ids.npy": (np.int32, (10, 2)), "scores.npy": (np.float32, (10, 2))}
@@ -31,7 +32,9 @@ def fill(job, stop_at=None):
 
 def test_all_rows_are_filled_and_published(job, tmp_path):
     assert fill(job) == [0, 4, 8]
-    np.testing.assert_array_equal(np.load(tmp_path / "ids.npy"), np.repeat(np.arange(10, dtype=np.int32)[:, None], 2, 1))
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "ids.npy"), np.repeat(np.arange(10, dtype=np.int32)[:, None], 2, 1)
+    )
     np.testing.assert_array_equal(np.load(tmp_path / "scores.npy"), np.full((10, 2), -1.5, np.float32))
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from teleport.encoder import precision
 
 CPU = torch.device("cpu")

@@ -5,7 +5,8 @@ A change of the numbers must be wanted: then write the curve anew with
     CUDA_VISIBLE_DEVICES= python tests/unit/test_golden_loss.py
 
 and say in the commit why it changed. Weights and batches come from numpy and dropout is off, so that the curve is the
-same on every machine up to the rounding of its matrix products, which 30 steps of AdamW enlarge (7e-7 between SSE, AVX2 and AVX-512 kernels).
+same on every machine up to the rounding of its matrix products, which 30 steps of AdamW enlarge (to 7e-7 between
+kernels for SSE, AVX2 and AVX-512).
 """
 
 import sys

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+
 from teleport.training.loss import false_negative_mask, softmax_loss
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from teleport.negatives import merge
 from teleport.negatives.pool import FIELDS
 from teleport.seed import derive_seed
@@ -25,12 +26,12 @@ MASK = 2**64 - 1
 
 def make_collection(stages, query_ids, judgments, positive_grade=1):
     """judgments: (query row, passage row, grade) triples."""
-    job = stages.make("collection", {"positive_grade": positive_grade})
+    job = stages.make("collection")
     queries = {"query_id": query_ids, "text": [f"text of {name}" for name in query_ids]}
     pq.write_table(pa.table(queries), job.output("queries.train.parquet"))
     columns = dict(zip(("query", "passage", "grade"), np.array(judgments, np.int32).reshape(-1, 3).T, strict=True))
     pq.write_table(pa.table(columns), job.output("qrels.train.parquet"))
-    return stages.finish(job)
+    return stages.finish(job, {"positive_grade": positive_grade})
 
 
 def make_retrieval(stages, ids, rows=None):
@@ -122,7 +123,9 @@ def test_equals_the_brute_force_over_three_episodes(stages, monkeypatch, mode, k
     rng = np.random.default_rng(len(mode) + 10 * keep_duplicates + 100 * len(sources[0]) + 1000 * len(sources))
     num_queries, num_passages, depth, grade = 23, 40, 12, 2
     query_ids = [f"q{number}" for number in rng.permutation(1000)[:num_queries]]
-    judgments = [(q, p, rng.integers(4)) for q in range(num_queries) for p in rng.choice(num_passages, 6, replace=False)]
+    judgments = [
+        (q, p, rng.integers(4)) for q in range(num_queries) for p in rng.choice(num_passages, 6, replace=False)
+    ]
     positives = [{p for q, p, g in judgments if q == query and g >= grade} for query in range(num_queries)]
     collection = make_collection(stages, query_ids, judgments, grade)
     counts = [{"query": 4, "positive": 4}, {"query": 2, "positive": 2, "momentum": 4}]
@@ -135,7 +138,7 @@ def test_equals_the_brute_force_over_three_episodes(stages, monkeypatch, mode, k
         ids = {source: [rng.permutation(num_passages)[:depth] for _ in range(40)] for source in sources}
         for line in ids[sources[0]]:
             line[rng.integers(1, depth + 1) :] = -1  # some lists end early, some nearly at once
-        rows = {"query": np.arange(num_queries), "positive": np.sort(rng.integers(num_queries, size=40))}
+        rows = {"query": np.arange(num_queries), "positive": rng.integers(num_queries, size=40)}
         lists = {s: make_retrieval(stages, ids[s][: len(rows[s])], rows[s]) for s in sources}
         settings = {"mode": mode, "episode": episode, "keep_duplicates": keep_duplicates}
         settings |= {"per_source": 7} if mode == "released" else {"pool": 8, "alpha": 0.5, "beta": 0.5}
@@ -187,7 +190,9 @@ def test_a_literal_example(stages):
     second = run_merge(stages, collection, lists, first, mode="released", per_source=2, episode=2)
     assert passages_of(second) == [[1, 2, 2, 4, 1, 2, 2, 4], [3, 3], []]
     assert [item[1:3] for item in second.pools[0]] == [(1, 2)] * 2 + [(2, 2)] * 2 + [(5, 1)] * 2 + [(6, 1)] * 2
-    single = run_merge(stages, collection, lists, first, mode="released", per_source=2, episode=2, keep_duplicates=False)
+    single = run_merge(
+        stages, collection, lists, first, mode="released", per_source=2, episode=2, keep_duplicates=False
+    )
     assert [item[:3] for item in single.pools[0]] == [(1, 5, 1), (2, 7, 1), (4, 6, 1)]
     assert single.merge_facts["negatives"] == 4
 
@@ -231,7 +236,10 @@ def test_a_sample_does_not_depend_on_the_other_queries(stages):
     whole = run_merge(stages, make_collection(stages, names, []), {"query": lists}, **settings)
     ids = np.load(lists.folder / "ids.npy")[some]
     part = run_merge(
-        stages, make_collection(stages, [names[n] for n in some], []), {"query": make_retrieval(stages, ids)}, **settings
+        stages,
+        make_collection(stages, [names[n] for n in some], []),
+        {"query": make_retrieval(stages, ids)},
+        **settings,
     )
     assert passages_of(part) == [passages_of(whole)[n] for n in some]
 
@@ -240,7 +248,10 @@ def shares_of_episodes(stages, episodes, **settings):
     """Share of each first episode in the last pool, when all episodes mine different passages."""
     collection, last = make_collection(stages, [f"q{n}" for n in range(200)], []), None
     for episode in range(1, episodes + 1):
-        lists = {"query": long_lists(stages, start=episode * 10**5), "positive": long_lists(stages, start=10**7 + episode * 10**5)}
+        lists = {
+            "query": long_lists(stages, start=episode * 10**5),
+            "positive": long_lists(stages, start=10**7 + episode * 10**5),
+        }
         last = run_merge(stages, collection, lists, last, episode=episode, **settings)
     total = last.merge_facts["negatives"]
     return {episode: count / total for episode, count in last.merge_facts["first_episodes"].items()}

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from teleport.negatives.draw import draw_slots, hash_ids, mixture_counts, splitmix64
 from teleport.negatives.export import export_tevatron
 from teleport.stage import MANIFEST, Artefact, write_json
@@ -46,7 +47,11 @@ def test_mixture_counts_always_sum_to_the_pool():
 
 def test_splitmix64_gives_the_published_stream():
     stream = splitmix64(np.uint64(0x9E3779B97F4A7C15) * np.arange(1, 4, dtype=np.uint64))
-    assert [hex(value) for value in stream.tolist()] == ["0xe220a8397b1dcdaf", "0x6e789e6aa1b965f4", "0x6c45d188009454f"]
+    assert [hex(value) for value in stream.tolist()] == [
+        "0xe220a8397b1dcdaf",
+        "0x6e789e6aa1b965f4",
+        "0x6c45d188009454f",
+    ]
 
 
 def test_ids_hash_alike_in_any_company():
@@ -92,14 +97,14 @@ def test_a_smaller_sample_is_part_of_a_larger_one():
 @pytest.fixture
 def merged(stages):
     """A collection of two training queries, and a pool with a repeated passage for the first, none for the second."""
-    collection = stages.make("collection", {"positive_grade": 2})
+    collection = stages.make("collection")
     corpus = {"doc_id": ["d0", "d1", "d2"], "title": ["", "Ü", "T2"], "text": ["zero", "one", "two"]}
     pq.write_table(pa.table(corpus), collection.output("corpus.parquet"))
     queries = {"query_id": ["q0", "q1"], "text": ["first", "second"]}
     pq.write_table(pa.table(queries), collection.output("queries.train.parquet"))
     qrels = {"query": [0, 0, 1], "passage": [2, 0, 1], "grade": [2, 1, 3]}
     pq.write_table(pa.table(qrels), collection.output("qrels.train.parquet"))
-    stages.finish(collection)
+    stages.finish(collection, {"positive_grade": 2})
     negatives = stages.make("merge", inputs={"collection": collection})
     for name, values in {"offsets": np.array([0, 3, 3]), "passages": np.array([1, 0, 1], np.int32)}.items():
         with open(negatives.output(f"{name}.npy"), "wb") as file:

@@ -67,10 +67,15 @@ def test_settings_that_decide_nothing_change_no_key():
 
 
 def test_experiments_share_what_they_agree_on():
-    both = plan(experiments={"q": {"negatives": {"sources": ["query", "momentum"]}}, "la": {"negatives": {"alpha": 0.0}}})
+    both = plan(
+        experiments={"q": {"negatives": {"sources": ["query", "momentum"]}}, "la": {"negatives": {"alpha": 0.0}}}
+    )
     first = {name: [row.stage.name for row in t[0].rows if row.episode < 2] for name, t in both.trajectories.items()}
     assert first["tele"] == first["la"]
-    mined = [next(r.stage for r in both.trajectories[n][0].rows if r.link == "episode-1/retrieve-queries") for n in ("tele", "q")]
+    mined = [
+        next(r.stage for r in both.trajectories[n][0].rows if r.link == "episode-1/retrieve-queries")
+        for n in ("tele", "q")
+    ]
     assert mined[0].name == mined[1].name
     assert both.users[mined[0].name] == ["tele", "q", "la"]
     assert both.label(mined[0].name) == "retrieve-queries, episode 1 · tele, q, la"
@@ -122,7 +127,9 @@ def test_tables_have_bm25_zero_shot_and_every_episode():
 
 
 def test_a_baseline_that_is_no_row_is_refused():
-    with pytest.raises(ValueError, match="significance.baseline: 'BM52' is no row of table main. Its rows are BM25, Zero"):
+    with pytest.raises(
+        ValueError, match="significance.baseline: 'BM52' is no row of table main. Its rows are BM25, Zero"
+    ):
         table_specs(plan(evaluation={"significance": {"baseline": "BM52"}}))
 
 

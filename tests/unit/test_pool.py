@@ -1,13 +1,14 @@
 """The pool's artefacts, and duplicates in it."""
 
 import numpy as np
-from teleport.negatives.pool import FIELDS, MOMENTUM, POSITIVE, QUERY, Items, count_duplicates
-from teleport.negatives.pool import drop_duplicates, read_pool, write_pool
+
+from teleport.negatives import pool as pools
+from teleport.negatives.pool import FIELDS, MOMENTUM, POSITIVE, QUERY, Items
 
 
 def items(*rows):
     """Flat `Items` from (passage, sources, first episode, rank, score) tuples."""
-    return Items(*(np.array(column, dtype) for column, dtype in zip(zip(*rows, strict=True), FIELDS.values(), strict=True)))
+    return Items(*map(np.array, zip(*rows, strict=True), FIELDS.values()))
 
 
 def test_flags_are_distinct_bits():
@@ -16,20 +17,26 @@ def test_flags_are_distinct_bits():
 
 def test_a_pool_is_read_as_it_was_written(tmp_path):
     blocks = [items((7, 1, 1, 1, 0.5), (8, 2, 1, 3, 0.25)), items((7, 5, 1, 200, -1.5))]
-    write_pool(lambda name: tmp_path / name, np.array([2, 0, 1]), blocks)
-    pool = read_pool(lambda name: tmp_path / name)
+    writer = pools.PoolWriter(lambda name: tmp_path / name)
+    writer.append(np.array([2, 0]), blocks[0])
+    writer.append(np.array([1]), blocks[1])
+    assert writer.close().tolist() == [0, 2, 2, 3]
+    pool = pools.read_pool(lambda name: tmp_path / name)
     assert pool.offsets.tolist() == [0, 2, 2, 3]
     assert [field.tolist() for field in pool.items] == [[7, 8, 7], [1, 2, 5], [1, 1, 1], [1, 3, 200], [0.5, 0.25, -1.5]]
     dtypes = {"offsets.npy": "int64", "passages.npy": "int32", "sources.npy": "uint8", "first_episodes.npy": "uint8"}
     dtypes |= {"ranks.npy": "int16", "scores.npy": "float32"}
+    for path in tmp_path.iterdir():
+        np.save(tmp_path.parent / "plain.npy", np.load(path))
+        assert path.read_bytes() == (tmp_path.parent / "plain.npy").read_bytes()
     assert {path.name: str(np.load(path).dtype) for path in tmp_path.iterdir()} == dtypes
 
 
 def test_duplicates_are_counted_per_query_and_only_where_filled():
     passages = np.array([[5, 5, 5, 0], [5, 6, 7, 7], [0, 0, 0, 0]])
     filled = np.array([[True, True, True, False], [True, True, True, False], [True, False, False, False]])
-    assert count_duplicates(passages, filled) == 2
-    assert count_duplicates(np.zeros((3, 0), int), np.zeros((3, 0), bool)) == 0
+    assert pools.count_duplicates(passages, filled) == 2
+    assert pools.count_duplicates(np.zeros((3, 0), int), np.zeros((3, 0), bool)) == 0
 
 
 def test_the_first_occurrence_stays_and_flags_unite():
@@ -42,7 +49,7 @@ def test_the_first_occurrence_stays_and_flags_unite():
         (1, POSITIVE, 3, 5, 0.5),
         (1, QUERY | MOMENTUM, 2, 6, 0.6),
     )
-    kept_queries, kept = drop_duplicates(queries, pool)
+    kept_queries, kept = pools.drop_duplicates(queries, pool)
     assert kept_queries.tolist() == [0, 0, 1, 1]
     assert kept.passages.tolist() == [9, 2, 9, 1]
     assert kept.sources.tolist() == [7, 2, 1, 7]
@@ -53,6 +60,8 @@ def test_the_first_occurrence_stays_and_flags_unite():
 
 
 def test_dropping_from_nothing_gives_nothing():
-    queries, kept = drop_duplicates(np.array([], np.int64), Items(*(np.array([], dtype) for dtype in FIELDS.values())))
+    queries, kept = pools.drop_duplicates(
+        np.array([], np.int64), Items(*(np.array([], dtype) for dtype in FIELDS.values()))
+    )
     assert len(queries) == 0
     assert [len(field) for field in kept] == [0] * 5

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from teleport.training.schedule import learning_rate, schedule_steps
 from transformers import get_linear_schedule_with_warmup
+
+from teleport.training.schedule import learning_rate, schedule_steps
 
 
 def training(**values):
@@ -24,7 +25,7 @@ def test_length_in_steps():
 
 @pytest.mark.parametrize("length", [{"epochs": 3}, {"steps": 80}])
 def test_fewer_queries_than_a_batch_is_an_error(length):
-    with pytest.raises(ValueError, match="batch_queries is 8, but only 7 training queries.*lower training.batch_queries"):
+    with pytest.raises(ValueError, match="batch_queries is 8, but only 7 training queries.*lower training"):
         schedule_steps(training(**length), 7)
 
 

@@ -61,7 +61,11 @@ def test_a_large_edited_file_is_found_on_request(made, monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "not valid JSON"), ('{"kind": "merge", "key": "0"}', "describes merge/0, another stage"), (None, "is missing")],
+    [
+        ("{", "not valid JSON"),
+        ('{"kind": "merge", "key": "0"}', "describes merge/0, another stage"),
+        (None, "is missing"),
+    ],
 )
 def test_a_bad_manifest_is_named(made, text, message):
     manifest = made.folder / "manifest.json"
@@ -77,7 +81,9 @@ def test_a_failing_stage_leaves_nothing_under_a_final_name(stages):
 
     with pytest.raises(ValueError, match="no"):
         stages.run(fails, "merge")
-    assert [path.name for path in stages.root.rglob("*") if path.is_file() and path.name != "stamp.json"] == ["a.txt.part"]
+    assert [path.name for path in stages.root.rglob("*") if path.is_file() and path.name != "stamp.json"] == [
+        "a.txt.part"
+    ]
 
 
 def test_an_announced_output_must_be_written(stages):

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from training_world import NUM_QUERIES, World, facts_of, losses_of, on_cpu, texts  # noqa: F401
+
 from teleport.encoder.model import load_encoders
 from teleport.training import train
 from teleport.training.data import read_training_set
 from teleport.training.trainer import Trainer, adamw
-from training_world import NUM_QUERIES, World, facts_of, losses_of, on_cpu, texts  # noqa: F401
 
 
 @pytest.fixture
@@ -53,7 +54,8 @@ def test_tokens_are_counted_with_and_without_padding(world):
 
 
 def test_episodes_and_seeds_draw_differently(world):
-    losses = [losses_of(world.finished(world.job({"steps": 2}, **change)))[1] for change in ({}, {"episode": 2}, {"seed": 1})]
+    changes = {}, {"episode": 2}, {"seed": 1}
+    losses = [losses_of(world.finished(world.job({"steps": 2}, **change)))[1] for change in changes]
     assert losses[0] != losses[1] != losses[2] != losses[0]
 
 

@@ -1,16 +1,19 @@
 """A training that dies and continues ends in the same bits as one that does not."""
 
+import errno
 import json
 import os
+import resource
 import signal
 
 import pytest
 import torch
 from safetensors import safe_open
+from training_world import World, facts_of, losses_of, on_cpu  # noqa: F401
+
 from teleport.stage import sha256_file
 from teleport.training import resume, train
 from teleport.training.trainer import Trainer
-from training_world import World, facts_of, losses_of, on_cpu  # noqa: F401
 
 STEPS = 12
 
@@ -127,6 +130,22 @@ def test_a_kill_while_saving_leaves_the_previous_state(world, monkeypatch):
     resumed = world.finished(job)
     assert facts_of(resumed)["resumed_from"] == 4
     assert artefacts(resumed) == artefacts(whole)
+
+
+def test_a_full_disk_keeps_the_previous_state_and_its_errno(world, monkeypatch):
+    """Files of this process may not reach the size of a state, which safetensors reports as it does a full disk."""
+    whole = world.finished(world.job())
+    job = world.job(save_every=0)
+    attempt(job, monkeypatch, 3)
+    limits, size = resource.getrlimit(resource.RLIMIT_FSIZE), (job.resume / resume.FILE).stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, limits[1]))
+    try:
+        with pytest.raises(OSError) as error:
+            train.run(job)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert error.value.errno == errno.EFBIG and saved_step(job) == 2
+    assert artefacts(world.finished(job)) == artefacts(whole)
 
 
 def test_sigterm_saves_and_exits_with_143(world, monkeypatch):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from teleport.seed import derive_seed
 from teleport.training.sampling import negative_window, positive_place, query_order
 
@@ -68,4 +69,3 @@ def test_query_order_is_a_permutation_of_its_own_in_every_epoch():
     assert first.tolist() != second.tolist()
     assert query_order(50, 0, 43).tolist() != first.tolist()
     assert query_order(6, 0, 42).tolist() == [3, 0, 4, 5, 2, 1]
-

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from transformers import BertConfig, BertModel, BertTokenizer
+
 from teleport.encoder.model import Encoder, save_encoders
 from teleport.training import train
-from transformers import BertConfig, BertModel, BertTokenizer
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(195))]
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "vocab_size": len(VOCABULARY)}
@@ -24,7 +25,6 @@ TRAINING = {
     "epochs": None,
     "steps": 12,
     "stop_after_steps": None,
-    "start_from": "pretrained",
     "positive": "rotate",
     "mask_false_negatives": False,
     "precision": "fp32",
@@ -54,7 +54,7 @@ def settings(training=None, **others):
 
 
 def texts():
-    """Token ids of queries and passages; query i has words of its positives i and i + 20: there is something to learn."""
+    """Token ids of queries and passages; query i has words of its positives i and i + 20, so that it can learn."""
     rng = np.random.default_rng(0)
     passages = [rng.integers(5, len(VOCABULARY), size=rng.integers(3, 30)) for _ in range(NUM_PASSAGES)]
     for i in range(NUM_QUERIES):
@@ -64,7 +64,7 @@ def texts():
 
 
 def make_collection(stages):
-    """20 queries; query i has the positive i, and i + 20 too when i is even, and a judgment below the positive grade."""
+    """Query i has the positive i, and i + 20 too when i is even, and a judgment below the positive grade."""
     job = stages.make("collection", {"source": "tsv"})
     ids = [f"query-{i:02d}" for i in range(NUM_QUERIES)]
     pq.write_table(pa.table({"query_id": ids, "text": ids}), job.output("queries.train.parquet"))
@@ -122,9 +122,7 @@ def make_pretrained(stages, dropout=0.1, tied=True):
     """A pretrained stage: one tiny BERT, or two different ones when untied."""
     job = stages.make("pretrained", {"checkpoint": {"hub": None, "folder": "tiny", "sha256": None}})
     tokenizer = stages.root / "tokenizer"
-    tokenizer.mkdir(exist_ok=True)
-    (tokenizer / "vocab.txt").write_text("\n".join(VOCABULARY))
-    BertTokenizer(vocab_file=str(tokenizer / "vocab.txt")).save_pretrained(tokenizer)
+    BertTokenizer(vocab={word: i for i, word in enumerate(VOCABULARY)}).save_pretrained(tokenizer)
     query = Encoder(tiny_bert(0, dropout), "mean")
     passage = query if tied else Encoder(tiny_bert(1, dropout), "mean")
     save_encoders(query, passage, job.output("checkpoint"), tokenizer)

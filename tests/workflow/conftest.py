@@ -1,7 +1,6 @@
 """One finished toy workflow, shared by the tests of this folder; each takes a copy when it changes something."""
 
 import pytest
-
 from toy import World
 
 

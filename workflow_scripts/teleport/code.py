@@ -41,7 +41,11 @@ def without_docstrings(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
                 del node.body[0]
     return tree
 
@@ -78,7 +82,7 @@ def import_closure(path):
 
 
 def code_digest(start):
-    """12 hex digits that change when `start` (a file) or a library module in its import closure changes in substance."""
+    """12 hex digits that change when the file `start` or a library module that it can load changes in substance."""
     files = import_closure(Path(start)) | import_closure(RUNNER)
     lines = sorted(f"{path.relative_to(LIBRARY.parent)} {parsed(path)[0]}" for path in files)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]

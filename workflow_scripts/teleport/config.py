@@ -39,7 +39,11 @@ def load(raw, files=()):
         experiment = validated(Experiment, merged(shared, overrides), place, places)
         for number, override in enumerate(experiment.episodes):
             settings = dump(experiment.training) | override.training
-            at = (*place, "episodes", number, "training") if "episodes" in overrides else ("episodes", number, "training")
+            at = (
+                (*place, "episodes", number, "training")
+                if "episodes" in overrides
+                else ("episodes", number, "training")
+            )
             validated(Training, settings, at, places)
         if experiments.setdefault(name, experiment) != experiment:
             raise ValueError(f"{places.of(place)}: another experiment has this name but other settings. Rename one.")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from teleport.collection.identity import identify_checkpoint, identify_source
 
+
 @dataclass(frozen=True)
 class Stage:
     """One node of the DAG. `inputs` maps a role to the stage that fills it."""
@@ -93,9 +94,10 @@ class Trajectory:
             "mining_depth": self.experiment.mining.depth if self.experiment.episodes else 0,
             "evaluation_depth": self.evaluation.depth,
             "splits": list(self.evaluation.splits),
+            "measures": list(self.evaluation.measures),
             "trains": bool(self.experiment.episodes),
         }
-        self.add("check", settings, {"collection": self.collection, "tokens": self.tokens}, 0)
+        self.add("check", settings, {"collection": self.collection}, 0)
 
     def encode(self, checkpoint, episode):
         """Vectors of all passages and queries under `checkpoint`, and their index: (encode stage, index stage)."""

@@ -9,12 +9,31 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-LIBRARIES = (
-    "numpy pyarrow torch transformers tokenizers safetensors faiss-cpu faiss-gpu bm25s PyStemmer "
-    "ir-measures scipy pandas snakemake"
-).split()
+LIBRARIES = [
+    "numpy",
+    "pyarrow",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "faiss-cpu",
+    "faiss-gpu",
+    "bm25s",
+    "PyStemmer",
+    "ir-measures",
+    "scipy",
+    "pandas",
+    "snakemake",
+]
 
-HEAVY = ("torch", "transformers", "faiss", "pandas", "scipy", "bm25s")  # loading one costs a noticeable part of a second
+HEAVY = (
+    "torch",
+    "transformers",
+    "faiss",
+    "pandas",
+    "scipy",
+    "bm25s",
+)  # loading one costs a noticeable part of a second
 
 
 def git_commit():

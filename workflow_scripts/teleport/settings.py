@@ -1,9 +1,8 @@
-"""The settings an experiment can have, with their meaning, bounds and sources. `config/schema.json` is made from here."""
+"""The settings of an experiment, with their meaning, bounds and sources; `config/schema.json` is made from here."""
 
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
-
 
 NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of configurations, experiments and ablations: they become folders
 
@@ -21,13 +20,15 @@ class ApiDocs(Section):
     """The embedded collection: API documentation of installed packages, read from their sources with `ast`."""
 
     source: Literal["apidocs"]
-    packages: list[str] = Field(min_length=1, description="Installed packages to harvest; their versions enter the key.")
+    packages: list[str] = Field(
+        min_length=1, description="Installed packages to harvest; their versions enter the key."
+    )
     min_words: int = Field(20, ge=1, description="Docstring bodies with fewer words are left out.")
     positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
 
 class Folder(Section):
-    """A folder with corpus.tsv[.gz] (id, title, text), queries.SPLIT.tsv, qrels.SPLIT.tsv and maybe answers.SPLIT.jsonl."""
+    """A folder: corpus.tsv[.gz] (id, title, text), queries.SPLIT.tsv, qrels.SPLIT.tsv, maybe answers.SPLIT.jsonl."""
 
     source: Literal["folder"]
     path: str = Field(description="The folder of corpus.tsv[.gz].")
@@ -47,7 +48,9 @@ class Split(Section):
     """The two files of a split."""
 
     queries: str = Field(description="Tab-separated: query id, text.")
-    qrels: str = Field(description="TREC judgments (query, iteration, passage, grade) or three columns without iteration.")
+    qrels: str = Field(
+        description="TREC judgments (query, iteration, passage, grade) or three columns without iteration."
+    )
 
 
 class Tsv(Section):
@@ -86,15 +89,25 @@ class Encoder(Section):
     """The dual encoder: vectors of queries and passages, compared by inner product."""
 
     checkpoint: CheckpointSource = Field(description="The pretrained checkpoint that episodes start from.")
-    pooling: Literal["cls", "mean"] = Field("cls", description="Vector of a text from its token vectors (ANCE-Tele: cls).")
-    projection: int | None = Field(None, gt=0, description="Width of a linear + LayerNorm head (ANCE: 768); null: none.")
+    pooling: Literal["cls", "mean"] = Field(
+        "cls", description="Vector of a text from its token vectors (ANCE-Tele: cls)."
+    )
+    projection: int | None = Field(
+        None, gt=0, description="Width of a linear + LayerNorm head (ANCE: 768); null: none."
+    )
     normalize: bool = Field(False, description="Scale vectors to length 1 (ANCE-Tele: no).")
-    scale: float = Field(1.0, gt=0, description="Factor on inner products in the loss (ANCE-Tele: 1; cosine: about 20).")
+    scale: float = Field(
+        1.0, gt=0, description="Factor on inner products in the loss (ANCE-Tele: 1; cosine: about 20)."
+    )
     tied: bool = Field(True, description="One encoder for both sides (ANCE-Tele on MS MARCO), or two (NQ, TriviaQA).")
-    title: Literal["sep", "space", "none"] = Field("sep", description="Title and text joined by [SEP], a space, or no title.")
+    title: Literal["sep", "space", "none"] = Field(
+        "sep", description="Title and text joined by [SEP], a space, or no title."
+    )
     lower_case: bool | None = Field(None, description="Lower-case before tokenising; null: as the tokenizer does.")
     max_query_tokens: int = Field(32, ge=3, description="With special tokens (ANCE-Tele Table 5: 32).")
-    max_passage_tokens: int = Field(128, ge=3, description="With special tokens (ANCE-Tele Table 5: 128 MARCO, 156 QA).")
+    max_passage_tokens: int = Field(
+        128, ge=3, description="With special tokens (ANCE-Tele Table 5: 128 MARCO, 156 QA)."
+    )
 
 
 # --- negatives ------------------------------------------------------------------------------------------------------
@@ -104,7 +117,9 @@ class Mining(Section):
     """Retrieval of negative candidates with the newest checkpoint."""
 
     depth: int = Field(200, ge=1, description="Neighbours retrieved per anchor (ANCE-Tele Table 5: 200).")
-    anchor: Literal["first", "all"] = Field("first", description="Lookahead anchors: the first positive (released), or all.")
+    anchor: Literal["first", "all"] = Field(
+        "first", description="Lookahead anchors: the first positive (released), or all."
+    )
 
 
 class Negatives(Section):
@@ -116,13 +131,16 @@ class Negatives(Section):
         description="Neighbours of the query, of its positive (lookahead), and the last episode's pool (momentum).",
     )
     mode: Literal["mixture", "released"] = Field(
-        "mixture", description="Shares by alpha and beta (paper, Appendix C), or equal counts concatenated (released code)."
+        "mixture",
+        description="Shares by alpha and beta (paper, Appendix C), or equal counts concatenated (released code).",
     )
     alpha: float = Field(0.5, ge=0, le=1, description="mixture: share of momentum negatives (ANCE-Tele Table 5: 0.5).")
     beta: float = Field(0.5, ge=0, le=1, description="mixture: share of lookahead among the new ones (Table 5: 0.5).")
     pool: int = Field(60, ge=1, description="mixture: negatives per query (released Episode 1: 30 + 30).")
     per_source: int = Field(30, ge=1, description="released: negatives per source and episode (30 MARCO, 80 QA).")
-    keep_duplicates: bool = Field(True, description="Keep a passage as often as it was drawn (Table 8: dropping costs 0.9).")
+    keep_duplicates: bool = Field(
+        True, description="Keep a passage as often as it was drawn (Table 8: dropping costs 0.9)."
+    )
 
     @model_validator(mode="after")
     def something_is_mined(self):
@@ -137,24 +155,38 @@ class Negatives(Section):
 class Training(Section):
     """One episode's training."""
 
-    negatives_per_query: int = Field(31, ge=1, description="N per positive (ANCE-Tele Table 5: 31; released Episode 1: 15).")
+    negatives_per_query: int = Field(
+        31, ge=1, description="N per positive (ANCE-Tele Table 5: 31; released Episode 1: 15)."
+    )
     batch_queries: int = Field(8, ge=1, description="Queries per step (Table 5: 8 MARCO, 128 QA).")
     learning_rate: float = Field(5e-6, gt=0, description="Peak rate (Table 5: 5e-6).")
     warmup_ratio: float = Field(0.1, ge=0, lt=1, description="Share of the schedule that warms up (Table 5: 0.1).")
     weight_decay: float = Field(0.0, ge=0, description="AdamW's decay (released: 0).")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradient norm is clipped to this (released: 1).")
-    epochs: int | None = Field(None, ge=1, description="Length of the schedule in passes over the queries (Table 5: 3).")
+    epochs: int | None = Field(
+        None, ge=1, description="Length of the schedule in passes over the queries (Table 5: 3)."
+    )
     steps: int | None = Field(None, ge=1, description="Length of the schedule in steps, instead of epochs.")
-    stop_after_steps: int | None = Field(None, ge=1, description="Stop early; the schedule keeps its full length (§4.3).")
-    start_from: Literal["pretrained", "previous"] = Field("pretrained", description="ANCE-Tele: pretrained, every episode.")
-    positive: Literal["rotate", "first"] = Field("rotate", description="Which positive an epoch uses (QA: always the first).")
+    stop_after_steps: int | None = Field(
+        None, ge=1, description="Stop early; the schedule keeps its full length (§4.3)."
+    )
+    start_from: Literal["pretrained", "previous"] = Field(
+        "pretrained", description="ANCE-Tele: pretrained, every episode."
+    )
+    positive: Literal["rotate", "first"] = Field(
+        "rotate", description="Which positive an epoch uses (QA: always the first)."
+    )
     mask_false_negatives: bool = Field(False, description="Leave known positives out of a query's in-batch negatives.")
-    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 where the hardware computes in it.")
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="auto: bf16 where the hardware computes in it."
+    )
 
     @model_validator(mode="after")
     def one_length(self):
         if (self.epochs is None) == (self.steps is None):
-            raise ValueError("give exactly one of epochs and steps (to override one by the other, set the first to null)")
+            raise ValueError(
+                "give exactly one of epochs and steps (to override one by the other, set the first to null)"
+            )
         return self
 
 
@@ -170,7 +202,9 @@ class EpisodeOverride(Section):
 class Significance(Section):
     """Paired permutation test of every row against one baseline row."""
 
-    baseline: str = Field("Zero-shot", description="Row label to compare with: `Zero-shot`, `BM25`, or an experiment's label.")
+    baseline: str = Field(
+        "Zero-shot", description="Row label to compare with: `Zero-shot`, `BM25`, or an experiment's label."
+    )
     resamples: int = Field(9999, ge=99, description="Random sign flips (ANCE-Tele: permutation test).")
     level: float = Field(0.05, gt=0, lt=1, description="Marked as significant below this Holm-corrected p.")
 

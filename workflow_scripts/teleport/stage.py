@@ -59,7 +59,9 @@ class Artefact:
         try:
             self.manifest = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise ValueError(f"{self.folder / MANIFEST} is missing: run the workflow again to make this stage.") from None
+            raise ValueError(
+                f"{self.folder / MANIFEST} is missing: run the workflow again to make this stage."
+            ) from None
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(
                 f"{self.folder / MANIFEST} is not valid JSON ({error}): torn or edited. "
@@ -85,7 +87,9 @@ class Artefact:
         """
         listed = {n: f for n, f in self.manifest["files"].items() if n == name or n.startswith(name + "/")}
         if not listed:
-            raise ValueError(f"{self.folder} has no artefact {name!r}; its manifest lists {sorted(self.manifest['files'])}.")
+            raise ValueError(
+                f"{self.folder} has no artefact {name!r}; its manifest lists {sorted(self.manifest['files'])}."
+            )
         for file_name, expected in listed.items():
             check_file(self.folder / file_name, expected, full)
         return self.folder / name

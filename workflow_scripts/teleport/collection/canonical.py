@@ -17,6 +17,7 @@ from teleport.stage import log
 
 ROW_GROUP = 65536  # passages held in memory while writing: about 25 MB of MS MARCO
 CORPUS = pa.schema({"doc_id": pa.string(), "title": pa.string(), "text": pa.string()})
+QUERIES = pa.schema({"query_id": pa.string(), "text": pa.string()})
 
 
 def write_collection(job, source):
@@ -78,33 +79,28 @@ def checked(rows, ids):
 
 def write_split(job, name, split, passages, doc_ids):
     """Write the queries, judgments and answers of one split; returns its counts (facts of the split)."""
-    queries = {}
+    queries, positive_grade = {}, job.settings.positive_grade
     texts = [text for _, _, text in checked(split.queries, queries)]
     query, passage, grade = judgments(split.qrels, queries, passages)
-    counting = grade >= job.settings.positive_grade
     kept = np.zeros(len(queries), dtype=bool)
-    kept[query[counting] if name == "train" else query] = True
+    kept[query[grade >= positive_grade] if name == "train" else query] = True
     if name == "train" and not kept.any():
         raise ValueError(
-            f"{split.qrels.place}: no training query has a judgment of grade {job.settings.positive_grade} or more. "
+            f"{split.qrels.place}: no training query has a judgment of grade {positive_grade} or more. "
             "Give judgments with positives, or lower collection.positive_grade."
         )
-    table = pa.table({"query_id": pa.array(list(queries), pa.string()), "text": pa.array(texts, pa.string())}).filter(
-        kept
-    )
+    table = pa.table({"query_id": list(queries), "text": texts}, schema=QUERIES).filter(kept)
     pq.write_table(table, job.output(f"queries.{name}.parquet"))
     if split.answers is not None:
         kept_ids = table["query_id"].to_pylist()
         pq.write_table(answers(split.answers, queries, kept_ids), job.output(f"answers.{name}.parquet"))
     # Judgments of dropped queries go with them, the others get the new rows of their queries.
-    query, passage, grade = (
-        column[kept[query]] for column in (np.cumsum(kept, dtype=np.int32)[query] - 1, passage, grade)
-    )
+    of_kept = kept[query]
+    query, passage, grade = (np.cumsum(kept, dtype=np.int32) - 1)[query[of_kept]], passage[of_kept], grade[of_kept]
     ids = {"query_id": table["query_id"].take(query), "doc_id": doc_ids.take(passage)}
-    pq.write_table(
-        pa.table(ids | {"grade": grade, "query": query, "passage": passage}), job.output(f"qrels.{name}.parquet")
-    )
-    positives = int((grade >= job.settings.positive_grade).sum())
+    rows = {"grade": grade, "query": query, "passage": passage}
+    pq.write_table(pa.table(ids | rows), job.output(f"qrels.{name}.parquet"))
+    positives = int((grade >= positive_grade).sum())
     dropped = len(queries) - len(table)
     return {"queries": len(table), "judgments": len(grade), "positives": positives, "dropped": dropped}
 

@@ -1,11 +1,15 @@
 """Stage `check`: does the collection suit the experiments? Asked before any vector is computed."""
 
+from teleport.evaluation.measures import parse_measures
+
 
 def run(job):
     """Compare the collection's counts with the configuration; returns the numbers compared.
 
-    Raises ValueError when the corpus has fewer passages than a depth, or a split is missing or has no queries.
+    Raises ValueError when the corpus has fewer passages than a depth, a split is missing or has no queries, or a
+    measure is unknown.
     """
+    parse_measures(job.settings.measures)
     settings, facts = job.settings, job.facts("collection")
     depths = {"evaluation.depth": settings.evaluation_depth}
     if settings.trains:

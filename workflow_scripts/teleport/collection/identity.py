@@ -36,8 +36,8 @@ def source_files(source):
             if not Path(path).is_file():
                 raise ValueError(f"collection.{key}: there is no file {path}. Give the path of an existing file.")
         return [Path(path) for path in named.values()]
-    patterns = {"folder": ["corpus.tsv*", "queries.*.tsv", "qrels.*.tsv", "answers.*.jsonl"]}
-    patterns["beir"] = ["corpus.jsonl*", "queries.jsonl*", "qrels/*.tsv"]
+    patterns = {"folder": ["corpus.tsv*", "queries.*.tsv*", "qrels.*.tsv*", "answers.*.jsonl*"]}
+    patterns["beir"] = ["corpus.jsonl*", "queries.jsonl*", "qrels/*.tsv*"]
     found = []
     for key in ("path", "queries"):
         folder = source.get(key)

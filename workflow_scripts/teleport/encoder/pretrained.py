@@ -14,6 +14,7 @@ from teleport.seed import derive_seed
 from teleport.stage import log, require_free_space, sha256_file
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that exists is read
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
 KEY = "encoder.checkpoint"  # where a reader finds these settings in the configuration
 
 
@@ -152,6 +153,8 @@ def read_backbone(folder):
 
 def load_fast_tokenizer(folder):
     """The source's tokenizer, without truncation and padding. Raises ValueError when there is no fast one."""
+    if not any((folder / name).is_file() for name in VOCABULARIES):  # transformers would make an empty tokenizer
+        raise ValueError(f"{KEY}: {folder} has none of {', '.join(VOCABULARIES)}. Add its tokenizer.json.")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, local_files_only=True)
     except (OSError, ValueError, ImportError) as error:
@@ -165,8 +168,9 @@ def load_fast_tokenizer(folder):
 
 def check_vocabulary(folder, tokenizer, backbone):
     """Raise ValueError when the tokenizer gives ids that have no embedding."""
-    if len(tokenizer) > backbone.config.vocab_size:
+    largest = max(tokenizer.get_vocab().values())
+    if largest >= backbone.config.vocab_size:
         raise ValueError(
-            f"{KEY}: the tokenizer of {folder} has {len(tokenizer)} entries, but its weights have only "
+            f"{KEY}: the tokenizer of {folder} has ids up to {largest}, but its weights have only "
             f"{backbone.config.vocab_size} embeddings. Give the tokenizer and the weights of one checkpoint."
         )

@@ -76,6 +76,7 @@ def run(job):
     os.environ["RAYON_NUM_THREADS"] = str(job.threads)
     tokenizer, special = load_tokenizer(sides(job.input("pretrained", "checkpoint"))[1], job.settings.lower_case)
     write_json(job.output("special.json"), special)
+    dtype = np.uint16 if special["vocab_size"] <= 2**16 else np.uint32
     separator = {"sep": f" {tokenizer.id_to_token(special['sep'])} ", "space": " ", "none": None}[job.settings.title]
 
     collection = job.facts("collection")
@@ -85,7 +86,7 @@ def run(job):
     def tokenise(name, parquet, separator, before):
         texts = read_texts(job.input("collection", parquet), separator)
         paths = job.output(f"{name}.ids.npy"), job.output(f"{name}.offsets.npy")
-        return write_tokens(tokenizer, texts, *paths, lambda done: job.progress(before + done, total, "texts"))
+        return write_tokens(tokenizer, dtype, texts, *paths, lambda done: job.progress(before + done, total, "texts"))
 
     facts = {"vocab_size": special["vocab_size"], "splits": {}}
     facts["passages"] = tokenise("passages", "corpus.parquet", separator, 0)
@@ -126,7 +127,7 @@ def load_tokenizer(folder, lower_case):
     tokenizer.no_padding()
     cls, sep = tokenizer.encode("").ids  # an empty text is its special tokens alone, whatever they are called
     config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-    size = tokenizer.get_vocab_size(with_added_tokens=True)
+    size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1  # some vocabularies have gaps
     unk = tokenizer.token_to_id(definition["model"].get("unk_token") or "<unk>")
     return tokenizer, {"cls": cls, "sep": sep, "pad": config["pad_token_id"], "unk": unk, "vocab_size": size}
 
@@ -142,13 +143,12 @@ def with_lower_case(normalizer, lower_case):
     return {"type": "Sequence", "normalizers": ([{"type": "Lowercase"}] if lower_case else []) + parts}
 
 
-def write_tokens(tokenizer, chunks, ids_path, offsets_path, progress):
+def write_tokens(tokenizer, dtype, chunks, ids_path, offsets_path, progress):
     """Tokenise lists of texts into a flat .npy of ids and one of offsets; returns counts and lengths.
 
     The ids are appended as they come, so memory holds one chunk: the header, whose size does not depend on the
     length (numpy reserves room for it), is written first for 0 tokens and again when their number is known.
     """
-    dtype = np.dtype(np.uint16 if tokenizer.get_vocab_size(with_added_tokens=True) < 2**16 else np.uint32)
     lengths = [np.zeros(0, np.int64)]
     with open(ids_path, "wb") as file:
         write_header(file, dtype, 0)
@@ -167,7 +167,7 @@ def write_tokens(tokenizer, chunks, ids_path, offsets_path, progress):
 
 def write_header(file, dtype, length):
     """The .npy header of a one-dimensional array."""
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": (length,)}
     np.lib.format.write_array_header_1_0(file, header)
 
 

@@ -11,6 +11,7 @@ from teleport.evaluation.measures import refuse_repeated_ids, score_queries
 
 BLOCK_QUERIES = 1000
 
+
 def run(job):
     """Write SPLIT.run.gz and per_query.parquet (query_id, measure, value float64); returns the facts.
 
@@ -21,11 +22,11 @@ def run(job):
     ids_QK, scores_QK, rows = (np.load(job.input("run", f"{name}.npy")) for name in ("ids", "scores", "rows"))
     refuse_repeated_ids(ids_QK)
     query_ids = read_column(job, f"queries.{split}.parquet", "query_id")
-    write_run(job, split, query_ids, (ids_QK, scores_QK, rows))
     ranking = {str(query): list(map(str, ids[ids >= 0].tolist())) for query, ids in zip(rows, ids_QK, strict=True)}
     scores = score_queries(ranking, read_judgments(job, split), names)
     judged = sorted(map(int, scores[names[0]]))
     values_MQ = np.array([[scores[name][str(query)] for query in judged] for name in names])
+    write_run(job, split, query_ids, (ids_QK, scores_QK, rows))
     write_scores(job, query_ids.take(judged), names, values_MQ)
     return {"means": dict(zip(names, values_MQ.mean(axis=1).tolist(), strict=True)), "num_queries": len(judged)}
 

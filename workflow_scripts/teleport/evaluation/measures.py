@@ -10,7 +10,10 @@ import numpy as np
 
 
 def parse_measures(names):
-    """The ir-measures objects called `names` (list of str), in order. Raises ValueError for a name it cannot compute."""
+    """The ir-measures objects called `names` (list of str), in order.
+
+    Raises ValueError for a name that ir-measures does not know or cannot compute with what is installed.
+    """
     measures = []
     for name in names:
         try:
@@ -47,7 +50,7 @@ def score_queries(run, judgments, names):
     Raises ValueError for a measure that ir-measures cannot compute.
     """
     measures = parse_measures(names)
-    ranked = {query: {p: -rank for rank, p in enumerate(passages)} for query, passages in run.items() if passages}
+    ranked = {query: {p: -rank for rank, p in enumerate(passages)} for query, passages in run.items()}
     scores = {measure: dict.fromkeys(judgments, 0.0) for measure in measures}
     for metric in ir_measures.iter_calc(measures, judgments, ranked):
         scores[metric.measure][metric.query_id] = float(metric.value)

@@ -4,6 +4,9 @@ import numpy as np
 from scipy.stats import permutation_test
 
 BATCH_VALUES = 2**22  # values permuted at once: 32 MB
+# Scores are rounded to multiples of 2^-36 (1.5e-11). Sums of 100,000 of them are then exact, so that equally extreme
+# swaps compare as equal, in whatever order a machine adds.
+GRID = 2.0**36
 
 
 def paired_p_value(scores_Q, baseline_Q, resamples, seed):
@@ -15,12 +18,12 @@ def paired_p_value(scores_Q, baseline_Q, resamples, seed):
     if len(scores_Q) < 2:
         return 1.0  # scipy refuses a single query; its two swaps are equally extreme
 
-    def mean_difference(scores, baseline, axis):
-        return np.mean(scores - baseline, axis=axis)
+    def summed_difference(scores, baseline, axis):
+        return np.sum(scores - baseline, axis=axis)
 
     result = permutation_test(
-        (np.asarray(scores_Q, np.float64), np.asarray(baseline_Q, np.float64)),
-        mean_difference,
+        [np.round(np.asarray(scores, np.float64) * GRID) / GRID for scores in (scores_Q, baseline_Q)],
+        summed_difference,
         permutation_type="samples",
         vectorized=True,
         n_resamples=resamples,

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from teleport.collection.reader import read_positives
+
 BLOCK_QUERIES = 1000
 
 
@@ -19,7 +21,8 @@ def export_tevatron(negatives, collection, output):
     """
     queries = pq.read_table(collection.path("queries.train.parquet")).select(["query_id", "text"]).to_pylist()
     corpus = pq.read_table(collection.path("corpus.parquet")).select(["doc_id", "title", "text"])
-    positives = read_positives(collection, len(queries))
+    starts, positive_passages = read_positives(collection, "train")
+    positives = [part.tolist() for part in np.split(positive_passages, starts[1:-1])]
     offsets = np.load(negatives.path("offsets.npy"))
     passages = np.load(negatives.path("passages.npy"), mmap_mode="r")
     part, num_lines = Path(f"{output}.part"), 0
@@ -36,16 +39,6 @@ def export_tevatron(negatives, collection, output):
                 num_lines += 1
     os.replace(part, output)
     return num_lines
-
-
-def read_positives(collection, num_queries):
-    """The passage rows of each training query's positives, in the order of the judgments: a list of lists."""
-    qrels = pq.read_table(collection.path("qrels.train.parquet"), columns=["query", "passage", "grade"])
-    positives = [[] for _ in range(num_queries)]
-    for query, passage, grade in zip(*(column.to_pylist() for column in qrels.columns), strict=True):
-        if grade >= collection.manifest["settings"]["positive_grade"]:
-            positives[query].append(passage)
-    return positives
 
 
 def read_passages(corpus, rows):

@@ -12,8 +12,9 @@ it has: nothing tops it up, the queries concerned are counted.
 import numpy as np
 import pyarrow.parquet as pq
 
+from teleport.collection.reader import read_positives
 from teleport.negatives.draw import draw_slots, hash_ids, mixture_counts
-from teleport.negatives.pool import POSITIVE, QUERY, Items, count_duplicates, drop_duplicates, read_pool, write_pool
+from teleport.negatives.pool import POSITIVE, QUERY, Items, PoolWriter, count_duplicates, drop_duplicates, read_pool
 from teleport.negatives.sources import Momentum, Retrieval
 from teleport.seed import derive_seed
 
@@ -34,19 +35,16 @@ def run(job):
             "neighbours of the query or of its positive. Add `query` or `positive` to negatives.sources."
         )
     query_ids = pq.read_table(job.input("collection", "queries.train.parquet"), columns=["query_id"])["query_id"]
-    merge = Merge(job.settings, open_sources(job, len(query_ids)), hash_ids(query_ids.to_pylist()))
-    lengths, blocks = [], []
+    merge = Merge(job.settings, open_sources(job), hash_ids(query_ids.to_pylist()))
+    writer = PoolWriter(job.output)
     for first in range(0, len(query_ids), merge.block_queries):
         last = min(first + merge.block_queries, len(query_ids))
-        block_lengths, items = merge.block(first, last)
-        lengths.append(block_lengths)
-        blocks.append(items)
+        writer.append(*merge.block(first, last))
         job.progress(last, len(query_ids), "queries")
-    pool = write_pool(job.output, np.concatenate(lengths), blocks)
+    offsets = writer.close()
     return merge.facts() | {
-        "negatives": int(pool.offsets[-1]),
-        "first_episodes": {str(n): int(k) for n, k in enumerate(np.bincount(pool.items.first_episodes)) if k},
-        "empty_queries": int(np.count_nonzero(np.diff(pool.offsets) == 0)),
+        "negatives": int(offsets[-1]),
+        "empty_queries": int(np.count_nonzero(np.diff(offsets) == 0)),
     }
 
 
@@ -59,7 +57,7 @@ class Merge:
         self.seeds = {name: derive_seed(settings.seed, "merge", name, settings.episode) for name in sources}
         self.block_queries = max(1, BLOCK_SLOTS // max(1, *(source.width for source in sources.values())))
         self.drawn, self.short = dict.fromkeys(sources, 0), dict.fromkeys(self.wanted, 0)
-        self.duplicates = 0
+        self.duplicates, self.first_episodes = 0, np.zeros(settings.episode + 1, np.int64)
 
     def draw(self, name, first, last):
         """Negatives of one source: (`Items` [Q, N], filled_QN)."""
@@ -81,11 +79,17 @@ class Merge:
         items, queries = Items(*(field[filled_QN] for field in padded)), np.nonzero(filled_QN)[0]
         if not self.settings.keep_duplicates:
             queries, items = drop_duplicates(queries, items)
+        self.first_episodes += np.bincount(items.first_episodes, minlength=len(self.first_episodes))
         return np.bincount(queries, minlength=last - first), items
 
     def facts(self):
-        overlap = self.duplicates / max(1, sum(self.drawn.values()))
-        return {"wanted": self.wanted, "drawn": self.drawn, "short_queries": self.short, "overlap": overlap}
+        return {
+            "wanted": self.wanted,
+            "drawn": self.drawn,
+            "short_queries": self.short,
+            "overlap": self.duplicates / max(1, sum(self.drawn.values())),
+            "first_episodes": {str(n): int(count) for n, count in enumerate(self.first_episodes) if n},
+        }
 
 
 def wanted_counts(settings):
@@ -96,9 +100,9 @@ def wanted_counts(settings):
     return mixture_counts(settings.pool, settings.sources, alpha, beta)
 
 
-def open_sources(job, num_queries):
+def open_sources(job):
     """{source: `Retrieval` or `Momentum`} of the job's settings, in the order of the pool."""
-    positives, sources = known_positives(job, num_queries), {}
+    positives, sources = read_positives(job.inputs["collection"], "train"), {}
     for name in ("query", "positive"):
         if name in job.settings.sources:
             role, flag = RETRIEVALS[name]
@@ -107,13 +111,3 @@ def open_sources(job, num_queries):
     if "momentum" in job.settings.sources:
         sources["momentum"] = Momentum(read_pool(lambda name: job.input("momentum", name)))
     return sources
-
-
-def known_positives(job, num_queries):
-    """All positives of the training queries: (offsets int64 [Q + 1], passages int32), whatever the lookahead anchors."""
-    table = pq.read_table(job.input("collection", "qrels.train.parquet"), columns=["query", "passage", "grade"])
-    queries, passages, grades = (column.to_numpy() for column in table.columns)
-    positive = grades >= job.inputs["collection"].manifest["settings"]["positive_grade"]
-    queries, passages = queries[positive], passages[positive]
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(queries, minlength=num_queries))])
-    return offsets, passages[np.argsort(queries, kind="stable")]

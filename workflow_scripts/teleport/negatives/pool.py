@@ -31,7 +31,7 @@ class Items(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """The negatives of all queries: those of query row q are items[offsets[q] : offsets[q + 1]]. offsets int64 [Q + 1]."""
+    """The negatives of all queries: row q has items[offsets[q] : offsets[q + 1]]. offsets int64 [Q + 1], items flat."""
 
     offsets: np.ndarray
     items: Items
@@ -43,19 +43,43 @@ def read_pool(path_of):
     return Pool(np.load(path_of("offsets.npy")), items)
 
 
-def write_pool(path_of, lengths_Q, blocks):
-    """Write the artefacts of a merge stage from flat `Items` of consecutive queries; returns the `Pool`.
+class PoolWriter:
+    """Writes the artefacts of a merge stage block by block: a pool may be larger than memory.
 
-    `lengths_Q` is the number of negatives of each query.
+    numpy leaves room in the header of a .npy file for the length to grow, so the true length is written last, into
+    the same bytes.
     """
-    offsets = np.concatenate([[0], np.cumsum(lengths_Q, dtype=np.int64)])
-    columns = {"offsets": offsets}
-    for name, dtype in FIELDS.items():
-        columns[name] = np.concatenate([getattr(block, name) for block in blocks]).astype(dtype, copy=False)
-    for name, column in columns.items():
-        with open(path_of(f"{name}.npy"), "wb") as file:  # a file object: np.save adds .npy to a temporary name
-            np.save(file, column, allow_pickle=False)
-    return Pool(offsets, Items(*(columns[name] for name in FIELDS)))
+
+    def __init__(self, path_of):
+        self.path_of, self.lengths = path_of, []
+        self.files = [open(path_of(f"{name}.npy"), "wb") for name in FIELDS]  # noqa: SIM115 (closed by `close`)
+        self.write_headers(0)
+
+    def write_headers(self, length):
+        for file, dtype in zip(self.files, FIELDS.values(), strict=True):
+            header = {
+                "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
+                "fortran_order": False,
+                "shape": (length,),
+            }
+            file.seek(0)
+            np.lib.format.write_array_header_1_0(file, header)
+
+    def append(self, lengths_Q, items):
+        """Add the next queries: how many negatives each has, and their flat `Items`."""
+        self.lengths.append(lengths_Q)
+        for file, field, dtype in zip(self.files, items, FIELDS.values(), strict=True):
+            file.write(np.ascontiguousarray(field, dtype).data)
+
+    def close(self):
+        """Finish all files; returns offsets, int64 [Q + 1]."""
+        offsets = np.concatenate([[0], np.cumsum(np.concatenate(self.lengths), dtype=np.int64)])
+        self.write_headers(int(offsets[-1]))
+        for file in self.files:
+            file.close()
+        with open(self.path_of("offsets.npy"), "wb") as file:  # a file object: np.save adds .npy to a temporary name
+            np.save(file, offsets, allow_pickle=False)
+        return offsets
 
 
 def count_duplicates(passages_QN, filled_QN):

@@ -8,7 +8,7 @@ from pathlib import Path
 from teleport.report.files import write_text
 from teleport.stage import STAGES
 
-COLUMNS = "seed episode stage kind key folder experiments".split()
+COLUMNS = ["seed", "episode", "stage", "kind", "key", "folder", "experiments"]
 
 
 def link_experiment(rows, folder, stages=STAGES):

@@ -3,7 +3,8 @@
 import pandas as pd
 
 LATEX_ESCAPES = str.maketrans(
-    {c: "\\" + c for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    {sign: "\\" + sign for sign in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 )
 LATEX_SIGNS = str.maketrans({"±": r"$\pm$", "†": r"$^{\dagger}$"})
 
@@ -30,15 +31,14 @@ def footer(spec, table, collection, num_queries):
     queries = ", ".join(f"{number:,} {split} queries" for split, number in num_queries.items())
     digest = facts["corpus_digest"][:16]
     notes = [f"Collection {digest}: {facts['num_passages']:,} passages, {queries}."]
-    versions = collection.manifest["settings"].get("versions") or facts.get("versions")
-    if versions:
-        notes.append(f"Made from {', '.join(f'{name} {version}' for name, version in versions.items())}.")
+    if "versions" in facts:
+        notes.append(f"Made from {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}.")
     if table.deviations.notna().any(axis=None):
         notes.append("Mean ± standard deviation over seeds.")
     if test:
         notes.append(
-            f"† differs from {test['baseline']}, p < {test['level']:g} (two-sided paired permutation test over queries, "
-            f"{test['resamples']:,} resamples, Holm-corrected within the column)."
+            f"† differs from {test['baseline']}, p < {test['level']:g} (two-sided paired permutation test "
+            f"over queries, {test['resamples']:,} resamples, Holm-corrected within the column)."
         )
     notes.append("Best of each column in bold.")
     return notes
@@ -48,14 +48,14 @@ def markdown(spec, table, notes):
     """The table in Markdown, with title and footer (text)."""
     texts = cells(spec, table, "**{}**")
     lines = [["System", "Episode", *texts.columns], [":--", *["--:"] * (1 + len(texts.columns))]]
-    for system, episode, *row in zip(table.rows["system"], table.rows["episode"], *texts.to_dict("list").values()):
+    for (system, episode), row in zip(table.rows.to_numpy(), texts.to_numpy(), strict=True):
         lines.append([system.replace("|", r"\|"), str(episode), *row])
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"{spec['title']}\n\n{body}\n\n" + "\n\n".join(notes) + "\n"
 
 
 def latex(spec, table, notes):
-    """The table in LaTeX for the packages booktabs and float-free `table`, with caption and footer (text)."""
+    """The table in LaTeX, for the package booktabs, with caption and footer (text)."""
     texts = cells(spec, table, r"\textbf{{{}}}").map(lambda text: text.translate(LATEX_SIGNS))
     frame = pd.concat([table.rows.rename(columns=str.capitalize), texts], axis=1)
     frame["System"] = frame["System"].map(escape)

@@ -4,7 +4,7 @@ import pandas as pd
 
 from teleport.stage import STAGES, Artefact
 
-COLUMNS = "system episode split seed stage folder run checkpoint code git_commit".split()
+COLUMNS = ["system", "episode", "split", "seed", "stage", "folder", "run", "checkpoint", "code", "git_commit"]
 
 
 def upstream(artefact, role):

@@ -80,7 +80,11 @@ def table_spec(plan, name, title, baseline, rows):
         key = "evaluation.significance.baseline" if name == "main" else f"ablations.{name}.baseline"
         raise ValueError(f"{key}: {baseline!r} is no row of table {name}. Its rows are {', '.join(labels)}.")
     evaluation = plan.config.evaluation
-    test = {"baseline": baseline, "resamples": evaluation.significance.resamples, "level": evaluation.significance.level}
+    test = {
+        "baseline": baseline,
+        "resamples": evaluation.significance.resamples,
+        "level": evaluation.significance.level,
+    }
     names = [row | {"runs": {split: [s.name for s in ss] for split, ss in row["runs"].items()}} for row in rows]
     spec = {
         "name": name,
@@ -98,8 +102,7 @@ def table_spec(plan, name, title, baseline, rows):
 def experiment_specs(plan):
     """{folder: Spec} of the indexes below results/experiments."""
     return {
-        f"{in_folder('experiments', plan.config)}/{name}": experiment_spec(plan, name)
-        for name in plan.trajectories
+        f"{in_folder('experiments', plan.config)}/{name}": experiment_spec(plan, name) for name in plan.trajectories
     }
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.parquet as pq
 
+from teleport.collection.reader import read_positives
 from teleport.stage import log
 from teleport.training.sampling import negative_window, positive_place, query_order
 
@@ -64,16 +65,7 @@ class TrainingSet:
 def read_training_set(job, seed):
     """The `TrainingSet` of a train job, from its inputs `collection` and `negatives`."""
     queries = pq.read_table(job.input("collection", "queries.train.parquet"), columns=["query_id"])
-    qrels = pq.read_table(job.input("collection", "qrels.train.parquet"), columns=["query", "passage", "grade"])
-    query, passage, grade = (qrels[name].to_numpy() for name in ("query", "passage", "grade"))
-    positive = grade >= job.facts("collection")["positive_grade"]
-    positives = ragged(query[positive], passage[positive], len(queries))
+    positives = Ragged(*read_positives(job.inputs["collection"], "train"))
     offsets = np.load(job.input("negatives", "offsets.npy"))
     pools = Ragged(offsets, np.load(job.input("negatives", "passages.npy"), mmap_mode="r"))
     return TrainingSet(queries["query_id"].to_pylist(), positives, pools, job.settings.training, seed)
-
-
-def ragged(rows, values, num_rows):
-    """Group `values` by `rows` (int, 0 to num_rows - 1), in their order: a `Ragged` of num_rows lists."""
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=num_rows))])
-    return Ragged(offsets, values[np.argsort(rows, kind="stable")])

@@ -1,4 +1,4 @@
-"""Vectors of one side of a training step, without encoding padding: length-sorted chunks under one autograd graph."""
+"""Vectors of one side of a training step, with little padding: length-sorted chunks under one autograd graph."""
 
 from dataclasses import dataclass
 

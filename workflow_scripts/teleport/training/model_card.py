@@ -28,8 +28,12 @@ POOLING = {
     "mean": 'mask = batch["attention_mask"].unsqueeze(-1)\nvectors = (tokens * mask).sum(1) / mask.sum(1)',
 }
 
+HEAD = "`transformers` alone gives token vectors; the head is in the folders of the other modules."
+
+SOURCE = ("hub", "revision", "folder", "package", "version")
+
 TITLE = {
-    "sep": "title and text joined by the separator token: `title [SEP] text`",
+    "sep": "title and text with the separator token between them, `title [SEP] text`",
     "space": "title and text joined by a space",
     "none": "text without title",
 }
@@ -60,7 +64,7 @@ def model_card(job, encodes):
             "",
             *how_made(job),
             "",
-            *usage(settings, encodes),
+            *usage(job, encodes),
             "",
             "## Settings",
             "```json",
@@ -84,23 +88,31 @@ def base_checkpoint(job):
     return job.inputs["pretrained"].manifest["settings"]["checkpoint"]
 
 
+def stage(job, role):
+    """`kind/key` of the stage that fills a role."""
+    manifest = job.inputs[role].manifest
+    return f"{manifest['kind']}/{manifest['key']}"
+
+
 def how_made(job):
     """Lines on the checkpoint, collection and negatives that went in."""
-    settings, collection = job.settings, job.inputs["collection"].manifest
-    base = ", ".join(f"{key} `{value}`" for key, value in base_checkpoint(job).items() if value and key != "sha256")
+    collection = job.inputs["collection"].manifest
+    source = base_checkpoint(job)
+    base = ", ".join(f"{name} `{source[name]}`" for name in SOURCE if source.get(name))
     return [
         "## How it was made",
         f"- Pretrained checkpoint: {base}; weights SHA-256 `{job.facts('pretrained')['weights_sha256']}`",
-        f"- Training started from: the {settings.training.start_from} checkpoint",
+        f"- Training started from: stage `{stage(job, 'checkpoint')}`",
         f"- Collection: {collection['settings']['source']}, {collection['facts']['num_passages']} passages, "
         f"corpus digest `{collection['facts']['corpus_digest']}`",
-        f"- Negatives: stage `{job.inputs['negatives'].manifest['kind']}/{job.inputs['negatives'].manifest['key']}`",
-        f"- Root seed: {settings.seed}",
+        f"- Negatives: stage `{stage(job, 'negatives')}`",
+        f"- Root seed: {job.settings.seed}",
     ]
 
 
-def usage(settings, encodes):
+def usage(job, encodes):
     """Lines on texts, lengths and pooling, with code for sentence-transformers and transformers."""
+    settings = job.settings
     queries_only = encodes == "queries"
     texts = '["a query"]' if queries_only else '["a passage"]'
     max_tokens = settings.max_query_tokens if queries_only else settings.max_passage_tokens
@@ -108,6 +120,7 @@ def usage(settings, encodes):
         "queries": f"queries {settings.max_query_tokens} tokens",
         "passages": f"passages {settings.max_passage_tokens} tokens",
     }
+    title = TITLE[job.inputs["tokens"].manifest["settings"]["title"]]
     kept = " and ".join(text for side, text in lengths.items() if side in encodes)
     head = f", projection to {settings.projection} dimensions and LayerNorm" if settings.projection else ""
     pooling = POOLING[settings.pooling]
@@ -117,10 +130,11 @@ def usage(settings, encodes):
     lines = [
         "## How to use it",
         f"Pooling: {settings.pooling}{head}{', length 1' if settings.normalize else ''}. "
-        f"Texts are cut to {kept} with special tokens; set the length of the side that you encode.",
+        f"Texts are cut to {kept}, special tokens included; set the length of the side that you encode.",
+        *([] if queries_only else [f"A passage is {title}."]),
         "",
         f"```python\n{SENTENCE_TRANSFORMERS.format(**code)}```",
     ]
     if settings.projection:
-        return [*lines, "", "`transformers` alone gives the token vectors; the head is in the folders of the other modules."]
+        return [*lines, "", HEAD]
     return [*lines, "", f"```python\n{TRANSFORMERS.format(**code, pooling=pooling)}```"]

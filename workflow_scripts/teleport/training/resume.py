@@ -2,12 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import threading
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 FILE = "state.safetensors"
@@ -62,8 +63,20 @@ def load_state(folder, encoders, optimizer):
 
 
 @contextmanager
+def system_errors():
+    """Turn what safetensors reports as text alone, such as "os error 28" (disk full), into OSError with its number."""
+    try:
+        yield
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), str(error)) from None
+
+
+@contextmanager
 def sigterm():
-    """Within the block SIGTERM only sets the yielded `threading.Event`, so that a step ends before the state is saved."""
+    """Within the block SIGTERM only sets the yielded `threading.Event`: the step ends before its state is saved."""
     received = threading.Event()
     previous = signal.signal(signal.SIGTERM, lambda *_: received.set())
     try:

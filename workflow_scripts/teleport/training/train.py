@@ -13,7 +13,7 @@ from teleport.stage import PROGRESS_SECONDS, log, require_free_space
 from teleport.training.data import read_training_set
 from teleport.training.forward import Side
 from teleport.training.model_card import write_model_cards
-from teleport.training.resume import load_state, save_state, sigterm
+from teleport.training.resume import load_state, save_state, sigterm, system_errors
 from teleport.training.schedule import schedule_steps
 from teleport.training.trainer import Trainer
 
@@ -21,8 +21,8 @@ from teleport.training.trainer import Trainer
 def run(job):
     """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and `losses.tsv`.
 
-    Raises ValueError when there are too few queries for a batch or the loss is not finite, and SystemExit(143) after
-    saving the state on SIGTERM.
+    Raises ValueError when there are too few queries for a batch or the loss is not finite, OSError when the disk is
+    full, and SystemExit(143) after saving the state on SIGTERM.
     """
     torch.set_num_threads(job.threads)
     training = job.settings.training
@@ -38,8 +38,9 @@ def run(job):
     state.attempts += 1
     if resumed_from:
         log.info("continuing at step %d of %d (attempt %d)", resumed_from, stop, state.attempts)
-    train(job, trainer, state, stop)
-    write_checkpoint(job, trainer)
+    with system_errors():
+        train(job, trainer, state, stop)
+        write_checkpoint(job, trainer)
     write_losses(job.output("losses.tsv"), trainer, state.losses)
     return facts(trainer, state, stop) | {"resumed_from": resumed_from}
 

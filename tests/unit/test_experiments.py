@@ -1,0 +1,101 @@
+"""The folder of an experiment: links, index, and what it never removes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from teleport.report.experiments import link_experiment
+
+SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "link_experiment.py"
+FOLDER = Path("results/experiments/tele")
+
+
+def row(link, kind, key, episode=0, **more):
+    return {"link": link, "kind": kind, "key": key, "seed": 42, "episode": episode} | more
+
+
+ROWS = [
+    row("collection", "collection", "c0"),
+    row("episode-1/retrieve-queries", "retrieve", "r1", 1),
+    row("episode-1/train", "train", "t1", 1),
+]
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def links():
+    return {str(p.relative_to(FOLDER)): os.readlink(p) for p in FOLDER.rglob("*") if p.is_symlink()}
+
+
+def test_links_are_relative_and_lead_to_the_stages():
+    Path("results/stages/train/t1").mkdir(parents=True)
+    Path("results/stages/train/t1/manifest.json").write_text("here")
+    link_experiment(ROWS, FOLDER)
+    assert links() == {
+        "collection": "../../stages/collection/c0",
+        "episode-1/retrieve-queries": "../../../stages/retrieve/r1",
+        "episode-1/train": "../../../stages/train/t1",
+    }
+    assert (FOLDER / "episode-1/train/manifest.json").read_text() == "here"
+    deeper = FOLDER / "more"
+    link_experiment([row("seed-7/episode-1/train", "train", "t1", 1)], deeper)
+    assert (deeper / "seed-7/episode-1/train/manifest.json").read_text() == "here"
+
+
+def test_plan_tsv_literally():
+    link_experiment(ROWS, FOLDER)
+    assert (FOLDER / "plan.tsv").read_text() == (
+        "seed\tepisode\tstage\tkind\tkey\tfolder\n"
+        "42\t0\tcollection\tcollection\tc0\tresults/stages/collection/c0\n"
+        "42\t1\tretrieve-queries\tretrieve\tr1\tresults/stages/retrieve/r1\n"
+        "42\t1\ttrain\ttrain\tt1\tresults/stages/train/t1\n"
+    )
+    link_experiment([row("tokens", "tokens", "k", experiments=["tele", "q-neg"])], FOLDER)
+    assert (FOLDER / "plan.tsv").read_text() == (
+        "seed\tepisode\tstage\tkind\tkey\tfolder\texperiments\n"
+        "42\t0\ttokens\ttokens\tk\tresults/stages/tokens/k\ttele, q-neg\n"
+    )
+
+
+def test_a_new_plan_replaces_links_and_removes_stale_ones_only():
+    Path("results/stages/train/t1").mkdir(parents=True)
+    Path("results/stages/train/t1/inner").symlink_to("nowhere")
+    link_experiment(ROWS, FOLDER)
+    (FOLDER / "notes.txt").write_text("mine")
+    (FOLDER / "episode-1" / "kept").mkdir()
+    link_experiment([row("collection", "collection", "c9")], FOLDER)
+    assert links() == {"collection": "../../stages/collection/c9"}
+    assert (FOLDER / "notes.txt").read_text() == "mine"
+    assert (FOLDER / "episode-1" / "kept").is_dir()
+    assert Path("results/stages/train/t1/inner").is_symlink()  # links are not followed
+    link_experiment([row("collection", "collection", "c9")], FOLDER)
+    assert links() == {"collection": "../../stages/collection/c9"}
+
+
+@pytest.mark.parametrize("make", [lambda p: p.mkdir(parents=True), lambda p: p.write_text("mine")])
+def test_a_real_file_or_folder_in_the_way_is_never_replaced(make):
+    FOLDER.mkdir(parents=True)
+    make(FOLDER / "collection")
+    with pytest.raises(ValueError, match="tele/collection is no link but must become one. Move it away and run again."):
+        link_experiment(ROWS, FOLDER)
+    assert (FOLDER / "collection").exists() and not (FOLDER / "collection").is_symlink()
+    assert links() == {}
+
+
+def test_command():
+    command = [sys.executable, str(SCRIPT), "--spec", json.dumps({"folder": str(FOLDER), "rows": ROWS})]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(links()) == 3
+    (FOLDER / "collection").unlink()
+    (FOLDER / "collection").mkdir()
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: ")

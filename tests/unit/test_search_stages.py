@@ -1,0 +1,170 @@
+"""Stages `index` and `retrieve`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from teleport.search import index, retrieve
+from teleport.search.flat import FaissFlat
+
+NUM_PASSAGES, NUM_QUERIES, DIM = 90, 11, 6
+# query, passage, grade: query 0 has three positives, 2 has two, 4 has one; 1 and 3 have judgments below the grade
+JUDGMENTS = [(2, 8, 2), (0, 5, 2), (0, 3, 1), (0, 9, 3), (2, 1, 2), (1, 4, 1), (0, 2, 2), (4, 4, 2), (3, 0, 0)]
+
+
+@pytest.fixture(autouse=True)
+def on_cpu(monkeypatch):
+    monkeypatch.setattr(retrieve, "open_index", FaissFlat)
+
+
+@pytest.fixture
+def world(stages):
+    """Finished collection, encode and index jobs around integer vectors, so that scores are exact and often tied."""
+    rng = np.random.default_rng(0)
+    collection = stages.make("collection")
+    columns = dict(zip(("query", "passage", "grade"), map(list, zip(*JUDGMENTS, strict=True)), strict=True))
+    table = pa.table({name: pa.array(values, pa.int32()) for name, values in columns.items()})
+    pq.write_table(table, collection.output("qrels.train.parquet"))
+    stages.finish(collection, {"positive_grade": 2})
+    encoded = stages.make("encode")
+    for name, rows in (("passages", NUM_PASSAGES), ("queries.train", NUM_QUERIES), ("queries.test", 3)):
+        with open(encoded.output(f"{name}.npy"), "wb") as file:
+            np.save(file, rng.integers(0, 3, size=(rows, DIM)).astype(np.float32))
+    stages.finish(encoded)
+    indexed = stages.run(index.run, "index", {"kind": "flat"}, {"encode": encoded})
+    return {"collection": collection, "encode": encoded, "index": indexed}
+
+
+def loaded(job, *names):
+    return [np.load(job.folder / f"{name}.npy") for name in names]
+
+
+def run(stages, world, **settings):
+    settings = {"of": "queries", "split": "train", "depth": 20} | settings
+    return stages.run(retrieve.run, "retrieve", settings, world)
+
+
+def by_sorting(passages, anchors, depth):
+    scores = anchors.astype(int) @ passages.astype(int).T
+    order = [sorted(range(len(passages)), key=lambda p, line=line: (-line[p], p))[:depth] for line in scores]
+    return np.array(order), np.take_along_axis(scores, np.array(order), axis=1)
+
+
+def facts_of(job):
+    return json.loads((job.folder / "manifest.json").read_text())["facts"]
+
+
+def test_index_describes_the_vectors(world):
+    assert json.loads((world["index"].folder / "index.json").read_text()) == {
+        "kind": "flat",
+        "metric": "inner product",
+        "dim": DIM,
+        "rows": NUM_PASSAGES,
+    }
+    assert facts_of(world["index"]) == {"num_passages": NUM_PASSAGES, "dim": DIM, "bytes": NUM_PASSAGES * DIM * 4}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_index_refuses_vectors_that_are_not_finite(stages, monkeypatch, value):
+    monkeypatch.setattr(index, "BLOCK", 4)
+    vectors = np.ones((10, 3), np.float32)
+    vectors[6, 1] = vectors[8, 0] = value
+    encoded = stages.make("encode")
+    with open(encoded.output("passages.npy"), "wb") as file:
+        np.save(file, vectors)
+    job = stages.make("index", {"kind": "flat"}, {"encode": stages.finish(encoded)})
+    with pytest.raises(ValueError, match="passages.npy: the vector of passage row 6 is not finite"):
+        index.run(job)
+
+
+def test_index_knows_flat_only(stages, world):
+    with pytest.raises(ValueError, match="index.kind is 'hnsw'; the only kind so far is 'flat'"):
+        index.run(stages.make("index", {"kind": "hnsw"}, {"encode": world["encode"]}))
+
+
+@pytest.mark.parametrize("split, lines", [("train", NUM_QUERIES), ("test", 3)])
+def test_queries_get_their_nearest_passages(stages, world, split, lines):
+    job = run(stages, world, split=split)
+    passages, queries = loaded(world["encode"], "passages", f"queries.{split}")
+    ids, scores, rows = loaded(job, "ids", "scores", "rows")
+    expected_ids, expected_scores = by_sorting(passages, queries, 20)
+    np.testing.assert_array_equal(ids, expected_ids)
+    np.testing.assert_array_equal(scores, expected_scores)
+    assert rows.tolist() == list(range(lines))
+    assert (ids.dtype, scores.dtype, rows.dtype) == (np.int32, np.float32, np.int32)
+    facts = facts_of(job)
+    assert (facts["lines"], facts["depth"], facts["engine"]) == (lines, 20, "FaissFlat")
+
+
+@pytest.mark.parametrize(
+    "anchor, rows, passages", [("first", [0, 2, 4], [5, 8, 4]), ("all", [0, 0, 0, 2, 2, 4], [5, 9, 2, 8, 1, 4])]
+)
+def test_positives_get_their_nearest_passages(stages, world, anchor, rows, passages):
+    job = run(stages, world, of="positives", anchor=anchor)
+    (vectors,) = loaded(world["encode"], "passages")
+    ids, scores, found_rows = loaded(job, "ids", "scores", "rows")
+    expected_ids, expected_scores = by_sorting(vectors, vectors[passages], 20)
+    assert found_rows.tolist() == rows
+    np.testing.assert_array_equal(ids, expected_ids)
+    np.testing.assert_array_equal(scores, expected_scores)
+
+
+def test_depth_may_be_the_whole_collection_but_not_more(stages, world):
+    (ids,) = loaded(run(stages, world, depth=NUM_PASSAGES), "ids")
+    assert (np.sort(ids, axis=1) == np.arange(NUM_PASSAGES)).all()
+    with pytest.raises(ValueError, match="depth 91 is more than the collection's 90 passages"):
+        run(stages, world, depth=NUM_PASSAGES + 1)
+
+
+def test_query_vectors_must_be_finite(stages, world):
+    vectors = np.load(world["encode"].folder / "queries.train.npy")
+    vectors[7, 2] = np.nan
+    encoded = stages.make("encode")
+    for name, array in (("queries.train.npy", vectors), ("passages.npy", vectors)):
+        with open(encoded.output(name), "wb") as file:
+            np.save(file, array)
+    with pytest.raises(ValueError, match="queries.train.npy: the vector of query row 7 is not finite"):
+        run(stages, world | {"encode": stages.finish(encoded)}, depth=3)
+
+
+def test_a_killed_run_continues_with_the_same_bits(stages, world, monkeypatch):
+    monkeypatch.setattr(retrieve, "BLOCK_ROWS", 4)
+    undisturbed = run(stages, world)
+    job = stages.make("retrieve", {"of": "queries", "split": "train", "depth": 20}, world, save_every=0.0)
+    searched, search = [], retrieve.search
+
+    def counting(index, queries_QD, depth, max_norm):
+        if len(searched) == 2 and not job.folder.exists():
+            job.folder.mkdir(parents=True)
+            raise KeyboardInterrupt
+        searched.append(len(queries_QD))
+        return search(index, queries_QD, depth, max_norm)
+
+    monkeypatch.setattr(retrieve, "search", counting)
+    with pytest.raises(KeyboardInterrupt):
+        retrieve.run(job)
+    assert searched == [4, 4]
+    stages.finish(job, retrieve.run(job))
+    assert searched == [4, 4, 3]
+    for name in ("ids.npy", "scores.npy", "rows.npy"):
+        assert (undisturbed.folder / name).read_bytes() == (job.folder / name).read_bytes()
+
+
+def test_without_a_gpu_faiss_is_used_and_torch_is_not_loaded(tmp_path):
+    code = (
+        "import sys, numpy; from teleport.search import retrieve; "
+        "index = retrieve.open_index(numpy.ones((3, 2), numpy.float32), 1); "
+        "print(type(index).__name__, 'torch' in sys.modules)"
+    )
+    library = Path(retrieve.__file__).parents[2]
+    environment = {"PATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=library, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["FaissFlat", "False"]
