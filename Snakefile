@@ -24,7 +24,7 @@ include: "rules/tables.smk"
 
 
 rule all:
+    default_target: True
     input:
         table_files(),
         experiment_indexes(),
-    default_target: True

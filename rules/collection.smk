@@ -7,9 +7,6 @@ rule collection:
         inputs_of("collection"),
     output:
         "results/stages/collection/{key}/manifest.json",
-    params:
-        spec=spec_of("collection"),
-        code=stage_code_digest("collection"),
     log:
         "results/logs/collection/{key}.log",
     benchmark:
@@ -20,6 +17,9 @@ rule collection:
     resources:
         mem_mb=8000,
         runtime=240,
+    params:
+        spec=spec_of("collection"),
+        code=stage_code_digest("collection"),
     message:
         "{LABEL:collection/{wildcards.key}}"
     shell:
@@ -32,20 +32,20 @@ rule check:
         inputs_of("check"),
     output:
         "results/stages/check/{key}/manifest.json",
-    params:
-        spec=spec_of("check"),
-        code=stage_code_digest("check"),
     log:
         "results/logs/check/{key}.log",
     benchmark:
         "results/benchmarks/check/{key}.tsv"
+    priority: 100
     conda:
         "../environment.yml"
     threads: 1
-    priority: 100
     resources:
         mem_mb=1000,
         runtime=10,
+    params:
+        spec=spec_of("check"),
+        code=stage_code_digest("check"),
     message:
         "{LABEL:check/{wildcards.key}}"
     shell:
@@ -58,20 +58,20 @@ rule pretrained:
         inputs_of("pretrained"),
     output:
         "results/stages/pretrained/{key}/manifest.json",
-    params:
-        spec=spec_of("pretrained"),
-        code=stage_code_digest("pretrained"),
     log:
         "results/logs/pretrained/{key}.log",
     benchmark:
         "results/benchmarks/pretrained/{key}.tsv"
+    priority: 50
     conda:
         "../environment.yml"
     threads: 1
-    priority: 50
     resources:
         mem_mb=8000,
         runtime=60,
+    params:
+        spec=spec_of("pretrained"),
+        code=stage_code_digest("pretrained"),
     message:
         "{LABEL:pretrained/{wildcards.key}}"
     shell:
@@ -84,22 +84,21 @@ rule tokens:
         inputs_of("tokens"),
     output:
         "results/stages/tokens/{key}/manifest.json",
-    params:
-        spec=spec_of("tokens"),
-        code=stage_code_digest("tokens"),
     log:
         "results/logs/tokens/{key}.log",
     benchmark:
         "results/benchmarks/tokens/{key}.tsv"
+    priority: 50
     conda:
         "../environment.yml"
     threads: 8
-    priority: 50
     resources:
         mem_mb=8000,
         runtime=240,
+    params:
+        spec=spec_of("tokens"),
+        code=stage_code_digest("tokens"),
     message:
         "{LABEL:tokens/{wildcards.key}}"
     shell:
         "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
-

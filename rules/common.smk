@@ -23,9 +23,15 @@ except ValueError as error:
 
 INDEXES = experiment_specs(PLAN)
 # Formatted into the commands, not tracked: where the interpreter and the repository lie changes no result.
-RUN_STAGE = shlex.join([sys.executable, f"{workflow.basedir}/workflow_scripts/run_stage.py"])
-WRITE_TABLE = shlex.join([sys.executable, f"{workflow.basedir}/workflow_scripts/write_table.py"])
-LINK_EXPERIMENT = shlex.join([sys.executable, f"{workflow.basedir}/workflow_scripts/link_experiment.py"])
+RUN_STAGE = shlex.join(
+    [sys.executable, f"{workflow.basedir}/workflow_scripts/run_stage.py"]
+)
+WRITE_TABLE = shlex.join(
+    [sys.executable, f"{workflow.basedir}/workflow_scripts/write_table.py"]
+)
+LINK_EXPERIMENT = shlex.join(
+    [sys.executable, f"{workflow.basedir}/workflow_scripts/link_experiment.py"]
+)
 
 
 wildcard_constraints:
@@ -49,13 +55,17 @@ def manifest(stage):
 def planned(kind, wildcards):
     name = f"{kind}/{wildcards.key}"
     if name not in PLAN.stages:
-        raise WorkflowError(f"{name} is not a stage of this configuration: see plan.tsv below results/experiments.")
+        raise WorkflowError(
+            f"{name} is not a stage of this configuration: see plan.tsv below results/experiments."
+        )
     return PLAN.stages[name]
 
 
 def inputs_of(kind):
     """Input function: the manifests of the stages that a stage reads."""
-    return lambda wildcards: [manifest(stage) for stage in planned(kind, wildcards).inputs.values()]
+    return lambda wildcards: [
+        manifest(stage) for stage in planned(kind, wildcards).inputs.values()
+    ]
 
 
 def spec_of(kind):

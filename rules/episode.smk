@@ -7,9 +7,6 @@ rule encode:
         inputs_of("encode"),
     output:
         "results/stages/encode/{key}/manifest.json",
-    params:
-        spec=spec_of("encode"),
-        code=stage_code_digest("encode"),
     log:
         "results/logs/encode/{key}.log",
     benchmark:
@@ -21,6 +18,9 @@ rule encode:
         mem_mb=32000,
         runtime=480,
         gpu=1,
+    params:
+        spec=spec_of("encode"),
+        code=stage_code_digest("encode"),
     message:
         "{LABEL:encode/{wildcards.key}}"
     shell:
@@ -33,9 +33,6 @@ rule index:
         inputs_of("index"),
     output:
         "results/stages/index/{key}/manifest.json",
-    params:
-        spec=spec_of("index"),
-        code=stage_code_digest("index"),
     log:
         "results/logs/index/{key}.log",
     benchmark:
@@ -46,6 +43,9 @@ rule index:
     resources:
         mem_mb=4000,
         runtime=60,
+    params:
+        spec=spec_of("index"),
+        code=stage_code_digest("index"),
     message:
         "{LABEL:index/{wildcards.key}}"
     shell:
@@ -58,9 +58,6 @@ rule retrieve:
         inputs_of("retrieve"),
     output:
         "results/stages/retrieve/{key}/manifest.json",
-    params:
-        spec=spec_of("retrieve"),
-        code=stage_code_digest("retrieve"),
     log:
         "results/logs/retrieve/{key}.log",
     benchmark:
@@ -72,6 +69,9 @@ rule retrieve:
         mem_mb=64000,
         runtime=480,
         gpu=1,
+    params:
+        spec=spec_of("retrieve"),
+        code=stage_code_digest("retrieve"),
     message:
         "{LABEL:retrieve/{wildcards.key}}"
     shell:
@@ -84,9 +84,6 @@ rule merge:
         inputs_of("merge"),
     output:
         "results/stages/merge/{key}/manifest.json",
-    params:
-        spec=spec_of("merge"),
-        code=stage_code_digest("merge"),
     log:
         "results/logs/merge/{key}.log",
     benchmark:
@@ -97,6 +94,9 @@ rule merge:
     resources:
         mem_mb=8000,
         runtime=60,
+    params:
+        spec=spec_of("merge"),
+        code=stage_code_digest("merge"),
     message:
         "{LABEL:merge/{wildcards.key}}"
     shell:
@@ -109,9 +109,6 @@ rule train:
         inputs_of("train"),
     output:
         "results/stages/train/{key}/manifest.json",
-    params:
-        spec=spec_of("train"),
-        code=stage_code_digest("train"),
     log:
         "results/logs/train/{key}.log",
     benchmark:
@@ -123,8 +120,10 @@ rule train:
         mem_mb=32000,
         runtime=2880,
         gpu=1,
+    params:
+        spec=spec_of("train"),
+        code=stage_code_digest("train"),
     message:
         "{LABEL:train/{wildcards.key}}"
     shell:
         "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
-

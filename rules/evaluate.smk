@@ -7,9 +7,6 @@ rule bm25:
         inputs_of("bm25"),
     output:
         "results/stages/bm25/{key}/manifest.json",
-    params:
-        spec=spec_of("bm25"),
-        code=stage_code_digest("bm25"),
     log:
         "results/logs/bm25/{key}.log",
     benchmark:
@@ -20,6 +17,9 @@ rule bm25:
     resources:
         mem_mb=32000,
         runtime=240,
+    params:
+        spec=spec_of("bm25"),
+        code=stage_code_digest("bm25"),
     message:
         "{LABEL:bm25/{wildcards.key}}"
     shell:
@@ -32,9 +32,6 @@ rule evaluate:
         inputs_of("evaluate"),
     output:
         "results/stages/evaluate/{key}/manifest.json",
-    params:
-        spec=spec_of("evaluate"),
-        code=stage_code_digest("evaluate"),
     log:
         "results/logs/evaluate/{key}.log",
     benchmark:
@@ -45,8 +42,10 @@ rule evaluate:
     resources:
         mem_mb=8000,
         runtime=60,
+    params:
+        spec=spec_of("evaluate"),
+        code=stage_code_digest("evaluate"),
     message:
         "{LABEL:evaluate/{wildcards.key}}"
     shell:
         "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
-

@@ -25,19 +25,22 @@ rule tables:
 rule table:
     # One frame as CSV, Markdown and LaTeX, with the stages behind each cell beside it.
     input:
-        lambda wildcards: [manifest(stage) for stage in TABLES[wildcards.folder, wildcards.table].stages],
+        lambda wildcards: [
+            manifest(stage)
+            for stage in TABLES[wildcards.folder, wildcards.table].stages
+        ],
     output:
         multiext("{folder}/{table}", ".csv", ".md", ".tex", ".sources.csv"),
+    log:
+        "results/logs/{folder}/{table}.log",
     wildcard_constraints:
         folder="results/tables(/[^/]+)?",
         table="[^/.]+",
+    conda:
+        "../environment.yml"
     params:
         spec=lambda wildcards: TABLES[wildcards.folder, wildcards.table].text,
         code=code_digest(module_path("teleport.report.table")),
-    log:
-        "results/logs/{folder}/{table}.log",
-    conda:
-        "../environment.yml"
     message:
         "table {wildcards.table}"
     shell:
@@ -47,18 +50,20 @@ rule table:
 rule experiment:
     # results/experiments/NAME: plan.tsv and links to the stages, which other experiments may share.
     input:
-        lambda wildcards: [manifest(stage) for stage in INDEXES[wildcards.folder].stages],
+        lambda wildcards: [
+            manifest(stage) for stage in INDEXES[wildcards.folder].stages
+        ],
     output:
         "{folder}/plan.tsv",
+    log:
+        "results/logs/{folder}/plan.log",
     wildcard_constraints:
         folder="results/experiments/.+",
+    conda:
+        "../environment.yml"
     params:
         spec=lambda wildcards: INDEXES[wildcards.folder].text,
         code=code_digest(module_path("teleport.report.experiments")),
-    log:
-        "results/logs/{folder}/plan.log",
-    conda:
-        "../environment.yml"
     message:
         "links of {wildcards.folder}"
     shell:

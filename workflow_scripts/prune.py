@@ -1,7 +1,7 @@
 """List the stages on disk that no experiment of the given configurations uses; with --delete, remove them.
 
     python workflow_scripts/prune.py config/config.yaml
-    python workflow_scripts/prune.py --delete config/config.yaml --also config/squad.yaml config/ablations/negatives.yaml
+    python workflow_scripts/prune.py --delete config/config.yaml --also config/nfcorpus.yaml config/own.yaml
 
 A configuration may be several files, merged as `--configfile` merges them; `--also` starts another configuration.
 """

@@ -62,7 +62,7 @@ def test_settings_that_decide_nothing_change_no_key():
     base = plan()
     assert set(base.stages) == set(plan(negatives={"alpha": "0.50", "per_source": 7}, name="x").stages)
     assert set(base.stages) == set(plan(evaluation={"significance": {"baseline": "BM25"}}).stages)
-    assert new_stages(base, plan(evaluation={"measures": ["RR@10"]})) == {"evaluate": 5}
+    assert new_stages(base, plan(evaluation={"measures": ["RR@10"]})) == {"check": 1, "evaluate": 5}
     assert new_stages(base, plan(encoder={"scale": 2})) == new_stages(base, plan(training={"learning_rate": 1e-5}))
 
 

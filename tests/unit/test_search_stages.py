@@ -31,6 +31,8 @@ def world(stages):
     columns = dict(zip(("query", "passage", "grade"), map(list, zip(*JUDGMENTS, strict=True)), strict=True))
     table = pa.table({name: pa.array(values, pa.int32()) for name, values in columns.items()})
     pq.write_table(table, collection.output("qrels.train.parquet"))
+    ids = [f"q{i}" for i in range(NUM_QUERIES)]
+    pq.write_table(pa.table({"query_id": ids, "text": ids}), collection.output("queries.train.parquet"))
     stages.finish(collection, {"positive_grade": 2})
     encoded = stages.make("encode")
     for name, rows in (("passages", NUM_PASSAGES), ("queries.train", NUM_QUERIES), ("queries.test", 3)):

@@ -4,8 +4,8 @@ import shutil
 import time
 
 import numpy as np
-import pyarrow.parquet as pq
 
+from teleport.collection.reader import read_positives
 from teleport.encoder.blocks import RowBlocks
 from teleport.search.flat import FaissFlat, largest_norm, search
 from teleport.stage import require_free_space
@@ -51,8 +51,7 @@ def read_anchors(job, vectors):
     """
     settings = job.settings
     if settings.of == "positives":
-        qrels = pq.read_table(job.input("collection", f"qrels.{settings.split}.parquet"))
-        rows, lines = positives(qrels, job.facts("collection")["positive_grade"], settings.anchor)
+        rows, lines = lookahead_anchors(*read_positives(job.inputs["collection"], settings.split), settings.anchor)
         return vectors, lines, rows
     path = job.input("encode", f"queries.{settings.split}.npy")
     anchors = np.load(path, mmap_mode="r")
@@ -66,18 +65,16 @@ def read_anchors(job, vectors):
     return anchors, rows, rows
 
 
-def positives(qrels, positive_grade, anchor):
-    """(query rows, passage rows), int64 [lines], of the positives in a judgments table.
+def lookahead_anchors(offsets, passages, anchor):
+    """(query rows, passage rows), int64 [lines]: the first positive of each query that has one, or all ("all").
 
-    qrels: pyarrow table with the integer columns query, passage, grade; anchor: "first" or "all"
-    Lines are sorted by query row; the positives of one query keep the order of the table.
+    offsets, passages: the positives of query row q are `passages[offsets[q]:offsets[q + 1]]`
     """
-    query, passage, grade = (qrels.column(name).to_numpy() for name in ("query", "passage", "grade"))
-    positive = np.flatnonzero(grade >= positive_grade)
-    positive = positive[np.argsort(query[positive], kind="stable")]
+    counts = np.diff(offsets)
     if anchor == "first":
-        positive = positive[np.unique(query[positive], return_index=True)[1]]
-    return query[positive].astype(np.int64), passage[positive].astype(np.int64)
+        queries = np.flatnonzero(counts)
+        return queries, passages[offsets[queries]].astype(np.int64)
+    return np.repeat(np.arange(len(counts)), counts), passages.astype(np.int64)
 
 
 def open_index(vectors, threads):
