@@ -20,10 +20,11 @@ rule collection:
     params:
         spec=spec_of("collection"),
         code=stage_code_digest("collection"),
+        run=run_stage,
     message:
         "{LABEL:collection/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+        "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"
 
 
 rule check:
@@ -46,10 +47,11 @@ rule check:
     params:
         spec=spec_of("check"),
         code=stage_code_digest("check"),
+        run=run_stage,
     message:
         "{LABEL:check/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+        "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"
 
 
 rule pretrained:
@@ -72,10 +74,11 @@ rule pretrained:
     params:
         spec=spec_of("pretrained"),
         code=stage_code_digest("pretrained"),
+        run=run_stage,
     message:
         "{LABEL:pretrained/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+        "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"
 
 
 rule tokens:
@@ -98,7 +101,8 @@ rule tokens:
     params:
         spec=spec_of("tokens"),
         code=stage_code_digest("tokens"),
+        run=run_stage,
     message:
         "{LABEL:tokens/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+        "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"

@@ -22,16 +22,6 @@ except ValueError as error:
     raise WorkflowError(f"\n{error}")
 
 INDEXES = experiment_specs(PLAN)
-# Formatted into the commands, not tracked: where the interpreter and the repository lie changes no result.
-RUN_STAGE = shlex.join(
-    [sys.executable, f"{workflow.basedir}/workflow_scripts/run_stage.py"]
-)
-WRITE_TABLE = shlex.join(
-    [sys.executable, f"{workflow.basedir}/workflow_scripts/write_table.py"]
-)
-LINK_EXPERIMENT = shlex.join(
-    [sys.executable, f"{workflow.basedir}/workflow_scripts/link_experiment.py"]
-)
 
 
 wildcard_constraints:
@@ -71,3 +61,37 @@ def inputs_of(kind):
 def spec_of(kind):
     """Params function: kind, key, settings and inputs as run_stage.py takes them."""
     return lambda wildcards: planned(kind, wildcards).spec()
+
+
+def command(script, *arguments):
+    """A script of this repository under the interpreter of this workflow, quoted for the shell."""
+    return shlex.join(
+        [
+            sys.executable,
+            f"{workflow.basedir}/workflow_scripts/{script}",
+            *map(str, arguments),
+        ]
+    )
+
+
+# Params functions of `threads` or `input` are not tracked: how a stage runs and where the repository lies decide no
+# result, so they rerun nothing.
+def run_stage(wildcards, threads, resources):
+    save_every = resources.get("save_every", 60)
+    return command("run_stage.py", "--threads", threads, "--save-every", save_every)
+
+
+def write_table(wildcards, input):
+    return command("write_table.py")
+
+
+def link_experiment(wildcards, input):
+    return command("link_experiment.py")
+
+
+def table_files():
+    return [f"{folder}/{name}.csv" for (folder, name) in TABLES]
+
+
+def experiment_indexes():
+    return [f"{folder}/plan.tsv" for folder in INDEXES]

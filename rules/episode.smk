@@ -23,11 +23,11 @@ rule encode:
     params:
         spec=spec_of("encode"),
         code=stage_code_digest("encode"),
+        run=run_stage,
     message:
         "{LABEL:encode/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads}"
-        " --save-every {resources.save_every} > {log} 2>&1"
+        "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"
 
 
 rule index:
@@ -49,10 +49,11 @@ rule index:
     params:
         spec=spec_of("index"),
         code=stage_code_digest("index"),
+        run=run_stage,
     message:
         "{LABEL:index/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+        "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"
 
 
 rule retrieve:
@@ -76,11 +77,11 @@ rule retrieve:
     params:
         spec=spec_of("retrieve"),
         code=stage_code_digest("retrieve"),
+        run=run_stage,
     message:
         "{LABEL:retrieve/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads}"
-        " --save-every {resources.save_every} > {log} 2>&1"
+        "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"
 
 
 rule merge:
@@ -102,10 +103,11 @@ rule merge:
     params:
         spec=spec_of("merge"),
         code=stage_code_digest("merge"),
+        run=run_stage,
     message:
         "{LABEL:merge/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+        "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"
 
 
 rule train:
@@ -129,8 +131,8 @@ rule train:
     params:
         spec=spec_of("train"),
         code=stage_code_digest("train"),
+        run=run_stage,
     message:
         "{LABEL:train/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads}"
-        " --save-every {resources.save_every} > {log} 2>&1"
+        "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"

@@ -20,10 +20,11 @@ rule bm25:
     params:
         spec=spec_of("bm25"),
         code=stage_code_digest("bm25"),
+        run=run_stage,
     message:
         "{LABEL:bm25/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+        "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"
 
 
 rule evaluate:
@@ -45,7 +46,8 @@ rule evaluate:
     params:
         spec=spec_of("evaluate"),
         code=stage_code_digest("evaluate"),
+        run=run_stage,
     message:
         "{LABEL:evaluate/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+        "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"

@@ -8,14 +8,6 @@ localrules:
     experiment,
 
 
-def table_files():
-    return [f"{folder}/{name}.csv" for (folder, name) in TABLES]
-
-
-def experiment_indexes():
-    return [f"{folder}/plan.tsv" for folder in INDEXES]
-
-
 rule tables:
     # Only the tables: `snakemake tables`.
     input:
@@ -41,10 +33,11 @@ rule table:
     params:
         spec=lambda wildcards: TABLES[wildcards.folder, wildcards.table].text,
         code=code_digest(module_path("teleport.report.table")),
+        run=write_table,
     message:
         "table {wildcards.table}"
     shell:
-        "{WRITE_TABLE} --spec {params.spec:q} --output {wildcards.folder} > {log} 2>&1"
+        "{params.run} --spec {params.spec:q} --output {wildcards.folder} > {log} 2>&1"
 
 
 rule experiment:
@@ -64,7 +57,8 @@ rule experiment:
     params:
         spec=lambda wildcards: INDEXES[wildcards.folder].text,
         code=code_digest(module_path("teleport.report.experiments")),
+        run=link_experiment,
     message:
         "links of {wildcards.folder}"
     shell:
-        "{LINK_EXPERIMENT} --spec {params.spec:q} > {log} 2>&1"
+        "{params.run} --spec {params.spec:q} > {log} 2>&1"
