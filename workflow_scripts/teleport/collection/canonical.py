@@ -26,8 +26,8 @@ def write_collection(job, source):
 
     Queries that can never count are dropped and counted: in `train` those without a judgment of at least
     `job.settings.positive_grade` (and, where positives are found by answers, without answers too), in other splits
-    those without any judgment and without answers. Raises ValueError naming file, line and
-    remedy for everything that is wrong in the files.
+    those without any judgment and without answers. Raises ValueError naming file, line and remedy for everything that
+    is wrong in the files.
     """
     passages, digest = write_corpus(job.output("corpus.parquet"), source.corpus)
     log.info("%d passages, corpus digest %s", len(passages), digest)
@@ -82,18 +82,19 @@ def checked(rows, ids):
 def write_split(job, name, split, passages, doc_ids):
     """Write the queries, judgments and answers of one split; returns its counts (facts of the split)."""
     queries, positive_grade = {}, job.settings.positive_grade
+    by_answers = name != "train" or getattr(job.settings, "positives", "given") == "answers"
     texts = [text for _, _, text in checked(split.queries, queries)]
     query, passage, grade = judgments(split.qrels, queries, passages)
     kept = np.zeros(len(queries), dtype=bool)
     kept[query[grade >= positive_grade] if name == "train" else query] = True
     answered = {} if split.answers is None else answers(split.answers, queries)
-    if name != "train" or getattr(job.settings, "positives", "given") == "answers":
+    if by_answers:
+        kept[[queries[query_id] for query_id in answered]] = True
         if name == "train" and not answered:
             raise ValueError(
                 f"{split.queries.place}: collection.positives is 'answers', but no training query has answers. "
                 "Add answers.train.jsonl, or set collection.positives to given."
             )
-        kept[[queries[query_id] for query_id in answered]] = True
     if name == "train" and not kept.any():
         raise ValueError(
             f"{split.qrels.place}: no training query has a judgment of grade {positive_grade} or more. "
@@ -103,10 +104,8 @@ def write_split(job, name, split, passages, doc_ids):
     pq.write_table(table, job.output(f"queries.{name}.parquet"))
     counts = {"queries": len(table)}
     if split.answers is not None:
-        ids = [query_id for query_id in table["query_id"].to_pylist() if query_id in answered]
-        lists = pa.table({"query_id": ids, "answers": [answered[query_id] for query_id in ids]}, schema=ANSWERS)
-        pq.write_table(lists, job.output(f"answers.{name}.parquet"))
-        counts["answers"] = len(ids)
+        path = job.output(f"answers.{name}.parquet")
+        counts["answers"] = write_answers(path, table["query_id"].to_pylist(), answered)
     # Judgments of dropped queries go with them, the others get the new rows of their queries.
     of_kept = kept[query]
     query, passage, grade = (np.cumsum(kept, dtype=np.int32) - 1)[query[of_kept]], passage[of_kept], grade[of_kept]
@@ -116,6 +115,13 @@ def write_split(job, name, split, passages, doc_ids):
     positives = int((grade >= positive_grade).sum())
     dropped = len(queries) - len(table)
     return counts | {"judgments": len(grade), "positives": positives, "dropped": dropped}
+
+
+def write_answers(path, kept_ids, answered):
+    """Write the answers of those queries in `kept_ids` that have some, in this order; returns how many these are."""
+    ids = [query_id for query_id in kept_ids if query_id in answered]
+    pq.write_table(pa.table({"query_id": ids, "answers": [answered[i] for i in ids]}, schema=ANSWERS), path)
+    return len(ids)
 
 
 def judgments(qrels, queries, passages):
