@@ -1,4 +1,5 @@
-# The rooms of an episode: encode, index, retrieve (queries, positives, evaluated queries), merge, train.
+# The rooms of an episode: encode, index, retrieve (queries, positives, evaluated queries), merge, train. Question
+# answering has one more: the positives found by answer match.
 # `save_every`: seconds of work that a kill may cost; a profile's `set-resources` changes it without rerunning anything.
 
 
@@ -82,6 +83,31 @@ rule retrieve:
         "{LABEL:retrieve/{wildcards.key}}"
     shell:
         "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"
+
+
+rule positives:
+    # Positives of the training questions: given, or found by answer match (question answering).
+    input:
+        inputs_of("positives"),
+    output:
+        "results/stages/positives/{key}/manifest.json",
+    log:
+        "results/logs/positives/{key}.log",
+    benchmark:
+        "results/benchmarks/positives/{key}.tsv"
+    conda:
+        "../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=8000,
+        runtime=60,
+    params:
+        spec=spec_of("positives"),
+        code=stage_code_digest("positives"),
+    message:
+        "{LABEL:positives/{wildcards.key}}"
+    shell:
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
 
 
 rule merge:

@@ -171,6 +171,30 @@ def test_answers_follow_the_kept_queries(stages, tmp_path):
     assert rows == [{"query_id": "q1", "answers": ["cat"]}, {"query_id": "q2", "answers": ["emu", "an emu"]}]
 
 
+def test_questions_with_answers_count_outside_of_train_without_judgments(stages, tmp_path):
+    settings = folder(tmp_path / "data")
+    write(tmp_path / "data/queries.nq.tsv", ["q7\tbark", "q8\tmoo", "q9\tno answer"])
+    write(tmp_path / "data/answers.nq.jsonl", [json.dumps({"id": i, "answers": ["x"]}) for i in ("q8", "q7")])
+    job = build(stages, settings)
+    assert facts(job)["splits"]["nq"] == {"queries": 2, "answers": 2, "judgments": 0, "positives": 0, "dropped": 1}
+    assert [row["query_id"] for row in tables(job)["queries.nq.parquet"]] == ["q7", "q8"]
+    assert tables(job)["qrels.nq.parquet"] == []
+
+
+def test_training_questions_with_answers_stay_where_positives_are_found_by_them(stages, tmp_path):
+    settings = folder(tmp_path / "data")
+    write(tmp_path / "data/answers.train.jsonl", [json.dumps({"id": i, "answers": ["x"]}) for i in ("q3", "q1")])
+    given, found = build(stages, settings), build(stages, settings | {"positives": "answers"})
+    assert [row["query_id"] for row in tables(given)["queries.train.parquet"]] == ["q1", "q2"]
+    assert [row["query_id"] for row in tables(found)["queries.train.parquet"]] == ["q1", "q2", "q3"]
+    assert facts(found)["splits"]["train"] == {
+        "queries": 3, "answers": 2, "judgments": 4, "positives": 3, "dropped": 0
+    }  # fmt: skip
+    (tmp_path / "data/answers.train.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"collection.positives is 'answers', but no training query has answers"):
+        build(stages, settings | {"positives": "answers"})
+
+
 def test_reader(stages, tmp_path):
     built = build(stages, folder(tmp_path / "data"))
     offsets, passages = read_positives(Artefact(built.folder), "train")

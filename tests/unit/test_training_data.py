@@ -58,6 +58,16 @@ def test_queries_without_negatives_never_appear():
     assert {row for step in range(20) for row in data.batch(step).queries_Q} == {0, 2, 3}
 
 
+def test_queries_without_positives_never_appear():
+    full = training_set([9, 9, 0, 9, 9])
+    positives = Ragged(np.array([0, 2, 2, 2, 3, 5]), np.array([100, 200, 103, 104, 204]))
+    data = TrainingSet(full.query_ids, positives, full.pools, full.training, seed=42)
+    assert (data.without_positives, data.without_negatives, data.rows.tolist()) == (2, 1, [0, 3, 4])
+    batches = [data.batch(step) for step in range(20)]
+    assert {row for batch in batches for row in batch.queries_Q} == {0, 3, 4}
+    assert {p for batch in batches for p in batch.passages_P[batch.positive_columns_Q]} == {100, 200, 103, 104, 204}
+
+
 def test_a_pool_smaller_than_n_is_drawn_with_replacement():
     data = training_set([2, 2])
     assert set(data.batch(0).passages_P % 1000) >= {0, 1}

@@ -16,6 +16,16 @@ class Section(BaseModel):
 # --- collection -----------------------------------------------------------------------------------------------------
 
 
+# For sources with answers. Left out of the stage's settings at its default, so that only its use makes new stages.
+Positives = Literal["given", "answers"]
+POSITIVES = Field(
+    "given",
+    exclude_if=lambda value: value == "given",
+    description="Positives of training queries: those judged; or, for a question without one, the best retrieved "
+    "passage of the episode with an answer (released, NQ and TriviaQA).",
+)
+
+
 class ApiDocs(Section):
     """The embedded collection: API documentation of installed packages, read from their sources with `ast`."""
 
@@ -33,6 +43,7 @@ class Folder(Section):
     source: Literal["folder"]
     path: str = Field(description="The folder of corpus.tsv[.gz].")
     queries: str | None = Field(None, description="The folder of queries and judgments, when it is another one.")
+    positives: Positives = POSITIVES
     positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
 
@@ -141,6 +152,11 @@ class Negatives(Section):
     keep_duplicates: bool = Field(
         True, description="Keep a passage as often as it was drawn (Table 8: dropping costs 0.9)."
     )
+    remove: Literal["judged", "answers"] = Field(
+        "judged",
+        description="What is no negative: known positives; or every passage whose text has an answer, and nothing else "
+        "(released, NQ and TriviaQA).",
+    )
 
     @model_validator(mode="after")
     def something_is_mined(self):
@@ -214,7 +230,9 @@ class Evaluation(Section):
 
     splits: list[str] = Field(["test"], min_length=1, description="Query sets that are searched after every episode.")
     depth: int = Field(1000, ge=1, description="Length of a run per query.")
-    measures: list[str] = Field(["RR@10", "nDCG@10", "R@100", "R@1000"], min_length=1, description="ir-measures names.")
+    measures: list[str] = Field(
+        ["RR@10", "nDCG@10", "R@100", "R@1000"], min_length=1, description="ir-measures names, and Cov@k."
+    )
     significance: Significance = Field(Significance(), description="The test that marks cells.")
 
 
