@@ -1,6 +1,7 @@
 # The configuration, the plan made from it, and the input functions of the stage rules. Rules stay declarative: what
 # a stage reads and which settings it has is decided in workflow_scripts/teleport/plan.py.
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -46,6 +47,16 @@ class Labels:
 
 
 LABEL = Labels()
+
+
+class Places:
+    """`{PLACES:kind/key}` in a command: where files are fetched from, untracked, because it changes no file."""
+
+    def __format__(self, name):
+        return shlex.quote(json.dumps(PLAN.stages[name].places, sort_keys=True))
+
+
+PLACES = Places()
 
 
 def manifest(stage):

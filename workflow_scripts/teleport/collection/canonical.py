@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from teleport.collection.records import Rows
 from teleport.stage import log
 
 ROW_GROUP = 65536  # passages held in memory while writing: about 25 MB of MS MARCO
@@ -24,8 +25,8 @@ def write_collection(job, source):
     """Check `source` (a records.Source) and write its canonical form to the job's outputs; returns the facts.
 
     Queries that can never count are dropped and counted: in `train` those without a judgment of at least
-    `job.settings.positive_grade`, in other splits those without any judgment. Raises ValueError naming file, line and
-    remedy for everything that is wrong in the files.
+    `job.settings.positive_grade`, in other splits those without any judgment (questions that come with answers and no
+    judgments at all are kept). Raises ValueError naming file, line and remedy for everything that is wrong in the files.
     """
     passages, digest = write_corpus(job.output("corpus.parquet"), source.corpus)
     log.info("%d passages, corpus digest %s", len(passages), digest)
@@ -81,12 +82,12 @@ def write_split(job, name, split, passages, doc_ids):
     """Write the queries, judgments and answers of one split; returns its counts (facts of the split)."""
     queries, positive_grade = {}, job.settings.positive_grade
     texts = [text for _, _, text in checked(split.queries, queries)]
-    query, passage, grade = judgments(split.qrels, queries, passages)
-    kept = np.zeros(len(queries), dtype=bool)
+    query, passage, grade = judgments(split.qrels or Rows("", lambda: iter(())), queries, passages)
+    kept = np.full(len(queries), split.qrels is None and name != "train")
     kept[query[grade >= positive_grade] if name == "train" else query] = True
     if name == "train" and not kept.any():
         raise ValueError(
-            f"{split.qrels.place}: no training query has a judgment of grade {positive_grade} or more. "
+            f"{(split.qrels or split.queries).place}: no training query has a judgment of grade {positive_grade} or more. "
             "Give judgments with positives, or lower collection.positive_grade."
         )
     table = pa.table({"query_id": list(queries), "text": texts}, schema=QUERIES).filter(kept)
