@@ -1,4 +1,5 @@
-# The rooms of an episode: encode, index, retrieve (queries, positives, evaluated queries), merge, train.
+# The rooms of an episode: encode, index, retrieve (queries, positives, evaluated queries), merge, train. Question
+# answering has one more: the positives found by answer match.
 
 
 rule encode:
@@ -74,6 +75,31 @@ rule retrieve:
         code=stage_code_digest("retrieve"),
     message:
         "{LABEL:retrieve/{wildcards.key}}"
+    shell:
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+
+
+rule positives:
+    # Positives of the training questions: given, or found by answer match (question answering).
+    input:
+        inputs_of("positives"),
+    output:
+        "results/stages/positives/{key}/manifest.json",
+    log:
+        "results/logs/positives/{key}.log",
+    benchmark:
+        "results/benchmarks/positives/{key}.tsv"
+    conda:
+        "../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=8000,
+        runtime=60,
+    params:
+        spec=spec_of("positives"),
+        code=stage_code_digest("positives"),
+    message:
+        "{LABEL:positives/{wildcards.key}}"
     shell:
         "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
 

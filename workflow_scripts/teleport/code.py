@@ -22,6 +22,7 @@ STAGE_MODULES = {
     "encode": "teleport.encoder.encode",
     "index": "teleport.search.index",
     "retrieve": "teleport.search.retrieve",
+    "positives": "teleport.negatives.positives",
     "merge": "teleport.negatives.merge",
     "train": "teleport.training.train",
     "evaluate": "teleport.evaluation.evaluate",

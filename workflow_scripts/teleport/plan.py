@@ -102,6 +102,10 @@ class Trajectory:
             "measures": every_measure(self.evaluation),
             "trains": bool(self.experiment.episodes),
         }
+        if isinstance(self.evaluation.measures, dict):
+            settings["measures_of"] = {split: self.evaluation.measures_of(split) for split in self.evaluation.splits}
+        if self.experiment.episodes and self.experiment.negatives.remove != "judged":
+            settings["remove"] = self.experiment.negatives.remove
         self.add("check", settings, {"collection": self.collection}, 0)
 
     def encode(self, checkpoint, episode):
@@ -112,10 +116,19 @@ class Trajectory:
         encode = self.add("encode", settings, inputs, episode)
         return encode, self.add("index", {"kind": "flat"}, {"encode": encode}, episode)
 
-    def retrieve(self, encoded, settings, episode, link):
+    def retrieve(self, encoded, settings, episode, link, relevant=None):
         encode, index = encoded
         inputs = {"index": index, "encode": encode, "collection": self.collection}
-        return self.add("retrieve", settings, inputs, episode, link)
+        return self.add("retrieve", settings, inputs | (relevant or {}), episode, link)
+
+    @property
+    def finds_positives(self):
+        """Whether training queries without a judged positive get one by answer match, anew in every episode."""
+        return self.collection.settings.get("positives") == "answers"
+
+    def positives(self, queries, episode):
+        """The positives of an episode, found in its retrieval `queries`, as the input role `relevant`."""
+        return {"relevant": self.add("positives", {}, {"collection": self.collection, "queries": queries}, episode)}
 
     def merge(self, encoded, last_pool, episode):
         """The pool of negatives of an episode, mined with the checkpoint before it (Eq. 4-6, Appendix C)."""
@@ -124,6 +137,8 @@ class Trajectory:
         sources = [source for source in available if source in negatives.sources]
         settings = {"episode": episode, "mode": negatives.mode, "sources": sources, "seed": self.seed}
         settings["keep_duplicates"] = negatives.keep_duplicates
+        if negatives.remove != "judged":
+            settings["remove"] = negatives.remove
         if negatives.mode == "released":
             settings["per_source"] = negatives.per_source
         else:
@@ -132,13 +147,16 @@ class Trajectory:
                 settings["alpha"] = negatives.alpha
             if "query" in sources and "positive" in sources:
                 settings["beta"] = negatives.beta
-        inputs = {"collection": self.collection}
         mined = {"split": "train", "depth": mining.depth}
-        if "query" in sources:
-            inputs["queries"] = self.retrieve(encoded, {"of": "queries"} | mined, episode, "retrieve-queries")
+        if "query" in sources or self.finds_positives:
+            queries = self.retrieve(encoded, {"of": "queries"} | mined, episode, "retrieve-queries")
+        inputs = {"collection": self.collection} | (self.positives(queries, episode) if self.finds_positives else {})
         if "positive" in sources:
             anchored = {"of": "positives", "anchor": mining.anchor} | mined
-            inputs["positives"] = self.retrieve(encoded, anchored, episode, "retrieve-positives")
+            relevant = {role: stage for role, stage in inputs.items() if role == "relevant"}
+            inputs["positives"] = self.retrieve(encoded, anchored, episode, "retrieve-positives", relevant)
+        if "query" in sources:
+            inputs["queries"] = queries
         if "momentum" in sources:
             inputs["momentum"] = last_pool
         return self.add("merge", settings, inputs, episode)
@@ -151,6 +169,7 @@ class Trajectory:
         settings |= self.experiment.encoder.model_dump(include=architecture)
         start = last_checkpoint if training.start_from == "previous" else self.pretrained
         inputs = {"collection": self.collection, "tokens": self.tokens, "negatives": pool, "checkpoint": start}
+        inputs |= {role: stage for role, stage in pool.inputs.items() if role == "relevant"}
         return self.add("train", settings, inputs | {"pretrained": self.pretrained}, episode)
 
     def evaluate(self, encoded, episode):

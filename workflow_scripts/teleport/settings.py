@@ -16,6 +16,16 @@ class Section(BaseModel):
 # --- collection -----------------------------------------------------------------------------------------------------
 
 
+# For sources with answers. Left out of the stage's settings at its default, so that only its use makes new stages.
+Positives = Literal["given", "answers"]
+POSITIVES = Field(
+    "given",
+    exclude_if=lambda value: value == "given",
+    description="Positives of training queries: those judged; or, for a question without one, the best retrieved "
+    "passage of the episode with an answer (released, NQ and TriviaQA).",
+)
+
+
 class ApiDocs(Section):
     """The embedded collection: API documentation of installed packages, read from their sources with `ast`."""
 
@@ -33,6 +43,7 @@ class Folder(Section):
     source: Literal["folder"]
     path: str = Field(description="The folder of corpus.tsv[.gz].")
     queries: str | None = Field(None, description="The folder of queries and judgments, when it is another one.")
+    positives: Positives = POSITIVES
     positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
 
@@ -70,6 +81,7 @@ class IrDatasets(Section):
     splits: dict[str, str] = Field(
         min_length=1, description="Split → the id of its queries and judgments, for example `msmarco-passage/dev/small`."
     )
+    positives: Positives = POSITIVES
     positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
 
@@ -102,11 +114,16 @@ class OfficialSplit(Section):
     )
     queries: str = Field(description="A name of `files`, or FILE!MEMBER: the queries, for dpr and tevatron all.")
     qrels: str | None = Field(None, description="tsv: the file of TREC judgments.")
+    all_questions: str | None = Field(
+        None, description="dpr: a file of the form qa; those of its questions that `queries` lacks have no contexts."
+    )
 
     @model_validator(mode="after")
-    def judgments_of_tsv(self):
+    def files_of_the_form(self):
         if (self.form == "tsv") != (self.qrels is not None):
             raise ValueError("qrels goes with form tsv, and only with it")
+        if self.all_questions and self.form != "dpr":
+            raise ValueError("all_questions goes with form dpr only")
         return self
 
 
@@ -121,12 +138,13 @@ class Downloads(Section):
     files: dict[Annotated[str, Field(pattern=NAME)], Download] = Field(min_length=1, description="File name → origin.")
     corpus: PassageFile = Field(description="The passages.")
     splits: dict[str, OfficialSplit] = Field(min_length=1, description="Files of train, dev, test and others.")
+    positives: Positives = POSITIVES
     positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
     @model_validator(mode="after")
     def files_are_listed(self):
         used = [self.corpus.file, self.corpus.titles]
-        used += [name for split in self.splits.values() for name in (split.queries, split.qrels)]
+        used += [name for split in self.splits.values() for name in (split.queries, split.qrels, split.all_questions)]
         missing = sorted({name.split("!")[0] for name in used if name} - set(self.files))
         if missing:
             raise ValueError(f"files lacks {', '.join(missing)}, which corpus or splits name")
@@ -214,6 +232,11 @@ class Negatives(Section):
     keep_duplicates: bool = Field(
         True, description="Keep a passage as often as it was drawn (Table 8: dropping costs 0.9)."
     )
+    remove: Literal["judged", "answers"] = Field(
+        "judged",
+        description="What is no negative: known positives; or every passage whose text has an answer, and nothing else "
+        "(released, NQ and TriviaQA).",
+    )
 
     @model_validator(mode="after")
     def something_is_mined(self):
@@ -288,7 +311,9 @@ class Evaluation(Section):
     splits: list[str] = Field(["test"], min_length=1, description="Query sets that are searched after every episode.")
     depth: int = Field(1000, ge=1, description="Length of a run per query.")
     measures: list[str] | dict[str, list[str]] = Field(
-        ["RR@10", "nDCG@10", "R@100", "R@1000"], min_length=1, description="ir-measures names; or split → names."
+        ["RR@10", "nDCG@10", "R@100", "R@1000"],
+        min_length=1,
+        description="ir-measures names, and Cov@k; or split → names.",
     )
     significance: Significance = Field(Significance(), description="The test that marks cells.")
 

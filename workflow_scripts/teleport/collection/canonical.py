@@ -13,20 +13,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from teleport.collection.records import Rows
 from teleport.stage import log
 
 ROW_GROUP = 65536  # passages held in memory while writing: about 25 MB of MS MARCO
 CORPUS = pa.schema({"doc_id": pa.string(), "title": pa.string(), "text": pa.string()})
 QUERIES = pa.schema({"query_id": pa.string(), "text": pa.string()})
+ANSWERS = pa.schema({"query_id": pa.string(), "answers": pa.list_(pa.string())})
 
 
 def write_collection(job, source):
     """Check `source` (a records.Source) and write its canonical form to the job's outputs; returns the facts.
 
     Queries that can never count are dropped and counted: in `train` those without a judgment of at least
-    `job.settings.positive_grade`, in other splits those without any judgment (questions that come with answers and no
-    judgments at all are kept). Raises ValueError naming file, line and remedy for everything that is wrong in the files.
+    `job.settings.positive_grade` (and, where positives are found by answers, without answers too), in other splits
+    those without any judgment and without answers. Raises ValueError naming file, line and
+    remedy for everything that is wrong in the files.
     """
     passages, digest = write_corpus(job.output("corpus.parquet"), source.corpus)
     log.info("%d passages, corpus digest %s", len(passages), digest)
@@ -82,19 +83,30 @@ def write_split(job, name, split, passages, doc_ids):
     """Write the queries, judgments and answers of one split; returns its counts (facts of the split)."""
     queries, positive_grade = {}, job.settings.positive_grade
     texts = [text for _, _, text in checked(split.queries, queries)]
-    query, passage, grade = judgments(split.qrels or Rows("", lambda: iter(())), queries, passages)
-    kept = np.full(len(queries), split.qrels is None and name != "train")
+    query, passage, grade = judgments(split.qrels, queries, passages)
+    kept = np.zeros(len(queries), dtype=bool)
     kept[query[grade >= positive_grade] if name == "train" else query] = True
+    answered = {} if split.answers is None else answers(split.answers, queries)
+    if name != "train" or getattr(job.settings, "positives", "given") == "answers":
+        if name == "train" and not answered:
+            raise ValueError(
+                f"{split.queries.place}: collection.positives is 'answers', but no training query has answers. "
+                "Add answers.train.jsonl, or set collection.positives to given."
+            )
+        kept[[queries[query_id] for query_id in answered]] = True
     if name == "train" and not kept.any():
         raise ValueError(
-            f"{(split.qrels or split.queries).place}: no training query has a judgment of grade {positive_grade} or more. "
+            f"{split.qrels.place}: no training query has a judgment of grade {positive_grade} or more. "
             "Give judgments with positives, or lower collection.positive_grade."
         )
     table = pa.table({"query_id": list(queries), "text": texts}, schema=QUERIES).filter(kept)
     pq.write_table(table, job.output(f"queries.{name}.parquet"))
+    counts = {"queries": len(table)}
     if split.answers is not None:
-        kept_ids = table["query_id"].to_pylist()
-        pq.write_table(answers(split.answers, queries, kept_ids), job.output(f"answers.{name}.parquet"))
+        ids = [query_id for query_id in table["query_id"].to_pylist() if query_id in answered]
+        lists = pa.table({"query_id": ids, "answers": [answered[query_id] for query_id in ids]}, schema=ANSWERS)
+        pq.write_table(lists, job.output(f"answers.{name}.parquet"))
+        counts["answers"] = len(ids)
     # Judgments of dropped queries go with them, the others get the new rows of their queries.
     of_kept = kept[query]
     query, passage, grade = (np.cumsum(kept, dtype=np.int32) - 1)[query[of_kept]], passage[of_kept], grade[of_kept]
@@ -103,7 +115,7 @@ def write_split(job, name, split, passages, doc_ids):
     pq.write_table(pa.table(ids | rows), job.output(f"qrels.{name}.parquet"))
     positives = int((grade >= positive_grade).sum())
     dropped = len(queries) - len(table)
-    return {"queries": len(table), "judgments": len(grade), "positives": positives, "dropped": dropped}
+    return counts | {"judgments": len(grade), "positives": positives, "dropped": dropped}
 
 
 def judgments(qrels, queries, passages):
@@ -141,8 +153,8 @@ def judgments(qrels, queries, passages):
     return tuple(np.array(column, dtype=np.int32) for column in (query_rows, passage_rows, grades))
 
 
-def answers(rows, queries, kept_ids):
-    """The table (query_id, answers list<string>) of the queries `kept_ids` that have answers, in the order of queries.
+def answers(rows, queries):
+    """{query_id: list of answers} of the rows.
 
     Raises ValueError for a query that is unknown or has two lines, and for answers that are not a list of strings.
     """
@@ -161,6 +173,4 @@ def answers(rows, queries, kept_ids):
                 f"{rows.place}, line {line}: 'answers' must be a list of one or more strings. Correct the line."
             )
         lists[query_id] = values
-    ids = [query_id for query_id in kept_ids if query_id in lists]
-    schema = pa.schema({"query_id": pa.string(), "answers": pa.list_(pa.string())})
-    return pa.table({"query_id": ids, "answers": [lists[query_id] for query_id in ids]}, schema=schema)
+    return lists

@@ -1,15 +1,17 @@
 """Stage `check`: does the collection suit the experiments? Asked before any vector is computed."""
 
+from teleport.evaluation.coverage import coverage_cutoffs
 from teleport.evaluation.measures import parse_measures
 
 
 def run(job):
     """Compare the collection's counts with the configuration; returns the numbers compared.
 
-    Raises ValueError when the corpus has fewer passages than a depth, a split is missing or has no queries, or a
-    measure is unknown.
+    Raises ValueError when the corpus has fewer passages than a depth, a split is missing or has no queries, a
+    measure is unknown, or a measure or a rule of the negatives has no judgments or answers to work with.
     """
-    parse_measures(job.settings.measures)
+    cutoffs = coverage_cutoffs(job.settings.measures)
+    parse_measures([name for name in job.settings.measures if name not in cutoffs])
     settings, facts = job.settings, job.facts("collection")
     depths = {"evaluation.depth": settings.evaluation_depth}
     if settings.trains:
@@ -32,8 +34,42 @@ def run(job):
                 f"{reason}, but the collection {state}; it has: {have}. "
                 "Add its queries and judgments to the collection, or change the configuration."
             )
+    check_evidence(settings, cutoffs, facts["splits"])
     return {
         "num_passages": facts["num_passages"],
         "depths": depths,
         "queries": {name: queries[name] for name in needed},
     }
+
+
+def check_evidence(settings, cutoffs, splits):
+    """Raise ValueError when what passages are judged by is missing: judgments or answers of evaluated or train split.
+
+    `cutoffs` are the coverage measures among settings.measures ({name: k}), `splits` the collection's facts.
+    """
+    by_split = vars(settings.measures_of) if hasattr(settings, "measures_of") else {}
+    for name in settings.splits:
+        measures = by_split.get(name, settings.measures)
+        covering = [measure for measure in measures if measure in cutoffs]
+        if covering and not splits[name].get("answers"):
+            raise ValueError(
+                f"evaluation.measures has {covering[0]!r}, but the split {name!r} has no answers. "
+                f"Add answers.{name}.jsonl to the collection, or take the measure out."
+            )
+        if len(covering) < len(measures) and splits[name].get("judgments") == 0:
+            raise ValueError(
+                f"evaluation.measures has measures of judgments, but the split {name!r} has none, only answers. "
+                "Give answer coverage alone, for example [Cov@5, Cov@20, Cov@100]."
+            )
+    for name, cutoff in cutoffs.items():
+        if cutoff > settings.evaluation_depth:
+            raise ValueError(
+                f"evaluation.measures has {name!r}, but evaluation.depth is {settings.evaluation_depth}. "
+                f"Set evaluation.depth to at least {cutoff}."
+            )
+    train = splits.get("train", {})
+    if getattr(settings, "remove", "judged") == "answers" and train.get("answers", 0) < train["queries"]:
+        raise ValueError(
+            f"negatives.remove is 'answers', but {train['queries'] - train.get('answers', 0)} of {train['queries']} "
+            "training queries have no answers. Add them to answers.train.jsonl, or set negatives.remove to judged."
+        )

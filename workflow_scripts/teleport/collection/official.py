@@ -59,12 +59,23 @@ def split(form, files):
         qrels = located(form.qrels, files)
         return Split(query_rows(path), Rows(qrels, lambda: distinct(qrels, judgment_rows(qrels))))
     questions = list({"dpr": dpr_questions, "qa": qa_questions, "tevatron": tevatron_questions}[form.form](path))
+    if form.all_questions:
+        questions += lacking(questions, qa_questions(located(form.all_questions, files)))
     answered = any(question.answers for question in questions)
     return Split(
         Rows(path, lambda: ((q.line, q.query_id, q.text) for q in questions)),
-        None if form.form == "qa" else Rows(path, lambda: positive_rows(questions)),
+        Rows(path, lambda: positive_rows(questions)),
         Rows(path, lambda: ((q.line, q.query_id, q.answers) for q in questions if q.answers)) if answered else None,
     )
+
+
+def lacking(questions, more):
+    """Those of the Questions `more` whose text is not among `questions`, with ids that continue theirs; logs counts."""
+    texts = {question.text for question in questions}
+    added = [question for question in more if question.text not in texts]
+    log.info("%d questions with contexts, %d without", len(questions), len(added))
+    first = len(questions)
+    return [q._replace(line=first + n + 1, query_id=str(first + n)) for n, q in enumerate(added)]
 
 
 def positive_rows(questions):

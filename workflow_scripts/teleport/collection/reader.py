@@ -1,4 +1,4 @@
-"""A finished collection as other stages read it: the positives of each query as flat arrays of row numbers.
+"""A finished collection as other stages read it: positives of each query as flat arrays of row numbers, and answers.
 
 Apart from `canonical`, so that an edit to the validation of files reruns only the collection, not what reads it.
 """
@@ -21,3 +21,29 @@ def read_positives(collection, split):
     query, passage = query[positive], passage[positive]
     offsets = np.concatenate([[0], np.cumsum(np.bincount(query, minlength=num_queries))]).astype(np.int64)
     return offsets, passage[np.argsort(query, kind="stable")]
+
+
+def positives_of_job(job, split):
+    """The positives of all queries of a split, as `read_positives` returns them, from the inputs of a job.
+
+    Those of the stage `positives` (training queries, by answer match) where the job reads one, else the judged ones.
+    """
+    if "relevant" in job.inputs:
+        return tuple(np.load(job.input("relevant", f"{name}.npy")) for name in ("offsets", "passages"))
+    return read_positives(job.inputs["collection"], split)
+
+
+def read_answers(collection, split):
+    """The answers of all queries of a split, from the Artefact of a collection stage: a list (maybe empty) each.
+
+    Raises ValueError when the split has no answers at all.
+    """
+    if f"answers.{split}.parquet" not in collection.manifest["files"]:
+        raise ValueError(
+            f"the split {split!r} has no answers, so no passage can be looked at for one. "
+            f"Add answers.{split}.jsonl to the collection, or leave answer coverage and answer rules out."
+        )
+    query_ids = pq.read_table(collection.path(f"queries.{split}.parquet"), columns=["query_id"])["query_id"]
+    table = pq.read_table(collection.path(f"answers.{split}.parquet"))
+    answers = dict(zip(table["query_id"].to_pylist(), table["answers"].to_pylist(), strict=True))
+    return [answers.get(query_id, []) for query_id in query_ids.to_pylist()]

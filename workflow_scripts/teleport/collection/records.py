@@ -26,13 +26,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Split:
-    """A query set. Fields: queries (id, text); qrels (query id, passage id, grade); answers (query id, list).
-
-    `qrels` is None for questions that have answers but no judgments (DPR's test sets).
-    """
+    """A query set. Fields: queries (id, text); qrels (query id, passage id, grade); answers (query id, list)."""
 
     queries: Rows
-    qrels: Rows | None
+    qrels: Rows
     answers: Rows | None = None
 
 

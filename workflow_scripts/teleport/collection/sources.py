@@ -24,14 +24,15 @@ def tsv(settings):
 def folder(settings):
     """corpus.tsv, queries.SPLIT.tsv, qrels.SPLIT.tsv and maybe answers.SPLIT.jsonl, plain or .gz (settings.Folder).
 
-    Every split that has queries or judgments must have both. Raises ValueError when a file is missing.
+    Every split that has queries or judgments must have both; only a split other than train that has answers needs no
+    judgments. Raises ValueError when a file is missing.
     """
     corpus = existing(Path(settings.path, "corpus.tsv"), "collection.path")
     home, key = Path(settings.queries or settings.path), "collection.queries" if settings.queries else "collection.path"
     splits = {
         name: Split(
             query_rows(existing(home / f"queries.{name}.tsv", key)),
-            qrels_rows(existing(home / f"qrels.{name}.tsv", key)),
+            qrels_rows_of(home, name, key),
             answer_rows(home / f"answers.{name}.jsonl"),
         )
         for name in split_names(home, r"(?:queries|qrels)\.(.+)\.tsv", key)
@@ -72,6 +73,15 @@ def query_rows(path):
 def qrels_rows(path):
     """Rows of a judgment file: query id, passage id, grade."""
     return Rows(path, lambda: judgment_rows(path))
+
+
+def qrels_rows_of(home, name, key):
+    """Rows of the judgments of a split in the folder `home`; none where an evaluated split has answers instead."""
+    path = home / f"qrels.{name}.tsv"
+    found = any(candidate.is_file() for candidate in (path, Path(f"{path}.gz")))
+    if not found and name != "train" and (home / f"answers.{name}.jsonl").is_file():
+        return Rows(path, lambda: iter(()))
+    return qrels_rows(existing(path, key))
 
 
 def answer_rows(path):

@@ -1,4 +1,4 @@
-"""Stage `evaluate`: a run against the judgments of a split, as a TREC run and as scores of every query."""
+"""Stage `evaluate`: a run against the judgments and answers of a split, as a TREC run and as scores of every query."""
 
 import gzip
 
@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from teleport.evaluation.coverage import coverage_cutoffs, score_coverage
 from teleport.evaluation.measures import refuse_repeated_ids, score_queries
 
 BLOCK_QUERIES = 1000
@@ -15,20 +16,38 @@ BLOCK_QUERIES = 1000
 def run(job):
     """Write SPLIT.run.gz and per_query.parquet (query_id, measure, value float64); returns the facts.
 
-    facts: means {measure: mean over the judged queries of the split}; num_queries, how many those are. Judged queries
-    without results count 0. Raises ValueError for an unknown measure and for a passage that a list has twice.
+    Measures of judgments are over the judged queries of the split, answer coverage (`Cov@k`) is over its questions
+    that have answers; one without results counts 0.
+
+    facts: means {measure: mean}; num_queries, how many queries the first measure of judgments has, or the first
+    measure where none is; num_questions, how many coverage has. Raises ValueError for an unknown measure and for a
+    passage that a list has twice.
     """
     split, names = job.settings.split, job.settings.measures
     ids_QK, scores_QK, rows = (np.load(job.input("run", f"{name}.npy")) for name in ("ids", "scores", "rows"))
     refuse_repeated_ids(ids_QK)
     query_ids = read_column(job, f"queries.{split}.parquet", "query_id")
-    ranking = {str(query): list(map(str, ids[ids >= 0].tolist())) for query, ids in zip(rows, ids_QK, strict=True)}
-    scores = score_queries(ranking, read_judgments(job, split), names)
-    judged = sorted(map(int, scores[names[0]]))
-    values_MQ = np.array([[scores[name][str(query)] for query in judged] for name in names])
+    cutoffs = coverage_cutoffs(names)
+    judged, values = score_judged(job, [name for name in names if name not in cutoffs], ids_QK, rows)
+    queries, facts = dict.fromkeys(values, judged), {}
+    if cutoffs:
+        covered, answered = score_coverage(job.inputs["collection"], split, ids_QK, rows, cutoffs)
+        values, queries = values | covered, queries | dict.fromkeys(covered, answered)
+        facts["num_questions"] = len(answered)
     write_run(job, split, query_ids, (ids_QK, scores_QK, rows))
-    write_scores(job, query_ids.take(judged), names, values_MQ)
-    return {"means": dict(zip(names, values_MQ.mean(axis=1).tolist(), strict=True)), "num_queries": len(judged)}
+    write_scores(job, query_ids, [(name, queries[name], values[name]) for name in names])
+    num_queries = len(next(iter(queries.values())))
+    return facts | {"means": {name: float(values[name].mean()) for name in names}, "num_queries": num_queries}
+
+
+def score_judged(job, names, ids_QK, rows):
+    """Measures of judgments: (rows of the judged queries, ascending, {name: float64, one value each})."""
+    if not names:
+        return [], {}
+    ranking = {str(query): list(map(str, ids[ids >= 0].tolist())) for query, ids in zip(rows, ids_QK, strict=True)}
+    scores = score_queries(ranking, read_judgments(job, job.settings.split), names)
+    judged = sorted(map(int, scores[names[0]]))
+    return judged, {name: np.array([scores[name][str(query)] for query in judged]) for name in names}
 
 
 def read_column(job, file_name, column):
@@ -83,11 +102,14 @@ def refuse_spaces(name, texts):
         raise ValueError(f"{name} {spaced[0].as_py()!r} has white space, which a TREC run cannot hold. Rename the id.")
 
 
-def write_scores(job, query_ids, names, values_MQ):
-    """Write per_query.parquet: all queries of the first measure, then of the second, ..."""
+def write_scores(job, query_ids, scored):
+    """Write per_query.parquet: all queries of the first measure, then of the second, ...
+
+    `scored` has (measure, rows of its queries, their values) of each measure.
+    """
     table = {
-        "query_id": pa.concat_arrays([query_ids] * len(names)),
-        "measure": np.repeat(names, len(query_ids)),
-        "value": values_MQ.ravel(),
+        "query_id": pa.concat_arrays([query_ids.take(pa.array(rows)) for _, rows, _ in scored]),
+        "measure": np.repeat([name for name, _, _ in scored], [len(rows) for _, rows, _ in scored]),
+        "value": np.concatenate([values for _, _, values in scored]),
     }
     pq.write_table(pa.table(table), job.output("per_query.parquet"))

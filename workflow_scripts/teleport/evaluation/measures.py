@@ -24,7 +24,8 @@ def parse_measures(names):
         if not supported:
             raise ValueError(
                 f"evaluation.measures has {name!r}, which ir-measures cannot compute here. "
-                "Give its names, for example RR@10, nDCG@10, R@1000, R(rel=2)@100 or AP."
+                "Give its names, for example RR@10, nDCG@10, R@1000, R(rel=2)@100 or AP; "
+                "answer coverage is Cov@20."
             )
         measures.append(measure)
     return measures

@@ -1,7 +1,9 @@
 """Stage `merge`: the pool of negatives of an episode (ANCE-Tele, Eq. 4-6 and Appendix C).
 
 Per training query: neighbours of the query and of its positive (lookahead), known positives removed, sampled without
-replacement, then joined with the momentum negatives, in the order query, positive, momentum.
+replacement, then joined with the momentum negatives, in the order query, positive, momentum. With `remove: answers`
+(released, NQ and TriviaQA) every passage whose text has an answer of the question is removed, and nothing else: a
+judged passage without an answer can be a negative.
 
 mode `mixture`: `pool` negatives per query, shared by alpha and beta; momentum negatives are sampled from the pool of
 the last episode, so those of older episodes decay geometrically. mode `released`: what the released code does,
@@ -12,7 +14,8 @@ it has: nothing tops it up, the queries concerned are counted.
 import numpy as np
 import pyarrow.parquet as pq
 
-from teleport.collection.reader import read_positives
+from teleport.collection.reader import positives_of_job, read_answers
+from teleport.evaluation.answers import find_answers
 from teleport.negatives.draw import draw_slots, hash_ids, mixture_counts
 from teleport.negatives.pool import POSITIVE, QUERY, Items, PoolWriter, count_duplicates, drop_duplicates, read_pool
 from teleport.negatives.sources import Momentum, Retrieval
@@ -102,12 +105,23 @@ def wanted_counts(settings):
 
 def open_sources(job):
     """{source: `Retrieval` or `Momentum`} of the job's settings, in the order of the pool."""
-    positives, sources = read_positives(job.inputs["collection"], "train"), {}
+    positives, sources = positives_of_job(job, "train"), {}
+    by_answers = getattr(job.settings, "remove", "judged") == "answers"
+    if by_answers:
+        positives = np.zeros_like(positives[0]), positives[1][:0]  # none is removed as such
     for name in ("query", "positive"):
         if name in job.settings.sources:
             role, flag = RETRIEVALS[name]
             ids, scores, rows = (np.load(job.input(role, f"{n}.npy"), mmap_mode="r") for n in ("ids", "scores", "rows"))
+            ids = without_answers(job, ids, rows) if by_answers else ids
             sources[name] = Retrieval(ids, scores, rows, positives, flag, job.settings.episode)
     if "momentum" in job.settings.sources:
         sources["momentum"] = Momentum(read_pool(lambda name: job.input("momentum", name)))
     return sources
+
+
+def without_answers(job, ids, rows):
+    """The lists `ids` [L, D] of the query rows `rows` with -1 where a passage has an answer of the question."""
+    answers_Q = read_answers(job.inputs["collection"], "train")
+    corpus = job.input("collection", "corpus.parquet")
+    return np.where(find_answers(corpus, ids, [answers_Q[row] for row in rows]), np.int32(-1), ids)

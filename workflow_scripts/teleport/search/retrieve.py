@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 
-from teleport.collection.reader import read_positives
+from teleport.collection.reader import positives_of_job
 from teleport.encoder.blocks import RowBlocks
 from teleport.search.flat import FaissFlat, largest_norm, search
 from teleport.stage import require_free_space
@@ -51,7 +51,7 @@ def read_anchors(job, vectors):
     """
     settings = job.settings
     if settings.of == "positives":
-        rows, lines = lookahead_anchors(*read_positives(job.inputs["collection"], settings.split), settings.anchor)
+        rows, lines = lookahead_anchors(*positives_of_job(job, settings.split), settings.anchor)
         return vectors, lines, rows
     path = job.input("encode", f"queries.{settings.split}.npy")
     anchors = np.load(path, mmap_mode="r")

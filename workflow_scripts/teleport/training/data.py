@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.parquet as pq
 
-from teleport.collection.reader import read_positives
+from teleport.collection.reader import positives_of_job
 from teleport.stage import log
 from teleport.training.sampling import negative_window, positive_place, query_order
 
@@ -34,16 +34,19 @@ class TrainingSet:
     """Batches of the queries that have negatives; the batch of a step is a pure function of (seed, step).
 
     `query_ids` are text ids, `positives` and `pools` are `Ragged` lists of passage rows, one list per query. Queries
-    with an empty pool are left out, counted and logged.
+    with an empty pool, or without a positive, are left out, counted and logged.
     """
 
     def __init__(self, query_ids, positives, pools, training, seed):
         self.query_ids, self.positives, self.pools = query_ids, positives, pools
         self.training, self.seed = training, seed
-        self.rows = np.flatnonzero(np.diff(pools.offsets))
-        self.without_negatives = len(query_ids) - len(self.rows)
-        if self.without_negatives:
-            log.info("%d of %d training queries have no negatives: left out", self.without_negatives, len(query_ids))
+        with_negatives, with_positives = np.diff(pools.offsets) > 0, np.diff(positives.offsets) > 0
+        self.rows = np.flatnonzero(with_negatives & with_positives)
+        self.without_negatives = int(np.count_nonzero(~with_negatives))
+        self.without_positives = int(np.count_nonzero(~with_positives))
+        for what in ("negatives", "positives"):
+            if number := getattr(self, f"without_{what}"):
+                log.info("%d of %d training queries have no %s: left out", number, len(query_ids), what)
 
     def batch(self, step):
         """The `Batch` of step 0, 1, ...; the last incomplete batch of an epoch is dropped."""
@@ -65,7 +68,7 @@ class TrainingSet:
 def read_training_set(job, seed):
     """The `TrainingSet` of a train job, from its inputs `collection` and `negatives`."""
     queries = pq.read_table(job.input("collection", "queries.train.parquet"), columns=["query_id"])
-    positives = Ragged(*read_positives(job.inputs["collection"], "train"))
+    positives = Ragged(*positives_of_job(job, "train"))
     offsets = np.load(job.input("negatives", "offsets.npy"))
     pools = Ragged(offsets, np.load(job.input("negatives", "passages.npy"), mmap_mode="r"))
     return TrainingSet(queries["query_id"].to_pylist(), positives, pools, job.settings.training, seed)

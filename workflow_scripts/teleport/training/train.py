@@ -111,6 +111,7 @@ def facts(trainer, state, stop):
         "last_loss": sum(last) / len(last),
         "queries": len(trainer.data.rows),
         "queries_without_negatives": trainer.data.without_negatives,
+        "queries_without_positives": trainer.data.without_positives,
         "padded_tokens": state.padded_tokens,
         "real_tokens": state.real_tokens,
         "train_seconds": state.seconds,
