@@ -1,5 +1,6 @@
 # The rooms of an episode: encode, index, retrieve (queries, positives, evaluated queries), merge, train. Question
 # answering has one more: the positives found by answer match.
+# `save_every`: seconds of work that a kill may cost; a profile's `set-resources` changes it without rerunning anything.
 
 
 rule encode:
@@ -18,6 +19,7 @@ rule encode:
     resources:
         mem_mb=32000,
         runtime=480,
+        save_every=60,
         gpu=1,
     params:
         spec=spec_of("encode"),
@@ -25,7 +27,8 @@ rule encode:
     message:
         "{LABEL:encode/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads}"
+        " --save-every {resources.save_every} > {log} 2>&1"
 
 
 rule index:
@@ -69,6 +72,7 @@ rule retrieve:
     resources:
         mem_mb=64000,
         runtime=480,
+        save_every=60,
         gpu=1,
     params:
         spec=spec_of("retrieve"),
@@ -76,7 +80,8 @@ rule retrieve:
     message:
         "{LABEL:retrieve/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads}"
+        " --save-every {resources.save_every} > {log} 2>&1"
 
 
 rule positives:
@@ -145,6 +150,7 @@ rule train:
     resources:
         mem_mb=32000,
         runtime=2880,
+        save_every=60,
         gpu=1,
     params:
         spec=spec_of("train"),
@@ -152,4 +158,5 @@ rule train:
     message:
         "{LABEL:train/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads}"
+        " --save-every {resources.save_every} > {log} 2>&1"

@@ -8,7 +8,7 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from conftest import REPOSITORY
+from paths import REPOSITORY
 from teleport.collection import ir
 from teleport.collection.build import run
 from test_collection_official import NQ, PSGS, tar_bytes

@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 from toy import World, make_checkpoint
 
-from conftest import REPOSITORY
+from paths import REPOSITORY
 from loopback import Server
 
 WORDS = [f"word{i}" for i in range(400)]
