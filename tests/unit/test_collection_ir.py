@@ -7,11 +7,11 @@ import sys
 
 import pyarrow.parquet as pq
 import pytest
+from test_collection_official import NQ, PSGS, tar_bytes
 
 from paths import REPOSITORY
 from teleport.collection import ir
 from teleport.collection.build import run
-from test_collection_official import NQ, PSGS, tar_bytes
 
 MARCO = {
     "collectionandqueries.tar.gz": tar_bytes(

@@ -8,7 +8,7 @@ import tarfile
 import pyarrow.parquet as pq
 import pytest
 
-from teleport.collection import official
+from teleport.collection import official, questions
 from teleport.collection.build import run
 
 POSITIVES = {"positives": "given"}
@@ -105,7 +105,7 @@ NQ = [
     {"question": "no context", "answers": ["x"], "positive_ctxs": [], "negative_ctxs": [], "hard_negative_ctxs": []},
 ]
 QA = (
-    "who sings the theme song for the proud family\t\"['Solange Knowles', \"\"Destiny 's Child\"\"]\"\n"
+    'who sings the theme song for the proud family\t"[\'Solange Knowles\', ""Destiny \'s Child""]"\n'
     "who got the first nobel prize in physics\t['Wilhelm Conrad Röntgen']\n"
 )
 
@@ -122,7 +122,7 @@ def dpr(files, train=None):
 
 @pytest.mark.parametrize("chunk", [1, 7, 2**22])
 def test_dpr_passages_training_file_and_questions(stages, files, monkeypatch, chunk):
-    monkeypatch.setattr(official, "CHUNK_CHARACTERS", chunk)
+    monkeypatch.setattr(questions, "CHUNK_CHARACTERS", chunk)
     tables, facts = build(stages, files, *dpr(files))
     assert tables["corpus"] == [
         {"doc_id": "1", "title": "Aaron", "text": 'Aaron is a "prophet", they say'},
@@ -217,8 +217,8 @@ def test_a_file_that_changed_since_it_was_verified_is_refused(files):
 
 
 def test_the_official_test_questions_of_nq(shared):
-    questions = list(official.qa_questions(shared / "judgments/openqa/topics.dpr.nq.test.txt"))
-    assert len(questions) == 3610
-    assert questions[36].answers == ["Solange Knowles", "Destiny 's Child"]
-    assert questions[0] == (1, "0", "who got the first nobel prize in physics", [], ["Wilhelm Conrad Röntgen"])
-    assert all(isinstance(answer, str) for question in questions for answer in question.answers)
+    found = list(questions.qa_questions(shared / "judgments/openqa/topics.dpr.nq.test.txt"))
+    assert len(found) == 3610
+    assert found[36].answers == ["Solange Knowles", "Destiny 's Child"]
+    assert found[0] == (1, "0", "who got the first nobel prize in physics", [], ["Wilhelm Conrad Röntgen"])
+    assert all(isinstance(answer, str) for question in found for answer in question.answers)

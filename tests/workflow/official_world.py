@@ -12,8 +12,8 @@ import numpy as np
 import yaml
 from toy import World, make_checkpoint
 
-from paths import REPOSITORY
 from loopback import Server
+from paths import REPOSITORY
 
 WORDS = [f"word{i}" for i in range(400)]
 NUM_PASSAGES = 150
@@ -58,11 +58,10 @@ def tar(members):
 def marco_files():
     """{name: bytes} of the files of config/marco.yaml, in their published forms."""
     words = passages()
-    queries = {split: [(1000 * n + i, " ".join(words[i][:3])) for i in range(first, last)]
-               for n, (split, first, last) in enumerate([("train", 0, 40), ("dev", 40, 50), ("dl", 50, 60)], 1)}  # fmt: skip
+    rows = {"train": range(0, 40), "dev": range(40, 50), "dl": range(50, 60)}
+    queries = {split: [(1000 + i, " ".join(words[i][:3])) for i in numbers] for split, numbers in rows.items()}
     judged = [(qid, 0, qid % 1000, 1) for qid, _ in queries["train"]]
-    graded = [(qid, "Q0", (qid % 1000 + step) % NUM_PASSAGES, grade)
-              for qid, _ in queries["dl"][:8] for step, grade in enumerate((3, 2, 1, 0))]  # fmt: skip
+    graded = [(qid, "Q0", qid % 1000 + 3 - grade, grade) for qid, _ in queries["dl"][:8] for grade in (3, 2, 1, 0)]
     trec = "".join(f"{a} {b} {c} {d}\n" for a, b, c, d in graded).encode()
     topics = gzip.compress(lines(queries["dl"]))
     return {

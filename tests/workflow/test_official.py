@@ -18,7 +18,8 @@ def run(tmp_path, name, files, episodes):
     finally:
         world.server.close()
     assert (largest, "bytes=1000-") in world.server.requests, "a cut connection is continued"
-    assert {f"gone/{file}" for file in files} <= {file for file, _ in world.server.requests}, "missing mirrors are passed"
+    asked = {file for file, _ in world.server.requests}
+    assert {f"gone/{file}" for file in files} <= asked, "missing mirrors are passed over"
     with open(world.folder / f"results/tables/{name}/main.csv") as table:
         return world, list(csv.DictReader(table))
 
@@ -43,7 +44,8 @@ def test_nq_in_one_episode(tmp_path):
     assert facts(world, "positives")[0]["given"] == 30
     recorded = json.loads((world.folder / "data/downloads/digests.json").read_text())
     assert set(recorded) == {"data/downloads/nq-train.qa.csv", "data/downloads/nq-test.qa.csv"}
-    assert {p.name for p in (world.folder / "data/licences").iterdir()} == {"DPR.accepted", "Natural-Questions.accepted"}
+    accepted = {path.stem for path in (world.folder / "data/licences").iterdir()}
+    assert accepted == {"DPR", "Natural-Questions"}
     check_that_places_decide_nothing(world, files)
 
 
@@ -76,7 +78,7 @@ def test_marco_and_trec_dl(tmp_path):
     corpus = pq.read_table(next((world.folder / "results/stages/collection").glob("*/corpus.parquet")))
     titles = corpus["title"].to_pylist()
     assert titles[0].startswith("word") and titles[1] == ""
-    assert [f["steps"] for f in facts(world, "train")] == [f["steps"] for f in facts(world, "train")]
+    assert sorted(f["steps"] for f in facts(world, "train")) == [4, 4, 6]
 
 
 @pytest.mark.slow

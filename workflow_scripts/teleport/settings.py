@@ -79,7 +79,7 @@ class IrDatasets(Section):
     source: Literal["ir_datasets"]
     corpus: str = Field(description="The id whose documents are the passages, for example `msmarco-passage`.")
     splits: dict[str, str] = Field(
-        min_length=1, description="Split → the id of its queries and judgments, for example `msmarco-passage/dev/small`."
+        min_length=1, description="Split → the id of its queries and judgments, such as `msmarco-passage/dev/small`."
     )
     positives: Positives = POSITIVES
     positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
@@ -151,9 +151,7 @@ class Downloads(Section):
         return self
 
 
-CollectionSource = Annotated[
-    ApiDocs | Folder | Beir | Tsv | IrDatasets | Downloads, Field(discriminator="source")
-]
+CollectionSource = Annotated[ApiDocs | Folder | Beir | Tsv | IrDatasets | Downloads, Field(discriminator="source")]
 
 # --- encoder --------------------------------------------------------------------------------------------------------
 

@@ -99,5 +99,6 @@ def title_and_text(doc):
 
 
 def query_text(query):
-    """The text of a query, whatever its other fields (a TREC topic's title)."""
-    return next((getattr(query, name) for name in ("text", "title") if hasattr(query, name)), None) or query.default_text()
+    """The text of a query, whatever its field is called (a TREC topic's is `title`)."""
+    text = next((getattr(query, name) for name in ("text", "title") if hasattr(query, name)), None)
+    return query.default_text() if text is None else text
