@@ -1,5 +1,6 @@
 """Downloads over a real connection on the loopback interface: what is kept, continued, refused and reported."""
 
+import errno
 import hashlib
 import json
 import random
@@ -117,6 +118,16 @@ def test_a_server_that_always_cuts_at_once_is_given_up(server, tmp_path):
     server.cuts = Cuts()
     with pytest.raises(ValueError, match="the connection was cut, 5 times in a row"):
         get(server, tmp_path / "file.bin")
+
+
+def test_a_full_disk_is_not_blamed_on_the_mirrors(server, tmp_path, monkeypatch):
+    def write(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(fetch, "copy", write)
+    with pytest.raises(OSError, match="No space left"):
+        get(server, tmp_path / "file.bin", names=("file.bin", "file.bin"))
+    assert len(server.requests) == 1
 
 
 # --- the stage ------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """One file over HTTP: from the first mirror that has it, continued where a connection was cut, verified before use."""
 
+import errno
 import hashlib
 import http.client
 import json
@@ -17,13 +18,15 @@ TIMEOUT_SECONDS = 60.0  # without a single byte
 CHUNK_BYTES = 2**20
 TRANSIENT = (408, 416, 425, 429, 500, 502, 503, 504)  # HTTP answers after which the same mirror is asked again
 DIGESTS = ("bytes", "sha256", "md5")
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no other mirror helps
 
 
 def fetch(path, mirrors, expected):
     """Fetch a file to `path` from the first of `mirrors` (URLs) that has it; returns its `file_digests`.
 
     An interrupted download is continued, also by a later call: what has come so far lies in `path`.part. With a wrong
-    size or digest nothing is kept. Raises ValueError for that, and when every mirror fails, listing why.
+    size or digest nothing is kept. Raises ValueError for that, and when every mirror fails, listing why; OSError when
+    the disk is full.
     """
     part, failures = path.with_name(path.name + ".part"), []
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,6 +34,8 @@ def fetch(path, mirrors, expected):
         try:
             receive_all(url, part, expected)
         except (OSError, http.client.HTTPException) as error:
+            if getattr(error, "errno", None) in DISK_FULL:
+                raise
             log.info("%s: %s", url, error)
             failures.append(f"{url}: {error}")
             continue
@@ -68,6 +73,8 @@ def receive_all(url, part, expected):
                 raise
             reason = error
         except (OSError, http.client.HTTPException) as error:
+            if getattr(error, "errno", None) in DISK_FULL:
+                raise
             reason = error
         fruitless = 0 if size(part) > before else fruitless + 1
         if fruitless == ATTEMPTS:
