@@ -1,6 +1,32 @@
 # The collection in its one canonical form, the pretrained checkpoint, the token map: made once, read by everything.
 
 
+rule download:
+    # Fetch official files, continue where a connection was cut, verify them.
+    input:
+        inputs_of("download"),
+    output:
+        "results/stages/download/{key}/manifest.json",
+    log:
+        "results/logs/download/{key}.log",
+    benchmark:
+        "results/benchmarks/download/{key}.tsv"
+    conda:
+        "../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=1440,
+    params:
+        spec=spec_of("download"),
+        code=stage_code_digest("download"),
+        run=run_download,
+    message:
+        "{LABEL:download/{wildcards.key}}"
+    shell:
+        "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"
+
+
 rule collection:
     # Read, validate and number passages, queries and judgments.
     input:

@@ -1,6 +1,7 @@
 # The configuration, the plan made from it, and the input functions of the stage rules. Rules stay declarative: what
 # a stage reads and which settings it has is decided in workflow_scripts/teleport/plan.py.
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -79,6 +80,11 @@ def command(script, *arguments):
 def run_stage(wildcards, threads, resources):
     save_every = resources.get("save_every", 60)
     return command("run_stage.py", "--threads", threads, "--save-every", save_every)
+
+
+def run_download(wildcards, threads):
+    places = json.dumps(planned("download", wildcards).places, sort_keys=True)
+    return command("run_stage.py", "--threads", threads, "--places", places)
 
 
 def write_table(wildcards, input):

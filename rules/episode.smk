@@ -104,10 +104,11 @@ rule positives:
     params:
         spec=spec_of("positives"),
         code=stage_code_digest("positives"),
+        run=run_stage,
     message:
         "{LABEL:positives/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+        "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"
 
 
 rule merge:

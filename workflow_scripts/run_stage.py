@@ -52,6 +52,7 @@ def main():
     parser = argparse.ArgumentParser(description="Run one stage of the workflow.")
     parser.add_argument("--spec", required=True, help="the stage as JSON: kind, key, settings, inputs")
     parser.add_argument("--code", required=True, help="digest of the code that runs, for the manifest and resume state")
+    parser.add_argument("--places", default="{}", help="where files are fetched from, as JSON; decides no result")
     parser.add_argument("--threads", type=int, default=1, help="threads the stage may use")
     parser.add_argument("--save-every", type=float, default=60.0, help="seconds of work that a kill may cost")
     arguments = parser.parse_args()
@@ -60,7 +61,7 @@ def main():
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # threads that spin while waiting slow a busy machine many times over
     configure_logging()
     try:
-        spec = json.loads(arguments.spec) | {"code": arguments.code}
+        spec = json.loads(arguments.spec) | {"code": arguments.code, "places": json.loads(arguments.places)}
         run(Job(spec, arguments.threads, arguments.save_every))
     except ValueError as error:
         sys.exit(f"error: {error}")

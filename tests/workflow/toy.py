@@ -69,12 +69,16 @@ class World:
         self.folder = folder
         self.config = json.loads(json.dumps(CONFIG))
 
-    @classmethod
-    def create(cls, folder):
+    @staticmethod
+    def copy_repository(folder):
         for name in ("rules", "workflow_scripts", "config", "profiles"):
             shutil.copytree(REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(REPOSITORY / "Snakefile", folder)
         shutil.copy(REPOSITORY / "environment.yml", folder)
+
+    @classmethod
+    def create(cls, folder):
+        cls.copy_repository(folder)
         make_checkpoint(folder / "data/bert", make_collection(folder / "data/toy"))
         return cls(folder)
 

@@ -13,6 +13,7 @@ LIBRARY = Path(__file__).parent  # workflow_scripts/teleport
 RUNNER = LIBRARY.parent / "run_stage.py"
 
 STAGE_MODULES = {
+    "download": "teleport.collection.download",
     "collection": "teleport.collection.build",
     "check": "teleport.collection.check",
     "pretrained": "teleport.encoder.pretrained",

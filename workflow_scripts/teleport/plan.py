@@ -9,17 +9,21 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
-from teleport.collection.identity import identify_checkpoint, identify_source
+from teleport.collection.identity import identify_checkpoint, identify_downloads, identify_source
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One node of the DAG. `inputs` maps a role to the stage that fills it."""
+    """One node of the DAG. `inputs` maps a role to the stage that fills it.
+
+    `places` are told to the stage but decide nothing: where files are fetched from. They are in neither key nor spec.
+    """
 
     kind: str
     settings: dict
     inputs: dict
     key: str = field(default="")
+    places: dict = field(default_factory=dict, compare=False)
 
     def __post_init__(self):
         identity = [self.kind, self.settings, {role: stage.name for role, stage in self.inputs.items()}]
@@ -70,7 +74,8 @@ class Trajectory:
         encoder = self.experiment.encoder
         head = {"seed": self.seed} if encoder.projection else {}
         architecture = encoder.model_dump(include={"pooling", "projection", "normalize", "tied"})
-        self.add_existing(self.collection, "collection")
+        for stage in (*self.collection.inputs.values(), self.collection):
+            self.add_existing(stage, stage.kind)
         source = identify_checkpoint(encoder.checkpoint.model_dump())
         self.pretrained = self.add("pretrained", {"checkpoint": source} | architecture | head, {}, 0)
         text = encoder.model_dump(include={"title", "lower_case"})
@@ -94,9 +99,11 @@ class Trajectory:
             "mining_depth": self.experiment.mining.depth if self.experiment.episodes else 0,
             "evaluation_depth": self.evaluation.depth,
             "splits": list(self.evaluation.splits),
-            "measures": list(self.evaluation.measures),
+            "measures": every_measure(self.evaluation),
             "trains": bool(self.experiment.episodes),
         }
+        if isinstance(self.evaluation.measures, dict):
+            settings["measures_of"] = {split: self.evaluation.measures_of(split) for split in self.evaluation.splits}
         if self.experiment.episodes and self.experiment.negatives.remove != "judged":
             settings["remove"] = self.experiment.negatives.remove
         self.add("check", settings, {"collection": self.collection}, 0)
@@ -177,7 +184,22 @@ class Trajectory:
 
 def score(collection, run, split, evaluation):
     """Kind, settings and inputs of the evaluation of a run on a split."""
-    return "evaluate", {"split": split, "measures": list(evaluation.measures)}, {"collection": collection, "run": run}
+    settings = {"split": split, "measures": evaluation.measures_of(split)}
+    return "evaluate", settings, {"collection": collection, "run": run}
+
+
+def every_measure(evaluation):
+    """The names of the measures of all splits, each once."""
+    return list(dict.fromkeys(name for split in evaluation.splits for name in evaluation.measures_of(split)))
+
+
+def plan_collection(source):
+    """The collection stage of the configuration's source, with the stage that fetches its files where it has one."""
+    inputs = {}
+    if source["source"] == "downloads":
+        files, places = identify_downloads(source)
+        inputs["download"] = Stage("download", {"files": files}, {}, places=places)
+    return Stage("collection", identify_source(source), inputs)
 
 
 class Plan:
@@ -188,9 +210,8 @@ class Plan:
     """
 
     def __init__(self, config, experiments):
-        source = config.collection.model_dump()
         self.config, self.experiments = config, experiments
-        self.collection = Stage("collection", identify_source(source), {})
+        self.collection = plan_collection(config.collection.model_dump())
         self.trajectories = {
             name: [Trajectory(self.collection, experiment, seed, config.evaluation) for seed in experiment.seeds]
             for name, experiment in experiments.items()

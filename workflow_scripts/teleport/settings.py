@@ -73,7 +73,85 @@ class Tsv(Section):
     positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
 
-CollectionSource = Annotated[ApiDocs | Folder | Beir | Tsv, Field(discriminator="source")]
+class IrDatasets(Section):
+    """Sets of ir_datasets, which fetches, verifies and parses them below data/ir_datasets."""
+
+    source: Literal["ir_datasets"]
+    corpus: str = Field(description="The id whose documents are the passages, for example `msmarco-passage`.")
+    splits: dict[str, str] = Field(
+        min_length=1, description="Split → the id of its queries and judgments, such as `msmarco-passage/dev/small`."
+    )
+    positives: Positives = POSITIVES
+    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+
+
+class Download(Section):
+    """An official file. Without a digest, the one of the first download is recorded and holds from then on."""
+
+    mirrors: list[Annotated[str, Field(pattern="^https?://")]] = Field([], description="URLs, tried in this order.")
+    bytes: int | None = Field(None, ge=1, description="Expected size.")
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Expected SHA-256.")
+    md5: str | None = Field(None, pattern="^[0-9a-f]{32}$", description="Expected MD5, where only that is published.")
+
+
+class PassageFile(Section):
+    """The file of the passages, and that of their titles when they are apart."""
+
+    file: str = Field(description="A name of `files`; FILE!MEMBER is a member of a tar archive.")
+    form: Literal["tsv", "dpr"] = Field(
+        "tsv", description="tsv: id, text or id, title, text (MS MARCO). dpr: CSV of id, text, title with a header."
+    )
+    titles: str | None = Field(None, description="A file of id, title (RocketQA's para.title.txt), joined by id.")
+
+
+class OfficialSplit(Section):
+    """The files of a split, in one of the published forms."""
+
+    form: Literal["tsv", "dpr", "qa", "tevatron"] = Field(
+        "tsv",
+        description="tsv: queries and judgments. dpr: DPR's JSON of questions with contexts. qa: DPR's question and "
+        "answers, no judgments. tevatron: JSONL of queries with positive_passages.",
+    )
+    queries: str = Field(description="A name of `files`, or FILE!MEMBER: the queries, for dpr and tevatron all.")
+    qrels: str | None = Field(None, description="tsv: the file of TREC judgments.")
+    all_questions: str | None = Field(
+        None, description="dpr: a file of the form qa; those of its questions that `queries` lacks have no contexts."
+    )
+
+    @model_validator(mode="after")
+    def files_of_the_form(self):
+        if (self.form == "tsv") != (self.qrels is not None):
+            raise ValueError("qrels goes with form tsv, and only with it")
+        if self.all_questions and self.form != "dpr":
+            raise ValueError("all_questions goes with form dpr only")
+        return self
+
+
+class Downloads(Section):
+    """Official files, fetched from mirrors to data/downloads, or lying in a local folder."""
+
+    source: Literal["downloads"]
+    local: str | None = Field(None, description="A folder with all of `files`, instead of any download.")
+    licences: dict[Annotated[str, Field(pattern=NAME)], str] = Field(
+        {}, description="Set → terms of use that whoever runs this accepts; shown once, noted in data/licences."
+    )
+    files: dict[Annotated[str, Field(pattern=NAME)], Download] = Field(min_length=1, description="File name → origin.")
+    corpus: PassageFile = Field(description="The passages.")
+    splits: dict[str, OfficialSplit] = Field(min_length=1, description="Files of train, dev, test and others.")
+    positives: Positives = POSITIVES
+    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+
+    @model_validator(mode="after")
+    def files_are_listed(self):
+        used = [self.corpus.file, self.corpus.titles]
+        used += [name for split in self.splits.values() for name in (split.queries, split.qrels, split.all_questions)]
+        missing = sorted({name.split("!")[0] for name in used if name} - set(self.files))
+        if missing:
+            raise ValueError(f"files lacks {', '.join(missing)}, which corpus or splits name")
+        return self
+
+
+CollectionSource = Annotated[ApiDocs | Folder | Beir | Tsv | IrDatasets | Downloads, Field(discriminator="source")]
 
 # --- encoder --------------------------------------------------------------------------------------------------------
 
@@ -230,10 +308,24 @@ class Evaluation(Section):
 
     splits: list[str] = Field(["test"], min_length=1, description="Query sets that are searched after every episode.")
     depth: int = Field(1000, ge=1, description="Length of a run per query.")
-    measures: list[str] = Field(
-        ["RR@10", "nDCG@10", "R@100", "R@1000"], min_length=1, description="ir-measures names, and Cov@k."
+    measures: list[str] | dict[str, list[str]] = Field(
+        ["RR@10", "nDCG@10", "R@100", "R@1000"],
+        min_length=1,
+        description="ir-measures names, and Cov@k; or split → names.",
     )
     significance: Significance = Field(Significance(), description="The test that marks cells.")
+
+    @model_validator(mode="after")
+    def measures_of_every_split(self):
+        if isinstance(self.measures, dict):
+            missing = [split for split in self.splits if not self.measures.get(split)]
+            if missing:
+                raise ValueError(f"measures by split must name every split; it lacks {', '.join(missing)}")
+        return self
+
+    def measures_of(self, split):
+        """The names of the measures of one split."""
+        return list(self.measures[split] if isinstance(self.measures, dict) else self.measures)
 
 
 class Bm25(Section):

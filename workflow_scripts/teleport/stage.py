@@ -143,11 +143,13 @@ class Job:
     """One run of one stage: settings, checked inputs, output paths, resume folder.
 
     `settings` are attributes (`job.settings.depth`). `save_every` is how many seconds of work a kill may cost.
+    `places` (dict) say where things are fetched from; they decide no result and are not in the manifest.
     """
 
     def __init__(self, spec, threads=1, save_every=60.0, root=Path(".")):
         self.kind, self.key, self.code = spec["kind"], spec["key"], spec["code"]
         self.raw_settings = spec["settings"]
+        self.places = spec.get("places", {})
         self.settings = namespace(spec["settings"])
         self.threads, self.save_every = threads, save_every
         self.folder = root / STAGES / self.kind / self.key

@@ -47,13 +47,16 @@ def check_evidence(settings, cutoffs, splits):
 
     `cutoffs` are the coverage measures among settings.measures ({name: k}), `splits` the collection's facts.
     """
+    by_split = vars(settings.measures_of) if hasattr(settings, "measures_of") else {}
     for name in settings.splits:
-        if cutoffs and not splits[name].get("answers"):
+        measures = by_split.get(name, settings.measures)
+        covering = [measure for measure in measures if measure in cutoffs]
+        if covering and not splits[name].get("answers"):
             raise ValueError(
-                f"evaluation.measures has {next(iter(cutoffs))!r}, but the split {name!r} has no answers. "
+                f"evaluation.measures has {covering[0]!r}, but the split {name!r} has no answers. "
                 f"Add answers.{name}.jsonl to the collection, or take the measure out."
             )
-        if len(cutoffs) < len(settings.measures) and splits[name].get("judgments") == 0:
+        if len(covering) < len(measures) and splits[name].get("judgments") == 0:
             raise ValueError(
                 f"evaluation.measures has measures of judgments, but the split {name!r} has none, only answers. "
                 "Give answer coverage alone, for example [Cov@5, Cov@20, Cov@100]."

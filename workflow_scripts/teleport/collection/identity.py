@@ -19,11 +19,26 @@ REMEMBER_FROM_BYTES = 8 * 2**20  # smaller files are hashed faster than they are
 def identify_source(source):
     """The settings of the collection stage: those of the configuration plus `versions` or `files`.
 
+    Sets that are fetched need not be there: their ids and expected digests say what they are.
     Raises ValueError for a package that is not installed and for a file or folder that does not exist.
     """
     if source["source"] == "apidocs":
         return source | {"versions": {name: package_version(name) for name in source["packages"]}}
+    if source["source"] == "ir_datasets":
+        return source  # its ids stand for fixed content, verified by ir_datasets
+    if source["source"] == "downloads":
+        return {key: value for key, value in source.items() if key not in ("files", "local", "licences")}
     return source | {"files": {str(path): file_digest(path) for path in source_files(source)}}
+
+
+def identify_downloads(source):
+    """What the download stage fetches and from where: ({file: {bytes, sha256, md5}}, {mirrors, local, licences}).
+
+    Only the former decides anything: another mirror or a local folder holds the same files.
+    """
+    files = {name: {key: file[key] for key in ("bytes", "sha256", "md5")} for name, file in source["files"].items()}
+    mirrors = {name: file["mirrors"] for name, file in source["files"].items()}
+    return files, {"mirrors": mirrors, "local": source["local"], "licences": source["licences"]}
 
 
 def source_files(source):

@@ -3,8 +3,10 @@
 import codecs
 import gzip
 import json
+import tarfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,14 +42,32 @@ class Source:
     facts: dict = field(default_factory=dict)
 
 
-def lines(path):
-    """(line number from 1, text without the line end) of a UTF-8 file, plain or .gz. Only a line feed ends a line.
+@contextmanager
+def open_bytes(path):
+    """The bytes of a file, of a .gz uncompressed, or of the member of a tar archive (`ARCHIVE!MEMBER`), for reading.
 
-    Raises ValueError for bytes that are not UTF-8 and for a .gz that is torn.
+    Raises ValueError when the archive has no such member.
     """
-    opener = gzip.open if Path(path).suffix == ".gz" else open
+    archive, _, member = str(path).partition("!")
+    if not member:
+        with (gzip.open if Path(path).suffix == ".gz" else open)(path, "rb") as file:
+            yield file
+        return
+    with tarfile.open(archive, "r|*") as tar:  # read in one pass: a compressed archive has no index
+        for entry in tar:
+            if entry.isfile() and entry.name.removeprefix("./") == member:
+                yield tar.extractfile(entry)
+                return
+    raise ValueError(f"{archive} has no member {member!r}. Name one that it has (`tar tf` lists them).")
+
+
+def lines(path):
+    """(line number from 1, text without the line end) of a UTF-8 file as `open_bytes` takes it.
+
+    Only a line feed ends a line. Raises ValueError for bytes that are not UTF-8 and for a .gz or archive that is torn.
+    """
     number = 0
-    with opener(path, "rb") as file:
+    with open_bytes(path) as file:
         try:
             for number, line in enumerate(file, 1):
                 if number == 1:
@@ -58,7 +78,7 @@ def lines(path):
                 f"{path}, line {number}: byte 0x{error.object[error.start]:02x} at position {error.start} is not "
                 "UTF-8. Convert the file, for example with `iconv -f latin1 -t utf-8`."
             ) from None
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.ReadError) as error:
             raise ValueError(
                 f"{path}, after line {number}: damaged gzip data ({error}). Fetch the file again."
             ) from None

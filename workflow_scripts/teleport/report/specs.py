@@ -89,7 +89,7 @@ def table_spec(plan, name, title, baseline, rows):
     spec = {
         "name": name,
         "title": title,
-        "measures": list(evaluation.measures),
+        "measures": evaluation.measures,
         "splits": list(evaluation.splits),
         "significance": test if baseline is not None else None,
         "collection": plan.collection.name,

@@ -6,7 +6,7 @@ A table's specification, JSON made by the plan:
      "significance": {"baseline": "Zero-shot", "resamples": 9999, "level": 0.05},
      "rows": [{"system": "ANCE-Tele", "episode": 3, "runs": {"test": ["evaluate/KEY", one per seed]}}]}
 
-`significance` null leaves the test out.
+`significance` null leaves the test out. `measures` may be a mapping of splits to lists.
 """
 
 from pathlib import Path
@@ -95,10 +95,15 @@ def read_scores(row, spec, root):
     for split in spec["splits"]:
         paths = [Artefact(root / STAGES / name).path("per_query.parquet") for name in row["runs"][split]]
         frames = [pd.read_parquet(path).set_index(["measure", "query_id"])["value"] for path in paths]
-        for measure in spec["measures"]:
+        for measure in measures_of(spec, split):
             column = measure if len(spec["splits"]) == 1 else f"{split} {measure}"
             scores[column] = pd.concat([frame.loc[measure] for frame in frames], axis=1)
     return scores
+
+
+def measures_of(spec, split):
+    """The measures of one split of a table's specification."""
+    return spec["measures"][split] if isinstance(spec["measures"], dict) else spec["measures"]
 
 
 def compare(spec, scores, index, baseline, column):

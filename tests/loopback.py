@@ -1,0 +1,56 @@
+"""A web server on the loopback interface for the tests of downloads: ranges, cut connections, missing files."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Server:
+    """Serves `files` ({name: bytes}); `cuts` ({name: n}) ends the next answer for a file after n bytes of it.
+
+    `requests` has (name, Range header or None) of everything asked for. With `ranges` False, Range headers are ignored.
+    """
+
+    def __init__(self, files):
+        self.files, self.cuts, self.requests, self.ranges, self.etag = dict(files), {}, [], True, None
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                outer.answer(self)
+
+            def log_message(self, *arguments):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    def url(self, name):
+        return f"http://127.0.0.1:{self.http.server_port}/{name}"
+
+    def answer(self, request):
+        name, asked = request.path.lstrip("/"), request.headers.get("Range")
+        self.requests.append((name, asked))
+        body = self.files.get(name)
+        if body is None:
+            return request.send_error(404)
+        start, status = 0, 200
+        same = request.headers.get("If-Range") in (None, self.etag)
+        if asked and self.ranges and same:
+            start, status = int(asked.removeprefix("bytes=").removesuffix("-")), 206
+            if start >= len(body):
+                request.send_response(416)
+                request.send_header("Content-Range", f"bytes */{len(body)}")
+                request.send_header("Content-Length", "0")
+                return request.end_headers()
+        request.send_response(status)
+        request.send_header("Content-Length", str(len(body) - start))
+        if self.etag:
+            request.send_header("ETag", self.etag)
+        if status == 206:
+            request.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+        request.end_headers()
+        request.wfile.write(body[start : start + self.cuts.pop(name, len(body))])
+
+    def close(self):
+        self.http.shutdown()
+        self.http.server_close()

@@ -1,0 +1,224 @@
+"""Official files in their published forms: literal miniatures, and what is said when a file is not in its form."""
+
+import gzip
+import io
+import json
+import tarfile
+
+import pyarrow.parquet as pq
+import pytest
+
+from teleport.collection import official, questions
+from teleport.collection.build import run
+
+POSITIVES = {"positives": "given"}
+
+
+def put(folder, name, text):
+    path = folder / name
+    data = text if isinstance(text, bytes) else text.encode()
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") and not name.endswith(".tar.gz") else data)
+    return path
+
+
+def tar_bytes(members):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, text in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(text.encode())
+            tar.addfile(info, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+def build(stages, folder, corpus, splits):
+    """Run the collection stage over the files in `folder`; returns ({name: rows of each Parquet file}, facts)."""
+    files = {p.name: {"path": str(p), "bytes": p.stat().st_size} for p in folder.iterdir()}
+    fetched = stages.finish(stages.make("download"), {"files": files})
+    corpus = {"form": "tsv", "titles": None} | corpus
+    splits = {name: {"qrels": None, "all_questions": None} | split for name, split in splits.items()}
+    settings = {"source": "downloads", "positive_grade": 1, "corpus": corpus, "splits": splits}
+    job = stages.run(run, "collection", settings, {"download": fetched})
+    tables = {p.name.removesuffix(".parquet"): pq.read_table(p).to_pylist() for p in job.folder.glob("*.parquet")}
+    return tables, json.loads((job.folder / "manifest.json").read_text())["facts"]
+
+
+@pytest.fixture
+def files(tmp_path):
+    folder = tmp_path / "official"
+    folder.mkdir()
+    return folder
+
+
+def test_ms_marco_with_titles_and_trec_dl(stages, files):
+    members = {
+        "collection.tsv": '0\tThe "Manhattan" Project.\n1\tIt was cold.\n2\tNo title here.\n',
+        "queries.dev.small.tsv": "2\t Androgen receptor define\n",
+        "qrels.dev.small.tsv": "2\t0\t1\t1\n",
+    }
+    put(files, "collectionandqueries.tar.gz", tar_bytes(members))
+    put(files, "marco.tar.gz", tar_bytes({"marco/para.txt": "0\tx\n", "marco/para.title.txt": "1\tCold\n0\tA, B\n"}))
+    put(files, "queries.train.tsv", "10\twhat was it\n11\tnever judged\n")
+    put(files, "qrels.train.tsv", "10\t0\t0\t1\n10\t0\t2\t1\n10\t0\t0\t1\n")
+    put(files, "msmarco-test2019-queries.tsv.gz", "156493\tdo goldfish grow\n1110199\twhat is wifi vs bluetooth\n")
+    put(files, "2019qrels-pass.txt", "156493 Q0 2 0\n156493 Q0 0 3\n")
+    tables, facts = build(
+        stages,
+        files,
+        {"file": "collectionandqueries.tar.gz!collection.tsv", "titles": "marco.tar.gz!marco/para.title.txt"},
+        {
+            "train": {"form": "tsv", "queries": "queries.train.tsv", "qrels": "qrels.train.tsv"},
+            "dev": {
+                "form": "tsv",
+                "queries": "collectionandqueries.tar.gz!queries.dev.small.tsv",
+                "qrels": "collectionandqueries.tar.gz!qrels.dev.small.tsv",
+            },
+            "dl19": {"form": "tsv", "queries": "msmarco-test2019-queries.tsv.gz", "qrels": "2019qrels-pass.txt"},
+        },
+    )
+    assert tables["corpus"] == [
+        {"doc_id": "0", "title": "A, B", "text": 'The "Manhattan" Project.'},
+        {"doc_id": "1", "title": "Cold", "text": "It was cold."},
+        {"doc_id": "2", "title": "", "text": "No title here."},
+    ]
+    assert tables["queries.dev"] == [{"query_id": "2", "text": " Androgen receptor define"}]
+    assert [(row["doc_id"], row["grade"]) for row in tables["qrels.train"]] == [("0", 1), ("2", 1)]
+    assert [(row["doc_id"], row["grade"]) for row in tables["qrels.dl19"]] == [("2", 0), ("0", 3)]
+    counts = {name: (split["queries"], split["dropped"]) for name, split in facts["splits"].items()}
+    assert counts == {"train": (1, 1), "dev": (1, 0), "dl19": (1, 1)}
+
+
+PSGS = 'id\ttext\ttitle\n1\t"Aaron is a ""prophet"", they say"\tAaron\n2\tno quotes\t"The ""End"""\n3\tthird\tT\n'
+NQ = [
+    {
+        "dataset": "nq_train_psgs_w100",
+        "question": "who is aaron",
+        "answers": ["a prophet", "Prophet"],
+        "positive_ctxs": [
+            {"title": "Aaron", "text": "…", "score": 1000, "title_score": 1, "passage_id": "1"},
+            {"title": "T", "text": "…", "score": 9.1, "title_score": 0, "passage_id": "3"},
+            {"title": "Aaron", "text": "…", "score": 8.0, "title_score": 1, "passage_id": "1"},
+        ],
+        "negative_ctxs": [{"title": "T", "text": "…", "score": 0, "title_score": 0, "passage_id": "2"}],
+        "hard_negative_ctxs": [{"title": "T", "text": "…", "score": 7, "title_score": 0, "passage_id": "2"}],
+    },
+    {"question": "no context", "answers": ["x"], "positive_ctxs": [], "negative_ctxs": [], "hard_negative_ctxs": []},
+]
+QA = (
+    'who sings the theme song for the proud family\t"[\'Solange Knowles\', ""Destiny \'s Child""]"\n'
+    "who got the first nobel prize in physics\t['Wilhelm Conrad Röntgen']\n"
+)
+
+
+def dpr(files, train=None):
+    put(files, "psgs_w100.tsv.gz", PSGS)
+    put(files, "biencoder-nq-train.json.gz", json.dumps(train or NQ, indent=4, ensure_ascii=False))
+    put(files, "nq-test.qa.csv", QA)
+    return {"form": "dpr", "file": "psgs_w100.tsv.gz"}, {
+        "train": {"form": "dpr", "queries": "biencoder-nq-train.json.gz"},
+        "test": {"form": "qa", "queries": "nq-test.qa.csv"},
+    }
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 2**22])
+def test_dpr_passages_training_file_and_questions(stages, files, monkeypatch, chunk):
+    monkeypatch.setattr(questions, "CHUNK_CHARACTERS", chunk)
+    tables, facts = build(stages, files, *dpr(files))
+    assert tables["corpus"] == [
+        {"doc_id": "1", "title": "Aaron", "text": 'Aaron is a "prophet", they say'},
+        {"doc_id": "2", "title": 'The "End"', "text": "no quotes"},
+        {"doc_id": "3", "title": "T", "text": "third"},
+    ]
+    assert tables["queries.train"] == [{"query_id": "0", "text": "who is aaron"}]
+    assert [row["doc_id"] for row in tables["qrels.train"]] == ["1", "3"], "the gold one first, negatives left out"
+    assert tables["answers.train"] == [{"query_id": "0", "answers": ["a prophet", "Prophet"]}]
+    assert tables["answers.test"] == [
+        {"query_id": "0", "answers": ["Solange Knowles", "Destiny 's Child"]},
+        {"query_id": "1", "answers": ["Wilhelm Conrad Röntgen"]},
+    ]
+    assert tables["qrels.test"] == []
+    assert facts["splits"]["train"]["dropped"] == 1 and facts["splits"]["test"]["queries"] == 2
+
+
+def test_triviaqa_names_its_passages_otherwise(stages, files):
+    train = json.loads(json.dumps(NQ).replace('"passage_id"', '"psg_id"'))
+    tables, _ = build(stages, files, *dpr(files, train))
+    assert [row["doc_id"] for row in tables["qrels.train"]] == ["1", "3"]
+
+
+def test_questions_that_the_training_file_lacks_come_without_contexts(files):
+    dpr(files)
+    put(files, "nq-train.qa.csv", "who is aaron\t['a prophet']\nwho else\t['nobody']\n")
+    facts = {p.name: {"path": str(p), "bytes": p.stat().st_size} for p in files.iterdir()}
+
+    class Form:
+        form, queries, all_questions = "dpr", "biencoder-nq-train.json.gz", "nq-train.qa.csv"
+
+    found = official.split(Form, facts)
+    ids = [(query_id, text) for _, query_id, text in found.queries]
+    assert ids == [("0", "who is aaron"), ("1", "no context"), ("2", "who else")]
+    assert {query_id for _, query_id, _, _ in found.qrels} == {"0"}
+    assert [(query_id, answers) for _, query_id, answers in found.answers][-1] == ("2", ["nobody"])
+
+
+def test_tevatron_json_lines(stages, files):
+    put(files, "corpus.tsv", "d1\tT\tfirst\nd2\tT\tsecond\n")
+    passage = {"docid": "d2", "title": "T", "text": "second"}
+    records = [
+        {"query_id": "q1", "query": "which", "positive_passages": [passage], "negative_passages": []},
+        {"query_id": "q2", "query": "none", "positive_passages": [], "negative_passages": [passage]},
+    ]
+    put(files, "train.jsonl.gz", "".join(json.dumps(record) + "\n" for record in records))
+    splits = {"train": {"form": "tevatron", "queries": "train.jsonl.gz"}}
+    tables, facts = build(stages, files, {"file": "corpus.tsv"}, splits)
+    assert tables["queries.train"] == [{"query_id": "q1", "text": "which"}]
+    assert [(row["query_id"], row["doc_id"], row["grade"]) for row in tables["qrels.train"]] == [("q1", "d2", 1)]
+    assert "answers.train" not in tables
+
+
+def change(name, text):
+    return lambda folder: put(folder, name, text)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (change("psgs_w100.tsv.gz", "1\tx\ty\n"), "line 1: .* is not the header"),
+        (change("psgs_w100.tsv.gz", "id\ttext\ttitle\n1\tx\n"), "line 2: 2 columns"),
+        (change("psgs_w100.tsv.gz", 'id\ttext\ttitle\n1\t"x"y\tz\n'), "line 2: wrong quoting"),
+        (change("nq-test.qa.csv", "who\t__import__('os')\n"), "line 1: not a question, a tab and a list"),
+        (change("nq-test.qa.csv", "who ['x']\n"), "line 1: not a question, a tab and a list"),
+        (change("biencoder-nq-train.json.gz", json.dumps(NQ)[:-3]), "torn or wrong JSON"),
+        (change("biencoder-nq-train.json.gz", json.dumps(NQ[0])), "not a JSON array"),
+        (change("biencoder-nq-train.json.gz", '[{"question": "q"}]'), "record 1: DPR's records have"),
+    ],
+)
+def test_a_file_that_is_not_in_its_form_is_refused(stages, files, spoil, message):
+    corpus, splits = dpr(files)
+    spoil(files)
+    with pytest.raises(ValueError, match=message):
+        build(stages, files, corpus, splits)
+
+
+def test_a_title_file_of_other_passages_and_a_missing_member_are_refused(stages, files):
+    put(files, "c.tar.gz", tar_bytes({"collection.tsv": "0\ttext\n"}))
+    put(files, "titles.txt", "7\tTitle\n")
+    corpus = {"file": "c.tar.gz!collection.tsv", "titles": "titles.txt"}
+    with pytest.raises(ValueError, match="titles.txt: no line gives a passage a title"):
+        build(stages, files, corpus, {})
+    with pytest.raises(ValueError, match="c.tar.gz has no member 'corpus.tsv'"):
+        build(stages, files, {"file": "c.tar.gz!corpus.tsv"}, {})
+
+
+def test_a_file_that_changed_since_it_was_verified_is_refused(files):
+    path = put(files, "c.tsv", "0\ttext\n")
+    with pytest.raises(ValueError, match="c.tsv is missing or has not the 99 bytes"):
+        official.located("c.tsv", {"c.tsv": {"path": str(path), "bytes": 99}})
+
+
+def test_the_official_test_questions_of_nq(shared):
+    found = list(questions.qa_questions(shared / "judgments/openqa/topics.dpr.nq.test.txt"))
+    assert len(found) == 3610
+    assert found[36].answers == ["Solange Knowles", "Destiny 's Child"]
+    assert found[0] == (1, "0", "who got the first nobel prize in physics", [], ["Wilhelm Conrad Röntgen"])
+    assert all(isinstance(answer, str) for question in found for answer in question.answers)

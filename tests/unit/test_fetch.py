@@ -1,0 +1,187 @@
+"""Downloads over a real connection on the loopback interface: what is kept, continued, refused and reported."""
+
+import errno
+import hashlib
+import json
+import random
+
+import pytest
+
+from loopback import Server
+from teleport.collection import download, fetch
+
+BODY = random.Random(0).randbytes(100_000)
+SHA256, MD5 = hashlib.sha256(BODY).hexdigest(), hashlib.md5(BODY).hexdigest()
+UNKNOWN = {"bytes": None, "sha256": None, "md5": None}
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fetch, "PAUSE_SECONDS", 0.0)
+    server = Server({"file.bin": BODY})
+    yield server
+    server.close()
+
+
+def get(server, path, expected=None, names=("file.bin",)):
+    return fetch.fetch(path, [server.url(name) for name in names], UNKNOWN | (expected or {}))
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_arrives_whole_and_its_digests_are_returned(server, tmp_path):
+    found = get(server, tmp_path / "file.bin", {"bytes": len(BODY), "sha256": SHA256, "md5": MD5})
+    assert (tmp_path / "file.bin").read_bytes() == BODY
+    assert found == {"bytes": 100_000, "sha256": SHA256, "md5": MD5}
+    assert names_in(tmp_path) == ["file.bin"]
+
+
+def test_a_cut_connection_is_continued_where_it_was_cut(server, tmp_path):
+    server.cuts["file.bin"] = 30_000
+    get(server, tmp_path / "file.bin", {"sha256": SHA256})
+    assert (tmp_path / "file.bin").read_bytes() == BODY
+    assert server.requests == [("file.bin", None), ("file.bin", "bytes=30000-")]
+
+
+def test_a_later_run_continues_what_a_killed_one_left(server, tmp_path):
+    (tmp_path / "file.bin.part").write_bytes(BODY[:70_000])
+    get(server, tmp_path / "file.bin", {"sha256": SHA256})
+    assert (tmp_path / "file.bin").read_bytes() == BODY
+    assert server.requests == [("file.bin", "bytes=70000-")]
+
+
+def test_a_download_that_was_complete_but_not_yet_renamed_is_taken(server, tmp_path):
+    (tmp_path / "file.bin.part").write_bytes(BODY)
+    get(server, tmp_path / "file.bin", {"md5": MD5})
+    assert (tmp_path / "file.bin").read_bytes() == BODY
+
+
+def test_a_server_without_ranges_starts_from_the_beginning(server, tmp_path):
+    server.ranges, server.cuts["file.bin"] = False, 30_000
+    get(server, tmp_path / "file.bin", {"sha256": SHA256})
+    assert (tmp_path / "file.bin").read_bytes() == BODY
+
+
+def test_halves_of_two_versions_are_never_joined(server, tmp_path):
+    """Without a digest only the server's validator tells versions apart."""
+    server.etag, server.cuts["file.bin"] = '"one"', 30_000
+    changed = BODY[::-1]
+
+    class Changing(dict):
+        def get(self, name):
+            if len(server.requests) == 2:
+                server.etag = '"two"'
+            return BODY if len(server.requests) == 1 else changed
+
+    server.files = Changing()
+    get(server, tmp_path / "file.bin")
+    assert (tmp_path / "file.bin").read_bytes() == changed
+
+
+def test_an_unfinished_file_of_another_mirror_is_not_continued_without_a_digest(server, tmp_path):
+    (tmp_path / "file.bin.part").write_bytes(b"x" * 500)
+    (tmp_path / "file.bin.part.json").write_text(json.dumps({"url": "http://other/file.bin", "validator": None}))
+    get(server, tmp_path / "file.bin")
+    assert (tmp_path / "file.bin").read_bytes() == BODY
+
+
+@pytest.mark.parametrize("name", ["bytes", "sha256", "md5"])
+def test_a_wrong_digest_keeps_nothing(server, tmp_path, name):
+    wrong = {"bytes": 99_999, "sha256": "0" * 64, "md5": "0" * 32}[name]
+    with pytest.raises(ValueError, match=f"file.bin, fetched for .*file.bin, has {name} .*, expected {wrong}"):
+        get(server, tmp_path / "file.bin", {name: wrong})
+    assert names_in(tmp_path) == []
+
+
+def test_a_missing_mirror_falls_to_the_next(server, tmp_path):
+    get(server, tmp_path / "file.bin", {"sha256": SHA256}, names=("gone", "file.bin"))
+    assert (tmp_path / "file.bin").read_bytes() == BODY
+    assert [name for name, _ in server.requests] == ["gone", "file.bin"]
+
+
+def test_when_all_mirrors_fail_every_one_is_listed(server, tmp_path):
+    with pytest.raises(ValueError) as error:
+        fetch.fetch(tmp_path / "file.bin", [server.url("a"), "http://127.0.0.1:9/b"], UNKNOWN)
+    message = str(error.value)
+    assert f"{server.url('a')}: HTTP Error 404" in message and "http://127.0.0.1:9/b: " in message
+    assert "collection.files.file.bin.mirrors" in message and "collection.local" in message
+
+
+def test_a_server_that_always_cuts_at_once_is_given_up(server, tmp_path):
+    class Cuts(dict):
+        def pop(self, name, default):
+            return 0
+
+    server.cuts = Cuts()
+    with pytest.raises(ValueError, match="the connection was cut, 5 times in a row"):
+        get(server, tmp_path / "file.bin")
+
+
+def test_a_full_disk_is_not_blamed_on_the_mirrors(server, tmp_path, monkeypatch):
+    def write(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(fetch, "copy", write)
+    with pytest.raises(OSError, match="No space left"):
+        get(server, tmp_path / "file.bin", names=("file.bin", "file.bin"))
+    assert len(server.requests) == 1
+
+
+# --- the stage ------------------------------------------------------------------------------------------------------
+
+
+def job(stages, server, files, local=None, licences=None):
+    settings = {"files": {name: UNKNOWN | expected for name, expected in files.items()}}
+    job = stages.make("download", settings)
+    mirrors = {name: [server.url(name)] for name in files}
+    job.places = {"mirrors": mirrors, "local": local and str(local), "licences": licences or {}}
+    return job
+
+
+def test_the_stage_fetches_once_and_verifies_ever_after(stages, server, tmp_path):
+    facts = download.run(job(stages, server, {"file.bin": {"sha256": SHA256}}))
+    path = "data/downloads/file.bin"
+    assert facts == {"files": {"file.bin": {"path": path, "bytes": 100_000, "sha256": SHA256}}}
+    assert download.run(job(stages, server, {"file.bin": {"sha256": SHA256}})) == facts
+    assert len(server.requests) == 1
+    (tmp_path / path).write_bytes(b"edited")
+    with pytest.raises(ValueError, match="data/downloads/file.bin has sha256 .*, expected"):
+        download.run(job(stages, server, {"file.bin": {"sha256": SHA256}}))
+    assert not (tmp_path / path).exists()
+
+
+def test_a_file_without_a_digest_is_trusted_at_first_and_pinned_then(stages, server, tmp_path, caplog):
+    download.run(job(stages, server, {"file.bin": {}}))
+    recorded = json.loads((tmp_path / "data/downloads/digests.json").read_text())
+    assert recorded == {"data/downloads/file.bin": {"bytes": 100_000, "sha256": SHA256}}
+    assert f"SHA-256 {SHA256} is trusted" in caplog.text
+    (tmp_path / "data/downloads/file.bin").unlink()
+    server.files["file.bin"] = b"another"
+    with pytest.raises(ValueError, match=f"at its first use it had {SHA256}.*digests.json"):
+        download.run(job(stages, server, {"file.bin": {}}))
+    assert not (tmp_path / "data/downloads/file.bin").exists()
+
+
+def test_a_local_folder_replaces_every_download_and_is_verified(stages, server, tmp_path):
+    local = tmp_path / "mine"
+    local.mkdir()
+    with pytest.raises(ValueError, match="mine/file.bin: no such file"):
+        download.run(job(stages, server, {"file.bin": {}}, local))
+    (local / "file.bin").write_bytes(BODY)
+    facts = download.run(job(stages, server, {"file.bin": {"sha256": SHA256}}, local))
+    assert facts["files"]["file.bin"]["path"] == str(local / "file.bin")
+    (local / "file.bin").write_bytes(b"wrong")
+    with pytest.raises(ValueError, match="expected"):
+        download.run(job(stages, server, {"file.bin": {"sha256": SHA256}}, local))
+    assert (local / "file.bin").read_bytes() == b"wrong", "a user's own file is never removed"
+    assert server.requests == []
+
+
+def test_terms_are_shown_once_per_set(stages, server, tmp_path, caplog):
+    for _ in range(2):
+        download.run(job(stages, server, {"file.bin": {"md5": MD5}}, licences={"SET": "for research only."}))
+    assert caplog.text.count("Terms of SET: for research only.") == 1
+    assert (tmp_path / "data/licences/SET.accepted").read_text() == "for research only.\n"

@@ -1,0 +1,82 @@
+"""Stage `download`: the official files of a collection, below data/downloads or in a local folder, all verified.
+
+The files stay where they are and are used there: this stage's artefact is its manifest alone.
+"""
+
+import json
+from pathlib import Path
+
+from teleport.collection.fetch import fetch, file_digests, known, verify
+from teleport.stage import log, write_json
+
+FOLDER = Path("data/downloads")
+RECORDED = FOLDER / "digests.json"  # of files whose publisher gives none, from their first use
+LICENCES = Path("data/licences")
+
+
+def run(job):
+    """Fetch what is missing, verify everything; returns {files: {name: {path, bytes, sha256}}}.
+
+    Raises ValueError when no mirror has a file, when it is not the expected one, and when the local folder lacks it.
+    """
+    show_licences(job.places.get("licences", {}))
+    files = {}
+    for name, expected in job.raw_settings["files"].items():
+        path, found = obtain(name, expected, job.places)
+        if not known(expected):
+            trust(path, found)
+        files[name] = {"path": str(path), "bytes": found["bytes"], "sha256": found["sha256"]}
+        log.info("%s: %d bytes, SHA-256 %s", path, found["bytes"], found["sha256"])
+    return {"files": files}
+
+
+def obtain(name, expected, places):
+    """(path, `file_digests`) of one verified file. A wrong file in data/downloads is removed, a local one never."""
+    if places.get("local"):
+        path = Path(places["local"]) / name
+        if not path.is_file():
+            raise ValueError(
+                f"{path}: no such file. collection.local replaces every download, so put it there, "
+                "or set collection.local to null."
+            )
+        found = file_digests(path)
+        verify(found, expected, str(path))
+        return path, found
+    path = FOLDER / name
+    if not path.is_file():
+        return path, fetch(path, places["mirrors"][name], expected)
+    found = file_digests(path)
+    try:
+        verify(found, expected, str(path))
+    except ValueError:
+        path.unlink()
+        raise
+    return path, found
+
+
+def trust(path, found):
+    """Compare a file that has no published digest with the one recorded at its first use, or record it now.
+
+    Raises ValueError when it has changed; one in data/downloads is removed.
+    """
+    recorded = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.is_file() else {}
+    if str(path) not in recorded:
+        log.warning("%s: no digest is published; SHA-256 %s is trusted and holds from now on", path, found["sha256"])
+        write_json(RECORDED, recorded | {str(path): {"bytes": found["bytes"], "sha256": found["sha256"]}})
+    elif recorded[str(path)]["sha256"] != found["sha256"]:
+        if path.parent == FOLDER:
+            path.unlink()
+        raise ValueError(
+            f"{path} has SHA-256 {found['sha256']}, at its first use it had {recorded[str(path)]['sha256']}: another "
+            f"file. Bring the old one back, or delete its entry in {RECORDED} to trust the new one."
+        )
+
+
+def show_licences(licences, folder=LICENCES):
+    """Log the terms of every set in `licences` ({set: terms}) once, and note it in `folder`/SET.accepted."""
+    for name, terms in licences.items():
+        path = folder / f"{name}.accepted"
+        if not path.is_file() or path.read_text(encoding="utf-8") != terms + "\n":
+            log.warning("Terms of %s: %s Whoever goes on accepts them; noted in %s.", name, terms, path)
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(terms + "\n", encoding="utf-8")

@@ -1,0 +1,179 @@
+"""One file over HTTP: from the first mirror that has it, continued where a connection was cut, verified before use."""
+
+import errno
+import hashlib
+import http.client
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+from teleport.stage import log, require_free_space, write_json
+
+ATTEMPTS = 5  # connections in a row that bring nothing new before the next mirror is tried
+PAUSE_SECONDS = 2.0
+TIMEOUT_SECONDS = 60.0  # without a single byte
+CHUNK_BYTES = 2**20
+TRANSIENT = (408, 416, 425, 429, 500, 502, 503, 504)  # HTTP answers after which the same mirror is asked again
+DIGESTS = ("bytes", "sha256", "md5")
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no other mirror helps
+
+
+def fetch(path, mirrors, expected):
+    """Fetch a file to `path` from the first of `mirrors` (URLs) that has it; returns its `file_digests`.
+
+    An interrupted download is continued, also by a later call: what has come so far lies in `path`.part. With a wrong
+    size or digest nothing is kept. Raises ValueError for that, and when every mirror fails, listing why; OSError when
+    the disk is full.
+    """
+    part, failures = path.with_name(path.name + ".part"), []
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for url in mirrors:
+        try:
+            receive_all(url, part, expected)
+        except (OSError, http.client.HTTPException) as error:
+            if getattr(error, "errno", None) in DISK_FULL:
+                raise
+            log.info("%s: %s", url, error)
+            failures.append(f"{url}: {error}")
+            continue
+        found = file_digests(part)
+        try:
+            verify(found, expected, f"{url}, fetched for {path},")
+        except ValueError:
+            forget(part)
+            raise
+        part.replace(path)
+        forget(part)
+        return found
+    reasons = "; ".join(failures) or "none is given"
+    raise ValueError(
+        f"{path}: no mirror has this file ({reasons}). Correct collection.files.{path.name}.mirrors, or put all files "
+        "of the set into a folder and name it in collection.local."
+    )
+
+
+def receive_all(url, part, expected):
+    """Receive `url` into the file `part`, connecting again after every cut.
+
+    Raises OSError or HTTPException when ATTEMPTS connections in a row brought nothing, or the mirror refuses the file.
+    """
+    if part.exists() and not (known(expected) or origin(part).get("url") == url):
+        forget(part)  # nothing would tell whether two halves of different files were joined
+    fruitless = 0
+    while True:
+        before, reason = size(part), "the connection was cut"
+        try:
+            if receive(url, part, expected):
+                return
+        except urllib.error.HTTPError as error:
+            if error.code not in TRANSIENT:
+                raise
+            reason = error
+        except (OSError, http.client.HTTPException) as error:
+            if getattr(error, "errno", None) in DISK_FULL:
+                raise
+            reason = error
+        fruitless = 0 if size(part) > before else fruitless + 1
+        if fruitless == ATTEMPTS:
+            raise OSError(f"{reason}, {ATTEMPTS} times in a row")
+        log.info("%s: %s after %d bytes; trying again", url, reason, size(part))
+        if fruitless:
+            time.sleep(PAUSE_SECONDS)
+
+
+def receive(url, part, expected):
+    """One connection: append to `part` what it lacks; returns whether it is complete now."""
+    have = size(part)
+    if have and have == expected["bytes"]:
+        return True
+    headers = {"User-Agent": "teleport", "Accept-Encoding": "identity"}
+    if urllib.parse.urlsplit(url).hostname.endswith(".core.windows.net"):
+        headers["X-Ms-Version"] = "2019-12-12"  # without it this storage (MS MARCO's) does not offer ranges
+    if have:
+        headers["Range"] = f"bytes={have}-"
+        if validator := origin(part).get("validator"):
+            headers["If-Range"] = validator
+    try:
+        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS)
+    except urllib.error.HTTPError as error:
+        if error.code == 416:  # nothing after what is here: it is all there, or it is not this file
+            if error.headers.get("Content-Range", "").removeprefix("bytes */") == str(have):
+                return True
+            forget(part)
+        raise
+    with response:
+        continued = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+        if response.status == 206 and not continued:
+            forget(part)
+            raise OSError(f"answered bytes {have}- with {response.headers.get('Content-Range')!r}")
+        start = have if continued else 0
+        length = response.headers.get("Content-Length")
+        require_free_space(part.parent, int(length or 0))
+        if not continued:
+            validator = response.headers.get("ETag") or response.headers.get("Last-Modified")
+            weak = validator and validator.startswith("W/")
+            write_json(origin_path(part), {"url": url, "validator": None if weak else validator})
+        copy(response, part, "ab" if continued else "wb")
+    return length is None or size(part) == start + int(length)
+
+
+def copy(response, part, mode):
+    """Write what comes from `response` to the file `part`."""
+    with open(part, mode) as file:
+        while chunk := response.read(CHUNK_BYTES):
+            file.write(chunk)
+
+
+def size(path):
+    """The bytes of a file, 0 when there is none."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def origin_path(part):
+    """Beside an unfinished download: where it comes from, and the server's validator of that version."""
+    return part.with_name(part.name + ".json")
+
+
+def origin(part):
+    """{url, validator} of an unfinished download; empty when not known."""
+    try:
+        return json.loads(origin_path(part).read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+
+
+def forget(part):
+    """Remove an unfinished download and the note beside it."""
+    part.unlink(missing_ok=True)
+    origin_path(part).unlink(missing_ok=True)
+
+
+def known(expected):
+    """Whether a digest is given, so that the content cannot be another one."""
+    return bool(expected["sha256"] or expected["md5"])
+
+
+def file_digests(path):
+    """{bytes, sha256, md5} of a file, read once."""
+    sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            sha256.update(chunk)
+            md5.update(chunk)
+    return {"bytes": Path(path).stat().st_size, "sha256": sha256.hexdigest(), "md5": md5.hexdigest()}
+
+
+def verify(found, expected, what):
+    """Compare `found` with what is given in `expected` (both {bytes, sha256, md5}; None: not given).
+
+    Raises ValueError naming `what` and both values.
+    """
+    for name in DIGESTS:
+        if expected[name] is not None and found[name] != expected[name]:
+            raise ValueError(
+                f"{what} has {name} {found[name]}, expected {expected[name]}: another file, or a damaged one. "
+                f"It is not used; fetch it anew, or correct {name} in collection.files if the publisher changed it."
+            )

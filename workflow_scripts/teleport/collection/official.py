@@ -1,0 +1,117 @@
+"""Official files as collections: MS MARCO's and TREC's, DPR's, Tevatron's, in exactly their published forms."""
+
+from pathlib import Path
+
+from teleport.collection.questions import csv_rows, dpr_questions, qa_questions, tevatron_questions
+from teleport.collection.records import Rows, Source, Split, judgment_rows, lines, passage_rows
+from teleport.collection.sources import query_rows
+from teleport.stage import log
+
+DPR_HEADER = ["id", "text", "title"]
+QUESTIONS = {"dpr": dpr_questions, "qa": qa_questions, "tevatron": tevatron_questions}
+
+
+def downloads(settings, files):
+    """The Source of `settings` (settings.Downloads); `files` are the facts of the download stage ({name: {path, …}}).
+
+    Raises ValueError when a file has changed since it was verified, or is not in its form.
+    """
+    corpus = located(settings.corpus.file, files)
+    if settings.corpus.form == "dpr":
+        passages = Rows(corpus, lambda: dpr_passages(corpus))
+    else:
+        passages = Rows(corpus, lambda: passage_rows(corpus))
+    if settings.corpus.titles:
+        passages = with_titles(passages, located(settings.corpus.titles, files))
+    return Source(passages, {name: split(form, files) for name, form in vars(settings.splits).items()})
+
+
+def located(name, files):
+    """The path of a file, or PATH!MEMBER. Raises ValueError when it is not as the download stage left it."""
+    archive, mark, member = name.partition("!")
+    path, expected = Path(files[archive]["path"]), files[archive]["bytes"]
+    if not path.is_file() or path.stat().st_size != expected:
+        raise ValueError(
+            f"{path} is missing or has not the {expected} bytes that were verified. Put it back, or verify anew "
+            "with `snakemake --forcerun download`."
+        )
+    return f"{path}{mark}{member}" if member else path
+
+
+def split(form, files):
+    """The Split of one settings.OfficialSplit."""
+    path = located(form.queries, files)
+    if form.form == "tsv":
+        qrels = located(form.qrels, files)
+        return Split(query_rows(path), Rows(qrels, lambda: distinct(qrels, judgment_rows(qrels))))
+    questions = list(QUESTIONS[form.form](path))
+    if form.all_questions:
+        questions += lacking(questions, qa_questions(located(form.all_questions, files)))
+    answered = any(question.answers for question in questions)
+    return Split(
+        Rows(path, lambda: ((q.line, q.query_id, q.text) for q in questions)),
+        Rows(path, lambda: positive_rows(questions)),
+        Rows(path, lambda: ((q.line, q.query_id, q.answers) for q in questions if q.answers)) if answered else None,
+    )
+
+
+def lacking(questions, more):
+    """Those of the Questions `more` whose text is not among `questions`, with ids that continue theirs; logs counts."""
+    texts = {question.text for question in questions}
+    added = [question for question in more if question.text not in texts]
+    log.info("%d questions with contexts, %d without", len(questions), len(added))
+    first = len(questions)
+    return [q._replace(line=first + n + 1, query_id=str(first + n)) for n, q in enumerate(added)]
+
+
+def positive_rows(questions):
+    """(line, query id, passage id, "1") of the positives, each once per question."""
+    return ((q.line, q.query_id, doc_id, "1") for q in questions for doc_id in dict.fromkeys(q.positives))
+
+
+def distinct(path, rows):
+    """`rows` of judgments without the exact repetitions that official files may have; the log counts them."""
+    seen, repeated = set(), 0
+    for row in rows:
+        if row[1:] in seen:
+            repeated += 1
+        else:
+            seen.add(row[1:])
+            yield row
+    if repeated:
+        log.info("%s: %d judgments are repeated word for word and read once", path, repeated)
+
+
+def with_titles(passages, path):
+    """`passages` with the titles of a file of id TAB title; one without a title there gets an empty one.
+
+    Raises ValueError, while it is read, when not one title belongs to a passage.
+    """
+
+    def read():
+        titles = dict(line.partition("\t")[::2] for _, line in lines(path))
+        untitled = count = 0
+        for number, doc_id, _, text in passages:
+            title = titles.get(doc_id, "")
+            count, untitled = count + 1, untitled + (not title)
+            yield number, doc_id, title, text
+        if count and untitled == count:
+            raise ValueError(f"{path}: no line gives a passage a title. Give a file of passage id, tab, title.")
+        log.info("%s: %d of %d passages have no title", path, untitled, count)
+
+    return Rows(passages.place, read)
+
+
+def dpr_passages(path):
+    """(line number, id, title, text) of DPR's psgs_w100.tsv: a header, then id, text in CSV's quotes, title.
+
+    Raises ValueError for another header and another number of columns.
+    """
+    for number, fields in csv_rows(path):
+        if number == 1:
+            if fields != DPR_HEADER:
+                raise ValueError(f"{path}, line 1: {fields} is not the header {DPR_HEADER}. Give DPR's passage file.")
+        elif len(fields) != 3:
+            raise ValueError(f"{path}, line {number}: {len(fields)} columns, expected id, text, title. Correct it.")
+        else:
+            yield number, fields[0], fields[2], fields[1]

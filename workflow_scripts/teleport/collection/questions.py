@@ -1,0 +1,101 @@
+"""Questions with what published records hold beside them: DPR's *.qa.csv and training JSON, Tevatron's JSON lines."""
+
+import ast
+import codecs
+import csv
+import json
+from typing import NamedTuple
+
+from teleport.collection.records import json_rows, lines, open_bytes
+
+CHUNK_CHARACTERS = 2**22  # of JSON held at once; a record of DPR's training files has about 100,000
+
+
+class Question(NamedTuple):
+    """One query with what comes in the same record: ids of its positives, first the best, and answers."""
+
+    line: int
+    query_id: str
+    text: str
+    positives: list
+    answers: list
+
+
+def csv_rows(path):
+    """(line number, fields) of tab-separated CSV: a field in double quotes loses them, doubled ones become single."""
+    reader = csv.reader((line + "\n" for _, line in lines(path)), delimiter="\t", strict=True)
+    try:
+        for fields in reader:
+            yield reader.line_num, fields
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: wrong quoting ({error}). Fetch the file again.") from None
+
+
+def qa_questions(path):
+    """The Questions of DPR's *.qa.csv: question, and a list of answers as Python writes it; ids count from 0.
+
+    Raises ValueError for a line that is not so.
+    """
+    for row, (number, fields) in enumerate(csv_rows(path)):
+        try:
+            question, answers = fields
+            answers = ast.literal_eval(answers)
+        except (ValueError, SyntaxError):
+            answers = None
+        if not isinstance(answers, list):
+            raise ValueError(f"{path}, line {number}: not a question, a tab and a list of answers. Correct the line.")
+        yield Question(number, str(row), question, [], answers)
+
+
+def dpr_questions(path):
+    """The Questions of DPR's training JSON: `question`, `answers`, `positive_ctxs`; ids count from 0.
+
+    The contexts' ids are `passage_id` (NQ) or `psg_id` (TriviaQA). Raises ValueError for a record that is not so.
+    """
+    for row, record in enumerate(json_array(path)):
+        try:
+            contexts = record["positive_ctxs"]
+            positives = [str(c["passage_id"] if "passage_id" in c else c["psg_id"]) for c in contexts]
+            yield Question(row + 1, str(row), record["question"], positives, record["answers"])
+        except (KeyError, TypeError):
+            raise ValueError(
+                f"{path}, record {row + 1}: DPR's records have question, answers and positive_ctxs, whose contexts "
+                "have passage_id or psg_id. Correct the record."
+            ) from None
+
+
+def tevatron_questions(path):
+    """The Questions of Tevatron's JSON lines: query_id, query, positive_passages with docid; maybe answers."""
+    types = {"query_id": str, "query": str, "positive_passages": list, "answers": list}
+    for number, query_id, text, passages, answers in json_rows(path, types, defaults={"answers": []}):
+        try:
+            positives = [str(passage["docid"]) for passage in passages]
+        except (KeyError, TypeError):
+            raise ValueError(f"{path}, line {number}: a positive passage has no docid. Add it.") from None
+        yield Question(number, query_id, text, positives, answers)
+
+
+def json_array(path):
+    """The elements of a file that is one JSON array, read piece by piece.
+
+    Raises ValueError when the file is not one, or is torn.
+    """
+    decoder, position = json.JSONDecoder(), 0
+    with open_bytes(path) as file:
+        text = codecs.getreader("utf-8")(file)
+        buffer = text.read(CHUNK_CHARACTERS).lstrip()
+        if not buffer.startswith("["):
+            raise ValueError(f"{path}: not a JSON array. Give DPR's training file as it was published.")
+        position = 1
+        while True:
+            position = next((i for i in range(position, len(buffer)) if buffer[i] not in " \t\r\n,"), len(buffer))
+            if buffer[position : position + 1] == "]":
+                return
+            try:
+                record, position = decoder.raw_decode(buffer, position)
+                yield record
+            except json.JSONDecodeError as error:
+                more = text.read(CHUNK_CHARACTERS)
+                if not more:
+                    raise ValueError(f"{path}: torn or wrong JSON ({error}). Fetch the file again.") from None
+                buffer, position = buffer[position:] + more, 0
