@@ -12,12 +12,14 @@ from snakemake.exceptions import WorkflowError
 from teleport.code import code_digest, module_path, stage_code_digest
 from teleport.config import load
 from teleport.plan import Plan
-from teleport.report.specs import experiment_specs, table_specs
+from teleport.report.published_specs import finished, published_specs
+from teleport.report.specs import experiment_specs, in_folder, table_specs
 
 try:
     CONFIG, EXPERIMENTS = load(config, workflow.configfiles)
     PLAN = Plan(CONFIG, EXPERIMENTS)
     TABLES = table_specs(PLAN)
+    PUBLISHED = published_specs(PLAN)
 except ValueError as error:
     raise WorkflowError(f"\n{error}")
 
@@ -28,6 +30,9 @@ RUN_STAGE = shlex.join(
 )
 WRITE_TABLE = shlex.join(
     [sys.executable, f"{workflow.basedir}/workflow_scripts/write_table.py"]
+)
+WRITE_PUBLISHED = shlex.join(
+    [sys.executable, f"{workflow.basedir}/workflow_scripts/write_published.py"]
 )
 LINK_EXPERIMENT = shlex.join(
     [sys.executable, f"{workflow.basedir}/workflow_scripts/link_experiment.py"]

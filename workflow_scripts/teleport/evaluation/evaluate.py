@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from teleport.evaluation.collapse import Documents
 from teleport.evaluation.measures import refuse_repeated_ids, score_queries
 
 BLOCK_QUERIES = 1000
@@ -15,18 +16,26 @@ BLOCK_QUERIES = 1000
 def run(job):
     """Write SPLIT.run.gz and per_query.parquet (query_id, measure, value float64); returns the facts.
 
+    With settings.collapse ("maxp" or "firstp") the run, its measures and the judgments are of documents: a passage's
+    document is its id before the last settings.separator, a document's grade the highest of its passages'.
+
     facts: means {measure: mean over the judged queries of the split}; num_queries, how many those are. Judged queries
     without results count 0. Raises ValueError for an unknown measure and for a passage that a list has twice.
     """
     split, names = job.settings.split, job.settings.measures
     ids_QK, scores_QK, rows = (np.load(job.input("run", f"{name}.npy")) for name in ("ids", "scores", "rows"))
     refuse_repeated_ids(ids_QK)
+    doc_ids, judgments = read_column(job, "corpus.parquet", "doc_id"), read_judgments(job, split)
+    if getattr(job.settings, "collapse", None):
+        documents = Documents(doc_ids, job.settings.separator)
+        ids_QK, scores_QK = documents.collapse(ids_QK, scores_QK, job.settings.collapse)
+        doc_ids, judgments = documents.names, documents.judge(judgments)
     query_ids = read_column(job, f"queries.{split}.parquet", "query_id")
     ranking = {str(query): list(map(str, ids[ids >= 0].tolist())) for query, ids in zip(rows, ids_QK, strict=True)}
-    scores = score_queries(ranking, read_judgments(job, split), names)
+    scores = score_queries(ranking, judgments, names)
     judged = sorted(map(int, scores[names[0]]))
     values_MQ = np.array([[scores[name][str(query)] for query in judged] for name in names])
-    write_run(job, split, query_ids, (ids_QK, scores_QK, rows))
+    write_run(job, split, (query_ids, doc_ids), (ids_QK, scores_QK, rows))
     write_scores(job, query_ids.take(judged), names, values_MQ)
     return {"means": dict(zip(names, values_MQ.mean(axis=1).tolist(), strict=True)), "num_queries": len(judged)}
 
@@ -45,13 +54,12 @@ def read_judgments(job, split):
     return judgments
 
 
-def write_run(job, split, query_ids, retrieved):
+def write_run(job, split, names, retrieved):
     """Write the run in TREC's six columns, always the same bytes; its tag names the stage that made it.
 
     Scores are those of the retrieval, so that a tie in them stays visible; the order of a query's lines is the ranking.
     """
-    ids_QK, scores_QK, rows = retrieved
-    doc_ids = read_column(job, "corpus.parquet", "doc_id")
+    (query_ids, doc_ids), (ids_QK, scores_QK, rows) = names, retrieved
     refuse_spaces("query_id", query_ids)
     refuse_spaces("doc_id", doc_ids)
     source = job.inputs["run"].manifest
