@@ -98,7 +98,11 @@ rule published:
         finished=[finished(spec) for spec in PUBLISHED.values()],
         code=code_digest(module_path("teleport.report.published_table")),
     message:
-        "published tables, from what has been run"
+        (
+            "published tables, from what has been run"
+            if PUBLISHED
+            else "no published tables: name some under the key `published` of the configuration"
+        )
     shell:
         "{WRITE_PUBLISHED} --spec {params.specs:q} --output {params.folder} > {log} 2>&1"
 

@@ -60,18 +60,22 @@ def footer(table, spec, lines, root):
     if len(others) == len({column.configuration for column in table.columns}):
         notes.append(f"Only the configuration {' or '.join(others)} can fill this table.")
     elif others:
-        notes.append(f"The figures of {' and '.join(others)} are in the tables of those configurations.")
+        notes.append(f"Figures of {' and '.join(others)}: {', '.join(f'results/published/{name}' for name in others)}.")
     notes.append(f"Tolerance ±{table.tolerance.value:g}, above and below: {table.tolerance.reason}.")
     if any(line.deviation is not None for line in lines):
         notes.append("Mean ± standard deviation over seeds.")
     if table.kind == "measures":
         notes.append("Released checkpoint: the system as its makers gave it, under our evaluation.")
     if any(line.ours is not None or line.released is not None for line in lines):
-        facts = Artefact(root / STAGES / spec["collection"]).facts
-        splits = sorted({line.column.split or "train" for line in lines})
-        queries = ", ".join(f"{facts['splits'][s]['queries']:,} {s} queries" for s in splits if s in facts["splits"])
-        notes.append(f"Ours on collection {facts['corpus_digest'][:16]}: {facts['num_passages']:,} passages, {queries}.")
+        notes.append(data(Artefact(root / STAGES / spec["collection"]).facts, lines))
     return notes + table.notes + hardware(table, lines, root)
+
+
+def data(facts, lines):
+    """On what our figures were measured, in numbers: a toy collection must not be mistaken for the paper's."""
+    splits = sorted({line.column.split or "train" for line in lines} & set(facts["splits"]))
+    queries = ", ".join(f"{facts['splits'][split]['queries']:,} {split} queries" for split in splits)
+    return f"Ours on collection {facts['corpus_digest'][:16]}: {facts['num_passages']:,} passages, {queries}."
 
 
 def count(lines):
@@ -132,6 +136,7 @@ def markdown(table, lines, notes):
 def latex(table, name, lines, notes):
     """The table in LaTeX, for the packages booktabs and longtable, with caption and footer (text)."""
     texts = cells(table, lines).map(escape)
+    texts["Difference"] = texts["Difference"].str.replace("-", "$-$")
     right = ("Published", "Released checkpoint", "Ours", "Difference")
     body = texts.style.hide(axis="index").to_latex(
         column_format="".join("r" if name in right else "l" for name in texts.columns),
@@ -140,4 +145,4 @@ def latex(table, name, lines, notes):
         label=f"tab:{name}",
         environment="longtable",
     )
-    return body + "\n".join(rf"\par\footnotesize {escape(note)}" for note in notes) + "\n"
+    return body + "{\\footnotesize\n" + "".join(f"{escape(note)}\\par\n" for note in notes) + "}\n"
