@@ -1,4 +1,5 @@
 # The rooms of an episode: encode, index, retrieve (queries, positives, evaluated queries), merge, train.
+# `save_every`: seconds of work that a kill may cost; a profile's `set-resources` changes it without rerunning anything.
 
 
 rule encode:
@@ -17,6 +18,7 @@ rule encode:
     resources:
         mem_mb=32000,
         runtime=480,
+        save_every=60,
         gpu=1,
     params:
         spec=spec_of("encode"),
@@ -24,7 +26,8 @@ rule encode:
     message:
         "{LABEL:encode/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads}"
+        " --save-every {resources.save_every} > {log} 2>&1"
 
 
 rule index:
@@ -68,6 +71,7 @@ rule retrieve:
     resources:
         mem_mb=64000,
         runtime=480,
+        save_every=60,
         gpu=1,
     params:
         spec=spec_of("retrieve"),
@@ -75,7 +79,8 @@ rule retrieve:
     message:
         "{LABEL:retrieve/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads}"
+        " --save-every {resources.save_every} > {log} 2>&1"
 
 
 rule merge:
@@ -119,6 +124,7 @@ rule train:
     resources:
         mem_mb=32000,
         runtime=2880,
+        save_every=60,
         gpu=1,
     params:
         spec=spec_of("train"),
@@ -126,4 +132,5 @@ rule train:
     message:
         "{LABEL:train/{wildcards.key}}"
     shell:
-        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads} > {log} 2>&1"
+        "{RUN_STAGE} --spec {params.spec:q} --code {params.code} --threads {threads}"
+        " --save-every {resources.save_every} > {log} 2>&1"

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-SHARED = REPOSITORY.parent / "shared"
+sys.path.insert(0, str(Path(__file__).parent))
+
+from paths import REPOSITORY, SHARED  # noqa: E402
+
 sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
 
 from teleport.stage import MANIFEST, Job, write_json  # noqa: E402

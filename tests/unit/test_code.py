@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from conftest import REPOSITORY
+from paths import REPOSITORY
 from teleport import code
 
 LIBRARY = REPOSITORY / "workflow_scripts" / "teleport"

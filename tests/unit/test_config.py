@@ -6,7 +6,7 @@ import json
 import pytest
 import yaml
 
-from conftest import REPOSITORY
+from paths import REPOSITORY
 from teleport import config
 from teleport.settings import Training
 

@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from conftest import REPOSITORY
+from paths import REPOSITORY
 
 
 def normalised(name):

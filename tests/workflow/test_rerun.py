@@ -124,7 +124,7 @@ def test_an_ablation_file_ablates_the_configuration(world):
     # Q-Neg: 3 episodes; Q-Neg w/ Mom-Neg: Episodes 2, 3; Q-Neg w/ LA-Neg: Episodes 2, 3.
     assert counts["train"] == counts["merge"] == counts["encode"] == 7
     assert not [m for m in messages if m.startswith("retrieve") and "episode 1" in m]
-    assert counts["table"] == 1 and counts["experiment"] == 4  # zero-shot and three rows that were not there
+    assert counts["table"] == 1 and counts["experiment"] == 5  # the rows, by their names
 
 
 def test_the_embedded_default_is_not_below_a_configfile(world):

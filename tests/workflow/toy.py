@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 import yaml
 
-from conftest import REPOSITORY
+from paths import REPOSITORY
 
 NUM_PASSAGES, NUM_QUERIES = 240, 120
 SPLITS = {"train": range(0, 80), "dev": range(80, 100), "test": range(100, 120)}

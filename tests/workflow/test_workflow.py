@@ -1,0 +1,170 @@
+"""The finished toy workflow: what it leaves for a person, how fast it answers, and how it refuses bad input."""
+
+import csv
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from toy import CONFIG
+
+
+def test_the_table_has_a_row_per_system_and_episode(finished):
+    with open(finished.folder / "results/tables/main.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0])[:4] == ["system", "episode", "RR@10", "R@50"]
+    names = [(row["system"], row["episode"]) for row in rows]
+    assert names == [("BM25", "0"), ("Zero-shot", "0"), *(("ANCE-Tele", str(n)) for n in (1, 2, 3))]
+    assert all(0 <= float(row["RR@10"]) <= float(row["R@50"]) <= 1 for row in rows)
+    assert float(rows[0]["R@50"]) > 0.9  # a query is four words of its passage
+
+
+def test_every_cell_can_be_traced_to_its_stage(finished):
+    with open(finished.folder / "results/tables/main.sources.csv", newline="") as file:
+        sources = list(csv.DictReader(file))
+    assert len(sources) == 5
+    for source in sources:
+        assert any((finished.folder / value / "manifest.json").is_file() for value in source.values() if value)
+
+
+def test_the_index_of_an_experiment_leads_to_its_stages(finished):
+    folder = finished.folder / "results/experiments/tele"
+    with open(folder / "plan.tsv", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    assert len(rows) == 4 + 3 * 2 + 3 * 2 + 4 * 4
+    assert all((finished.folder / row["folder"] / "manifest.json").is_file() for row in rows)
+    assert (folder / "episode-3" / "train" / "checkpoint" / "model.safetensors").is_file()
+
+
+def test_a_finished_workflow_answers_at_once(finished):
+    started = time.monotonic()
+    assert "Nothing to be done" in finished.snakemake("-n")
+    assert time.monotonic() - started < 5
+
+
+def test_jobs_that_only_move_arrays_or_write_tables_do_not_load_torch(finished):
+    loaded = {}
+    for name, manifest in finished.manifests().items():
+        loaded.setdefault(name.split("/")[0], set()).update(manifest["provenance"]["loaded"])
+    assert {kind for kind, names in loaded.items() if "torch" in names} == {"pretrained", "encode", "train"}
+    assert {kind for kind, names in loaded.items() if "transformers" in names} <= {
+        "pretrained",
+        "tokens",
+        "encode",
+        "train",
+    }
+    code = "import sys, write_table, teleport.report.table; print('torch' in sys.modules, 'pandas' in sys.modules)"
+    folder = finished.folder / "workflow_scripts"
+    result = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["False", "True"]
+
+
+def test_messages_name_stage_episode_and_experiments(finished):
+    for message in ("train, episode 2 · tele", "retrieve-positives, episode 1 · tele", "collection · tele", "bm25"):
+        assert message in finished.log
+
+
+def test_prune_lists_what_no_experiment_uses(world):
+    world.config["negatives"]["beta"] = 0.25
+    world.command()  # writes toy.yaml
+    command = [sys.executable, "workflow_scripts/prune.py", "toy.yaml"]
+
+    def prune(*arguments):
+        return subprocess.run(
+            [*command, *arguments], cwd=world.folder, capture_output=True, text=True, check=True
+        ).stdout
+
+    before = set(world.manifests())
+    listed = prune()
+    assert "22 of 34 stages" in listed and "would be removed" in listed
+    assert set(world.manifests()) == before
+    prune("--delete")
+    left = set(world.manifests())
+    assert {name.split("/")[0] for name in before - left} == {
+        "merge",
+        "train",
+        "encode",
+        "index",
+        "retrieve",
+        "evaluate",
+    }
+    assert len(before - left) == 22 and "0 of 12 stages" in prune()
+
+
+def failing(world, *arguments):
+    """What Snakemake and the failing job tell a person."""
+    return world.snakemake(*arguments, check=False)
+
+
+def test_a_torn_artefact_stops_the_stage_that_reads_it(world):
+    name = next(name for name in world.manifests() if name.startswith("merge/"))
+    path = world.folder / "results/stages" / name / "passages.npy"
+    path.write_bytes(path.read_bytes()[:-4])
+    text = failing(world, "--forcerun", "train")
+    assert f"{name}/passages.npy has " in text and "torn or edited. Delete the folder" in text
+    verify = [sys.executable, "workflow_scripts/verify.py"]
+    result = subprocess.run(verify, cwd=world.folder, capture_output=True, text=True)
+    assert result.returncode == 1 and f"{name}/passages.npy" in result.stdout and "1 torn or edited" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "messages"),
+    [
+        (lambda c: c["mining"].update(depth=241), ["240 passages, fewer than mining.depth: 241"]),
+        (lambda c: c["evaluation"].update(splits=["tset"]), ["evaluation.splits names 'tset'", "no such split"]),
+        (lambda c: c["evaluation"].update(measures=["RRR@10"]), ["evaluation.measures has 'RRR@10'"]),
+    ],
+)
+def test_a_collection_that_does_not_suit_is_refused_before_encoding(world, change, messages):
+    change(world.config)
+    text = failing(world)
+    assert all(message in text for message in messages), text[-3000:]
+    assert "rule encode" not in text.split("Error in rule check")[0].split("Job stats")[-1].split("total")[-1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["negatives"].update(alpa=0.5), "toy.yaml, line"),
+        (
+            lambda c: c["negatives"].update(alpha=1.5),
+            "negatives.alpha: input should be less than or equal to 1",
+        ),
+        (lambda c: c["collection"].update(path="data/none"), "collection.path: there is no folder data/none."),
+        (lambda c: c["encoder"]["checkpoint"].update(folder="data/none"), "there is no folder data/none"),
+        (lambda c: c["evaluation"]["significance"].update(baseline="BM52"), "'BM52' is no row of table main"),
+    ],
+)
+def test_a_bad_configuration_is_refused_by_the_dry_run_without_a_traceback(world, change, message):
+    change(world.config)
+    text = failing(world, "-n")
+    assert message in text and "Traceback" not in text and "Job stats" not in text
+
+
+def test_settings_are_data_for_the_shell(world):
+    """A label or path with quotes, spaces and substitutions reaches the commands as it is and is not executed."""
+    strange = 'it\'s $(touch hacked) `touch hacked` "{x}" ; touch hacked'
+    world.config["experiments"] = {"tele": {"label": strange, "episodes": CONFIG["episodes"]}}
+    world.snakemake()
+    assert not (world.folder / "hacked").exists()
+    with open(world.folder / "results/tables/main.csv", newline="") as file:
+        assert strange in {row["system"] for row in csv.DictReader(file)}
+
+
+def test_a_manifest_tells_the_whole_story(finished):
+    manifest = next(m for name, m in finished.manifests().items() if name.startswith("train/"))
+    assert set(manifest) == {"kind", "key", "settings", "inputs", "facts", "files", "provenance"}
+    assert {
+        "code",
+        "git_commit",
+        "versions",
+        "hardware",
+        "threads",
+        "wall_seconds",
+        "peak_memory_bytes",
+        "seed",
+    } <= set(manifest["provenance"])
+    assert manifest["provenance"]["seed"] == 42 and manifest["inputs"]["negatives"].startswith("merge/")
+    card = finished.folder / "results/stages/train" / manifest["key"] / "checkpoint" / "README.md"
+    assert json.dumps(manifest["settings"]["training"]["steps"]) in card.read_text()
