@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from paths import REPOSITORY
 
+from paths import REPOSITORY
 from teleport import config
 from teleport.evaluation.forgetting import forgetting_rate, reciprocal_ranks
 from teleport.plan import Plan

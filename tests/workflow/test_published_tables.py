@@ -64,15 +64,3 @@ def test_from_nothing_run_to_one_row_run(world):
     world.snakemake("published")
     assert rows(world)[0]["BM25"][1:6] == ["100.0", "–", "100.0", "+0.0", "exact"]
     assert world.would_run()[0] == {"external": 1, "evaluate": 1, "table": 1, "published_table": 1, "all": 1}
-
-
-def test_mistakes_end_before_anything_runs(world):
-    text = world.snakemake("-n", check=False)
-    assert "Error" not in text
-    world.config["external"]["perfect"]["runs"] = {"dev": "data/perfect.run"}
-    text = world.snakemake("-n", check=False)
-    assert "external.perfect.runs.dev: evaluation.splits has test. Add 'dev' there." in text
-    world.config["external"]["perfect"]["runs"] = {"test": "data/no.run"}
-    assert "external.perfect.runs.test: there is no file data/no.run." in world.snakemake("-n", check=False)
-    world.config["external"]["perfect"] = {"label": "neither"}
-    assert "external.perfect: give exactly one of runs and encoder" in world.snakemake("-n", check=False)
