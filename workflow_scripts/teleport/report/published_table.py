@@ -64,16 +64,17 @@ def write_published(spec, root, output_folder):
 def make_lines(table, spec, root):
     """The lines of a table: those of this configuration, or all when it is none of the table's.
 
-    Left out: figures that the paper does not print and that nothing here corresponds to.
+    Left out: figures that the paper does not print, except for a system of ours of which no figure is published at all.
     """
     planned = {(line["row"], line["column"]): line for line in spec["lines"]}
     here = any(column.configuration == spec["configuration"] for column in table.columns)
     lines = []
     for place, row in enumerate(table.rows):
+        unpublished = row.ours is not None and not any(value is not None for value in row.values)
         for number, column in enumerate(table.columns):
             if here and column.configuration != spec["configuration"]:
                 continue
-            if row.values[number] is not None or row.ours is not None:
+            if row.values[number] is not None or unpublished:
                 lines.append(make_line(table, row, column, number, planned.get((place, number), {}), root))
     return lines
 
