@@ -27,4 +27,5 @@ rule all:
     default_target: True
     input:
         table_files(),
+        published_files(),
         experiment_indexes(),

@@ -13,12 +13,14 @@ from snakemake.exceptions import WorkflowError
 from teleport.code import code_digest, module_path, stage_code_digest
 from teleport.config import load
 from teleport.plan import Plan
-from teleport.report.specs import experiment_specs, table_specs
+from teleport.report.published_specs import finished, published_specs
+from teleport.report.specs import experiment_specs, in_folder, table_specs
 
 try:
     CONFIG, EXPERIMENTS = load(config, workflow.configfiles)
     PLAN = Plan(CONFIG, EXPERIMENTS)
     TABLES = table_specs(PLAN)
+    PUBLISHED = published_specs(PLAN)
 except ValueError as error:
     raise WorkflowError(f"\n{error}")
 
@@ -91,6 +93,10 @@ def write_table(wildcards, input):
     return command("write_table.py")
 
 
+def write_published(wildcards, output):
+    return command("write_published.py")
+
+
 def link_experiment(wildcards, input):
     return command("link_experiment.py")
 
@@ -101,3 +107,7 @@ def table_files():
 
 def experiment_indexes():
     return [f"{folder}/plan.tsv" for folder in INDEXES]
+
+
+def published_files(suffixes=("csv",)):
+    return [f"{folder}/{name}.{s}" for (folder, name) in PUBLISHED for s in suffixes]

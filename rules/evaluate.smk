@@ -1,4 +1,4 @@
-# Scores of runs: of every checkpoint, and of BM25.
+# Scores of runs: of every checkpoint, of BM25, and of runs from elsewhere.
 
 
 rule bm25:
@@ -23,6 +23,32 @@ rule bm25:
         run=run_stage,
     message:
         "{LABEL:bm25/{wildcards.key}}"
+    shell:
+        "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"
+
+
+rule external:
+    # A run from elsewhere, checked and brought into the form of our own.
+    input:
+        inputs_of("external"),
+    output:
+        "results/stages/external/{key}/manifest.json",
+    log:
+        "results/logs/external/{key}.log",
+    benchmark:
+        "results/benchmarks/external/{key}.tsv"
+    conda:
+        "../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=8000,
+        runtime=60,
+    params:
+        spec=spec_of("external"),
+        code=stage_code_digest("external"),
+        run=run_stage,
+    message:
+        "{LABEL:external/{wildcards.key}}"
     shell:
         "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"
 

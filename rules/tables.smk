@@ -1,17 +1,25 @@
-# What a person reads: one table per entry of TABLES, and per experiment an index with links to its stages.
+# What a person reads: one table per entry of TABLES, the papers' tables with their figures beside ours (PUBLISHED),
+# and per experiment an index with links to its stages.
 
 
 localrules:
     all,
     tables,
     table,
+    published_table,
+    published,
     experiment,
+
+
+# Both write the same files: `published` from what is on disk, without waiting for any stage.
+ruleorder: published_table > published
 
 
 rule tables:
     # Only the tables: `snakemake tables`.
     input:
         table_files(),
+        published_files(),
 
 
 rule table:
@@ -38,6 +46,56 @@ rule table:
         "table {wildcards.table}"
     shell:
         "{params.run} --spec {params.spec:q} --output {wildcards.folder} > {log} 2>&1"
+
+
+rule published_table:
+    # A paper's table with our figures beside its own, after everything that it shows.
+    input:
+        lambda wildcards: [
+            manifest(stage)
+            for stage in PUBLISHED[wildcards.folder, wildcards.table].stages
+        ],
+    output:
+        multiext("{folder}/{table}", ".csv", ".md", ".tex"),
+    log:
+        "results/logs/{folder}/{table}.log",
+    wildcard_constraints:
+        folder="results/published(/[^/]+)?",
+        table="[^/]+",
+    conda:
+        "../environment.yml"
+    params:
+        spec=lambda wildcards: PUBLISHED[wildcards.folder, wildcards.table].text,
+        code=code_digest(module_path("teleport.report.published_table")),
+        run=write_published,
+    message:
+        "published table {wildcards.table}"
+    shell:
+        "{params.run} --spec {params.spec:q} --output {wildcards.folder} > {log} 2>&1"
+
+
+rule published:
+    # The same tables from the stages that are finished now: `snakemake published` runs no stage.
+    output:
+        published_files(("csv", "md", "tex")),
+    log:
+        "results/logs/published.log",
+    conda:
+        "../environment.yml"
+    params:
+        specs=[spec.text for spec in PUBLISHED.values()],
+        folder=in_folder("published", CONFIG),
+        finished=[finished(spec) for spec in PUBLISHED.values()],
+        code=code_digest(module_path("teleport.report.published_table")),
+        run=write_published,
+    message:
+        (
+            "published tables, from what has been run"
+            if PUBLISHED
+            else "no published tables: name some under the key `published` of the configuration"
+        )
+    shell:
+        "{params.run} --spec {params.specs:q} --output {params.folder} > {log} 2>&1"
 
 
 rule experiment:

@@ -44,7 +44,7 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
             "config.yaml, line 6: training.learnin_rate: unknown key. Did you mean learning_rate?",
         ),
         ("packages", "package", "config.yaml, line 1: collection.package: unknown key. Did you mean packages?"),
-        ("experiments:", "extra: 1\nexperiments:", "config.yaml, line 8: extra: unknown key. Known keys: "),
+        ("experiments:", "zebra: 1\nexperiments:", "config.yaml, line 8: zebra: unknown key. Known keys: "),
         ("steps: 60", "steps: many", "config.yaml, line 5: training.steps: input should be a valid integer"),
         ("steps: 60", "steps: 60\n  epochs: 3", "line 4: training: give exactly one of epochs and steps"),
         ("steps: 60", "batch_queries: 4", "line 4: training: give exactly one of epochs and steps"),

@@ -114,3 +114,32 @@ def test_trec_eval_s_own_test_files(shared):
                 expected[name][query] = float(value)
     scores = score_queries(run, read_judgments(folder / "qrels.test"), list(official))
     assert {name: {q: round(v, 4) for q, v in values.items()} for name, values in scores.items()} == expected
+
+
+def test_the_hole_rate_is_one_minus_judged():
+    run = {"q1": ["a", "x", "b", "y", "z"], "q2": ["x"], "empty": []}
+    judgments = {"q1": {"a": 1, "b": 0}, "q2": {"a": 1}, "empty": {"a": 1}, "missing": {"a": 1}}
+    scores = score_queries(run, judgments, ["Hole@4", "Hole@1", "RR@10"])
+    assert scores["Hole@4"] == {"q1": 0.5, "q2": 1, "empty": 0, "missing": 0}
+    assert scores["Hole@1"] == {"q1": 0, "q2": 1, "empty": 0, "missing": 0}
+    theirs = score_queries({q: run[q] for q in ("q1", "q2")}, {q: judgments[q] for q in ("q1", "q2")}, ["Judged@4"])
+    assert theirs["Judged@4"] == {"q1": 0.5, "q2": 0}
+    assert scores["RR@10"]["q1"] == 1
+
+
+@pytest.mark.parametrize("name", ["Hole", "Hole@0", "Hole@-1", "hole@10", "Hole@ten"])
+def test_other_hole_names_are_refused(name):
+    with pytest.raises(ValueError, match="evaluation.measures has"):
+        parse_measures([name])
+
+
+def test_grade_two_by_hand():
+    """RR and recall at grade 2 or more, as TREC DL's passages are judged; nDCG keeps grade 1."""
+    run, judgments = {"q": ["one", "none", "three", "x"]}, {"q": {"one": 1, "none": 0, "two": 2, "three": 3}}
+    scores = score_queries(run, judgments, ["RR(rel=2)@10", "R(rel=2)@1000", "RR@10", "R@1000", "nDCG@10"])
+    assert scores["RR(rel=2)@10"]["q"] == pytest.approx(1 / 3)
+    assert scores["R(rel=2)@1000"]["q"] == 0.5
+    assert scores["RR@10"]["q"] == 1
+    assert scores["R@1000"]["q"] == pytest.approx(2 / 3)
+    ideal = 3 + 2 / math.log2(3) + 1 / 2
+    assert scores["nDCG@10"]["q"] == pytest.approx((1 + 3 / 2) / ideal)

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from teleport.evaluation.significance import BATCH_VALUES, holm, paired_p_value
+from teleport.evaluation.significance import BATCH_VALUES, holm, paired_p_value, paired_t_p_value
 
 
 def test_few_queries_are_tested_exactly():
@@ -49,6 +49,15 @@ def test_the_seed_decides_and_the_batch_does_not(monkeypatch):
     monkeypatch.setattr("teleport.evaluation.significance.BATCH_VALUES", 40 * 7)
     assert BATCH_VALUES != 40 * 7
     assert paired_p_value(scores, baseline, 999, 5) == p
+
+
+def test_the_t_test_by_hand():
+    """Differences 1, 2, 3: t = 2 / (1 / sqrt(3)) = sqrt(12), with 2 degrees of freedom p = 1 - t / sqrt(2 + t²)."""
+    p = 1 - np.sqrt(12) / np.sqrt(14)
+    assert paired_t_p_value([2, 4, 6], [1, 2, 3]) == pytest.approx(p)
+    assert paired_t_p_value([1, 2, 3], [2, 4, 6]) == pytest.approx(p)
+    assert paired_t_p_value(np.ones(5), np.ones(5)) == 1
+    assert paired_t_p_value([1.0], [0.0]) == 1
 
 
 @pytest.mark.parametrize(

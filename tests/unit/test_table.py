@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.stats import ttest_rel
 
 from teleport.evaluation.significance import holm, paired_p_value
 from teleport.report.table import write_table
@@ -252,3 +253,31 @@ def test_tables_do_not_load_torch():
     code = "import sys, teleport.report.table; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=SCRIPT.parent, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_the_t_test_replaces_the_permutation_test(world):
+    base = np.arange(10) / 10
+    world.row("Zero-shot", 0, test=[world.evaluation({"RR@10": base})])
+    better = base + np.array([0.1, 0.3] * 5)
+    world.row("A", 1, test=[world.evaluation({"RR@10": better}, seed=1)])
+    texts = world.write(world.spec(measures=["RR@10"], test="t-test"))
+    p = ttest_rel(better, base).pvalue
+    assert float(texts["csv"].splitlines()[2].split(",")[-1]) == pytest.approx(p, rel=1e-5)
+    assert "p < 0.05 (two-sided paired t-test over queries, Holm-corrected within the column)." in texts["md"]
+
+
+def test_a_system_without_a_run_for_a_split_has_no_figure_there(world):
+    base = np.arange(10) / 10
+    runs = {split: [world.evaluation({"RR@10": base}, split)] for split in ("dev", "test")}
+    world.row("Zero-shot", 0, **runs)
+    world.row("Theirs", 0, test=[world.evaluation({"RR@10": base + 0.5}, kind="external")])
+    texts = world.write(world.spec(splits=["dev", "test"], measures=["RR@10"]))
+    assert "| Zero-shot | 0 | **0.450** | 0.450 |" in texts["md"]
+    assert "| Theirs | 0 | – | **0.950**† |" in texts["md"]
+    assert texts["csv"].splitlines()[2] == "Theirs,0,,0.95,,0.00195312"  # of 2^10 swaps, two are as extreme
+    assert [line.split(",")[2] for line in texts["sources.csv"].splitlines()[1:]] == ["dev", "test", "test"]
+
+
+def test_a_hole_rate_has_no_best(world):
+    world.row("Zero-shot", 0, test=[world.evaluation({"Hole@10": np.full(10, 0.25), "RR@10": np.ones(10)})])
+    assert "| Zero-shot | 0 | 0.250 | **1.000** |" in world.write(world.spec(measures=["Hole@10", "RR@10"]))["md"]

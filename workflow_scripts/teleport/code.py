@@ -26,6 +26,7 @@ STAGE_MODULES = {
     "merge": "teleport.negatives.merge",
     "train": "teleport.training.train",
     "evaluate": "teleport.evaluation.evaluate",
+    "external": "teleport.evaluation.external",
 }
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from teleport.settings import NAME, Config, Experiment, Training
+from teleport.settings import NAME, Config, Encoder, Experiment, Training
 
 SHARED = ("encoder", "mining", "negatives", "training", "episodes", "seeds")  # what an experiment may override
 
@@ -47,9 +47,35 @@ def load(raw, files=()):
             validated(Training, settings, at, places)
         if experiments.setdefault(name, experiment) != experiment:
             raise ValueError(f"{places.of(place)}: another experiment has this name but other settings. Rename one.")
-    if not experiments:
+    experiments |= external_checkpoints(config, shared, experiments, places)
+    if not experiments and not config.external:
         raise ValueError("the configuration has no experiments: add at least one entry under `experiments`.")
     return config, experiments
+
+
+def external_checkpoints(config, shared, experiments, places):
+    """{name: Experiment without episodes} of the checkpoints from elsewhere; checks the names and splits of all.
+
+    Raises ValueError for a name that an experiment has, or that is no folder's, and for a run of an unknown split.
+    """
+    found = {}
+    for name, external in config.external.items():
+        place = ("external", name)
+        if not re.match(NAME, name):
+            raise ValueError(f"{places.of(place)}: the name must match {NAME}, because it becomes a folder.")
+        if name in experiments:
+            raise ValueError(f"{places.of(place)}: an experiment has this name. Rename one of them.")
+        for split in set(external.runs or ()) - set(config.evaluation.splits):
+            splits = ", ".join(config.evaluation.splits)
+            raise ValueError(
+                f"{places.of((*place, 'runs', split))}: evaluation.splits has {splits}. Add {split!r} there."
+            )
+        if external.encoder is not None:
+            encoder = merged(shared["encoder"], external.encoder)
+            validated(Encoder, encoder, (*place, "encoder"), places)
+            settings = shared | {"label": external.label, "encoder": encoder, "episodes": []}
+            found[name] = validated(Experiment, settings | {"seeds": shared["seeds"][:1]}, place, places)
+    return found
 
 
 def dump(value):

@@ -9,7 +9,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
-from teleport.collection.identity import identify_checkpoint, identify_downloads, identify_source
+from teleport.collection.identity import identify_checkpoint, identify_downloads, identify_run, identify_source
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class Trajectory:
         self.collection, self.experiment, self.seed, self.evaluation = collection, experiment, seed, evaluation
         self.rows = []
         self.runs = []  # per checkpoint (0 = pretrained, 1 = after Episode 1, …): {split: evaluate stage}
+        self.pools = []  # per episode from 1: the merge stage, whose inputs are the retrievals that the episode mined
+        self.last_search = None  # of the training queries with the last checkpoint, when it is asked for
         self.prefix = f"seed-{seed}/" if len(experiment.seeds) > 1 else ""
         self.build()
 
@@ -87,9 +89,13 @@ class Trajectory:
         self.evaluate(encoded, 0)
         for episode in range(1, len(self.experiment.episodes) + 1):
             pool = self.merge(encoded, pool, episode)
+            self.pools.append(pool)
             checkpoint = self.train(checkpoint, pool, episode)
             encoded = self.encode(checkpoint, episode)
             self.evaluate(encoded, episode)
+        if self.pools and self.evaluation.forgetting:
+            searched = {"of": "queries", "split": "train", "depth": self.experiment.mining.depth}
+            self.last_search = self.retrieve(encoded, searched, len(self.pools), "search-train")
 
     def add_existing(self, stage, link):
         self.rows.append(Row(stage, self.seed, 0, f"{self.prefix}{link}"))
@@ -185,6 +191,8 @@ class Trajectory:
 def score(collection, run, split, evaluation):
     """Kind, settings and inputs of the evaluation of a run on a split."""
     settings = {"split": split, "measures": evaluation.measures_of(split)}
+    if evaluation.collapse:
+        settings |= {"collapse": evaluation.collapse, "separator": evaluation.separator}
     return "evaluate", settings, {"collection": collection, "run": run}
 
 
@@ -206,7 +214,8 @@ class Plan:
     """All stages of a configuration, shared where experiments agree.
 
     `stages`: {"kind/key": Stage}; `trajectories`: {experiment name: [Trajectory per seed]};
-    `bm25_runs`: {split: evaluate stage}, empty when the configuration has no BM25 row.
+    `bm25_runs`: {split: evaluate stage}, empty when the configuration has no BM25 row; `external_runs`: {name of the
+    entry in `external`: {split: evaluate stage}} of run files from elsewhere.
     """
 
     def __init__(self, config, experiments):
@@ -221,6 +230,9 @@ class Plan:
             for row in (row for trajectory in trajectories for row in trajectory.rows):
                 self.note(row.stage, name, f"{row.link.split('/')[-1]}, episode {row.episode}")
         self.bm25_runs = self.plan_bm25() if config.bm25 else {}
+        self.external_runs = {
+            name: self.plan_external(name, external) for name, external in config.external.items() if external.runs
+        }
 
     def note(self, stage, user, label):
         self.stages[stage.name] = stage
@@ -237,6 +249,18 @@ class Plan:
             runs[split] = Stage(*score(self.collection, run, split, evaluation))
             self.note(run, "BM25", f"bm25 search-{split}")
             self.note(runs[split], "BM25", f"evaluate-{split}")
+        return runs
+
+    def plan_external(self, name, external):
+        """{split: evaluate stage} of the run files of one entry of `external`."""
+        runs, drop = {}, {"unknown_queries": "drop"} if external.unknown_queries == "drop" else {}
+        for split, file in external.runs.items():
+            settings = identify_run(file, f"external.{name}.runs.{split}") | {"split": split} | drop
+            run = Stage("external", settings, {"collection": self.collection})
+            runs[split] = Stage(*score(self.collection, run, split, self.config.evaluation))
+            self.note(self.collection, name, "collection, episode 0")
+            self.note(run, name, f"external search-{split}")
+            self.note(runs[split], name, f"evaluate-{split}")
         return runs
 
     def label(self, name):

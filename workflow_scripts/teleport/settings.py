@@ -294,10 +294,13 @@ class EpisodeOverride(Section):
 
 
 class Significance(Section):
-    """Paired permutation test of every row against one baseline row."""
+    """Paired test of every row against one baseline row."""
 
     baseline: str = Field(
         "Zero-shot", description="Row label to compare with: `Zero-shot`, `BM25`, or an experiment's label."
+    )
+    test: Literal["permutation", "t-test"] = Field(
+        "permutation", description="permutation (ANCE-Tele), or a two-sided paired t-test (STAR and ADORE)."
     )
     resamples: int = Field(9999, ge=99, description="Random sign flips (ANCE-Tele: permutation test).")
     level: float = Field(0.05, gt=0, lt=1, description="Marked as significant below this Holm-corrected p.")
@@ -314,6 +317,18 @@ class Evaluation(Section):
         description="ir-measures names, and Cov@k; or split → names.",
     )
     significance: Significance = Field(Significance(), description="The test that marks cells.")
+    collapse: Literal["maxp", "firstp"] | None = Field(
+        None,
+        description="Score documents by their best passage (maxp) or their first one (firstp); null: score passages.",
+    )
+    separator: str = Field(
+        "#", min_length=1, description="collapse: a passage's document is its id before the last of these."
+    )
+    forgetting: bool = Field(
+        False,
+        description="Search the training queries with the last checkpoint too, which no episode mines: the forgetting "
+        "rate of the last episode (ANCE-Tele Table 9) needs it.",
+    )
 
     @model_validator(mode="after")
     def measures_of_every_split(self):
@@ -335,6 +350,25 @@ class Bm25(Section):
     b: float = Field(0.4, ge=0, le=1, description="Length normalisation (Anserini's default 0.4; MS MARCO tuned 0.68).")
     stemmer: str | None = Field("english", description="Snowball stemmer; null: none.")
     stopwords: str | None = Field("english", description="Stop word list of bm25s; null: none.")
+
+
+class External(Section):
+    """A system from elsewhere, scored but not trained here: runs in TREC's format, or a checkpoint."""
+
+    label: str | None = Field(None, description="Name of the row in tables; the entry's name when absent.")
+    runs: dict[str, str] | None = Field(
+        None, min_length=1, description="Split → run file of six columns, plain or .gz; ties go as in trec_eval."
+    )
+    unknown_queries: Literal["error", "drop"] = Field(
+        "error", description="runs: what happens to lines of queries that the split does not have."
+    )
+    encoder: dict | None = Field(None, description="Settings of `encoder` that differ: its checkpoint, pooling, …")
+
+    @model_validator(mode="after")
+    def one_form(self):
+        if (self.runs is None) == (self.encoder is None):
+            raise ValueError("give exactly one of runs and encoder")
+        return self
 
 
 # --- the whole ------------------------------------------------------------------------------------------------------
@@ -388,3 +422,7 @@ class Config(Section):
     ablations: dict[str, Ablation] = Field({}, description="One table per entry.")
     evaluation: Evaluation = Field(Evaluation(), description="Measures, splits, significance.")
     bm25: Bm25 | None = Field(Bm25(), description="The lexical baseline; null leaves it out.")
+    external: dict[str, External] = Field({}, description="Name → a run or a checkpoint from elsewhere, one row each.")
+    published: list[str] = Field(
+        [], description="Tables of published figures to set beside ours: names in config/published, or paths."
+    )

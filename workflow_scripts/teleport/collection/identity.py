@@ -81,6 +81,13 @@ def identify_checkpoint(checkpoint):
     return checkpoint
 
 
+def identify_run(file, key):
+    """A run file from elsewhere: its path and digest. Raises ValueError, naming the configuration's `key`."""
+    if not Path(file).is_file():
+        raise ValueError(f"{key}: there is no file {file}. Give the path of a run in TREC's format.")
+    return {"file": file, "sha256": file_digest(Path(file))}
+
+
 def package_version(name):
     """The installed public version of the distribution of package `name`, for example sklearn → 1.9.1.
 

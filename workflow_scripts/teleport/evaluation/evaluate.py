@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from teleport.evaluation.collapse import Documents
 from teleport.evaluation.coverage import coverage_cutoffs, score_coverage
 from teleport.evaluation.measures import refuse_repeated_ids, score_queries
 
@@ -17,7 +18,9 @@ def run(job):
     """Write SPLIT.run.gz and per_query.parquet (query_id, measure, value float64); returns the facts.
 
     Measures of judgments are over the judged queries of the split, answer coverage (`Cov@k`) is over its questions
-    that have answers; one without results counts 0.
+    that have answers; one without results counts 0. With settings.collapse ("maxp" or "firstp") the run, its measures
+    of judgments and the judgments are of documents: a passage's document is its id before the last
+    settings.separator, a document's grade the highest of its passages'.
 
     facts: means {measure: mean}; num_queries, how many queries the first measure of judgments has, or the first
     measure where none is; num_questions, how many coverage has. Raises ValueError for an unknown measure and for a
@@ -26,26 +29,32 @@ def run(job):
     split, names = job.settings.split, job.settings.measures
     ids_QK, scores_QK, rows = (np.load(job.input("run", f"{name}.npy")) for name in ("ids", "scores", "rows"))
     refuse_repeated_ids(ids_QK)
+    doc_ids, judgments = read_column(job, "corpus.parquet", "doc_id"), read_judgments(job, split)
+    passages_QK = ids_QK  # answers are looked for in passages, whatever is judged
+    if getattr(job.settings, "collapse", None):
+        documents = Documents(doc_ids, job.settings.separator)
+        ids_QK, scores_QK = documents.collapse(ids_QK, scores_QK, job.settings.collapse)
+        doc_ids, judgments = documents.names, documents.judge(judgments)
     query_ids = read_column(job, f"queries.{split}.parquet", "query_id")
     cutoffs = coverage_cutoffs(names)
-    judged, values = score_judged(job, [name for name in names if name not in cutoffs], ids_QK, rows)
+    judged, values = score_judged(judgments, [name for name in names if name not in cutoffs], ids_QK, rows)
     queries, facts = dict.fromkeys(values, judged), {}
     if cutoffs:
-        covered, answered = score_coverage(job.inputs["collection"], split, ids_QK, rows, cutoffs)
+        covered, answered = score_coverage(job.inputs["collection"], split, passages_QK, rows, cutoffs)
         values, queries = values | covered, queries | dict.fromkeys(covered, answered)
         facts["num_questions"] = len(answered)
-    write_run(job, split, query_ids, (ids_QK, scores_QK, rows))
+    write_run(job, split, (query_ids, doc_ids), (ids_QK, scores_QK, rows))
     write_scores(job, query_ids, [(name, queries[name], values[name]) for name in names])
     num_queries = len(next(iter(queries.values())))
     return facts | {"means": {name: float(values[name].mean()) for name in names}, "num_queries": num_queries}
 
 
-def score_judged(job, names, ids_QK, rows):
+def score_judged(judgments, names, ids_QK, rows):
     """Measures of judgments: (rows of the judged queries, ascending, {name: float64, one value each})."""
     if not names:
         return [], {}
     ranking = {str(query): list(map(str, ids[ids >= 0].tolist())) for query, ids in zip(rows, ids_QK, strict=True)}
-    scores = score_queries(ranking, read_judgments(job, job.settings.split), names)
+    scores = score_queries(ranking, judgments, names)
     judged = sorted(map(int, scores[names[0]]))
     return judged, {name: np.array([scores[name][str(query)] for query in judged]) for name in names}
 
@@ -64,13 +73,12 @@ def read_judgments(job, split):
     return judgments
 
 
-def write_run(job, split, query_ids, retrieved):
+def write_run(job, split, names, retrieved):
     """Write the run in TREC's six columns, always the same bytes; its tag names the stage that made it.
 
     Scores are those of the retrieval, so that a tie in them stays visible; the order of a query's lines is the ranking.
     """
-    ids_QK, scores_QK, rows = retrieved
-    doc_ids = read_column(job, "corpus.parquet", "doc_id")
+    (query_ids, doc_ids), (ids_QK, scores_QK, rows) = names, retrieved
     refuse_spaces("query_id", query_ids)
     refuse_spaces("doc_id", doc_ids)
     source = job.inputs["run"].manifest

@@ -5,17 +5,24 @@ Before anything is measured, scores are replaced by -rank. The libraries behind 
 from different rankings.
 """
 
+import re
+
 import ir_measures
 import numpy as np
 
+HOLE = re.compile(r"Hole@([1-9][0-9]*)")
+
 
 def parse_measures(names):
-    """The ir-measures objects called `names` (list of str), in order.
+    """The ir-measures objects called `names` (list of str), in order; for `Hole@k`, which is ours, its cut-off k (int).
 
     Raises ValueError for a name that ir-measures does not know or cannot compute with what is installed.
     """
     measures = []
     for name in names:
+        if hole := HOLE.fullmatch(name):
+            measures.append(int(hole[1]))
+            continue
         try:
             measure = ir_measures.parse_measure(name)
             supported = ir_measures.DefaultPipeline.supports(measure)
@@ -51,8 +58,20 @@ def score_queries(run, judgments, names):
     Raises ValueError for a measure that ir-measures cannot compute.
     """
     measures = parse_measures(names)
+    cutoffs = [measure for measure in measures if isinstance(measure, int)]
+    known = [measure for measure in measures if not isinstance(measure, int)]
     ranked = {query: {p: -rank for rank, p in enumerate(passages)} for query, passages in run.items()}
-    scores = {measure: dict.fromkeys(judgments, 0.0) for measure in measures}
-    for metric in ir_measures.iter_calc(measures, judgments, ranked):
+    scores = {measure: dict.fromkeys(judgments, 0.0) for measure in known}
+    for metric in ir_measures.iter_calc(known, judgments, ranked):
         scores[metric.measure][metric.query_id] = float(metric.value)
+    scores |= {cutoff: hole_rates(run, judgments, cutoff) for cutoff in cutoffs}
     return {name: scores[measure] for name, measure in zip(names, measures, strict=True)}
+
+
+def hole_rates(run, judgments, cutoff):
+    """{query: share of its first `cutoff` results that have no judgment} (ANCE, Table 6: Hole@10); 0 without results.
+
+    It is 1 - Judged@k of ir-measures, which divides by zero for an empty list.
+    """
+    tops = {query: run.get(query, [])[:cutoff] for query in judgments}
+    return {q: sum(p not in judgments[q] for p in top) / max(len(top), 1) for q, top in tops.items()}

@@ -12,13 +12,17 @@ LATEX_SIGNS = str.maketrans({"±": r"$\pm$", "†": r"$^{\dagger}$"})
 def cells(spec, table, bold):
     """The measures' columns as text: "0.505", with " ± 0.003" over several seeds and "†" where p is below the level.
 
-    The best of each column, as printed, goes through `bold`, a format such as "**{}**".
+    The best of each column, as printed, goes through `bold`, a format such as "**{}**"; a hole rate (`Hole@k`) says
+    nothing about quality and has no best. "–" where a system has no run for a split.
     """
     printed, level = table.means.round(3), (spec["significance"] or {"level": 0})["level"]
     columns = {}
     for name in printed.columns:
-        best, texts = printed[name].max(), []
+        best, texts = None if "Hole@" in name else printed[name].max(), []
         for mean, sd, p in zip(printed[name], table.deviations[name], table.p_values[name], strict=True):
+            if pd.isna(mean):
+                texts.append("–")
+                continue
             text = bold.format(f"{mean:.3f}") if mean == best else f"{mean:.3f}"
             texts.append(text + (f" ± {sd:.3f}" if pd.notna(sd) else "") + ("†" if p < level else ""))
         columns[name] = texts
@@ -36,9 +40,12 @@ def footer(spec, table, collection, num_queries):
     if table.deviations.notna().any(axis=None):
         notes.append("Mean ± standard deviation over seeds.")
     if test:
+        kind = f"permutation test over queries, {test['resamples']:,} resamples"
+        if test.get("test") == "t-test":
+            kind = "t-test over queries"
         notes.append(
-            f"† differs from {test['baseline']}, p < {test['level']:g} (two-sided paired permutation test "
-            f"over queries, {test['resamples']:,} resamples, Holm-corrected within the column)."
+            f"† differs from {test['baseline']}, p < {test['level']:g} (two-sided paired {kind}, Holm-corrected within "
+            "the column)."
         )
     notes.append("Best of each column in bold.")
     return notes

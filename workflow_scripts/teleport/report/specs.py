@@ -42,17 +42,26 @@ def zero_shot_rows(plan, names):
 
 
 def main_rows(plan):
-    """BM25, zero-shot, and every experiment of the configuration after every episode."""
+    """BM25, zero-shot, every experiment of the configuration after every episode, and systems from elsewhere."""
     rows = []
     if plan.bm25_runs:
         runs = {split: [stage] for split, stage in plan.bm25_runs.items()}
         rows.append({"system": "BM25", "episode": 0, "runs": runs})
-    names = list(plan.config.experiments) or list(plan.experiments)
+    own = [name for name in plan.experiments if name not in plan.config.external]
+    names = list(plan.config.experiments) or own
     rows += zero_shot_rows(plan, names)
     for name in names:
         episodes = range(1, len(plan.experiments[name].episodes) + 1)
         rows += [checkpoint_row(plan, name, episode, label_of(plan, name)) for episode in episodes]
-    return rows
+    return rows + [external_row(plan, name) for name in plan.config.external]
+
+
+def external_row(plan, name):
+    """The row of a run or checkpoint from elsewhere; a run need not cover all splits."""
+    label = plan.config.external[name].label or name
+    if name in plan.experiments:
+        return checkpoint_row(plan, name, 0, label)
+    return {"system": label, "episode": 0, "runs": {s: [stage] for s, stage in plan.external_runs[name].items()}}
 
 
 def ablation_rows(plan, ablation):
@@ -85,6 +94,8 @@ def table_spec(plan, name, title, baseline, rows):
         "resamples": evaluation.significance.resamples,
         "level": evaluation.significance.level,
     }
+    if evaluation.significance.test != "permutation":
+        test["test"] = evaluation.significance.test
     names = [row | {"runs": {split: [s.name for s in ss] for split, ss in row["runs"].items()}} for row in rows]
     spec = {
         "name": name,

@@ -6,7 +6,8 @@ A table's specification, JSON made by the plan:
      "significance": {"baseline": "Zero-shot", "resamples": 9999, "level": 0.05},
      "rows": [{"system": "ANCE-Tele", "episode": 3, "runs": {"test": ["evaluate/KEY", one per seed]}}]}
 
-`significance` null leaves the test out. `measures` may be a mapping of splits to lists.
+`significance` null leaves the test out; its "test" may be "t-test" instead of "permutation". `measures` may be a
+mapping of splits to lists. A row may lack splits: the run of an external system need not cover all of them.
 """
 
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from teleport.evaluation.significance import holm, paired_p_value
+from teleport.evaluation.significance import holm, paired_p_value, paired_t_p_value
 from teleport.report.files import write_text
 from teleport.report.render import footer, latex, markdown
 from teleport.report.sources import trace_sources
@@ -27,9 +28,9 @@ SEED = 42  # of the significance test: rows have seeds of their own, or none
 class Table(NamedTuple):
     """The figures of a table, frames with a line per row and the same columns ("RR@10", or "dev RR@10" of many splits).
 
-    rows: system, episode. means: over queries, then over seeds. deviations: of the means, over seeds (ddof 1), NaN for
-    a single seed. p_values: against the baseline row, Holm-corrected within the column, NaN in the baseline row and
-    where nothing is tested.
+    rows: system, episode. means: over queries, then over seeds, NaN for a split without a run. deviations: of the
+    means, over seeds (ddof 1), NaN for a single seed. p_values: against the baseline row, Holm-corrected within the
+    column, NaN in the baseline row and where nothing is tested.
     """
 
     rows: pd.DataFrame
@@ -62,13 +63,16 @@ def make_table(spec, root):
     baseline = find_baseline(spec)
     scores = [read_scores(row, spec, root) for row in spec["rows"]]
     by_seed = [{column: frame.mean() for column, frame in row.items()} for row in scores]
-    means = pd.DataFrame([{column: seeds.mean() for column, seeds in row.items()} for row in by_seed])
-    deviations = pd.DataFrame([{column: seeds.std(ddof=1) for column, seeds in row.items()} for row in by_seed])
+    columns = column_names(spec)
+    means = pd.DataFrame([{c: row[c].mean() if c in row else float("nan") for c in columns} for row in by_seed])
+    deviations = pd.DataFrame(
+        [{c: row[c].std(ddof=1) if c in row else float("nan") for c in columns} for row in by_seed]
+    )
     rows = pd.DataFrame([{"system": row["system"], "episode": row["episode"]} for row in spec["rows"]])
     p_values = pd.DataFrame(float("nan"), index=means.index, columns=means.columns)
     if baseline is not None:
-        others = [index for index in means.index if index != baseline]
-        for column in means.columns:
+        for column in scores[baseline]:
+            others = [index for index in means.index if index != baseline and column in scores[index]]
             p_values.loc[others, column] = holm([compare(spec, scores, i, baseline, column) for i in others])
     return Table(rows, means, deviations, p_values)
 
@@ -89,10 +93,16 @@ def find_baseline(spec):
     return len(systems) - 1 - systems[::-1].index(label)
 
 
+def column_names(spec):
+    """The names of the columns: the measures, or split and measure where there are several splits."""
+    several = len(spec["splits"]) > 1
+    return [f"{split} {name}" if several else name for split in spec["splits"] for name in measures_of(spec, split)]
+
+
 def read_scores(row, spec, root):
-    """{column: scores of one row, a frame of queries x seeds}."""
+    """{column: scores of one row, a frame of queries x seeds}, for the splits that the row has."""
     scores = {}
-    for split in spec["splits"]:
+    for split in [split for split in spec["splits"] if split in row["runs"]]:
         paths = [Artefact(root / STAGES / name).path("per_query.parquet") for name in row["runs"][split]]
         frames = [pd.read_parquet(path).set_index(["measure", "query_id"])["value"] for path in paths]
         for measure in measures_of(spec, split):
@@ -109,6 +119,8 @@ def measures_of(spec, split):
 def compare(spec, scores, index, baseline, column):
     """The uncorrected p of row `index` against the baseline row, on scores of queries averaged over seeds."""
     ours, theirs = scores[index][column].mean(axis=1), scores[baseline][column].mean(axis=1)
+    if spec["significance"].get("test") == "t-test":
+        return paired_t_p_value(ours.to_numpy(), theirs.loc[ours.index].to_numpy())
     row = spec["rows"][index]
     seed = derive_seed(SEED, "significance", row["system"], row["episode"], column)
     return paired_p_value(ours, theirs.loc[ours.index], spec["significance"]["resamples"], seed)
@@ -116,8 +128,8 @@ def compare(spec, scores, index, baseline, column):
 
 def count_queries(spec, root):
     """{split: number of judged queries}."""
-    runs = spec["rows"][0]["runs"]
-    return {split: Artefact(root / STAGES / runs[split][0]).facts["num_queries"] for split in spec["splits"]}
+    runs = {split: names for row in reversed(spec["rows"]) for split, names in row["runs"].items()}
+    return {s: Artefact(root / STAGES / runs[s][0]).facts["num_queries"] for s in spec["splits"] if s in runs}
 
 
 def csv_frame(table):

@@ -1,0 +1,49 @@
+"""Our figure for a line of a published table, from finished stages: a measure, hours, or a forgetting rate."""
+
+import numpy as np
+
+from teleport.collection.reader import read_positives
+from teleport.evaluation.forgetting import forgetting_rate
+from teleport.report.sources import upstream
+from teleport.stage import MANIFEST, STAGES, Artefact
+
+SECONDS = 3600
+
+
+def figures(table, row, column, runs, root):
+    """One figure per finished run (seed), in the table's units: a list of floats.
+
+    runs: [{role: [stage names]}], one per seed, as published_specs.py plans them; a run counts only when all of its
+    stages are finished.
+    """
+    done = [
+        run for run in runs if all((root / STAGES / n / MANIFEST).is_file() for names in run.values() for n in names)
+    ]
+    artefacts = [{role: [Artefact(root / STAGES / n) for n in names] for role, names in run.items()} for run in done]
+    scale = column.scale or table.scale
+    if table.kind == "hours":
+        return [hours(run, row.figure) for run in artefacts]
+    if table.kind == "forgetting":
+        return [forgetting(*run["forgetting"]) * scale for run in artefacts]
+    return [run["evaluate"][0].facts["means"][column.measure] * scale for run in artefacts]
+
+
+def hours(run, figure):
+    """A figure of ANCE-Tele's Table 6 from what the stages' manifests recorded.
+
+    "episode N": of the training loop, over all attempts; "refresh": mean hours of one refresh; "refreshes": their
+    number; "overall": all refreshes and trainings.
+    """
+    refreshes = sum(stage.manifest["kind"] == "merge" for stage in run.get("refresh", []))
+    refreshing = sum(stage.manifest["provenance"]["wall_seconds"] for stage in run.get("refresh", [])) / SECONDS
+    training = sum(stage.facts["train_seconds"] for stage in run.get("train", [])) / SECONDS
+    if figure == "refreshes":
+        return float(refreshes)
+    return refreshing / refreshes if figure == "refresh" else refreshing + training
+
+
+def forgetting(before, after):
+    """The forgetting rate between two retrievals of the training queries (Artefacts of stage `retrieve`)."""
+    positives = read_positives(upstream(before, "collection"), "train")
+    ids = [np.load(retrieval.path("ids.npy"), mmap_mode="r") for retrieval in (before, after)]
+    return forgetting_rate(*ids, *positives)

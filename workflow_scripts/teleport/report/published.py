@@ -1,0 +1,94 @@
+"""Tables of published figures: config/published/*.yaml, read and checked."""
+
+import re
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import Field, model_validator
+
+from teleport.config import Places, validated
+from teleport.settings import Section
+
+FOLDER = Path("config/published")
+HOURS = "episode [1-9]|refresh|refreshes|overall"
+
+
+class Column(Section):
+    """What a column of the paper measures."""
+
+    name: str = Field(description="The paper's word for it, for example `MS MARCO dev MRR@10`.")
+    configuration: str = Field(description="`name` of the configuration whose figures belong here.")
+    split: str | None = Field(None, description="The split that is scored.")
+    measure: str | None = Field(None, description="The measure, as in evaluation.measures.")
+    scale: float | None = Field(None, gt=0, description="Instead of the table's.")
+    decimals: int | None = Field(None, ge=0, description="Instead of the table's.")
+
+
+class Ours(Section):
+    """The stages whose figures stand beside a row."""
+
+    experiment: str = Field(description="An experiment by its name, or `BM25`.")
+    episode: int | Literal["last"] = Field("last", description="After which episode; 0: before the first.")
+
+
+class Row(Section):
+    """A line of the paper's table; a value is null where the paper prints none."""
+
+    system: str
+    group: str | None = None
+    values: list[float | None]
+    ours: Ours | None = Field(
+        None, description="null: nothing here corresponds to the row, its figures are only cited."
+    )
+    released: str | None = Field(None, description="The entry of `external` that is this system as its makers gave it.")
+    figure: str | None = Field(None, description="hours: `episode 1`, …, `refresh`, `refreshes` or `overall`.")
+
+
+class Tolerance(Section):
+    """How far from the published figure a figure still counts as the same, in the table's units."""
+
+    value: float = Field(ge=0)
+    reason: str
+
+
+class PublishedTable(Section):
+    """A table of a paper. Published figure = measure × scale."""
+
+    title: str
+    source: str = Field(description="Paper and table.")
+    kind: Literal["measures", "hours", "forgetting"] = Field(
+        "measures", description="Where our figures come from: evaluations, times in manifests, retrievals."
+    )
+    scale: float = Field(1.0, gt=0)
+    decimals: int = Field(ge=0, description="Printed decimals; a value with more keeps them.")
+    tolerance: Tolerance
+    notes: list[str] = []
+    columns: list[Column] = Field(min_length=1)
+    rows: list[Row] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def complete(self):
+        for row in self.rows:
+            if len(row.values) != len(self.columns):
+                raise ValueError(f"row {row.system!r} has {len(row.values)} values for {len(self.columns)} columns")
+            if self.kind == "hours" and row.ours and not re.fullmatch(HOURS, row.figure or ""):
+                raise ValueError(f"row {row.system!r} of hours needs a figure: {HOURS}")
+        for column in self.columns:
+            if self.kind == "measures" and not (column.split and column.measure):
+                raise ValueError(f"column {column.name!r} needs a split and a measure")
+        return self
+
+
+def published_path(name):
+    """The file of a table that the configuration names: a path ending in .yaml, or a name in config/published."""
+    return Path(name) if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
+
+
+def read_published(path):
+    """A `PublishedTable`. Raises ValueError, with file, line and key, when the file is missing or wrong."""
+    if not Path(path).is_file():
+        known = ", ".join(sorted(file.stem for file in Path(path).parent.glob("*.yaml"))) or "none"
+        raise ValueError(f"published: there is no file {path}. Tables in its folder: {known}.")
+    with open(path, encoding="utf-8") as file:
+        return validated(PublishedTable, yaml.safe_load(file), (), Places([path]))
