@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,7 @@ from teleport.forecast.flops import search_flop
 from teleport.forecast.hardware import MEASURED, Hardware
 from teleport.plan import Plan
 from teleport.provenance import hardware
-from teleport.search.bm25 import tokeniser
+from teleport.search.bm25 import best, tokeniser
 from teleport.search.flat import largest_norm, search
 from teleport.search.retrieve import open_index
 from teleport.stage import Job, write_json
@@ -56,7 +57,18 @@ PASSAGES, TRAIN, TEST, STEPS, DEPTH = 600, 100, 100, 4, 500
 SEARCH_PASSAGES, SEARCH_QUERIES, SEARCH_DIM, SEARCH_DEPTH = (2_000, 60_000), 1024, 384, 200
 TEXTS, BM25_QUERIES = 12_000, 50  # tokenised; searched by BM25
 ROUNDS = 3
-clock = time.perf_counter  # replaced by --shared
+
+
+class Clock:
+    """Seconds: of the wall, or, where others use the machine too, of this process's processors over its threads."""
+
+    shared = False
+
+    def __call__(self, threads=1):
+        return time.process_time() / threads if self.shared else time.perf_counter()
+
+
+clock = Clock()
 
 
 def configuration(scale):
@@ -92,9 +104,10 @@ def run_stages(plan, threads):
         if any(source.kind == "train" or source.name not in done for source in stage.inputs.values()):
             continue
         for _ in range(1 if stage.kind in ("encode", "train") else 2):
-            started = clock()
+            used = threads if stage.kind in ("encode", "train") else 1
+            started = clock(used)
             run(Job(json.loads(stage.spec()) | {"code": "calibration"}, threads=threads))
-            seconds[stage.kind] = stage, clock() - started
+            seconds[stage.kind] = stage, clock(used) - started
         done.add(stage.name)
     return seconds
 
@@ -108,18 +121,18 @@ def stage_rates(plan, threads):
     return rates
 
 
-def timed(function):
-    """Median seconds of a function, after one call that is not counted."""
+def timed(function, threads=1):
+    """Median seconds of a function that computes with `threads`, after one call that is not counted."""
     function()
     seconds = []
     for _ in range(ROUNDS):
-        started = clock()
+        started = clock(threads)
         function()
-        seconds.append(clock() - started)
+        seconds.append(clock(threads) - started)
     return median(seconds)
 
 
-def text_rates(folder):
+def text_rates(folder, threads):
     """Tokens/s of the tokenizer and of BM25's index, scores/s of BM25."""
     tokenizer, special = load_tokenizer(texts.folder_in_package(texts.PACKAGE), None)
     sizes = texts.lengths(TEXTS, 1)
@@ -128,9 +141,9 @@ def text_rates(folder):
     bm25 = bm25s.BM25(method="lucene")
     queries = tokenise(passages[:BM25_QUERIES], return_ids=False)
     seconds = {
-        "tokens": timed(lambda: texts.write_map(folder, "timed", tokenizer, special, passages)),
+        "tokens": timed(lambda: texts.write_map(folder, "timed", tokenizer, special, passages), threads),
         "bm25_tokens": timed(lambda: bm25.index(tokenise(passages), show_progress=False)),
-        "bm25_scores": timed(lambda: [bm25.get_scores(query[:6]) for query in queries]),
+        "bm25_scores": timed(lambda: [best(bm25.get_scores(query[:6]), SEARCH_DEPTH) for query in queries]),
     }
     amounts = {"tokens": sizes.sum(), "bm25_tokens": sizes.sum(), "bm25_scores": BM25_QUERIES * TEXTS}
     return {name: amounts[name] / taken for name, taken in seconds.items()}
@@ -143,12 +156,12 @@ def search_rates(threads):
     for count in SEARCH_PASSAGES:
         vectors = unit_vectors(count, SEARCH_DIM, 2)
         index, norm = open_index(vectors, threads), largest_norm(vectors)
-        seconds.append(timed(lambda index=index, norm=norm: search(index, queries, SEARCH_DEPTH, norm)))
+        seconds.append(timed(lambda index=index, norm=norm: search(index, queries, SEARCH_DEPTH, norm), threads))
     small, large = SEARCH_PASSAGES
     flops = search_flop(SEARCH_QUERIES, large - small, SEARCH_DIM) / (seconds[1] - seconds[0])
-    rest = seconds[0] - search_flop(SEARCH_QUERIES, small, SEARCH_DIM) / flops
-    rescored = SEARCH_QUERIES * (SEARCH_DEPTH + MARGIN) * SEARCH_DIM
-    return {"search_flop": flops, "rescored": rescored / max(rest, 0.1 * seconds[0])}
+    rest = max(seconds[0] - search_flop(SEARCH_QUERIES, small, SEARCH_DIM) / flops, 0.1 * seconds[0])
+    rest *= threads if clock.shared else 1  # candidates are scored again by one thread
+    return {"search_flop": flops, "rescored": SEARCH_QUERIES * (SEARCH_DEPTH + MARGIN) * SEARCH_DIM / rest}
 
 
 def merge_rate(queries=5000, depth=200):
@@ -161,25 +174,29 @@ def disk_rate(folder, megabytes=256):
     """Bytes/s of writing a file through to the disk and hashing it."""
     block = np.random.default_rng(0).bytes(2**20)
 
-    def write():
-        with open(folder / "block", "wb") as file:
-            for _ in range(megabytes):
-                file.write(block)
-            file.flush()
-            os.fsync(file.fileno())
-        with open(folder / "block", "rb") as file:
-            hashlib.file_digest(file, "sha256")
-
-    return megabytes * 2**20 / timed(write)
+    started = time.perf_counter()  # the disk's own time is no processor time
+    with open(folder / "block", "wb") as file:
+        for _ in range(megabytes):
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+    with open(folder / "block", "rb") as file:
+        hashlib.file_digest(file, "sha256")
+    return megabytes * 2**20 / (time.perf_counter() - started)
 
 
 def subprocess_seconds(command, environment):
-    """The shortest of a few runs: of a start everything above that is somebody else's load."""
+    """The shortest of a few runs; with --shared, in processor seconds of the child."""
+
+    def child_clock():
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime if clock.shared else time.perf_counter()
+
     seconds = []
     for _ in range(ROUNDS):
-        started = time.perf_counter()
+        started = child_clock()
         subprocess.run(command, env=environment, check=True, capture_output=True)
-        seconds.append(time.perf_counter() - started)
+        seconds.append(child_clock() - started)
     return min(seconds)
 
 
@@ -199,11 +216,12 @@ def calibrate(scale, threads):
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         write_collection(Path("collection"), scale)
         rates = stage_rates(Plan(*load(configuration(scale))), threads)
-        rates |= text_rates(folder) | {"disk": disk_rate(Path(folder))}
+        rates |= text_rates(folder, threads) | {"disk": disk_rate(Path(folder))}
     rates |= search_rates(threads) | {"merge_rows": merge_rate()} | process_seconds()
     machine = hardware()
     where = ", ".join([machine["processor"], f"{threads} threads", *([machine["gpu"]] if "gpu" in machine else [])])
-    line = {"source": f"measured by bench/calibrate.py on {where}"}
+    how = "in processor seconds" if clock.shared else "by the wall clock"
+    line = {"source": f"measured by bench/calibrate.py {how} on {where}"}
     line |= {name: float(f"{rate:.3g}") for name, rate in rates.items()}
     if pick_device().type == "cuda":
         line["device_memory"] = torch.cuda.get_device_properties(0).total_memory
@@ -217,10 +235,8 @@ def main(arguments=None):
     parser.add_argument("--output", type=Path, default=MEASURED, help="the file to write")
     parser.add_argument("--shared", action="store_true", help="others use this machine: time by processor seconds")
     arguments = parser.parse_args(arguments)
-    global clock
-    if arguments.shared:
-        clock = lambda: time.process_time() / arguments.threads  # noqa: E731
-    elif os.getloadavg()[0] > arguments.threads / 2:
+    clock.shared = arguments.shared
+    if not arguments.shared and os.getloadavg()[0] > arguments.threads / 2:
         print("warning: this machine is busy, so the figures will be too low: wait, or use --shared", file=sys.stderr)
     output = arguments.output.resolve()
     started = time.perf_counter()

@@ -158,13 +158,17 @@ def test_the_encoder_is_read_from_a_local_checkpoint(tmp_path, monkeypatch):
 def test_too_little_disk_memory_and_gpu_memory_is_said(marco, tmp_path, monkeypatch):
     lines, _ = forecast(marco, UNIT)
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 50e9}))
-    small = UNIT.model_copy(update={"memory": 20e9, "device_memory": 8e9})
-    found = warnings(lines, small, tmp_path / "results")
-    assert [text.split(" ")[0].rstrip(":") for text in found].count("disk") == 1
-    assert any(text.startswith("memory: retrieve needs about 28.1 GB, there are 20.0 GB.") for text in found)
-    assert any(text.startswith("device memory: train needs about") for text in found)
+    found = warnings(lines, UNIT.model_copy(update={"memory": 20e9}), tmp_path / "results")
+    assert [text.split(":")[0] for text in found] == ["disk", "memory"]
+    assert found[1].startswith("memory: retrieve needs about 28.1 GB, there are 20.0 GB.")
+    gpu = UNIT.model_copy(update={"memory": 20e9, "device_memory": 20e9})
+    lines, _ = forecast(marco, gpu)
+    found = warnings(lines, gpu, tmp_path / "results")
+    assert found[1].startswith("device memory: retrieve needs about 28.0 GB, there are 20.0 GB.")
+    assert [text.split(":")[0] for text in found] == ["disk", "device memory"]
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1e15}))
-    assert warnings(lines, UNIT.model_copy(update={"memory": 1e12}), tmp_path / "results") == []
+    large = UNIT.model_copy(update={"memory": 1e12, "device_memory": 1e11})
+    assert warnings(lines, large, tmp_path / "results") == []
 
 
 def finish(stage, facts, wall_seconds, files=()):

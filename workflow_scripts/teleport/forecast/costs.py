@@ -5,7 +5,7 @@ turns the same amounts and measured times into rates.
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from teleport.forecast.counts import encoder_shape
 from teleport.forecast.flops import activation_bytes, forward_flop, search_flop, step_flop, vector_bytes
@@ -20,13 +20,14 @@ NEIGHBOUR_BYTES = 8  # an id and a score
 MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
 CANDIDATE_BYTES = 2**26 * 12  # search.flat.PAIRS candidates with their scores
 MARGIN = 64  # search.flat.MARGIN: proposed beyond the depth and scored again
-TEXT_COST = {"apidocs": 100}  # packages are parsed: a passage costs as much as a hundred lines of a file
+TEXT_COST = {"apidocs": 20}  # packages are parsed: a passage takes as long as twenty lines of a file
 
 
 @dataclass(frozen=True)
 class Cost:
-    """bytes: size of the artefacts; scratch: more bytes while it runs; memory, device_memory: bytes at the peak.
+    """bytes: size of the artefacts; scratch: more bytes while it runs; memory: bytes at the peak.
 
+    device_memory: bytes besides, on the GPU, or in memory too where there is none.
     work: {rate of the hardware line: amount}; model: whether the job loads torch and a checkpoint.
     """
 
@@ -36,6 +37,10 @@ class Cost:
     device_memory: float = 0.0
     work: Counter = field(default_factory=Counter)
     model: bool = False
+
+    def on_processor(self):
+        """The same without a GPU: all is in memory."""
+        return replace(self, memory=self.memory + self.device_memory, device_memory=0.0)
 
 
 def tokens_of(stage):
@@ -113,7 +118,6 @@ def retrieve_cost(stage, counts, plan):
     work = Counter(search_flop=search_flop(lines, counts.passages, dim), rescored=rescored, disk=vectors)
     return Cost(
         lines * (settings["depth"] * NEIGHBOUR_BYTES + 4),
-        memory=BASE + vectors + block,
         device_memory=vectors + block,
         work=work,
     )
@@ -175,7 +179,7 @@ def train_cost(stage, counts, plan):
     return Cost(
         weights,
         scratch=6 * weights,  # weights and moments of the resume state, twice while it is replaced
-        memory=TORCH_BASE + states + kept,
+        memory=TORCH_BASE + weights,
         device_memory=states + kept,
         work=Counter(train_flop=flop),
         model=True,

@@ -76,6 +76,8 @@ def forecast(plan, hardware):
     for stage in plan.stages.values():
         cost = stage_cost(stage, counts, plan)
         seconds = hardware.seconds(cost) if cost else 0.0
+        if cost and hardware.device_memory is None:
+            cost = cost.on_processor()
         lines.setdefault(stage.kind, Line(stage.kind)).add(cost, seconds, finished(stage))
     order = {kind: place for place, kind in enumerate(STAGE_MODULES)}
     return sorted(lines.values(), key=lambda line: order.get(line.kind, len(order))), counts
