@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv/bin
 CORES ?= all
 
-.PHONY: demo test test-slow test-gpu lint verify prune schema lock
+.PHONY: demo test test-slow test-gpu lint forecast verify prune schema lock
 
 demo: .venv/installed  ## run the embedded default and print its table
 	$(VENV)/snakemake --cores $(CORES)
@@ -23,6 +23,9 @@ lint: .venv/installed
 	$(VENV)/ruff format --check .
 	$(VENV)/snakefmt --check Snakefile rules
 	$(VENV)/snakemake --lint
+
+forecast: .venv/installed  ## stages, disk, memory and time of CONFIG (several files in quotes) on HARDWARE
+	$(VENV)/python workflow_scripts/forecast.py $(if $(HARDWARE),--hardware $(HARDWARE)) $(or $(CONFIG),config/config.yaml)
 
 verify: .venv/installed  ## check every artefact by its full SHA-256
 	$(VENV)/python workflow_scripts/verify.py

@@ -153,6 +153,19 @@ class Downloads(Section):
 
 CollectionSource = Annotated[ApiDocs | Folder | Beir | Tsv | IrDatasets | Downloads, Field(discriminator="source")]
 
+
+class Counts(Section):
+    """How large the collection will be, for the forecast of a collection that is not built; in no key."""
+
+    passages: int = Field(ge=1, description="Passages of the corpus.")
+    queries: dict[str, int] = Field(description="Queries of each split.")
+    positives: dict[str, int] = Field({}, description="Positives of each split; one per query where not given.")
+    passage_tokens: float | None = Field(
+        None, gt=0, description="Mean tokens per passage as encoded: special tokens included, cut at the maximum."
+    )
+    query_tokens: float | None = Field(None, gt=0, description="The same of queries.")
+
+
 # --- encoder --------------------------------------------------------------------------------------------------------
 
 
@@ -412,6 +425,7 @@ class Config(Section):
 
     name: str | None = Field(None, pattern=NAME, description="Sub-folder of results/tables and results/experiments.")
     collection: CollectionSource = Field(description="Where passages, queries and judgments come from.")
+    counts: Counts | None = Field(None, description="Expected sizes of the collection, for `make forecast` alone.")
     encoder: Encoder = Field(description="The dual encoder of every experiment.")
     mining: Mining = Field(Mining(), description="How candidates are retrieved.")
     negatives: Negatives = Field(Negatives(), description="How the pool of an episode is made.")

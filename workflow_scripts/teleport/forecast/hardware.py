@@ -1,0 +1,66 @@
+"""Hardware lines: how much of each kind of work a machine does in a second."""
+
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import Field, ValidationError
+
+from teleport.settings import Section
+
+LINES = Path(__file__).parents[3] / "config" / "hardware.yaml"
+MEASURED = Path("results/hardware.json")  # written by bench/calibrate.py on the machine at hand
+THIS = "this-machine"
+
+Rate = Annotated[float, Field(gt=0)]
+
+
+class Hardware(Section):
+    """One line. Rates are amounts a second, of work as `teleport.forecast.costs` counts it."""
+
+    source: str = Field(description="Where each figure was measured, or that it is an estimate and of what.")
+    encode_flop: Rate = Field(description="FLOP/s of encoding, of real tokens, so that padding lowers it.")
+    train_flop: Rate = Field(description="FLOP/s of training steps, of real tokens, optimiser included.")
+    search_flop: Rate = Field(description="FLOP/s of inner products with selection of the best.")
+    rescored: Rate = Field(description="Numbers/s of candidates' vectors that are scored again in float64.")
+    merge_rows: Rate = Field(description="Candidates/s that are drawn from and joined.")
+    texts: Rate = Field(description="Passages/s read from a file, checked and written.")
+    tokens: Rate = Field(description="Tokens/s of the tokenizer.")
+    bm25_tokens: Rate = Field(description="Tokens/s that BM25 splits, stems and indexes.")
+    bm25_scores: Rate = Field(description="Scores/s of BM25, one per query and passage.")
+    run_rows: Rate = Field(description="Lines/s of a run that are scored and written.")
+    disk: Rate = Field(description="Bytes/s written and hashed.")
+    startup: float = Field(ge=0, description="Seconds per job: process, libraries, scheduler.")
+    load: float = Field(ge=0, description="Seconds more per job that loads torch and a checkpoint.")
+    memory: Rate | None = Field(None, description="Bytes of memory; null: this machine's.")
+    device_memory: Rate | None = Field(None, description="Bytes of GPU memory; null: there is no GPU.")
+
+    def seconds(self, cost):
+        """Estimated seconds of a job of a `costs.Cost`."""
+        working = sum(amount / getattr(self, rate) for rate, amount in cost.work.items())
+        return self.startup + (self.load if cost.model else 0.0) + working + cost.bytes / self.disk
+
+
+def read_hardware(name=None, measured=MEASURED, lines=LINES):
+    """(name, Hardware): the line `name`; without one, the measured line of this machine, or else the first line.
+
+    Raises ValueError when there is no such line or one is not complete.
+    """
+    known = yaml.safe_load(Path(lines).read_text(encoding="utf-8"))
+    if Path(measured).is_file():
+        known = {THIS: yaml.safe_load(Path(measured).read_text(encoding="utf-8"))} | known
+    name = name or next(iter(known))
+    if name not in known:
+        raise ValueError(
+            f"there is no hardware line {name!r}: {lines} has {', '.join(known)}. Choose one of them, add one, or "
+            "measure this machine with `python bench/calibrate.py`."
+        )
+    try:
+        return name, Hardware.model_validate(known[name])
+    except ValidationError as error:
+        mistake = error.errors()[0]
+        place = measured if name == THIS else lines
+        raise ValueError(
+            f"{place}: hardware line {name!r}, {'.'.join(map(str, mistake['loc']))}: {mistake['msg']}. Correct it, or "
+            "measure again with `python bench/calibrate.py`."
+        ) from None

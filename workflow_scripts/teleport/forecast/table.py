@@ -1,0 +1,152 @@
+"""The forecast of a configuration: per stage kind the count, what is done, disk, memory and time; and warnings."""
+
+import os
+import shutil
+from dataclasses import dataclass
+
+from teleport.code import STAGE_MODULES
+from teleport.forecast.costs import stage_cost
+from teleport.forecast.counts import Counts, finished
+from teleport.stage import STAGES
+
+GB = 1e9
+REMEDIES = {
+    "retrieve": "Vectors that do not fit are read from the disk again for every block of queries, slowly.",
+    "train": "Lower training.batch_queries or training.negatives_per_query, or use a larger machine.",
+}
+
+
+@dataclass
+class Line:
+    """A stage kind. Of its done stages bytes and memory are those measured, of the others estimates.
+
+    bytes: of all; memory, device_memory: the largest; seconds: estimate of all; `*_left`: of the stages to do;
+    measured and estimated: seconds of the done ones.
+    """
+
+    kind: str
+    stages: int = 0
+    done: int = 0
+    bytes: float = 0.0
+    bytes_left: float = 0.0
+    scratch: float = 0.0
+    memory: float = 0.0
+    device_memory: float = 0.0
+    memory_left: float = 0.0
+    device_memory_left: float = 0.0
+    seconds: float = 0.0
+    seconds_left: float = 0.0
+    measured: float = 0.0
+    estimated: float = 0.0
+    known: bool = True
+
+    def add(self, cost, seconds, artefact):
+        """Count one stage; `cost` is None where there is no estimate, `artefact` None where it is to do."""
+        self.stages += 1
+        if artefact is not None:
+            self.add_done(artefact.manifest)
+        if cost is None:
+            self.known = False
+            return
+        self.seconds += seconds
+        if artefact is not None:
+            self.estimated += seconds
+            return
+        self.bytes += cost.bytes
+        self.bytes_left += cost.bytes
+        self.seconds_left += seconds
+        self.scratch = max(self.scratch, cost.scratch)
+        for name in ("memory", "device_memory"):
+            setattr(self, name, max(getattr(self, name), getattr(cost, name)))
+            setattr(self, f"{name}_left", max(getattr(self, f"{name}_left"), getattr(cost, name)))
+
+    def add_done(self, manifest):
+        """Count what the manifest of a done stage measured."""
+        made = manifest.get("provenance", {})
+        self.done += 1
+        self.bytes += sum(file["bytes"] for file in manifest["files"].values())
+        self.measured += made.get("wall_seconds", 0.0)
+        self.memory = max(self.memory, made.get("peak_memory_bytes", 0))
+        self.device_memory = max(self.device_memory, made.get("hardware", {}).get("gpu_peak_bytes", 0))
+
+
+def forecast(plan, hardware):
+    """(lines, counts): a `Line` per stage kind of the plan, in the order of the workflow, and the `Counts` used."""
+    counts, lines = Counts(plan), {}
+    for stage in plan.stages.values():
+        cost = stage_cost(stage, counts, plan)
+        seconds = hardware.seconds(cost) if cost else 0.0
+        if cost and hardware.device_memory is None:
+            cost = cost.on_processor()
+        lines.setdefault(stage.kind, Line(stage.kind)).add(cost, seconds, finished(stage))
+    order = {kind: place for place, kind in enumerate(STAGE_MODULES)}
+    return sorted(lines.values(), key=lambda line: order.get(line.kind, len(order))), counts
+
+
+def render(lines):
+    """The forecast as lines of text; sizes in GB (1e9 bytes), times as if one job ran after another."""
+    head = ("stage", "count", "done", "disk GB", "memory GB", "GPU GB", "time", "left", "done took", "forecast")
+    rows = [head, *(cells(line) for line in lines), cells(total_line(lines))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    text = [
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    ]
+    return "\n".join([text[0], "-" * len(text[0]), *text[1:-1], "-" * len(text[0]), text[-1]])
+
+
+def total_line(lines):
+    """The sum over all kinds; of memory the largest."""
+    total = Line("total")
+    for name in ("stages", "done", "bytes", "bytes_left", "seconds", "seconds_left", "measured", "estimated"):
+        setattr(total, name, sum(getattr(line, name) for line in lines))
+    for name in ("scratch", "memory", "device_memory", "memory_left", "device_memory_left"):
+        setattr(total, name, max(getattr(line, name) for line in lines))
+    return total
+
+
+def cells(line):
+    """A Line as text."""
+    if not line.known:
+        sizes = number(line.bytes / GB) if line.done else "?"
+        return (line.kind, str(line.stages), str(line.done), sizes, *["?"] * 4, "", "")
+    compared = [duration(line.measured), duration(line.estimated)] if line.done else ["", ""]
+    memory = [number(size / GB) if size else "" for size in (line.memory, line.device_memory)]
+    times = [duration(line.seconds), duration(line.seconds_left)]
+    return (line.kind, str(line.stages), str(line.done), number(line.bytes / GB), *memory, *times, *compared)
+
+
+def number(value):
+    return f"{value:.3f}" if value < 1 else f"{value:.1f}"
+
+
+def duration(seconds):
+    """Seconds, minutes or hours, whichever reads well."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def warnings(lines, hardware, folder=STAGES):
+    """What is too small for the stages that are still to do: one sentence each (list of str).
+
+    folder: where artefacts are written; its disk is looked at on this machine.
+    """
+    existing = next(path for path in [folder.resolve(), *folder.resolve().parents] if path.exists())
+    free, total = shutil.disk_usage(existing).free, total_line(lines)
+    memory = hardware.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = []
+    if total.bytes_left + total.scratch > free:
+        found.append(
+            f"disk: {(total.bytes_left + total.scratch) / GB:.1f} GB are needed below {folder}, {free / GB:.1f} GB are "
+            "free. Free some space (`make prune` lists stages that no experiment uses), or move `results`."
+        )
+    for what, has in (("memory", memory), ("device_memory", hardware.device_memory)):
+        for line in lines:
+            needed = getattr(line, f"{what}_left")
+            if has is not None and needed > has:
+                found.append(
+                    f"{what.replace('_', ' ')}: {line.kind} needs about {needed / GB:.1f} GB, there are "
+                    f"{has / GB:.1f} GB. {REMEDIES.get(line.kind, 'Use a larger machine.')}"
+                )
+    return found
