@@ -6,6 +6,8 @@ The specification is data: nothing in it is executed. Bad input ends with one se
 """
 
 import argparse
+import contextlib
+import ctypes
 import errno
 import importlib
 import json
@@ -48,6 +50,15 @@ def count_attempt(job):
     return len(history.read_text(encoding="utf-8").splitlines())
 
 
+def keep_freed_memory():
+    """Have glibc keep freed blocks: mapping them anew for every batch took a twelfth of encoding on two cores."""
+    trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt(3)
+    with contextlib.suppress(OSError, AttributeError):  # another C library does without
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(mmap_threshold, 2**25)
+        libc.mallopt(trim_threshold, 2**30)
+
+
 def main():
     parser = argparse.ArgumentParser(description="Run one stage of the workflow.")
     parser.add_argument("--spec", required=True, help="the stage as JSON: kind, key, settings, inputs")
@@ -58,6 +69,7 @@ def main():
     arguments = parser.parse_args()
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[variable] = str(arguments.threads)  # before numpy, torch or faiss are loaded
+    keep_freed_memory()
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # threads that spin while waiting slow a busy machine many times over
     configure_logging()
     try:
