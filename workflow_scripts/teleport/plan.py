@@ -228,7 +228,8 @@ class Plan:
         self.stages, self.users, self.labels = {}, {}, {}
         for name, trajectories in self.trajectories.items():
             for row in (row for trajectory in trajectories for row in trajectory.rows):
-                self.note(row.stage, name, f"{row.link.split('/')[-1]}, episode {row.episode}")
+                episode = f", episode {row.episode}" if row.episode else ""
+                self.note(row.stage, name, row.link.split("/")[-1] + episode)
         self.bm25_runs = self.plan_bm25() if config.bm25 else {}
         self.external_runs = {
             name: self.plan_external(name, external) for name, external in config.external.items() if external.runs
@@ -236,7 +237,7 @@ class Plan:
 
     def note(self, stage, user, label):
         self.stages[stage.name] = stage
-        self.labels.setdefault(stage.name, label if not label.endswith("episode 0") else label.split(",")[0])
+        self.labels.setdefault(stage.name, label)
         users = self.users.setdefault(stage.name, [])
         if user not in users:
             users.append(user)
@@ -258,7 +259,7 @@ class Plan:
             settings = identify_run(file, f"external.{name}.runs.{split}") | {"split": split} | drop
             run = Stage("external", settings, {"collection": self.collection})
             runs[split] = Stage(*score(self.collection, run, split, self.config.evaluation))
-            self.note(self.collection, name, "collection, episode 0")
+            self.note(self.collection, name, "collection")
             self.note(run, name, f"external search-{split}")
             self.note(runs[split], name, f"evaluate-{split}")
         return runs

@@ -93,10 +93,14 @@ def find_baseline(spec):
     return len(systems) - 1 - systems[::-1].index(label)
 
 
+def column_name(spec, split, measure):
+    """The name of a column: the measure, or split and measure where there are several splits."""
+    return f"{split} {measure}" if len(spec["splits"]) > 1 else measure
+
+
 def column_names(spec):
-    """The names of the columns: the measures, or split and measure where there are several splits."""
-    several = len(spec["splits"]) > 1
-    return [f"{split} {name}" if several else name for split in spec["splits"] for name in measures_of(spec, split)]
+    """The names of all columns, in order."""
+    return [column_name(spec, split, name) for split in spec["splits"] for name in measures_of(spec, split)]
 
 
 def read_scores(row, spec, root):
@@ -106,8 +110,8 @@ def read_scores(row, spec, root):
         paths = [Artefact(root / STAGES / name).path("per_query.parquet") for name in row["runs"][split]]
         frames = [pd.read_parquet(path).set_index(["measure", "query_id"])["value"] for path in paths]
         for measure in measures_of(spec, split):
-            column = measure if len(spec["splits"]) == 1 else f"{split} {measure}"
-            scores[column] = pd.concat([frame.loc[measure] for frame in frames], axis=1)
+            values = [frame.loc[measure] for frame in frames]
+            scores[column_name(spec, split, measure)] = pd.concat(values, axis=1)
     return scores
 
 
