@@ -23,17 +23,22 @@ class Side:
     max_tokens: int
     special: dict
 
+    def chunks(self, rows, token_budget):
+        """Positions in `rows` of the texts of each chunk, shortest texts first; a chunk is encoded in one call."""
+        return length_buckets(self.lengths[rows], token_budget)
+
+    def encode(self, rows, device):
+        """Float32 [rows, dim] on `device` with its graph, and how many tokens were encoded with padding."""
+        ids_BL, attention_BL = padded(self.tokens, rows, self.max_tokens, self.special)
+        return self.encoder(ids_BL.to(device), attention_BL.to(device)), attention_BL.numel()
+
     def vectors(self, rows, token_budget, device):
         """Float32 [rows, dim] on `device`, in the order of `rows`, and how many tokens were encoded with padding.
 
         Chunks hold at most `token_budget` tokens. Their gradients sum to those of one padded batch, because no text's
         vector depends on another text.
         """
-        lengths = self.lengths[rows]
-        chunks = length_buckets(lengths, token_budget)
-        vectors = []
-        for chunk in chunks:
-            ids_BL, attention_BL = padded(self.tokens, rows[chunk], self.max_tokens, self.special)
-            vectors.append(self.encoder(ids_BL.to(device), attention_BL.to(device)))
+        chunks = self.chunks(rows, token_budget)
+        vectors, tokens = zip(*(self.encode(rows[chunk], device) for chunk in chunks), strict=True)
         places = torch.from_numpy(np.argsort(np.concatenate(chunks))).to(device)
-        return torch.cat(vectors)[places], sum(len(chunk) * int(lengths[chunk].max()) for chunk in chunks)
+        return torch.cat(vectors)[places], sum(tokens)
