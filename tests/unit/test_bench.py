@@ -36,8 +36,9 @@ def bench_on_path(monkeypatch):
 
 def run(name, folder, capsys, *arguments):
     """What a benchmark printed, and what it wrote."""
-    importlib.import_module(name).main([*SIZES[name], "--rounds", "1", "--output", str(folder), *arguments])
-    return capsys.readouterr().out, json.loads((folder / f"{name}.json").read_text())
+    path = folder / f"{name}.json"
+    importlib.import_module(name).main([*SIZES[name], "--rounds", "1", "--json", str(path), *arguments])
+    return capsys.readouterr().out, json.loads(path.read_text())
 
 
 HEAVY = ("encode", "train")  # they load the embedded checkpoint and every library that reads it
@@ -46,12 +47,14 @@ HEAVY = ("encode", "train")  # they load the embedded checkpoint and every libra
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in HEAVY else n for n in SIZES])
 def test_a_benchmark_prints_and_writes_ratios_against_its_peers(name, tmp_path, capsys):
     text, written = run(name, tmp_path, capsys)
+    assert written["name"] == name and "numpy" in written["versions"] and written["hardware"]["processor"]
     assert sorted(written["ratios"]) == sorted(PEERS[name])
     assert any(variant.startswith("stage") for variant in written["seconds"])
     for peer, ratios in written["ratios"].items():
         assert ratios[peer] == 1.0
         for variant, times in written["seconds"].items():
-            assert len(times) == 1 and ratios[variant] == pytest.approx(written["seconds"][peer][0] / times[0])
+            assert len(times) == 1 and written["medians"][variant] == times[0]
+            assert ratios[variant] == pytest.approx(written["seconds"][peer][0] / times[0])
             assert f"| {variant} |" in text
 
 
