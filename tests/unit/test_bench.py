@@ -12,8 +12,9 @@ SIZES = {
     "encode": ["--passages", "4"],
     "train": ["--queries", "2", "--negatives", "1"],
     "search": ["--passages", "300", "--queries", "5", "--dim", "16", "--depth", "20"],
-    "merge": ["--queries", "20", "--depth", "30", "--pool", "10"],
+    "merge": ["--queries", "20", "--depth", "30", "--pool", "10", "--whole", "25"],
     "measures": ["--queries", "5", "--depth", "50"],
+    "answers": ["--depth", "2", "--sample", "2"],
 }
 PEERS = {
     "encode": ["transformers, padded to 128", "sentence-transformers encode()"],
@@ -21,6 +22,7 @@ PEERS = {
     "search": ["faiss IndexFlatIP"],
     "merge": ["loops over text ids"],
     "measures": ["ir-measures from dictionaries"],
+    "answers": ["plain implementation, sample"],
 }
 
 
@@ -36,8 +38,20 @@ def bench_on_path(monkeypatch):
 
 def run(name, folder, capsys, *arguments):
     """What a benchmark printed, and what it wrote."""
-    importlib.import_module(name).main([*SIZES[name], "--rounds", "1", "--output", str(folder), *arguments])
-    return capsys.readouterr().out, json.loads((folder / f"{name}.json").read_text())
+    path = folder / f"{name}.json"
+    if name == "answers":
+        arguments = write_questions(folder)
+    importlib.import_module(name).main([*SIZES[name], "--rounds", "1", "--json", str(path), *arguments])
+    return capsys.readouterr().out, json.loads(path.read_text())
+
+
+def write_questions(folder):
+    """Three passages and two questions for bench/answers.py: paths of their files."""
+    corpus, questions = folder / "corpus.tsv", folder / "questions.jsonl"
+    corpus.write_text("d0\t\tParis is in France\nd1\t\tRome is in Italy\nd2\t\tnothing here\n")
+    records = {"question": "Where is Paris?", "answer": ["France"]}, {"question": "Where is Rome?", "answers": ["Oslo"]}
+    questions.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return [str(corpus), str(questions)]
 
 
 HEAVY = ("encode", "train")  # they load the embedded checkpoint and every library that reads it
@@ -46,12 +60,14 @@ HEAVY = ("encode", "train")  # they load the embedded checkpoint and every libra
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in HEAVY else n for n in SIZES])
 def test_a_benchmark_prints_and_writes_ratios_against_its_peers(name, tmp_path, capsys):
     text, written = run(name, tmp_path, capsys)
+    assert written["name"] == name and "numpy" in written["versions"] and written["hardware"]["processor"]
     assert sorted(written["ratios"]) == sorted(PEERS[name])
     assert any(variant.startswith("stage") for variant in written["seconds"])
     for peer, ratios in written["ratios"].items():
         assert ratios[peer] == 1.0
         for variant, times in written["seconds"].items():
-            assert len(times) == 1 and ratios[variant] == pytest.approx(written["seconds"][peer][0] / times[0])
+            assert len(times) == 1 and written["medians"][variant] == times[0]
+            assert ratios[variant] == pytest.approx(written["seconds"][peer][0] / times[0])
             assert f"| {variant} |" in text
 
 
@@ -63,10 +79,12 @@ def test_every_variant_of_encode_gives_the_same_vectors(tmp_path, capsys):
 
 
 def test_the_variants_of_a_benchmark_compute_the_same(tmp_path, capsys):
-    figures = {name: run(name, tmp_path, capsys)[1]["figures"] for name in ("search", "merge", "measures")}
+    figures = {name: run(name, tmp_path, capsys)[1]["figures"] for name in SIZES if name not in HEAVY}
     assert set(figures["search"].values()) == {1.0} and len(figures["search"]) == 3
-    assert figures["merge"] == {"negatives, loops over text ids": 200, "negatives, stage": 200}
+    negatives = {name: value for name, value in figures["merge"].items() if "negatives" in name}
+    assert negatives == {"negatives, loops over text ids": 200, "negatives, stage": 200, "whole, negatives": 250}
     assert figures["measures"]["largest_difference"] < 1e-9
+    assert figures["answers"]["pairs_that_differ"] == 0 and figures["answers"]["pairs_with_an_answer"] == 0.25
 
 
 def test_rounds_are_interleaved_and_every_other_one_goes_backwards(bench_on_path):
@@ -90,7 +108,7 @@ def test_calibration_writes_a_complete_hardware_line(tmp_path, monkeypatch):
     for name, value in {"PASSAGES": 520, "TRAIN": 16, "TEST": 8, "STEPS": 1, "TEXTS": 500, "ROUNDS": 1}.items():
         monkeypatch.setattr(calibrate, name, value)
     monkeypatch.setattr(calibrate, "SEARCH_PASSAGES", (1_000, 20_000))
-    calibrate.main(["--output", str(tmp_path / "hardware.json")])
+    calibrate.main(["--json", str(tmp_path / "hardware.json")])
     name, line = read_hardware(measured=tmp_path / "hardware.json")
     assert name == THIS and line.source.startswith("measured by bench/calibrate.py on ")
     assert line.encode_flop > 1e8 and line.train_flop > 1e8

@@ -9,6 +9,7 @@ import pytest
 
 from teleport.evaluation import evaluate
 from teleport.evaluation.collapse import Documents
+from teleport.evaluation.places import Judgments
 from teleport.stage import Artefact
 
 # Documents a (passages 0, 2), b#1 (1, 4), c (3, no separator).
@@ -41,8 +42,10 @@ def test_firstp_takes_the_first_passage_of_the_corpus():
 
 
 def test_a_document_has_the_highest_grade_of_its_passages():
-    judgments = {"7": {"0": 1, "2": 3, "3": 0}, "8": {"4": -1}}
-    assert Documents(IDS, "#").judge(judgments) == {"7": {"0": 3, "2": 0}, "8": {"1": -1}}
+    judgments = Judgments(*np.array([[7, 7, 8, 7], [0, 2, 4, 3], [1, 3, -1, 0]]))
+    assert [part.tolist() for part in Documents(IDS, "#").judge(judgments)] == [[7, 7, 8], [0, 2, 1], [3, 0, -1]]
+    none = Documents(IDS, "#").judge(Judgments(*np.zeros((3, 0), np.int32)))
+    assert [len(part) for part in none] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(("mode", "rr", "run"), [("maxp", 0.5, ["b#1", "a", "c"]), ("firstp", 1.0, ["a", "c", "b#1"])])

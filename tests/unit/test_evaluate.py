@@ -95,7 +95,7 @@ def test_tied_scores_leave_the_ranking_as_it_is(stages):
 
 def test_bad_input_is_refused(stages):
     twice = make_inputs(stages, [[0, 3, 0]], [[3, 2, 1]], [0])
-    with pytest.raises(ValueError, match="line 0 of the run has passage 0 more than once"):
+    with pytest.raises(ValueError, match="the run has passage 'd0' more than once for query 'qa'"):
         evaluate_run(stages, twice)
     spaced = make_inputs(stages, IDS, SCORES, range(4), ("d0", "d 1", "d2", "d3", "d4"))
     with pytest.raises(ValueError, match="doc_id 'd 1' has white space, which a TREC run cannot hold"):

@@ -72,6 +72,27 @@ def test_a_checkpoint_is_encoded_and_searched_but_not_trained():
     assert {s.kind for n, s in same.stages.items() if n not in plan().stages} == {"check"}  # it is our zero-shot system
 
 
+def test_a_checkpoint_of_two_repositories():
+    """The two sides enter the key of one pretrained stage; who gives no second one keeps the keys of before."""
+    sides = {
+        "checkpoint": {"hub": "x/passages", "revision": "a"},
+        "query_checkpoint": {"hub": "x/queries", "revision": "b"},
+    }
+    made = plan(external={"theirs": {"encoder": sides | {"tied": False}}})
+    stages = [s for name, s in made.stages.items() if s.kind == "pretrained" and name not in plan().stages]
+    assert [(s.settings["checkpoint"]["hub"], s.settings["query_checkpoint"]["hub"]) for s in stages] == [
+        ("x/passages", "x/queries")
+    ]
+    assert not [s for s in plan().stages.values() if "query_checkpoint" in s.settings]
+    with pytest.raises(ValueError, match="external.theirs.encoder: query_checkpoint goes with tied: false only"):
+        plan(external={"theirs": {"encoder": sides}})
+
+
+def test_a_second_checkpoint_replaces_the_first_whole():
+    base = {"query_checkpoint": {"hub": "x/y", "revision": "b"}}
+    assert config.merged(base, {"query_checkpoint": {"folder": "z"}}) == {"query_checkpoint": {"folder": "z"}}
+
+
 def test_only_systems_from_elsewhere(run):
     """A run file is evaluated without any experiment, checkpoint or check."""
     raw = yaml.safe_load(BASE) | {"experiments": {}, "bm25": None, "external": {"theirs": {"runs": {"dev": run}}}}

@@ -3,12 +3,31 @@
 import math
 import re
 
+import ir_measures
 import numpy as np
 import pytest
 
-from teleport.evaluation.measures import parse_measures, refuse_repeated_ids, score_queries
+from teleport.evaluation import places
+from teleport.evaluation.measures import in_arrays, parse_measures, refuse_repeated_ids, score_run
+from teleport.evaluation.places import Judgments
 
 NAMES = ["RR", "RR@10", "nDCG@10", "P@1", "R@2", "AP", "Success@1"]
+
+
+def score_queries(run, judgments, names):
+    """`score_run` for literal runs: {name: {query: value}} of {query: [passages]} and {query: {passage: grade}}."""
+    queries = sorted({*run, *judgments})
+    passages = sorted({*(p for ranking in run.values() for p in ranking), *(p for g in judgments.values() for p in g)})
+    query_row, passage_row = ({name: row for row, name in enumerate(names)} for names in (queries, passages))
+    ids = np.full((len(run), max(map(len, run.values()), default=0)), -1, np.int32)
+    for line, ranking in enumerate(run.values()):
+        ids[line, : len(ranking)] = [passage_row[passage] for passage in ranking]
+    judged = [(query_row[q], passage_row[p], grade) for q, grades in judgments.items() for p, grade in grades.items()]
+    rows = np.array([query_row[query] for query in run], np.int32)
+    found, scores = score_run(ids, rows, Judgments(*np.array(judged).T), names)
+    return {
+        name: {queries[row]: value for row, value in zip(found, values, strict=True)} for name, values in scores.items()
+    }
 
 
 def test_literal_scores():
@@ -73,9 +92,13 @@ def test_names_are_kept_as_they_were_given():
 
 
 def test_a_passage_twice_in_a_list_is_refused_but_not_empty_slots():
-    refuse_repeated_ids(np.array([[3, 1, -1, -1], [1, 3, 0, 2]]))
-    with pytest.raises(ValueError, match=r"line 1 of the run has passage 7 more than once"):
-        refuse_repeated_ids(np.array([[3, 1, -1, -1], [7, 3, 7, 2]]))
+    queries, passages = ["qa", "qb", "qc"], [f"d{number}" for number in range(8)]
+    refuse_repeated_ids(np.array([[3, 1, -1, -1], [1, 3, 0, 2]]), np.array([2, 0]), queries, passages)
+    message = "the run has passage 'd7' more than once for query 'qc': a run lists each passage once per query."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        refuse_repeated_ids(np.array([[3, 1, -1, -1], [7, 3, 7, 2]]), np.array([0, 2]), queries, passages)
+    with pytest.raises(ValueError, match="the run has more than one list for query 'qb'"):
+        refuse_repeated_ids(np.array([[3], [1], [2]]), np.array([1, 0, 1]), queries, passages)
 
 
 def read_judgments(path):
@@ -143,3 +166,67 @@ def test_grade_two_by_hand():
     assert scores["R@1000"]["q"] == pytest.approx(2 / 3)
     ideal = 3 + 2 / math.log2(3) + 1 / 2
     assert scores["nDCG@10"]["q"] == pytest.approx((1 + 3 / 2) / ideal)
+
+
+ALL = [
+    *("RR", "RR@10", "RR(rel=2)@3", "RR(rel=2)", "MRR@100", "nDCG", "nDCG@10", "nDCG@1000", "R@1", "R@20", "R@1000"),
+    *("R(rel=2)@20", "P@1", "P@10", "P(rel=3)@5", "P@1000", "AP", "AP@10", "AP(rel=2)", "AP(rel=2)@100", "Rprec"),
+    *("Rprec(rel=2)", "Success@1", "Success@10", "Success(rel=2)@5", "Judged@10", "Judged@100", "Judged"),
+]
+FALLBACK = ["Bpref", "SetP", "P(judged_only=True)@5", "nDCG(gains={1:0,2:3,3:7})@10", "IPrec@0.2", "NumRet"]
+
+
+def random_run(seed, judged):
+    """Lists of different lengths of 60 passages for 40 queries, and `judged` grades from 0 to 3 of each."""
+    rng = np.random.default_rng(seed)
+    run = {f"q{q:02}": [f"d{p}" for p in rng.permutation(60)[: rng.integers(1, 50)]] for q in range(40)}
+    judgments = {
+        query: {
+            f"d{p}": int(grade)
+            for p, grade in zip(rng.permutation(60)[:judged], rng.integers(0, 4, judged), strict=True)
+        }
+        for query in run
+    }
+    return run, judgments
+
+
+@pytest.mark.parametrize("judged", [1, 4, 40])
+def test_every_measure_in_arrays_equals_ir_measures(judged):
+    for name in ALL:
+        assert in_arrays(ir_measures.parse_measure(name)), name
+    for seed in range(3):
+        run, judgments = random_run(seed, judged)
+        scores = score_queries(run, judgments, ALL)
+        ranked = {query: {p: float(-place) for place, p in enumerate(ranking)} for query, ranking in run.items()}
+        for name in ALL:  # one at a time: in one call, ir-measures computes nDCG under the grade of another measure
+            measure = ir_measures.parse_measure(name)
+            expected = dict.fromkeys(judgments, 0.0)
+            expected |= {m.query_id: m.value for m in ir_measures.iter_calc([measure], judgments, ranked)}
+            assert scores[name] == pytest.approx(expected, abs=1e-12, rel=0), name
+
+
+def test_other_measures_come_from_ir_measures():
+    run, judgments = random_run(7, 12)
+    scores = score_queries(run, judgments, [*FALLBACK, "RR@10"])
+    ranked = {query: {p: float(-place) for place, p in enumerate(ranking)} for query, ranking in run.items()}
+    for name in FALLBACK:
+        measure = ir_measures.parse_measure(name)
+        assert not in_arrays(measure)
+        assert scores[name] == {m.query_id: m.value for m in ir_measures.iter_calc([measure], judgments, ranked)}
+    assert list(scores) == [*FALLBACK, "RR@10"]
+
+
+def test_negative_grades_are_judged_and_gain_nothing():
+    """TREC Web judges spam with -2."""
+    run, judgments = {"q": ["spam", "good", "other"]}, {"q": {"spam": -2, "good": 1}}
+    scores = score_queries(run, judgments, ["nDCG@3", "Judged@3", "Hole@3", "P@1"])
+    assert scores["nDCG@3"]["q"] == pytest.approx(1 / math.log2(3))
+    assert scores["Judged@3"]["q"] == pytest.approx(2 / 3) and scores["Hole@3"]["q"] == pytest.approx(1 / 3)
+    assert scores["P@1"]["q"] == 0
+
+
+def test_many_judgments_are_looked_for_in_blocks(monkeypatch):
+    run, judgments = random_run(3, 40)
+    whole = score_queries(run, judgments, ALL)
+    monkeypatch.setattr(places, "BLOCK", 7)
+    assert score_queries(run, judgments, ALL) == whole

@@ -98,6 +98,15 @@ def test_the_ablations_of_tables_2_3_and_8():
     assert plan.experiments["without-titles"].encoder.title == "none"
 
 
+def test_n_of_table_2_in_all_episodes_or_from_the_second_on():
+    """Released: 15 in Episode 1, whatever N is; the paper: one N."""
+    for files, first in ((["marco"], 15), (["marco", "variants/marco-same-n"], 47)):
+        experiment = read(*files, "ablations/alpha-beta")[1]["alpha-0.5-beta-0.5-n-47"]
+        training = [experiment.training_of(episode) for episode in (1, 2, 3)]
+        assert [t.negatives_per_query for t in training] == [first, 47, 47]
+        assert [t.stop_after_steps for t in training] == [20000, 20000, None]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

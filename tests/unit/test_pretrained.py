@@ -9,7 +9,7 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
-from encoder_world import pretrained_settings, source_folder
+from encoder_world import bert_tokenizer, pretrained_settings, source_folder
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
 
@@ -246,6 +246,46 @@ def test_untied_gives_two_equal_folders(stages, source):
     assert files == sorted(p.relative_to(folder / "passage") for p in (folder / "passage").rglob("*") if p.is_file())
     assert all((folder / "query" / name).read_bytes() == (folder / "passage" / name).read_bytes() for name in files)
     assert not (folder / "config.json").exists()
+
+
+@pytest.fixture
+def query_source(source, tmp_path):
+    """A checkpoint with the architecture and tokenizer of `source`, and other weights."""
+    shutil.copytree(source, tmp_path / "queries")
+    weights = load_file(source / "model.safetensors")
+    save_file({n: t + 0.25 for n, t in weights.items()}, tmp_path / "queries/model.safetensors", {"format": "pt"})
+    return tmp_path / "queries"
+
+
+def place(folder, **changes):
+    return {"hub": None, "revision": None, "folder": str(folder), "package": None, "sha256": None} | changes
+
+
+def test_two_checkpoints_become_the_two_sides(stages, source, query_source):
+    job, facts = run(stages, source, tied=False, query_checkpoint=place(query_source))
+    for side, origin in (("passage", source), ("query", query_source)):
+        expected, found = (load_file(path / "model.safetensors") for path in (origin, job.folder / "checkpoint" / side))
+        assert found and all(torch.equal(found[name], expected[name]) for name in found)
+        name = "weights_sha256" if side == "passage" else "query_weights_sha256"
+        assert facts[name] == hashlib.sha256((origin / "model.safetensors").read_bytes()).hexdigest()
+    ids = torch.tensor([[2, 9, 10, 3]])
+    vectors = [encoder(ids, torch.ones_like(ids)) for encoder in load_encoders(job.folder / "checkpoint")]
+    for vector, origin in zip(vectors, (query_source, source), strict=True):
+        states = AutoModel.from_pretrained(origin)(ids).last_hidden_state
+        torch.testing.assert_close(vector, states[:, 0])
+    assert not torch.equal(*vectors)
+
+
+def test_two_checkpoints_must_fit_together(stages, source, query_source, tmp_path):
+    def message(folder, **changes):
+        return refused(stages, source, tied=False, query_checkpoint=place(folder, **changes))
+
+    assert message(tmp_path / "nowhere").startswith("encoder.query_checkpoint.folder:")
+    assert message(query_source, sha256="0" * 64).startswith("encoder.query_checkpoint.sha256:")
+    wide = source_folder(tmp_path / "wide", hidden_size=48)
+    assert "encoder.query_checkpoint: its vectors have 48 dimensions, those of encoder.checkpoint 32." in message(wide)
+    bert_tokenizer(do_lower_case=False).save_pretrained(query_source)
+    assert "encoder.query_checkpoint: its tokenizer differs from that of encoder.checkpoint" in message(query_source)
 
 
 def test_the_head_follows_the_seed(stages, source):

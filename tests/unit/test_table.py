@@ -40,7 +40,7 @@ class World:
         write_json(path, json.loads(path.read_text()) | {"inputs": names, "provenance": provenance})
         return job
 
-    def evaluation(self, scores, split="test", seed=None, kind="retrieve"):
+    def evaluation(self, scores, split="test", seed=None, kind="retrieve", **facts):
         """An evaluate stage whose queries have `scores` {measure: [value per query]}, with all that is upstream."""
         inputs = {"collection": self.collection}
         if kind == "retrieve":
@@ -53,7 +53,7 @@ class World:
             "measure": [name for name in scores for _ in QUERIES],
             "value": np.concatenate(list(scores.values())).astype(float),
         }
-        facts = {"num_queries": len(QUERIES)}
+        facts = {"num_queries": len(QUERIES)} | facts
         return self.stage("evaluate", {"split": split}, {"collection": self.collection, "run": run}, facts, frame)
 
     def row(self, system, episode, **runs):
@@ -247,6 +247,21 @@ def test_command(small, tmp_path):
     refused = subprocess.run([*command, bad], cwd=tmp_path, capture_output=True, text=True)
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: table 'main' has no row 'Zero'")
+
+
+@pytest.mark.parametrize(
+    ("measures", "counted"),
+    [
+        (["RR@10"], "10 test queries"),
+        (["Cov@5", "Cov@20"], "25 test questions with answers"),
+        (["Cov@5", "RR@10"], "10 test queries, 25 test questions with answers"),
+    ],
+)
+def test_the_footer_counts_what_the_figures_are_means_of(world, measures, counted):
+    scores = {name: np.zeros(len(QUERIES)) for name in measures}
+    world.row("BM25", 0, test=[world.evaluation(scores, kind="bm25", num_questions=25)])
+    spec = world.spec(measures=measures) | {"significance": None}
+    assert f": 9,660 passages, {counted}.\n" in world.write(spec)["md"]
 
 
 def test_tables_do_not_load_torch():

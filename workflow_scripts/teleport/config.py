@@ -93,10 +93,10 @@ def named_experiments(config):
 
 
 def merged(base, overrides):
-    """`overrides` over `base`, mapping by mapping; lists and `checkpoint` (one thing, not parts) are replaced whole."""
+    """`overrides` over `base`, mapping by mapping; lists and checkpoints (one thing, not parts) are replaced whole."""
     result = dict(base)
     for key, value in overrides.items():
-        parts = isinstance(value, dict) and isinstance(result.get(key), dict) and key != "checkpoint"
+        parts = isinstance(value, dict) and isinstance(result.get(key), dict) and "checkpoint" not in key
         result[key] = merged(result[key], value) if parts else value
     return result
 

@@ -78,8 +78,11 @@ class Trajectory:
         architecture = encoder.model_dump(include={"pooling", "projection", "normalize", "tied"})
         for stage in (*self.collection.inputs.values(), self.collection):
             self.add_existing(stage, stage.kind)
-        source = identify_checkpoint(encoder.checkpoint.model_dump())
-        self.pretrained = self.add("pretrained", {"checkpoint": source} | architecture | head, {}, 0)
+        sources = {
+            name: identify_checkpoint(source, f"encoder.{name}")
+            for name, source in encoder.model_dump(include={"checkpoint", "query_checkpoint"}).items()
+        }
+        self.pretrained = self.add("pretrained", sources | architecture | head, {}, 0)
         text = encoder.model_dump(include={"title", "lower_case"})
         inputs = {"collection": self.collection, "pretrained": self.pretrained}
         self.tokens = self.add("tokens", text, inputs, 0)

@@ -210,6 +210,17 @@ class Encoder(Section):
     max_passage_tokens: int = Field(
         128, ge=3, description="With special tokens (ANCE-Tele Table 5: 128 MARCO, 156 QA)."
     )
+    query_checkpoint: CheckpointSource | None = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="The queries' own checkpoint, where two were published; `checkpoint` is then that of passages.",
+    )
+
+    @model_validator(mode="after")
+    def two_checkpoints_make_two_encoders(self):
+        if self.query_checkpoint and self.tied:
+            raise ValueError("query_checkpoint goes with tied: false only")
+        return self
 
 
 # --- negatives ------------------------------------------------------------------------------------------------------

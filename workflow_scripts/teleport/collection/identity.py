@@ -68,14 +68,17 @@ def source_files(source):
     return found
 
 
-def identify_checkpoint(checkpoint):
-    """The checkpoint's settings plus what pins its content: package version, or digests of a folder's files."""
+def identify_checkpoint(checkpoint, key):
+    """The settings of a checkpoint plus what pins its content: package version, or digests of a folder's files.
+
+    Raises ValueError, naming the configuration's `key`, when there is no such package or folder.
+    """
     if checkpoint["package"]:
         return checkpoint | {"version": package_version(checkpoint["package"])}
     if checkpoint["folder"]:
         folder = Path(checkpoint["folder"])
         if not folder.is_dir():
-            raise ValueError(f"encoder.checkpoint.folder: there is no folder {folder}. Give the path of a checkpoint.")
+            raise ValueError(f"{key}.folder: there is no folder {folder}. Give the path of a checkpoint.")
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         return checkpoint | {"files": {str(path.relative_to(folder)): file_digest(path) for path in files}}
     return checkpoint

@@ -1,133 +1,94 @@
 """Stage `pretrained`: the checkpoint that episodes start from, brought into the folder form of all checkpoints."""
 
 import copy
-import importlib.util
 import json
-from pathlib import Path
 
 import torch
 from transformers import AutoTokenizer
 
-from teleport.encoder.checkpoint import TOKENIZER_FILES, sides
+from teleport.encoder.checkpoint import sides
 from teleport.encoder.model import MODEL_TYPES, Encoder, load_backbone, save_encoders
+from teleport.encoder.source import KEY, find_weights, locate, verified_digest
 from teleport.seed import derive_seed
-from teleport.stage import log, require_free_space, sha256_file
+from teleport.stage import log, require_free_space
 
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that exists is read
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
-KEY = "encoder.checkpoint"  # where a reader finds these settings in the configuration
+QUERY_KEY = "encoder.query_checkpoint"
 
 
 def run(job):
     """Find the checkpoint, verify its digest, and write `checkpoint/` with pooling, head and normalisation.
 
-    Heads of the source (pooler, masked language model, its own sentence-transformers modules) are left out. Facts:
-    model_type, parameters (of one encoder), dim, weights_sha256.
+    With settings.query_checkpoint the encoder of queries is that one. Heads of the source (pooler, masked language
+    model, its own sentence-transformers modules) are left out. Facts: model_type, parameters (of one encoder), dim,
+    weights_sha256, of passages; query_weights_sha256 when queries have a checkpoint of their own.
 
-    Raises ValueError when the checkpoint is missing, of an unsupported kind, incomplete, or not the expected one.
+    Raises ValueError when a checkpoint is missing, of an unsupported kind, incomplete, or not the expected one, and
+    when two do not fit together.
     """
     settings = job.settings
-    folder = locate(settings.checkpoint)
-    weights = find_weights(folder)
-    digest = verified_digest(weights, settings.checkpoint.sha256)
-    model_type = supported_type(folder)
-    require_free_space(job.folder, weights.stat().st_size * (1 if settings.tied else 2))
-    tokenizer = load_fast_tokenizer(folder)
-    passage_encoder = Encoder(read_backbone(folder), settings.pooling, settings.projection, settings.normalize).eval()
-    check_vocabulary(folder, tokenizer, passage_encoder.backbone)
-    if settings.projection:
-        passage_encoder.init_head(torch.Generator().manual_seed(derive_seed(settings.seed, "projection head")))
-    query_encoder = passage_encoder if settings.tied else copy.deepcopy(passage_encoder)
+    folder, digest = find(settings.checkpoint)
+    require_free_space(job.folder, find_weights(folder).stat().st_size * (1 if settings.tied else 2))
+    tokenizer, passage_encoder = read(folder, settings)
+    parameters = sum(p.numel() for p in passage_encoder.parameters())
+    facts = {"parameters": parameters, "dim": passage_encoder.dim, "weights_sha256": digest}
+    if hasattr(settings, "query_checkpoint"):
+        query_encoder, facts["query_weights_sha256"] = read_query_side(settings, tokenizer, passage_encoder)
+    else:
+        query_encoder = passage_encoder if settings.tied else copy.deepcopy(passage_encoder)
     checkpoint = job.output("checkpoint")
     save_encoders(query_encoder, passage_encoder, checkpoint, folder)
     for side in set(sides(checkpoint)):
         # The tokenizer as transformers builds it from all the source's files, without the source's own truncation and
         # padding: who reads this one file (stage `tokens`) gets the ids that transformers gives.
         tokenizer.backend_tokenizer.save(str(side / "tokenizer.json"))
-    parameters = sum(p.numel() for p in passage_encoder.parameters())
+    model_type = supported_type(folder)
     log.info("%s, %d parameters, %d dimensions, from %s", model_type, parameters, passage_encoder.dim, folder)
-    return {
-        "model_type": model_type,
-        "parameters": parameters,
-        "dim": passage_encoder.dim,
-        "weights_sha256": digest,
-    }
+    return facts | {"model_type": model_type}
 
 
-def locate(checkpoint):
-    """The folder of the source: of the hub's cache, local, or inside an installed package.
-
-    checkpoint: attributes hub, revision, folder, package; one of hub, folder, package is not None.
-    """
-    if checkpoint.hub:
-        return download(checkpoint.hub, checkpoint.revision)
-    if checkpoint.package:
-        return folder_in_package(checkpoint.package)
-    folder = Path(checkpoint.folder)
-    if not folder.is_dir():
-        raise ValueError(f"{KEY}.folder: {str(folder)!r} is not a folder. Give a folder with config.json and weights.")
-    return folder
+def find(checkpoint):
+    """(folder, SHA-256 of the weights) of a source, verified as far as is possible without reading the weights."""
+    folder = locate(checkpoint)
+    digest = verified_digest(find_weights(folder), checkpoint.sha256)
+    supported_type(folder)
+    return folder, digest
 
 
-def download(hub_id, revision):
-    """The folder of a hub repository at one commit, in the hub's cache; only the files that are needed.
+def read(folder, settings):
+    """(tokenizer, `Encoder`) of a transformers folder; a projection head is made from settings.seed."""
+    tokenizer = load_fast_tokenizer(folder)
+    encoder = Encoder(read_backbone(folder), settings.pooling, settings.projection, settings.normalize).eval()
+    check_vocabulary(folder, tokenizer, encoder.backbone)
+    if settings.projection:
+        encoder.init_head(torch.Generator().manual_seed(derive_seed(settings.seed, "projection head")))
+    return tokenizer, encoder
 
-    With HF_HUB_OFFLINE=1 the cache alone is used.
-    """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
-    files = ["config.json", *TOKENIZER_FILES]
+def read_query_side(settings, tokenizer, passage_encoder):
+    """(`Encoder`, SHA-256 of its weights) of settings.query_checkpoint, which has to fit to the passages' side."""
     try:
-        for name in WEIGHTS:
-            folder = Path(snapshot_download(hub_id, revision=revision, allow_patterns=[*files, name]))
-            if (folder / name).is_file():
-                break
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
+        folder, digest = find(settings.query_checkpoint)
+        own_tokenizer, encoder = read(folder, settings)
+    except ValueError as error:  # the functions below name the place of the other checkpoint
+        raise ValueError(str(error).replace(KEY, QUERY_KEY)) from error
+    if encoder.dim != passage_encoder.dim:
         raise ValueError(
-            f"{KEY}.hub: cannot get {hub_id!r} at revision {revision!r} ({type(error).__name__}: {error}). Check both "
-            f"names and the network, or download the model elsewhere and name its folder in {KEY}.folder."
-        ) from error
-    return folder
-
-
-def folder_in_package(name):
-    """The one folder with config.json and weights inside an installed package, found without importing it."""
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        spec = None
-    if spec is None or not spec.submodule_search_locations:
-        raise ValueError(f"{KEY}.package: {name!r} is not an installed package. Install it into the environment first.")
-    roots = [Path(root) for root in spec.submodule_search_locations]
-    configs = [config for root in roots for config in sorted(root.rglob("config.json"))]
-    folders = [config.parent for config in configs if any((config.parent / w).is_file() for w in WEIGHTS)]
-    if len(folders) != 1:
-        found = ", ".join(map(str, folders)) or "none"
-        raise ValueError(
-            f"{KEY}.package: {name!r} must hold one folder with config.json and weights; found {found}. "
-            f"Name the folder itself in {KEY}.folder."
+            f"{QUERY_KEY}: its vectors have {encoder.dim} dimensions, those of {KEY} {passage_encoder.dim}. "
+            "Give the two encoders of one system."
         )
-    return folders[0]
-
-
-def find_weights(folder):
-    """The weights file of a transformers folder: safetensors, else the older torch file."""
-    for name in WEIGHTS:
-        if (folder / name).is_file():
-            return folder / name
-    raise ValueError(f"{KEY}: {folder} has none of {', '.join(WEIGHTS)}. Give a folder with the weights in one file.")
-
-
-def verified_digest(weights, expected):
-    """The SHA-256 of the weights file, after comparing it with the expected one when there is one."""
-    found = sha256_file(weights)
-    if expected is not None and found != expected:
+    if rules(own_tokenizer) != rules(tokenizer):
         raise ValueError(
-            f"{KEY}.sha256: {weights} has SHA-256 {found}, expected {expected}. "
-            "These are other weights: get the right file, or correct the digest if you trust this one."
+            f"{QUERY_KEY}: its tokenizer differs from that of {KEY}, but texts are tokenised once, for both. "
+            "Give the two encoders of one system."
         )
-    return found
+    return encoder, digest
+
+
+def rules(tokenizer):
+    """What decides the ids that a fast tokenizer gives: its vocabulary and its rules."""
+    parts = json.loads(tokenizer.backend_tokenizer.to_str())
+    return tokenizer.get_vocab(), [parts[name] for name in ("normalizer", "pre_tokenizer", "model")]
 
 
 def supported_type(folder):

@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from teleport.evaluation.places import Judgments
+
 
 class Documents:
     """The documents that the passages of a collection belong to.
@@ -40,10 +42,10 @@ class Documents:
         return collapsed, scores
 
     def judge(self, judgments):
-        """Judgments of documents, {query: {document: grade}}, rows as text: the highest grade of their passages."""
-        judged = {query: {} for query in judgments}
-        for query, grades in judgments.items():
-            for passage, grade in grades.items():
-                document = str(self.document_P[int(passage)])
-                judged[query][document] = max(grade, judged[query].get(document, grade))
-        return judged
+        """`Judgments` of documents from those of passages: the highest grade of their passages."""
+        documents = self.document_P[judgments.passages]
+        order = np.lexsort((documents, judgments.queries))
+        pairs = np.stack([judgments.queries[order], documents[order]])
+        starts = np.flatnonzero((np.diff(pairs, prepend=-1) != 0).any(axis=0))
+        grades = judgments.grades[order]
+        return Judgments(*pairs[:, starts], np.maximum.reduceat(grades, starts) if len(starts) else grades)

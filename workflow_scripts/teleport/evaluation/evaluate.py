@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 
 from teleport.evaluation.collapse import Documents
 from teleport.evaluation.coverage import coverage_cutoffs, score_coverage
-from teleport.evaluation.measures import refuse_repeated_ids, score_queries
+from teleport.evaluation.measures import refuse_repeated_ids, score_run
+from teleport.evaluation.places import Judgments
 
 BLOCK_QUERIES = 1000
 
@@ -28,16 +29,16 @@ def run(job):
     """
     split, names = job.settings.split, job.settings.measures
     ids_QK, scores_QK, rows = (np.load(job.input("run", f"{name}.npy")) for name in ("ids", "scores", "rows"))
-    refuse_repeated_ids(ids_QK)
+    query_ids = read_column(job, f"queries.{split}.parquet", "query_id")
     doc_ids, judgments = read_column(job, "corpus.parquet", "doc_id"), read_judgments(job, split)
+    refuse_repeated_ids(ids_QK, rows, query_ids, doc_ids)
     passages_QK = ids_QK  # answers are looked for in passages, whatever is judged
     if getattr(job.settings, "collapse", None):
         documents = Documents(doc_ids, job.settings.separator)
         ids_QK, scores_QK = documents.collapse(ids_QK, scores_QK, job.settings.collapse)
         doc_ids, judgments = documents.names, documents.judge(judgments)
-    query_ids = read_column(job, f"queries.{split}.parquet", "query_id")
     cutoffs = coverage_cutoffs(names)
-    judged, values = score_judged(judgments, [name for name in names if name not in cutoffs], ids_QK, rows)
+    judged, values = score_run(ids_QK, rows, judgments, [name for name in names if name not in cutoffs])
     queries, facts = dict.fromkeys(values, judged), {}
     if cutoffs:
         covered, answered = score_coverage(job.inputs["collection"], split, passages_QK, rows, cutoffs)
@@ -49,28 +50,15 @@ def run(job):
     return facts | {"means": {name: float(values[name].mean()) for name in names}, "num_queries": num_queries}
 
 
-def score_judged(judgments, names, ids_QK, rows):
-    """Measures of judgments: (rows of the judged queries, ascending, {name: float64, one value each})."""
-    if not names:
-        return [], {}
-    ranking = {str(query): list(map(str, ids[ids >= 0].tolist())) for query, ids in zip(rows, ids_QK, strict=True)}
-    scores = score_queries(ranking, judgments, names)
-    judged = sorted(map(int, scores[names[0]]))
-    return judged, {name: np.array([scores[name][str(query)] for query in judged]) for name in names}
-
-
 def read_column(job, file_name, column):
     """One text column of a Parquet file of the collection, as one Arrow array."""
     return pq.read_table(job.input("collection", file_name), columns=[column])[column].combine_chunks()
 
 
 def read_judgments(job, split):
-    """{query row: {passage row: grade}} of a split, rows as text."""
+    """The `Judgments` of a split."""
     table = pq.read_table(job.input("collection", f"qrels.{split}.parquet"), columns=["query", "passage", "grade"])
-    judgments = {}
-    for query, passage, grade in zip(*(column.to_pylist() for column in table.columns), strict=True):
-        judgments.setdefault(str(query), {})[str(passage)] = grade
-    return judgments
+    return Judgments(*(column.to_numpy() for column in table.columns))
 
 
 def write_run(job, split, names, retrieved):

@@ -1,14 +1,16 @@
-"""Scores of a run by ir-measures, in its vocabulary: `RR@10`, `nDCG@10`, `R@1000`, `R(rel=2)@100`, `AP`, ...
+"""Scores of a run, by ir-measures' names: `RR@10`, `nDCG@10`, `R@1000`, `R(rel=2)@100`, `AP`, ...
 
-Before anything is measured, scores are replaced by -rank. The libraries behind ir-measures break ties differently
-(RR@10 by ascending, nDCG@10 by descending document id), so tied scores would have the columns of one table computed
-from different rankings.
+The usual measures are computed in `places.py`, from arrays; the others that ir-measures knows, by ir-measures. There
+scores are replaced by -rank: the libraries behind ir-measures break ties differently (RR@10 by ascending, nDCG@10 by
+descending document id), so tied scores would have the columns of one table computed from different rankings.
 """
 
 import re
 
 import ir_measures
 import numpy as np
+
+from teleport.evaluation.places import FAR, MEASURES, find_places, hole_rate
 
 HOLE = re.compile(r"Hole@([1-9][0-9]*)")
 
@@ -38,40 +40,62 @@ def parse_measures(names):
     return measures
 
 
-def refuse_repeated_ids(ids_QK):
-    """Raise ValueError when a query's list has a passage twice: it would count twice. -1 is an empty slot."""
+def refuse_repeated_ids(ids_QK, rows, query_ids, doc_ids):
+    """Raise ValueError when a query has two lists, or its list a passage twice: it would count twice.
+
+    ids_QK: passage rows, -1 in empty slots; rows: the query row of each line; query_ids, doc_ids: texts by row number.
+    """
+    queries, counts = np.unique(rows, return_counts=True)
+    if (counts > 1).any():
+        query = query_ids[int(queries[counts > 1][0])]
+        raise ValueError(f"the run has more than one list for query {str(query)!r}. Make the run anew.")
     sorted_QK = np.sort(ids_QK, axis=1)
-    repeated_QK = (sorted_QK[:, 1:] == sorted_QK[:, :-1]) & (sorted_QK[:, 1:] >= 0)
+    repeated_QK = sorted_QK[:, 1:] == sorted_QK[:, :-1]
+    repeated_QK &= sorted_QK[:, 1:] >= 0
     if repeated_QK.any():
         line, place = np.argwhere(repeated_QK)[0]
         raise ValueError(
-            f"line {line} of the run has passage {sorted_QK[line, place]} more than once: "
-            "a run lists each passage once per query. Make the run anew."
+            f"the run has passage {str(doc_ids[int(sorted_QK[line, place])])!r} more than once for query "
+            f"{str(query_ids[int(rows[line])])!r}: a run lists each passage once per query. Make the run anew."
         )
 
 
-def score_queries(run, judgments, names):
-    """Scores of every judged query: {name: {query: float}}, for each measure in `names`.
+def score_run(ids_QK, rows, judgments, names):
+    """Scores of every judged query: (their rows, ascending, {name: float64, one value each}).
 
-    `run` is {query: [passage, ...]} in the order of ranks, `judgments` {query: {passage: grade}}; ids are str.
-    A judged query that is not in the run, or with an empty list, scores 0; queries without judgments are left out.
-    Raises ValueError for a measure that ir-measures cannot compute.
+    ids_QK: int [lines, depth], passages in the order of ranks, -1 in empty slots; rows: the query row of each line;
+    judgments: `Judgments`. A judged query that is not in the run, or with an empty list, scores 0; queries without
+    judgments are left out. Raises ValueError for a measure that ir-measures cannot compute.
     """
-    measures = parse_measures(names)
-    cutoffs = [measure for measure in measures if isinstance(measure, int)]
-    known = [measure for measure in measures if not isinstance(measure, int)]
-    ranked = {query: {p: -rank for rank, p in enumerate(passages)} for query, passages in run.items()}
-    scores = {measure: dict.fromkeys(judgments, 0.0) for measure in known}
-    for metric in ir_measures.iter_calc(known, judgments, ranked):
+    measures, places = parse_measures(names), find_places(ids_QK, rows, judgments)
+    others = [measure for measure in measures if not isinstance(measure, int) and not in_arrays(measure)]
+    scores = score_by_ir_measures(ids_QK, rows, judgments, others) if others else {}
+    for measure in measures:
+        if isinstance(measure, int):
+            scores[measure] = hole_rate(places, measure)
+        elif measure not in scores:
+            function, parameters = MEASURES[measure.NAME], measure.params
+            scores[measure] = function(places, parameters.get("cutoff", FAR), parameters.get("rel", 1))
+    return places.queries, {name: scores[measure] for name, measure in zip(names, measures, strict=True)}
+
+
+def in_arrays(measure):
+    """Whether `places.py` has an ir-measures object, with its parameters."""
+    return measure.NAME in MEASURES and set(measure.params) <= {"cutoff", "rel"} and measure.params.get("rel", 1) > 0
+
+
+def score_by_ir_measures(ids_QK, rows, judgments, measures):
+    """{measure: float64 [judged queries]} by ir-measures, several hundred times slower."""
+    columns = (column.tolist() for column in judgments)
+    grades = {}
+    for query, passage, grade in zip(*columns, strict=True):
+        grades.setdefault(str(query), {})[str(passage)] = grade
+    ranked = {
+        str(row): {str(passage): -rank for rank, passage in enumerate(ids[ids >= 0].tolist())}
+        for row, ids in zip(rows.tolist(), ids_QK, strict=True)
+    }
+    queries = sorted(grades, key=int)
+    scores = {measure: dict.fromkeys(queries, 0.0) for measure in measures}
+    for metric in ir_measures.iter_calc(measures, grades, ranked):
         scores[metric.measure][metric.query_id] = float(metric.value)
-    scores |= {cutoff: hole_rates(run, judgments, cutoff) for cutoff in cutoffs}
-    return {name: scores[measure] for name, measure in zip(names, measures, strict=True)}
-
-
-def hole_rates(run, judgments, cutoff):
-    """{query: share of its first `cutoff` results that have no judgment} (ANCE, Table 6: Hole@10); 0 without results.
-
-    It is 1 - Judged@k of ir-measures, which divides by zero for an empty list.
-    """
-    tops = {query: run.get(query, [])[:cutoff] for query in judgments}
-    return {q: sum(p not in judgments[q] for p in top) / max(len(top), 1) for q, top in tops.items()}
+    return {measure: np.array([values[query] for query in queries]) for measure, values in scores.items()}

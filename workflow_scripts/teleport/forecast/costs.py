@@ -189,8 +189,8 @@ def train_cost(stage, counts, plan):
 def evaluate_cost(stage, counts, plan):
     depth = stage.inputs["run"].settings.get("depth", plan.config.evaluation.depth)
     rows = depth * counts.queries.get(stage.settings["split"], 0)
-    # ir-measures takes a run as a table of strings: about 300 bytes a line.
-    return Cost(rows * RUN_BYTES, memory=0.3e9 + 300 * rows, work=Counter(run_rows=rows))
+    # Ids, scores and a sorted copy of the ids, and the ids of the corpus: about 40 bytes a line.
+    return Cost(rows * RUN_BYTES, memory=0.3e9 + 40 * rows, work=Counter(run_rows=rows))
 
 
 def check_cost(stage, counts, plan):

@@ -47,7 +47,18 @@ def draw_slots(available_QS, hashes_Q, seed, count):
     Returns slots_QN (int64, ascending, 0 where not filled) and filled_QN (bool), N = min(count, S).
     """
     num_slots = available_QS.shape[1]
-    count = min(count, num_slots)
+    if count < num_slots:
+        slots_QN = smallest_draws(available_QS, hashes_Q, seed, count)
+    else:  # all of them: no draw decides anything
+        slots_QN = np.where(available_QS, np.arange(num_slots), num_slots)
+    slots_QN.sort(axis=1)
+    filled_QN = slots_QN < num_slots
+    return np.where(filled_QN, slots_QN, 0), filled_QN
+
+
+def smallest_draws(available_QS, hashes_Q, seed, count):
+    """The slots of the `count` smallest draws of each query, int64 in any order; numbers from S on are no slots."""
+    num_slots = available_QS.shape[1]
     streams_Q = splitmix64(hashes_Q ^ np.uint64(seed))
     draws_QS = splitmix64(streams_Q[:, None] + GOLDEN * np.arange(1, num_slots + 1, dtype=np.uint64))
     # The low bits of a draw make way for its slot number, so that one partition of plain integers yields the slots.
@@ -55,8 +66,5 @@ def draw_slots(available_QS, hashes_Q, seed, count):
     slot_mask = (np.uint64(1) << bits) - np.uint64(1)
     draws_QS = (draws_QS & ~slot_mask) | np.arange(num_slots, dtype=np.uint64)
     draws_QS[~available_QS] = NEVER  # no draw has this value: its slot part would be at least num_slots
-    if 0 < count < num_slots:
-        draws_QS = np.partition(draws_QS, count - 1, axis=1)
-    slots_QN = np.sort((draws_QS[:, :count] & slot_mask).astype(np.int64), axis=1)
-    filled_QN = slots_QN < num_slots
-    return np.where(filled_QN, slots_QN, 0), filled_QN
+    draws_QN = np.partition(draws_QS, max(0, count - 1), axis=1)[:, :count]
+    return (draws_QN & slot_mask).astype(np.int64)

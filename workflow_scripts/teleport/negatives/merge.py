@@ -22,7 +22,7 @@ from teleport.negatives.sources import Momentum, Retrieval
 from teleport.seed import derive_seed
 
 RETRIEVALS = {"query": ("queries", QUERY), "positive": ("positives", POSITIVE)}
-BLOCK_SLOTS = 2**20  # candidates handled at once: 8 MB of draws, about the size of a cache
+BLOCK_SLOTS = 2**18  # candidates handled at once: 2 MB of draws and of each step between, which a cache holds
 
 
 def run(job):

@@ -29,12 +29,11 @@ def cells(spec, table, bold):
     return pd.DataFrame(columns)
 
 
-def footer(spec, table, collection, num_queries):
-    """What a reader must know beside the figures: a list of sentences."""
+def footer(spec, table, collection, queries):
+    """What a reader must know beside the figures: a list of sentences. queries: the counts of `count_queries`."""
     facts, test = collection.facts, spec["significance"]
-    queries = ", ".join(f"{number:,} {split} queries" for split, number in num_queries.items())
-    digest = facts["corpus_digest"][:16]
-    notes = [f"Collection {digest}: {facts['num_passages']:,} passages, {queries}."]
+    digest, passages = facts["corpus_digest"][:16], f"{facts['num_passages']:,} passages"
+    notes = [f"Collection {digest}: {', '.join([passages, *queries])}."]
     if "versions" in facts:
         notes.append(f"Made from {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}.")
     if table.deviations.notna().any(axis=None):

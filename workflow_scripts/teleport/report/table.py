@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from teleport.evaluation.coverage import coverage_cutoffs
 from teleport.evaluation.significance import holm, paired_p_value, paired_t_p_value
 from teleport.report.files import write_text
 from teleport.report.render import footer, latex, markdown
@@ -131,9 +132,17 @@ def compare(spec, scores, index, baseline, column):
 
 
 def count_queries(spec, root):
-    """{split: number of judged queries}."""
+    """What every split's figures are means of, such as "412 test queries": judged queries, questions with answers."""
     runs = {split: names for row in reversed(spec["rows"]) for split, names in row["runs"].items()}
-    return {s: Artefact(root / STAGES / runs[s][0]).facts["num_queries"] for s in spec["splits"] if s in runs}
+    counted = []
+    for split in [split for split in spec["splits"] if split in runs]:
+        facts, names = Artefact(root / STAGES / runs[split][0]).facts, measures_of(spec, split)
+        cutoffs = coverage_cutoffs(names)
+        if len(cutoffs) < len(names):
+            counted.append(f"{facts['num_queries']:,} {split} queries")
+        if cutoffs:
+            counted.append(f"{facts['num_questions']:,} {split} questions with answers")
+    return counted
 
 
 def csv_frame(table):

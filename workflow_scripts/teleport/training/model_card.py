@@ -88,6 +88,11 @@ def base_checkpoint(job):
     return job.inputs["pretrained"].manifest["settings"]["checkpoint"]
 
 
+def place(source):
+    """Where a checkpoint came from, in words."""
+    return ", ".join(f"{name} `{source[name]}`" for name in SOURCE if source.get(name))
+
+
 def stage(job, role):
     """`kind/key` of the stage that fills a role."""
     manifest = job.inputs[role].manifest
@@ -97,11 +102,13 @@ def stage(job, role):
 def how_made(job):
     """Lines on the checkpoint, collection and negatives that went in."""
     collection = job.inputs["collection"].manifest
-    source = base_checkpoint(job)
-    base = ", ".join(f"{name} `{source[name]}`" for name in SOURCE if source.get(name))
+    facts = job.facts("pretrained")
+    base = f"- Pretrained checkpoint: {place(base_checkpoint(job))}; weights SHA-256 `{facts['weights_sha256']}`"
+    if own := job.inputs["pretrained"].manifest["settings"].get("query_checkpoint"):
+        base += f"; of queries: {place(own)}; weights SHA-256 `{facts['query_weights_sha256']}`"
     return [
         "## How it was made",
-        f"- Pretrained checkpoint: {base}; weights SHA-256 `{job.facts('pretrained')['weights_sha256']}`",
+        base,
         f"- Training started from: stage `{stage(job, 'checkpoint')}`",
         f"- Collection: {collection['settings']['source']}, {collection['facts']['num_passages']} passages, "
         f"corpus digest `{collection['facts']['corpus_digest']}`",

@@ -1,0 +1,86 @@
+"""Where a pretrained checkpoint lies: on the hub, in a local folder, or inside an installed package."""
+
+import importlib.util
+from pathlib import Path
+
+from teleport.encoder.checkpoint import TOKENIZER_FILES
+from teleport.stage import sha256_file
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that exists is read
+KEY = "encoder.checkpoint"  # where a reader finds these settings in the configuration
+
+
+def locate(checkpoint):
+    """The folder of the source: of the hub's cache, local, or inside an installed package.
+
+    checkpoint: attributes hub, revision, folder, package; one of hub, folder, package is not None.
+    """
+    if checkpoint.hub:
+        return download(checkpoint.hub, checkpoint.revision)
+    if checkpoint.package:
+        return folder_in_package(checkpoint.package)
+    folder = Path(checkpoint.folder)
+    if not folder.is_dir():
+        raise ValueError(f"{KEY}.folder: {str(folder)!r} is not a folder. Give a folder with config.json and weights.")
+    return folder
+
+
+def download(hub_id, revision):
+    """The folder of a hub repository at one commit, in the hub's cache; only the files that are needed.
+
+    With HF_HUB_OFFLINE=1 the cache alone is used.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    files = ["config.json", *TOKENIZER_FILES]
+    try:
+        for name in WEIGHTS:
+            folder = Path(snapshot_download(hub_id, revision=revision, allow_patterns=[*files, name]))
+            if (folder / name).is_file():
+                break
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
+        raise ValueError(
+            f"{KEY}.hub: cannot get {hub_id!r} at revision {revision!r} ({type(error).__name__}: {error}). Check both "
+            f"names and the network, or download the model elsewhere and name its folder in {KEY}.folder."
+        ) from error
+    return folder
+
+
+def folder_in_package(name):
+    """The one folder with config.json and weights inside an installed package, found without importing it."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        raise ValueError(f"{KEY}.package: {name!r} is not an installed package. Install it into the environment first.")
+    roots = [Path(root) for root in spec.submodule_search_locations]
+    configs = [config for root in roots for config in sorted(root.rglob("config.json"))]
+    folders = [config.parent for config in configs if any((config.parent / w).is_file() for w in WEIGHTS)]
+    if len(folders) != 1:
+        found = ", ".join(map(str, folders)) or "none"
+        raise ValueError(
+            f"{KEY}.package: {name!r} must hold one folder with config.json and weights; found {found}. "
+            f"Name the folder itself in {KEY}.folder."
+        )
+    return folders[0]
+
+
+def find_weights(folder):
+    """The weights file of a transformers folder: safetensors, else the older torch file."""
+    for name in WEIGHTS:
+        if (folder / name).is_file():
+            return folder / name
+    raise ValueError(f"{KEY}: {folder} has none of {', '.join(WEIGHTS)}. Give a folder with the weights in one file.")
+
+
+def verified_digest(weights, expected):
+    """The SHA-256 of the weights file, after comparing it with the expected one when there is one."""
+    found = sha256_file(weights)
+    if expected is not None and found != expected:
+        raise ValueError(
+            f"{KEY}.sha256: {weights} has SHA-256 {found}, expected {expected}. "
+            "These are other weights: get the right file, or correct the digest if you trust this one."
+        )
+    return found

@@ -1,0 +1,147 @@
+"""The usual measures from where a run has the judged passages, with trec_eval's conventions.
+
+A run of 7 million results has a few thousand judged passages, so the results are looked at once, to find the rank of
+every judged passage; all measures are sums over these. Shapes: J judgments, Q judged queries.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+FAR = np.iinfo(np.int64).max  # the rank of a passage that was not retrieved
+BLOCK = 4096  # judgments looked for at once
+
+
+class Judgments(NamedTuple):
+    """Judgments in any order, each (query, passage) once: rows of queries, of passages, and grades; all int [J]."""
+
+    queries: np.ndarray
+    passages: np.ndarray
+    grades: np.ndarray
+
+
+class Places(NamedTuple):
+    """Where a run has the judged passages. Judgments are ordered by query, then by rank.
+
+    queries: rows of the judged queries, ascending [Q]; lengths: results of each [Q]; depth: of the run;
+    query_J: numbers of judged queries, 0 to Q - 1; rank_J: from 1, or FAR; grade_J.
+    """
+
+    queries: np.ndarray
+    lengths: np.ndarray
+    depth: int
+    query_J: np.ndarray
+    rank_J: np.ndarray
+    grade_J: np.ndarray
+
+    def total(self, counted_J, weights_J=None):
+        """The number, or sum of weights, of the judgments `counted_J` (bool [J]) of every query: float64 [Q]."""
+        weights = np.ones(len(counted_J)) if weights_J is None else weights_J
+        return np.bincount(self.query_J[counted_J], weights[counted_J], minlength=len(self.queries))
+
+    def relevant(self, grade):
+        """Number of passages of at least this grade of every query: float64 [Q]."""
+        return self.total(self.grade_J >= grade)
+
+    def hits(self, cutoff, grade):
+        """Which judged passages have this grade and one of the first `cutoff` ranks: bool [J]."""
+        return (self.rank_J <= min(cutoff, self.depth)) & (self.grade_J >= grade)
+
+
+def find_places(ids_QK, rows, judgments):
+    """The `Places` of a run: passages in the order of ranks, -1 in empty slots; the query row of each line."""
+    queries, query_J = np.unique(judgments.queries, return_inverse=True)
+    line_of = np.full(max(queries.max(initial=-1), rows.max(initial=-1)) + 1, -1)
+    line_of[rows] = np.arange(len(rows))
+    line_J, rank_J = line_of[judgments.queries], np.full(len(query_J), FAR)
+    retrieved = np.flatnonzero(line_J >= 0)  # of queries that have a line
+    for first in range(0, len(retrieved), BLOCK):
+        some = retrieved[first : first + BLOCK]
+        same = ids_QK[line_J[some]] == judgments.passages[some, None]
+        rank_J[some] = np.where(same.any(axis=1), same.argmax(axis=1) + 1, FAR)
+    line_Q = line_of[queries]
+    lengths = np.where(line_Q >= 0, np.append(np.count_nonzero(ids_QK >= 0, axis=1), 0)[line_Q], 0)
+    order = np.lexsort((rank_J, query_J))
+    return Places(queries, lengths, ids_QK.shape[1], query_J[order], rank_J[order], judgments.grades[order])
+
+
+def order_within(query_J):
+    """The number of each entry within its query, from 0: [4, 4, 4, 7] gives [0, 1, 2, 0]."""
+    return np.arange(len(query_J)) - np.searchsorted(query_J, query_J)
+
+
+def divided(parts, wholes):
+    """parts / wholes, 0 where there is nothing to divide by."""
+    return np.divide(parts, wholes, out=np.zeros(len(parts)), where=wholes > 0)
+
+
+def reciprocal_rank(places, cutoff, grade):
+    """1 / rank of the first relevant passage, 0 without one."""
+    hits = np.flatnonzero(places.hits(cutoff, grade))
+    queries, firsts = np.unique(places.query_J[hits], return_index=True)
+    values = np.zeros(len(places.queries))
+    values[queries] = 1 / places.rank_J[hits[firsts]]
+    return values
+
+
+def ndcg(places, cutoff, grade):
+    """Sum of grade / log2(rank + 1), relative to that of the best order of all judged passages."""
+    gain_J = np.maximum(places.grade_J, 0).astype(np.float64)
+    hits = places.hits(cutoff, grade)
+    gained = places.total(hits, gain_J / np.log2(np.where(hits, places.rank_J, 1) + 1))
+    best = np.lexsort((-gain_J, places.query_J))  # leaves the queries where they are
+    rank_J = order_within(places.query_J) + 1
+    return divided(gained, places.total(rank_J <= cutoff, gain_J[best] / np.log2(rank_J + 1)))
+
+
+def recall(places, cutoff, grade):
+    """Share of the relevant passages that were retrieved."""
+    return divided(places.total(places.hits(cutoff, grade)), places.relevant(grade))
+
+
+def precision(places, cutoff, grade):
+    """Share of relevant passages among the first `cutoff` results; a shorter list counts as filled up."""
+    return places.total(places.hits(cutoff, grade)) / cutoff
+
+
+def average_precision(places, cutoff, grade):
+    """Mean, over the relevant passages, of the precision at their ranks."""
+    hits = places.hits(cutoff, grade)
+    precision_J = np.zeros(len(hits))
+    precision_J[hits] = (order_within(places.query_J[hits]) + 1) / places.rank_J[hits]
+    return divided(places.total(hits, precision_J), places.relevant(grade))
+
+
+def r_precision(places, cutoff, grade):
+    """Precision at the rank that is the number of relevant passages. It has no cut-off."""
+    relevant_Q = places.relevant(grade)
+    hits = places.hits(places.depth, grade) & (places.rank_J <= relevant_Q[places.query_J])
+    return divided(places.total(hits), relevant_Q)
+
+
+def success(places, cutoff, grade):
+    """1 when a relevant passage was retrieved, else 0."""
+    return (places.total(places.hits(cutoff, grade)) > 0).astype(np.float64)
+
+
+def judged_rate(places, cutoff, grade):
+    """Share of judged passages, of whatever grade, among the first results; 0 without results."""
+    return divided(places.total(places.rank_J <= min(cutoff, places.depth)), np.minimum(places.lengths, cutoff))
+
+
+def hole_rate(places, cutoff):
+    """Share of the first results that have no judgment (ANCE, Table 6: Hole@10); 0 without results."""
+    results = np.minimum(places.lengths, cutoff)
+    return divided(results - places.total(places.rank_J <= min(cutoff, places.depth)), results)
+
+
+MEASURES = {
+    "RR": reciprocal_rank,
+    "nDCG": ndcg,
+    "R": recall,
+    "P": precision,
+    "AP": average_precision,
+    "Rprec": r_precision,
+    "Success": success,
+    "Judged": judged_rate,
+}  # by ir-measures' names
