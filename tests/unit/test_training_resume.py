@@ -13,7 +13,7 @@ from training_world import World, facts_of, losses_of, on_cpu  # noqa: F401
 
 from teleport.stage import sha256_file
 from teleport.training import resume, train
-from teleport.training.trainer import Trainer
+from teleport.training.trainer import Outcome, Trainer
 
 STEPS = 12
 
@@ -185,7 +185,8 @@ def test_seconds_accumulate_over_attempts(world, monkeypatch):
     with safe_open(job.resume / resume.FILE, framework="pt") as file:
         before = json.loads(file.metadata()["state"])["seconds"]
     assert before > 0
-    monkeypatch.setattr(Trainer, "step", lambda self, step: (1.0, 1, 1))
+    one = torch.tensor(1.0)
+    monkeypatch.setattr(Trainer, "step", lambda self, step: Outcome(step, self.data.batch(step), one, one, 1))
     assert facts_of(world.finished(job))["train_seconds"] > before
 
 
