@@ -70,13 +70,6 @@ def keep_freed_memory():
         libc.mallopt(trim_threshold, 2**30)
 
 
-def launch_processes(number, kind):
-    """Run this command as `number` processes that share the work, and end with their status."""
-    if kind not in SEVERAL_PROCESSES:
-        raise ValueError(f"a stage of kind {kind} runs in one process: leave --processes {number} out.")
-    sys.exit(launch(number, [sys.executable, *sys.argv]))
-
-
 def main():
     parser = argparse.ArgumentParser(description="Run one stage of the workflow.")
     parser.add_argument("--spec", required=True, help="the stage as JSON: kind, key, settings, inputs")
@@ -97,8 +90,11 @@ def main():
         log.setLevel(logging.WARNING if RANK else logging.INFO)
     try:
         spec = json.loads(arguments.spec) | {"code": arguments.code, "places": json.loads(arguments.places)}
-        if arguments.processes > 1 and "RANK" not in os.environ:
-            launch_processes(arguments.processes, spec["kind"])
+        processes = int(os.environ.get("WORLD_SIZE", arguments.processes))
+        if processes > 1 and spec["kind"] not in SEVERAL_PROCESSES:
+            raise ValueError(f"a stage of kind {spec['kind']} runs in one process, not in {processes}.")
+        if processes > 1 and "RANK" not in os.environ:
+            sys.exit(launch(processes, [sys.executable, *sys.argv]))
         run(Job(spec, threads, arguments.save_every))
     except ValueError as error:
         sys.exit(f"error: {error}")

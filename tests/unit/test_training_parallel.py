@@ -1,28 +1,20 @@
 """Two processes that train together do what one does: loss, gradients, files, resuming, and dying."""
 
 import json
-import os
-import re
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from paths import REPOSITORY
 from training_process import gradients_of
 from training_world import World, on_cpu  # noqa: F401
 
 from teleport.launch import launch
-from teleport.stage import sha256_file
 from teleport.training import train
 from teleport.training.data import read_training_set
 from teleport.training.parallel import ALONE, Processes
 
-RUN_STAGE = str(REPOSITORY / "workflow_scripts/run_stage.py")
 VARIANTS = {
     "plain": ({}, {}),
     "masked": ({"mask_false_negatives": True}, {}),
@@ -54,30 +46,28 @@ def steps(tmp_path_factory):
 
     root = tmp_path_factory.mktemp("parallel")
     tied, untied = World(Stages(root), dropout=0.0), World(Stages(root / "untied"), dropout=0.0, tied=False)
+    jobs = {n: (untied if n == "untied" else tied).job(changes, **others) for n, (changes, others) in VARIANTS.items()}
+    script = str(Path(__file__).with_name("training_process.py"))
+    pairs = json.dumps([[str(job.resume.parents[3]), spec_of(job)] for job in jobs.values()])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setattr(train, "pick_device", lambda: torch.device("cpu"))
-        jobs = {name: tied.job(training, **others) for name, (training, others) in VARIANTS.items() if name != "untied"}
-        found = together(jobs, root)
-        found |= together({"untied": untied.job()}, root / "untied")
-    return found
+        assert launch(2, [sys.executable, script, pairs, str(root / "found")]) == 0
+        return {
+            name: found for number, item in enumerate(jobs.items()) for name, found in compared(root, number, *item)
+        }
 
 
-def together(jobs, root):
-    script = str(Path(__file__).with_name("training_process.py"))
-    specs = json.dumps([spec_of(job) for job in jobs.values()])
-    assert launch(2, [sys.executable, script, str(root), specs, str(root / "found")]) == 0
+def compared(root, number, name, job):
+    """((variant, in float64), [gradients of one process, of the first of two, of the second]) for both precisions."""
     ranks = [np.load(root / f"found.{rank}.npz") for rank in (0, 1)]
     assert [int(rank["rank"]) for rank in ranks] == [0, 1]
     assert ranks[0]["totals"].tolist() == ranks[1]["totals"].tolist() == [2, 1, 10]
     torch.set_num_threads(1)
-    found = {}
-    for number, (name, job) in enumerate(jobs.items()):
-        for double, prefix in ((False, f"{number}/"), (True, f"{number}d/")):
-            alone = gradients_of(job, ALONE, double)
-            found[name, double] = [alone, *({key: rank[prefix + key] for key in alone} for rank in ranks)]
-    return found
+    for double, prefix in ((False, f"{number}/"), (True, f"{number}d/")):
+        alone = gradients_of(job, ALONE, double)
+        yield (name, double), [alone, *({key: rank[prefix + key] for key in alone} for rank in ranks)]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -101,3 +91,11 @@ def test_guard_variants_are_different_steps(steps):
     losses = {name: float(found[0]["loss"]) for (name, _), found in steps.items() if "gradient caching" not in name}
     del losses["masked"]  # nothing to mask in this batch
     assert len(set(losses.values())) == len(losses)
+
+
+def test_a_batch_that_the_processes_cannot_share_is_refused_with_the_remedy(stages):
+    job = World(stages).job({"batch_queries": 4, "accumulate": 2})
+    data = read_training_set(job, 1)
+    with pytest.raises(ValueError, match="2 queries at a time, which 3 processes.*multiple of 6.*another number"):
+        train.make_trainer(job, data, 12, 1, Processes(0, 3))
+    assert train.make_trainer(job, data, 12, 1, Processes(1, 2)).processes.part(data.batch(0)).queries_Q.size == 2

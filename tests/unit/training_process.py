@@ -1,9 +1,9 @@
 """One of several training processes, for test_training_parallel: loss and gradients of a step, of its own part.
 
-python training_process.py ROOT SPECIFICATIONS OUTPUT
+python training_process.py JOBS OUTPUT
 
-Reads a JSON list of stage specifications and writes OUTPUT.RANK.npz, where "0/loss" and "0/NAME" belong to the first in float32,
-"0d/loss" and "0d/NAME" to the first in float64.
+JOBS is a JSON list of [root, stage specification]. OUTPUT.RANK.npz has "0/loss" and "0/NAME" of the first in float32,
+and "0d/loss" and "0d/NAME" of the first in float64.
 """
 
 import json
@@ -15,7 +15,6 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import conftest  # noqa: F401 - puts the library on the path
-
 from teleport.stage import Job
 from teleport.training import train
 from teleport.training.data import read_training_set
@@ -39,11 +38,11 @@ def gradients_of(job, processes, double):
     return {"loss": np.float64(loss)} | {name: p.grad.numpy() for name, p in named if p.grad is not None}
 
 
-def main(root, specifications, output):
+def main(jobs, output):
     torch.set_num_threads(1)
     found = {}
     with joined() as processes:
-        for number, spec in enumerate(json.loads(specifications)):
+        for number, (root, spec) in enumerate(json.loads(jobs)):
             for prefix, double in ((f"{number}", False), (f"{number}d", True)):
                 arrays = gradients_of(Job(spec, root=Path(root)), processes, double)
                 found |= {f"{prefix}/{name}": array for name, array in arrays.items()}

@@ -53,7 +53,7 @@ def forwarded_sigterm(processes):
 def wait(processes):
     """Wait for all processes; returns 0 or 143. Raises ValueError as soon as one has failed and the others had time."""
     failed = deadline = None
-    while any(process.poll() is None for process in processes):
+    while None in [process.poll() for process in processes]:  # a list: every process must be looked at
         if failed is None:
             failed = first_failed(processes)
             deadline = time.monotonic() + GRACE_SECONDS
