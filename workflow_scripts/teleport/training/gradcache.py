@@ -3,7 +3,7 @@
 import torch
 
 from teleport.encoder.precision import autocast
-from teleport.training.forward import in_order
+from teleport.training.forward import in_order, to_device
 
 
 class CachedSide:
@@ -32,7 +32,7 @@ class CachedSide:
             set_generator_state(self.device, state)
             with autocast(self.device, self.dtype):  # ends before the backward pass, and with it its copies of weights
                 vectors, _ = self.side.encode(self.rows[chunk], self.device)
-            vectors.backward(gradient[chunk])
+            vectors.backward(gradient[to_device(torch.from_numpy(chunk), self.device)])
 
 
 def generator_state(device):
