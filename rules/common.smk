@@ -84,6 +84,12 @@ def run_stage(wildcards, threads, resources):
     return command("run_stage.py", "--threads", threads, "--save-every", save_every)
 
 
+def run_train(wildcards, threads, resources):
+    """One process per GPU of the job; `processes` says another number, as for CPUs."""
+    processes = resources.get("processes", max(1, resources.get("gpu", 1)))
+    return f"{run_stage(wildcards, threads, resources)} --processes {processes}"
+
+
 def run_download(wildcards, threads):
     places = json.dumps(planned("download", wildcards).places, sort_keys=True)
     return command("run_stage.py", "--threads", threads, "--places", places)

@@ -138,7 +138,7 @@ rule merge:
 
 
 rule train:
-    # One episode's training on its pool.
+    # One episode's training on its pool. With `gpu` above 1 (a profile's set-resources) one job takes so many GPUs.
     input:
         inputs_of("train"),
     output:
@@ -158,7 +158,7 @@ rule train:
     params:
         spec=spec_of("train"),
         code=stage_code_digest("train"),
-        run=run_stage,
+        run=run_train,
     message:
         "{LABEL:train/{wildcards.key}}"
     shell:

@@ -11,18 +11,29 @@ import ctypes
 import errno
 import importlib
 import json
+import logging
 import os
 import shutil
 import sys
 import time
 
 from teleport.code import STAGE_MODULES
+from teleport.launch import end_with_parent, launch
 from teleport.provenance import provenance
 from teleport.stage import MANIFEST, Job, configure_logging, log, write_json
 
+RANK = int(os.environ.get("RANK", 0))  # of this process among those that run the stage together
+SEVERAL_PROCESSES = ("train",)
+
 
 def run(job, clock=time.time):
-    """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear."""
+    """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear.
+
+    Of several processes, the others only help the first one with its work.
+    """
+    if RANK:
+        importlib.import_module(STAGE_MODULES[job.kind]).run(job)
+        return
     started = clock()
     resumed = job.open_resume()
     attempt = count_attempt(job)
@@ -65,16 +76,26 @@ def main():
     parser.add_argument("--code", required=True, help="digest of the code that runs, for the manifest and resume state")
     parser.add_argument("--places", default="{}", help="where files are fetched from, as JSON; decides no result")
     parser.add_argument("--threads", type=int, default=1, help="threads the stage may use")
+    parser.add_argument("--processes", type=int, default=1, help="processes that share the work, one device each")
     parser.add_argument("--save-every", type=float, default=60.0, help="seconds of work that a kill may cost")
     arguments = parser.parse_args()
+    threads = max(1, arguments.threads // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
-        os.environ[variable] = str(arguments.threads)  # before numpy, torch or faiss are loaded
+        os.environ[variable] = str(threads)  # before numpy, torch or faiss are loaded
     keep_freed_memory()
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # threads that spin while waiting slow a busy machine many times over
     configure_logging()
+    if "RANK" in os.environ:
+        end_with_parent()
+        log.setLevel(logging.WARNING if RANK else logging.INFO)
     try:
         spec = json.loads(arguments.spec) | {"code": arguments.code, "places": json.loads(arguments.places)}
-        run(Job(spec, arguments.threads, arguments.save_every))
+        processes = int(os.environ.get("WORLD_SIZE", arguments.processes))
+        if processes > 1 and spec["kind"] not in SEVERAL_PROCESSES:
+            raise ValueError(f"a stage of kind {spec['kind']} runs in one process, not in {processes}.")
+        if processes > 1 and "RANK" not in os.environ:
+            sys.exit(launch(processes, [sys.executable, *sys.argv]))
+        run(Job(spec, threads, arguments.save_every))
     except ValueError as error:
         sys.exit(f"error: {error}")
     except OSError as error:

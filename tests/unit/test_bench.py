@@ -11,6 +11,7 @@ from conftest import REPOSITORY
 SIZES = {
     "encode": ["--passages", "4"],
     "train": ["--queries", "2", "--negatives", "1"],
+    "step": ["--queries", "2", "--negatives", "1"],
     "search": ["--passages", "300", "--queries", "5", "--dim", "16", "--depth", "20"],
     "merge": ["--queries", "20", "--depth", "30", "--pool", "10", "--whole", "25"],
     "measures": ["--queries", "5", "--depth", "50"],
@@ -19,6 +20,7 @@ SIZES = {
 PEERS = {
     "encode": ["transformers, padded to 128", "sentence-transformers encode()"],
     "train": ["padded to 128, fp32"],
+    "step": ["stage, plain"],
     "search": ["faiss IndexFlatIP"],
     "merge": ["loops over text ids"],
     "measures": ["ir-measures from dictionaries"],
@@ -54,7 +56,7 @@ def write_questions(folder):
     return [str(corpus), str(questions)]
 
 
-HEAVY = ("encode", "train")  # they load the embedded checkpoint and every library that reads it
+HEAVY = ("encode", "train", "step")  # they load the embedded checkpoint and every library that reads it
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in HEAVY else n for n in SIZES])

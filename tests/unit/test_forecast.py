@@ -256,3 +256,15 @@ def test_paper_scale_configurations_can_be_forecast_without_their_data():
     """Whatever configuration of the repository has counts states them; MS MARCO's are the published ones."""
     counts = yaml.safe_load((REPOSITORY / "config/marco.yaml").read_text())["counts"]
     assert counts["passages"] == 8_841_823 and counts["queries"]["train"] == 502_939
+
+
+def test_smaller_batches_at_once_need_less_memory_and_a_second_forward_pass_more_work(marco):
+    """A step of 8 x (9 + 32 x 76) tokens: halves of it; chunks of 16,384 tokens; and those of the halves (9,764)."""
+    used = {"accumulate": 2}, {"gradient_caching": True}, {"accumulate": 2, "gradient_caching": True}
+    plain, *others = (costs(make_plan(training=changes), "train")[0] for changes in ({}, *used))
+    states = 18 * 109_482_240  # weights, gradients and moments of BERT-base
+    kept = [(cost.device_memory - states) / (plain.device_memory - states) for cost in others]
+    tokens = 8 * (9 + 32 * 76)
+    assert kept == pytest.approx([1 / 2, 16384 / tokens, 1 / 2], rel=1e-3)
+    work = [cost.work["train_flop"] / plain.work["train_flop"] for cost in others]
+    assert work == pytest.approx([1, 4 / 3, 4 / 3])

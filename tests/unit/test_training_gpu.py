@@ -7,7 +7,8 @@ from training_world import World, facts_of, losses_of
 
 from teleport.encoder.precision import pick_device
 from teleport.training import train
-from teleport.training.trainer import Trainer
+from teleport.training.data import read_training_set
+from teleport.training.trainer import Outcome, Trainer
 
 pytestmark = [
     pytest.mark.gpu,
@@ -50,3 +51,38 @@ def test_resumes_on_the_device(stages, monkeypatch):
     assert facts_of(resumed)["resumed_from"] == 6
     losses = [[float(loss) for loss in losses_of(done)[1]] for done in (resumed, whole)]
     np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_gradient_caching_draws_the_dropout_of_the_direct_step(stages, precision):
+    world, losses, gradients = World(stages, dropout=0.3), [], []
+    for caches in (False, True):
+        job = world.job({"gradient_caching": caches, "precision": precision})
+        made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+        torch.manual_seed(5)
+        loss, _ = made.backward(made.data.batch(1))
+        losses.append(loss.item())
+        gradients.append(torch.cat([p.grad.flatten() for p in made.encoders.parameters() if p.grad is not None]))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    assert (gradients[1] - gradients[0]).norm() < 2e-2 * gradients[0].norm()
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_loss_and_update_do_not_wait_for_the_device(stages, optimizer):
+    """Torch raises an error at every wait that it knows of. (How texts reach the device is not looked at here.)"""
+    job = World(stages).job({"optimizer": optimizer, "mask_false_negatives": True})
+    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    made.step(0)  # sets up the optimiser
+    batch = made.data.batch(1)
+    sides = (made.queries, batch.queries_Q), (made.passages, batch.passages_P)
+    vectors = [side.vectors(rows, 1024, made.device)[0] for side, rows in sides]
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        loss = made.loss_of(batch, *vectors)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(made.encoders.parameters(), 1.0)
+        made.optimizer.step()
+        outcome = Outcome(1, batch, loss.detach(), norm, 0)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert made.finish(outcome) == loss.item()

@@ -13,7 +13,7 @@ from training_world import World, facts_of, losses_of, on_cpu  # noqa: F401
 
 from teleport.stage import sha256_file
 from teleport.training import resume, train
-from teleport.training.trainer import Trainer
+from teleport.training.trainer import Outcome, Trainer
 
 STEPS = 12
 
@@ -185,10 +185,49 @@ def test_seconds_accumulate_over_attempts(world, monkeypatch):
     with safe_open(job.resume / resume.FILE, framework="pt") as file:
         before = json.loads(file.metadata()["state"])["seconds"]
     assert before > 0
-    monkeypatch.setattr(Trainer, "step", lambda self, step: (1.0, 1, 1))
+    one = torch.tensor(1.0)
+    monkeypatch.setattr(Trainer, "step", lambda self, step: Outcome(step, self.data.batch(step), one, one, 1))
     assert facts_of(world.finished(job))["train_seconds"] > before
 
 
 def test_nothing_saved_means_a_fresh_start(world):
     state = resume.load_state(world.job().resume, None, None)
     assert (state.step, state.attempts, state.losses) == (0, 0, [])
+
+
+def record_order(monkeypatch):
+    """A list that gets ("step", n), ("read", n) and ("save", steps in the state) as they happen."""
+    events, step, finish, save = [], Trainer.step, Trainer.finish, train.save_state
+
+    def recording_step(self, number):
+        events.append(("step", number))
+        return step(self, number)
+
+    def recording_finish(self, outcome):
+        events.append(("read", outcome.step))
+        return finish(self, outcome)
+
+    def recording_save(folder, state, *others):
+        events.append(("save", state.step))
+        save(folder, state, *others)
+
+    monkeypatch.setattr(Trainer, "step", recording_step)
+    monkeypatch.setattr(Trainer, "finish", recording_finish)
+    monkeypatch.setattr(train, "save_state", recording_save)
+    return events
+
+
+def test_a_loss_is_read_after_the_next_step_has_begun(world, monkeypatch):
+    events = record_order(monkeypatch)
+    train.run(world.job({"steps": 3}))
+    assert events == [("step", 0), ("step", 1), ("read", 0), ("step", 2), ("read", 1), ("read", 2)]
+
+
+def test_all_losses_are_read_before_a_state_is_saved(world, monkeypatch):
+    """So weights that a loss beyond all numbers has ruined are never saved: here that of step 3."""
+    events = record_order(monkeypatch)
+    with pytest.raises(ValueError, match="stopped at step 3"):
+        train.run(world.job({"learning_rate": 1e30}, save_every=0))
+    assert events == [
+        ("step", 0), ("read", 0), ("save", 1), ("step", 1), ("read", 1), ("save", 2), ("step", 2), ("read", 2),
+    ]  # fmt: skip

@@ -20,6 +20,7 @@ NEIGHBOUR_BYTES = 8  # an id and a score
 MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
 CANDIDATE_BYTES = 2**26 * 12  # search.flat.PAIRS candidates with their scores
 MARGIN = 64  # search.flat.MARGIN: proposed beyond the depth and scored again
+CHUNK_TOKENS = 16384  # training.trainer.TOKEN_BUDGET["cuda"]
 TEXT_COST = {"apidocs": 20}  # packages are parsed: a passage takes as long as twenty lines of a file
 
 
@@ -174,7 +175,11 @@ def train_cost(stage, counts, plan):
     flop = steps * step_flop(shape, queries, passages, query_tokens, passage_tokens)
     # Weights, gradients and the two moments of AdamW, and a copy of the weights in 16 bits.
     states = 18 * shape.parameters * encoders
-    kept = activation_bytes(shape, queries * query_tokens + passages * passage_tokens, passage_tokens)
+    tokens_at_once = (queries * query_tokens + passages * passage_tokens) / training.get("accumulate", 1)
+    if training.get("gradient_caching"):
+        flop *= 4 / 3  # a second forward pass
+        tokens_at_once = min(tokens_at_once, CHUNK_TOKENS)
+    kept = activation_bytes(shape, tokens_at_once, passage_tokens)
     weights = 4 * shape.parameters * encoders
     return Cost(
         weights,

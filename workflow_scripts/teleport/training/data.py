@@ -18,6 +18,14 @@ class Batch:
     passages_P: np.ndarray
     positive_columns_Q: np.ndarray
 
+    def split(self, parts):
+        """Consecutive `Batch`es with Q / parts queries each, and their passages; `parts` must divide Q."""
+        queries, passages, columns = (
+            np.split(a, parts) for a in (self.queries_Q, self.passages_P, self.positive_columns_Q)
+        )
+        starts = np.arange(parts) * len(passages[0])
+        return [Batch(q, p, c - start) for q, p, c, start in zip(queries, passages, columns, starts, strict=True)]
+
 
 @dataclass(frozen=True)
 class Ragged:

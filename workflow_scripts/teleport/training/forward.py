@@ -40,5 +40,15 @@ class Side:
         """
         chunks = self.chunks(rows, token_budget)
         vectors, tokens = zip(*(self.encode(rows[chunk], device) for chunk in chunks), strict=True)
-        places = torch.from_numpy(np.argsort(np.concatenate(chunks))).to(device)
-        return torch.cat(vectors)[places], sum(tokens)
+        return in_order(vectors, chunks), sum(tokens)
+
+
+def in_order(vectors, chunks):
+    """One tensor [rows, dim] of the vectors of all chunks, each in its place."""
+    places = np.argsort(np.concatenate(chunks))
+    return torch.cat(vectors)[to_device(torch.from_numpy(places), vectors[0].device)]
+
+
+def to_device(tensor, device):
+    """Copy a tensor of the CPU to `device`; from pageable memory, a copy to CUDA would wait for all work before it."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -31,7 +31,7 @@ class TrainingState:
 
 
 def save_state(folder, state, encoders, optimizer):
-    """Write `state`, the weights of the module `encoders` and AdamW's moments into `folder`.
+    """Write `state`, the weights of the module `encoders` and the optimiser's moments into `folder`.
 
     A kill at any moment leaves the previous file or the new one. There are no generator states, because all draws
     derive from the step number.
@@ -56,6 +56,7 @@ def load_state(folder, encoders, optimizer):
         state = TrainingState(**json.loads(file.metadata()["state"]))
     encoders.load_state_dict({n.removeprefix("weights/"): t for n, t in tensors.items() if n.startswith("weights/")})
     for name, parameter in encoders.named_parameters():
+        # LAMB has no "step": it does not correct its moments.
         moments = {m: tensors[f"{m}/{name}"] for m in ("step", "exp_avg", "exp_avg_sq") if f"{m}/{name}" in tensors}
         if moments:
             optimizer.state[parameter] = {m: tensor.to(parameter.device, copy=True) for m, tensor in moments.items()}

@@ -13,6 +13,7 @@ from teleport.stage import PROGRESS_SECONDS, log, require_free_space
 from teleport.training.data import read_training_set
 from teleport.training.forward import Side
 from teleport.training.model_card import write_model_cards
+from teleport.training.parallel import ALONE, joined
 from teleport.training.resume import load_state, save_state, sigterm, system_errors
 from teleport.training.schedule import schedule_steps
 from teleport.training.trainer import Trainer
@@ -25,12 +26,18 @@ def run(job):
     full, and SystemExit(143) after saving the state on SIGTERM.
     """
     torch.set_num_threads(job.threads)
+    with joined() as processes:
+        return train_together(job, processes)
+
+
+def train_together(job, processes):
+    """What each of the `parallel.Processes` does; the first one writes the files. Returns the facts."""
     training = job.settings.training
     seed = derive_seed(job.settings.seed, "train", job.settings.episode)
     data = read_training_set(job, seed)
     total = schedule_steps(training, len(data.rows))
     stop = min(total, training.stop_after_steps or total)
-    trainer = make_trainer(job, data, total, seed)
+    trainer = make_trainer(job, data, total, seed, processes)
     num_bytes = sum(p.numel() * p.element_size() for p in trainer.encoders.parameters())
     require_free_space(job.resume, 7 * num_bytes)  # weights and two moments, twice while replaced; and the checkpoint
     state = load_state(job.resume, trainer.encoders, trainer.optimizer)
@@ -40,19 +47,21 @@ def run(job):
         log.info("continuing at step %d of %d (attempt %d)", resumed_from, stop, state.attempts)
     with system_errors():
         train(job, trainer, state, stop)
-        write_checkpoint(job, trainer)
-    write_losses(job.output("losses.tsv"), trainer, state.losses)
+        if processes.rank == 0:
+            write_checkpoint(job, trainer)
+    if processes.rank == 0:
+        write_losses(job.output("losses.tsv"), trainer, state.losses)
     return facts(trainer, state, stop) | {"resumed_from": resumed_from}
 
 
-def make_trainer(job, data, total, seed):
+def make_trainer(job, data, total, seed, processes=ALONE):
     """The `Trainer` of a job: encoders from its checkpoint, texts from its token maps."""
     settings, device = job.settings, pick_device()
     query_encoder, passage_encoder = load_encoders(job.input("checkpoint", "checkpoint"))
     queries = make_side(job, query_encoder, "queries.train", settings.max_query_tokens)
     passages = make_side(job, passage_encoder, "passages", settings.max_passage_tokens)
     dtype = resolve_precision(settings.training.precision)
-    return Trainer(queries, passages, data, settings, total, seed, device, dtype)
+    return Trainer(queries, passages, data, settings, total, seed, device, dtype, processes)
 
 
 def make_side(job, encoder, name, max_tokens):
@@ -63,25 +72,35 @@ def make_side(job, encoder, name, max_tokens):
 
 
 def train(job, trainer, state, stop):
-    """Do the steps from `state.step` to `stop`, saving the state every `job.save_every` seconds and on SIGTERM."""
+    """Do the steps from `state.step` to `stop`, saving the state every `job.save_every` seconds and on SIGTERM.
+
+    The loss of a step is read after the next one was handed to the device, or when the state is saved.
+    """
     started = saved = time.monotonic()
-    logged, seconds_before = None, state.seconds
+    processes, logged, seconds_before, unread = trainer.processes, None, state.seconds, []
     with sigterm() as received:
         for step in range(state.step, stop):
-            loss, padded_tokens, real_tokens = trainer.step(step)
-            state.losses.append(loss)
+            unread.append(trainer.step(step))
+            # SIGTERM reaches the processes at different moments: all stop after the step in which one of them has it.
+            stopping, padded_tokens = processes.totals(received.is_set(), unread[-1].padded_tokens)
             state.padded_tokens += padded_tokens
-            state.real_tokens += real_tokens
+            state.real_tokens += trainer.real_tokens(unread[-1].batch)
             now = time.monotonic()
             state.seconds = seconds_before + now - started
-            if logged is None or now - logged >= PROGRESS_SECONDS or step + 1 == stop:
+            saving, ending = stopping or now - saved >= job.save_every, step + 1 == stop
+            while len(unread) > (0 if saving or ending else 1):
+                state.losses.append(trainer.finish(unread.pop(0)))
+            if state.losses and (logged is None or now - logged >= PROGRESS_SECONDS or ending):
                 logged = now
-                log.info("step %d: loss %.4f, learning rate %.3g", step + 1, loss, trainer.rate(step))
-            job.progress(step + 1, stop, "steps")
-            if received.is_set() or now - saved >= job.save_every:
-                save_state(job.resume, state, trainer.encoders, trainer.optimizer)
-                saved = time.monotonic()
-            if received.is_set():
+                log.info(
+                    "step %d: loss %.4f, learning rate %.3g", state.step, state.losses[-1], trainer.rate(state.step - 1)
+                )
+            if processes.rank == 0:
+                job.progress(step + 1, stop, "steps")
+                if saving:
+                    save_state(job.resume, state, trainer.encoders, trainer.optimizer)
+            saved = time.monotonic() if saving else saved
+            if stopping:
                 log.info("SIGTERM: state saved after step %d; run again to continue there", step + 1)
                 raise SystemExit(143)
 
@@ -118,4 +137,5 @@ def facts(trainer, state, stop):
         "attempts": state.attempts,
         "precision": str(trainer.dtype or torch.float32).removeprefix("torch."),
         "device": str(trainer.device),
+        "processes": trainer.processes.size,
     }

@@ -1,0 +1,48 @@
+"""Gradient caching (GradCache, Gao et al. 2021, §3.2): the gradients of one big batch in the memory of one chunk."""
+
+import torch
+
+from teleport.encoder.precision import autocast
+from teleport.training.forward import in_order, to_device
+
+
+class CachedSide:
+    """Vectors of one side of a step without their graph, which `backward` makes anew, one chunk at a time.
+
+    `vectors` is float32 [rows, dim], `tokens` the number of tokens encoded with padding. Both passes over a chunk draw
+    the same dropout, and the draws are those of a step without caching, because torch's generator goes back to where
+    it was before the chunk.
+    """
+
+    def __init__(self, side, rows, token_budget, device, dtype):
+        self.side, self.rows, self.device, self.dtype = side, rows, device, dtype
+        self.chunks = side.chunks(rows, token_budget)
+        self.generator_states, vectors, tokens = [], [], []
+        with torch.no_grad(), autocast(device, dtype):
+            for chunk in self.chunks:
+                self.generator_states.append(generator_state(device))
+                encoded = side.encode(rows[chunk], device)
+                vectors.append(encoded[0])
+                tokens.append(encoded[1])
+        self.vectors, self.tokens = in_order(vectors, self.chunks), sum(tokens)
+
+    def backward(self, gradient):
+        """Add to the parameters' gradients what `gradient`, that of the loss by `vectors`, gives them."""
+        for chunk, state in zip(self.chunks, self.generator_states, strict=True):
+            set_generator_state(self.device, state)
+            with autocast(self.device, self.dtype):  # ends before the backward pass, and with it its copies of weights
+                vectors, _ = self.side.encode(self.rows[chunk], self.device)
+            vectors.backward(gradient[to_device(torch.from_numpy(chunk), self.device)])
+
+
+def generator_state(device):
+    """The state of the generator that dropout draws from on `device` (a uint8 tensor on the CPU)."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def set_generator_state(device, state):
+    """Put the generator of `device` back into a state."""
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)

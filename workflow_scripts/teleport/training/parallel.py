@@ -1,0 +1,114 @@
+"""Training with several processes, one device each: the queries of a step are split over them, its loss is not.
+
+Every process encodes its queries with their passages, receives the vectors of all others, and computes the loss of the
+whole batch. So the gradient by its own vectors is complete without further exchange, and the sum of the processes'
+parameter gradients is the gradient of one big batch.
+"""
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import distributed
+
+from teleport.launch import RENDEZVOUS
+
+TIMEOUT = timedelta(minutes=30)  # others wait this long while the first process saves
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that train together, seen from the one with number `rank` (0 is the one that writes files)."""
+
+    rank: int = 0
+    size: int = 1
+
+    def part(self, batch):
+        """The `Batch` of the queries that this process encodes, with their passages."""
+        return batch.split(self.size)[self.rank]
+
+    def gather(self, vectors):
+        """The vectors of all processes [size * rows, dim], in the order of their ranks; `vectors` get gradients."""
+        return vectors if self.size == 1 else Gather.apply(vectors, self.rank, self.size)
+
+    def sum_gradients(self, parameters):
+        """Replace each gradient by its sum over the processes."""
+        if self.size == 1:
+            return
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])  # one exchange in the place of hundreds
+        distributed.all_reduce(flat)
+        for gradient, total in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(total.view_as(gradient))
+
+    def totals(self, *counts):
+        """The sums of some integers over the processes (list); waits for all of them, on the CPU alone."""
+        totals = torch.tensor(counts, dtype=torch.int64)
+        if self.size > 1:
+            distributed.all_reduce(totals)
+        return totals.tolist()
+
+    def require_divisible(self, batch_queries, accumulate):
+        """Raise ValueError unless every process gets as many queries of a (micro-)batch as the others."""
+        queries = batch_queries // accumulate
+        if queries % self.size:
+            raise ValueError(
+                f"training.batch_queries {batch_queries} with accumulate {accumulate} is {queries} queries at a time, "
+                f"which {self.size} processes cannot share equally: change training.batch_queries to a multiple of "
+                f"{self.size * accumulate}, or give the rule `train` another number of processes (GPUs)."
+            )
+
+
+ALONE = Processes()
+
+
+class Gather(torch.autograd.Function):
+    """All processes' vectors; the gradient of a process's own ones is its part of the gradient of all."""
+
+    @staticmethod
+    def forward(context, vectors, rank, size):
+        context.own = slice(rank * len(vectors), (rank + 1) * len(vectors))
+        parts = [torch.empty_like(vectors) for _ in range(size)]
+        distributed.all_gather(parts, vectors.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient[context.own], None, None
+
+
+@contextmanager
+def joined():
+    """Within the block the processes started together can exchange tensors; yields this one's `Processes`.
+
+    Reads what `launch` or torchrun set: RANK, LOCAL_RANK, WORLD_SIZE, and the place to meet. Without them a process is
+    alone. Raises ValueError when there are fewer GPUs than processes.
+    """
+    size = int(os.environ.get("WORLD_SIZE", 1))
+    if size == 1:
+        yield ALONE
+        return
+    rank, backend = int(os.environ["RANK"]), "gloo"
+    if torch.cuda.is_available():
+        use_gpu(int(os.environ["LOCAL_RANK"]))
+        backend = "cpu:gloo,cuda:nccl"
+    meeting = os.environ.get(RENDEZVOUS, "env://")
+    distributed.init_process_group(backend, init_method=meeting, rank=rank, world_size=size, timeout=TIMEOUT)
+    try:
+        processes = Processes(rank, size)
+        processes.totals(0)  # the first process has opened the resume state when the others go on
+        yield processes
+    finally:
+        distributed.destroy_process_group()
+
+
+def use_gpu(number):
+    """Make GPU `number` this process's own. Raises ValueError when the process sees fewer."""
+    if number >= torch.cuda.device_count():
+        raise ValueError(
+            f"process {number + 1} of this machine has no GPU: {torch.cuda.device_count()} are visible. Start as many "
+            "processes as there are GPUs (resource `gpu` or `processes` of the rule `train`)."
+        )
+    torch.cuda.set_device(number)
