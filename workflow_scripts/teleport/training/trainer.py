@@ -9,8 +9,8 @@ from teleport.seed import derive_seed
 from teleport.training.loss import false_negative_mask, softmax_loss
 from teleport.training.schedule import learning_rate
 
-# Tokens per chunk of a step. CPU: a step of 2,100 tokens in one chunk took 2 % (float32) and 7 % (bfloat16) less time than
-# in chunks of 1,024; longer chunks were not compared. CUDA: a chunk must fill the device.
+# Tokens per chunk of a step. CPU: a step of 2,100 tokens in one chunk took 2 % (float32) and 7 % (bfloat16) less time
+# than in chunks of 1,024; longer chunks were not compared. CUDA: a chunk must fill the device.
 TOKEN_BUDGET = {"cpu": 4096, "cuda": 16384}
 
 
