@@ -1,20 +1,26 @@
 """Passages per second: the stage `encode` against a plain transformers loop and sentence-transformers.
 
-    python bench/encode.py [--passages 96] [--checkpoint FOLDER]
+    python bench/encode.py [--passages 256] [--checkpoint FOLDER | --bert-base] [--corpus corpus.tsv.gz]
 
 Both peers tokenise as they go, in fp32; the stage reads the token map, which `tokens` made once for all episodes.
+How much bfloat16 can give is bounded by the matrix products of the machine, so their rates are measured too. With
+--corpus the agreement of the vectors is measured on its first passages instead of random words.
 """
 
+import gzip
+import itertools
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 
 import texts
-from rounds import interleaved, report
+from rounds import interleaved, ratios, report
 from teleport.encoder.encode import Side
-from teleport.encoder.precision import autocast, pick_device, resolve_precision
-from teleport.encoder.tokens import padded_lengths
+from teleport.encoder.packed import PackedEncoder
+from teleport.encoder.precision import pick_device, resolve_precision
+from teleport.encoder.tokens import load_tokenizer, padded_lengths
 
 PADDED, SENTENCE_TRANSFORMERS = "transformers, padded to 128", "sentence-transformers encode()"
 BATCH = 32
@@ -49,17 +55,25 @@ def sentence_transformers_encode(world, device):
 
 def stage_encode(world, device, precision):
     """What the stage `encode` does with a block of passages."""
-    side = Side(world.encoder, texts.MAX_PASSAGE_TOKENS, world.special, device)
+    with torch.inference_mode():
+        encoder = PackedEncoder(world.encoder, resolve_precision(precision, device))
+    side = Side(encoder, texts.MAX_PASSAGE_TOKENS, world.special, device)
     lengths = padded_lengths(world.passage_map, side.max_tokens)
-    dtype = resolve_precision(precision, device)
 
     def run():
-        vectors = np.empty((len(lengths), world.encoder.dim), np.float32)
-        with torch.inference_mode(), autocast(device, dtype):
+        vectors = np.empty((len(lengths), encoder.dim), np.float32)
+        with torch.inference_mode():
             side.encode(world.passage_map, np.arange(len(lengths)), lengths, vectors)
         return vectors
 
     return run
+
+
+def product(world, device, dtype):
+    """One matrix product of the encoder's first layer: 4,096 rows by its wider matrix."""
+    weight = world.encoder.backbone.encoder.layer[0].intermediate.dense.weight.detach().to(dtype)
+    rows = torch.randn(4096, weight.shape[1], device=device).to(dtype)
+    return lambda: torch.nn.functional.linear(rows, weight)[0, 0].item()
 
 
 def smallest_cosine(vectors, reference):
@@ -68,12 +82,43 @@ def smallest_cosine(vectors, reference):
     return float(((vectors * reference).sum(1) / lengths).min())
 
 
+def top10_overlap(vectors, reference):
+    """The share of each row's ten nearest other rows that both arrays agree on, mean over rows."""
+    nearest = []
+    for rows in (vectors, reference):
+        scores = rows @ rows.T
+        np.fill_diagonal(scores, -np.inf)
+        nearest.append(np.argpartition(-scores, 10, axis=1)[:, :10])
+    return float(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(*(ids.tolist() for ids in nearest), strict=True)]))
+
+
+def agreement(world, folder, device, corpus, count, variants):
+    """Figures on the first passages of a corpus.tsv.gz (id, title, text): the stage against the padded loop."""
+    if corpus:
+        with gzip.open(corpus, "rt", encoding="utf-8", newline="\n") as file:
+            world.passages = [line.rstrip("\n").split("\t")[2] for line in itertools.islice(file, count)]
+        tokenizer, special = load_tokenizer(world.checkpoint, None)
+        world.passage_map = texts.write_map(folder, "corpus", tokenizer, special, world.passages)
+        variants = {PADDED: transformers_loop(world, device)}
+        variants |= {f"stage, {p}": stage_encode(world, device, p) for p in ("fp32", "bf16")}
+    reference = variants[PADDED]()
+    figures = {}
+    for name in variants:
+        vectors = variants[name]()
+        figures[f"smallest cosine, {name}"] = smallest_cosine(vectors, reference)
+        if len(vectors) > 10:
+            figures[f"overlap of the nearest 10, {name}"] = top10_overlap(vectors, reference)
+    return figures
+
+
 def main(arguments=None):
-    arguments = texts.parser("Encoding against its peers.", passages=96).parse_args(arguments)
+    parser = texts.parser("Encoding against its peers.", passages=256)
+    parser.add_argument("--corpus", type=Path, help="corpus.tsv.gz whose first passages the agreement is measured on")
+    arguments = parser.parse_args(arguments)
     torch.set_num_threads(arguments.threads)
     device = pick_device()
     with TemporaryDirectory() as folder:
-        world = texts.Texts(arguments.checkpoint, folder, arguments.passages)
+        world = texts.Texts(texts.checkpoint(arguments, folder), folder, arguments.passages)
         world.encoder.to(device)
         variants = {
             PADDED: transformers_loop(world, device),
@@ -82,11 +127,13 @@ def main(arguments=None):
         }
         if resolve_precision("auto", device) is not None:
             variants["stage, bf16"] = stage_encode(world, device, "bf16")
-        reference = variants[PADDED]()
-        cosines = {f"smallest cosine, {name}": smallest_cosine(run(), reference) for name, run in variants.items()}
         seconds = interleaved(variants, arguments.rounds)
+        products = {dtype: product(world, device, dtype) for dtype in (torch.float32, torch.bfloat16)}
+        rates = ratios(interleaved(products, 4 * arguments.rounds), torch.float32)
+        figures = {"products, bf16 over fp32": rates[torch.bfloat16]}
+        figures |= agreement(world, folder, device, arguments.corpus, arguments.passages, variants)
         peers = (PADDED, SENTENCE_TRANSFORMERS)
-        report("encode", seconds, peers, arguments.passages, "passages", arguments, **cosines)
+        report("encode", seconds, peers, arguments.passages, "passages", arguments, **figures)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
 """Texts of a known number of tokens, and the embedded checkpoint that reads them."""
 
+from pathlib import Path
+
 import numpy as np
+import torch
+from transformers import BertConfig, BertModel
 
 import rounds
-from teleport.encoder.model import load_encoder
+from teleport.encoder.model import Encoder, load_encoder, save_encoder
 from teleport.encoder.source import folder_in_package
 from teleport.encoder.tokens import TokenMap, load_tokenizer, write_tokens
 
@@ -12,11 +16,30 @@ MAX_PASSAGE_TOKENS, MAX_QUERY_TOKENS = 128, 32
 
 
 def parser(description, **sizes):
-    """`rounds.parser` with --checkpoint."""
+    """`rounds.parser` with --checkpoint, --pooling and --bert-base."""
     made = rounds.parser(description, **sizes)
     text = "a folder that sentence-transformers loads; default: the embedded MiniLM"
     made.add_argument("--checkpoint", default=str(folder_in_package(PACKAGE)), help=text)
+    made.add_argument("--pooling", choices=("cls", "mean"), help="pool so, instead of as the checkpoint says")
+    made.add_argument("--bert-base", action="store_true", help="BERT-base with random weights in its place")
     return made
+
+
+def checkpoint(arguments, folder):
+    """The folder of the checkpoint that the arguments of `parser` ask for, made below `folder` when there is none."""
+    if not arguments.bert_base and not arguments.pooling:
+        return arguments.checkpoint
+    if arguments.bert_base:
+        vocabulary = load_encoder(arguments.checkpoint).backbone.config.vocab_size
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            encoder = Encoder(BertModel(BertConfig(vocab_size=vocabulary), add_pooling_layer=False), "cls")
+    else:
+        encoder = load_encoder(arguments.checkpoint)
+    encoder.pooling = arguments.pooling or encoder.pooling
+    made = Path(folder, "checkpoint")
+    save_encoder(encoder, made, arguments.checkpoint)
+    return str(made)
 
 
 def lengths(count, seed, mean=76, spread=0.5):

@@ -1,6 +1,6 @@
 """Training steps per second: the step of the stage `train` against one batch padded to 32 and 128 tokens in fp32.
 
-python bench/train.py [--queries 4] [--negatives 7] [--checkpoint FOLDER]
+python bench/train.py [--queries 4] [--negatives 7] [--checkpoint FOLDER | --bert-base]
 """
 
 import copy
@@ -81,7 +81,7 @@ def main(arguments=None):
     torch.set_num_threads(arguments.threads)
     device = pick_device()
     with TemporaryDirectory() as folder:
-        world = texts.Texts(arguments.checkpoint, folder, max(QUERIES, arguments.passages), QUERIES)
+        world = texts.Texts(texts.checkpoint(arguments, folder), folder, max(QUERIES, arguments.passages), QUERIES)
         data = training_set(arguments)
         steps = {PEER: padded_step(world, data, device)}
         steps["stage, fp32"] = make_trainer(world, data, device, "fp32").step

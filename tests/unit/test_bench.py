@@ -1,5 +1,6 @@
 """Every benchmark runs at a tiny size, prints its table and writes its figures. How fast it is decides nothing here."""
 
+import gzip
 import importlib
 import json
 import sys
@@ -78,6 +79,22 @@ def test_every_variant_of_encode_gives_the_same_vectors(tmp_path, capsys):
     figures = run("encode", tmp_path, capsys)[1]["figures"]
     cosines = [value for name, value in figures.items() if "cosine" in name]
     assert len(cosines) >= 3 and min(cosines) > 0.999
+
+
+@pytest.mark.slow
+def test_the_agreement_of_encode_is_measured_on_a_corpus(tmp_path, capsys):
+    corpus = tmp_path / "corpus.tsv.gz"
+    with gzip.open(corpus, "wt", encoding="utf-8") as file:
+        file.writelines(
+            f"d{i}\t\tpassage {i} is about {word}\n" for i, word in enumerate(["tea", "rain", "cars", "jazz"] * 3)
+        )
+    figures = run("encode", tmp_path, capsys, "--passages", "12", "--corpus", str(corpus), "--pooling", "cls")[1][
+        "figures"
+    ]
+    assert figures["overlap of the nearest 10, stage, fp32"] > 0.99
+    assert 0.8 < figures["overlap of the nearest 10, stage, bf16"] <= 1.0
+    assert figures["smallest cosine, stage, bf16"] > 0.9995
+    assert figures["products, bf16 over fp32"] > 0
 
 
 def test_the_variants_of_a_benchmark_compute_the_same(tmp_path, capsys):

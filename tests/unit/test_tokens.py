@@ -24,7 +24,7 @@ from encoder_world import (
 from transformers import AutoTokenizer
 
 from teleport.encoder import tokens
-from teleport.encoder.tokens import TokenMap, load_tokenizer, padded, padded_lengths
+from teleport.encoder.tokens import TokenMap, load_tokenizer, packed, padded, padded_lengths
 
 
 def token_map(job, name="passages"):
@@ -168,3 +168,25 @@ def test_tokenising_and_searching_do_not_load_torch():
     library = Path(tokens.__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=library, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_packed_texts_are_those_of_padded_without_the_padding(tmp_path):
+    lists = [[7, 8, 9, 10], [], [11], [12, 13, 14]]
+    np.save(tmp_path / "ids.npy", np.array([token for ids in lists for token in ids], np.uint16))
+    np.save(tmp_path / "offsets.npy", np.array([0, 4, 4, 5, 8]))
+    texts, special = TokenMap(tmp_path / "ids.npy", tmp_path / "offsets.npy"), {"cls": 1, "sep": 2, "pad": 99}
+    ids, lengths = packed(texts, np.array([3, 1, 0, 2, 3]), 5, special)
+    assert ids.tolist() == [1, 12, 13, 14, 2] + [1, 2] + [1, 7, 8, 9, 2] + [1, 11, 2] + [1, 12, 13, 14, 2]
+    assert lengths.tolist() == [5, 2, 5, 3, 5] and ids.dtype == lengths.dtype == np.int64
+    for rows in ([0, 1, 2, 3], [1], [2, 0]):
+        for max_tokens in (2, 3, 4, 9):
+            ids, lengths = packed(texts, rows, max_tokens, special)
+            ids_BL, mask_BL = padded(texts, rows, max_tokens, special)
+            assert ids.tolist() == ids_BL[mask_BL.bool()].tolist() and lengths.tolist() == mask_BL.sum(1).tolist()
+
+
+def test_packing_reads_the_map_no_further_than_its_end(tmp_path):
+    np.save(tmp_path / "ids.npy", np.zeros(0, np.uint16))
+    np.save(tmp_path / "offsets.npy", np.zeros(3, np.int64))
+    empty = TokenMap(tmp_path / "ids.npy", tmp_path / "offsets.npy")
+    assert packed(empty, [0, 1], 8, {"cls": 1, "sep": 2})[0].tolist() == [1, 2, 1, 2]

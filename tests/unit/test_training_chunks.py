@@ -1,4 +1,4 @@
-"""Length-sorted chunks give the loss and gradients of one padded batch."""
+"""Packed chunks give the loss and gradients of one padded batch."""
 
 import numpy as np
 import pytest
@@ -63,14 +63,12 @@ def test_step_in_chunks_equals_one_padded_batch(stages, monkeypatch, tied, budge
         assert (found[name] - gradient).abs().max() < 1e-5 * largest, name
 
 
-def test_chunks_save_padding(stages, monkeypatch):
+def test_no_chunk_encodes_padding(stages, monkeypatch):
     made, batch = make(stages)
-    tokens = {}
+    real = made.queries.lengths[batch.queries_Q].sum() + made.passages.lengths[batch.passages_P].sum()
     for budget in (1, 100, 10_000):
         monkeypatch.setitem(trainer.TOKEN_BUDGET, "cpu", budget)
-        tokens[budget] = made.loss(batch)[1]
-    real = made.queries.lengths[batch.queries_Q].sum() + made.passages.lengths[batch.passages_P].sum()
-    assert tokens[1] == real < tokens[100] < tokens[10_000]
+        assert made.loss(batch)[1] == real
 
 
 def test_vectors_come_back_in_the_order_of_the_rows(stages, monkeypatch):

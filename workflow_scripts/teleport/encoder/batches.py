@@ -1,23 +1,21 @@
-"""Batches of texts of similar length, so that little time goes into padding."""
+"""Batches of texts by their number of tokens, texts of similar length together."""
 
 import numpy as np
 
 
 def length_buckets(lengths, token_budget):
-    """Batches of texts sorted by length, each with rows x longest <= token_budget.
+    """Batches of texts sorted by length, each of at most token_budget tokens.
 
-    lengths: integers [n], tokens per text as they will be padded (special tokens included, truncation applied)
-    token_budget: tokens per batch, padding included; a text longer than that gets a batch of its own
+    lengths: integers [n], tokens per text as the encoder sees them (special tokens included, truncation applied)
+    token_budget: tokens per batch; a text longer than that gets a batch of its own
     returns: list of int64 arrays of positions in `lengths`, shortest texts first, ties in their given order;
              together they hold every position once
     """
-    lengths = np.asarray(lengths)
     order = np.argsort(lengths, kind="stable")
-    batches, start = [], 0
-    for end, longest in enumerate(lengths[order].tolist()):
-        if end > start and (end - start + 1) * longest > token_budget:
-            batches.append(order[start:end])
-            start = end
-    if start < len(order):
-        batches.append(order[start:])
+    ends = np.cumsum(np.asarray(lengths)[order])
+    batches, start, done = [], 0, 0
+    while start < len(order):
+        stop = max(start + 1, int(np.searchsorted(ends, done + token_budget, side="right")))
+        batches.append(order[start:stop])
+        start, done = stop, ends[stop - 1]
     return batches

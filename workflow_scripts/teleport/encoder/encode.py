@@ -9,16 +9,17 @@ import torch
 
 from teleport.encoder.batches import length_buckets
 from teleport.encoder.blocks import RowBlocks
-from teleport.encoder.model import Encoder, load_encoders
-from teleport.encoder.precision import autocast, pick_device, resolve_precision
-from teleport.encoder.tokens import TokenMap, padded, padded_lengths
+from teleport.encoder.model import load_encoders
+from teleport.encoder.packed import PackedEncoder
+from teleport.encoder.precision import pick_device, resolve_precision
+from teleport.encoder.tokens import TokenMap, packed, padded_lengths
 from teleport.stage import require_free_space
 
-# Tokens per batch, padding included. CPU: with 4,096 a layer's activations stay in the cache (16,384 took 1.4 times as
+# Tokens per batch. CPU: with 4,096 a layer's activations stay in the cache (16,384 took 1.4 times as
 # long). CUDA: enough that a batch's arithmetic hides the launching of its kernels.
 TOKEN_BUDGET = {"cpu": 4096, "cuda": 65536}
-# Texts per block. Batches are made inside a block, so that they never depend on where a run was killed. Larger blocks
-# pad less (with these numbers 2 % and 4 % on passages of 76 tokens), but a kill costs up to one of them.
+# Texts per block. Batches are made inside a block, so that they never depend on where a run was killed. In a larger
+# block more texts have the same length, which a CPU's attention takes together, but a kill costs up to one of them.
 BLOCK_TEXTS = {"cpu": 2048, "cuda": 16384}
 
 
@@ -26,7 +27,7 @@ BLOCK_TEXTS = {"cpu": 2048, "cuda": 16384}
 class Side:
     """How one kind of text is encoded; `special` is the content of special.json."""
 
-    encoder: Encoder
+    encoder: PackedEncoder
     max_tokens: int
     special: dict
     device: torch.device
@@ -34,15 +35,15 @@ class Side:
     def encode(self, tokens, rows, lengths, vectors):
         """Write the vectors of the texts `rows` (a contiguous int64 array) into `vectors` [n, dim], batch by batch.
 
-        lengths: int64 [rows], tokens of these texts as padded
-        returns: tokens that were encoded, padding included
+        lengths: int64 [rows], tokens of these texts as the encoder sees them
+        returns: tokens that were encoded: the rows of every token-wise operation
         """
-        batches = length_buckets(lengths, TOKEN_BUDGET[self.device.type])
-        for batch in batches:
-            ids_BL, mask_BL = padded(tokens, rows[batch], self.max_tokens, self.special)
-            vectors_BD = self.encoder(ids_BL.to(self.device), mask_BL.to(self.device))
-            vectors[rows[batch]] = vectors_BD.cpu().numpy()
-        return sum(len(batch) * int(lengths[batch].max()) for batch in batches)
+        encoded = 0
+        for batch in length_buckets(lengths, TOKEN_BUDGET[self.device.type]):
+            ids_T, lengths_B = packed(tokens, rows[batch], self.max_tokens, self.special)
+            vectors[rows[batch]] = self.encoder(ids_T, lengths_B).cpu().numpy()
+            encoded += len(ids_T)
+        return encoded
 
 
 def run(job):
@@ -60,15 +61,17 @@ def run(job):
     query_encoder, passage_encoder = load_encoders(job.input("checkpoint", "checkpoint"))
     check_positions(passage_encoder, settings)
     special = json.loads(job.input("tokens", "special.json").read_text())
-    queries = Side(query_encoder.to(device), settings.max_query_tokens, special, device)
-    passages = Side(passage_encoder.to(device), settings.max_passage_tokens, special, device)
+    with torch.inference_mode():
+        packs = {encoder: PackedEncoder(encoder.to(device), dtype) for encoder in (query_encoder, passage_encoder)}
+    queries = Side(packs[query_encoder], settings.max_query_tokens, special, device)
+    passages = Side(packs[passage_encoder], settings.max_passage_tokens, special, device)
     sides = {"passages": passages} | {f"queries.{split}": queries for split in job.facts("collection")["splits"]}
     maps = {name: open_map(job, name) for name in sides}
     total = sum(map(len, maps.values()))
     require_free_space(job.resume, total * passage_encoder.dim * 4)
     facts = {"dim": passage_encoder.dim, "dtype": "float32" if dtype is None else "bfloat16"}
     facts |= {"texts": 0, "real_tokens": 0, "padded_tokens": 0}
-    with torch.inference_mode(), autocast(device, dtype):  # one context, so that the weights are cast once
+    with torch.inference_mode():
         before = 0
         for name, side in sides.items():
             started = time.monotonic()

@@ -61,7 +61,11 @@ class Encoder(nn.Module):
             mask_BL1 = attention_mask.unsqueeze(-1).float()
             vectors_BH = (hidden_BLH.float() * mask_BL1).sum(1) / mask_BL1.sum(1)
         with torch.autocast(vectors_BH.device.type, enabled=False):
-            vectors_BD = self.head(vectors_BH)
+            return self.project(vectors_BH)
+
+    def project(self, pooled_BH):
+        """Head and normalisation: float32 [B, H] -> float32 [B, dim]."""
+        vectors_BD = self.head(pooled_BH)
         return nn.functional.normalize(vectors_BD, dim=-1) if self.normalize else vectors_BD
 
 

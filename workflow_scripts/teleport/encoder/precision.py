@@ -34,9 +34,14 @@ def computes_in_bf16(device):
     return not CPU_BF16_FLAGS.isdisjoint(flags)
 
 
+def autocast_dtype(device):
+    """The type that the surrounding `autocast` computes in, or None for plain float32."""
+    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
+
+
 def autocast(device, dtype):
     """The context in which the encoder computes: autocast to `dtype`, or nothing when it is None.
 
-    Weights stay float32: bfloat16 copies were 3 % faster on the CPU and 20 times less exact.
+    Weights and the sums of the residual stream stay float32, which is 20 times as exact as a model cast to bfloat16.
     """
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype)

@@ -66,6 +66,26 @@ def padded(token_map, rows, max_tokens, special):
     return torch.from_numpy(ids_BL), torch.from_numpy(mask_BL)
 
 
+def packed(token_map, rows, max_tokens, special):
+    """The input of `PackedEncoder` for some texts: CLS ids SEP of each, truncated to max_tokens in all.
+
+    rows: B text numbers; special: the content of special.json
+    returns: numpy arrays (ids int64 [T], lengths int64 [B]); the texts lie behind one another in the order of `rows`
+    """
+    rows = np.asarray(rows)
+    first_B = token_map.offsets[rows]
+    lengths_B = np.minimum(token_map.offsets[rows + 1] - first_B + 2, max_tokens)
+    ends_B = np.cumsum(lengths_B)
+    # Token t of the batch is token t + shift of the map; where it is none, CLS or SEP is put afterwards.
+    shift_T = np.repeat(first_B - 1 - (ends_B - lengths_B), lengths_B)
+    inner_T = np.ones(ends_B[-1], bool)
+    inner_T[ends_B - lengths_B] = inner_T[ends_B - 1] = False
+    ids_T = np.empty(len(inner_T), np.int64)
+    ids_T[inner_T] = token_map.ids[np.flatnonzero(inner_T) + shift_T[inner_T]]
+    ids_T[ends_B - lengths_B], ids_T[ends_B - 1] = special["cls"], special["sep"]
+    return ids_T, lengths_B
+
+
 def run(job):
     """Tokenise passages and the queries of every split with the tokenizer of the pretrained checkpoint.
 

@@ -1,4 +1,4 @@
-"""Vectors of one side of a training step, with little padding: length-sorted chunks under one autograd graph."""
+"""Vectors of one side of a training step, without padding: packed chunks of texts under one autograd graph."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,9 @@ import torch
 
 from teleport.encoder.batches import length_buckets
 from teleport.encoder.model import Encoder
-from teleport.encoder.tokens import TokenMap, padded
+from teleport.encoder.packed import PackedEncoder
+from teleport.encoder.precision import autocast_dtype
+from teleport.encoder.tokens import TokenMap, packed
 
 
 @dataclass(frozen=True)
@@ -28,14 +30,17 @@ class Side:
         return length_buckets(self.lengths[rows], token_budget)
 
     def encode(self, rows, device):
-        """Float32 [rows, dim] on `device` with its graph, and how many tokens were encoded with padding."""
-        ids_BL, attention_BL = padded(self.tokens, rows, self.max_tokens, self.special)
-        return self.encoder(ids_BL.to(device), attention_BL.to(device)), attention_BL.numel()
+        """Float32 [rows, dim] on `device` with its graph, and how many tokens were encoded: the encoder's rows.
+
+        The precision is that of the surrounding `autocast`.
+        """
+        ids_T, lengths_B = packed(self.tokens, rows, self.max_tokens, self.special)
+        return PackedEncoder(self.encoder, autocast_dtype(device))(ids_T, lengths_B), len(ids_T)
 
     def vectors(self, rows, token_budget, device):
-        """Float32 [rows, dim] on `device`, in the order of `rows`, and how many tokens were encoded with padding.
+        """Float32 [rows, dim] on `device`, in the order of `rows`, and how many tokens were encoded.
 
-        Chunks hold at most `token_budget` tokens. Their gradients sum to those of one padded batch, because no text's
+        Chunks hold at most `token_budget` tokens. Their gradients sum to those of one batch, because no text's
         vector depends on another text.
         """
         chunks = self.chunks(rows, token_budget)

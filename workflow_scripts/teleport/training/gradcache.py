@@ -9,7 +9,7 @@ from teleport.training.forward import in_order, to_device
 class CachedSide:
     """Vectors of one side of a step without their graph, which `backward` makes anew, one chunk at a time.
 
-    `vectors` is float32 [rows, dim], `tokens` the number of tokens encoded with padding. Both passes over a chunk draw
+    `vectors` is float32 [rows, dim], `tokens` the number of tokens encoded. Both passes over a chunk draw
     the same dropout, and the draws are those of a step without caching, because torch's generator goes back to where
     it was before the chunk.
     """

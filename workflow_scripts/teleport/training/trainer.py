@@ -13,9 +13,9 @@ from teleport.training.loss import false_negative_mask, softmax_loss
 from teleport.training.parallel import ALONE
 from teleport.training.schedule import learning_rate
 
-# Tokens per chunk of a step: small on a CPU, where short chunks save padding and cost nothing; large on a GPU, where a
-# chunk must fill the device.
-TOKEN_BUDGET = {"cpu": 1024, "cuda": 16384}
+# Tokens per chunk of a step. CPU: a step of 2,100 tokens in one chunk took 2 % (float32) and 7 % (bfloat16) less time
+# than in chunks of 1,024; longer chunks were not compared. CUDA: a chunk must fill the device.
+TOKEN_BUDGET = {"cpu": 4096, "cuda": 16384}
 
 
 class Outcome:
@@ -62,7 +62,7 @@ class Trainer:
         return learning_rate(step, self.total, self.training.learning_rate, self.training.warmup_ratio)
 
     def loss(self, batch):
-        """The loss of a `data.Batch` with its graph (float32 scalar), and how many tokens were encoded with padding.
+        """The loss of a `data.Batch` with its graph (float32 scalar), and how many tokens were encoded.
 
         The graph ends in the vectors that this process encoded.
         """

@@ -1,0 +1,183 @@
+"""The packed forward computes what the transformers backbone computes: vectors, gradients, and what dropout does."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from encoder_world import FAMILIES, source_folder
+
+from teleport.encoder.attention import Spans, grouped_attention, jagged_attention
+from teleport.encoder.dropout import dropout
+from teleport.encoder.model import Encoder, load_backbone
+from teleport.encoder.packed import PackedEncoder
+from teleport.encoder.precision import autocast, autocast_dtype
+
+LENGTHS = np.array([3, 9, 9, 9, 2, 30, 17, 17])
+
+
+def make_encoder(tmp_path, family="bert", pooling="mean", **options):
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        encoder = Encoder(load_backbone(source_folder(tmp_path / "source", family)), pooling, **options)
+        for parameter in encoder.head.parameters():
+            torch.nn.init.normal_(parameter)
+    return encoder.eval()
+
+
+def batch(encoder):
+    """Random texts of LENGTHS tokens, packed and padded: ids [T], and ids [B, L] with their mask."""
+    pad = encoder.backbone.config.pad_token_id
+    ids_T = np.random.default_rng(0).integers(4, 40, size=LENGTHS.sum())
+    ids_BL = np.full((len(LENGTHS), LENGTHS.max()), pad)
+    mask_BL = np.arange(LENGTHS.max()) < LENGTHS[:, None]
+    ids_BL[mask_BL] = ids_T
+    return ids_T, torch.from_numpy(ids_BL), torch.from_numpy(mask_BL.astype(np.int64))
+
+
+def gradients(encoder, vectors):
+    """Of a weighted sum of the vectors, by parameter name."""
+    encoder.zero_grad()
+    (vectors * torch.linspace(-1, 1, vectors.numel()).view_as(vectors)).sum().backward()
+    return {name: p.grad.clone() for name, p in encoder.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize(
+    "pooling, projection, normalize", [("cls", None, False), ("mean", None, True), ("cls", 8, True)]
+)
+def test_vectors_and_gradients_are_those_of_transformers(tmp_path, family, pooling, projection, normalize):
+    encoder = make_encoder(tmp_path, family, pooling, projection=projection, normalize=normalize)
+    ids_T, ids_BL, mask_BL = batch(encoder)
+    expected, found = encoder(ids_BL, mask_BL), PackedEncoder(encoder)(ids_T, LENGTHS)
+    assert found.dtype == torch.float32 and found.shape == (len(LENGTHS), encoder.dim)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    by_padding, by_packing = gradients(encoder, expected), gradients(encoder, found)
+    assert by_packing.keys() == by_padding.keys() and len(by_packing) > 30
+    for name, gradient in by_padding.items():
+        largest = gradient.abs().max()
+        if not name.endswith("key.bias"):  # it adds the same to all scores of a query: rounding alone
+            assert largest > 1e-4, f"{name} has no gradient: this test would show nothing"
+        assert (by_packing[name] - gradient).abs().max() < 1e-4 * largest + 1e-6, name
+
+
+def test_a_padding_token_inside_a_text_has_the_padding_position(tmp_path):
+    """RoBERTa's positions pass over it; a tokenizer makes it of a literal "<pad>"."""
+    encoder = make_encoder(tmp_path, "roberta")
+    ids = np.array([0, 7, 1, 1, 9, 2, 0, 1, 2])
+    lengths = np.array([6, 3])
+    alone = [encoder(torch.tensor([text]), torch.ones(1, len(text))) for text in ([0, 7, 1, 1, 9, 2], [0, 1, 2])]
+    torch.testing.assert_close(PackedEncoder(encoder)(ids, lengths), torch.cat(alone), rtol=1e-5, atol=1e-5)
+
+
+def test_bfloat16_is_as_close_as_autocast(tmp_path):
+    encoder = make_encoder(tmp_path, normalize=True)
+    for parameter in encoder.parameters():  # as large as trained weights, whose vectors are no noise in bfloat16
+        parameter.data *= 0.2
+    ids_T, ids_BL, mask_BL = batch(encoder)
+    exact = encoder(ids_BL, mask_BL)
+    with autocast(torch.device("cpu"), torch.bfloat16):
+        assert autocast_dtype(torch.device("cpu")) is torch.bfloat16
+        by_autocast, found = encoder(ids_BL, mask_BL), PackedEncoder(encoder, torch.bfloat16)(ids_T, LENGTHS)
+    assert autocast_dtype(torch.device("cpu")) is None
+    errors = [1 - (vectors * exact).sum(1).min() for vectors in (found, by_autocast)]
+    assert found.dtype == torch.float32 and 0 < errors[0] < max(2 * errors[1], 1e-5)
+    gradient = gradients(encoder, found)["backbone.encoder.layer.0.attention.self.query.weight"]
+    assert gradient.dtype == torch.float32 and gradient.abs().max() > 0
+
+
+def test_texts_do_not_see_each_other(tmp_path):
+    encoder = make_encoder(tmp_path)
+    ids_T, _, _ = batch(encoder)
+    together, ends = PackedEncoder(encoder)(ids_T, LENGTHS), np.cumsum(LENGTHS)
+    for vector, start, end in zip(together, ends - LENGTHS, ends, strict=True):
+        alone = PackedEncoder(encoder)(ids_T[start:end], np.array([end - start]))
+        torch.testing.assert_close(alone[0], vector, rtol=1e-5, atol=1e-5)
+
+
+def test_groups_are_texts_of_equal_length_and_bounded():
+    spans = Spans(np.array([5, 5, 5, 7, 5, 5]), torch.device("cpu"))
+    assert list(spans.groups(lambda length: 2)) == [(2, 5), (1, 5), (1, 7), (2, 5)]
+    assert list(spans.groups(lambda length: 100)) == [(3, 5), (1, 7), (2, 5)]
+
+
+@pytest.mark.parametrize("one_query", [False, True])
+def test_the_jagged_attention_of_cuda_equals_the_grouped_one(one_query):
+    """Its code on the CPU, where torch takes its plain kernel for it."""
+    spans, made = Spans(LENGTHS, torch.device("cpu")), torch.Generator().manual_seed(0)
+    queries = torch.randn(len(LENGTHS) if one_query else LENGTHS.sum(), 32, generator=made)
+    keys_values = torch.randn(LENGTHS.sum(), 64, generator=made)
+    grouped, jagged = (f(queries, keys_values, spans, 2, 0.0) for f in (grouped_attention, jagged_attention))
+    torch.testing.assert_close(jagged, grouped, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_drops_at_its_rate_and_keeps_the_mean(rate, dtype):
+    torch.manual_seed(0)
+    x = torch.ones(501, 999, dtype=dtype, requires_grad=True)
+    y = dropout(x, rate)
+    zeros = (y == 0).float()
+    assert abs(zeros.mean() - rate) < 5 * (rate * (1 - rate) / x.numel()) ** 0.5
+    assert abs((zeros[:, 1:] * zeros[:, :-1]).mean() - rate**2) < 0.003  # neighbours share a word of random bits
+    assert (y[y != 0] - 1 / (1 - rate)).abs().max() < 0.005
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())  # the same elements, the same scale
+    assert y.dtype == dtype and not torch.equal(dropout(x, rate), y) and dropout(x, 0.0) is x
+
+
+def with_rates(encoder, hidden, attention):
+    """A copy in training mode whose dropout has these rates."""
+    made = copy.deepcopy(encoder).train()
+    for name, module in made.named_modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = attention if name.endswith("self.dropout") else hidden
+    return made
+
+
+@pytest.mark.parametrize("hidden, attention", [(0.3, 0.0), (0.0, 0.3)])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_dropout_has_the_distribution_of_transformers(tmp_path, pooling, hidden, attention):
+    """Mean and standard deviation of every coordinate over many draws, for each kind of dropout alone."""
+    encoder = with_rates(make_encoder(tmp_path, pooling=pooling), hidden, attention)
+    for layer in encoder.backbone.encoder.layer:  # attention to many tokens, so that 400 draws tell its spread well
+        layer.attention.self.query.weight.data *= 0.1
+    ids_T, ids_BL, mask_BL = batch(encoder)
+    torch.manual_seed(0)
+    draws = 400  # of every text, by copies in one batch
+    with torch.no_grad():
+        packed = PackedEncoder(encoder)(np.tile(ids_T, draws), np.tile(LENGTHS, draws))
+        padded = encoder(ids_BL.repeat(draws, 1), mask_BL.repeat(draws, 1))
+    packed, padded = (x.view(draws, len(LENGTHS), -1) for x in (packed, padded))
+    spread = padded.std(0)
+    assert spread.mean() > 0.005, "dropout does nothing here: this test would show nothing"
+    assert packed.std(0).mean() == pytest.approx(float(spread.mean()), rel=0.06)
+    off = (packed.mean(0) - padded.mean(0)) / (spread * (2 / draws) ** 0.5)  # in standard errors
+    assert 0.6 < off.square().mean().sqrt() < 1.5
+
+
+def test_dropout_is_off_in_evaluation_mode(tmp_path):
+    encoder = make_encoder(tmp_path)
+    ids_T, _, _ = batch(encoder)
+    torch.testing.assert_close(
+        PackedEncoder(with_rates(encoder, 0.3, 0.3).eval())(ids_T, LENGTHS), PackedEncoder(encoder)(ids_T, LENGTHS)
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_cuda_equals_the_cpu(tmp_path, pooling):
+    encoder = make_encoder(tmp_path, pooling=pooling)
+    ids_T, _, _ = batch(encoder)
+    expected = PackedEncoder(encoder)(ids_T, LENGTHS)
+    wanted = gradients(encoder, expected)
+    encoder.cuda()
+    for dtype, tolerance in ((None, 1e-2), (torch.bfloat16, 1e-1)):
+        found = PackedEncoder(encoder, dtype)(ids_T, LENGTHS)
+        torch.testing.assert_close(found.cpu(), expected, rtol=tolerance, atol=tolerance)
+        if dtype is None:
+            for name, gradient in gradients(encoder, found.cpu()).items():
+                torch.testing.assert_close(gradient.cpu(), wanted[name], rtol=tolerance, atol=tolerance)
+    dropped = PackedEncoder(with_rates(encoder, 0.3, 0.3), torch.bfloat16)(ids_T, LENGTHS)
+    assert (dropped.cpu() - expected).abs().max() > 0.1
