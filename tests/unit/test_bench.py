@@ -64,7 +64,9 @@ def test_every_variant_of_encode_gives_the_same_vectors(tmp_path, capsys):
 
 def test_the_variants_of_a_benchmark_compute_the_same(tmp_path, capsys):
     figures = {name: run(name, tmp_path, capsys)[1]["figures"] for name in ("search", "merge", "measures")}
-    assert set(figures["search"].values()) == {1.0} and len(figures["search"]) == 3
+    shares = [value for name, value in figures["search"].items() if name.startswith("same passages")]
+    assert shares and set(shares) == {1.0}
+    assert all(value < 1e-6 for name, value in figures["search"].items() if name.startswith("largest difference"))
     assert figures["merge"] == {"negatives, loops over text ids": 200, "negatives, stage": 200}
     assert figures["measures"]["largest_difference"] < 1e-9
 
