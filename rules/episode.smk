@@ -3,10 +3,6 @@
 # `save_every`: seconds of work that a kill may cost; a profile's `set-resources` changes it without rerunning anything.
 
 
-def is_flat(wildcards):
-    return planned("index", wildcards).settings["kind"] == "flat"
-
-
 rule encode:
     # Vectors of all passages and queries under one checkpoint.
     input:
