@@ -42,8 +42,7 @@ from teleport.forecast.hardware import MEASURED, Hardware
 from teleport.plan import Plan
 from teleport.provenance import hardware
 from teleport.search.bm25 import best, tokeniser
-from teleport.search.flat import largest_norm, search
-from teleport.search.retrieve import open_index
+from teleport.search.engines import open_exact
 from teleport.stage import Job, write_json
 
 # The rate that the time of a stage gives; the others are timed by themselves, at sizes that they need.
@@ -155,12 +154,11 @@ def search_rates(threads):
     seconds = []
     for count in SEARCH_PASSAGES:
         vectors = unit_vectors(count, SEARCH_DIM, 2)
-        index, norm = open_index(vectors, threads), largest_norm(vectors)
-        seconds.append(timed(lambda index=index, norm=norm: search(index, queries, SEARCH_DEPTH, norm), threads))
+        index = open_exact(vectors, threads, SEARCH_QUERIES)
+        seconds.append(timed(lambda index=index: index.search(queries, SEARCH_DEPTH), threads))
     small, large = SEARCH_PASSAGES
     flops = search_flop(SEARCH_QUERIES, large - small, SEARCH_DIM) / (seconds[1] - seconds[0])
     rest = max(seconds[0] - search_flop(SEARCH_QUERIES, small, SEARCH_DIM) / flops, 0.1 * seconds[0])
-    rest *= threads if clock.shared else 1  # candidates are scored again by one thread
     return {"search_flop": flops, "rescored": SEARCH_QUERIES * (SEARCH_DEPTH + MARGIN) * SEARCH_DIM / rest}
 
 

@@ -66,6 +66,10 @@ def spec_of(kind):
     return lambda wildcards: planned(kind, wildcards).spec()
 
 
+def is_flat(wildcards):
+    return planned("index", wildcards).settings["kind"] == "flat"
+
+
 def command(script, *arguments):
     """A script of this repository under the interpreter of this workflow, quoted for the shell."""
     return shlex.join(

@@ -32,7 +32,7 @@ rule encode:
 
 
 rule index:
-    # The index over the passage vectors; flat: exact search needs only that they are sound.
+    # The index over the passage vectors; flat: exact search needs only that they are sound. Others are trained.
     input:
         inputs_of("index"),
     output:
@@ -43,10 +43,10 @@ rule index:
         "results/benchmarks/index/{key}.tsv"
     conda:
         "../environment.yml"
-    threads: 1
+    threads: lambda wildcards: 1 if is_flat(wildcards) else 8
     resources:
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=lambda wildcards: 4000 if is_flat(wildcards) else 64000,
+        runtime=lambda wildcards: 60 if is_flat(wildcards) else 720,
     params:
         spec=spec_of("index"),
         code=stage_code_digest("index"),

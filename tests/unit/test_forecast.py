@@ -160,11 +160,11 @@ def test_too_little_disk_memory_and_gpu_memory_is_said(marco, tmp_path, monkeypa
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 50e9}))
     found = warnings(lines, UNIT.model_copy(update={"memory": 20e9}), tmp_path / "results")
     assert [text.split(":")[0] for text in found] == ["disk", "memory"]
-    assert found[1].startswith("memory: retrieve needs about 28.1 GB, there are 20.0 GB.")
+    assert found[1].startswith("memory: retrieve needs about 28.0 GB, there are 20.0 GB.")
     gpu = UNIT.model_copy(update={"memory": 20e9, "device_memory": 20e9})
     lines, _ = forecast(marco, gpu)
     found = warnings(lines, gpu, tmp_path / "results")
-    assert found[1].startswith("device memory: retrieve needs about 28.0 GB, there are 20.0 GB.")
+    assert found[1].startswith("device memory: retrieve needs about 27.8 GB, there are 20.0 GB.")
     assert [text.split(":")[0] for text in found] == ["disk", "device memory"]
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1e15}))
     large = UNIT.model_copy(update={"memory": 1e12, "device_memory": 1e11})

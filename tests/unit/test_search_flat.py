@@ -4,20 +4,30 @@ import numpy as np
 import pytest
 import torch
 
-from teleport.search import flat, flat_torch
+from teleport.search import exact, flat, flat_cpu, flat_torch, reduced
 from teleport.search.flat import FaissFlat, largest_norm, search
+from teleport.search.flat_cpu import ReducedFlat
 from teleport.search.flat_torch import TorchFlat
+from teleport.search.reduced import Reduced
+
+EVERYTHING = 2**40  # room for all vectors
 
 CUDA = pytest.param(
     "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")]
 )
 
 
-@pytest.fixture(params=["faiss", "cpu", CUDA])
+def open_engine(name, vectors, room=EVERYTHING):
+    if name == "faiss":
+        return FaissFlat(vectors, threads=1)
+    if name in ("cpu", "cuda"):
+        return TorchFlat(vectors, name, room=room)
+    return ReducedFlat(vectors, threads=2, number_format=name, room=room)
+
+
+@pytest.fixture(params=["faiss", "int8", "bf16", "cpu", CUDA])
 def open_index(request):
-    if request.param == "faiss":
-        return lambda vectors: FaissFlat(vectors, threads=1)
-    return lambda vectors: TorchFlat(vectors, request.param)
+    return lambda vectors, **room: open_engine(request.param, vectors, **room)
 
 
 def by_sorting(vectors_PD, queries_QD, depth):
@@ -32,7 +42,7 @@ def by_sorting(vectors_PD, queries_QD, depth):
 
 
 def assert_exact(index, queries_QD, depth):
-    ids, scores = search(index, queries_QD, depth, largest_norm(index.vectors))
+    ids, scores = search(index, queries_QD, depth)
     expected_ids, expected_scores = by_sorting(index.vectors, queries_QD, depth)
     assert ids.dtype == np.int32 and scores.dtype == np.float32
     np.testing.assert_array_equal(ids, expected_ids)
@@ -46,7 +56,7 @@ def integers(rng, rows, dim, high=3):
 
 def test_a_literal_example(open_index):
     vectors = np.array([[1, 0], [0, 2], [2, 0], [1, 1], [2, 0]], np.float32)
-    ids, scores = search(open_index(vectors), np.array([[1, 0], [0, -1]], np.float32), 3, 2.0)
+    ids, scores = search(open_index(vectors), np.array([[1, 0], [0, -1]], np.float32), 3)
     assert ids.tolist() == [[2, 4, 0], [0, 2, 4]]
     assert scores.tolist() == [[2, 2, 1], [0, 0, 0]]
 
@@ -67,23 +77,28 @@ def test_real_numbers_with_copies_of_vectors(open_index, depth):
     assert_exact(open_index(vectors), queries, depth)
 
 
+def counts_of_proposals(index, monkeypatch):
+    """The counts that `search` asks `index` for, noted as it goes."""
+    counts, propose = [], index.propose
+    monkeypatch.setattr(index, "propose", lambda queries, depth, n: counts.append(n) or propose(queries, depth, n))
+    return counts
+
+
 def test_ties_that_reach_beyond_what_was_proposed(open_index, monkeypatch):
-    monkeypatch.setattr(flat, "MARGIN", 2)
     rng = np.random.default_rng(2)
     index = open_index(integers(rng, 400, 3, high=2))
-    counts, nearest = [], index.nearest
-    monkeypatch.setattr(index, "nearest", lambda queries, count: counts.append(count) or nearest(queries, count))
+    monkeypatch.setattr(index, "first_count", lambda depth: depth + 2)
+    counts = counts_of_proposals(index, monkeypatch)
     assert_exact(index, integers(rng, 20, 3), 5)
     assert counts == [7, 56, 400]
 
 
 def test_settled_queries_are_searched_once(open_index, monkeypatch):
     rng = np.random.default_rng(3)
-    index = open_index(rng.standard_normal((300, 32)).astype(np.float32))
-    calls, nearest = [], index.nearest
-    monkeypatch.setattr(index, "nearest", lambda queries, count: calls.append(count) or nearest(queries, count))
-    assert_exact(index, rng.standard_normal((20, 32)).astype(np.float32), 10)
-    assert calls == [74]
+    index = open_index(rng.standard_normal((300, 128)).astype(np.float32))
+    counts = counts_of_proposals(index, monkeypatch)
+    assert_exact(index, rng.standard_normal((20, 128)).astype(np.float32), 10)
+    assert counts == [index.first_count(10)]
 
 
 def test_candidates_in_a_wrong_order_do_not_matter(monkeypatch):
@@ -95,41 +110,101 @@ def test_candidates_in_a_wrong_order_do_not_matter(monkeypatch):
     exact = queries.astype(np.float64) @ vectors.T.astype(np.float64)
     shifted = (exact - 8 * 2.0**-24 * 8 * np.sign(exact - np.median(exact))).astype(np.float32)
 
-    def nearest(queries_QD, count):
+    def propose(queries_QD, depth, count):
         ids = np.argsort(-shifted[: len(queries_QD)], axis=1, kind="stable")[:, :count]
-        return np.take_along_axis(shifted[: len(queries_QD)], ids, axis=1), ids
+        scores = np.take_along_axis(shifted[: len(queries_QD)], ids, axis=1)
+        return scores, ids, scores[:, -1].astype(np.float64)
 
-    monkeypatch.setattr(index, "nearest", nearest)
+    monkeypatch.setattr(index, "propose", propose)
     monkeypatch.setattr(flat, "MARGIN", 1)
-    assert (nearest(queries, 20)[1] != by_sorting(vectors, queries, 20)[0]).any()
+    assert (propose(queries, 20, 20)[1] != by_sorting(vectors, queries, 20)[0]).any()
     assert_exact(index, queries, 20)
 
 
-def test_blocks_leave_no_trace(open_index, monkeypatch):
+@pytest.mark.parametrize("room", [0, EVERYTHING])
+def test_blocks_leave_no_trace(open_index, monkeypatch, room):
     rng = np.random.default_rng(5)
     vectors, queries = integers(rng, 300, 5), integers(rng, 17, 5)
-    monkeypatch.setattr(flat, "PAIRS", 200)
-    monkeypatch.setattr(flat_torch, "PAIR_NUMBERS", 200)
-    monkeypatch.setattr(flat_torch, "BLOCK_PASSAGES", 64)
-    assert_exact(open_index(vectors), queries, 100)
+    monkeypatch.setattr(flat, "CANDIDATES", 2000)
+    monkeypatch.setattr(exact, "PAIRS", 7)
+    for module in (reduced, flat_cpu, flat_torch):
+        monkeypatch.setattr(module, "BLOCK_PASSAGES", 64)
+    for module in (flat_cpu, flat_torch):
+        monkeypatch.setattr(module, "QUERIES", 5)
+    assert_exact(open_index(vectors, room=room), queries, 100)
+
+
+@pytest.mark.parametrize("order", ["best first", "best last"])
+def test_the_order_of_the_passages_does_not_matter(open_index, monkeypatch, order):
+    for module in (reduced, flat_cpu, flat_torch):
+        monkeypatch.setattr(module, "BLOCK_PASSAGES", 50)
+    rng = np.random.default_rng(9)
+    vectors = rng.standard_normal((500, 12)).astype(np.float32)
+    queries = (vectors[0] + 0.1 * rng.standard_normal((6, 12))).astype(np.float32)
+    rising = np.argsort(vectors @ queries[0])
+    assert_exact(open_index(vectors[rising if order == "best last" else rising[::-1]].copy()), queries, 30)
+
+
+def test_vectors_that_are_almost_parallel(open_index):
+    """As those of an encoder that does not normalise: the scores differ in their last digits."""
+    rng = np.random.default_rng(10)
+    vectors = (10 + 0.01 * rng.standard_normal((400, 24))).astype(np.float32)
+    assert_exact(open_index(vectors), (10 + 0.01 * rng.standard_normal((8, 24))).astype(np.float32), 20)
+
+
+def test_outliers_and_zeros(open_index):
+    rng = np.random.default_rng(11)
+    vectors = rng.standard_normal((300, 16)).astype(np.float32)
+    vectors[5] *= 1000
+    vectors[[7, 8]] = 0
+    queries = rng.standard_normal((6, 16)).astype(np.float32)
+    queries[2] = 0
+    queries[3] *= 1e-6
+    assert_exact(open_index(vectors), queries, 25)
+    assert_exact(open_index(np.zeros((40, 16), np.float32)), queries, 9)
+
+
+@pytest.mark.parametrize("number_format", ["int8", "bf16", "fp16"])
+def test_no_error_of_a_reduced_product_exceeds_its_bound(number_format):
+    rng = np.random.default_rng(12)
+    vectors, queries = (rng.standard_normal((n, 40)).astype(np.float32) + 2 for n in (500, 60))
+    vectors[3] *= 20
+    index = Reduced(vectors, number_format, 1, EVERYTHING)
+    left, factors_Q = index.reduce_queries(queries)
+    products = left.double() @ index.kept.double().T
+    if number_format == "bf16":
+        products = products.bfloat16().double()
+    near = products.numpy() * factors_Q.double().numpy() * index.factor + index.shifts(queries)[:, None]
+    errors = np.abs(near - queries.astype(np.float64) @ vectors.T.astype(np.float64)).max(axis=1)
+    assert (errors <= index.errors(queries)).all()
+    assert (errors / index.errors(queries)).max() > 0.1, "a bound far from any error would not be tested"
 
 
 def test_memory_maps_are_searched(open_index, tmp_path):
     rng = np.random.default_rng(6)
     np.save(tmp_path / "passages.npy", rng.standard_normal((120, 6)).astype(np.float32))
-    vectors = np.load(tmp_path / "passages.npy", mmap_mode="c")
+    vectors = np.load(tmp_path / "passages.npy", mmap_mode="r")
     assert_exact(open_index(vectors), rng.standard_normal((4, 6)).astype(np.float32), 12)
 
 
 def test_all_engines_give_the_same_bits():
     rng = np.random.default_rng(7)
-    vectors, queries = (rng.standard_normal((n, 64)).astype(np.float32) for n in (2000, 50))
-    found = [
-        search(index, queries, 100, largest_norm(vectors))
-        for index in (FaissFlat(vectors, 1), TorchFlat(vectors, "cpu"))
-    ]
-    for left, right in zip(*found, strict=True):
-        np.testing.assert_array_equal(left, right)
+    vectors, queries = (rng.standard_normal((n, 64)).astype(np.float32) for n in (20000, 50))
+    ids, scores = search(open_engine("faiss", vectors), queries, 100)
+    for name in ("int8", "bf16", "cpu"):
+        for room in (0, EVERYTHING):
+            found_ids, found_scores = search(open_engine(name, vectors, room), queries, 100)
+            np.testing.assert_array_equal(found_ids, ids)
+            np.testing.assert_array_equal(found_scores, scores)
+
+
+def test_keys_sort_by_falling_score_then_rising_number():
+    scores = np.array([1.5, -0.0, 0.0, -2.0, 1.5, 3e38, -3e38, 1e-40], np.float32)
+    ids = np.array([7, 5, 4, 0, 2, 9, 2**31 - 1, 3])
+    keys = np.sort(exact.keys_of(scores, ids))
+    assert exact.ids_of(keys).tolist() == [9, 2, 7, 3, 4, 5, 0, 2**31 - 1]
+    assert exact.scores_of(keys).tolist() == np.array([3e38, 1.5, 1.5, 1e-40, 0, 0, -2, -3e38], np.float32).tolist()
+    assert exact.scores_of(np.array([exact.NO_KEY])).tolist() == [-np.inf]
 
 
 def test_faiss_agrees_where_nothing_is_tied():
@@ -140,7 +215,7 @@ def test_faiss_agrees_where_nothing_is_tied():
     flat_index = faiss.IndexFlatIP(48)
     flat_index.add(vectors)
     scores, ids = flat_index.search(queries, 50)
-    found_ids, found_scores = search(FaissFlat(vectors, 1), queries, 50, largest_norm(vectors))
+    found_ids, found_scores = search(FaissFlat(vectors, 1), queries, 50)
     np.testing.assert_array_equal(found_ids, ids)
     np.testing.assert_allclose(found_scores, scores, rtol=1e-5)
 
@@ -148,7 +223,7 @@ def test_faiss_agrees_where_nothing_is_tied():
 def test_more_depth_than_passages_is_an_error(open_index):
     vectors = np.ones((4, 2), np.float32)
     with pytest.raises(ValueError, match="depth 5 is more than the collection's 4 passages: lower mining.depth"):
-        search(open_index(vectors), vectors, 5, 2.0)
+        search(open_index(vectors), vectors, 5)
 
 
 def test_largest_norm():

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from teleport.search import index, retrieve
-from teleport.search.flat import FaissFlat
+from teleport.search import engines, index, retrieve
+from teleport.search.sharded import Sharded
 
 NUM_PASSAGES, NUM_QUERIES, DIM = 90, 11, 6
 # query, passage, grade: query 0 has three positives, 2 has two, 4 has one; 1 and 3 have judgments below the grade
@@ -20,7 +20,7 @@ JUDGMENTS = [(2, 8, 2), (0, 5, 2), (0, 3, 1), (0, 9, 3), (2, 1, 2), (1, 4, 1), (
 
 @pytest.fixture(autouse=True)
 def on_cpu(monkeypatch):
-    monkeypatch.setattr(retrieve, "open_index", FaissFlat)
+    monkeypatch.setattr(engines.shutil, "which", lambda program: None)
 
 
 @pytest.fixture
@@ -85,11 +85,6 @@ def test_index_refuses_vectors_that_are_not_finite(stages, monkeypatch, value):
         index.run(job)
 
 
-def test_index_knows_flat_only(stages, world):
-    with pytest.raises(ValueError, match="index.kind is 'hnsw'; the only kind so far is 'flat'"):
-        index.run(stages.make("index", {"kind": "hnsw"}, {"encode": world["encode"]}))
-
-
 @pytest.mark.parametrize("split, lines", [("train", NUM_QUERIES), ("test", 3)])
 def test_queries_get_their_nearest_passages(stages, world, split, lines):
     job = run(stages, world, split=split)
@@ -101,7 +96,7 @@ def test_queries_get_their_nearest_passages(stages, world, split, lines):
     assert rows.tolist() == list(range(lines))
     assert (ids.dtype, scores.dtype, rows.dtype) == (np.int32, np.float32, np.int32)
     facts = facts_of(job)
-    assert (facts["lines"], facts["depth"], facts["engine"]) == (lines, 20, "FaissFlat")
+    assert (facts["lines"], facts["depth"], facts["engine"]) == (lines, 20, "FaissFlat x 1")
 
 
 @pytest.mark.parametrize(
@@ -139,16 +134,16 @@ def test_a_killed_run_continues_with_the_same_bits(stages, world, monkeypatch):
     monkeypatch.setattr(retrieve, "BLOCK_ROWS", 4)
     undisturbed = run(stages, world)
     job = stages.make("retrieve", {"of": "queries", "split": "train", "depth": 20}, world, save_every=0.0)
-    searched, search = [], retrieve.search
+    searched, search = [], Sharded.search
 
-    def counting(index, queries_QD, depth, max_norm):
+    def counting(index, queries_QD, depth):
         if len(searched) == 2 and not job.folder.exists():
             job.folder.mkdir(parents=True)
             raise KeyboardInterrupt
         searched.append(len(queries_QD))
-        return search(index, queries_QD, depth, max_norm)
+        return search(index, queries_QD, depth)
 
-    monkeypatch.setattr(retrieve, "search", counting)
+    monkeypatch.setattr(Sharded, "search", counting)
     with pytest.raises(KeyboardInterrupt):
         retrieve.run(job)
     assert searched == [4, 4]
@@ -160,13 +155,32 @@ def test_a_killed_run_continues_with_the_same_bits(stages, world, monkeypatch):
 
 def test_without_a_gpu_faiss_is_used_and_torch_is_not_loaded(tmp_path):
     code = (
-        "import sys, numpy; from teleport.search import retrieve; "
-        "index = retrieve.open_index(numpy.ones((3, 2), numpy.float32), 1); "
-        "print(type(index).__name__, 'torch' in sys.modules)"
+        "import sys, numpy; from teleport.search import engines, retrieve; "
+        "index = engines.open_exact(numpy.ones((3, 2), numpy.float32), 1, 10**6); "
+        "print(index.engine, 'torch' in sys.modules)"
     )
     library = Path(retrieve.__file__).parents[2]
     environment = {"PATH": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=library, env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["FaissFlat", "False"]
+    assert done.stdout.strip() == "FaissFlat x 1 False"
+
+
+def test_long_searches_use_int8_where_the_processor_has_it(monkeypatch):
+    vectors = np.ones((64, 8), np.float32)
+    monkeypatch.setattr(engines, "INT8_PRODUCTS", 3000 * vectors.size)
+    monkeypatch.setattr(engines, "computes_in_int8", lambda: True)
+    assert [engines.open_exact(vectors, 1, lines).engine for lines in (2999, 3000)] == [
+        "FaissFlat x 1",
+        "ReducedFlat x 1",
+    ]
+    monkeypatch.setattr(engines, "computes_in_int8", lambda: False)
+    assert engines.open_exact(vectors, 1, 3000).engine == "FaissFlat x 1"
+
+
+@pytest.mark.parametrize("flags, expected", [("fpu avx2 avx512_vnni", True), ("fpu avx2 avx512f", False)])
+def test_the_flags_of_the_processor_decide_int8(tmp_path, flags, expected):
+    (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n")
+    assert engines.computes_in_int8(tmp_path / "cpuinfo") is expected
+    assert not engines.computes_in_int8(tmp_path / "absent")

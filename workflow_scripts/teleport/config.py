@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from teleport.settings import NAME, Config, Encoder, Experiment, Training
 
 SHARED = ("encoder", "mining", "negatives", "training", "episodes", "seeds")  # what an experiment may override
+WHOLE = ("checkpoint", "query_checkpoint", "index")  # another kind of checkpoint or index has other parameters
 
 
 def load(raw, files=()):
@@ -93,10 +94,10 @@ def named_experiments(config):
 
 
 def merged(base, overrides):
-    """`overrides` over `base`, mapping by mapping; lists and checkpoints (one thing, not parts) are replaced whole."""
+    """`overrides` over `base`, mapping by mapping; lists and WHOLE (one thing, not parts) are replaced whole."""
     result = dict(base)
     for key, value in overrides.items():
-        parts = isinstance(value, dict) and isinstance(result.get(key), dict) and "checkpoint" not in key
+        parts = isinstance(value, dict) and isinstance(result.get(key), dict) and key not in WHOLE
         result[key] = merged(result[key], value) if parts else value
     return result
 

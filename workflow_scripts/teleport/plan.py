@@ -98,7 +98,8 @@ class Trajectory:
             self.evaluate(encoded, episode)
         if self.pools and self.evaluation.forgetting:
             searched = {"of": "queries", "split": "train", "depth": self.experiment.mining.depth}
-            self.last_search = self.retrieve(encoded, searched, len(self.pools), "search-train")
+            mined = self.mining_index(encoded, len(self.pools), "index-train")
+            self.last_search = self.retrieve(mined, searched, len(self.pools), "search-train")
 
     def add_existing(self, stage, link):
         self.rows.append(Row(stage, self.seed, 0, f"{self.prefix}{link}"))
@@ -124,6 +125,18 @@ class Trajectory:
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": checkpoint}
         encode = self.add("encode", settings, inputs, episode)
         return encode, self.add("index", {"kind": "flat"}, {"encode": encode}, episode)
+
+    def mining_index(self, encoded, episode, link="index-mining"):
+        """What negatives are mined with: the exact index, or another kind over the same vectors.
+
+        Its recall is measured at the depth of mining, which therefore is among its settings.
+        """
+        encode, exact = encoded
+        index = self.experiment.mining.index
+        if index.kind == "flat":
+            return encode, exact
+        settings = index.model_dump() | {"depth": self.experiment.mining.depth}
+        return encode, self.add("index", settings, {"encode": encode}, episode, link)
 
     def retrieve(self, encoded, settings, episode, link, relevant=None):
         encode, index = encoded
@@ -157,6 +170,7 @@ class Trajectory:
             if "query" in sources and "positive" in sources:
                 settings["beta"] = negatives.beta
         mined = {"split": "train", "depth": mining.depth}
+        encoded = self.mining_index(encoded, episode)
         if "query" in sources or self.finds_positives:
             queries = self.retrieve(encoded, {"of": "queries"} | mined, episode, "retrieve-queries")
         inputs = {"collection": self.collection} | (self.positives(queries, episode) if self.finds_positives else {})

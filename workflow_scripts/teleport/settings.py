@@ -226,6 +226,48 @@ class Encoder(Section):
 # --- negatives ------------------------------------------------------------------------------------------------------
 
 
+class FlatIndex(Section):
+    """Exact search: every passage is compared."""
+
+    kind: Literal["flat"] = "flat"
+
+
+class IvfIndex(Section):
+    """faiss's inverted lists: only the passages of the nearest clusters are compared."""
+
+    kind: Literal["ivf"]
+    nlist: int = Field(
+        1024, ge=1, description="Clusters, by k-means; faiss advises 4 to 16 times the root of passages."
+    )
+    nprobe: int = Field(64, ge=1, description="Clusters searched per anchor.")
+
+    @model_validator(mode="after")
+    def probes_are_lists(self):
+        if self.nprobe > self.nlist:
+            raise ValueError(f"nprobe {self.nprobe} is more than nlist {self.nlist}: lower it")
+        return self
+
+
+class PqIndex(Section):
+    """faiss's product quantisation: m x bits bits per passage."""
+
+    kind: Literal["pq"]
+    m: int = Field(48, ge=1, description="Parts of a vector; they divide its dimensions (JPQ and RepCONC: 48 of 768).")
+    bits: int = Field(8, ge=1, le=12, description="Bits per part.")
+
+
+class HnswIndex(Section):
+    """faiss's graph of neighbours; slow to build, which one thread does so that it is reproducible."""
+
+    kind: Literal["hnsw"]
+    M: int = Field(32, ge=2, le=64, description="Neighbours per passage (faiss: 32).")
+    efConstruction: int = Field(200, ge=1, description="Candidates while building.")
+    efSearch: int = Field(400, ge=1, description="Candidates while searching; less than the depth counts as the depth.")
+
+
+Index = Annotated[FlatIndex | IvfIndex | PqIndex | HnswIndex, Field(discriminator="kind")]
+
+
 class Mining(Section):
     """Retrieval of negative candidates with the newest checkpoint."""
 
@@ -233,6 +275,7 @@ class Mining(Section):
     anchor: Literal["first", "all"] = Field(
         "first", description="Lookahead anchors: the first positive (released), or all."
     )
+    index: Index = Field(FlatIndex(), description="What is searched for negatives; evaluation always searches exactly.")
 
 
 class Negatives(Section):

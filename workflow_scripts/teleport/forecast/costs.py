@@ -18,8 +18,8 @@ POOL_BYTES = 12  # a negative: passage 4, source 1, first episode 1, rank 2, sco
 RUN_BYTES = 24  # a line of a compressed run; measured on 764 queries x 1,000
 NEIGHBOUR_BYTES = 8  # an id and a score
 MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
-CANDIDATE_BYTES = 2**26 * 12  # search.flat.PAIRS candidates with their scores
-MARGIN = 64  # search.flat.MARGIN: proposed beyond the depth and scored again
+CANDIDATE_BYTES = 2**25 * 20  # search.flat.CANDIDATES: numbers, scores proposed and exact
+MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
 CHUNK_TOKENS = 16384  # training.trainer.TOKEN_BUDGET["cuda"]
 TEXT_COST = {"apidocs": 20}  # packages are parsed: a passage takes as long as twenty lines of a file
 
@@ -105,7 +105,13 @@ def encode_cost(stage, counts, plan):
 
 def index_cost(stage, counts, plan):
     _, dim, _ = encoder_of(stage.inputs["encode"])
-    return Cost(work=Counter(disk=vector_bytes(counts.passages, dim)))
+    vectors, settings = vector_bytes(counts.passages, dim), stage.settings
+    work = Counter(disk=vectors)  # of other kinds than flat, training and adding come on top: no rate is measured
+    if settings["kind"] == "flat":
+        return Cost(work=work)
+    links = counts.passages * (8 * settings["M"] if settings["kind"] == "hnsw" else 8)  # 4 bytes each; 2 M a passage
+    size = counts.passages * settings["m"] * settings["bits"] / 8 if settings["kind"] == "pq" else vectors + links
+    return Cost(size, memory=BASE + size, work=work)
 
 
 def retrieve_cost(stage, counts, plan):
@@ -115,7 +121,7 @@ def retrieve_cost(stage, counts, plan):
     lines = (counts.positives if every else counts.queries).get(settings["split"], 0)
     vectors = vector_bytes(counts.passages, dim)
     rescored = lines * (settings["depth"] + MARGIN) * dim
-    block = min(CANDIDATE_BYTES, lines * (settings["depth"] + MARGIN) * 12)
+    block = min(CANDIDATE_BYTES, lines * (settings["depth"] + MARGIN) * 20)
     work = Counter(search_flop=search_flop(lines, counts.passages, dim), rescored=rescored, disk=vectors)
     return Cost(
         lines * (settings["depth"] * NEIGHBOUR_BYTES + 4),

@@ -1,51 +1,65 @@
-"""Candidates for exact search by blocked matrix products on a CUDA device (or, in tests, the CPU)."""
+"""Candidates for exact search by blocked products of fp16 numbers on a CUDA device (or, in tests, the CPU)."""
 
-import numpy as np
 import torch
 
+from teleport.search.reduced import Reduced
+
 BLOCK_PASSAGES = 65536  # torch.topk took 2.9 times as long on blocks of 8,192
-PAIR_NUMBERS = 2**26  # numbers in memory at a time while scores are computed again: 0.5 GB in float64
+QUERIES = 4096  # scores of a block: 1 GB in float32
 RESIDENT_SHARE = 0.6  # of the free device memory that the vectors may take; the rest is for scores and candidates
 
 
-class TorchFlat:
-    """The same as `flat.FaissFlat`, with torch.
+class TorchFlat(Reduced):
+    """The same as `flat.FaissFlat`: fp16 numbers multiplied by tensor cores, summed and given out in float32.
 
-    The vectors stay on the device when they fit; a larger collection streams from its memory map, once per block of
-    queries. vectors: float32 [n, dim], an array or a memory map (copy-on-write: torch wants it writable)
+    The reduced vectors stay on the device when they fit, else they stream from the memory map. Exact scores are
+    computed on the host, so that their last bits are those of a run without a GPU.
     """
 
-    def __init__(self, vectors, device):
-        torch.set_float32_matmul_precision("highest")  # TF32 rounds to 11 bits: `flat.search` counts on 24
-        self.vectors, self.device = vectors, torch.device(device)
-        self.data = torch.from_numpy(vectors)
-        if self.device.type == "cuda" and vectors.nbytes < RESIDENT_SHARE * torch.cuda.mem_get_info(self.device)[0]:
-            self.data = self.data.to(self.device)
+    def __init__(self, vectors, device, threads=1, room=None):
+        if room is None:
+            room = RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]
+        super().__init__(vectors, "fp16", threads, room, device)
+
+    def first_count(self, depth):
+        """How many candidates to propose at first."""
+        return depth + depth // 4 + 64
 
     @torch.inference_mode()
-    def nearest(self, queries_QD, count):
-        """(scores float32, passage numbers int64), both [Q, count]; rounding and ties as they fall."""
-        queries_QD = torch.from_numpy(queries_QD).to(self.device)
-        best_QC = queries_QD.new_empty((len(queries_QD), 0))
-        ids_QC = best_QC.long()
-        for start in range(0, len(self.data), BLOCK_PASSAGES):
-            scores_QP = queries_QD @ self.data[start : start + BLOCK_PASSAGES].to(self.device).T
-            top_QC, places_QC = scores_QP.topk(min(count, scores_QP.shape[1]), sorted=False)
-            best_QC, ids_QC = torch.cat([best_QC, top_QC], 1), torch.cat([ids_QC, places_QC + start], 1)
-            best_QC, places_QC = best_QC.topk(min(count, best_QC.shape[1]), sorted=False)
-            ids_QC = ids_QC.gather(1, places_QC)
-        return best_QC.cpu().numpy(), ids_QC.cpu().numpy()
+    def propose(self, queries_QD, depth, count):
+        """(scores float64 [Q, count] best first, passage numbers int64 [Q, count], what no other score exceeds [Q])."""
+        reduced, factors_Q = self.reduce_queries(queries_QD)
+        parts = [Best(part.to(self.device), count) for part in reduced.split(QUERIES)]
+        for first in range(0, len(self.vectors), BLOCK_PASSAGES):
+            passages = self.block(first, min(first + BLOCK_PASSAGES, len(self.vectors)))
+            for part in parts:
+                part.add(passages, first)
+        scores_QC, order_QC = torch.cat([part.scores_QC for part in parts]).cpu().sort(dim=1, descending=True)
+        ids_QC = torch.cat([part.ids_QC for part in parts]).cpu().gather(1, order_QC)
+        units_Q = factors_Q.double().numpy() * self.factor
+        scores_QC = scores_QC.double().numpy() * units_Q + self.shifts(queries_QD)[:, None]
+        return scores_QC, ids_QC.numpy(), scores_QC[:, -1]
 
-    @torch.inference_mode()
-    def exact_scores(self, queries_QD, ids_QC):
-        """Inner products of each query with its candidates: float64 sums rounded to float32 [Q, C]."""
-        queries_QD = torch.from_numpy(queries_QD).to(self.device)
-        ids = torch.from_numpy(ids_QC.ravel()).to(self.data.device)
-        rows = torch.arange(len(ids_QC), device=self.device).repeat_interleave(ids_QC.shape[1])
-        scores = np.empty(len(ids), np.float32)
-        step = max(1, PAIR_NUMBERS // self.data.shape[1])
-        for start in range(0, len(ids), step):
-            part = slice(start, start + step)
-            products = self.data[ids[part]].to(self.device).double() * queries_QD[rows[part]]
-            scores[part] = products.sum(1).float().cpu().numpy()
-        return scores.reshape(ids_QC.shape)
+
+class Best:
+    """The `count` best of some queries while the passages go by."""
+
+    def __init__(self, queries, count):
+        self.queries, self.count = queries, count
+        self.scores_QC = torch.empty(len(queries), 0, device=queries.device)
+        self.ids_QC = torch.empty(len(queries), 0, dtype=torch.int64, device=queries.device)
+
+    def add(self, passages, first):
+        """Compare the queries with reduced passages, of which the first has the number `first`."""
+        scores_QP = multiply(self.queries, passages.T)
+        top_QC, places_QC = scores_QP.topk(min(self.count, scores_QP.shape[1]), sorted=False)
+        scores_QC, ids_QC = torch.cat([self.scores_QC, top_QC], 1), torch.cat([self.ids_QC, places_QC + first], 1)
+        self.scores_QC, places_QC = scores_QC.topk(min(self.count, scores_QC.shape[1]), sorted=False)
+        self.ids_QC = ids_QC.gather(1, places_QC)
+
+
+def multiply(left, right):
+    """The float32 product of two fp16 matrices, which on CUDA never exists in fp16."""
+    if left.device.type == "cuda":
+        return torch.mm(left, right, out_dtype=torch.float32)
+    return left.float() @ right.float()

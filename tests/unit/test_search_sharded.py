@@ -1,0 +1,149 @@
+"""Passages in shards, and passages that do not fit in memory: the same bits as in one piece."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from teleport.search import sharded
+from teleport.search.flat import FaissFlat
+from teleport.search.flat_cpu import ReducedFlat
+from teleport.search.flat_torch import TorchFlat
+from teleport.search.sharded import Sharded, check_covered
+
+LIBRARY = Path(sharded.__file__).parents[2]
+ENGINES = {
+    "faiss": lambda number, part: FaissFlat(part, 1),
+    "int8": lambda number, part: ReducedFlat(part, 1),
+    "torch": lambda number, part: TorchFlat(part, "cpu", room=0),
+}
+
+
+def world(rows=700):
+    """Vectors of small integers, half of them copies of others, so that ties cross the bounds of shards."""
+    rng = np.random.default_rng(0)
+    vectors = rng.integers(-2, 3, size=(rows, 6)).astype(np.float32)
+    return vectors, rng.integers(-2, 3, size=(9, 6)).astype(np.float32)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 50])
+def test_any_number_of_shards_gives_the_same_bits(engine, count):
+    vectors, queries = world()
+    exact = queries.astype(int) @ vectors.astype(int).T
+    expected = np.array([sorted(range(len(vectors)), key=lambda p, q=q: (-q[p], p))[:40] for q in exact])
+    ids, scores = Sharded(vectors, count, ENGINES[engine]).search(queries, 40)
+    np.testing.assert_array_equal(ids, expected)
+    np.testing.assert_array_equal(scores, np.take_along_axis(exact, expected, axis=1))
+    assert (ids.dtype, scores.dtype) == (np.int32, np.float32)
+
+
+def test_more_shards_than_passages_and_depth_above_a_shard():
+    vectors, queries = world(5)
+    index = Sharded(vectors, 8, ENGINES["faiss"])
+    assert [len(shard.vectors) for shard in index.shards] == [1] * 5
+    assert np.sort(index.search(queries, 5)[0], axis=1).tolist() == [[0, 1, 2, 3, 4]] * 9
+    with pytest.raises(ValueError, match="depth 6 is more than the collection's 5 passages: lower mining.depth"):
+        index.search(queries, 6)
+
+
+@pytest.mark.parametrize(
+    "searched, problem",
+    [
+        ([(0, 4), (8, 2)], "passage rows 4 to 7 were not searched exactly once"),
+        ([(0, 4), (4, 4), (4, 4), (8, 2)], "passage rows 4 to 7 were not searched exactly once"),
+        ([(0, 4), (4, 4)], "8 passage rows were searched, but the index has 10"),
+        ([(4, 6)], "passage rows 0 to 3 were not searched exactly once"),
+    ],
+)
+def test_a_shard_left_out_or_searched_twice_is_an_error(searched, problem):
+    check_covered([(8, 2), (0, 4), (4, 4)], 10)
+    with pytest.raises(RuntimeError, match=problem):
+        check_covered(searched, 10)
+
+
+def test_the_search_itself_notices_a_lost_shard():
+    vectors, queries = world()
+    index = Sharded(vectors, 4, ENGINES["faiss"])
+    del index.shards[2], index.firsts[2]
+    with pytest.raises(RuntimeError, match="passage rows 350 to 524 were not searched exactly once"):
+        index.search(queries, 10)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
+def test_all_gpus_give_the_bits_of_the_cpu():
+    rng = np.random.default_rng(1)
+    vectors, queries = (rng.standard_normal((n, 128)).astype(np.float32) for n in (200_000, 300))
+    count = torch.cuda.device_count()
+    for room in (None, 0):
+        index = Sharded(vectors, count, lambda number, part, room=room: TorchFlat(part, f"cuda:{number}", 4, room))
+        for found, expected in zip(
+            index.search(queries, 100), Sharded(vectors, 1, ENGINES["faiss"]).search(queries, 100), strict=True
+        ):
+            np.testing.assert_array_equal(found, expected)
+
+
+LIMITED = """
+import resource, sys
+import numpy as np
+from teleport.search import engines
+import torch
+mode, path, queries, found = sys.argv[1:]
+queries = np.load(queries)
+used = engines.kilobytes("/proc/self/status", "VmData")
+limit = used + int(0.4 * np.load(path, mmap_mode="r").nbytes)
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+if mode == "naive":
+    np.load(path)
+vectors = np.load(path, mmap_mode="r")
+engines.INT8_PRODUCTS = engines.INT8_LINES = 0 if mode == "int8" else 2**60
+engines.computes_in_int8 = lambda: True
+index = engines.open_exact(vectors, 1, len(queries))
+assert mode == "faiss" or index.shards[0].kept is None, "the reduced vectors fit: nothing is streamed"
+np.savez(found, *index.search(queries, 20))
+"""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A real .npy of 410 MB, written block by block, and 30 queries."""
+    folder, rng = tmp_path_factory.mktemp("large"), np.random.default_rng(3)
+    vectors = np.lib.format.open_memmap(folder / "passages.npy", "w+", np.float32, (800_000, 128))
+    block = rng.standard_normal((40_000, 128)).astype(np.float32)
+    for start in range(0, len(vectors), len(block)):
+        vectors[start : start + len(block)] = np.roll(block, start // len(block), axis=1)
+    np.save(folder / "queries.npy", rng.standard_normal((30, 128)).astype(np.float32))
+    yield folder
+    (folder / "passages.npy").unlink()
+
+
+def search_limited(large, mode):
+    """Search in a process whose data may grow by 40 % of the vectors' size."""
+    paths = [str(large / name) for name in ("passages.npy", "queries.npy", f"{mode}.npz")]
+    environment = os.environ | {
+        "PYTHONPATH": str(LIBRARY),
+        "PATH": "",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    return subprocess.run(
+        [sys.executable, "-c", LIMITED, mode, *paths], env=environment, capture_output=True, text=True
+    )
+
+
+def test_a_corpus_larger_than_the_memory_limit_is_searched(large):
+    naive = search_limited(large, "naive")
+    assert naive.returncode != 0 and "MemoryError" in naive.stderr
+    vectors, queries = (np.load(large / f"{name}.npy", mmap_mode="r") for name in ("passages", "queries"))
+    expected = Sharded(vectors, 1, ENGINES["faiss"]).search(np.asarray(queries), 20)
+    for mode in ("faiss", "int8"):
+        done = search_limited(large, mode)
+        assert done.returncode == 0, done.stderr
+        with np.load(large / f"{mode}.npz") as found:
+            for name, array in zip(("arr_0", "arr_1"), expected, strict=True):
+                np.testing.assert_array_equal(found[name], array)

@@ -1,0 +1,109 @@
+"""faiss's approximate indexes: built with a fixed seed, saved, loaded, and measured against exact search."""
+
+from types import SimpleNamespace
+
+import faiss
+import numpy as np
+
+from teleport.search.exact import best, rescore
+
+SEED = 1234  # of k-means: the index depends on the vectors and its parameters alone
+TRAIN_PER_LIST = 256  # vectors per centroid that k-means reads; faiss takes no more either
+BLOCK = 65536  # vectors added at a time
+GPU_DEPTH = 2048  # the most that faiss returns on a GPU
+
+
+def check_parameters(settings, rows, dim):
+    """Raise ValueError when an index of these settings cannot be built over [rows, dim] vectors."""
+    if settings.kind == "ivf" and settings.nlist > rows:
+        raise ValueError(f"mining.index.nlist {settings.nlist} is more than the {rows} passages: lower it.")
+    if settings.kind == "ivf" and settings.nprobe > settings.nlist:
+        raise ValueError(f"mining.index.nprobe {settings.nprobe} is more than nlist {settings.nlist}: lower it.")
+    if settings.kind == "pq" and dim % settings.m:
+        raise ValueError(f"mining.index.m {settings.m} does not divide the {dim} dimensions: choose a divisor.")
+    if settings.kind == "pq" and 2**settings.bits > rows:
+        raise ValueError(
+            f"mining.index.bits {settings.bits} needs {2**settings.bits} passages to train, there are {rows}: lower it."
+        )
+
+
+def empty_index(settings, dim):
+    """An untrained faiss index of the settings, by inner product."""
+    metric = faiss.METRIC_INNER_PRODUCT
+    if settings.kind == "hnsw":
+        index = faiss.IndexHNSWFlat(dim, settings.M, metric)
+        index.hnsw.efConstruction = settings.efConstruction
+    elif settings.kind == "pq":
+        index = faiss.IndexPQ(dim, settings.m, settings.bits, metric)
+        index.pq.cp.seed = SEED
+    else:
+        index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, settings.nlist, metric)
+        index.cp.seed = SEED
+    return index
+
+
+def build(settings, vectors, threads, progress):
+    """The faiss index of `vectors` (float32 [n, dim], memory map), trained on a sample of rows drawn with `SEED`.
+
+    A graph (hnsw) is built by one thread: with more, its edges would depend on which was first.
+    """
+    rows, dim = vectors.shape
+    check_parameters(settings, rows, dim)
+    faiss.omp_set_num_threads(1 if settings.kind == "hnsw" else threads)
+    index = empty_index(settings, dim)
+    if not index.is_trained:
+        centroids = settings.nlist if settings.kind == "ivf" else 2**settings.bits
+        count = min(rows, TRAIN_PER_LIST * centroids)
+        sample = np.sort(np.random.default_rng(SEED).choice(rows, count, replace=False))
+        index.train(vectors[sample])
+    for start in range(0, rows, BLOCK):
+        index.add(np.ascontiguousarray(vectors[start : start + BLOCK]))
+        progress(min(start + BLOCK, rows), rows, "vectors")
+    return index
+
+
+class Approximate:
+    """Search with a faiss index; the scores of what it finds are exact, and order it."""
+
+    def __init__(self, index, settings, vectors, threads):
+        faiss.omp_set_num_threads(threads)
+        if settings.kind == "ivf":
+            index.nprobe = settings.nprobe
+        if settings.kind == "hnsw":
+            index.hnsw.efSearch = settings.efSearch
+        self.index, self.settings, self.vectors, self.threads = index, settings, vectors, threads
+        self.engine = type(index).__name__
+
+    def search(self, queries_QD, depth):
+        """The neighbours found: (ids int32, exact scores float32), both [Q, depth], ties by the smaller number.
+
+        Raises ValueError when fewer than `depth` come back for a query.
+        """
+        queries_QD = np.ascontiguousarray(queries_QD)
+        scores_QK, ids_QK = self.index.search(queries_QD, depth)
+        short = np.flatnonzero((ids_QK < 0).any(axis=1))
+        if len(short):
+            wider = {"ivf": "raise mining.index.nprobe", "hnsw": "raise mining.index.efSearch or M"}
+            raise ValueError(
+                f"mining.index.kind {self.settings.kind} finds only {int((ids_QK[short[0]] >= 0).sum())} passages for "
+                f"a query, depth {depth} is asked for ({len(short)} of {len(ids_QK)} queries are concerned): "
+                f"{wider.get(self.settings.kind, 'choose another kind')}, or lower mining.depth."
+            )
+        no_doubt_Q = np.full(len(queries_QD), np.inf)
+        exact_QK = rescore(self.vectors, queries_QD, scores_QK, ids_QK, depth, no_doubt_Q, self.threads)
+        return best(exact_QK, ids_QK, depth)
+
+
+def load(path, settings, vectors, threads, depth):
+    """The saved index of `settings` (dict), on the first GPU where this faiss has that for its kind and the depth."""
+    index = faiss.read_index(str(path))
+    settings = SimpleNamespace(**settings)
+    on_gpu = settings.kind == "ivf" and depth <= GPU_DEPTH and hasattr(faiss, "StandardGpuResources")
+    if on_gpu and faiss.get_num_gpus():
+        index = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)
+    return Approximate(index, settings, vectors, threads)
+
+
+def recall(found_QK, exact_QK):
+    """The mean share of the exact neighbours that were found."""
+    return float(np.mean([np.isin(exact, found).mean() for exact, found in zip(exact_QK, found_QK, strict=True)]))
