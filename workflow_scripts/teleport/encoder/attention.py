@@ -78,7 +78,8 @@ def group(queries, keys_values, texts_and_length, heads, rate):
     width = queries.shape[1] // heads
     q_NhQD = queries.view(texts, -1, heads, width).transpose(1, 2)
     k_NhLD, v_NhLD = keys_values.view(texts, length, 2, heads, width).permute(2, 0, 3, 1, 4)
-    contiguous = {"dtype": torch.float32, "memory_format": torch.contiguous_format}
+    dtype = torch.promote_types(queries.dtype, torch.float32)
+    contiguous = {"dtype": dtype, "memory_format": torch.contiguous_format}
     q, k, v = (x.to(**contiguous).reshape(texts * heads, -1, width) for x in (q_NhQD, k_NhLD, v_NhLD))
     scores = torch.baddbmm(q.new_zeros(()), q, k.transpose(1, 2), beta=0, alpha=width**-0.5)
     weights = dropout(scores.softmax(-1), rate)

@@ -28,11 +28,11 @@ class PackedEncoder:
     """An `Encoder` that encodes packed texts.
 
     The weights are converted here: for encoding make one and keep it; for training make one per call, so that the
-    gradients reach the encoder's parameters. dtype: torch.bfloat16, or None for float32.
+    gradients reach the encoder's parameters. dtype: torch.bfloat16, or None for that of the parameters (float32).
     """
 
     def __init__(self, encoder, dtype=None):
-        self.encoder, self.dtype = encoder, dtype or torch.float32
+        self.encoder, self.dtype = encoder, dtype or encoder.backbone.dtype
         self.linears = [linears(layer, self.dtype) for layer in encoder.backbone.encoder.layer]
 
     @property

@@ -96,6 +96,7 @@ def score_by_ir_measures(ids_QK, rows, judgments, measures):
     }
     queries = sorted(grades, key=int)
     scores = {measure: dict.fromkeys(queries, 0.0) for measure in measures}
-    for metric in ir_measures.iter_calc(measures, grades, ranked):
-        scores[metric.measure][metric.query_id] = float(metric.value)
+    for measure in measures:  # one at a time: in one call, a measure may be computed under the grade of another
+        for metric in ir_measures.iter_calc([measure], grades, ranked):
+            scores[measure][metric.query_id] = float(metric.value)
     return {measure: np.array([values[query] for query in queries]) for measure, values in scores.items()}
