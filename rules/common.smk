@@ -70,12 +70,13 @@ def inputs_of(kind):
 
 
 @cache
-def outdated(stage):
+def outdated(name):
     """Whether Snakemake will make a stage, or one that it reads, anew because its code has changed."""
+    stage = PLAN.stages[name]
     recorded = workflow.persistence.params(IOFile(manifest(stage)))
     code = repr(stage_code_digest(stage.kind))
     return (recorded is not None and code not in recorded) or any(
-        map(outdated, stage.inputs.values())
+        outdated(upstream.name) for upstream in stage.inputs.values()
     )
 
 
@@ -89,7 +90,7 @@ def shard_manifests(wildcards):
     stage = planned("encode", wildcards)
     shards = gather.encode(f"{folder}/{{scatteritem}}/manifest.json")
     if workflow.is_main_process:
-        if Path(manifest(stage)).exists() and not outdated(stage):
+        if Path(manifest(stage)).exists() and not outdated(stage.name):
             recorded = workflow.persistence.input(IOFile(manifest(stage)))
             if recorded is not None:
                 return [path for path in recorded if path.startswith(folder)]
