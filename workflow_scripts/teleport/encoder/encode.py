@@ -51,11 +51,12 @@ class Side:
 def run(job):
     """Encode passages with the passage encoder and queries with the query encoder.
 
-    Writes passages.npy and queries.SPLIT.npy, float32 [n, dim]; the passages are joined from shards when the job has
-    some. A killed run continues at its block, with the same bits on a CPU. Facts: dim, dtype and device of the
-    computation; texts, real_tokens, padded_tokens, encode_seconds and passages_per_second (of one device) of all jobs
-    that made the vectors; earlier_seconds, the part of encode_seconds that was spent before this process, by killed
-    runs and shards; shards, one summary each, when there are some.
+    Writes passages.npy and queries.SPLIT.npy, float32 [n, dim]. Where the job has shards the passages are joined from
+    them, and nothing of these is left to encode. A killed run continues at its block, with the same bits on a CPU.
+
+    Facts: dim, dtype and device of the computation; of all jobs and attempts that made the vectors texts, real_tokens,
+    padded_tokens, encode_seconds, and passages_per_second of one device; earlier_seconds, the part of encode_seconds
+    that killed runs and shards spent before this process; shards, a summary of each, where there are some.
 
     Raises ValueError when a maximum length exceeds the encoder's positions, when the disk is too full, or when a shard
     is unusable.
@@ -68,23 +69,21 @@ def run(job):
     # Of a whole that is joined no more than a shard and the queries is on the disk twice.
     twice = [shard.rows[1] - shard.rows[0] for shard in shards] or [len(maps["passages"])]
     require_free_space(job.resume, (total - len(maps["passages"]) + max(twice)) * passages.encoder.dim * 4)
-    totals, before, earlier = Counter(), 0, 0.0
+    totals, before = Counter(), 0
     with torch.inference_mode(), computing:  # one context, so that the weights are cast once
         for name, side in sides.items():
-            if shards and name == "passages":
-                blocks = join(job, shards, (len(maps[name]), side.encoder.dim))
-                earlier += blocks.totals["seconds"]
-            else:
-                blocks = open_blocks(job, name, side, maps[name])
-                earlier += blocks.totals["seconds"]
-                encode_texts(blocks, name, side, maps[name], lambda n, b=before: job.progress(b + n, total, "texts"))
+            blocks = open_blocks(job, name, side, maps[name])
+            if name == "passages":
+                join(blocks, shards)
+            totals["earlier"] += blocks.totals["seconds"]
+            encode_texts(blocks, name, side, maps[name], lambda n, b=before: job.progress(b + n, total, "texts"))
             blocks.publish()
             if name == "passages":
                 facts["passages_per_second"] = speed(blocks.totals)
             totals.update(blocks.totals)
             before += len(maps[name])
     facts |= {key: totals[key] for key in COUNTED}
-    facts |= {"encode_seconds": round(totals["seconds"], 3), "earlier_seconds": round(earlier, 3)}
+    facts |= {"encode_seconds": round(totals["seconds"], 3), "earlier_seconds": round(totals["earlier"], 3)}
     return facts | ({"shards": [shard.summary() for shard in shards]} if shards else {})
 
 

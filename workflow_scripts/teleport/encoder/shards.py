@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from teleport.encoder.blocks import RowBlocks
-from teleport.stage import MANIFEST, check_file
+from teleport.stage import MANIFEST, check_file, log
 
 FILE = "passages.npy"
 MADE_BY = ("dtype", "device")  # facts in which all jobs of a stage must agree
@@ -69,7 +68,7 @@ class Shard:
     def summary(self):
         """Which rows were encoded where, and in how many seconds of computing (dict for the joined manifest)."""
         made = self.manifest["provenance"]
-        where = {name: made[name] for name in ("host", "process")} | {"hardware": made["hardware"]}
+        where = {name: made[name] for name in ("host", "process")}
         return {"rows": self.rows, "encode_seconds": self.facts["encode_seconds"]} | where
 
 
@@ -87,7 +86,8 @@ def read_shards(job, facts, num_texts):
         if made != here:
             raise ValueError(
                 f"{shard.folder} was computed in {made[0]} on {made[1]}, this job computes in {here[0]} on {here[1]}. "
-                f"Run all of a stage on machines of one kind: delete the folder {job.shards_folder} and run again."
+                "Run this job on a machine of that kind, or "
+                f"delete the folder {job.shards_folder} to have all shards made on this kind."
             )
         if shard.rows[0] != row:
             raise ValueError(
@@ -103,14 +103,13 @@ def read_shards(job, facts, num_texts):
     return shards
 
 
-def join(job, shards, shape):
-    """Append shard after shard to the whole, and delete each one's vectors once they are in it.
+def join(blocks, shards):
+    """Fill the whole's blocks with shard after shard, and delete the vectors of each once they are in it.
 
     A killed join goes on at its shard. Raises ValueError when a shard's vectors are not those of its manifest.
 
-    shape: (passages, dim); returns: RowBlocks, filled
+    blocks: RowBlocks of all passages; its totals become those of the shards
     """
-    blocks = RowBlocks(job, {FILE: (np.float32, shape)}, shards[0].facts["block_texts"])
     for shard in shards:
         (first, last), vectors = shard.rows, shard.folder / FILE
         if last > blocks.done:
@@ -118,7 +117,7 @@ def join(job, shards, shape):
             blocks[FILE][first:last] = np.load(vectors, mmap_mode="r")
             blocks.done = last
             blocks.save()
-            job.progress(last, shape[0], "passages joined")
+            log.info("shard %s joined", shard.folder.name)
         vectors.unlink(missing_ok=True)
-    blocks.totals = sum((Counter(shard.facts["totals"]) for shard in shards), Counter())
-    return blocks
+    if shards:
+        blocks.totals = sum((Counter(shard.facts["totals"]) for shard in shards), Counter())
