@@ -273,7 +273,7 @@ rows:
 
 
 def test_hours_add_up_from_the_manifests(tmp_path):
-    """A refresh: encode 0.8 + 0.2 h (shards, joining), index 0.1, two retrievals of 0.5, merge 0.4; training 1, 2, 3."""
+    """A refresh: encode 0.8 + 0.2 h (shards, join), index 0.1, two retrievals of 0.5, merge 0.4; training 1, 2, 3."""
     world = World(tmp_path, HOURS, seeds=[1])
     world.finish_collection()
     hours = {"encode": 0.2, "index": 0.1, "retrieve": 0.5, "merge": 0.4}
