@@ -187,3 +187,16 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
         lease_devices(1, tmp_path),
     ):
         pass
+
+
+@pytest.mark.gpu
+def test_torch_sees_the_leased_device_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY / "workflow_scripts"))
+    code = (
+        "from teleport.devices import lease_devices\n"
+        "with lease_devices(1):\n"
+        "    import torch\n"
+        "    print(torch.cuda.device_count(), float(torch.ones(3, device='cuda').sum()))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["1", "3.0"]
