@@ -4,11 +4,14 @@
 import json
 import shlex
 import sys
+from functools import cache
+from itertools import chain
 from pathlib import Path
 
 sys.path.insert(0, str(Path(workflow.basedir) / "workflow_scripts"))
 
 from snakemake.exceptions import WorkflowError
+from snakemake.io import IOFile
 
 from teleport.code import code_digest, module_path, stage_code_digest
 from teleport.config import load
@@ -29,6 +32,11 @@ INDEXES = experiment_specs(PLAN)
 
 wildcard_constraints:
     key="[0-9a-f]{12}",
+
+
+# Jobs that encode the passages of one stage, each on a device of its own: --set-scatter encode=4, or in a profile.
+scattergather:
+    encode=1,
 
 
 class Labels:
@@ -61,6 +69,36 @@ def inputs_of(kind):
     ]
 
 
+@cache
+def outdated(name):
+    """Whether Snakemake will make a stage, or one that it reads, anew because its code has changed."""
+    stage = PLAN.stages[name]
+    recorded = workflow.persistence.params(IOFile(manifest(stage)))
+    code = repr(stage_code_digest(stage.kind))
+    return (recorded is not None and code not in recorded) or any(
+        outdated(upstream.name) for upstream in stage.inputs.values()
+    )
+
+
+def shard_manifests(wildcards):
+    """Input function: the shards that an encode job joins; none when it encodes all passages itself.
+
+    Snakemake reruns a job whose set of input files has changed, so a finished stage keeps the set that it was made
+    from. Where a cluster's job looks, that stage's record is out of reach, and its shards lie there or were not made.
+    """
+    folder = f"results/shards/encode/{wildcards.key}"
+    stage = planned("encode", wildcards)
+    shards = gather.encode(f"{folder}/{{scatteritem}}/manifest.json")
+    if workflow.is_main_process:
+        if Path(manifest(stage)).exists() and not outdated(stage.name):
+            recorded = workflow.persistence.input(IOFile(manifest(stage)))
+            if recorded is not None:
+                return [path for path in recorded if path.startswith(folder)]
+    elif not all(Path(path).exists() for path in shards):
+        return []
+    return shards if len(shards) > 1 else []
+
+
 def spec_of(kind):
     """Params function: kind, key, settings and inputs as run_stage.py takes them."""
     return lambda wildcards: planned(kind, wildcards).spec()
@@ -84,8 +122,22 @@ def command(script, *arguments):
 # Params functions of `threads` or `input` are not tracked: how a stage runs and where the repository lies decide no
 # result, so they rerun nothing.
 def run_stage(wildcards, threads, resources):
-    save_every = resources.get("save_every", 60)
-    return command("run_stage.py", "--threads", threads, "--save-every", save_every)
+    options = {
+        "--threads": threads,
+        "--save-every": resources.get("save_every", 60),
+        "--gpus": resources.get("gpu", 0),
+    }
+    return command("run_stage.py", *chain(*options.items()))
+
+
+def run_encode(wildcards, input, threads, resources):
+    count = len(input.shards) or 1
+    return f"{run_stage(wildcards, threads, resources)} --shards {count}"
+
+
+def run_shard(wildcards, threads, resources):
+    shard = wildcards.scatteritem
+    return f"{run_stage(wildcards, threads, resources)} --shard {shard}"
 
 
 def run_train(wildcards, threads, resources):

@@ -3,10 +3,39 @@
 # `save_every`: seconds of work that a kill may cost; a profile's `set-resources` changes it without rerunning anything.
 
 
-rule encode:
-    # Vectors of all passages and queries under one checkpoint.
+rule encode_shard:
+    # The vectors of a part of the passages, where they are encoded by several jobs (`set-scatter`).
     input:
         inputs_of("encode"),
+    output:
+        temp("results/shards/encode/{key}/{scatteritem}/manifest.json"),
+    log:
+        "results/logs/encode_shard/{key}/{scatteritem}.log",
+    benchmark:
+        "results/benchmarks/encode_shard/{key}/{scatteritem}.tsv"
+    conda:
+        "../environment.yml"
+    threads: 8
+    resources:
+        mem_mb=32000,
+        runtime=480,
+        save_every=60,
+        gpu=1,
+    params:
+        spec=spec_of("encode"),
+        code=stage_code_digest("encode"),
+        run=run_shard,
+    message:
+        "shard {wildcards.scatteritem} of {LABEL:encode/{wildcards.key}}"
+    shell:
+        "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1"
+
+
+rule encode:
+    # Vectors of all passages and queries under one checkpoint; of the passages joined from shards, where there are some.
+    input:
+        inputs_of("encode"),
+        shards=shard_manifests,
     output:
         "results/stages/encode/{key}/manifest.json",
     log:
@@ -24,7 +53,7 @@ rule encode:
     params:
         spec=spec_of("encode"),
         code=stage_code_digest("encode"),
-        run=run_stage,
+        run=run_encode,
     message:
         "{LABEL:encode/{wildcards.key}}"
     shell:

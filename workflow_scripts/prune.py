@@ -14,7 +14,7 @@ import yaml
 
 from teleport.config import load, merged
 from teleport.plan import Plan
-from teleport.stage import RESUME, STAGES, files_below
+from teleport.stage import RESUME, SHARDS, STAGES, files_below
 
 
 def used_stages(files):
@@ -36,7 +36,7 @@ def main():
         used = set().union(*(used_stages(files) for files in [arguments.files, *arguments.also]))
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
-    folders = sorted(path for root in (STAGES, RESUME) for path in root.glob("*/*") if path.is_dir())
+    folders = sorted(path for root in (STAGES, RESUME, SHARDS) for path in root.glob("*/*") if path.is_dir())
     orphans = [folder for folder in folders if f"{folder.parent.name}/{folder.name}" not in used]
     total = 0
     for folder in orphans:

@@ -16,11 +16,13 @@ import os
 import shutil
 import sys
 import time
+from contextlib import nullcontext
 
 from teleport.code import STAGE_MODULES
+from teleport.devices import lease_devices
 from teleport.launch import end_with_parent, launch
 from teleport.provenance import provenance
-from teleport.stage import MANIFEST, Job, configure_logging, log, write_json
+from teleport.stage import MANIFEST, Job, configure_logging, file_entry, log, write_json
 
 RANK = int(os.environ.get("RANK", 0))  # of this process among those that run the stage together
 SEVERAL_PROCESSES = ("train",)
@@ -50,7 +52,27 @@ def run(job, clock=time.time):
     }
     write_json(job.folder / MANIFEST, manifest)
     shutil.rmtree(job.resume)
+    shutil.rmtree(job.shards_folder, ignore_errors=True)
     log.info("%s/%s done in %.1f s", job.kind, job.key, clock() - started)
+
+
+def run_shard(job, clock=time.time):
+    """Make one shard of a stage in a folder of its own; the job of the stage joins it with the others."""
+    started = clock()
+    resumed = job.open_resume()
+    attempt = count_attempt(job)
+    name = f"{job.kind}/{job.key} shard {job.shard}"
+    log.info("%s attempt %d%s", name, attempt, ", resume state kept" if resumed else "")
+    facts = importlib.import_module(STAGE_MODULES[job.kind]).run_shard(job)
+    manifest = {
+        "shard": job.shard,
+        "stamp": job.stamp(),
+        "facts": facts,
+        "files": {path.name: file_entry(path) for path in sorted(job.resume.glob("*.npy"))},
+        "provenance": provenance(job, started, clock(), attempt),
+    }
+    write_json(job.resume / MANIFEST, manifest)
+    log.info("%s done in %.1f s", name, clock() - started)
 
 
 def count_attempt(job):
@@ -75,6 +97,9 @@ def main():
     parser.add_argument("--spec", required=True, help="the stage as JSON: kind, key, settings, inputs")
     parser.add_argument("--code", required=True, help="digest of the code that runs, for the manifest and resume state")
     parser.add_argument("--places", default="{}", help="where files are fetched from, as JSON; decides no result")
+    parser.add_argument("--shard", help="make only this shard of the stage, for example 2-of-4")
+    parser.add_argument("--shards", type=int, default=1, help="number of shards that the stage joins; 1: none")
+    parser.add_argument("--gpus", type=int, default=0, help="CUDA devices that the stage may use, where there are some")
     parser.add_argument("--threads", type=int, default=1, help="threads the stage may use")
     parser.add_argument("--processes", type=int, default=1, help="processes that share the work, one device each")
     parser.add_argument("--save-every", type=float, default=60.0, help="seconds of work that a kill may cost")
@@ -90,12 +115,16 @@ def main():
         log.setLevel(logging.WARNING if RANK else logging.INFO)
     try:
         spec = json.loads(arguments.spec) | {"code": arguments.code, "places": json.loads(arguments.places)}
+        spec |= {"shard": arguments.shard, "shards": arguments.shards}
         processes = int(os.environ.get("WORLD_SIZE", arguments.processes))
         if processes > 1 and spec["kind"] not in SEVERAL_PROCESSES:
             raise ValueError(f"a stage of kind {spec['kind']} runs in one process, not in {processes}.")
-        if processes > 1 and "RANK" not in os.environ:
-            sys.exit(launch(processes, [sys.executable, *sys.argv]))
-        run(Job(spec, threads, arguments.save_every))
+        # Before torch is loaded, which looks for devices once. Several processes share what the one that starts them
+        # has leased.
+        with nullcontext() if "RANK" in os.environ else lease_devices(arguments.gpus):
+            if processes > 1 and "RANK" not in os.environ:
+                sys.exit(launch(processes, [sys.executable, *sys.argv]))
+            (run_shard if arguments.shard else run)(Job(spec, threads, arguments.save_every))
     except ValueError as error:
         sys.exit(f"error: {error}")
     except OSError as error:

@@ -137,7 +137,11 @@ def test_a_killed_run_continues_with_the_same_bits(stages, world, monkeypatch, p
         seen = counted(patch)
         facts = encode.run(job)
     stages.finish(job, facts)
-    assert sum(seen) == 2 + 3 == facts["texts"]  # 4 of the 6 passages were done; then come 2 + 1 queries
+    assert sum(seen) == 2 + 3  # 4 of the 6 passages were done; then come 2 + 1 queries
+    whole = json.loads((undisturbed.folder / "manifest.json").read_text())["facts"]
+    counts = ("texts", "real_tokens", "padded_tokens")
+    assert [facts[key] for key in counts] == [whole[key] for key in counts]  # of both runs together
+    assert 0 < facts["earlier_seconds"] < facts["encode_seconds"] and whole["earlier_seconds"] == 0
     for name, array in arrays(undisturbed).items():
         assert array.tobytes() == np.load(job.folder / name).tobytes()
 

@@ -190,13 +190,15 @@ def test_what_is_built_is_measured_and_not_forecast(marco):
     tokens = next(stage for stage in marco.stages.values() if stage.kind == "tokens")
     offsets = np.cumsum([0, 8, 8, 8, 1000])  # 10, 10, 10 and, cut, 128 tokens as encoded
     queries = [(f"queries.{split}.offsets.npy", np.arange(n + 1) * 5) for split, n in (("train", 3), ("dev", 2))]
+    encode = next(stage for stage in marco.stages.values() if stage.kind == "encode")
+    finish(encode, {"earlier_seconds": 30.0}, 5.0)  # of shards or killed runs
     finish(tokens, {"passages": {"mean": 256.0}}, 2.5, [("passages.offsets.npy", offsets), *queries])
     counts = Counts(marco)
     assert (counts.passages, counts.queries, counts.positives["train"]) == (4, {"train": 3, "dev": 2}, 5)
     assert counts.tokens_per_text(tokens, "passages", 128) == (10 + 10 + 10 + 128) / 4
     lines, _ = forecast(marco, UNIT)
     total = total_line(lines)
-    assert (total.done, total.measured) == (2, 10.0)
+    assert (total.done, total.measured) == (3, 45.0)
     done = {line.kind: line for line in lines if line.done}
     assert done["collection"].memory == 123_000_000 and done["collection"].seconds_left == 0
     assert done["tokens"].bytes == 3 * 128 + (5 + 4 + 3) * 8 and done["tokens"].bytes_left == 0

@@ -273,14 +273,15 @@ rows:
 
 
 def test_hours_add_up_from_the_manifests(tmp_path):
-    """A refresh: encode 1 h, index 0.1 h, two retrievals of 0.5 h, merge 0.4 h; training 1, 2, 3 h."""
+    """A refresh: encode 0.8 + 0.2 h (shards, join), index 0.1, two retrievals of 0.5, merge 0.4; training 1, 2, 3."""
     world = World(tmp_path, HOURS, seeds=[1])
     world.finish_collection()
-    hours = {"encode": 1, "index": 0.1, "retrieve": 0.5, "merge": 0.4}
+    hours = {"encode": 0.2, "index": 0.1, "retrieve": 0.5, "merge": 0.4}
     (trajectory,) = world.plan.trajectories["tele"]
     for row in trajectory.rows:
         if row.stage.kind in hours:
-            world.finish(row.stage, wall_seconds=3600 * hours[row.stage.kind])
+            facts = {"earlier_seconds": 3600 * 0.8} if row.stage.kind == "encode" else {}
+            world.finish(row.stage, facts, wall_seconds=3600 * hours[row.stage.kind])
     trains = [row.stage for row in trajectory.rows if row.stage.kind == "train"]
     for number, stage in enumerate(trains[:2], 1):
         world.finish(stage, {"train_seconds": 3600.0 * number}, wall_seconds=99999.0)

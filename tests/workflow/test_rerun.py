@@ -83,6 +83,22 @@ def test_exactly_the_invalidated_stages_rerun(finished, world, apply, expected, 
         assert [m for m in stages if f"episode {numbers[0]}" in m and m.startswith("retrieve")] == []
 
 
+@pytest.mark.parametrize("count", [2, 5])
+def test_the_number_of_shards_reruns_nothing(finished, count):
+    assert finished.would_run(arguments=["--set-scatter", f"encode={count}"])[0] == NOTHING
+
+
+def test_what_is_encoded_anew_is_encoded_in_shards(world):
+    """After an edit each stage follows the number of shards in force, also where only an upstream stage was edited."""
+    add_code(world, "training/train.py")
+    counts = world.would_run(arguments=["--set-scatter", "encode=3"])[0]
+    assert (counts["encode_shard"], counts["encode"]) == (3 * 3, 3)  # not the pretrained model's
+    add_code(world, "encoder/encode.py")
+    counts = world.would_run(arguments=["--set-scatter", "encode=3"])[0]
+    assert (counts["encode_shard"], counts["encode"]) == (3 * 4, 4)
+    assert "encode_shard" not in world.would_run()[0]
+
+
 def test_alpha_there_and_back(world):
     """A changed alpha really runs from Episode 2's merge on; back at the old value nothing runs."""
     before = world.digests()

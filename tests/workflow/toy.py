@@ -103,9 +103,9 @@ class World:
             raise AssertionError(f"snakemake {arguments} ended with {result.returncode}:\n{result.stdout[-4000:]}")
         return result.stdout
 
-    def would_run(self, configfiles=()):
-        """What a dry run announces: (Counter of rules, list of messages)."""
-        text = self.snakemake("-n", configfiles=configfiles)
+    def would_run(self, configfiles=(), arguments=()):
+        """What a dry run with these arguments announces: (Counter of rules, list of messages)."""
+        text = self.snakemake("-n", *arguments, configfiles=configfiles)
         stats = re.search(r"Job stats:\n.*?\n-+\s+-+\n(.*?)\ntotal", text, re.S)
         counts = Counter()
         for line in stats.group(1).splitlines() if stats else []:

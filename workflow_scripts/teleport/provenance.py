@@ -81,6 +81,8 @@ def provenance(job, started, ended, attempt):
         "versions": versions(),
         "loaded": [name for name in HEAVY if name in sys.modules],
         "hardware": hardware(),
+        "host": os.uname().nodename,
+        "process": os.getpid(),
         "threads": job.threads,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "wall_seconds": round(ended - started, 3),

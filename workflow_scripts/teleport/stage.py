@@ -18,6 +18,7 @@ from types import SimpleNamespace
 
 STAGES = Path("results/stages")
 RESUME = Path("results/resume")
+SHARDS = Path("results/shards")
 MANIFEST = "manifest.json"
 # Files up to this size are hashed whenever they are read; larger ones only by `make verify`, because hashing an
 # index of 27 GB at every use would cost more than the search.
@@ -106,6 +107,11 @@ class Artefact:
         return hashlib.sha256(lines.encode()).hexdigest()
 
 
+def file_entry(path):
+    """What a manifest says of a file: `{bytes, sha256}`."""
+    return {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+
+
 def check_file(path, expected, full):
     """Compare a file with its manifest entry `{bytes, sha256}`. Raises ValueError that names file and remedy."""
     remedy = f"Delete the folder {path.parent} and run the workflow again: the stage is made anew."
@@ -144,6 +150,8 @@ class Job:
 
     `settings` are attributes (`job.settings.depth`). `save_every` is how many seconds of work a kill may cost.
     `places` (dict) say where things are fetched from; they decide no result and are not in the manifest.
+    `shards`: how many shards the stage joins, 1 for none. `shard`: "2-of-4" when the job makes only that shard, whose
+    folder is then `resume`.
     """
 
     def __init__(self, spec, threads=1, save_every=60.0, root=Path(".")):
@@ -153,7 +161,9 @@ class Job:
         self.settings = namespace(spec["settings"])
         self.threads, self.save_every = threads, save_every
         self.folder = root / STAGES / self.kind / self.key
-        self.resume = root / RESUME / self.kind / self.key
+        self.shard, self.shards = spec.get("shard"), spec.get("shards", 1)
+        self.shards_folder = root / SHARDS / self.kind / self.key
+        self.resume = self.shards_folder / self.shard if self.shard else root / RESUME / self.kind / self.key
         self.inputs = {role: Artefact(root / STAGES / name) for role, name in spec["inputs"].items()}
         self.outputs = {}
         self.progress = Progress(self.resume / "progress.json")
@@ -203,7 +213,7 @@ class Job:
                 shutil.rmtree(final)
             os.replace(part, final)
             for file in files_below(final):
-                files[str(file.relative_to(self.folder))] = {"bytes": file.stat().st_size, "sha256": sha256_file(file)}
+                files[str(file.relative_to(self.folder))] = file_entry(file)
         return files
 
 

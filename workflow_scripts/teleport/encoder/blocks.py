@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections import Counter
 
 import numpy as np
 
@@ -18,7 +19,10 @@ class RowBlocks:
         blocks = RowBlocks(job, {"passages.npy": (np.float32, (n, dim))}, block_rows=1024)
         for start, stop in blocks:
             blocks["passages.npy"][start:stop] = ...
+            blocks.totals["texts"] += stop - start
         blocks.publish()
+
+    `totals` (Counter) is saved with the rows: what it counts, it counts over all runs.
 
     job: teleport.stage.Job, for its folders and `save_every` (seconds)
     arrays: {name of the output: (dtype, shape)}, all with the same first dimension
@@ -32,6 +36,7 @@ class RowBlocks:
         state = json.loads(self.counter.read_text()) if self.counter.is_file() else {}
         same = state.get("plan") == plan and all((job.resume / name).is_file() for name in arrays)
         self.plan, self.done = plan, state["done"] if same else 0
+        self.totals = Counter(state["totals"] if same else {})
         mode = "r+" if same else "w+"
         self.arrays = {
             name: np.lib.format.open_memmap(job.resume / name, mode, dtype=dtype, shape=shape)
@@ -61,7 +66,7 @@ class RowBlocks:
         """Put the rows on disk, and only then the count that says so."""
         for array in self.arrays.values():
             array.flush()
-        write_json(self.counter, {"plan": self.plan, "done": self.done})
+        write_json(self.counter, {"plan": self.plan, "done": self.done, "totals": self.totals})
 
     def publish(self):
         """Make the finished files the outputs of the job.

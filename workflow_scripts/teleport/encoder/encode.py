@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from teleport.encoder.blocks import RowBlocks
 from teleport.encoder.model import load_encoders
 from teleport.encoder.packed import PackedEncoder
 from teleport.encoder.precision import pick_device, resolve_precision
+from teleport.encoder.shards import join, read_shards, shard_rows
 from teleport.encoder.tokens import TokenMap, packed, padded_lengths
 from teleport.stage import require_free_space
 
@@ -21,6 +23,7 @@ TOKEN_BUDGET = {"cpu": 4096, "cuda": 65536}
 # Texts per block. Batches are made inside a block, so that they never depend on where a run was killed. In a larger
 # block more texts have the same length, which a CPU's attention takes together, but a kill costs up to one of them.
 BLOCK_TEXTS = {"cpu": 2048, "cuda": 16384}
+COUNTED = ("texts", "real_tokens", "padded_tokens")
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,64 @@ class Side:
 def run(job):
     """Encode passages with the passage encoder and queries with the query encoder.
 
-    Writes passages.npy and queries.SPLIT.npy, float32 [n, dim]. A killed run continues at its block, with the same
-    bits on a CPU. Facts: dim, dtype of the computation; passages_per_second, and texts, real_tokens, padded_tokens,
-    which count what this run encoded itself (the rest of it, when it continued a killed one).
+    Writes passages.npy and queries.SPLIT.npy, float32 [n, dim]. Where the job has shards the passages are joined from
+    them, and nothing of these is left to encode. A killed run continues at its block, with the same bits on a CPU.
 
-    Raises ValueError when a maximum length exceeds the encoder's positions, or when the disk is too full.
+    Facts: dim, dtype and device of the computation; of all jobs and attempts that made the vectors texts, real_tokens,
+    padded_tokens, encode_seconds, and passages_per_second of one device; earlier_seconds, the part of encode_seconds
+    that killed runs and shards spent before this process; shards, a summary of each, where there are some.
+
+    Raises ValueError when a maximum length exceeds the encoder's positions, when the disk is too full, or when a shard
+    is unusable.
     """
+    passages, queries, facts = open_sides(job)
+    sides = {"passages": passages} | {f"queries.{split}": queries for split in job.facts("collection")["splits"]}
+    maps = {name: open_map(job, name) for name in sides}
+    shards = read_shards(job, facts, len(maps["passages"])) if job.shards > 1 else []
+    total = sum(map(len, maps.values()))
+    # Of a whole that is joined no more than a shard and the queries is on the disk twice.
+    twice = [shard.rows[1] - shard.rows[0] for shard in shards] or [len(maps["passages"])]
+    require_free_space(job.resume, (total - len(maps["passages"]) + max(twice)) * passages.encoder.dim * 4)
+    totals, before = Counter(), 0
+    with torch.inference_mode():
+        for name, side in sides.items():
+            blocks = open_blocks(job, name, side, maps[name])
+            if name == "passages":
+                join(blocks, shards)
+            totals["earlier"] += blocks.totals["seconds"]
+            encode_texts(blocks, name, side, maps[name], lambda n, b=before: job.progress(b + n, total, "texts"))
+            blocks.publish()
+            if name == "passages":
+                facts["passages_per_second"] = speed(blocks.totals)
+            totals.update(blocks.totals)
+            before += len(maps[name])
+    facts |= {key: totals[key] for key in COUNTED}
+    facts |= {"encode_seconds": round(totals["seconds"], 3), "earlier_seconds": round(totals["earlier"], 3)}
+    return facts | ({"shards": [shard.summary() for shard in shards]} if shards else {})
+
+
+def run_shard(job):
+    """Encode the passages of one shard into passages.npy in its own folder, which the job that joins shards reads.
+
+    A killed shard continues at its block, a finished one is not encoded again. Facts: rows (the first passage and the
+    one after the last), block_texts, totals of the counts over all runs, encode_seconds, and dim, dtype, device.
+
+    Raises ValueError as `run` does.
+    """
+    side, _, facts = open_sides(job)
+    tokens, block_texts = open_map(job, "passages"), BLOCK_TEXTS[side.device.type]
+    first, last = shard_rows(len(tokens), block_texts, job.shard)
+    tokens = tokens.part(first, last)
+    require_free_space(job.resume, len(tokens) * side.encoder.dim * 4)
+    blocks = open_blocks(job, "passages", side, tokens)
+    with torch.inference_mode():
+        encode_texts(blocks, "passages", side, tokens, lambda n: job.progress(n, len(tokens), "texts"))
+    facts |= {"rows": [first, last], "block_texts": block_texts, "totals": blocks.totals}
+    return facts | {"encode_seconds": round(blocks.totals["seconds"], 3)}
+
+
+def open_sides(job):
+    """(passages: Side, queries: Side, facts {dim, dtype, device})."""
     torch.set_num_threads(job.threads)
     settings, device = job.settings, pick_device()
     dtype = resolve_precision(settings.precision, device)
@@ -65,38 +120,30 @@ def run(job):
         packs = {encoder: PackedEncoder(encoder.to(device), dtype) for encoder in (query_encoder, passage_encoder)}
     queries = Side(packs[query_encoder], settings.max_query_tokens, special, device)
     passages = Side(packs[passage_encoder], settings.max_passage_tokens, special, device)
-    sides = {"passages": passages} | {f"queries.{split}": queries for split in job.facts("collection")["splits"]}
-    maps = {name: open_map(job, name) for name in sides}
-    total = sum(map(len, maps.values()))
-    require_free_space(job.resume, total * passage_encoder.dim * 4)
-    facts = {"dim": passage_encoder.dim, "dtype": "float32" if dtype is None else "bfloat16"}
-    facts |= {"texts": 0, "real_tokens": 0, "padded_tokens": 0}
-    with torch.inference_mode():
-        before = 0
-        for name, side in sides.items():
-            started = time.monotonic()
-            done = encode_texts(job, name, side, maps[name], lambda n, b=before: job.progress(b + n, total, "texts"))
-            if name == "passages":
-                facts["passages_per_second"] = round(done["texts"] / (time.monotonic() - started), 1)
-            facts |= {key: facts[key] + count for key, count in done.items()}
-            before += len(maps[name])
-    return facts
+    facts = {"dim": passage_encoder.dim, "dtype": "float32" if dtype is None else "bfloat16", "device": device.type}
+    return passages, queries, facts
 
 
-def encode_texts(job, name, side, tokens, progress):
-    """Encode all texts of one token map into NAME.npy, resumably; returns the counts of what this run did."""
-    lengths = padded_lengths(tokens, side.max_tokens)
-    file = f"{name}.npy"
+def open_blocks(job, name, side, tokens):
+    """The vectors of one token map as NAME.npy in the job's resume folder, with what earlier runs did of them."""
     array = (np.float32, (len(tokens), side.encoder.dim))
-    blocks = RowBlocks(job, {file: array}, BLOCK_TEXTS[side.device.type])
-    done = {"texts": 0, "real_tokens": 0, "padded_tokens": 0}
+    return RowBlocks(job, {f"{name}.npy": array}, BLOCK_TEXTS[side.device.type])
+
+
+def encode_texts(blocks, name, side, tokens, progress):
+    """Encode all texts of one token map that `blocks` lacks, and count in `blocks.totals` what was done."""
+    lengths, vectors = padded_lengths(tokens, side.max_tokens), blocks[f"{name}.npy"]
     for start, stop in blocks:
-        done["padded_tokens"] += side.encode(tokens, np.arange(start, stop), lengths[start:stop], blocks[file])
-        done["real_tokens"] += int(lengths[start:stop].sum())
-        done["texts"] += stop - start
+        started = time.monotonic()
+        padded_tokens = side.encode(tokens, np.arange(start, stop), lengths[start:stop], vectors)
+        counts = {"texts": stop - start, "real_tokens": int(lengths[start:stop].sum()), "padded_tokens": padded_tokens}
+        blocks.totals.update(counts | {"seconds": time.monotonic() - started})
         progress(stop)
-    blocks.publish()
-    return done
+
+
+def speed(totals):
+    """Texts per second of computing; 0 when nothing was computed."""
+    return round(totals["texts"] / totals["seconds"], 1) if totals["seconds"] else 0.0
 
 
 def open_map(job, name):

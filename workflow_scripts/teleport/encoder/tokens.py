@@ -4,6 +4,7 @@ Ids lie flat in one array per set of texts, without special tokens and not trunc
 and every episode reads the same files. The encoder's input is made from them by `padded`.
 """
 
+import copy
 import json
 import os
 from itertools import chain
@@ -35,6 +36,12 @@ class TokenMap:
     def __getitem__(self, row):
         """Ids of text `row`: no special tokens, not truncated."""
         return self.ids[self.offsets[row] : self.offsets[row + 1]]
+
+    def part(self, first, last):
+        """The texts `first` to `last` (exclusive) as a token map of their own, numbered from 0."""
+        part = copy.copy(self)
+        part.offsets = self.offsets[first : last + 1]
+        return part
 
     @property
     def lengths(self):

@@ -65,7 +65,7 @@ class Line:
         made = manifest.get("provenance", {})
         self.done += 1
         self.bytes += sum(file["bytes"] for file in manifest["files"].values())
-        self.measured += made.get("wall_seconds", 0.0)
+        self.measured += made.get("wall_seconds", 0.0) + manifest["facts"].get("earlier_seconds", 0.0)
         self.memory = max(self.memory, made.get("peak_memory_bytes", 0))
         self.device_memory = max(self.device_memory, made.get("hardware", {}).get("gpu_peak_bytes", 0))
 

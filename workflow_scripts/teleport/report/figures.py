@@ -35,11 +35,16 @@ def hours(run, figure):
     number; "overall": all refreshes and trainings.
     """
     refreshes = sum(stage.manifest["kind"] == "merge" for stage in run.get("refresh", []))
-    refreshing = sum(stage.manifest["provenance"]["wall_seconds"] for stage in run.get("refresh", [])) / SECONDS
+    refreshing = sum(seconds(stage) for stage in run.get("refresh", [])) / SECONDS
     training = sum(stage.facts["train_seconds"] for stage in run.get("train", [])) / SECONDS
     if figure == "refreshes":
         return float(refreshes)
     return refreshing / refreshes if figure == "refresh" else refreshing + training
+
+
+def seconds(stage):
+    """What a stage took, with the shards and killed runs of its encoding, as if one job ran after another."""
+    return stage.manifest["provenance"]["wall_seconds"] + stage.facts.get("earlier_seconds", 0.0)
 
 
 def forgetting(before, after):

@@ -95,7 +95,7 @@ def hardware(table, lines, root):
     machines = {p["hardware"].get("gpu") or p["hardware"]["processor"] for p in found}
     notes = [f"Hours of ours on {' and '.join(sorted(machines))}."] if machines else []
     if any(provenance["attempt"] > 1 for provenance in found):
-        notes.append("A refresh that was interrupted counts with the time of its last attempt.")
+        notes.append("Of a search that was interrupted only the time of its last attempt counts.")
     return notes
 
 

@@ -1,0 +1,99 @@
+"""Passages encoded by several jobs of the real workflow: same bits, distinct devices, resumed at the shard."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+SHARDS = ["--set-scatter", "encode=3", "--set-threads", "encode_shard=1", "--resources", "gpu=2"]
+
+
+def with_small_blocks(finished, folder):
+    """A copy of the finished world whose 240 passages are four blocks."""
+    world = finished.copy(folder)
+    path = world.folder / "workflow_scripts/teleport/encoder/encode.py"
+    text = path.read_text()
+    assert text.count('BLOCK_TEXTS = {"cpu": 2048') == 1
+    path.write_text(text.replace('BLOCK_TEXTS = {"cpu": 2048', 'BLOCK_TEXTS = {"cpu": 64'))
+    return world
+
+
+@pytest.fixture(scope="module")
+def target(finished):
+    """The manifest of the encoding by the pretrained model."""
+    names = [name for name, m in finished.manifests().items() if m["inputs"].get("checkpoint", "").startswith("pretr")]
+    (name,) = [name for name in names if name.startswith("encode/")]
+    return f"results/stages/{name}/manifest.json"
+
+
+@pytest.fixture(scope="module")
+def two_devices(tmp_path_factory):
+    """A machine that says it has two CUDA devices; torch still finds none."""
+    folder = tmp_path_factory.mktemp("bin")
+    listing = "".join(f"GPU {n}: NVIDIA (UUID: GPU-{n})\n" for n in range(2))
+    (folder / "nvidia-smi").write_text(f"#!/bin/sh\ncat <<'END'\n{listing}END\n")
+    (folder / "nvidia-smi").chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        yield
+
+
+def kill_second_shard(folder, workflow):
+    """SIGKILL the job of shard 2-of-3 once it and another shard have a device."""
+    while workflow.poll() is None:
+        histories = {path.parent.name: path for path in (folder / "results/shards").rglob("history.log")}
+        if len(histories) > 1 and "2-of-3" in histories:
+            os.kill(int(re.search(r"process (\d+)", histories["2-of-3"].read_text())[1]), signal.SIGKILL)
+            return
+        time.sleep(0.02)
+    raise AssertionError("shard 2-of-3 never ran beside another one")
+
+
+@pytest.fixture(scope="module")
+def sharded(finished, target, two_devices, tmp_path_factory):
+    """A world encoded in three shards, of which the second was killed in a first run of the workflow."""
+    world = with_small_blocks(finished, tmp_path_factory.mktemp("sharded") / "world")
+    command = world.command(target, "--keep-going", *SHARDS)
+    with open(world.folder / "first.log", "w") as log:
+        workflow = subprocess.Popen(command, cwd=world.folder, stdout=log, stderr=log)
+        kill_second_shard(world.folder, workflow)
+        assert workflow.wait() != 0
+    logs = (world.folder / "results/logs/encode_shard").glob("*/*.log")
+    world.devices = [re.search(r"CUDA devices: (\S+)", path.read_text())[1] for path in logs]
+    world.left = world.would_run(arguments=[target, *SHARDS])[0]
+    world.snakemake(target, *SHARDS)
+    return world
+
+
+def test_joined_is_whole(finished, sharded, target, tmp_path):
+    whole = with_small_blocks(finished, tmp_path / "world")
+    whole.snakemake(target)
+    name = target.split("/", 2)[2].removesuffix("/manifest.json")
+    assert "shards" not in whole.manifests()[name]["facts"]
+    assert whole.digests() == sharded.digests()
+    shards = sharded.manifests()[name]["facts"]["shards"]
+    assert [shard["rows"] for shard in shards] == [[0, 64], [64, 128], [128, 240]]
+    assert len({shard["process"] for shard in shards}) == 3, "each shard was a job of its own"
+
+
+def test_a_killed_refresh_goes_on_at_the_shard(sharded):
+    assert sharded.left == {"encode_shard": 1, "encode": 1}
+
+
+def test_concurrent_shards_had_a_device_each(sharded):
+    """Two of the three ran at a time: alone each would have taken the first device."""
+    assert len(sharded.devices) == 3 and set(sharded.devices) == {"GPU-0", "GPU-1"}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_another_number_of_shards_reruns_nothing(sharded, target, count):
+    assert sharded.would_run(arguments=[target, "--set-scatter", f"encode={count}"])[0] == {}
+
+
+def test_nothing_of_the_shards_is_left(sharded):
+    assert [path for path in (sharded.folder / "results/shards").rglob("*") if path.is_file()] == []
+    assert list((sharded.folder / "results/resume").glob("*/*")) == []

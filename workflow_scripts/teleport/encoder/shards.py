@@ -1,0 +1,123 @@
+"""The passages of an `encode` stage in shards, each encoded by a job of its own, and their joining.
+
+A shard is a contiguous run of whole blocks, so batches are the same whatever the number of shards, and the joined
+vectors are those of one job, bit by bit on a CPU. Every shard writes a file of its own and not its range of one common
+file: two machines that write into the same page of a file on NFS can lose rows, and the .npy header alone shifts every
+boundary into the middle of a page. Joining costs one more copy, but never the disk space twice: a shard's file is
+deleted as soon as its rows are in the whole.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from teleport.stage import MANIFEST, check_file, log
+
+FILE = "passages.npy"
+MADE_BY = ("dtype", "device")  # facts in which all jobs of a stage must agree
+
+
+def shard_rows(num_texts, block_texts, shard):
+    """The first row of a shard and the row after its last, both multiples of `block_texts` except at the end.
+
+    shard: "2-of-4", counted from 1; shards beyond the number of blocks are empty
+    """
+    number, count = map(int, shard.split("-of-"))
+    num_blocks = -(-num_texts // block_texts)
+    first, last = ((n * num_blocks // count) * block_texts for n in (number - 1, number))
+    return first, min(last, num_texts)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A finished shard: its folder, and the manifest that its job wrote."""
+
+    folder: Path
+    manifest: dict
+
+    @classmethod
+    def open(cls, folder, stamp):
+        """Read a shard's manifest. Raises ValueError when it is missing, torn, or not of this code and these inputs."""
+        path, remedy = (
+            folder / MANIFEST,
+            f"Delete the folder {folder} and run the workflow again: the shard is made anew.",
+        )
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ValueError(f"{path} is missing: this shard was not finished. {remedy}") from None
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is not valid JSON ({error}): torn or edited. {remedy}") from None
+        if manifest["stamp"] != stamp:
+            raise ValueError(f"{path} was made by other code or from other inputs than this stage. {remedy}")
+        return cls(folder, manifest)
+
+    @property
+    def facts(self):
+        """What the shard's job reported (dict)."""
+        return self.manifest["facts"]
+
+    @property
+    def rows(self):
+        """(first row, row after the last) among all passages."""
+        return self.facts["rows"]
+
+    def summary(self):
+        """Which rows were encoded where, and in how many seconds of computing (dict for the joined manifest)."""
+        made = self.manifest["provenance"]
+        where = {name: made[name] for name in ("host", "process")}
+        return {"rows": self.rows, "encode_seconds": self.facts["encode_seconds"]} | where
+
+
+def read_shards(job, facts, num_texts):
+    """The shards that a job joins, in order (list of Shard).
+
+    facts: those of this process, for its dtype and device
+    Raises ValueError when one is unusable, was computed otherwise, or when they do not hold each row once.
+    """
+    names = [f"{number}-of-{job.shards}" for number in range(1, job.shards + 1)]
+    shards = [Shard.open(job.shards_folder / name, job.stamp()) for name in names]
+    row = 0
+    for shard in shards:
+        made, here = (tuple(f[name] for name in MADE_BY) for f in (shard.facts, facts))
+        if made != here:
+            raise ValueError(
+                f"{shard.folder} was computed in {made[0]} on {made[1]}, this job computes in {here[0]} on {here[1]}. "
+                "Run this job on a machine of that kind, or "
+                f"delete the folder {job.shards_folder} to have all shards made on this kind."
+            )
+        if shard.rows[0] != row:
+            raise ValueError(
+                f"{shard.folder} begins at passage {shard.rows[0]} instead of {row}. Delete the folder "
+                f"{job.shards_folder} and run the workflow again: its shards are made anew."
+            )
+        row = shard.rows[1]
+    if row != num_texts:
+        raise ValueError(
+            f"the shards below {job.shards_folder} hold {row} passages of {num_texts}. Delete that folder and run the "
+            "workflow again: its shards are made anew."
+        )
+    return shards
+
+
+def join(blocks, shards):
+    """Fill the whole's blocks with shard after shard, and delete the vectors of each once they are in it.
+
+    A killed join goes on at its shard. Raises ValueError when a shard's vectors are not those of its manifest.
+
+    blocks: RowBlocks of all passages; its totals become those of the shards
+    """
+    for shard in shards:
+        (first, last), vectors = shard.rows, shard.folder / FILE
+        if last > blocks.done:
+            check_file(vectors, shard.manifest["files"][FILE], full=True)
+            blocks[FILE][first:last] = np.load(vectors, mmap_mode="r")
+            blocks.done = last
+            blocks.save()
+            log.info("shard %s joined", shard.folder.name)
+        vectors.unlink(missing_ok=True)
+    if shards:
+        blocks.totals = sum((Counter(shard.facts["totals"]) for shard in shards), Counter())
