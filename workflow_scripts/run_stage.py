@@ -27,7 +27,10 @@ def run(job, clock=time.time):
     resumed = job.open_resume()
     attempt = count_attempt(job)
     log.info("%s/%s attempt %d%s", job.kind, job.key, attempt, ", resume state kept" if resumed else "")
-    facts = importlib.import_module(STAGE_MODULES[job.kind]).run(job)
+    module = importlib.import_module(STAGE_MODULES[job.kind])
+    loaded = clock()
+    facts = module.run(job)
+    worked = clock()
     manifest = {
         "kind": job.kind,
         "key": job.key,
@@ -37,6 +40,8 @@ def run(job, clock=time.time):
         "files": job.publish(),
         "provenance": provenance(job, started, clock(), attempt),
     }
+    seconds = {"load": loaded - started, "work": worked - loaded, "publish": clock() - worked}
+    manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}
     write_json(job.folder / MANIFEST, manifest)
     shutil.rmtree(job.resume)
     log.info("%s/%s done in %.1f s", job.kind, job.key, clock() - started)
