@@ -81,7 +81,10 @@ def command(script, *arguments):
 # result, so they rerun nothing.
 def run_stage(wildcards, threads, resources):
     save_every = resources.get("save_every", 60)
-    return command("run_stage.py", "--threads", threads, "--save-every", save_every)
+    attempt = ["--attempt", workflow.attempt] if workflow.remote_exec else []
+    return command(
+        "run_stage.py", "--threads", threads, "--save-every", save_every, *attempt
+    )
 
 
 def run_download(wildcards, threads):

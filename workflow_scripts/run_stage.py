@@ -18,11 +18,20 @@ import time
 
 from teleport.code import STAGE_MODULES
 from teleport.provenance import provenance
-from teleport.stage import MANIFEST, Job, configure_logging, log, write_json
+from teleport.stage import MANIFEST, Job, check_file, configure_logging, log, write_json
+
+FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Snakemake does not know and delete
 
 
-def run(job, clock=time.time):
-    """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear."""
+def run(job, attempt_on_cluster=0, clock=time.time):
+    """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear.
+
+    attempt_on_cluster: 0 on one machine. When a group of stages is submitted again, Snakemake has deleted the manifests
+    of those that were finished and asks for all of them; in attempts after the first they are taken as they are.
+    """
+    if attempt_on_cluster > 1 and restore_finished(job):
+        log.info("%s/%s was finished by an earlier attempt", job.kind, job.key)
+        return
     started = clock()
     resumed = job.open_resume()
     attempt = count_attempt(job)
@@ -42,9 +51,25 @@ def run(job, clock=time.time):
     }
     seconds = {"load": loaded - started, "work": worked - loaded, "publish": clock() - worked}
     manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}
+    if attempt_on_cluster:
+        write_json(job.folder / FINISHED, {"stamp": job.stamp(), "manifest": manifest})
     write_json(job.folder / MANIFEST, manifest)
     shutil.rmtree(job.resume)
     log.info("%s/%s done in %.1f s", job.kind, job.key, clock() - started)
+
+
+def restore_finished(job):
+    """Write the manifest that an earlier attempt left; False when there is none for this code, inputs and files."""
+    try:
+        kept = json.loads((job.folder / FINISHED).read_text(encoding="utf-8"))
+        if kept["stamp"] != job.stamp():
+            return False
+        for name, expected in kept["manifest"]["files"].items():
+            check_file(job.folder / name, expected, full=True)
+    except (FileNotFoundError, ValueError, KeyError):
+        return False
+    write_json(job.folder / MANIFEST, kept["manifest"])
+    return True
 
 
 def count_attempt(job):
@@ -71,6 +96,7 @@ def main():
     parser.add_argument("--places", default="{}", help="where files are fetched from, as JSON; decides no result")
     parser.add_argument("--threads", type=int, default=1, help="threads the stage may use")
     parser.add_argument("--save-every", type=float, default=60.0, help="seconds of work that a kill may cost")
+    parser.add_argument("--attempt", type=int, default=0, help="of the cluster's job, from 1; 0 without a cluster")
     arguments = parser.parse_args()
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[variable] = str(arguments.threads)  # before numpy, torch or faiss are loaded
@@ -79,7 +105,7 @@ def main():
     configure_logging()
     try:
         spec = json.loads(arguments.spec) | {"code": arguments.code, "places": json.loads(arguments.places)}
-        run(Job(spec, arguments.threads, arguments.save_every))
+        run(Job(spec, arguments.threads, arguments.save_every), arguments.attempt)
     except ValueError as error:
         sys.exit(f"error: {error}")
     except OSError as error:
