@@ -35,7 +35,7 @@ def toy(tmp_path_factory):
     """A world of one episode in which nothing has run."""
     world = World.create(tmp_path_factory.mktemp("toy") / "world")
     world.config |= {"bm25": None, "episodes": [{}]}
-    world.config["training"]["steps"] = 150  # enough to be caught in the middle
+    world.config["training"]["steps"] = 60  # enough to be caught in the middle
     (world.folder / "toy.yaml").write_text(yaml.safe_dump(world.config))
     return world
 

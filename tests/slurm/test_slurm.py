@@ -30,6 +30,21 @@ def over_time(opened, mined):
 
 
 @pytest.fixture(scope="module", autouse=True)
+def interrupted(opened, mined):
+    """A training in the middle of which Snakemake got a Ctrl-C, and which is submitted anew: (world, the first stage
+    process, the Slurm jobs and the unfinished stage between the two runs)."""
+    world = opened(mined)
+    world.train()
+    process = world.catch()
+    world.process.send_signal(signal.SIGINT)
+    world.finish(status=1)
+    wait_for(lambda: world.training not in running_stages(world.folder))
+    jobs, (stage,) = world.jobs(), unfinished(str, world.folder)
+    world.train()
+    return world, process, jobs, stage
+
+
+@pytest.fixture(scope="module", autouse=True)
 def failing(opened, mined):
     """A training submitted on a torn pool of negatives."""
     world = opened(mined)
@@ -39,8 +54,23 @@ def failing(opened, mined):
     return world
 
 
+@pytest.fixture(scope="module", autouse=True)
+def failing_group(opened, mined):
+    """A group submitted twice in which everything goes well but the search that reads the torn judgments."""
+    world = opened(mined)
+    targets = []
+    for manifest in (world.folder / "results/stages").glob("*/*/manifest.json"):
+        if manifest.parts[-3] in ("encode", "index", "retrieve"):
+            manifest.unlink()
+            targets.append(str(manifest.relative_to(world.folder)))
+    (path,) = (world.folder / "results/stages/collection").glob("*/qrels.train.parquet")
+    path.write_bytes(path.read_bytes()[:-4])
+    world.submit("--retries", "1", "--", *targets)
+    return world
+
+
 @pytest.fixture(scope="module")
-def submitted(opened, toy, over_time, failing):
+def submitted(opened, toy, over_time, interrupted, failing, failing_group):
     """A world whose whole workflow ran on the cluster."""
     world = opened(toy)
     world.submit()
@@ -62,7 +92,7 @@ def environment_of(process):
 def assert_continued(world, submitted):
     """The training went on from a saved step in a second attempt, and ended with the undisturbed bits."""
     manifest, undisturbed = (w.world.manifests()[w.training] for w in (world, submitted))
-    assert manifest["provenance"]["attempt"] == 2 and 0 < manifest["facts"]["resumed_from"] < 150
+    assert manifest["provenance"]["attempt"] == 2 and 0 < manifest["facts"]["resumed_from"] < 60
     assert undisturbed["provenance"]["attempt"] == 1
     assert manifest["files"] == undisturbed["files"]
 
@@ -71,7 +101,7 @@ def test_the_gpu_reaches_the_stage_and_status_sees_it(over_time):
     world, process = over_time
     assert environment_of(process)["CUDA_VISIBLE_DEVICES"] == "0"
     (stage,) = unfinished(str, world.folder)
-    assert (stage.name, stage.process, stage.state, stage.total) == (world.training, process, "runs", 150)
+    assert (stage.name, stage.process, stage.state, stage.total) == (world.training, process, "runs", 60)
 
 
 def test_the_workflow_passes_and_every_stage_was_in_a_slurm_job(submitted):
@@ -108,17 +138,10 @@ def test_groups_of_three_episodes_do_not_wait_for_each_other_unless_merge_joins_
     assert "they in turn depend on" in world.snakemake(*profile, "--groups", *joined, check=False)
 
 
-def test_interrupted_by_ctrl_c_and_run_again_it_continues(opened, mined, submitted):
-    world = opened(mined)
-    world.train()
-    process = world.catch()
-    world.process.send_signal(signal.SIGINT)
-    world.finish(status=1)
-    wait_for(lambda: world.training not in running_stages(world.folder))
-    assert [job["JobState"] for job in world.jobs()] == ["CANCELLED"]
-    (stage,) = unfinished(str, world.folder)
+def test_interrupted_by_ctrl_c_and_run_again_it_continues(interrupted, submitted):
+    world, process, jobs, stage = interrupted
+    assert [job["JobState"] for job in jobs] == ["CANCELLED"]
     assert (stage.name, stage.process, stage.state, stage.attempt) == (world.training, process, "stopped", 1)
-    world.train()
     world.finish()
     assert_continued(world, submitted)
 
@@ -131,6 +154,14 @@ def test_a_failing_job_is_submitted_exactly_as_often_as_the_profile_says(failing
     assert [job["TimeLimit"] for job in failing.jobs()] == ["2-00:00:00", "4-00:00:00", "6-00:00:00"]
     history = failing.folder / "results/resume" / failing.training / "history.log"
     assert len(history.read_text().splitlines()) == SUBMISSIONS
+
+
+def test_a_group_submitted_again_keeps_what_its_first_attempt_finished(failing_group):
+    failing_group.finish(status=1)
+    assert [(job["JobState"], len(rules(job))) for job in failing_group.jobs()] == [("FAILED", 3)] * 2
+    logs = {path.parent.name: path.read_text() for path in (failing_group.folder / "results/logs").glob("*/*.log")}
+    assert all("was finished by an earlier attempt" in logs[kind] for kind in ("encode", "index"))
+    assert "qrels.train.parquet has" in failing_group.log()
 
 
 def test_a_training_that_reaches_its_time_limit_is_ended_by_slurm_and_continues(over_time, submitted):
