@@ -45,7 +45,7 @@ KillWait={kill_wait}
 MailProg=/bin/true
 SlurmdParameters=config_overrides
 GresTypes=gpu
-NodeName={host} NodeAddr=127.0.0.1 CPUs=32 RealMemory=256000 Gres=gpu:{gpus}
+NodeName={host} NodeAddr=127.0.0.1 CPUs=64 RealMemory=1000000 Gres=gpu:{gpus}
 PartitionName=toy Nodes={host} Default=YES MaxTime=UNLIMITED DefaultTime=10
 """
 

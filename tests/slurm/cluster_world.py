@@ -19,7 +19,7 @@ LOOKING += ["--seconds-between-status-checks", "1", "--latency-wait", "5"]
 THREADS = ["--set-threads", *(f"{rule}=2" for rule in ("tokens", "encode", "retrieve", "train"))]
 
 
-def wait_for(condition, seconds=120):
+def wait_for(condition, seconds=240):
     """What `condition` returns once it is true. Raises AssertionError when it never is."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -49,9 +49,9 @@ class ClusterWorld:
             )
 
     def train(self, *resources):
-        """Submit the training alone, which saves its state after every step."""
-        manifest = f"results/stages/{self.training}/manifest.json"
-        self.submit("--set-resources", "train:save_every=0", *resources, "--", manifest)
+        """Submit the training alone, with `resources` instead of the profile's."""
+        options = ["--set-resources", *resources] if resources else []
+        self.submit(*options, "--", f"results/stages/{self.training}/manifest.json")
 
     def catch(self):
         """Stop (SIGSTOP) the training right after it has saved a state for the first time; returns its process."""
@@ -65,7 +65,7 @@ class ClusterWorld:
 
         return wait_for(caught)
 
-    def finish(self, status=0, seconds=300):
+    def finish(self, status=0, seconds=600):
         """Wait for what was submitted. Raises AssertionError with its last words when it ends otherwise."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)

@@ -18,6 +18,7 @@ from teleport.report.status import unfinished
 pytestmark = pytest.mark.slurm
 
 PROFILE = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
+SAVE_EVERY_STEP = "train:save_every=0"
 SUBMISSIONS = 1 + PROFILE["retries"]
 
 
@@ -25,7 +26,7 @@ SUBMISSIONS = 1 + PROFILE["retries"]
 def over_time(opened, mined):
     """A training submitted with a limit of one minute, which then stands still: (world, its stage process)."""
     world = opened(mined)
-    world.train("train:runtime=1*attempt")
+    world.train(SAVE_EVERY_STEP, "train:runtime=1*attempt")
     return world, world.catch()
 
 
@@ -34,7 +35,7 @@ def interrupted(opened, mined):
     """A training in the middle of which Snakemake got a Ctrl-C, and which is submitted anew: (world, the first stage
     process, the Slurm jobs and the unfinished stage between the two runs)."""
     world = opened(mined)
-    world.train()
+    world.train(SAVE_EVERY_STEP)
     process = world.catch()
     world.process.send_signal(signal.SIGINT)
     world.finish(status=1)
@@ -159,6 +160,8 @@ def test_a_failing_job_is_submitted_exactly_as_often_as_the_profile_says(failing
 def test_a_group_submitted_again_keeps_what_its_first_attempt_finished(failing_group):
     failing_group.finish(status=1)
     assert [(job["JobState"], len(rules(job))) for job in failing_group.jobs()] == [("FAILED", 3)] * 2
+    # encode and two searches of 8 h, index of 1 h; twice that, but for index
+    assert [job["TimeLimit"] for job in failing_group.jobs()] == ["1-01:00:00", "2-01:00:00"]
     logs = {path.parent.name: path.read_text() for path in (failing_group.folder / "results/logs").glob("*/*.log")}
     assert all("was finished by an earlier attempt" in logs[kind] for kind in ("encode", "index"))
     assert "qrels.train.parquet has" in failing_group.log()
