@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cluster import DEVICES
 from cluster_world import wait_for
 from test_kill import running_stages
 
@@ -100,7 +101,7 @@ def assert_continued(world, submitted):
 
 def test_the_gpu_reaches_the_stage_and_status_sees_it(over_time):
     world, process = over_time
-    assert environment_of(process)["CUDA_VISIBLE_DEVICES"] == "0"
+    assert environment_of(process)["CUDA_VISIBLE_DEVICES"] in {str(number) for number in range(len(DEVICES))}
     (stage,) = unfinished(str, world.folder)
     assert (stage.name, stage.process, stage.state, stage.total) == (world.training, process, "runs", 60)
 
