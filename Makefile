@@ -3,20 +3,26 @@ PYTHON ?= python3
 VENV := .venv/bin
 CORES ?= all
 
-.PHONY: demo test test-slow test-gpu lint forecast verify prune schema lock
+.PHONY: demo test test-slow test-gpu test-slurm status lint forecast verify prune schema lock
 
 demo: .venv/installed  ## run the embedded default and print its table
 	$(VENV)/snakemake --cores $(CORES)
 	@cat results/tables/main.md
 
 test: .venv/installed lint  ## lint, then unit tests and the real workflow at toy size
-	$(VENV)/python -m pytest -m "not slow and not gpu"
+	$(VENV)/python -m pytest -m "not slow and not gpu and not slurm"
 
 test-slow: .venv/installed  ## the tests that take minutes
-	$(VENV)/python -m pytest -m "slow and not gpu"
+	$(VENV)/python -m pytest -m "slow and not gpu and not slurm"
 
 test-gpu: .venv/installed  ## the tests that need a CUDA device
 	$(VENV)/python -m pytest -m gpu
+
+test-slurm: .venv/installed  ## the workflow on a one-node Slurm cluster; installs Debian's packages, needs root
+	$(VENV)/python -m pytest -m slurm tests/slurm
+
+status: .venv/installed  ## what runs where, and how much of CONFIG (several files in quotes) is finished
+	@$(VENV)/python workflow_scripts/status.py $(or $(CONFIG),config/config.yaml)
 
 lint: .venv/installed
 	$(VENV)/ruff check .

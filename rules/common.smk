@@ -127,6 +127,8 @@ def run_stage(wildcards, threads, resources):
         "--save-every": resources.get("save_every", 60),
         "--gpus": resources.get("gpu", 0),
     }
+    if workflow.remote_exec:  # a job of a cluster
+        options["--attempt"] = workflow.attempt
     return command("run_stage.py", *chain(*options.items()))
 
 

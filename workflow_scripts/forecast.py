@@ -10,22 +10,11 @@ measures this machine, and its line is then the default. With --strict a warning
 import argparse
 import sys
 
-import yaml
-
-from teleport.config import load, merged
+from teleport.config import load_files
 from teleport.forecast.counts import encoder_shape
 from teleport.forecast.hardware import read_hardware
 from teleport.forecast.table import forecast, render, total_line, warnings
 from teleport.plan import Plan
-
-
-def read_plan(files):
-    """The Plan of the configuration in `files`."""
-    raw = {}
-    for file in files:
-        with open(file, encoding="utf-8") as stream:
-            raw = merged(raw, yaml.safe_load(stream))
-    return Plan(*load(raw, files))
 
 
 def heading(plan, counts, name, hardware):
@@ -51,7 +40,7 @@ def main():
     parser.add_argument("--strict", action="store_true", help="end with status 1 when something is too small")
     arguments = parser.parse_args()
     try:
-        plan = read_plan(arguments.files)
+        plan = Plan(*load_files(arguments.files))
         name, hardware = read_hardware(arguments.hardware)
         lines, counts = forecast(plan, hardware)
     except (ValueError, OSError) as error:

@@ -10,20 +10,14 @@ import argparse
 import shutil
 import sys
 
-import yaml
-
-from teleport.config import load, merged
+from teleport.config import load_files
 from teleport.plan import Plan
 from teleport.stage import RESUME, SHARDS, STAGES, files_below
 
 
 def used_stages(files):
     """The names (`kind/key`) of all stages of the configuration in `files`."""
-    raw = {}
-    for file in files:
-        with open(file, encoding="utf-8") as stream:
-            raw = merged(raw, yaml.safe_load(stream))
-    return set(Plan(*load(raw, files)).stages)
+    return set(Plan(*load_files(files)).stages)
 
 
 def main():

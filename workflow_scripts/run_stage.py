@@ -22,25 +22,34 @@ from teleport.code import STAGE_MODULES
 from teleport.devices import lease_devices
 from teleport.launch import end_with_parent, launch
 from teleport.provenance import provenance
-from teleport.stage import MANIFEST, Job, configure_logging, file_entry, log, write_json
+from teleport.stage import MANIFEST, Job, check_file, configure_logging, file_entry, log, write_json
 
+FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Snakemake does not know and delete
 RANK = int(os.environ.get("RANK", 0))  # of this process among those that run the stage together
 SEVERAL_PROCESSES = ("train",)
 
 
-def run(job, clock=time.time):
+def run(job, attempt_on_cluster=0, clock=time.time):
     """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear.
 
-    Of several processes, the others only help the first one with its work.
+    Of several processes, the others only help the first one with its work. attempt_on_cluster: 0 on one machine. When a
+    group of stages is submitted again, Snakemake has deleted the manifests of those that were finished and asks for all
+    of them; in attempts after the first they are taken as they are.
     """
     if RANK:
         importlib.import_module(STAGE_MODULES[job.kind]).run(job)
+        return
+    if attempt_on_cluster > 1 and restore_finished(job):
+        log.info("%s/%s was finished by an earlier attempt", job.kind, job.key)
         return
     started = clock()
     resumed = job.open_resume()
     attempt = count_attempt(job)
     log.info("%s/%s attempt %d%s", job.kind, job.key, attempt, ", resume state kept" if resumed else "")
-    facts = importlib.import_module(STAGE_MODULES[job.kind]).run(job)
+    module = importlib.import_module(STAGE_MODULES[job.kind])
+    loaded = clock()
+    facts = module.run(job)
+    worked = clock()
     manifest = {
         "kind": job.kind,
         "key": job.key,
@@ -50,6 +59,10 @@ def run(job, clock=time.time):
         "files": job.publish(),
         "provenance": provenance(job, started, clock(), attempt),
     }
+    seconds = {"load": loaded - started, "work": worked - loaded, "publish": clock() - worked}
+    manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}
+    if attempt_on_cluster:
+        write_json(job.folder / FINISHED, {"stamp": job.stamp(), "manifest": manifest})
     write_json(job.folder / MANIFEST, manifest)
     shutil.rmtree(job.resume)
     shutil.rmtree(job.shards_folder, ignore_errors=True)
@@ -73,6 +86,20 @@ def run_shard(job, clock=time.time):
     }
     write_json(job.resume / MANIFEST, manifest)
     log.info("%s done in %.1f s", name, clock() - started)
+
+
+def restore_finished(job):
+    """Write the manifest that an earlier attempt left; False when there is none for this code, inputs and files."""
+    try:
+        kept = json.loads((job.folder / FINISHED).read_text(encoding="utf-8"))
+        if kept["stamp"] != job.stamp():
+            return False
+        for name, expected in kept["manifest"]["files"].items():
+            check_file(job.folder / name, expected, full=True)
+    except (FileNotFoundError, ValueError, KeyError):
+        return False
+    write_json(job.folder / MANIFEST, kept["manifest"])
+    return True
 
 
 def count_attempt(job):
@@ -103,6 +130,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1, help="threads the stage may use")
     parser.add_argument("--processes", type=int, default=1, help="processes that share the work, one device each")
     parser.add_argument("--save-every", type=float, default=60.0, help="seconds of work that a kill may cost")
+    parser.add_argument("--attempt", type=int, default=0, help="of the cluster's job, from 1; 0 without a cluster")
     arguments = parser.parse_args()
     threads = max(1, arguments.threads // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
@@ -124,7 +152,11 @@ def main():
         with nullcontext() if "RANK" in os.environ else lease_devices(arguments.gpus):
             if processes > 1 and "RANK" not in os.environ:
                 sys.exit(launch(processes, [sys.executable, *sys.argv]))
-            (run_shard if arguments.shard else run)(Job(spec, threads, arguments.save_every))
+            job = Job(spec, threads, arguments.save_every)
+            if arguments.shard:
+                run_shard(job)
+            else:  # several processes take nothing from an earlier attempt: all or none of them must work
+                run(job, 0 if "RANK" in os.environ else arguments.attempt)
     except ValueError as error:
         sys.exit(f"error: {error}")
     except OSError as error:

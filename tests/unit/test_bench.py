@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import REPOSITORY
+from paths import REPOSITORY
 
 SIZES = {
     "encode": ["--passages", "4"],

@@ -9,7 +9,7 @@ from encoder_world import PASSAGES, make_collection, make_pretrained, make_token
 
 import run_stage
 from teleport.encoder import encode, shards
-from teleport.encoder.model import Encoder
+from teleport.encoder.packed import PackedEncoder
 from teleport.encoder.shards import shard_rows
 from teleport.stage import Job
 
@@ -62,15 +62,15 @@ def files(manifest):
 
 def counted(monkeypatch, die_after=None):
     """Texts that encoders see from now on; KeyboardInterrupt after so many batches, as a kill would."""
-    seen, forward = [], Encoder.forward
+    seen, encode_batch = [], PackedEncoder.__call__
 
-    def counting(self, input_ids, attention_mask):
+    def counting(self, ids_T, lengths_B):
         if die_after is not None and len(seen) == die_after:
             raise KeyboardInterrupt
-        seen.append(len(input_ids))
-        return forward(self, input_ids, attention_mask)
+        seen.append(len(lengths_B))
+        return encode_batch(self, ids_T, lengths_B)
 
-    monkeypatch.setattr(Encoder, "forward", counting)
+    monkeypatch.setattr(PackedEncoder, "__call__", counting)
     return seen
 
 

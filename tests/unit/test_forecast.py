@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from conftest import REPOSITORY
+from paths import REPOSITORY
 from teleport import config
 from teleport.forecast.costs import Cost, stage_cost
 from teleport.forecast.counts import Counts, encoder_shape

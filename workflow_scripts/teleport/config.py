@@ -54,6 +54,18 @@ def load(raw, files=()):
     return config, experiments
 
 
+def load_files(files):
+    """What `load` returns for the YAML files of one configuration, merged in order as `--configfile` merges them.
+
+    Raises ValueError with one line per mistake, and OSError when a file cannot be read.
+    """
+    raw = {}
+    for file in files:
+        with open(file, encoding="utf-8") as stream:
+            raw = merged(raw, yaml.safe_load(stream))
+    return load(raw, files)
+
+
 def external_checkpoints(config, shared, experiments, places):
     """{name: Experiment without episodes} of the checkpoints from elsewhere; checks the names and splits of all.
 

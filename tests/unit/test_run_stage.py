@@ -1,0 +1,60 @@
+"""run_stage.py on a cluster: what an earlier attempt of a group finished is not done again."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from run_stage import FINISHED, run
+
+
+@pytest.fixture
+def indexed(stages):
+    """A function that runs the stage `index` over eight vectors in an attempt, on a day of its own."""
+
+    def write(job):
+        with open(job.output("passages.npy"), "wb") as file:
+            np.save(file, np.ones((8, 2), np.float32))
+        return {"dim": 2}
+
+    encode = stages.run(write, "encode")
+    job, days = stages.make("index", {"kind": "flat"}, {"encode": encode}), itertools.count()
+
+    def attempt(number, code="test"):
+        job.code, day = code, next(days)
+        (job.folder / "manifest.json").unlink(missing_ok=True)  # as Snakemake does before a job
+        run(job, number, clock=lambda: 86400.0 * day)
+        manifest = json.loads((job.folder / "manifest.json").read_text())
+        return int(manifest["provenance"]["started"][8:10]) - 1  # the day on which it was made
+
+    attempt.job = job
+    return attempt
+
+
+def test_a_later_attempt_takes_the_finished_stage_as_it_is(indexed):
+    assert [indexed(1), indexed(2), indexed(3)] == [0, 0, 0]
+    assert not indexed.job.resume.exists()
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_first_attempt_and_a_run_without_a_cluster_do_everything(indexed, number):
+    assert [indexed(1), indexed(number)] == [0, 1]
+
+
+def test_without_a_cluster_no_copy_is_left(indexed):
+    indexed(0)
+    assert not (indexed.job.folder / FINISHED).exists()
+    assert indexed(2) == 1
+
+
+def test_what_other_code_made_is_not_taken(indexed):
+    assert [indexed(1), indexed(2, code="other"), indexed(2, code="other"), indexed(2)] == [0, 1, 1, 3]
+
+
+@pytest.mark.parametrize("name", ["index.json", FINISHED])
+def test_what_is_torn_is_not_taken(indexed, name):
+    indexed(1)
+    path = indexed.job.folder / name
+    path.write_text(path.read_text()[:-3])
+    assert indexed(2) == 1

@@ -1,0 +1,129 @@
+"""What runs where, read from the resume folders that running and killed stages keep: no process is asked, none waits.
+
+A stage's resume folder has `history.log`, one line per attempt with host and process, and `progress.json`, its last
+report. Both may be missing or torn at any moment; a finished stage has no resume folder, but a manifest.
+"""
+
+import json
+import os
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from teleport.stage import MANIFEST, RESUME, STAGES
+
+ATTEMPT = re.compile(r"(\S+) host (\S+) process (\d+)")
+SILENT_SECONDS = 600  # without a report for so long, a stage on another host counts as silent
+COLUMNS = ["stage", "what", "state", "host", "process", "attempt", "done", "rate", "left", "last report"]
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A stage that runs or was killed. `age`: seconds since it was heard of; `rate`: units per second, 0 if unknown."""
+
+    name: str
+    label: str
+    host: str
+    process: int
+    attempt: int
+    done: int
+    total: int
+    unit: str
+    rate: float
+    age: float
+    state: str
+
+
+def unfinished(label, root=Path("."), now=None):
+    """Every stage with a resume folder below `root`, sorted by name; label: function from `kind/key` to text."""
+    now = time.time() if now is None else now
+    folders = sorted(path for path in (root / RESUME).glob("*/*") if path.is_dir())
+    return [read_unfinished(folder, label, now) for folder in folders]
+
+
+def read_unfinished(folder, label, now):
+    """The `Unfinished` of one resume folder; what is missing or torn in it counts as unknown."""
+    name = f"{folder.parent.name}/{folder.name}"
+    attempts = ATTEMPT.findall(read_text(folder / "history.log"))
+    started, host, process = attempts[-1] if attempts else ("", "?", 0)
+    report = read_report(folder / "progress.json")
+    heard = [moment for moment in (local_seconds(started), report["time"]) if moment]
+    age = max(0.0, now - max(heard)) if heard else float("inf")
+    if report["time"] < local_seconds(started):
+        report["rate"] = 0.0  # an earlier attempt's
+    known = {key: report[key] for key in ("done", "total", "unit", "rate")}
+    state = state_of(folder.name, host, int(process), age)
+    return Unfinished(name, label(name), host, int(process), len(attempts), age=age, state=state, **known)
+
+
+def read_text(path):
+    """The text of a file, or none when it is missing or unreadable: it may vanish while one looks."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def read_report(path):
+    """A stage's last report, as `Progress` writes it, with zeros for what is not there."""
+    try:
+        report = json.loads(read_text(path))
+        numbers = {key: float(report[key]) for key in ("done", "total", "rate", "time")}
+        return numbers | {"done": int(numbers["done"]), "total": int(numbers["total"]), "unit": str(report["unit"])}
+    except (ValueError, KeyError, TypeError):
+        return {"done": 0, "total": 0, "rate": 0.0, "time": 0.0, "unit": ""}
+
+
+def local_seconds(text):
+    """The seconds since 1970 of a time as history.log has it (local); 0 for anything else."""
+    try:
+        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:
+        return 0.0
+
+
+def state_of(key, host, process, age):
+    """ "runs", "stopped" (its process is gone; the next run continues it), "silent" or "unknown" (nothing readable)."""
+    if host == os.uname().nodename and process:
+        return "runs" if key in read_text(Path("/proc") / str(process) / "cmdline") else "stopped"
+    if age == float("inf"):
+        return "unknown"
+    return "silent" if age > SILENT_SECONDS else "runs"
+
+
+def finished(names, root=Path(".")):
+    """{kind: (finished stages, all stages)} of the stages `names` ("kind/key"), in their order."""
+    names = list(names)
+    every = Counter(name.split("/")[0] for name in names)
+    done = Counter(name.split("/")[0] for name in names if (root / STAGES / name / MANIFEST).is_file())
+    return {kind: (done[kind], number) for kind, number in every.items()}
+
+
+def render(stages, counts):
+    """The table of unfinished stages and a line about the plan, as text for a terminal."""
+    rows = [COLUMNS, *(cells(stage) for stage in stages)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    done, number = (sum(column) for column in zip(*counts.values(), strict=True))
+    parts = ", ".join(f"{kind} {d}/{n}" for kind, (d, n) in counts.items())
+    return "\n".join([*(lines if stages else ["nothing runs"]), f"{done} of {number} stages finished: {parts}"])
+
+
+def cells(stage):
+    """One row of the table as text."""
+    left = duration((stage.total - stage.done) / stage.rate) if stage.rate and stage.state == "runs" else "-"
+    done = f"{stage.done}/{stage.total} {stage.unit}" if stage.total else "-"
+    rate = f"{stage.rate:.4g}/s" if stage.rate else "-"
+    age = f"{duration(stage.age)} ago" if stage.age < float("inf") else "-"
+    who = [stage.host, str(stage.process or "?"), str(stage.attempt or "?")]
+    return [stage.name, stage.label, stage.state, *who, done, rate, left, age]
+
+
+def duration(seconds):
+    """Seconds as a person says them: "40 s", "12 min", "3 h 05 min"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
