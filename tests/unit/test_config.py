@@ -8,7 +8,7 @@ import yaml
 
 from paths import REPOSITORY
 from teleport import config
-from teleport.settings import Training
+from teleport.settings.training import Training
 
 BASE = """\
 collection: {source: apidocs, packages: [numpy]}

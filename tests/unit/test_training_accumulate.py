@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from training_world import World, facts_of, losses_of, on_cpu  # noqa: F401
 
 from teleport.encoder.tokens import padded
-from teleport.settings import Training
+from teleport.settings.training import Training
 from teleport.training import train
 from teleport.training.data import Batch, read_training_set
 

@@ -14,7 +14,10 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from teleport.settings import NAME, Config, Encoder, Experiment, Training
+from teleport.settings.configuration import Config, Experiment
+from teleport.settings.encoder import Encoder
+from teleport.settings.section import NAME
+from teleport.settings.training import Training
 
 SHARED = ("encoder", "mining", "negatives", "training", "episodes", "seeds")  # what an experiment may override
 WHOLE = ("checkpoint", "query_checkpoint", "index")  # another kind of checkpoint or index has other parameters

@@ -6,7 +6,7 @@ from typing import Annotated
 import yaml
 from pydantic import Field, ValidationError
 
-from teleport.settings import Section
+from teleport.settings.section import Section
 
 LINES = Path(__file__).parents[3] / "config" / "hardware.yaml"
 MEASURED = Path("results/hardware.json")  # written by bench/calibrate.py on the machine at hand

@@ -8,7 +8,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from teleport.config import Places, validated
-from teleport.settings import Section
+from teleport.settings.section import Section
 
 FOLDER = Path("config/published")
 HOURS = "episode [1-9]|refresh|refreshes|overall"

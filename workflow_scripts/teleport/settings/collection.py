@@ -1,0 +1,156 @@
+"""Where passages, queries and judgments come from."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from teleport.settings.section import NAME, Section
+
+# For sources with answers. Left out of the stage's settings at its default, so that only its use makes new stages.
+Positives = Literal["given", "answers"]
+POSITIVES = Field(
+    "given",
+    exclude_if=lambda value: value == "given",
+    description="Positives of training queries: those judged; or, for a question without one, the best retrieved "
+    "passage of the episode with an answer (released, NQ and TriviaQA).",
+)
+
+
+class ApiDocs(Section):
+    """The embedded collection: API documentation of installed packages, read from their sources with `ast`."""
+
+    source: Literal["apidocs"]
+    packages: list[str] = Field(
+        min_length=1, description="Installed packages to harvest; their versions enter the key."
+    )
+    min_words: int = Field(20, ge=1, description="Docstring bodies with fewer words are left out.")
+    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+
+
+class Folder(Section):
+    """A folder: corpus.tsv[.gz] (id, title, text), queries.SPLIT.tsv, qrels.SPLIT.tsv, maybe answers.SPLIT.jsonl."""
+
+    source: Literal["folder"]
+    path: str = Field(description="The folder of corpus.tsv[.gz].")
+    queries: str | None = Field(None, description="The folder of queries and judgments, when it is another one.")
+    positives: Positives = POSITIVES
+    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+
+
+class Beir(Section):
+    """A BEIR folder: corpus.jsonl[.gz], queries.jsonl[.gz], qrels/SPLIT.tsv."""
+
+    source: Literal["beir"]
+    path: str = Field(description="The BEIR folder.")
+    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+
+
+class Split(Section):
+    """The two files of a split."""
+
+    queries: str = Field(description="Tab-separated: query id, text.")
+    qrels: str = Field(
+        description="TREC judgments (query, iteration, passage, grade) or three columns without iteration."
+    )
+
+
+class Tsv(Section):
+    """MS MARCO-style files: a corpus of two or three tab-separated columns, and two files per split."""
+
+    source: Literal["tsv"]
+    corpus: str = Field(description="Tab-separated, .gz or plain: id, text; or id, title, text.")
+    splits: dict[str, Split] = Field(min_length=1, description="Files of train, dev, test and others.")
+    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+
+
+class IrDatasets(Section):
+    """Sets of ir_datasets, which fetches, verifies and parses them below data/ir_datasets."""
+
+    source: Literal["ir_datasets"]
+    corpus: str = Field(description="The id whose documents are the passages, for example `msmarco-passage`.")
+    splits: dict[str, str] = Field(
+        min_length=1, description="Split → the id of its queries and judgments, such as `msmarco-passage/dev/small`."
+    )
+    positives: Positives = POSITIVES
+    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+
+
+class Download(Section):
+    """An official file. Without a digest, the one of the first download is recorded and holds from then on."""
+
+    mirrors: list[Annotated[str, Field(pattern="^https?://")]] = Field([], description="URLs, tried in this order.")
+    bytes: int | None = Field(None, ge=1, description="Expected size.")
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Expected SHA-256.")
+    md5: str | None = Field(None, pattern="^[0-9a-f]{32}$", description="Expected MD5, where only that is published.")
+
+
+class PassageFile(Section):
+    """The file of the passages, and that of their titles when they are apart."""
+
+    file: str = Field(description="A name of `files`; FILE!MEMBER is a member of a tar archive.")
+    form: Literal["tsv", "dpr"] = Field(
+        "tsv", description="tsv: id, text or id, title, text (MS MARCO). dpr: CSV of id, text, title with a header."
+    )
+    titles: str | None = Field(None, description="A file of id, title (RocketQA's para.title.txt), joined by id.")
+
+
+class OfficialSplit(Section):
+    """The files of a split, in one of the published forms."""
+
+    form: Literal["tsv", "dpr", "qa", "tevatron"] = Field(
+        "tsv",
+        description="tsv: queries and judgments. dpr: DPR's JSON of questions with contexts. qa: DPR's question and "
+        "answers, no judgments. tevatron: JSONL of queries with positive_passages.",
+    )
+    queries: str = Field(description="A name of `files`, or FILE!MEMBER: the queries, for dpr and tevatron all.")
+    qrels: str | None = Field(None, description="tsv: the file of TREC judgments.")
+    all_questions: str | None = Field(
+        None, description="dpr: a file of the form qa; those of its questions that `queries` lacks have no contexts."
+    )
+
+    @model_validator(mode="after")
+    def files_of_the_form(self):
+        if (self.form == "tsv") != (self.qrels is not None):
+            raise ValueError("qrels goes with form tsv, and only with it")
+        if self.all_questions and self.form != "dpr":
+            raise ValueError("all_questions goes with form dpr only")
+        return self
+
+
+class Downloads(Section):
+    """Official files, fetched from mirrors to data/downloads, or lying in a local folder."""
+
+    source: Literal["downloads"]
+    local: str | None = Field(None, description="A folder with all of `files`, instead of any download.")
+    licences: dict[Annotated[str, Field(pattern=NAME)], str] = Field(
+        {}, description="Set → terms of use that whoever runs this accepts; shown once, noted in data/licences."
+    )
+    files: dict[Annotated[str, Field(pattern=NAME)], Download] = Field(min_length=1, description="File name → origin.")
+    corpus: PassageFile = Field(description="The passages.")
+    splits: dict[str, OfficialSplit] = Field(min_length=1, description="Files of train, dev, test and others.")
+    positives: Positives = POSITIVES
+    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+
+    @model_validator(mode="after")
+    def files_are_listed(self):
+        used = [self.corpus.file, self.corpus.titles]
+        used += [name for split in self.splits.values() for name in (split.queries, split.qrels, split.all_questions)]
+        missing = sorted({name.split("!")[0] for name in used if name} - set(self.files))
+        if missing:
+            raise ValueError(f"files lacks {', '.join(missing)}, which corpus or splits name")
+        return self
+
+
+CollectionSource = Annotated[ApiDocs | Folder | Beir | Tsv | IrDatasets | Downloads, Field(discriminator="source")]
+
+
+class Counts(Section):
+    """How large the collection will be, for the forecast of a collection that is not built; in no key."""
+
+    passages: int = Field(ge=1, description="Passages of the corpus.")
+    queries: dict[str, int] = Field(description="Queries of each split.")
+    positives: dict[str, int] = Field({}, description="Positives of each split; one per query where not given.")
+    passage_tokens: float | None = Field(
+        None, gt=0, description="Mean tokens per passage as encoded: special tokens included, cut at the maximum."
+    )
+    query_tokens: float | None = Field(None, gt=0, description="The same of queries.")

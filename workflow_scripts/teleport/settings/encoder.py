@@ -1,0 +1,61 @@
+"""The checkpoint and the dual encoder made from it."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from teleport.settings.section import Section
+
+
+class CheckpointSource(Section):
+    """Where the pretrained checkpoint comes from: exactly one of hub, folder, package."""
+
+    hub: str | None = Field(None, description="A model id on the Hugging Face hub; needs `revision`.")
+    revision: str | None = Field(None, description="The commit of the hub repository.")
+    folder: str | None = Field(None, description="A local folder in transformers' form.")
+    package: str | None = Field(None, description="An installed Python package that carries the checkpoint.")
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Expected digest of the weights file.")
+
+    @model_validator(mode="after")
+    def one_place(self):
+        if sum(place is not None for place in (self.hub, self.folder, self.package)) != 1:
+            raise ValueError("give exactly one of hub, folder, package")
+        if (self.hub is None) != (self.revision is None):
+            raise ValueError("hub and revision go together: name the commit, so that the weights cannot change")
+        return self
+
+
+class Encoder(Section):
+    """The dual encoder: vectors of queries and passages, compared by inner product."""
+
+    checkpoint: CheckpointSource = Field(description="The pretrained checkpoint that episodes start from.")
+    pooling: Literal["cls", "mean"] = Field(
+        "cls", description="Vector of a text from its token vectors (ANCE-Tele: cls)."
+    )
+    projection: int | None = Field(
+        None, gt=0, description="Width of a linear + LayerNorm head (ANCE: 768); null: none."
+    )
+    normalize: bool = Field(False, description="Scale vectors to length 1 (ANCE-Tele: no).")
+    scale: float = Field(
+        1.0, gt=0, description="Factor on inner products in the loss (ANCE-Tele: 1; cosine: about 20)."
+    )
+    tied: bool = Field(True, description="One encoder for both sides (ANCE-Tele on MS MARCO), or two (NQ, TriviaQA).")
+    title: Literal["sep", "space", "none"] = Field(
+        "sep", description="Title and text joined by [SEP], a space, or no title."
+    )
+    lower_case: bool | None = Field(None, description="Lower-case before tokenising; null: as the tokenizer does.")
+    max_query_tokens: int = Field(32, ge=3, description="With special tokens (ANCE-Tele Table 5: 32).")
+    max_passage_tokens: int = Field(
+        128, ge=3, description="With special tokens (ANCE-Tele Table 5: 128 MARCO, 156 QA)."
+    )
+    query_checkpoint: CheckpointSource | None = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="The queries' own checkpoint, where two were published; `checkpoint` is then that of passages.",
+    )
+
+    @model_validator(mode="after")
+    def two_checkpoints_make_two_encoders(self):
+        if self.query_checkpoint and self.tied:
+            raise ValueError("query_checkpoint goes with tied: false only")
+        return self

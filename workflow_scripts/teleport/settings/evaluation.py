@@ -1,0 +1,85 @@
+"""Measures, baselines and systems from elsewhere."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from teleport.settings.section import Section
+
+
+class Significance(Section):
+    """Paired test of every row against one baseline row."""
+
+    baseline: str = Field(
+        "Zero-shot", description="Row label to compare with: `Zero-shot`, `BM25`, or an experiment's label."
+    )
+    test: Literal["permutation", "t-test"] = Field(
+        "permutation", description="permutation (ANCE-Tele), or a two-sided paired t-test (STAR and ADORE)."
+    )
+    resamples: int = Field(9999, ge=99, description="Random sign flips (ANCE-Tele: permutation test).")
+    level: float = Field(0.05, gt=0, lt=1, description="Marked as significant below this Holm-corrected p.")
+
+
+class Evaluation(Section):
+    """How checkpoints and runs are scored."""
+
+    splits: list[str] = Field(["test"], min_length=1, description="Query sets that are searched after every episode.")
+    depth: int = Field(1000, ge=1, description="Length of a run per query.")
+    measures: list[str] | dict[str, list[str]] = Field(
+        ["RR@10", "nDCG@10", "R@100", "R@1000"],
+        min_length=1,
+        description="ir-measures names, and Cov@k; or split → names.",
+    )
+    significance: Significance = Field(Significance(), description="The test that marks cells.")
+    collapse: Literal["maxp", "firstp"] | None = Field(
+        None,
+        description="Score documents by their best passage (maxp) or their first one (firstp); null: score passages.",
+    )
+    separator: str = Field(
+        "#", min_length=1, description="collapse: a passage's document is its id before the last of these."
+    )
+    forgetting: bool = Field(
+        False,
+        description="Search the training queries with the last checkpoint too, which no episode mines: the forgetting "
+        "rate of the last episode (ANCE-Tele Table 9) needs it.",
+    )
+
+    @model_validator(mode="after")
+    def measures_of_every_split(self):
+        if isinstance(self.measures, dict):
+            missing = [split for split in self.splits if not self.measures.get(split)]
+            if missing:
+                raise ValueError(f"measures by split must name every split; it lacks {', '.join(missing)}")
+        return self
+
+    def measures_of(self, split):
+        """The names of the measures of one split."""
+        return list(self.measures[split] if isinstance(self.measures, dict) else self.measures)
+
+
+class Bm25(Section):
+    """The lexical baseline (bm25s, Lucene's formula)."""
+
+    k1: float = Field(0.9, ge=0, description="Term saturation (Anserini's default 0.9; MS MARCO tuned 0.82).")
+    b: float = Field(0.4, ge=0, le=1, description="Length normalisation (Anserini's default 0.4; MS MARCO tuned 0.68).")
+    stemmer: str | None = Field("english", description="Snowball stemmer; null: none.")
+    stopwords: str | None = Field("english", description="Stop word list of bm25s; null: none.")
+
+
+class External(Section):
+    """A system from elsewhere, scored but not trained here: runs in TREC's format, or a checkpoint."""
+
+    label: str | None = Field(None, description="Name of the row in tables; the entry's name when absent.")
+    runs: dict[str, str] | None = Field(
+        None, min_length=1, description="Split → run file of six columns, plain or .gz; ties go as in trec_eval."
+    )
+    unknown_queries: Literal["error", "drop"] = Field(
+        "error", description="runs: what happens to lines of queries that the split does not have."
+    )
+    encoder: dict | None = Field(None, description="Settings of `encoder` that differ: its checkpoint, pooling, …")
+
+    @model_validator(mode="after")
+    def one_form(self):
+        if (self.runs is None) == (self.encoder is None):
+            raise ValueError("give exactly one of runs and encoder")
+        return self
