@@ -1,6 +1,6 @@
 """Exact search: the engines of `retrieve` against faiss's flat index, whose ties and last bits fall as they may.
 
-    python bench/search.py [--passages 100000] [--queries 400] [--dim 768] [--depth 200] [--threads 1]
+    python bench/search.py [--passages 400000] [--queries 400] [--dim 768] [--depth 200] [--threads 1]
     python bench/search.py --vectors results/stages/encode/KEY     # of a collection, instead of clusters
 
 Engines score candidates again in float64 and prove the last rank. `largest difference` compares their ids with
@@ -82,7 +82,7 @@ def agreement(ids_QK, reference_QK, passages, queries):
 
 
 def main(arguments=None):
-    made = parser("Exact search against faiss.", passages=100_000, queries=400, dim=768, depth=200)
+    made = parser("Exact search against faiss.", passages=400_000, queries=400, dim=768, depth=200)
     made.add_argument("--vectors", type=Path, help="folder of a finished stage `encode`, instead of made vectors")
     arguments = made.parse_args(arguments)
     torch.set_num_threads(arguments.threads)

@@ -44,7 +44,6 @@ class FaissFlat:
     def __init__(self, vectors, threads):
         import faiss
 
-        faiss.omp_set_num_threads(threads)
         self.faiss, self.vectors, self.threads = faiss, vectors, threads
         self.max_norm = largest_norm(vectors)
 
@@ -58,6 +57,7 @@ class FaissFlat:
 
     def propose(self, queries_QD, depth, count):
         """(scores [Q, count] best first, passage numbers int64 [Q, count], what no other score exceeds [Q])."""
+        self.faiss.omp_set_num_threads(self.threads)  # it holds for the thread that calls
         scores_QC, ids_QC = self.faiss.knn(queries_QD, self.vectors, count, metric=self.faiss.METRIC_INNER_PRODUCT)
         return scores_QC, ids_QC, scores_QC[:, -1].astype(np.float64)
 
