@@ -112,7 +112,7 @@ def test_the_order_of_sets_does_not_matter(tmp_path):
 import sys
 from pathlib import Path
 sys.path[:0] = [sys.argv[1], sys.argv[2], sys.argv[3]]
-from conftest import Stages
+from stages import Stages
 from test_bm25 import run
 run(Stages(Path(sys.argv[4])), depth=7)
 """

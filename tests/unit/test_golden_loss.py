@@ -17,7 +17,7 @@ import numpy as np
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    import conftest  # puts the library on the path
+    import stages  # puts the library on the path
 
 from training_world import World, losses_of, on_cpu  # noqa: F401
 
@@ -46,7 +46,7 @@ def test_two_runs_are_equal_to_the_last_bit(stages):
 def write():
     """Replace the golden file by this machine's curve."""
     with tempfile.TemporaryDirectory() as folder:
-        lines = [f"{step} {loss}\n" for step, loss in enumerate(curve(conftest.Stages(Path(folder))), start=1)]
+        lines = [f"{step} {loss}\n" for step, loss in enumerate(curve(stages.Stages(Path(folder))), start=1)]
     GOLDEN.write_text("".join(lines))
 
 

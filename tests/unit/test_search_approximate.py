@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from conftest import REPOSITORY
+from paths import REPOSITORY
 from teleport import config
 from teleport.plan import Plan
 from teleport.search import engines, index, retrieve

@@ -42,7 +42,7 @@ def spec_of(job):
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory):
     """{(variant, in float64): [gradients of one process, of the first of two, of the second]}; dropout is off."""
-    from conftest import Stages
+    from stages import Stages
 
     root = tmp_path_factory.mktemp("parallel")
     tied, untied = World(Stages(root), dropout=0.0), World(Stages(root / "untied"), dropout=0.0, tied=False)

@@ -73,7 +73,7 @@ MANY = {"steps": STEPS, "learning_rate": 1e-3}
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """An undisturbed training by two processes, with dropout."""
-    from conftest import Stages
+    from stages import Stages
 
     stages = Stages(tmp_path_factory.mktemp("whole"))
     with pytest.MonkeyPatch.context() as patch:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import conftest  # noqa: F401 - puts the library on the path
+import stages  # noqa: F401 - puts the library on the path
 from teleport.stage import Job
 from teleport.training import train
 from teleport.training.data import read_training_set

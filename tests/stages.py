@@ -1,0 +1,42 @@
+"""Stages run in a temporary results folder; importing this puts the library on the path."""
+
+import sys
+
+from paths import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
+
+from teleport.stage import MANIFEST, Job, write_json  # noqa: E402
+
+
+class Stages:
+    """Makes jobs of any stage below a temporary folder, and finishes them as the runner would."""
+
+    def __init__(self, root):
+        self.root, self.count = root, 0
+
+    def make(self, kind, settings=None, inputs=None, threads=1, save_every=60.0):
+        """A job whose inputs are the finished jobs in `inputs` ({role: Job})."""
+        self.count += 1
+        spec = {
+            "kind": kind,
+            "key": f"{self.count:012x}",
+            "code": "test",
+            "settings": settings or {},
+            "inputs": {role: f"{job.kind}/{job.key}" for role, job in (inputs or {}).items()},
+        }
+        job = Job(spec, threads=threads, save_every=save_every, root=self.root)
+        job.open_resume()
+        return job
+
+    def finish(self, job, facts=None):
+        """Publish what the job wrote, with a manifest; returns the job."""
+        manifest = {"kind": job.kind, "key": job.key, "settings": job.raw_settings, "facts": facts or {}}
+        job.folder.mkdir(parents=True, exist_ok=True)
+        write_json(job.folder / MANIFEST, manifest | {"files": job.publish()})
+        return job
+
+    def run(self, function, kind, settings=None, inputs=None, threads=1):
+        """Run a stage function and finish it; returns the job. Its facts are in the manifest."""
+        job = self.make(kind, settings, inputs, threads)
+        return self.finish(job, function(job))
