@@ -1,8 +1,8 @@
 """Attention within each text of a packed batch: the texts lie behind one another in [T, ...], and nothing is padded.
 
 CPU: module `grouped`, texts of equal length that lie beside one another together. Batches are sorted by length, so
-there are few such groups. CUDA: `scaled_dot_product_attention` of jagged nested tensors. It takes torch's variable-length
-kernels, which read the same packed rows and the offsets of the texts and draw the dropout themselves:
+there are few such groups. CUDA: `scaled_dot_product_attention` of jagged nested tensors. It takes torch's
+variable-length kernels, which read the same packed rows and the offsets of the texts and draw the dropout themselves:
 FlashAttention 2 (`aten::_flash_attention_forward`) in bfloat16, the memory-efficient kernel
 (`aten::_efficient_attention_forward`) in float32. `torch.nn.attention.varlen.varlen_attn` calls the first of them too,
 but has neither dropout nor float32.
