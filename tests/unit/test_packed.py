@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 import torch
 from encoder_world import FAMILIES, source_folder
+from transformers.activations import ACT2FN
 
-from teleport.encoder.attention import Spans, grouped_attention, jagged_attention
+from teleport.encoder import grouped
+from teleport.encoder.attention import Spans, attention, jagged_attention
 from teleport.encoder.dropout import dropout
 from teleport.encoder.model import Encoder, load_backbone
 from teleport.encoder.packed import PackedEncoder
-from teleport.encoder.precision import autocast, autocast_dtype
+from teleport.encoder.precision import autocast, autocast_dtype, computes_in_bf16
+from teleport.encoder.products import has_operators, laid_out, linear
 
+CPU = torch.device("cpu")
 LENGTHS = np.array([3, 9, 9, 9, 2, 30, 17, 17])
 
 
@@ -95,20 +99,61 @@ def test_texts_do_not_see_each_other(tmp_path):
         torch.testing.assert_close(alone[0], vector, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("dtype, most", [(torch.float32, 1e-5), (torch.bfloat16, 5e-2)])
+def test_weights_laid_out_for_encoding_give_the_plain_products(tmp_path, family, pooling, dtype, most):
+    if not has_operators(dtype) or (dtype == torch.bfloat16 and not computes_in_bf16(CPU)):
+        pytest.skip("this torch has no such operators for this processor")
+    encoder = make_encoder(tmp_path, family, pooling, normalize=True)
+    ids_T, _, _ = batch(encoder)
+    plain = PackedEncoder(encoder, dtype)
+    with torch.inference_mode():
+        prepared = PackedEncoder(encoder, dtype)
+        expected, found, again = (packed(ids_T, LENGTHS) for packed in (plain, prepared, prepared))
+    pairs = [pair for both in zip(plain.linears, prepared.linears, strict=True) for pair in zip(*both, strict=True)]
+    assert all(mine is None or (theirs[0].is_mkldnn and not mine[0].is_mkldnn) for mine, theirs in pairs)
+    assert torch.equal(found, again) and (found - expected).abs().max() < most
+
+
+def test_only_the_exact_gelu_is_part_of_a_product():
+    made = torch.Generator().manual_seed(0)
+    x, weight, bias = (torch.randn(*shape, generator=made) for shape in ((50, 32), (64, 32), (64,)))
+    with torch.inference_mode():
+        for name in ("gelu", "gelu_new", "relu", "silu"):
+            expected = ACT2FN[name](torch.nn.functional.linear(x, weight, bias))
+            torch.testing.assert_close(linear(x, laid_out(weight), bias, ACT2FN[name]), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_groups_are_texts_of_equal_length_and_bounded():
-    spans = Spans(np.array([5, 5, 5, 7, 5, 5]), torch.device("cpu"))
+    spans = Spans(np.array([5, 5, 5, 7, 5, 5]), CPU, 2)
     assert list(spans.groups(lambda length: 2)) == [(2, 5), (1, 5), (1, 7), (2, 5)]
     assert list(spans.groups(lambda length: 100)) == [(3, 5), (1, 7), (2, 5)]
 
 
 @pytest.mark.parametrize("one_query", [False, True])
+def test_the_gradient_of_the_attention_is_that_of_its_values(monkeypatch, one_query):
+    """By differences in float64, with dropout too; several texts a group, and a group of equal texts cut in two."""
+    monkeypatch.setattr(grouped, "SCORES", 2 * 4 * (1 if one_query else 4) * 2)
+    spans, made = Spans(np.array([2, 4, 4, 4, 1]), CPU, 2), torch.Generator().manual_seed(0)
+    inputs = torch.randn(15, 8 if one_query else 12, generator=made, dtype=torch.float64, requires_grad=True)
+    queries = torch.randn(5, 4, generator=made, dtype=torch.float64, requires_grad=True) if one_query else None
+
+    def values(queries, inputs):
+        torch.manual_seed(3)
+        return attention(queries, inputs, spans, 0.4)
+
+    assert torch.autograd.gradcheck(values, (queries, inputs))
+
+
+@pytest.mark.parametrize("one_query", [False, True])
 def test_the_jagged_attention_of_cuda_equals_the_grouped_one(one_query):
     """Its code on the CPU, where torch takes its plain kernel for it."""
-    spans, made = Spans(LENGTHS, torch.device("cpu")), torch.Generator().manual_seed(0)
-    queries = torch.randn(len(LENGTHS) if one_query else LENGTHS.sum(), 32, generator=made)
-    keys_values = torch.randn(LENGTHS.sum(), 64, generator=made)
-    grouped, jagged = (f(queries, keys_values, spans, 2, 0.0) for f in (grouped_attention, jagged_attention))
-    torch.testing.assert_close(jagged, grouped, rtol=1e-5, atol=1e-6)
+    spans, made = Spans(LENGTHS, CPU, 2), torch.Generator().manual_seed(0)
+    queries = torch.randn(len(LENGTHS), 32, generator=made) if one_query else None
+    inputs = torch.randn(LENGTHS.sum(), 64 if one_query else 96, generator=made)
+    by_groups, by_jagged = (f(queries, inputs, spans, 0.0) for f in (attention, jagged_attention))
+    torch.testing.assert_close(by_jagged, by_groups, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])

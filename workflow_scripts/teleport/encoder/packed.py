@@ -9,16 +9,22 @@ are in bfloat16; the sums of the residual stream and LayerNorm stay in float32, 
 from typing import NamedTuple
 
 import torch
-from torch.nn.functional import layer_norm, linear
+from torch.nn.functional import layer_norm
 
 from teleport.encoder.attention import Spans, attention
 from teleport.encoder.dropout import dropout
+from teleport.encoder.products import laid_out, linear
 
 
 class Linears(NamedTuple):
-    """(weight, bias) of a layer's matrix products, in the type that they are computed in."""
+    """(weight, bias) of a layer's matrix products, in the type that they are computed in.
 
-    queries_keys_values: tuple
+    queries: None, or where only the first token of every text is computed, of the queries; inputs: of all that is
+    made of every token, which are keys and values, before them the queries where those are not apart.
+    """
+
+    queries: tuple | None
+    inputs: tuple
     mixed: tuple
     wide: tuple
     narrow: tuple
@@ -33,7 +39,9 @@ class PackedEncoder:
 
     def __init__(self, encoder, dtype=None):
         self.encoder, self.dtype = encoder, dtype or encoder.backbone.dtype
-        self.linears = [linears(layer, self.dtype) for layer in encoder.backbone.encoder.layer]
+        *layers, last = encoder.backbone.encoder.layer
+        self.linears = [linears(layer, self.dtype) for layer in layers]
+        self.linears.append(linears(last, self.dtype, first_only=encoder.pooling == "cls"))
 
     @property
     def dim(self):
@@ -48,27 +56,30 @@ class PackedEncoder:
         """
         backbone, pooling = self.encoder.backbone, self.encoder.pooling
         device = backbone.embeddings.word_embeddings.weight.device
-        spans = Spans(lengths_B, device)
+        spans = Spans(lengths_B, device, backbone.config.num_attention_heads)
         with torch.autocast(device.type, enabled=False):  # the types are chosen here
             hidden_TH = embed(backbone, torch.from_numpy(ids_T).to(device), spans)
-            *layers, last = zip(backbone.encoder.layer, self.linears, strict=True)
-            for layer, products in layers:
+            for layer, products in zip(backbone.encoder.layer, self.linears, strict=True):
                 hidden_TH = transform(layer, products, hidden_TH, spans)
-            pooled_BH = transform(*last, hidden_TH, spans, first_only=pooling == "cls")
             if pooling == "mean":
-                pooled_BH = torch.segment_reduce(pooled_BH, "mean", lengths=spans.lengths, unsafe=True)
-            return self.encoder.project(pooled_BH)
+                hidden_TH = torch.segment_reduce(hidden_TH, "mean", lengths=spans.lengths, unsafe=True)
+            return self.encoder.project(hidden_TH)  # by now a row a text
 
 
-def linears(layer, dtype):
-    """The `Linears` of a transformers layer; differentiable."""
+def linears(layer, dtype, first_only=False):
+    """The `Linears` of a transformers layer; differentiable outside of inference mode."""
     attention = layer.attention.self
-    fused = [
-        torch.cat([getattr(part, name) for part in (attention.query, attention.key, attention.value)]).to(dtype)
-        for name in ("weight", "bias")
-    ]
+    parts = attention.query, attention.key, attention.value
+    queries = product(parts[:1], dtype) if first_only else None
     others = layer.attention.output.dense, layer.intermediate.dense, layer.output.dense
-    return Linears(tuple(fused), *((module.weight.to(dtype), module.bias.to(dtype)) for module in others))
+    return Linears(queries, product(parts[first_only:], dtype), *(product([module], dtype) for module in others))
+
+
+def product(modules, dtype):
+    """(weight, bias) of one product in the place of those of some linear modules with the same input."""
+    weight, bias = ([getattr(module, name) for module in modules] for name in ("weight", "bias"))
+    weight, bias = (torch.cat(parts) if len(parts) > 1 else parts[0] for parts in (weight, bias))
+    return laid_out(weight.to(dtype)), bias.to(dtype)
 
 
 def embed(backbone, ids_T, spans):
@@ -100,24 +111,19 @@ def positions(ids_T, spans, config):
     return places_T * counted_T + config.pad_token_id
 
 
-def transform(layer, products, hidden_TH, spans, first_only=False):
+def transform(layer, products, hidden_TH, spans):
     """One transformer layer (Vaswani et al. 2017, LayerNorm behind each sum): float32 [T, H].
 
-    first_only: compute the first token of every text alone, [B, H]; it attends to all tokens of its text.
+    With a product for queries apart, [B, H]: the first token of every text, which attends to all tokens of its text.
     """
-    module = layer.attention.self
-    dtype, width = products.mixed[0].dtype, hidden_TH.shape[1]
-    inputs_TH = hidden_TH.to(dtype)
-    if first_only:
-        weight, bias = products.queries_keys_values
+    queries, dtype = None, products.mixed[1].dtype
+    inputs = linear(hidden_TH.to(dtype), *products.inputs)
+    if products.queries:
         hidden_TH = hidden_TH[spans.offsets[:-1]]
-        queries = linear(hidden_TH.to(dtype), weight[:width], bias[:width])
-        keys_values = linear(inputs_TH, weight[width:], bias[width:])
-    else:
-        queries, keys_values = linear(inputs_TH, *products.queries_keys_values).split([width, 2 * width], dim=1)
-    mixed = attention(queries, keys_values, spans, module.num_attention_heads, rate(module))
+        queries = linear(hidden_TH.to(dtype), *products.queries)
+    mixed = attention(queries, inputs, spans, rate(layer.attention.self))
     hidden_TH = add_and_norm(layer.attention.output, linear(mixed, *products.mixed), hidden_TH)
-    wide = layer.intermediate.intermediate_act_fn(linear(hidden_TH.to(dtype), *products.wide))
+    wide = linear(hidden_TH.to(dtype), *products.wide, layer.intermediate.intermediate_act_fn)
     return add_and_norm(layer.output, linear(wide, *products.narrow), hidden_TH)
 
 
