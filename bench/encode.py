@@ -38,7 +38,7 @@ def transformers_loop(world, device):
         with torch.inference_mode():
             for start in range(0, len(world.passages), BATCH):
                 batch = tokenizer(world.passages[start : start + BATCH], return_tensors="pt", **options).to(device)
-                vectors.append(world.encoder(batch["input_ids"], batch["attention_mask"]).cpu().numpy())
+                vectors.append(world.reference(batch["input_ids"], batch["attention_mask"]).cpu().numpy())
         return np.concatenate(vectors)
 
     return run
@@ -120,6 +120,7 @@ def main(arguments=None):
     with TemporaryDirectory() as folder:
         world = texts.Texts(texts.checkpoint(arguments, folder), folder, arguments.passages)
         world.encoder.to(device)
+        world.reference.to(device)
         variants = {
             PADDED: transformers_loop(world, device),
             SENTENCE_TRANSFORMERS: sentence_transformers_encode(world, device),

@@ -8,6 +8,7 @@ from transformers import BertConfig, BertModel
 
 import rounds
 from teleport.encoder.model import Encoder, load_encoder, save_encoder
+from teleport.encoder.reference import load_backbone
 from teleport.encoder.source import folder_in_package
 from teleport.encoder.tokens import TokenMap, load_tokenizer, write_tokens
 
@@ -26,16 +27,14 @@ def parser(description, **sizes):
 
 
 def checkpoint(arguments, folder):
-    """The folder of the checkpoint that the arguments of `parser` ask for, made below `folder` when there is none."""
-    if not arguments.bert_base and not arguments.pooling:
-        return arguments.checkpoint
+    """The checkpoint that the arguments of `parser` ask for, made below `folder`; returns its folder."""
     if arguments.bert_base:
-        vocabulary = load_encoder(arguments.checkpoint).backbone.config.vocab_size
+        vocabulary = load_backbone(arguments.checkpoint).config.vocab_size
         with torch.random.fork_rng():
             torch.manual_seed(0)
             encoder = Encoder(BertModel(BertConfig(vocab_size=vocabulary), add_pooling_layer=False), "cls")
     else:
-        encoder = load_encoder(arguments.checkpoint)
+        encoder = load_encoder(arguments.checkpoint, load_backbone)
     encoder.pooling = arguments.pooling or encoder.pooling
     made = Path(folder, "checkpoint")
     save_encoder(encoder, made, arguments.checkpoint)
@@ -60,10 +59,14 @@ def whole_words(tokenizer):
 
 
 class Texts:
-    """Random passages and queries as texts and as token maps in `folder`, and the checkpoint that reads them."""
+    """Random passages and queries as texts and as token maps in `folder`, and the checkpoint that reads them.
+
+    `encoder` is what stages compute with, `reference` the same as transformers computes it.
+    """
 
     def __init__(self, checkpoint, folder, passages, queries=0):
         self.checkpoint, self.encoder = checkpoint, load_encoder(checkpoint)
+        self.reference = load_encoder(checkpoint, load_backbone)
         tokenizer, self.special = load_tokenizer(checkpoint, None)
         words = whole_words(tokenizer)
         self.passages = make_texts(words, lengths(passages, 1), 2)

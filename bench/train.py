@@ -52,7 +52,7 @@ def make_trainer(world, data, device, precision):
 
 def padded_step(world, data, device):
     """One batch of queries padded to 32 tokens and one of passages padded to 128: loss, clipping, AdamW (fused)."""
-    encoder = copy.deepcopy(world.encoder).to(device).train()
+    encoder = copy.deepcopy(world.reference).to(device).train()
     optimizer = adamw(encoder, 0.0)
     optimizer.param_groups[0]["lr"] = optimizer.param_groups[1]["lr"] = RATE
 

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from encoder_world import make_pretrained, source_folder
+from reference_encoder import reference_of
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from teleport.encoder.model import Encoder, load_backbone, load_encoders, save_encoders
+from teleport.encoder.model import Encoder, load_encoders, save_encoders
+from teleport.encoder.reference import load_backbone
 
 TEXTS = ["the cat was sitting", "a", "Who was it, the 東京 cafe 42 times over and over again?"]
 
@@ -108,7 +110,7 @@ def test_folders_load_elsewhere_with_the_same_embeddings(
     sides = [""] if tied else ["query", "passage"]
     for side, encoder in zip(sides, (query_encoder, passage_encoder), strict=False):
         place = tmp_path / "saved" / side
-        vectors = embed(encoder, place)
+        vectors = embed(reference_of(encoder), place)
         sentence_transformer = SentenceTransformer(str(place), device="cpu", local_files_only=True)
         np.testing.assert_allclose(sentence_transformer.encode(TEXTS), vectors, rtol=0, atol=1e-5)
         assert sentence_transformer.similarity_fn_name == "dot"
@@ -126,12 +128,18 @@ def test_folders_load_elsewhere_with_the_same_embeddings(
 def test_untied_sides_differ_after_training(stages, tmp_path):
     checkpoint = make_pretrained(stages, source_folder(tmp_path / "source"), tied=False).folder / "checkpoint"
     query_encoder, passage_encoder = load_encoders(checkpoint)
-    assert torch.equal(embed(query_encoder, checkpoint / "query"), embed(passage_encoder, checkpoint / "passage"))
+    assert torch.equal(
+        embed(reference_of(query_encoder), checkpoint / "query"),
+        embed(reference_of(passage_encoder), checkpoint / "passage"),
+    )
     with torch.no_grad():
         query_encoder.backbone.embeddings.word_embeddings.weight[7:] *= -1
     save_encoders(query_encoder, passage_encoder, tmp_path / "saved", checkpoint)
     query_encoder, passage_encoder = load_encoders(tmp_path / "saved")
-    assert not torch.equal(embed(query_encoder, checkpoint / "query"), embed(passage_encoder, checkpoint / "passage"))
+    assert not torch.equal(
+        embed(reference_of(query_encoder), checkpoint / "query"),
+        embed(reference_of(passage_encoder), checkpoint / "passage"),
+    )
 
 
 def test_sentence_transformers_truncates_as_asked(stages, tmp_path):
@@ -143,7 +151,7 @@ def test_sentence_transformers_truncates_as_asked(stages, tmp_path):
     for side, max_tokens in (("query", 8), ("passage", 16)):
         place = tmp_path / "saved" / side
         sentence_transformer = SentenceTransformer(str(place), device="cpu", local_files_only=True)
-        vectors = embed(encoders[0], place, max_tokens=max_tokens)
+        vectors = embed(reference_of(encoders[0]), place, max_tokens=max_tokens)
         np.testing.assert_allclose(sentence_transformer.encode(TEXTS), vectors, rtol=0, atol=1e-5)
 
 

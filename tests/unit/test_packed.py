@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 from encoder_world import FAMILIES, source_folder
+from reference_encoder import reference_of
 from transformers.activations import ACT2FN
 
-from teleport.encoder import grouped
+from teleport.encoder import grouped, reference
 from teleport.encoder.attention import Spans, attention, jagged_attention
+from teleport.encoder.backbone import load_backbone
 from teleport.encoder.dropout import dropout
-from teleport.encoder.model import Encoder, load_backbone
+from teleport.encoder.model import Encoder
 from teleport.encoder.packed import PackedEncoder
 from teleport.encoder.precision import autocast, autocast_dtype, computes_in_bf16
 from teleport.encoder.products import has_operators, laid_out, linear
@@ -23,7 +25,8 @@ LENGTHS = np.array([3, 9, 9, 9, 2, 30, 17, 17])
 def make_encoder(tmp_path, family="bert", pooling="mean", **options):
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        encoder = Encoder(load_backbone(source_folder(tmp_path / "source", family)), pooling, **options)
+        reference.load_backbone(source_folder(tmp_path / "source", family)).save_pretrained(tmp_path / "own")
+        encoder = Encoder(load_backbone(tmp_path / "own"), pooling, **options)
         for parameter in encoder.head.parameters():
             torch.nn.init.normal_(parameter)
     return encoder.eval()
@@ -53,7 +56,7 @@ def gradients(encoder, vectors):
 def test_vectors_and_gradients_are_those_of_transformers(tmp_path, family, pooling, projection, normalize):
     encoder = make_encoder(tmp_path, family, pooling, projection=projection, normalize=normalize)
     ids_T, ids_BL, mask_BL = batch(encoder)
-    expected, found = encoder(ids_BL, mask_BL), PackedEncoder(encoder)(ids_T, LENGTHS)
+    expected, found = reference_of(encoder)(ids_BL, mask_BL), PackedEncoder(encoder)(ids_T, LENGTHS)
     assert found.dtype == torch.float32 and found.shape == (len(LENGTHS), encoder.dim)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     by_padding, by_packing = gradients(encoder, expected), gradients(encoder, found)
@@ -70,7 +73,10 @@ def test_a_padding_token_inside_a_text_has_the_padding_position(tmp_path):
     encoder = make_encoder(tmp_path, "roberta")
     ids = np.array([0, 7, 1, 1, 9, 2, 0, 1, 2])
     lengths = np.array([6, 3])
-    alone = [encoder(torch.tensor([text]), torch.ones(1, len(text))) for text in ([0, 7, 1, 1, 9, 2], [0, 1, 2])]
+    alone = [
+        reference_of(encoder)(torch.tensor([text]), torch.ones(1, len(text)))
+        for text in ([0, 7, 1, 1, 9, 2], [0, 1, 2])
+    ]
     torch.testing.assert_close(PackedEncoder(encoder)(ids, lengths), torch.cat(alone), rtol=1e-5, atol=1e-5)
 
 
@@ -79,10 +85,13 @@ def test_bfloat16_is_as_close_as_autocast(tmp_path):
     for parameter in encoder.parameters():  # as large as trained weights, whose vectors are no noise in bfloat16
         parameter.data *= 0.2
     ids_T, ids_BL, mask_BL = batch(encoder)
-    exact = encoder(ids_BL, mask_BL)
+    exact = reference_of(encoder)(ids_BL, mask_BL)
     with autocast(torch.device("cpu"), torch.bfloat16):
         assert autocast_dtype(torch.device("cpu")) is torch.bfloat16
-        by_autocast, found = encoder(ids_BL, mask_BL), PackedEncoder(encoder, torch.bfloat16)(ids_T, LENGTHS)
+        by_autocast, found = (
+            reference_of(encoder)(ids_BL, mask_BL),
+            PackedEncoder(encoder, torch.bfloat16)(ids_T, LENGTHS),
+        )
     assert autocast_dtype(torch.device("cpu")) is None
     errors = [1 - (vectors * exact).sum(1).min() for vectors in (found, by_autocast)]
     assert found.dtype == torch.float32 and 0 < errors[0] < max(2 * errors[1], 1e-5)
@@ -184,15 +193,16 @@ def with_rates(encoder, hidden, attention):
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_dropout_has_the_distribution_of_transformers(tmp_path, pooling, hidden, attention):
     """Mean and standard deviation of every coordinate over many draws, for each kind of dropout alone."""
-    encoder = with_rates(make_encoder(tmp_path, pooling=pooling), hidden, attention)
-    for layer in encoder.backbone.encoder.layer:  # attention to many tokens, so that 400 draws tell its spread well
+    plain = make_encoder(tmp_path, pooling=pooling)
+    for layer in plain.backbone.encoder.layer:  # attention to many tokens, so that 400 draws tell its spread well
         layer.attention.self.query.weight.data *= 0.1
+    encoder, reference = (with_rates(made, hidden, attention) for made in (plain, reference_of(plain)))
     ids_T, ids_BL, mask_BL = batch(encoder)
     torch.manual_seed(0)
     draws = 400  # of every text, by copies in one batch
     with torch.no_grad():
         packed = PackedEncoder(encoder)(np.tile(ids_T, draws), np.tile(LENGTHS, draws))
-        padded = encoder(ids_BL.repeat(draws, 1), mask_BL.repeat(draws, 1))
+        padded = reference(ids_BL.repeat(draws, 1), mask_BL.repeat(draws, 1))
     packed, padded = (x.view(draws, len(LENGTHS), -1) for x in (packed, padded))
     spread = padded.std(0)
     assert spread.mean() > 0.005, "dropout does nothing here: this test would show nothing"

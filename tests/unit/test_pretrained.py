@@ -15,6 +15,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
 
 from teleport.encoder import pretrained
 from teleport.encoder.model import load_encoders
+from teleport.encoder.reference import load_backbone
 from teleport.encoder.tokens import load_tokenizer
 
 
@@ -269,7 +270,9 @@ def test_two_checkpoints_become_the_two_sides(stages, source, query_source):
         name = "weights_sha256" if side == "passage" else "query_weights_sha256"
         assert facts[name] == hashlib.sha256((origin / "model.safetensors").read_bytes()).hexdigest()
     ids = torch.tensor([[2, 9, 10, 3]])
-    vectors = [encoder(ids, torch.ones_like(ids)) for encoder in load_encoders(job.folder / "checkpoint")]
+    vectors = [
+        encoder(ids, torch.ones_like(ids)) for encoder in load_encoders(job.folder / "checkpoint", load_backbone)
+    ]
     for vector, origin in zip(vectors, (query_source, source), strict=True):
         states = AutoModel.from_pretrained(origin)(ids).last_hidden_state
         torch.testing.assert_close(vector, states[:, 0])

@@ -7,6 +7,7 @@ import torch
 from training_world import World, on_cpu  # noqa: F401
 
 from teleport.encoder.model import load_encoders
+from teleport.encoder.reference import load_backbone
 from teleport.training.model_card import model_card
 
 TEXT = "w3 w14 w15 w92"
@@ -33,7 +34,7 @@ def test_code_of_the_card_gives_the_encoders_vectors(stages, tied):
     world = World(stages, tied=tied)
     job = world.finished(world.job({"steps": 2}))
     folder = job.folder / "checkpoint"
-    encoders = load_encoders(folder)
+    encoders = load_encoders(folder, load_backbone)
     ids = torch.tensor([IDS])
     for side, encoder in zip(["."] if tied else ["query", "passage"], encoders[tied:], strict=True):
         with torch.no_grad():

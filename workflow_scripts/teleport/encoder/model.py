@@ -5,23 +5,17 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import AutoModel
-from transformers.utils import logging as transformers_logging
 
+from teleport.encoder.backbone import load_backbone
 from teleport.encoder.checkpoint import PASSAGE, QUERY, copy_tokenizer, read_modules, sides, write_modules
 
-# Only these: pooling, positions and the plain `backbone(ids, mask)` call are tested with them.
-MODEL_TYPES = ("bert", "roberta", "xlm-roberta")
 HEAD_STD = 0.02  # of the head's initial weights: ANCE's released code, the value that BERT itself was initialised with
-
-transformers_logging.disable_progress_bar()  # a log file is no terminal
-transformers_logging.set_verbosity_error()  # its load report is about the heads that load_backbone leaves out
 
 
 class Encoder(nn.Module):
     """Texts as token ids -> vectors.
 
-    backbone:   BertModel, RobertaModel or XLMRobertaModel without its pooler
+    backbone:   a `Backbone`, or transformers' BertModel, RobertaModel or XLMRobertaModel without its pooler
     pooling:    "cls" (first token) or "mean" (all tokens that are not padding)
     projection: width of the head (linear, then LayerNorm: ANCE, released code), or None
     normalize:  whether vectors get length 1
@@ -53,7 +47,10 @@ class Encoder(nn.Module):
         nn.init.zeros_(self.head[0].bias)
 
     def forward(self, input_ids, attention_mask):
-        """input_ids, attention_mask: int64 [B, L] -> float32 [B, dim], also under autocast."""
+        """input_ids, attention_mask: int64 [B, L] -> float32 [B, dim], also under autocast.
+
+        With a backbone of transformers: the reference of `encoder.packed`, which is what stages compute with.
+        """
         hidden_BLH = self.backbone(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         if self.pooling == "cls":
             vectors_BH = hidden_BLH[:, 0].float()
@@ -69,27 +66,11 @@ class Encoder(nn.Module):
         return nn.functional.normalize(vectors_BD, dim=-1) if self.normalize else vectors_BD
 
 
-def load_backbone(folder):
-    """The backbone of a transformers folder in float32, without pooler, in evaluation mode; never the network.
+def load_encoder(folder, load_backbone=load_backbone):
+    """One Encoder from one folder that `save_encoder` wrote, in evaluation mode.
 
-    Raises ValueError when weights of the backbone are missing: transformers would fill them with random numbers.
+    load_backbone: that of `encoder.backbone`, or of `encoder.reference` for the model that transformers computes.
     """
-    backbone, report = AutoModel.from_pretrained(
-        folder,
-        add_pooling_layer=False,
-        attn_implementation="sdpa",
-        dtype=torch.float32,
-        local_files_only=True,
-        weights_only=True,
-        output_loading_info=True,
-    )
-    if missing := sorted(report["missing_keys"]):
-        raise ValueError(f"{folder} lacks {len(missing)} weights of its model_type, for example {missing[0]}.")
-    return backbone
-
-
-def load_encoder(folder):
-    """One Encoder from one folder that `save_encoder` wrote, in evaluation mode."""
     modules = read_modules(folder)
     encoder = Encoder(load_backbone(folder), modules.pooling, modules.projection, modules.normalize)
     if modules.projection:
@@ -103,14 +84,14 @@ def without_prefix(folder, prefix):
     return {name.removeprefix(prefix): tensor for name, tensor in load_file(folder / "model.safetensors").items()}
 
 
-def load_encoders(checkpoint):
+def load_encoders(checkpoint, load_backbone=load_backbone):
     """(query encoder, passage encoder) of a checkpoint folder in evaluation mode; the same object when tied.
 
     Raises ValueError when the folder is not of that form.
     """
     query, passage = sides(checkpoint)
-    passage_encoder = load_encoder(passage)
-    return (passage_encoder if query == passage else load_encoder(query)), passage_encoder
+    passage_encoder = load_encoder(passage, load_backbone)
+    return (passage_encoder if query == passage else load_encoder(query, load_backbone)), passage_encoder
 
 
 def save_encoder(encoder, folder, tokenizer_source, max_tokens=None):

@@ -1,9 +1,9 @@
 """The encoder's forward over packed texts: one row per real token, and no padding in any operation.
 
-It reads the parameters of the transformers backbone and computes what `Encoder.forward` computes, which the tests
-compare with. It differs in what it does not do: no row for padding, one product for queries, keys and values instead
-of three, and in the last layer only the tokens that are pooled. With bfloat16 the matrix products and the attention
-are in bfloat16; the sums of the residual stream and LayerNorm stay in float32, as under autocast.
+It reads the parameters of a backbone and computes what transformers computes with them (`Encoder.forward`), which
+the tests compare with. It differs in what it does not do: no row for padding, one product for queries, keys and values
+instead of three, and in the last layer only the tokens that are pooled. With bfloat16 the matrix products and the
+attention are in bfloat16; the sums of the residual stream and LayerNorm stay in float32, as under autocast.
 """
 
 from typing import NamedTuple
@@ -67,7 +67,7 @@ class PackedEncoder:
 
 
 def linears(layer, dtype, first_only=False):
-    """The `Linears` of a transformers layer; differentiable outside of inference mode."""
+    """The `Linears` of a layer; differentiable outside of inference mode."""
     attention = layer.attention.self
     parts = attention.query, attention.key, attention.value
     queries = product(parts[:1], dtype) if first_only else None
@@ -92,7 +92,7 @@ def embed(backbone, ids_T, spans):
 
 
 def rate(module):
-    """The rate of a transformers module's dropout, 0 in evaluation mode."""
+    """The rate of a module's dropout, 0 in evaluation mode."""
     return module.dropout.p if module.training else 0.0
 
 

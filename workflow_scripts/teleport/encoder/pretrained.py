@@ -6,8 +6,10 @@ import json
 import torch
 from transformers import AutoTokenizer
 
+from teleport.encoder.backbone import activation
 from teleport.encoder.checkpoint import sides
-from teleport.encoder.model import MODEL_TYPES, Encoder, load_backbone, save_encoders
+from teleport.encoder.model import Encoder, save_encoders
+from teleport.encoder.reference import MODEL_TYPES, load_backbone
 from teleport.encoder.source import KEY, find_weights, locate, verified_digest
 from teleport.seed import derive_seed
 from teleport.stage import log, require_free_space
@@ -60,6 +62,7 @@ def read(folder, settings):
     tokenizer = load_fast_tokenizer(folder)
     encoder = Encoder(read_backbone(folder), settings.pooling, settings.projection, settings.normalize).eval()
     check_vocabulary(folder, tokenizer, encoder.backbone)
+    activation(encoder.backbone.config.hidden_act)  # later stages compute with it
     if settings.projection:
         encoder.init_head(torch.Generator().manual_seed(derive_seed(settings.seed, "projection head")))
     return tokenizer, encoder

@@ -1,8 +1,8 @@
 """The matrix products of the packed forward; for encoding on a CPU with weights that oneDNN has laid out beforehand."""
 
 import torch
+from torch import nn
 from torch.nn import functional
-from transformers.activations import GELUActivation
 
 TOKENS = 4096  # rows that the layout of the weights is chosen for: a batch of encoding; others are right too
 
@@ -12,7 +12,7 @@ def linear(x, weight, bias, activation=None):
     if not weight.is_mkldnn:
         y = functional.linear(x, weight, bias)
         return activation(y) if activation else y
-    fused = isinstance(activation, GELUActivation)
+    fused = isinstance(activation, nn.GELU) and activation.approximate == "none"
     y = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "gelu" if fused else "none", [], "none")
     return activation(y) if activation and not fused else y
 

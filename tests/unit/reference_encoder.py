@@ -1,0 +1,15 @@
+"""An encoder as transformers computes it, to compare ours with."""
+
+from transformers import AutoConfig, AutoModel
+
+from teleport.encoder.model import Encoder
+
+
+def reference_of(encoder):
+    """The same `Encoder` with a backbone of transformers, whose parameters are those of `encoder` themselves."""
+    config = AutoConfig.for_model(**encoder.backbone.raw_config)
+    backbone = AutoModel.from_config(config, add_pooling_layer=False, attn_implementation="sdpa")
+    backbone.load_state_dict(encoder.backbone.state_dict(keep_vars=True), assign=True)
+    reference = Encoder(backbone, encoder.pooling, encoder.projection, encoder.normalize)
+    reference.head = encoder.head
+    return reference.train(encoder.training)
