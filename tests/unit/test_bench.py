@@ -131,5 +131,5 @@ def test_calibration_writes_a_complete_hardware_line(tmp_path, monkeypatch):
     monkeypatch.setattr(calibrate, "SEARCH_PASSAGES", (1_000, 20_000))
     calibrate.main(["--json", str(tmp_path / "hardware.json")])
     name, line = read_hardware(measured=tmp_path / "hardware.json")
-    assert name == THIS and line.source.startswith("measured by bench/calibrate.py on ")
+    assert name == THIS and line.source.startswith("measured by bench/calibrate.py by the ")
     assert line.encode_flop > 1e8 and line.train_flop > 1e8

@@ -180,3 +180,20 @@ def test_missing_weights_are_an_error(tmp_path):
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(ValueError, match="lacks 1 weights .* encoder.layer.1.output.dense.weight"):
         load_backbone(tmp_path)
+
+
+def test_weights_that_are_missing_or_of_another_shape_are_refused(stages, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    checkpoint = make_pretrained(stages, source_folder(tmp_path / "source")).folder / "checkpoint"
+    weights = load_file(checkpoint / "model.safetensors")
+    bias = "encoder.layer.0.output.dense.bias"
+    for changed in (weights | {bias: weights[bias][1:]}, {name: t for name, t in weights.items() if name != bias}):
+        save_file(changed, checkpoint / "model.safetensors", {"format": "pt"})
+        with pytest.raises(ValueError, match=rf"(?s)checkpoint: .*{bias}.* Delete the stage's folder"):
+            load_encoders(checkpoint)
+
+
+def test_an_activation_that_is_not_computed_here_is_refused_when_the_checkpoint_is_read(stages, tmp_path):
+    with pytest.raises(ValueError, match="hidden_act is 'mish'; supported are gelu, .* Take another checkpoint"):
+        make_pretrained(stages, source_folder(tmp_path / "source", hidden_act="mish"))

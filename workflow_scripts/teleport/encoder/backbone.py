@@ -97,14 +97,15 @@ def activation(name):
 
 
 def load_backbone(folder):
-    """The `Backbone` of a folder that `save_encoder` wrote, in float32 and evaluation mode.
+    """The `Backbone` of a transformers folder without prefixes in its names, in float32 and evaluation mode.
 
     Raises ValueError when weights are missing, or of another shape than config.json says.
     """
     config = json.loads((Path(folder) / CONFIG).read_text(encoding="utf-8"))
     with torch.device("meta"):  # no memory, and no draw from the global random state, for weights that are replaced
         backbone = Backbone(config)
-    weights = {name: tensor.float() for name, tensor in load_file(Path(folder) / WEIGHTS).items()}
+    names = backbone.state_dict().keys()  # published files may have more: a pooler, constants
+    weights = {name: tensor.float() for name, tensor in load_file(Path(folder) / WEIGHTS).items() if name in names}
     try:
         backbone.load_state_dict(weights, assign=True)
     except RuntimeError as error:
