@@ -45,7 +45,13 @@ class ClusterWorld:
         environment = self.cluster.variables | {"HF_HUB_OFFLINE": "1"}
         with open(self.folder / "run.log", "w") as log:
             self.process = subprocess.Popen(
-                command, cwd=self.folder, env=environment, stdout=log, stderr=subprocess.STDOUT
+                command,
+                cwd=self.folder,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # A shell's background commands ignore Ctrl-C, and so would what they start.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
 
     def train(self, *resources):
