@@ -40,7 +40,7 @@ def autocast_dtype(device):
 
 
 def autocast(device, dtype):
-    """The context in which the encoder computes: autocast to `dtype`, or nothing when it is None.
+    """The context that says what training computes in: autocast to `dtype`, or nothing when it is None.
 
     Weights and the sums of the residual stream stay float32, which is 20 times as exact as a model cast to bfloat16.
     """

@@ -1,7 +1,8 @@
 """Stage `tokens`: every text of a collection as token ids, once; no later stage calls a tokenizer.
 
 Ids lie flat in one array per set of texts, without special tokens and not truncated, so that every maximum length
-and every episode reads the same files. The encoder's input is made from them by `padded`.
+and every episode reads the same files. The encoder's input is made from them by `packed`; `padded` makes that of
+transformers, which tests and benchmarks compare with.
 """
 
 import copy

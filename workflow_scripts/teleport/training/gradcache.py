@@ -30,7 +30,7 @@ class CachedSide:
         """Add to the parameters' gradients what `gradient`, that of the loss by `vectors`, gives them."""
         for chunk, state in zip(self.chunks, self.generator_states, strict=True):
             set_generator_state(self.device, state)
-            with autocast(self.device, self.dtype):  # ends before the backward pass, and with it its copies of weights
+            with autocast(self.device, self.dtype):
                 vectors, _ = self.side.encode(self.rows[chunk], self.device)
             vectors.backward(gradient[to_device(torch.from_numpy(chunk), self.device)])
 

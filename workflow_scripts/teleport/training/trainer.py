@@ -67,7 +67,7 @@ class Trainer:
         The graph ends in the vectors that this process encoded.
         """
         part, budget = self.processes.part(batch), TOKEN_BUDGET[self.device.type]
-        with autocast(self.device, self.dtype):  # one block, so that the weights are cast once
+        with autocast(self.device, self.dtype):  # where `Side.encode` reads the precision
             query_vectors_QD, query_tokens = self.queries.vectors(part.queries_Q, budget, self.device)
             passage_vectors_PD, passage_tokens = self.passages.vectors(part.passages_P, budget, self.device)
         return self.loss_of(batch, query_vectors_QD, passage_vectors_PD), query_tokens + passage_tokens
@@ -85,7 +85,7 @@ class Trainer:
         return softmax_loss(query_vectors_QD, passage_vectors_PD, columns_Q, self.settings.scale, masked_QP)
 
     def backward(self, batch):
-        """Add the gradients of a (micro-)batch's share in the step's loss; returns that share, and its padded tokens.
+        """Add the gradients of a (micro-)batch's share in the step's loss; returns that share, and tokens encoded.
 
         With gradient caching, the graph of the loss ends in the vectors, and each chunk has one of its own.
         """
