@@ -49,6 +49,17 @@ def files_below(path):
     return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
 
 
+def read_manifest(folder, missing, remedy):
+    """The manifest in a folder (dict). Raises ValueError when there is none (`missing` says why) or a torn one."""
+    path = folder / MANIFEST
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing: {missing}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid JSON ({error}): torn or edited. {remedy}") from None
+
+
 class Artefact:
     """A finished stage as its readers see it: its folder and its manifest.
 
@@ -57,17 +68,8 @@ class Artefact:
 
     def __init__(self, folder):
         self.folder = Path(folder)
-        try:
-            self.manifest = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ValueError(
-                f"{self.folder / MANIFEST} is missing: run the workflow again to make this stage."
-            ) from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(
-                f"{self.folder / MANIFEST} is not valid JSON ({error}): torn or edited. "
-                f"Delete the folder {self.folder} and run the workflow again."
-            ) from None
+        remedy = f"Delete the folder {self.folder} and run the workflow again."
+        self.manifest = read_manifest(self.folder, "run the workflow again to make this stage.", remedy)
         found = (self.manifest.get("kind"), self.manifest.get("key"))
         if found != (self.folder.parent.name, self.folder.name):
             raise ValueError(

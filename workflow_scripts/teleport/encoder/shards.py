@@ -7,14 +7,13 @@ boundary into the middle of a page. Joining costs one more copy, but never the d
 deleted as soon as its rows are in the whole.
 """
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from teleport.stage import MANIFEST, check_file, log
+from teleport.stage import MANIFEST, check_file, log, read_manifest
 
 FILE = "passages.npy"
 MADE_BY = ("dtype", "device")  # facts in which all jobs of a stage must agree
@@ -41,18 +40,12 @@ class Shard:
     @classmethod
     def open(cls, folder, stamp):
         """Read a shard's manifest. Raises ValueError when it is missing, torn, or not of this code and these inputs."""
-        path, remedy = (
-            folder / MANIFEST,
-            f"Delete the folder {folder} and run the workflow again: the shard is made anew.",
-        )
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ValueError(f"{path} is missing: this shard was not finished. {remedy}") from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is not valid JSON ({error}): torn or edited. {remedy}") from None
+        remedy = f"Delete the folder {folder} and run the workflow again: the shard is made anew."
+        manifest = read_manifest(folder, f"this shard was not finished. {remedy}", remedy)
         if manifest["stamp"] != stamp:
-            raise ValueError(f"{path} was made by other code or from other inputs than this stage. {remedy}")
+            raise ValueError(
+                f"{folder / MANIFEST} was made by other code or from other inputs than this stage. {remedy}"
+            )
         return cls(folder, manifest)
 
     @property
