@@ -40,14 +40,20 @@ def make_trainer(world, data, device, precision):
     """The `Trainer` of the stage, on a copy of the checkpoint's encoder."""
     encoder = copy.deepcopy(world.encoder)
     sides = [
-        Side(encoder, tokens, padded_lengths(tokens, limit), limit, world.special)
+        Side(encoder, tokens, padded_lengths(tokens, limit), limit, world.special, resolve_precision(precision, device))
         for tokens, limit in (
             (world.query_map, texts.MAX_QUERY_TOKENS),
             (world.passage_map, texts.MAX_PASSAGE_TOKENS),
         )
     ]
     settings = SimpleNamespace(training=data.training, scale=SCALE)
-    return Trainer(*sides, data, settings, 10**6, 0, device, resolve_precision(precision, device))
+    return Trainer(*sides, data, settings, 10**6, 0, device)
+
+
+def stage_step(world, data, device, precision):
+    """A step of the stage, and the wait for its loss."""
+    trainer = make_trainer(world, data, device, precision)
+    return lambda number: trainer.finish(trainer.step(number))
 
 
 def padded_step(world, data, device):
@@ -84,9 +90,9 @@ def main(arguments=None):
         world = texts.Texts(texts.checkpoint(arguments, folder), folder, max(QUERIES, arguments.passages), QUERIES)
         data = training_set(arguments)
         steps = {PEER: padded_step(world, data, device)}
-        steps["stage, fp32"] = make_trainer(world, data, device, "fp32").step
+        steps["stage, fp32"] = stage_step(world, data, device, "fp32")
         if resolve_precision("auto", device) is not None:
-            steps["stage, bf16"] = make_trainer(world, data, device, "bf16").step
+            steps["stage, bf16"] = stage_step(world, data, device, "bf16")
         seconds = interleaved({name: lambda step=step: step(0) for name, step in steps.items()}, arguments.rounds)
         passages = arguments.queries * (1 + arguments.negatives)
         report("train", seconds, (PEER,), passages, "passages", arguments)

@@ -26,11 +26,3 @@ def test_auto_is_fp32_on_other_cpus(tmp_path, monkeypatch):
 def test_explicit_precision_wins():
     assert precision.resolve_precision("bf16", CPU) is torch.bfloat16
     assert precision.resolve_precision("fp32", CPU) is None
-
-
-def test_autocast_computes_in_the_given_type():
-    matrix = torch.ones(2, 2)
-    with precision.autocast(CPU, torch.bfloat16):
-        assert (matrix @ matrix).dtype is torch.bfloat16
-    with precision.autocast(CPU, None):
-        assert (matrix @ matrix).dtype is torch.float32

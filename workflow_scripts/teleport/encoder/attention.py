@@ -1,11 +1,8 @@
 """Attention within each text of a packed batch: the texts lie behind one another in [T, ...], and nothing is padded.
 
 CPU: module `grouped`, texts of equal length that lie beside one another together. Batches are sorted by length, so
-there are few such groups. CUDA: `scaled_dot_product_attention` of jagged nested tensors. It takes torch's
-variable-length kernels, which read the same packed rows and the offsets of the texts and draw the dropout themselves:
-FlashAttention 2 (`aten::_flash_attention_forward`) in bfloat16, the memory-efficient kernel
-(`aten::_efficient_attention_forward`) in float32. `torch.nn.attention.varlen.varlen_attn` calls the first of them too,
-but has neither dropout nor float32.
+there are few such groups. CUDA: torch's own variable-length kernels, which read the packed rows where they lie and draw
+the dropout themselves.
 """
 
 from dataclasses import dataclass
@@ -16,6 +13,9 @@ import torch
 from torch.nn import functional
 
 from teleport.encoder.grouped import GroupedAttention
+from teleport.encoder.precision import to_device
+
+WIDTHS = 8  # the kernels want heads of a multiple of this width
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,17 @@ class Spans:
     @cached_property
     def offsets(self):
         """int64 [B + 1] on the device: text i has the tokens offsets[i] to offsets[i + 1] - 1."""
-        return torch.from_numpy(np.concatenate([[0], np.cumsum(self.lengths_B)])).to(self.device)
+        return to_device(torch.from_numpy(np.concatenate([[0], np.cumsum(self.lengths_B)])), self.device)
+
+    @cached_property
+    def offsets32(self):
+        """`offsets` as int32, which the kernels of CUDA want."""
+        return self.offsets.int()
 
     @cached_property
     def lengths(self):
         """`lengths_B` on the device."""
-        return torch.from_numpy(self.lengths_B).to(self.device)
+        return to_device(torch.from_numpy(self.lengths_B), self.device)
 
     def groups(self, most_texts):
         """(number of texts, their length) of consecutive texts of equal length; `most_texts(length)` bounds each."""
@@ -54,26 +59,37 @@ def attention(queries, inputs, spans, rate):
     keys and values [T, 3H]; rate: of the dropout of attention weights
     returns: [B, H] or [T, H]
     """
-    if inputs.is_cuda:
-        return jagged_attention(queries, inputs, spans, rate)
-    return GroupedAttention.apply(queries, inputs, spans, rate)
+    if inputs.device.type == "cpu":
+        return GroupedAttention.apply(queries, inputs, spans, rate)
+    return varlen_attention(queries, inputs, spans, rate)
 
 
-def jagged_attention(queries, inputs, spans, rate):
-    """`attention` by the variable-length kernels of `scaled_dot_product_attention`."""
-    shortest, longest = int(spans.lengths_B.min()), int(spans.lengths_B.max())
+def varlen_attention(queries, inputs, spans, rate):
+    """`attention` by `kernel`, without a copy: its operands are columns of `inputs`."""
+    longest, every = int(spans.lengths_B.max()), spans.offsets32
+    parts = inputs.view(len(inputs), 3 if queries is None else 2, spans.heads, -1).unbind(1)
     if queries is None:
-        q, k, v = (jagged(x, spans.offsets, spans.heads, shortest, longest) for x in inputs.chunk(3, dim=1))
-    else:
-        first = torch.arange(len(spans.lengths_B) + 1, device=spans.device)
-        q = jagged(queries, first, spans.heads, 1, 1)
-        k, v = (jagged(x, spans.offsets, spans.heads, shortest, longest) for x in inputs.chunk(2, dim=1))
-    mixed = functional.scaled_dot_product_attention(q, k, v, dropout_p=rate)
-    return mixed.transpose(1, 2).values().flatten(1)
+        return kernel(*parts, every, every, longest, longest, rate).flatten(1)
+    first = torch.arange(len(queries) + 1, dtype=torch.int32, device=inputs.device)
+    return kernel(queries.view(len(queries), spans.heads, -1), *parts, first, every, 1, longest, rate).flatten(1)
 
 
-def jagged(x, offsets, heads, shortest, longest):
-    """[T, H] as a nested tensor [B, heads, jagged, H / heads]. The known lengths save a wait for the device."""
-    values = x.reshape(len(x), heads, -1).contiguous()
-    nested = torch.nested.nested_tensor_from_jagged(values, offsets, min_seqlen=shortest, max_seqlen=longest)
-    return nested.transpose(1, 2)
+def kernel(q, k, v, offsets_q, offsets_k, longest_q, longest_k, rate):
+    """Softmax attention of text i's queries, rows offsets_q[i] to offsets_q[i + 1] - 1 of q, to its keys and values.
+
+    q, k, v: [rows, heads, width of a head], strided; offsets: int32 [B + 1] on the device; returns as q
+
+    FlashAttention 2 in bfloat16, the memory-efficient kernel in float32. They are called as torch's attention of nested
+    tensors calls them, which itself needs 2 ms of Python a layer: more than the GPU needs for its work.
+    `torch.nn.attention.varlen.varlen_attn` has neither dropout nor float32.
+    """
+    width, lengths = q.shape[-1], (offsets_q, offsets_k, longest_q, longest_k)
+    if width % WIDTHS:
+        q, k, v = (functional.pad(x, (0, -width % WIDTHS)) for x in (q, k, v))
+    if q.dtype == torch.float32:
+        q, k, v = (x.unsqueeze(0) for x in (q, k, v))  # a batch of one, in which the offsets tell the texts apart
+        saved = torch.is_grad_enabled()
+        found = torch.ops.aten._efficient_attention_forward(q, k, v, None, *lengths, rate, 0, saved, scale=width**-0.5)
+        return found[0].squeeze(0)[..., :width]
+    found = torch.ops.aten._flash_attention_forward(q, k, v, *lengths, rate, False, False, scale=width**-0.5)
+    return found[0][..., :width]

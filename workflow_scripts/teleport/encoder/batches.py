@@ -1,6 +1,9 @@
 """Batches of texts by their number of tokens, texts of similar length together."""
 
 import numpy as np
+import torch
+
+from teleport.encoder.precision import to_device
 
 
 def length_buckets(lengths, token_budget):
@@ -19,3 +22,9 @@ def length_buckets(lengths, token_budget):
         batches.append(order[start:stop])
         start, done = stop, ends[stop - 1]
     return batches
+
+
+def in_order(vectors, batches):
+    """One tensor [n, dim] of the vectors of some batches, each row in the place that its batch names."""
+    places = torch.from_numpy(np.argsort(np.concatenate(batches)))
+    return torch.cat(vectors)[to_device(places, vectors[0].device)]

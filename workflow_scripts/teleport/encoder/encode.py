@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from teleport.encoder.batches import length_buckets
+from teleport.encoder.batches import in_order, length_buckets
 from teleport.encoder.blocks import RowBlocks
 from teleport.encoder.model import load_encoders
 from teleport.encoder.packed import PackedEncoder
@@ -36,16 +36,19 @@ class Side:
     device: torch.device
 
     def encode(self, tokens, rows, lengths, vectors):
-        """Write the vectors of the texts `rows` (a contiguous int64 array) into `vectors` [n, dim], batch by batch.
+        """Write the vectors of the texts `rows` (a contiguous int64 array) into `vectors` [n, dim].
+
+        All batches are handed to the device before the first vector is waited for.
 
         lengths: int64 [rows], tokens of these texts as the encoder sees them
         returns: tokens that were encoded: the rows of every token-wise operation
         """
-        encoded = 0
-        for batch in length_buckets(lengths, TOKEN_BUDGET[self.device.type]):
+        batches, found, encoded = length_buckets(lengths, TOKEN_BUDGET[self.device.type]), [], 0
+        for batch in batches:
             ids_T, lengths_B = packed(tokens, rows[batch], self.max_tokens, self.special)
-            vectors[rows[batch]] = self.encoder(ids_T, lengths_B).cpu().numpy()
+            found.append(self.encoder(ids_T, lengths_B))
             encoded += len(ids_T)
+        vectors[rows] = in_order(found, batches).cpu().numpy()
         return encoded
 
 

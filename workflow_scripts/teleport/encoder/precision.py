@@ -1,6 +1,5 @@
 """Which device computes, and in which precision."""
 
-from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -13,6 +12,11 @@ CPU_BF16_FLAGS = {"avx512_bf16", "amx_bf16"}
 def pick_device():
     """The first CUDA device that this process sees, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def to_device(tensor, device):
+    """Copy a tensor of the CPU to `device`; from pageable memory, a copy to CUDA would wait for all work before it."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def resolve_precision(precision, device=None):
@@ -32,16 +36,3 @@ def computes_in_bf16(device):
         return torch.cuda.is_bf16_supported(including_emulation=False)
     flags = CPU_INFO.read_text().split() if CPU_INFO.is_file() else []
     return not CPU_BF16_FLAGS.isdisjoint(flags)
-
-
-def autocast_dtype(device):
-    """The type that the surrounding `autocast` computes in, or None for plain float32."""
-    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
-
-
-def autocast(device, dtype):
-    """The context that says what training computes in: autocast to `dtype`, or nothing when it is None.
-
-    Weights and the sums of the residual stream stay float32, which is 20 times as exact as a model cast to bfloat16.
-    """
-    return nullcontext() if dtype is None else torch.autocast(device.type, dtype)

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from teleport.encoder.batches import length_buckets
+from teleport.encoder.batches import in_order, length_buckets
 from teleport.encoder.model import Encoder
 from teleport.encoder.packed import PackedEncoder
-from teleport.encoder.precision import autocast_dtype
 from teleport.encoder.tokens import TokenMap, packed
 
 
@@ -16,7 +15,8 @@ from teleport.encoder.tokens import TokenMap, packed
 class Side:
     """Queries or passages: their encoder, their token ids, and the length that they are cut to.
 
-    `lengths` are the tokens of all texts as the encoder sees them (`tokens.padded_lengths`), int64 [n].
+    `lengths` are the tokens of all texts as the encoder sees them (`tokens.padded_lengths`), int64 [n]; `dtype` is the
+    precision of the encoder's products: torch.bfloat16, or None for float32.
     """
 
     encoder: Encoder
@@ -24,18 +24,16 @@ class Side:
     lengths: np.ndarray
     max_tokens: int
     special: dict
+    dtype: torch.dtype | None = None
 
     def chunks(self, rows, token_budget):
         """Positions in `rows` of the texts of each chunk, shortest texts first; a chunk is encoded in one call."""
         return length_buckets(self.lengths[rows], token_budget)
 
     def encode(self, rows, device):
-        """Float32 [rows, dim] on `device` with its graph, and how many tokens were encoded: the encoder's rows.
-
-        The precision is that of the surrounding `autocast`.
-        """
+        """Float32 [rows, dim] on `device` with its graph, and how many tokens were encoded: the encoder's rows."""
         ids_T, lengths_B = packed(self.tokens, rows, self.max_tokens, self.special)
-        return PackedEncoder(self.encoder, autocast_dtype(device))(ids_T, lengths_B), len(ids_T)
+        return PackedEncoder(self.encoder, self.dtype)(ids_T, lengths_B), len(ids_T)
 
     def vectors(self, rows, token_budget, device):
         """Float32 [rows, dim] on `device`, in the order of `rows`, and how many tokens were encoded.
@@ -46,14 +44,3 @@ class Side:
         chunks = self.chunks(rows, token_budget)
         vectors, tokens = zip(*(self.encode(rows[chunk], device) for chunk in chunks), strict=True)
         return in_order(vectors, chunks), sum(tokens)
-
-
-def in_order(vectors, chunks):
-    """One tensor [rows, dim] of the vectors of all chunks, each in its place."""
-    places = np.argsort(np.concatenate(chunks))
-    return torch.cat(vectors)[to_device(torch.from_numpy(places), vectors[0].device)]
-
-
-def to_device(tensor, device):
-    """Copy a tensor of the CPU to `device`; from pageable memory, a copy to CUDA would wait for all work before it."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -2,8 +2,8 @@
 
 import torch
 
-from teleport.encoder.precision import autocast
-from teleport.training.forward import in_order, to_device
+from teleport.encoder.batches import in_order
+from teleport.encoder.precision import to_device
 
 
 class CachedSide:
@@ -14,11 +14,11 @@ class CachedSide:
     it was before the chunk.
     """
 
-    def __init__(self, side, rows, token_budget, device, dtype):
-        self.side, self.rows, self.device, self.dtype = side, rows, device, dtype
+    def __init__(self, side, rows, token_budget, device):
+        self.side, self.rows, self.device = side, rows, device
         self.chunks = side.chunks(rows, token_budget)
         self.generator_states, vectors, tokens = [], [], []
-        with torch.no_grad(), autocast(device, dtype):
+        with torch.no_grad():
             for chunk in self.chunks:
                 self.generator_states.append(generator_state(device))
                 encoded = side.encode(rows[chunk], device)
@@ -30,8 +30,7 @@ class CachedSide:
         """Add to the parameters' gradients what `gradient`, that of the loss by `vectors`, gives them."""
         for chunk, state in zip(self.chunks, self.generator_states, strict=True):
             set_generator_state(self.device, state)
-            with autocast(self.device, self.dtype):
-                vectors, _ = self.side.encode(self.rows[chunk], self.device)
+            vectors, _ = self.side.encode(self.rows[chunk], self.device)
             vectors.backward(gradient[to_device(torch.from_numpy(chunk), self.device)])
 
 

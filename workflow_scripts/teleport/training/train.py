@@ -60,15 +60,15 @@ def make_trainer(job, data, total, seed, processes=ALONE):
     query_encoder, passage_encoder = load_encoders(job.input("checkpoint", "checkpoint"))
     queries = make_side(job, query_encoder, "queries.train", settings.max_query_tokens)
     passages = make_side(job, passage_encoder, "passages", settings.max_passage_tokens)
-    dtype = resolve_precision(settings.training.precision)
-    return Trainer(queries, passages, data, settings, total, seed, device, dtype, processes)
+    return Trainer(queries, passages, data, settings, total, seed, device, processes)
 
 
 def make_side(job, encoder, name, max_tokens):
     """The `Side` of the token map `name`: "queries.train" or "passages"."""
     tokens = TokenMap(job.input("tokens", f"{name}.ids.npy"), job.input("tokens", f"{name}.offsets.npy"))
     special = json.loads(job.input("tokens", "special.json").read_text())
-    return Side(encoder, tokens, padded_lengths(tokens, max_tokens), max_tokens, special)
+    dtype = resolve_precision(job.settings.training.precision)
+    return Side(encoder, tokens, padded_lengths(tokens, max_tokens), max_tokens, special, dtype)
 
 
 def train(job, trainer, state, stop):
@@ -135,7 +135,7 @@ def facts(trainer, state, stop):
         "real_tokens": state.real_tokens,
         "train_seconds": state.seconds,
         "attempts": state.attempts,
-        "precision": str(trainer.dtype or torch.float32).removeprefix("torch."),
+        "precision": str(trainer.passages.dtype or torch.float32).removeprefix("torch."),
         "device": str(trainer.device),
         "processes": trainer.processes.size,
     }

@@ -4,9 +4,8 @@ import math
 
 import torch
 
-from teleport.encoder.precision import autocast
+from teleport.encoder.precision import to_device
 from teleport.seed import derive_seed
-from teleport.training.forward import to_device
 from teleport.training.gradcache import CachedSide
 from teleport.training.lamb import Lamb
 from teleport.training.loss import false_negative_mask, softmax_loss
@@ -40,14 +39,14 @@ class Trainer:
     """Weights and optimiser of an episode, and the step that changes them.
 
     `queries` and `passages` are `forward.Side`s, whose encoders are one object when tied; `data` is a
-    `data.TrainingSet`; `total` is the length of the full schedule; `dtype` is the precision of `autocast`;
-    `processes` are those that train together (`parallel.Processes`).
+    `data.TrainingSet`; `total` is the length of the full schedule; `processes` are those that train together
+    (`parallel.Processes`).
     """
 
-    def __init__(self, queries, passages, data, settings, total, seed, device, dtype, processes=ALONE):
+    def __init__(self, queries, passages, data, settings, total, seed, device, processes=ALONE):
         self.queries, self.passages, self.data = queries, passages, data
         self.settings, self.training, self.total, self.seed = settings, settings.training, total, seed
-        self.device, self.dtype, self.processes = device, dtype, processes
+        self.device, self.processes = device, processes
         self.accumulate = getattr(self.training, "accumulate", 1)
         self.caches = getattr(self.training, "gradient_caching", False)
         processes.require_divisible(self.training.batch_queries, self.accumulate)
@@ -67,9 +66,8 @@ class Trainer:
         The graph ends in the vectors that this process encoded.
         """
         part, budget = self.processes.part(batch), TOKEN_BUDGET[self.device.type]
-        with autocast(self.device, self.dtype):  # where `Side.encode` reads the precision
-            query_vectors_QD, query_tokens = self.queries.vectors(part.queries_Q, budget, self.device)
-            passage_vectors_PD, passage_tokens = self.passages.vectors(part.passages_P, budget, self.device)
+        query_vectors_QD, query_tokens = self.queries.vectors(part.queries_Q, budget, self.device)
+        passage_vectors_PD, passage_tokens = self.passages.vectors(part.passages_P, budget, self.device)
         return self.loss_of(batch, query_vectors_QD, passage_vectors_PD), query_tokens + passage_tokens
 
     def loss_of(self, batch, query_vectors, passage_vectors):
@@ -96,7 +94,7 @@ class Trainer:
             return loss.detach(), tokens
         part, budget = self.processes.part(batch), TOKEN_BUDGET[self.device.type]
         pairs = (self.queries, part.queries_Q), (self.passages, part.passages_P)
-        sides = [CachedSide(side, rows, budget, self.device, self.dtype) for side, rows in pairs]
+        sides = [CachedSide(side, rows, budget, self.device) for side, rows in pairs]
         loss = self.loss_of(batch, *(side.vectors.requires_grad_() for side in sides)) / self.accumulate
         loss.backward()
         for side in sides:
