@@ -1,5 +1,6 @@
 """Arrays filled block by block: what a killed run leaves, and where the next one goes on."""
 
+import errno
 import json
 from types import SimpleNamespace
 
@@ -67,6 +68,48 @@ def test_another_plan_starts_anew(job):
     state["plan"]["block_rows"] = 5
     (job.resume / "ids.npy.json").write_text(json.dumps(state))
     assert fill(job) == [0, 4, 8]
+
+
+def test_rows_made_otherwise_are_made_anew(job):
+    for made, done in (("bfloat16", 0), ("bfloat16", 4), ("float32", 0)):
+        blocks = RowBlocks(job, ARRAYS, block_rows=4, made={"dtype": made})
+        assert blocks.done == done
+        with pytest.raises(KeyboardInterrupt):
+            for start, _ in blocks:
+                if start == 4:
+                    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("torn", ["", '{"plan": {', "{}"])
+def test_a_torn_count_starts_anew(job, torn):
+    with pytest.raises(KeyboardInterrupt):
+        fill(job, stop_at=8)
+    (job.resume / "ids.npy.json").write_text(torn)
+    assert fill(job) == [0, 4, 8]
+
+
+def test_the_disk_has_room_for_a_block_before_it_is_filled(job):
+    blocks, taken = RowBlocks(job, {"rows.npy": (np.float32, (2**16, 8))}, block_rows=2**15), []
+    for _ in blocks:
+        taken.append(512 * (job.resume / "rows.npy").stat().st_blocks)
+    assert taken[0] >= 2**20 and taken[1] >= 2**21 > taken[0]
+
+
+def test_a_full_disk_is_an_error_and_what_was_done_is_kept(job, monkeypatch):
+    blocks = RowBlocks(job, ARRAYS, block_rows=4)
+    reserve = blocks.reserve
+
+    def refuse(start, stop):
+        if start == 8:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        reserve(start, stop)
+
+    monkeypatch.setattr(blocks, "reserve", refuse)
+    with pytest.raises(OSError, match="No space"):
+        for start, stop in blocks:
+            for array in blocks.arrays.values():
+                array[start:stop] = 1
+    assert RowBlocks(job, ARRAYS, block_rows=4).done == 8
 
 
 def test_a_missing_array_starts_anew(job):

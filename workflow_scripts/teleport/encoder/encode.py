@@ -13,7 +13,7 @@ from teleport.encoder.blocks import RowBlocks
 from teleport.encoder.model import load_encoders
 from teleport.encoder.packed import PackedEncoder
 from teleport.encoder.precision import pick_device, resolve_precision
-from teleport.encoder.shards import join, read_shards, shard_rows
+from teleport.encoder.shards import MADE_BY, join, read_shards, shard_rows
 from teleport.encoder.tokens import TokenMap, packed, padded_lengths
 from teleport.stage import require_free_space
 
@@ -76,7 +76,7 @@ def run(job):
     totals, before = Counter(), 0
     with torch.inference_mode():
         for name, side in sides.items():
-            blocks = open_blocks(job, name, side, maps[name])
+            blocks = open_blocks(job, name, side, maps[name], facts)
             if name == "passages":
                 join(blocks, shards)
             totals["earlier"] += blocks.totals["seconds"]
@@ -104,7 +104,7 @@ def run_shard(job):
     first, last = shard_rows(len(tokens), block_texts, job.shard)
     tokens = tokens.part(first, last)
     require_free_space(job.resume, len(tokens) * side.encoder.dim * 4)
-    blocks = open_blocks(job, "passages", side, tokens)
+    blocks = open_blocks(job, "passages", side, tokens, facts)
     with torch.inference_mode():
         encode_texts(blocks, "passages", side, tokens, lambda n: job.progress(n, len(tokens), "texts"))
     facts |= {"rows": [first, last], "block_texts": block_texts, "totals": blocks.totals}
@@ -127,10 +127,13 @@ def open_sides(job):
     return passages, queries, facts
 
 
-def open_blocks(job, name, side, tokens):
-    """The vectors of one token map as NAME.npy in the job's resume folder, with what earlier runs did of them."""
-    array = (np.float32, (len(tokens), side.encoder.dim))
-    return RowBlocks(job, {f"{name}.npy": array}, BLOCK_TEXTS[side.device.type])
+def open_blocks(job, name, side, tokens, facts):
+    """The vectors of one token map as NAME.npy in the job's resume folder, with what earlier runs did of them.
+
+    Nothing is kept of runs on another kind of device or in another precision than those of `facts`.
+    """
+    array, made = (np.float32, (len(tokens), side.encoder.dim)), {name: facts[name] for name in MADE_BY}
+    return RowBlocks(job, {f"{name}.npy": array}, BLOCK_TEXTS[side.device.type], made)
 
 
 def encode_texts(blocks, name, side, tokens, progress):
