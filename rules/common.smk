@@ -129,7 +129,8 @@ def run_stage(wildcards, threads, resources):
     }
     if workflow.remote_exec:  # a job of a cluster
         options["--attempt"] = workflow.attempt
-    return command("run_stage.py", *chain(*options.items()))
+    flags = ["--compile"] if resources.get("compile", 0) else []
+    return command("run_stage.py", *chain(*options.items()), *flags)
 
 
 def run_encode(wildcards, input, threads, resources):

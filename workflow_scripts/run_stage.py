@@ -127,6 +127,7 @@ def main():
     parser.add_argument("--shard", help="make only this shard of the stage, for example 2-of-4")
     parser.add_argument("--shards", type=int, default=1, help="number of shards that the stage joins; 1: none")
     parser.add_argument("--gpus", type=int, default=0, help="CUDA devices that the stage may use, where there are some")
+    parser.add_argument("--compile", action="store_true", help="have torch.compile prepare the encoder on CUDA")
     parser.add_argument("--threads", type=int, default=1, help="threads the stage may use")
     parser.add_argument("--processes", type=int, default=1, help="processes that share the work, one device each")
     parser.add_argument("--save-every", type=float, default=60.0, help="seconds of work that a kill may cost")
@@ -143,7 +144,7 @@ def main():
         log.setLevel(logging.WARNING if RANK else logging.INFO)
     try:
         spec = json.loads(arguments.spec) | {"code": arguments.code, "places": json.loads(arguments.places)}
-        spec |= {"shard": arguments.shard, "shards": arguments.shards}
+        spec |= {"shard": arguments.shard, "shards": arguments.shards, "compile": arguments.compile}
         processes = int(os.environ.get("WORLD_SIZE", arguments.processes))
         if processes > 1 and spec["kind"] not in SEVERAL_PROCESSES:
             raise ValueError(f"a stage of kind {spec['kind']} runs in one process, not in {processes}.")

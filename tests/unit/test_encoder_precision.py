@@ -26,3 +26,18 @@ def test_auto_is_fp32_on_other_cpus(tmp_path, monkeypatch):
 def test_explicit_precision_wins():
     assert precision.resolve_precision("bf16", CPU) is torch.bfloat16
     assert precision.resolve_precision("fp32", CPU) is None
+
+
+@pytest.mark.parametrize(
+    "asked, device, expected", [(True, "cuda", True), (True, "cpu", False), (False, "cuda", False)]
+)
+def test_layers_are_compiled_on_cuda_where_it_is_asked_for(monkeypatch, asked, device, expected):
+    monkeypatch.setattr(precision.shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert precision.compiles(asked, torch.device(device)) is expected
+
+
+def test_compiling_without_a_compiler_is_refused_with_the_remedy(monkeypatch):
+    monkeypatch.setattr(precision.shutil, "which", lambda name: None)
+    with pytest.raises(ValueError, match="no C compiler.*Debian: gcc"):
+        precision.compiles(True, torch.device("cuda"))
+    assert precision.compiles(True, CPU) is False

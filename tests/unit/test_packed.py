@@ -1,6 +1,7 @@
 """The packed forward computes what the transformers backbone computes: vectors, gradients, and what dropout does."""
 
 import copy
+import shutil
 
 import numpy as np
 import pytest
@@ -256,20 +257,44 @@ def test_dropout_is_off_in_evaluation_mode(tmp_path):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler for a CPU: apt-get install g++")
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_compiled_layers_compute_the_same_and_are_compiled_once_for_all_shapes(tmp_path, pooling):
+    encoder = make_encoder(tmp_path, pooling=pooling)
+    plain, compiled = PackedEncoder(encoder), PackedEncoder(encoder, compiled=True)
+    assert plain.finish is not compiled.finish
+    from torch._dynamo.utils import counters
+
+    compilations = []
+    for lengths in (LENGTHS, np.array([4, 4, 5]), np.array([7]), LENGTHS[3:]):
+        ids_T = np.random.default_rng(0).integers(4, 40, size=lengths.sum())
+        (expected, by_plain), (found, by_compiled) = (
+            (vectors.detach(), gradients(encoder, vectors))
+            for vectors in (packed(ids_T, lengths) for packed in (plain, compiled))
+        )
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        for name, gradient in by_plain.items():
+            torch.testing.assert_close(by_compiled[name], gradient, rtol=1e-4, atol=1e-4)
+        compilations.append(counters["stats"]["unique_graphs"])
+    assert compilations[0] > 0 and compilations[-1] <= compilations[0] + 2
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_cuda_equals_the_cpu(tmp_path, pooling):
+def test_cuda_equals_the_cpu(tmp_path, pooling, compiled):
     encoder = make_encoder(tmp_path, pooling=pooling)
     ids_T, _, _ = batch(encoder)
     expected = PackedEncoder(encoder)(ids_T, LENGTHS)
     wanted = gradients(encoder, expected)
     encoder.cuda()
     for dtype, tolerance in ((None, 1e-2), (torch.bfloat16, 1e-1)):
-        found = PackedEncoder(encoder, dtype)(ids_T, LENGTHS)
+        found = PackedEncoder(encoder, dtype, compiled)(ids_T, LENGTHS)
         torch.testing.assert_close(found.cpu(), expected, rtol=tolerance, atol=tolerance)
         if dtype is None:
             for name, gradient in gradients(encoder, found.cpu()).items():
                 torch.testing.assert_close(gradient.cpu(), wanted[name], rtol=tolerance, atol=tolerance)
-    dropped = PackedEncoder(with_rates(encoder, 0.3, 0.3), torch.bfloat16)(ids_T, LENGTHS)
+    dropped = PackedEncoder(with_rates(encoder, 0.3, 0.3), torch.bfloat16, compiled)(ids_T, LENGTHS)
     assert (dropped.cpu() - expected).abs().max() > 0.1

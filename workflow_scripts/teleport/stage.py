@@ -153,7 +153,7 @@ class Job:
     `settings` are attributes (`job.settings.depth`). `save_every` is how many seconds of work a kill may cost.
     `places` (dict) say where things are fetched from; they decide no result and are not in the manifest.
     `shards`: how many shards the stage joins, 1 for none. `shard`: "2-of-4" when the job makes only that shard, whose
-    folder is then `resume`.
+    folder is then `resume`. `compile`: whether torch.compile may prepare the encoder.
     """
 
     def __init__(self, spec, threads=1, save_every=60.0, root=Path(".")):
@@ -164,6 +164,7 @@ class Job:
         self.threads, self.save_every = threads, save_every
         self.folder = root / STAGES / self.kind / self.key
         self.shard, self.shards = spec.get("shard"), spec.get("shards", 1)
+        self.compile = spec.get("compile", False)
         self.shards_folder = root / SHARDS / self.kind / self.key
         self.resume = self.shards_folder / self.shard if self.shard else root / RESUME / self.kind / self.key
         self.inputs = {role: Artefact(root / STAGES / name) for role, name in spec["inputs"].items()}

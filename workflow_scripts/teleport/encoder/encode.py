@@ -12,7 +12,7 @@ from teleport.encoder.batches import in_order, length_buckets
 from teleport.encoder.blocks import RowBlocks
 from teleport.encoder.model import load_encoders
 from teleport.encoder.packed import PackedEncoder
-from teleport.encoder.precision import pick_device, resolve_precision
+from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.shards import MADE_BY, join, read_shards, shard_rows
 from teleport.encoder.tokens import TokenMap, packed, padded_lengths
 from teleport.stage import require_free_space
@@ -58,9 +58,10 @@ def run(job):
     Writes passages.npy and queries.SPLIT.npy, float32 [n, dim]. Where the job has shards the passages are joined from
     them, and nothing of these is left to encode. A killed run continues at its block, with the same bits on a CPU.
 
-    Facts: dim, dtype and device of the computation; of all jobs and attempts that made the vectors texts, real_tokens,
-    padded_tokens, encode_seconds, and passages_per_second of one device; earlier_seconds, the part of encode_seconds
-    that killed runs and shards spent before this process; shards, a summary of each, where there are some.
+    Facts: dim, dtype, device of the computation, and whether it was compiled; of all jobs and attempts that made the
+    vectors texts, real_tokens, padded_tokens, encode_seconds, and passages_per_second of one device; earlier_seconds,
+    the part of encode_seconds that killed runs and shards spent before this process; shards, a summary of each, where
+    there are some.
 
     Raises ValueError when a maximum length exceeds the encoder's positions, when the disk is too full, or when a shard
     is unusable.
@@ -95,7 +96,7 @@ def run_shard(job):
     """Encode the passages of one shard into passages.npy in its own folder, which the job that joins shards reads.
 
     A killed shard continues at its block, a finished one is not encoded again. Facts: rows (the first passage and the
-    one after the last), block_texts, totals of the counts over all runs, encode_seconds, and dim, dtype, device.
+    one after the last), block_texts, totals of the counts over all runs, encode_seconds, dim, dtype, device, compiled.
 
     Raises ValueError as `run` does.
     """
@@ -112,19 +113,20 @@ def run_shard(job):
 
 
 def open_sides(job):
-    """(passages: Side, queries: Side, facts {dim, dtype, device})."""
+    """(passages: Side, queries: Side, facts {dim, dtype, device, compiled})."""
     torch.set_num_threads(job.threads)
     settings, device = job.settings, pick_device()
-    dtype = resolve_precision(settings.precision, device)
+    dtype, compiled = resolve_precision(settings.precision, device), compiles(job.compile, device)
     query_encoder, passage_encoder = load_encoders(job.input("checkpoint", "checkpoint"))
     check_positions(passage_encoder, settings)
     special = json.loads(job.input("tokens", "special.json").read_text())
     with torch.inference_mode():
-        packs = {encoder: PackedEncoder(encoder.to(device), dtype) for encoder in (query_encoder, passage_encoder)}
+        encoders = {encoder.to(device) for encoder in (query_encoder, passage_encoder)}
+        packs = {encoder: PackedEncoder(encoder, dtype, compiled) for encoder in encoders}
     queries = Side(packs[query_encoder], settings.max_query_tokens, special, device)
     passages = Side(packs[passage_encoder], settings.max_passage_tokens, special, device)
     facts = {"dim": passage_encoder.dim, "dtype": "float32" if dtype is None else "bfloat16", "device": device.type}
-    return passages, queries, facts
+    return passages, queries, facts | {"compiled": compiled}
 
 
 def open_blocks(job, name, side, tokens, facts):

@@ -7,6 +7,7 @@ attention are in bfloat16; the sums of the residual stream and LayerNorm stay in
 exact as a model cast to bfloat16.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -37,10 +38,12 @@ class PackedEncoder:
 
     The weights are converted here: for encoding make one and keep it; for training make one per call, so that the
     gradients reach the encoder's parameters. dtype: torch.bfloat16, or None for that of the parameters (float32).
+    compiled: have torch.compile join what lies between the products into few kernels (for CUDA).
     """
 
-    def __init__(self, encoder, dtype=None):
+    def __init__(self, encoder, dtype=None, compiled=False):
         self.encoder, self.dtype = encoder, dtype or encoder.backbone.dtype
+        self.finish = compiled_finish() if compiled else finish
         *layers, last = encoder.backbone.encoder.layer
         self.linears = [linears(layer, self.dtype) for layer in layers]
         self.linears.append(linears(last, self.dtype, first_only=encoder.pooling == "cls"))
@@ -61,7 +64,8 @@ class PackedEncoder:
         spans = Spans(lengths_B, device, backbone.config.num_attention_heads)
         hidden_TH = embed(backbone, to_device(torch.from_numpy(ids_T), device), spans)
         for layer, products in zip(backbone.encoder.layer, self.linears, strict=True):
-            hidden_TH = transform(layer, products, hidden_TH, spans)
+            hidden_TH, mixed = attend(layer, products, hidden_TH, spans)
+            hidden_TH = self.finish(layer, products, hidden_TH, mixed)
         if pooling == "mean":
             hidden_TH = torch.segment_reduce(hidden_TH, "mean", lengths=spans.lengths, unsafe=True)
         return self.encoder.project(hidden_TH)  # by now a row a text
@@ -112,20 +116,31 @@ def positions(ids_T, spans, config):
     return places_T * counted_T + config.pad_token_id
 
 
-def transform(layer, products, hidden_TH, spans):
-    """One transformer layer (Vaswani et al. 2017, LayerNorm behind each sum): float32 [T, H].
+def attend(layer, products, hidden_TH, spans):
+    """The first half of a layer (Vaswani et al. 2017): the rows it goes on with, and what attention mixes for them.
 
-    With a product for queries apart, [B, H]: the first token of every text, which attends to all tokens of its text.
+    Both are [T, H], the first in float32; or [B, H] with a product for queries apart: the first token of every text,
+    which attends to all tokens of its text.
     """
     queries, dtype = None, products.mixed[1].dtype
     inputs = linear(hidden_TH.to(dtype), *products.inputs)
     if products.queries:
         hidden_TH = hidden_TH[spans.offsets[:-1]]
         queries = linear(hidden_TH.to(dtype), *products.queries)
-    mixed = attention(queries, inputs, spans, rate(layer.attention.self))
+    return hidden_TH, attention(queries, inputs, spans, rate(layer.attention.self))
+
+
+def finish(layer, products, hidden_TH, mixed):
+    """The second half of a layer, LayerNorm behind each sum, from what `attend` gives: float32 [T, H] or [B, H]."""
     hidden_TH = add_and_norm(layer.attention.output, linear(mixed, *products.mixed), hidden_TH)
-    wide = linear(hidden_TH.to(dtype), *products.wide, layer.intermediate.intermediate_act_fn)
+    wide = linear(hidden_TH.to(mixed.dtype), *products.wide, layer.intermediate.intermediate_act_fn)
     return add_and_norm(layer.output, linear(wide, *products.narrow), hidden_TH)
+
+
+@cache
+def compiled_finish():
+    """`finish` as torch.compile makes it, for any number of rows: one program for all layers."""
+    return torch.compile(finish, dynamic=True)
 
 
 def add_and_norm(module, change_TH, hidden_TH):

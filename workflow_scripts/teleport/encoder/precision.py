@@ -1,5 +1,7 @@
 """Which device computes, and in which precision."""
 
+import os
+import shutil
 from pathlib import Path
 
 import torch
@@ -17,6 +19,19 @@ def pick_device():
 def to_device(tensor, device):
     """Copy a tensor of the CPU to `device`; from pageable memory, a copy to CUDA would wait for all work before it."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def compiles(asked, device):
+    """Whether torch.compile prepares the layers for `device`: where that is asked for, on CUDA.
+
+    On a CPU it gained nothing. Raises ValueError when there is no C compiler, with which Triton builds its launchers.
+    """
+    if asked and device.type == "cuda" and not any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))):
+        raise ValueError(
+            "resource `compile`: there is no C compiler (cc, gcc or clang) on this machine. Install one (Debian: gcc), "
+            "or leave the resource away."
+        )
+    return bool(asked) and device.type == "cuda"
 
 
 def resolve_precision(precision, device=None):

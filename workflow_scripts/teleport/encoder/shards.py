@@ -16,7 +16,7 @@ import numpy as np
 from teleport.stage import MANIFEST, check_file, log, read_manifest
 
 FILE = "passages.npy"
-MADE_BY = ("dtype", "device")  # facts in which all jobs of a stage must agree
+MADE_BY = ("dtype", "device", "compiled")  # facts in which all jobs of a stage must agree
 
 
 def shard_rows(num_texts, block_texts, shard):
@@ -78,8 +78,8 @@ def read_shards(job, facts, num_texts):
         made, here = (tuple(f[name] for name in MADE_BY) for f in (shard.facts, facts))
         if made != here:
             raise ValueError(
-                f"{shard.folder} was computed in {made[0]} on {made[1]}, this job computes in {here[0]} on {here[1]}. "
-                "Run this job on a machine of that kind, or "
+                f"{shard.folder} was computed in {manner(made)}, this job computes in {manner(here)}. Run this job on "
+                "a machine of that kind, with the same resource `compile`, or "
                 f"delete the folder {job.shards_folder} to have all shards made on this kind."
             )
         if shard.rows[0] != row:
@@ -94,6 +94,12 @@ def read_shards(job, facts, num_texts):
             "workflow again: its shards are made anew."
         )
     return shards
+
+
+def manner(made):
+    """Facts of `MADE_BY` in words."""
+    dtype, device, compiled = made
+    return f"{dtype} on {device}{', compiled' if compiled else ''}"
 
 
 def join(blocks, shards):

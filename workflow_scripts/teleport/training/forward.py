@@ -16,7 +16,7 @@ class Side:
     """Queries or passages: their encoder, their token ids, and the length that they are cut to.
 
     `lengths` are the tokens of all texts as the encoder sees them (`tokens.padded_lengths`), int64 [n]; `dtype` is the
-    precision of the encoder's products: torch.bfloat16, or None for float32.
+    precision of the encoder's products: torch.bfloat16, or None for float32; `compiled` as `PackedEncoder` takes it.
     """
 
     encoder: Encoder
@@ -25,6 +25,7 @@ class Side:
     max_tokens: int
     special: dict
     dtype: torch.dtype | None = None
+    compiled: bool = False
 
     def chunks(self, rows, token_budget):
         """Positions in `rows` of the texts of each chunk, shortest texts first; a chunk is encoded in one call."""
@@ -33,7 +34,7 @@ class Side:
     def encode(self, rows, device):
         """Float32 [rows, dim] on `device` with its graph, and how many tokens were encoded: the encoder's rows."""
         ids_T, lengths_B = packed(self.tokens, rows, self.max_tokens, self.special)
-        return PackedEncoder(self.encoder, self.dtype)(ids_T, lengths_B), len(ids_T)
+        return PackedEncoder(self.encoder, self.dtype, self.compiled)(ids_T, lengths_B), len(ids_T)
 
     def vectors(self, rows, token_budget, device):
         """Float32 [rows, dim] on `device`, in the order of `rows`, and how many tokens were encoded.

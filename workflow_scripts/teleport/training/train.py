@@ -6,7 +6,7 @@ import time
 import torch
 
 from teleport.encoder.model import load_encoders, save_encoders
-from teleport.encoder.precision import pick_device, resolve_precision
+from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.tokens import TokenMap, padded_lengths
 from teleport.seed import derive_seed
 from teleport.stage import PROGRESS_SECONDS, log, require_free_space
@@ -67,8 +67,8 @@ def make_side(job, encoder, name, max_tokens):
     """The `Side` of the token map `name`: "queries.train" or "passages"."""
     tokens = TokenMap(job.input("tokens", f"{name}.ids.npy"), job.input("tokens", f"{name}.offsets.npy"))
     special = json.loads(job.input("tokens", "special.json").read_text())
-    dtype = resolve_precision(job.settings.training.precision)
-    return Side(encoder, tokens, padded_lengths(tokens, max_tokens), max_tokens, special, dtype)
+    dtype, compiled = resolve_precision(job.settings.training.precision), compiles(job.compile, pick_device())
+    return Side(encoder, tokens, padded_lengths(tokens, max_tokens), max_tokens, special, dtype, compiled)
 
 
 def train(job, trainer, state, stop):
@@ -137,5 +137,6 @@ def facts(trainer, state, stop):
         "attempts": state.attempts,
         "precision": str(trainer.passages.dtype or torch.float32).removeprefix("torch."),
         "device": str(trainer.device),
+        "compiled": trainer.passages.compiled,
         "processes": trainer.processes.size,
     }
