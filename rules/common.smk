@@ -166,6 +166,11 @@ def link_experiment(wildcards, input):
     return command("link_experiment.py")
 
 
+def checks():
+    """Manifests of the stages that look whether collections and settings suit each other, before the costly ones."""
+    return [manifest(s) for s in PLAN.stages.values() if s.kind == "check"]
+
+
 def table_files():
     return [f"{folder}/{name}.csv" for (folder, name) in TABLES]
 

@@ -18,6 +18,7 @@ ruleorder: published_table > published
 rule tables:
     # Only the tables: `snakemake tables`.
     input:
+        checks(),
         table_files(),
         published_files(),
 

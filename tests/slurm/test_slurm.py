@@ -12,6 +12,7 @@ import yaml
 from cluster import DEVICES
 from cluster_world import wait_for
 from test_kill import running_stages
+from test_shards import small_blocks
 
 from paths import REPOSITORY
 from teleport.report.status import unfinished
@@ -71,13 +72,28 @@ def failing_group(opened, mined):
     return world
 
 
+@pytest.fixture(scope="module", autouse=True)
+def sharded(opened, mined):
+    """A checkpoint's passages, four blocks of them, encoded by two jobs and joined by a third."""
+    world = opened(mined)
+    small_blocks(world.world)
+    world.submit("--set-scatter", "encode=2", "--", encoding(world.world))
+    return world
+
+
 @pytest.fixture(scope="module")
-def submitted(opened, toy, over_time, interrupted, failing, failing_group):
+def submitted(opened, toy, over_time, interrupted, failing, failing_group, sharded):
     """A world whose whole workflow ran on the cluster."""
     world = opened(toy)
     world.submit()
     world.finish()
     return world
+
+
+def encoding(world):
+    """The manifest of the world's only encoding."""
+    (name,) = [name for name in world.manifests() if name.startswith("encode/")]
+    return f"results/stages/{name}/manifest.json"
 
 
 def rules(job):
@@ -166,6 +182,18 @@ def test_a_group_submitted_again_keeps_what_its_first_attempt_finished(failing_g
     logs = {path.parent.name: path.read_text() for path in (failing_group.folder / "results/logs").glob("*/*.log")}
     assert all("was finished by an earlier attempt" in logs[kind] for kind in ("encode", "index"))
     assert "qrels.train.parquet has" in failing_group.log()
+
+
+def test_shards_are_jobs_with_a_gpu_each_and_their_join_is_the_whole(sharded, mined, tmp_path):
+    sharded.finish()
+    jobs = [("_".join(rules(job)), job["JobState"], job["TresPerJob"]) for job in sharded.jobs()]
+    assert sorted(jobs) == [(rule, "COMPLETED", "gres:gpu:1") for rule in ("encode", "encode_shard", "encode_shard")]
+    whole = small_blocks(mined.copy(tmp_path / "world"))
+    whole.snakemake(encoding(whole))
+    name = encoding(whole).split("/", 2)[2].removesuffix("/manifest.json")
+    joined, alone = (world.manifests()[name] for world in (sharded.world, whole))
+    assert [shard["rows"] for shard in joined["facts"]["shards"]] == [[0, 128], [128, 240]]
+    assert "shards" not in alone["facts"] and joined["files"] == alone["files"]
 
 
 def test_a_training_that_reaches_its_time_limit_is_ended_by_slurm_and_continues(over_time, submitted):

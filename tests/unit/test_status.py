@@ -11,6 +11,7 @@ import pytest
 from paths import REPOSITORY
 from run_stage import count_attempt
 from teleport.report.status import duration, finished, render, unfinished
+from teleport.stage import Job
 
 STAGE = """
 import sys
@@ -65,6 +66,20 @@ def attempt_elsewhere(job, moment):
 def report(job, moment, rate=2.0):
     progress = {"done": 30, "total": 90, "unit": "texts", "rate": rate, "time": moment}
     (job.resume / "progress.json").write_text(json.dumps(progress))
+
+
+def test_shards_that_run_elsewhere_and_that_wait_for_the_others(stages, tmp_path):
+    spec = {"kind": "encode", "key": "k" * 12, "code": "c", "settings": {}, "inputs": {}}
+    for shard in ("1-of-2", "2-of-2"):
+        job = Job(spec | {"shard": shard}, root=tmp_path)
+        job.open_resume()
+        attempt_elsewhere(job, 1e9)
+        report(job, 1e9 + 100)
+    (job.resume / "manifest.json").write_text("{}")
+    first, second = unfinished(lambda name: f"label of {name}", tmp_path, now=1e9 + 130)
+    assert {first.name, second.name} == {f"encode/{'k' * 12}"} and first.label == f"label of {first.name}, shard 1-of-2"
+    assert (first.state, second.state) == ("runs", "finished") and first.host == "node-7"
+    assert "30/90 texts" in render([first, second], {"encode": (0, 1)})
 
 
 def test_a_stage_elsewhere_is_silent_after_ten_minutes(stages, tmp_path):

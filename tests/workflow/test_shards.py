@@ -11,9 +11,8 @@ import pytest
 SHARDS = ["--set-scatter", "encode=3", "--set-threads", "encode_shard=1", "--resources", "gpu=2"]
 
 
-def with_small_blocks(finished, folder):
-    """A copy of the finished world whose 240 passages are four blocks."""
-    world = finished.copy(folder)
+def small_blocks(world):
+    """The same world after an edit by which its 240 passages are four blocks."""
     path = world.folder / "workflow_scripts/teleport/encoder/encode.py"
     text = path.read_text()
     assert text.count('BLOCK_TEXTS = {"cpu": 2048') == 1
@@ -40,6 +39,11 @@ def two_devices(tmp_path_factory):
         patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
         patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         yield
+
+
+def with_small_blocks(finished, folder):
+    """A copy of the finished world whose 240 passages are four blocks."""
+    return small_blocks(finished.copy(folder))
 
 
 def kill_second_shard(folder, workflow):

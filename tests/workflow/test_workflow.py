@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 import time
@@ -118,11 +119,16 @@ def test_a_torn_artefact_stops_the_stage_that_reads_it(world):
         (lambda c: c["evaluation"].update(measures=["RRR@10"]), ["evaluation.measures has 'RRR@10'"]),
     ],
 )
-def test_a_collection_that_does_not_suit_is_refused_before_encoding(world, change, messages):
+@pytest.mark.parametrize("target", ["all", "tables"])
+def test_a_collection_that_does_not_suit_is_refused_before_encoding(world, change, messages, target):
+    world.config["encoder"]["max_passage_tokens"] -= 1  # so that everything is encoded and trained anew
     change(world.config)
-    text = failing(world)
+    text = failing(world, target)
     assert all(message in text for message in messages), text[-3000:]
-    assert "rule encode" not in text.split("Error in rule check")[0].split("Job stats")[-1].split("total")[-1]
+    planned, run = text.split("Job stats", 1)[1].split("total", 1)
+    assert re.search(r"^encode +\d", planned, re.MULTILINE)
+    begun = set(re.findall(r"^Job \d+: (\w+)", run, re.MULTILINE))
+    assert "check" in begun and "encode" not in begun
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """What runs where, read from the resume folders that running and killed stages keep: no process is asked, none waits.
 
 A stage's resume folder has `history.log`, one line per attempt with host and process, and `progress.json`, its last
-report. Both may be missing or torn at any moment; a finished stage has no resume folder, but a manifest.
+report. Both may be missing or torn at any moment; a finished stage has no resume folder, but a manifest. The shards of
+an encoding have folders of the same kind, with a manifest when they are finished, until they are joined.
 """
 
 import json
@@ -12,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from teleport.stage import MANIFEST, RESUME, STAGES
+from teleport.stage import MANIFEST, RESUME, SHARDS, STAGES
 
 ATTEMPT = re.compile(r"(\S+) host (\S+) process (\d+)")
 SILENT_SECONDS = 600  # without a report for so long, a stage on another host counts as silent
@@ -21,7 +22,10 @@ COLUMNS = ["stage", "what", "state", "host", "process", "attempt", "done", "rate
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A stage that runs or was killed. `age`: seconds since it was heard of; `rate`: units per second, 0 if unknown."""
+    """A stage, or a shard of one, that runs or was killed.
+
+    age: seconds since it was heard of; rate: units per second, 0 if unknown
+    """
 
     name: str
     label: str
@@ -37,15 +41,23 @@ class Unfinished:
 
 
 def unfinished(label, root=Path("."), now=None):
-    """Every stage with a resume folder below `root`, sorted by name; label: function from `kind/key` to text."""
+    """Every stage with a resume folder below `root`, and every shard, by name; label: from `kind/key` to text."""
     now = time.time() if now is None else now
     folders = sorted(path for path in (root / RESUME).glob("*/*") if path.is_dir())
-    return [read_unfinished(folder, label, now) for folder in folders]
+    stages = [read_unfinished(folder, name_of(folder), label(name_of(folder)), now) for folder in folders]
+    for folder in sorted(path for path in (root / SHARDS).glob("*/*/*") if path.is_dir()):
+        name = name_of(folder.parent)
+        stages.append(read_unfinished(folder, name, f"{label(name)}, shard {folder.name}", now))
+    return sorted(stages, key=lambda stage: stage.name)
 
 
-def read_unfinished(folder, label, now):
+def name_of(folder):
+    """A stage's name, "kind/key", from its folder."""
+    return f"{folder.parent.name}/{folder.name}"
+
+
+def read_unfinished(folder, name, label, now):
     """The `Unfinished` of one resume folder; what is missing or torn in it counts as unknown."""
-    name = f"{folder.parent.name}/{folder.name}"
     attempts = ATTEMPT.findall(read_text(folder / "history.log"))
     started, host, process = attempts[-1] if attempts else ("", "?", 0)
     report = read_report(folder / "progress.json")
@@ -54,8 +66,10 @@ def read_unfinished(folder, label, now):
     if report["time"] < local_seconds(started):
         report["rate"] = 0.0  # an earlier attempt's
     known = {key: report[key] for key in ("done", "total", "unit", "rate")}
-    state = state_of(folder.name, host, int(process), age)
-    return Unfinished(name, label(name), host, int(process), len(attempts), age=age, state=state, **known)
+    state = state_of(name.split("/")[1], host, int(process), age)
+    if (folder / MANIFEST).is_file():
+        state = "finished"
+    return Unfinished(name, label, host, int(process), len(attempts), age=age, state=state, **known)
 
 
 def read_text(path):
