@@ -139,7 +139,8 @@ def warnings(lines, hardware, folder=STAGES):
     if total.bytes_left + total.scratch > free:
         found.append(
             f"disk: {(total.bytes_left + total.scratch) / GB:.1f} GB are needed below {folder}, {free / GB:.1f} GB are "
-            "free. Free some space (`make prune` lists stages that no experiment uses), or move `results`."
+            "free. Free some space (`make prune CONFIG=FILES` lists stages that neither this configuration nor a "
+            "finished result uses), or move `results`."
         )
     for what, has in (("memory", memory), ("device_memory", hardware.device_memory)):
         for line in lines:
