@@ -7,6 +7,8 @@ import yaml
 
 from paths import REPOSITORY
 from teleport.config import load, merged
+from teleport.forecast.hardware import read_hardware
+from teleport.forecast.table import forecast, warnings
 from teleport.plan import Plan
 from teleport.report.specs import table_specs
 
@@ -60,6 +62,29 @@ def test_the_plan_has_all_stages_and_one_download_before_them(name):
     assert kinds.count("evaluate") == 5 * splits
     assert list(plan.collection.inputs) == ["download"] and kinds.count("download") == 1
     assert table_specs(plan)
+
+
+def training_warnings(config, experiments):
+    """What `make forecast` says of an H200's memory for training, and the largest training in GB."""
+    _, hardware = read_hardware("h200")
+    lines, _ = forecast(Plan(config, experiments), hardware)
+    (train,) = [line for line in lines if line.kind == "train"]
+    return [text for text in warnings(lines, hardware) if "memory: train" in text], train.device_memory / 1e9
+
+
+@pytest.mark.parametrize("name", TABLE_5)
+def test_every_training_fits_a_gpu_of_24_gb(name):
+    warned, needed = training_warnings(*read(name))
+    assert warned == [] and 10 < needed < 24
+
+
+def test_the_remedies_for_a_training_that_does_not_fit_begin_with_those_that_change_nothing():
+    file = CONFIG / "nq.yaml"
+    raw = merged(yaml.safe_load(file.read_text()), {"training": {"gradient_caching": False}})
+    (text,), needed = training_warnings(*load(raw, [file]))
+    assert needed > 141
+    places = [text.index(words) for words in ("gradient_caching: true", "train:gpu=4", "batch_queries", "changes the")]
+    assert places == sorted(places)
 
 
 def test_ms_marco_and_trec_dl_are_scored_by_their_own_measures():

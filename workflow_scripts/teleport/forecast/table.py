@@ -12,7 +12,8 @@ from teleport.stage import STAGES
 GB = 1e9
 REMEDIES = {
     "retrieve": "Vectors that do not fit are read from the disk again for every block of queries, slowly.",
-    "train": "Lower training.batch_queries or training.negatives_per_query, or use a larger machine.",
+    "train": "Set training.gradient_caching: true, which gives the same gradients, or share the training among GPUs "
+    "(--set-resources train:gpu=4). A lower training.batch_queries or training.negatives_per_query changes the result.",
 }
 
 
