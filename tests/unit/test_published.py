@@ -293,6 +293,19 @@ def test_hours_add_up_from_the_manifests(tmp_path):
     assert "\nHours of ours on G and P.\n" in texts["md"] and "of its last attempt" in texts["md"]
 
 
+@pytest.mark.parametrize(("episodes", "planned"), [([{}, {}], ["first", "one refresh", "number", "overall"]), ([], [])])
+def test_hours_of_episodes_that_are_not_planned_are_not_run(tmp_path, episodes, planned):
+    world = World(tmp_path, HOURS, seeds=[1], episodes=episodes)
+    rows = [row.system for row in read_published(tmp_path / "table.yaml").rows]
+    assert [rows[line["row"]] for line in json.loads(world.spec.text)["lines"]] == planned
+    world.finish_collection()
+    for stage in world.plan.stages.values():
+        if stage.kind != "collection":
+            world.finish(stage, {"train_seconds": 3600.0})
+    figures = figures_of(world.write()["csv"])
+    assert [system for system, figure in figures.items() if figure] == planned
+
+
 def figures_of(csv):
     lines = [line.split(",") for line in csv.splitlines()]
     return {line[0]: line[lines[0].index("ours")] for line in lines[1:]}
