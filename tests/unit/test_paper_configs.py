@@ -98,6 +98,17 @@ def test_ms_marco_and_trec_dl_are_scored_by_their_own_measures():
     assert json.loads(spec.text)["measures"] == measures
 
 
+def test_continuing_starts_each_episode_from_the_last_checkpoint():
+    plan = Plan(*read("marco", "ablations/continue-training"))
+    starts = {}
+    for name in ("ance-tele", "continue-training"):
+        (trajectory,) = plan.trajectories[name]
+        trains = [row.stage for row in trajectory.rows if row.stage.kind == "train"]
+        starts[name] = [train.inputs["checkpoint"].kind for train in trains]
+        assert trajectory.last_search
+    assert starts == {"ance-tele": ["pretrained"] * 3, "continue-training": ["pretrained", "train", "train"]}
+
+
 def test_digests_decide_the_collection_and_places_do_not():
     config, experiments = read("marco")
 
