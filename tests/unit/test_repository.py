@@ -71,6 +71,18 @@ def test_every_runtime_dependency_is_imported_or_has_another_reason():
     assert development.split() == ["sentence-transformers", "pytest", "ruff", "snakefmt"]
 
 
+def test_the_divergences_name_settings_that_exist():
+    text, schema = ((REPOSITORY / path).read_text() for path in ("docs/divergences.md", "config/schema.json"))
+    named = set(re.findall(r"`([a-z]+)\.([a-z_]+)[`:]", text))
+    assert {
+        ("encoder", "max_query_tokens"),
+        ("evaluation", "depth"),
+        ("mining", "index"),
+        ("negatives", "remove"),
+    } < named
+    assert [name for pair in named for name in pair if f'"{name}": {{' not in schema] == []
+
+
 def python_files():
     folders = [REPOSITORY / "workflow_scripts", REPOSITORY / "tests"]
     return sorted(path for folder in folders for path in folder.rglob("*.py"))
