@@ -36,7 +36,7 @@ forecast: .venv/installed  ## stages, disk, memory and time of CONFIG (several f
 verify: .venv/installed  ## check every artefact by its full SHA-256
 	$(VENV)/python workflow_scripts/verify.py
 
-prune: .venv/installed  ## list stages that no experiment of CONFIG uses; DELETE=--delete removes them
+prune: .venv/installed  ## list stages that neither CONFIG nor a finished result uses; DELETE=--delete removes them
 	$(VENV)/python workflow_scripts/prune.py $(DELETE) $(or $(CONFIG),config/config.yaml)
 
 schema: .venv/installed  ## regenerate config/schema.json from the settings

@@ -1,46 +1,103 @@
-"""List the stages on disk that no experiment of the given configurations uses; with --delete, remove them.
+"""List the stages on disk that nothing uses; with --delete, remove them.
 
     python workflow_scripts/prune.py config/config.yaml
     python workflow_scripts/prune.py --delete config/config.yaml --also config/nfcorpus.yaml config/own.yaml
 
-A configuration may be several files, merged as `--configfile` merges them; `--also` starts another configuration.
+A stage is used when a given configuration plans it, or when a folder below results/experiments or a table below
+results/tables shows it or what was made from it: results of other configurations stay. Delete such a folder or table to
+let its stages go. A configuration may be several files, merged as `--configfile` merges them; `--also` starts another
+one, and is needed for experiments that are not finished: nothing shows them yet.
 """
 
 import argparse
+import csv
+import os
 import shutil
 import sys
+from pathlib import Path
 
 from teleport.config import load_files
 from teleport.plan import Plan
-from teleport.stage import RESUME, SHARDS, STAGES, files_below
+from teleport.report.experiments import find_links
+from teleport.stage import MANIFEST, RESUME, SHARDS, STAGES, Artefact, files_below
+
+EXPERIMENTS, TABLES = Path("results/experiments"), Path("results/tables")
+UNKNOWN = "Unfinished experiments of other configurations are not known here: name those configurations after --also."
 
 
-def used_stages(files):
+def planned_stages(files):
     """The names (`kind/key`) of all stages of the configuration in `files`."""
     return set(Plan(*load_files(files)).stages)
 
 
+def shown_stages():
+    """The names of the stages that experiments (by links or plan.tsv) and tables (by .sources.csv) show."""
+    linked = {"/".join(Path(os.readlink(link)).parts[-2:]) for link in find_links(EXPERIMENTS)}
+    listed = {f"{row['kind']}/{row['key']}" for path in EXPERIMENTS.rglob("plan.tsv") for row in rows(path, "\t")}
+    return linked | listed | {row["stage"] for path in TABLES.rglob("*.sources.csv") for row in rows(path, ",")}
+
+
+def rows(path, delimiter):
+    """The lines of a table with a header (list of dicts)."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter=delimiter))
+
+
+def with_upstream(names):
+    """`names` and the stages that the finished ones among them were made from, directly or not (set)."""
+    found, left = set(), list(names)
+    while left:
+        name = left.pop()
+        if name not in found and (STAGES / name / MANIFEST).is_file():
+            left += Artefact(STAGES / name).manifest["inputs"].values()
+        found.add(name)
+    return found
+
+
+def orphans(used):
+    """(folders of stages that are not in `used`, number of all), resume state and shards counted as well."""
+    folders = sorted(path for root in (STAGES, RESUME, SHARDS) for path in root.glob("*/*") if path.is_dir())
+    return [folder for folder in folders if f"{folder.parent.name}/{folder.name}" not in used], len(folders)
+
+
+def unfinished_work(folders):
+    """A sentence when one of `folders` holds the state of a stage, "" otherwise.
+
+    Its job may run, or be continued; what it reads cannot be told from the state, and would be removed as well.
+    """
+    for folder in folders:
+        if STAGES not in folder.parents:
+            return (
+                f"{folder} is the state of a stage that runs or was killed, and no given configuration plans that "
+                f"stage. Name its configuration after --also, or delete {folder} to give the stage up."
+            )
+    return ""
+
+
 def main():
-    parser = argparse.ArgumentParser(description="List (or remove) stages that no given configuration uses.")
+    parser = argparse.ArgumentParser(description="List (or remove) stages that nothing uses.")
     parser.add_argument("files", nargs="+", help="the files of one configuration, as after --configfile")
     parser.add_argument("--also", nargs="+", action="append", default=[], help="the files of another configuration")
     parser.add_argument("--delete", action="store_true", help="remove what is listed")
     arguments = parser.parse_args()
     try:
-        used = set().union(*(used_stages(files) for files in [arguments.files, *arguments.also]))
+        planned = set().union(*(planned_stages(files) for files in [arguments.files, *arguments.also]))
+        folders, number = orphans(with_upstream(planned | shown_stages()))
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
-    folders = sorted(path for root in (STAGES, RESUME, SHARDS) for path in root.glob("*/*") if path.is_dir())
-    orphans = [folder for folder in folders if f"{folder.parent.name}/{folder.name}" not in used]
+    if arguments.delete and (reason := unfinished_work(folders)):
+        sys.exit(f"error: {reason} Nothing was removed.")
     total = 0
-    for folder in orphans:
+    for folder in folders:
         size = sum(file.stat().st_size for file in files_below(folder))
         total += size
         print(f"{size / 1e6:10.1f} MB  {folder}")
         if arguments.delete:
             shutil.rmtree(folder)
     done = "removed" if arguments.delete else "would be removed with --delete"
-    print(f"{len(orphans)} of {len(folders)} stages, {total / 1e6:.1f} MB, {done}")
+    print(f"{len(folders)} of {number} stages, {total / 1e6:.1f} MB, {done}")
+    if folders and not arguments.delete:
+        print(unfinished_work(folders) or UNKNOWN)
 
 
 if __name__ == "__main__":

@@ -164,8 +164,9 @@ def main():
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         sys.exit(
-            f"error: no room left on the disk ({error}). Nothing was published; free some space "
-            "(`make prune` lists stages that no experiment uses) and run again: the stage continues where it can."
+            f"error: no room left on the disk ({error}). Nothing was published; free some space (`make prune "
+            "CONFIG=FILES` lists stages that neither this configuration nor a finished result uses) and run again: the "
+            "stage continues where it can."
         )
 
 

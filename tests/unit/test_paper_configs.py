@@ -7,7 +7,11 @@ import yaml
 
 from paths import REPOSITORY
 from teleport.config import load, merged
+from teleport.forecast.hardware import read_hardware
+from teleport.forecast.table import forecast, warnings
 from teleport.plan import Plan
+from teleport.report.published import read_published
+from teleport.report.published_specs import published_spec
 from teleport.report.specs import table_specs
 
 CONFIG = REPOSITORY / "config"
@@ -62,15 +66,83 @@ def test_the_plan_has_all_stages_and_one_download_before_them(name):
     assert table_specs(plan)
 
 
+def training_warnings(config, experiments):
+    """What `make forecast` says of an H200's memory for training, and the largest training in GB."""
+    _, hardware = read_hardware("h200")
+    lines, _ = forecast(Plan(config, experiments), hardware)
+    (train,) = [line for line in lines if line.kind == "train"]
+    return [text for text in warnings(lines, hardware) if "memory: train" in text], train.device_memory / 1e9
+
+
+@pytest.mark.parametrize("name", TABLE_5)
+def test_every_training_fits_a_gpu_of_24_gb(name):
+    warned, needed = training_warnings(*read(name))
+    assert warned == [] and 10 < needed < 24
+
+
+def test_the_remedies_for_a_training_that_does_not_fit_begin_with_those_that_change_nothing():
+    file = CONFIG / "nq.yaml"
+    raw = merged(yaml.safe_load(file.read_text()), {"training": {"gradient_caching": False}})
+    (text,), needed = training_warnings(*load(raw, [file]))
+    assert needed > 141
+    places = [text.index(words) for words in ("gradient_caching: true", "train:gpu=4", "batch_queries", "changes the")]
+    assert places == sorted(places)
+
+
 def test_ms_marco_and_trec_dl_are_scored_by_their_own_measures():
     plan = Plan(*read("marco"))
     measures = {s.settings["split"]: s.settings["measures"] for s in plan.stages.values() if s.kind == "evaluate"}
-    dl = ["nDCG@10", "R(rel=2)@1000", "RR(rel=2)@10"]
-    assert measures == {"dev": ["RR@10", "R@1000"], "dl19": dl, "dl20": dl}
+    dl, papers = ["nDCG@10", "R(rel=2)@1000", "RR(rel=2)@10"], ["R@100", "Hole@10"]
+    assert measures == {"dev": ["RR@10", "R@1000"], "dl19": dl + papers, "dl20": dl}
     check = next(stage for stage in plan.stages.values() if stage.kind == "check")
-    assert check.settings["measures"] == ["RR@10", "R@1000", *dl]
+    assert check.settings["measures"] == ["RR@10", "R@1000", *dl, *papers]
     spec = next(iter(table_specs(plan).values()))
     assert json.loads(spec.text)["measures"] == measures
+
+
+def planned_and_missing(name, path, ablations):
+    """Figures that a configuration with its ablations should have beside a table's: the experiments of those that it
+    plans, and of those that it does not (two sets).
+    """
+    table = read_published(path)
+    lines = json.loads(published_spec(Plan(*read(name, *ablations)), path).text)["lines"]
+    lines = {(line["row"], line["column"]) for line in lines if line["ours"]}
+    planned, missing = set(), set()
+    for place, row in enumerate(table.rows):
+        for number, column in enumerate(table.columns):
+            printed = row.values[number] is not None or not any(row.values)
+            if row.ours and printed and column.configuration == name:
+                (planned if (place, number) in lines else missing).add(row.ours.experiment)
+    return planned, missing
+
+
+@pytest.mark.parametrize("name", TABLE_5)
+def test_every_row_of_ours_can_be_filled_or_says_why_not(name):
+    """By the configuration with all ablation files. What needs BM25's negatives is named in its table's notes."""
+    ablations = [f"ablations/{path.stem}" for path in sorted((CONFIG / "ablations").glob("*.yaml"))]
+    found = {}
+    for published in read(name)[0].published:
+        path = CONFIG / f"published/{published}.yaml"
+        planned, found[published] = planned_and_missing(name, path, ablations)
+        assert "ance-tele" in planned or published == "ance-tele-table-2"
+        notes = " ".join(read_published(path).notes)
+        assert ("Not run here" in notes and "BM25 is no source of negatives here" in notes) == bool(found[published])
+    by_bm25 = {
+        "ance-tele-table-3": {f"{kind}{start}" for kind in ("dpr", "ance") for start in ("-bert", "-condenser", "")},
+        "ance-tele-table-8": {"bm25-negatives"},
+    }
+    assert {table: missing for table, missing in found.items() if missing} == (by_bm25 if name == "marco" else {})
+
+
+def test_continuing_starts_each_episode_from_the_last_checkpoint():
+    plan = Plan(*read("marco", "ablations/continue-training"))
+    starts = {}
+    for name in ("ance-tele", "continue-training"):
+        (trajectory,) = plan.trajectories[name]
+        trains = [row.stage for row in trajectory.rows if row.stage.kind == "train"]
+        starts[name] = [train.inputs["checkpoint"].kind for train in trains]
+        assert trajectory.last_search
+    assert starts == {"ance-tele": ["pretrained"] * 3, "continue-training": ["pretrained", "train", "train"]}
 
 
 def test_digests_decide_the_collection_and_places_do_not():

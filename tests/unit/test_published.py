@@ -293,6 +293,19 @@ def test_hours_add_up_from_the_manifests(tmp_path):
     assert "\nHours of ours on G and P.\n" in texts["md"] and "of its last attempt" in texts["md"]
 
 
+@pytest.mark.parametrize(("episodes", "planned"), [([{}, {}], ["first", "one refresh", "number", "overall"]), ([], [])])
+def test_hours_of_episodes_that_are_not_planned_are_not_run(tmp_path, episodes, planned):
+    world = World(tmp_path, HOURS, seeds=[1], episodes=episodes)
+    rows = [row.system for row in read_published(tmp_path / "table.yaml").rows]
+    assert [rows[line["row"]] for line in json.loads(world.spec.text)["lines"]] == planned
+    world.finish_collection()
+    for stage in world.plan.stages.values():
+        if stage.kind != "collection":
+            world.finish(stage, {"train_seconds": 3600.0})
+    figures = figures_of(world.write()["csv"])
+    assert [system for system, figure in figures.items() if figure] == planned
+
+
 def figures_of(csv):
     lines = [line.split(",") for line in csv.splitlines()]
     return {line[0]: line[lines[0].index("ours")] for line in lines[1:]}
@@ -415,63 +428,6 @@ def test_every_table_generates_with_nothing_run(tmp_path, monkeypatch, name):
     assert len(lines) > 5
     assert all(",not run," in line for line in lines[1:])
     assert "0 of " in (tmp_path / f"{name}.md").read_text()
-
-
-def reference(shared):
-    text = (shared / "reference/published_results.yaml").read_text()
-    return yaml.safe_load(text)["papers"]
-
-
-def values_of(name):
-    return [row.values for row in read_published(FOLDER / f"{name}.yaml").rows]
-
-
-def test_figures_of_ance_tele_are_the_papers(shared):
-    paper = reference(shared)["ance_tele"]
-    assert values_of("ance-tele-table-1") == [row["values"][2:] for row in paper["table1"]["rows"]]
-    assert values_of("ance-tele-table-2") == [row["values"][3:] for row in paper["table2"]["rows"]]
-    assert values_of("ance-tele-table-3") == [row["values"][1:] for row in paper["table3"]["rows"]]
-    assert values_of("ance-tele-table-6") == [row["values"] for row in paper["table6"]["rows"]]
-    assert values_of("ance-tele-table-8") == [row["values"] for row in paper["table8"]["rows"]]
-    assert values_of("ance-tele-table-9") == [row["values"][1:] for row in paper["table9"]["rows"]]
-
-
-def test_figures_of_the_other_tables_are_the_papers(shared):
-    papers = reference(shared)
-    table = read_published(FOLDER / "trec-dl.yaml")
-    names = [column.name for column in table.columns]
-    rows = {(row.group, row.system): dict(zip(names, row.values, strict=True)) for row in table.rows}
-    columns = ["DL 2019 passage nDCG@10", "DL 2019 passage R@100", "DL 2019 document nDCG@10", "DL 2019 document R@100"]
-    for row in papers["star_adore"]["table2"]["rows"]:
-        if row["group"] == "cascade":  # re-ranking
-            continue
-        published = [row["values"][n] for n in (2, 3, 6, 7)]
-        assert [rows["STAR and ADORE", row["system"]][name] for name in columns] == published
-    for row in papers["ance"]["table1"]["rows"]:
-        if row["values"][3] or row["values"][5]:
-            found = rows["ANCE", row["system"]]
-            assert [found[columns[0]], found[columns[2]]] == [row["values"][3], row["values"][5]]
-    for row in papers["ance"]["table6"]["rows"]:
-        found = rows["ANCE", row["system"]]
-        hole, published = found["DL 2019 passage Hole@10"], row["values"][1]
-        assert (hole is None and published is None) or round(hole * 100, 2) == published
-        assert found[columns[3]] == row["values"][3]
-    assert set(rows["ANCE-Tele", "ANCE-Tele"].values()) == {None}
-    openqa = [row.values for row in read_published(FOLDER / "openqa.yaml").rows]
-    tele = [row["values"][4:] for row in papers["ance_tele"]["table1"]["rows"] if any(row["values"][4:])]
-    assert openqa[: len(tele)] == tele
-    single = {row["system"]: row["values"][:4] for row in papers["ance"]["table2"]["rows"]}
-    for row in read_published(FOLDER / "openqa.yaml").rows[len(tele) :]:
-        assert [v for v in row.values if v is not None] == single[row.system]
-
-
-def test_the_experiments_of_tables_2_and_3_are_those_of_the_ablation_files():
-    """Where this repository has an ablation of a published table, its names are the table's."""
-    for table, ablation in (("ance-tele-table-2", "alpha-beta"), ("ance-tele-table-3", "negatives")):
-        rows = read_published(FOLDER / f"{table}.yaml").rows
-        text = (REPOSITORY / "config/ablations" / f"{ablation}.yaml").read_text()
-        names = set(yaml.safe_load(text)["ablations"][ablation]["experiments"])
-        assert names <= {row.ours.experiment for row in rows}
 
 
 def test_names_and_paths():

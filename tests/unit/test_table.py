@@ -40,8 +40,8 @@ class World:
         write_json(path, json.loads(path.read_text()) | {"inputs": names, "provenance": provenance})
         return job
 
-    def evaluation(self, scores, split="test", seed=None, kind="retrieve", **facts):
-        """An evaluate stage whose queries have `scores` {measure: [value per query]}, with all that is upstream."""
+    def evaluation(self, scores, split="test", seed=None, kind="retrieve", queries=QUERIES, **facts):
+        """An evaluate stage whose `queries` have `scores` {measure: [value per query]}, with all that is upstream."""
         inputs = {"collection": self.collection}
         if kind == "retrieve":
             settings = {} if seed is None else {"seed": seed}
@@ -49,11 +49,11 @@ class World:
             inputs["encode"] = self.stage("encode", {}, {"checkpoint": checkpoint})
         run = self.stage(kind, {"split": split}, inputs)
         frame = {
-            "query_id": QUERIES * len(scores),
-            "measure": [name for name in scores for _ in QUERIES],
+            "query_id": queries * len(scores),
+            "measure": [name for name in scores for _ in queries],
             "value": np.concatenate(list(scores.values())).astype(float),
         }
-        facts = {"num_queries": len(QUERIES)} | facts
+        facts = {"num_queries": len(queries)} | facts
         return self.stage("evaluate", {"split": split}, {"collection": self.collection, "run": run}, facts, frame)
 
     def row(self, system, episode, **runs):
@@ -279,6 +279,17 @@ def test_the_t_test_replaces_the_permutation_test(world):
     p = ttest_rel(better, base).pvalue
     assert float(texts["csv"].splitlines()[2].split(",")[-1]) == pytest.approx(p, rel=1e-5)
     assert "p < 0.05 (two-sided paired t-test over queries, Holm-corrected within the column)." in texts["md"]
+
+
+@pytest.mark.parametrize("test", ["permutation", "t-test"])
+def test_the_tests_pair_queries_by_their_id(world, test):
+    """The same scores twice, the second time in another order of the queries."""
+    base, better = np.arange(10) / 10, np.arange(10) / 10 + np.array([0.1, 0.3] * 5)
+    world.row("Zero-shot", 0, test=[world.evaluation({"RR@10": base})])
+    world.row("A", 1, test=[world.evaluation({"RR@10": better}, seed=1)])
+    world.row("B", 1, test=[world.evaluation({"RR@10": better[::-1]}, seed=2, queries=QUERIES[::-1])])
+    _, _, a, b = world.write(world.spec(measures=["RR@10"], test=test))["csv"].splitlines()
+    assert a.split(",")[2:] == b.split(",")[2:] and 0 < float(a.split(",")[-1]) < 0.01
 
 
 def test_a_system_without_a_run_for_a_split_has_no_figure_there(world):

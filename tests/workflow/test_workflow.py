@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -79,6 +80,9 @@ def test_prune_lists_what_no_experiment_uses(world):
         ).stdout
 
     before = set(world.manifests())
+    assert "0 of 34 stages" in prune("--delete")  # the experiment and the table still show what was made
+    for folder in ("experiments", "tables"):
+        shutil.rmtree(world.folder / "results" / folder)
     listed = prune()
     assert "22 of 34 stages" in listed and "would be removed" in listed
     assert set(world.manifests()) == before

@@ -12,7 +12,8 @@ from teleport.stage import STAGES
 GB = 1e9
 REMEDIES = {
     "retrieve": "Vectors that do not fit are read from the disk again for every block of queries, slowly.",
-    "train": "Lower training.batch_queries or training.negatives_per_query, or use a larger machine.",
+    "train": "Set training.gradient_caching: true, which gives the same gradients, or share the training among GPUs "
+    "(--set-resources train:gpu=4). A lower training.batch_queries or training.negatives_per_query changes the result.",
 }
 
 
@@ -139,7 +140,8 @@ def warnings(lines, hardware, folder=STAGES):
     if total.bytes_left + total.scratch > free:
         found.append(
             f"disk: {(total.bytes_left + total.scratch) / GB:.1f} GB are needed below {folder}, {free / GB:.1f} GB are "
-            "free. Free some space (`make prune` lists stages that no experiment uses), or move `results`."
+            "free. Free some space (`make prune CONFIG=FILES` lists stages that neither this configuration nor a "
+            "finished result uses), or move `results`."
         )
     for what, has in (("memory", memory), ("device_memory", hardware.device_memory)):
         for line in lines:

@@ -61,12 +61,11 @@ def behind(plan, table, row, column):
     episode = last if row.ours.episode == "last" else row.ours.episode
     if not trajectories or episode > last:
         return []
-    if table.kind == "hours":
-        return [timed(trajectory, row.figure) for trajectory in trajectories]
-    if table.kind == "forgetting":
-        runs = [searched(trajectory, episode) for trajectory in trajectories]
-        return runs if all(runs) else []
-    return scored([trajectory.runs[episode] for trajectory in trajectories], column)
+    if table.kind == "measures":
+        return scored([trajectory.runs[episode] for trajectory in trajectories], column)
+    hours = table.kind == "hours"
+    runs = [timed(t, row.figure) if hours else searched(t, episode) for t in trajectories]
+    return runs if all(runs) else []
 
 
 def scored(runs, column):
@@ -87,13 +86,15 @@ def timed(trajectory, figure):
     """The stages whose times a figure of ANCE-Tele's Table 6 adds up: {"train": …} or {"refresh": …}, or both.
 
     figure: "episode 1", …: that episode's training; "refresh": what comes before a training, per episode (encode,
-    index, both retrievals, merge); "refreshes": how often; "overall": all of them.
+    index, both retrievals, merge); "refreshes": how often; "overall": all of them. None when nothing of it is planned.
     """
-    episodes = range(len(trajectory.pools))
     trains = [row.stage for row in trajectory.rows if row.stage.kind == "train"]
-    refreshes = [stage for episode in episodes for stage in refresh(trajectory.pools[episode])]
     if figure.startswith("episode "):
-        return {"train": trains[int(figure.split()[1]) - 1 :][:1]}
+        found = trains[int(figure.split()[1]) - 1 :][:1]
+        return {"train": found} if found else None
+    refreshes = [stage for pool in trajectory.pools for stage in refresh(pool)]
+    if not refreshes:
+        return None
     return {"refresh": refreshes} | ({"train": trains} if figure == "overall" else {})
 
 
