@@ -120,6 +120,19 @@ def test_a_server_that_always_cuts_at_once_is_given_up(server, tmp_path):
         get(server, tmp_path / "file.bin")
 
 
+def test_a_download_that_gets_on_is_never_given_up(server, tmp_path):
+    """One connection in three brings something: cut more than five times, but never five times in a row in vain."""
+
+    class Cuts(dict):
+        def pop(self, name, default):
+            return 11_000 if len(server.requests) % 3 == 1 else 0
+
+    server.cuts = Cuts()
+    get(server, tmp_path / "file.bin", {"sha256": SHA256})
+    assert (tmp_path / "file.bin").read_bytes() == BODY
+    assert len(server.requests) == 28, "ten pieces, and two fruitless connections between each two"
+
+
 def test_a_full_disk_is_not_blamed_on_the_mirrors(server, tmp_path, monkeypatch):
     def write(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -185,3 +198,14 @@ def test_terms_are_shown_once_per_set(stages, server, tmp_path, caplog):
         download.run(job(stages, server, {"file.bin": {"md5": MD5}}, licences={"SET": "for research only."}))
     assert caplog.text.count("Terms of SET: for research only.") == 1
     assert (tmp_path / "data/licences/SET.accepted").read_text() == "for research only.\n"
+
+
+def test_changed_terms_are_shown_again(tmp_path, caplog):
+    for terms in ("for research only.", "for nobody.", "for nobody."):
+        download.show_licences({"SET": terms}, tmp_path)
+    shown = [record.getMessage() for record in caplog.records]
+    assert [text.split(" Whoever")[0] for text in shown] == [
+        "Terms of SET: for research only.",
+        "Terms of SET: for nobody.",
+    ]
+    assert (tmp_path / "SET.accepted").read_text() == "for nobody.\n"
