@@ -173,9 +173,27 @@ def test_a_file_without_a_digest_is_trusted_at_first_and_pinned_then(stages, ser
     assert f"SHA-256 {SHA256} is trusted" in caplog.text
     (tmp_path / "data/downloads/file.bin").unlink()
     server.files["file.bin"] = b"another"
-    with pytest.raises(ValueError, match=f"at its first use it had {SHA256}.*digests.json"):
+    with pytest.raises(ValueError, match=f"it had {SHA256}.*the entry 'data/downloads/file.bin' in data/.*/digests.js"):
         download.run(job(stages, server, {"file.bin": {}}))
-    assert not (tmp_path / "data/downloads/file.bin").exists()
+    assert (tmp_path / "data/downloads/file.bin").read_bytes() == b"another", "it may be the right one"
+    (tmp_path / "data/downloads/digests.json").unlink()
+    download.run(job(stages, server, {"file.bin": {}}))
+
+
+@pytest.mark.parametrize(
+    "page", [b"<html>This bucket has moved</html>", b"\xef\xbb\xbf\n<!DOCTYPE HTML>", b"<?xml ?><Error>"]
+)
+def test_a_web_page_in_the_place_of_a_file_is_never_trusted(stages, server, tmp_path, page):
+    path = tmp_path / "data/downloads/file.bin"
+    server.files["file.bin"] = page
+    for _ in range(2):
+        with pytest.raises(
+            ValueError, match=r"data/downloads/file.bin is a web page.*collection.files.file.bin.mirrors"
+        ):
+            download.run(job(stages, server, {"file.bin": {}}))
+    assert path.read_bytes() == page
+    path.write_bytes(BODY)
+    assert download.run(job(stages, server, {"file.bin": {}}))["files"]["file.bin"]["sha256"] == SHA256
 
 
 def test_a_local_folder_replaces_every_download_and_is_verified(stages, server, tmp_path):
