@@ -163,18 +163,20 @@ def test_dropped_queries_are_logged(stages, tmp_path, caplog):
     assert "train: 2 queries, 4 judgments, 3 positives, 1 dropped" in caplog.text
 
 
-def test_answers_follow_the_kept_queries(stages, tmp_path):
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_answers_follow_the_kept_queries(stages, tmp_path, suffix):
     settings = folder(tmp_path / "data")
     answers = [("q3", ["x"]), ("q2", ["emu", "an emu"]), ("q1", ["cat"])]
-    write(tmp_path / "data/answers.train.jsonl", [json.dumps({"id": i, "answers": a}) for i, a in answers])
+    write(tmp_path / f"data/answers.train.jsonl{suffix}", [json.dumps({"id": i, "answers": a}) for i, a in answers])
     rows = tables(build(stages, settings))["answers.train.parquet"]
     assert rows == [{"query_id": "q1", "answers": ["cat"]}, {"query_id": "q2", "answers": ["emu", "an emu"]}]
 
 
-def test_questions_with_answers_count_outside_of_train_without_judgments(stages, tmp_path):
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_questions_with_answers_count_outside_of_train_without_judgments(stages, tmp_path, suffix):
     settings = folder(tmp_path / "data")
     write(tmp_path / "data/queries.nq.tsv", ["q7\tbark", "q8\tmoo", "q9\tno answer"])
-    write(tmp_path / "data/answers.nq.jsonl", [json.dumps({"id": i, "answers": ["x"]}) for i in ("q8", "q7")])
+    write(tmp_path / f"data/answers.nq.jsonl{suffix}", [json.dumps({"id": i, "answers": ["x"]}) for i in ("q8", "q7")])
     job = build(stages, settings)
     assert facts(job)["splits"]["nq"] == {"queries": 2, "answers": 2, "judgments": 0, "positives": 0, "dropped": 1}
     assert [row["query_id"] for row in tables(job)["queries.nq.parquet"]] == ["q7", "q8"]
