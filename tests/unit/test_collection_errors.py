@@ -85,7 +85,7 @@ FOLDER_ERRORS = {
         "corpus.tsv, line 3: byte 0xe9 at position 6 is not UTF-8. Convert the file, for example with `iconv",
     ),
     "empty passage": (
-        {"corpus.tsv": "d1\tCats\tA cat sleeps.\nd2\tDogs\t \n"},
+        {"corpus.tsv": "d1\tCats\tA cat sleeps.\nd2\t \t \n"},
         "corpus.tsv, line 2: the text of 'd2' is empty. Give it a text or remove the line.",
     ),
     "empty query": (

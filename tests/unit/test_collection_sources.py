@@ -140,6 +140,15 @@ def test_corpus_of_two_columns_has_empty_titles(stages, tmp_path):
     assert rows == [{"doc_id": d, "title": "", "text": text} for d, _, text in PASSAGES]
 
 
+def test_a_passage_may_be_a_title_alone(stages, tmp_path):
+    settings = beir(tmp_path / "data")
+    passages = [*PASSAGES, ("d4", "Title alone", ""), ("d5", "Another", " ")]
+    records = [json.dumps({"_id": i, "title": title, "text": text}) for i, title, text in passages]
+    write(tmp_path / "data/corpus.jsonl.gz", records)
+    rows = tables(build(stages, settings))["corpus.parquet"]
+    assert [tuple(row.values()) for row in rows] == passages
+
+
 def test_byte_order_mark_and_windows_line_ends_are_no_text(stages, tmp_path):
     settings = folder(tmp_path / "data")
     lines = "".join("\t".join(q) + "\r\n" for q in QUERIES["train"])
