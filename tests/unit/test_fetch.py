@@ -184,14 +184,18 @@ def test_a_file_without_a_digest_is_trusted_at_first_and_pinned_then(stages, ser
     "page", [b"<html>This bucket has moved</html>", b"\xef\xbb\xbf\n<!DOCTYPE HTML>", b"<?xml ?><Error>"]
 )
 def test_a_web_page_in_the_place_of_a_file_is_never_trusted(stages, server, tmp_path, page):
-    path = tmp_path / "data/downloads/file.bin"
+    path, recorded = (tmp_path / "data/downloads" / name for name in ("file.bin", "digests.json"))
     server.files["file.bin"] = page
-    for _ in range(2):
-        with pytest.raises(
-            ValueError, match=r"data/downloads/file.bin is a web page.*collection.files.file.bin.mirrors"
-        ):
+    message = (
+        r"data/downloads/file.bin is a web page.*the entry 'data/downloads/file.bin' in data/downloads/digests.json"
+    )
+    for entries in (None, {"data/downloads/file.bin": {"bytes": 9, "sha256": hashlib.sha256(page).hexdigest()}}):
+        if entries:
+            recorded.write_text(json.dumps(entries))
+        with pytest.raises(ValueError, match=message):
             download.run(job(stages, server, {"file.bin": {}}))
-    assert path.read_bytes() == page
+        assert path.read_bytes() == page and recorded.exists() == bool(entries)
+    recorded.unlink()
     path.write_bytes(BODY)
     assert download.run(job(stages, server, {"file.bin": {}}))["files"]["file.bin"]["sha256"] == SHA256
 

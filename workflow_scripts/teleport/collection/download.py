@@ -59,12 +59,12 @@ def obtain(name, expected, places):
 def trust(path, found):
     """Compare a file that has no published digest with the one recorded at its first use, or record it now.
 
-    Raises ValueError when it has changed, and when it is a web page at its first use. The file stays: nothing here
-    tells whether it or the recorded one is right.
+    Raises ValueError when it has changed, and when it is a web page. The file stays: nothing here tells whether it or
+    the recorded one is right.
     """
     recorded = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.is_file() else {}
+    refuse_page(path)
     if str(path) not in recorded:
-        refuse_page(path)
         log.warning("%s: no digest is published; SHA-256 %s is trusted and holds from now on", path, found["sha256"])
         write_json(RECORDED, recorded | {str(path): {"bytes": found["bytes"], "sha256": found["sha256"]}})
     elif recorded[str(path)]["sha256"] != found["sha256"]:
@@ -80,8 +80,8 @@ def refuse_page(path):
         start = file.read(1000).removeprefix(codecs.BOM_UTF8).lstrip().lower()
     if start.startswith(PAGES):
         raise ValueError(
-            f"{path} is a web page, not the file that its name says. Delete it, and correct "
-            f"collection.files.{path.name}.mirrors or put the right file there."
+            f"{path} is a web page, not the file that its name says. Delete it, and the entry {str(path)!r} in "
+            f"{RECORDED} where there is one; correct collection.files.{path.name}.mirrors or put the right file there."
         )
 
 
