@@ -76,7 +76,8 @@ def configuration(scale):
     raw |= {"collection": {"source": "folder", "path": "collection"}, "episodes": [{}], "bm25": None}
     raw["encoder"]["max_passage_tokens"] = texts.MAX_PASSAGE_TOKENS
     raw["training"] |= {"steps": STEPS * scale}
-    raw["evaluation"] |= {"depth": DEPTH, "splits": ["test"]}
+    measures = ["RR@10", "nDCG@10", "R@100", f"R@{DEPTH}"]
+    raw["evaluation"] |= {"depth": DEPTH, "splits": ["test"], "measures": measures}
     return raw
 
 

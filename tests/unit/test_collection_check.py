@@ -1,10 +1,14 @@
 """Stage `check`: what a configuration asks of a collection and does not get is said before anything expensive."""
 
 import json
+import re
 
 import pytest
 
+from paths import REPOSITORY
 from teleport.collection.check import run
+from teleport.config import load_files
+from teleport.plan import every_measure
 
 FACTS = {"num_passages": 400, "splits": {"train": {"queries": 60}, "dev": {"queries": 0}, "test": {"queries": 20}}}
 SETTINGS = {"mining_depth": 200, "evaluation_depth": 400, "splits": ["test"], "measures": ["RR@10"], "trains": True}
@@ -81,10 +85,52 @@ def test_coverage_needs_answers_and_judged_measures_judgments(stages):
         check(stages, {"measures": ["RR@10", "Cov@20"]}, splits(answers=20, judgments=0))
 
 
-def test_coverage_needs_a_run_that_is_long_enough(stages):
-    check(stages, {"measures": ["Cov@400"]}, splits(answers=20))
-    with pytest.raises(ValueError, match=r"'Cov@401', but evaluation.depth is 400. Set evaluation.depth to at least"):
-        check(stages, {"measures": ["Cov@5", "Cov@401"]}, splits(answers=20))
+@pytest.mark.parametrize("name", ["R@{}", "RR(rel=2)@{}", "nDCG@{}", "P@{}", "AP@{}", "ERR@{}", "Hole@{}", "Cov@{}"])
+def test_a_measure_needs_runs_as_long_as_its_cut_off(stages, name):
+    facts = splits(answers=20) | {"num_passages": 2000}
+    check(stages, {"measures": ["RR@10", name.format(400)]}, facts)
+    with pytest.raises(ValueError) as error:
+        check(stages, {"measures": ["RR@10", name.format(401)]}, facts)
+    assert f"evaluation.measures has {name.format(401)!r}, but evaluation.depth is 400" in str(error.value)
+    assert "Set evaluation.depth to at least 401, or give evaluation.measures without it." in str(error.value)
+
+
+def test_runs_of_the_whole_collection_are_long_enough_for_every_measure(stages):
+    check(stages, {"measures": ["RR", "AP", "R@1000", "Cov@1000"]}, splits(answers=20))
+    with pytest.raises(
+        ValueError, match=r"'R@1000', but evaluation.depth is 399.* Set evaluation.depth to at least 400"
+    ):
+        check(stages, {"measures": ["R@1000"], "evaluation_depth": 399})
+
+
+@pytest.mark.parametrize("name", ["R(rel=0)@10", "AP(rel=0)", "R@0", "P@0"])
+def test_unjudged_passages_and_empty_lists_are_not_measured(stages, name):
+    with pytest.raises(
+        ValueError, match=re.escape(f"evaluation.measures has '{name}', whose cut-off or rel is below 1")
+    ):
+        check(stages, {"measures": ["RR@10", name]})
+
+
+BASES = {"ablations": "config", "marco-same-n": "marco", "openqa-squad": "openqa"}
+
+
+def shipped():
+    """Every configuration of the repository as its files in order."""
+    for path in sorted((REPOSITORY / "config").glob("*.yaml")):
+        if path.stem != "hardware":
+            yield [path]
+    for path in sorted((REPOSITORY / "config").glob("[av]*/*.yaml")):
+        base = BASES["ablations" if path.parent.name == "ablations" else path.stem]
+        yield [REPOSITORY / f"config/{base}.yaml", path]
+
+
+@pytest.mark.parametrize("files", list(shipped()), ids=lambda files: files[-1].stem)
+def test_shipped_configurations_measure_no_more_than_their_runs_have(stages, files):
+    evaluation = load_files(files)[0].evaluation
+    counts = {"queries": 10, "judgments": 10, "answers": 10}
+    facts = {"num_passages": 10**7, "splits": dict.fromkeys(["train", *evaluation.splits], counts)}
+    settings = {"evaluation_depth": evaluation.depth, "splits": evaluation.splits}
+    check(stages, settings | {"measures": every_measure(evaluation)}, facts)
 
 
 def test_removing_by_answers_needs_answers_of_all_training_queries(stages):

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from teleport.collection import download
 from teleport.collection.build import run
 
 FILES = {
@@ -84,7 +85,7 @@ FOLDER_ERRORS = {
         "corpus.tsv, line 3: byte 0xe9 at position 6 is not UTF-8. Convert the file, for example with `iconv",
     ),
     "empty passage": (
-        {"corpus.tsv": "d1\tCats\tA cat sleeps.\nd2\tDogs\t \n"},
+        {"corpus.tsv": "d1\tCats\tA cat sleeps.\nd2\t \t \n"},
         "corpus.tsv, line 2: the text of 'd2' is empty. Give it a text or remove the line.",
     ),
     "empty query": (
@@ -161,10 +162,11 @@ def test_folder_without_queries(message):
 
 def test_damaged_gzip(message):
     whole = gzip.compress("".join(f"d{n}\tTitle\tText {n * n}.\n" for n in range(2000)).encode())
-    torn = message("folder", FILES, {"corpus.tsv": None, "corpus.tsv.gz": whole[: len(whole) // 2]})
-    assert torn.startswith("corpus.tsv.gz, after line ") and "Fetch the file again." in torn
-    text = message("folder", FILES, {"corpus.tsv": None, "corpus.tsv.gz": FILES["corpus.tsv"]})
-    assert text.startswith("corpus.tsv.gz, after line 0: damaged gzip data (Not a gzipped file")
+    damaged = {"torn": whole[: len(whole) // 2], "plain": FILES["corpus.tsv"], "flipped": whole[:99] + b"\xff" * 9}
+    for content in damaged.values():
+        found = message("folder", FILES, {"corpus.tsv": None, "corpus.tsv.gz": content})
+        assert found.startswith("corpus.tsv.gz: not a gzip file, or a damaged one (")
+        assert f"Fetch the file again; if {download.RECORDED} has an entry for it, delete file and entry" in found
 
 
 BEIR_ERRORS = {

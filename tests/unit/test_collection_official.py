@@ -191,6 +191,10 @@ def change(name, text):
         (change("biencoder-nq-train.json.gz", json.dumps(NQ)[:-3]), "torn or wrong JSON"),
         (change("biencoder-nq-train.json.gz", json.dumps(NQ[0])), "not a JSON array"),
         (change("biencoder-nq-train.json.gz", '[{"question": "q"}]'), "record 1: DPR's records have"),
+        (
+            change("biencoder-nq-train.json.gz", '[{"question": "é"}]'.encode("latin1")),
+            r"train.json.gz: not UTF-8 \(byte 0xe9: .*\)\. Fetch the file again; if data/downloads/digests.json has an",
+        ),
     ],
 )
 def test_a_file_that_is_not_in_its_form_is_refused(stages, files, spoil, message):
@@ -208,6 +212,34 @@ def test_a_title_file_of_other_passages_and_a_missing_member_are_refused(stages,
         build(stages, files, corpus, {})
     with pytest.raises(ValueError, match="c.tar.gz has no member 'corpus.tsv'"):
         build(stages, files, {"file": "c.tar.gz!corpus.tsv"}, {})
+
+
+def test_a_torn_training_file_is_refused(stages, files):
+    corpus, splits = dpr(files, train=NQ * 2000)
+    whole = (files / "biencoder-nq-train.json.gz").read_bytes()
+    (files / "biencoder-nq-train.json.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"train.json.gz: not a gzip file, or a damaged one \(Compressed file ended"):
+        build(stages, files, corpus, splits)
+
+
+def test_an_archive_that_is_none_or_is_torn_is_refused(stages, files):
+    """The member that is asked for stands first, or behind one that is torn."""
+    noise = "".join(map(str, range(30_000)))
+    whole = tar_bytes({"first.tsv": f"0\t{noise}\n", "second.tsv": "0\ttext\n"})
+    page = b"<p>This bucket has moved.</p>"
+    for content, member in ((whole[:20_000], "first.tsv"), (whole[:20_000], "second.tsv"), (page, "first.tsv")):
+        (files / "c.tar.gz").write_bytes(content)
+        with pytest.raises(ValueError, match=r"c.tar.gz: not a tar archive, or a damaged one .* data/downloads/dig"):
+            build(stages, files, {"file": f"c.tar.gz!{member}"}, {})
+
+
+def test_folders_and_members_may_have_an_exclamation_mark(stages, tmp_path):
+    folder = tmp_path / "wow! data"
+    folder.mkdir()
+    put(folder, "c.tar.gz", tar_bytes({"wow!.tsv": "0\tin an archive\n"}))
+    put(folder, "c.tsv", "0\tplain\n")
+    for name, text in (("c.tar.gz!wow!.tsv", "in an archive"), ("c.tsv", "plain")):
+        assert build(stages, folder, {"file": name}, {})[0]["corpus"] == [{"doc_id": "0", "title": "", "text": text}]
 
 
 def test_a_file_that_changed_since_it_was_verified_is_refused(files):

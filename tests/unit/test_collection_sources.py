@@ -140,6 +140,15 @@ def test_corpus_of_two_columns_has_empty_titles(stages, tmp_path):
     assert rows == [{"doc_id": d, "title": "", "text": text} for d, _, text in PASSAGES]
 
 
+def test_a_passage_may_be_a_title_alone(stages, tmp_path):
+    settings = beir(tmp_path / "data")
+    passages = [*PASSAGES, ("d4", "Title alone", ""), ("d5", "Another", " ")]
+    records = [json.dumps({"_id": i, "title": title, "text": text}) for i, title, text in passages]
+    write(tmp_path / "data/corpus.jsonl.gz", records)
+    rows = tables(build(stages, settings))["corpus.parquet"]
+    assert [tuple(row.values()) for row in rows] == passages
+
+
 def test_byte_order_mark_and_windows_line_ends_are_no_text(stages, tmp_path):
     settings = folder(tmp_path / "data")
     lines = "".join("\t".join(q) + "\r\n" for q in QUERIES["train"])
@@ -163,18 +172,20 @@ def test_dropped_queries_are_logged(stages, tmp_path, caplog):
     assert "train: 2 queries, 4 judgments, 3 positives, 1 dropped" in caplog.text
 
 
-def test_answers_follow_the_kept_queries(stages, tmp_path):
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_answers_follow_the_kept_queries(stages, tmp_path, suffix):
     settings = folder(tmp_path / "data")
     answers = [("q3", ["x"]), ("q2", ["emu", "an emu"]), ("q1", ["cat"])]
-    write(tmp_path / "data/answers.train.jsonl", [json.dumps({"id": i, "answers": a}) for i, a in answers])
+    write(tmp_path / f"data/answers.train.jsonl{suffix}", [json.dumps({"id": i, "answers": a}) for i, a in answers])
     rows = tables(build(stages, settings))["answers.train.parquet"]
     assert rows == [{"query_id": "q1", "answers": ["cat"]}, {"query_id": "q2", "answers": ["emu", "an emu"]}]
 
 
-def test_questions_with_answers_count_outside_of_train_without_judgments(stages, tmp_path):
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_questions_with_answers_count_outside_of_train_without_judgments(stages, tmp_path, suffix):
     settings = folder(tmp_path / "data")
     write(tmp_path / "data/queries.nq.tsv", ["q7\tbark", "q8\tmoo", "q9\tno answer"])
-    write(tmp_path / "data/answers.nq.jsonl", [json.dumps({"id": i, "answers": ["x"]}) for i in ("q8", "q7")])
+    write(tmp_path / f"data/answers.nq.jsonl{suffix}", [json.dumps({"id": i, "answers": ["x"]}) for i in ("q8", "q7")])
     job = build(stages, settings)
     assert facts(job)["splits"]["nq"] == {"queries": 2, "answers": 2, "judgments": 0, "positives": 0, "dropped": 1}
     assert [row["query_id"] for row in tables(job)["queries.nq.parquet"]] == ["q7", "q8"]

@@ -87,6 +87,28 @@ def test_mistakes_are_told_with_file_line_key_and_remedy(tmp_path, old, new, mes
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "b.yaml: the file is empty, not a mapping. Write `key: value` lines."),
+        (b"# all commented out\n", "b.yaml: the file is empty, not a mapping."),
+        (b"- name: marco\n", "b.yaml: the file is a list, not a mapping."),
+        (b"a: [1\nb: 2\n", "b.yaml: not YAML in UTF-8 (while parsing a flow sequence in "),
+        (b"a: 1\nb: *x\n", 'b.yaml", line 2, column 4). Correct it there.'),
+        ("name: é\n".encode("latin1"), "b.yaml: not YAML in UTF-8 ('utf-8' codec can't decode byte 0xe9 in position 6"),
+        (b"name: \x01\n", "b.yaml: not YAML in UTF-8 (unacceptable character #x0001"),
+        (b"name: 2026-13-01\n", "b.yaml: not YAML in UTF-8 (month must be in 1..12). Correct it there."),
+    ],
+)
+def test_a_file_that_is_no_yaml_mapping_is_named(tmp_path, content, message):
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text(BASE)
+    second.write_bytes(content)
+    with pytest.raises(ValueError) as caught:
+        config.load_files([first, second])
+    assert message in str(caught.value)
+
+
 def test_an_ablation_file_alone_says_what_it_needs():
     with pytest.raises(ValueError, match="comes after the file it ablates"):
         config.load({"ablations": {"t": {"title": "T", "experiments": {"a": {}}}}})

@@ -89,10 +89,31 @@ def test_lines_of_unknown_queries_can_be_dropped(stages, collection, tmp_path):
     assert Artefact(job.folder).facts["unknown_queries"] == 1
 
 
-def test_an_empty_run_scores_zero(stages, collection, tmp_path):
-    (tmp_path / "a.run").write_text("")
-    run = read_run(stages, collection, tmp_path / "a.run")
-    assert means(stages, collection, run, ["RR@10", "Hole@10"]) == {"RR@10": 0, "Hole@10": 0}
+@pytest.mark.parametrize("text", ["", "qz Q0 d0 1 1.0 t\nqy Q0 d0 1 1.0 t\n"], ids=["empty", "others"])
+def test_a_run_without_any_query_of_the_split_is_refused(stages, collection, tmp_path, text):
+    """Its row would be of zeros: most likely it is the run of another split."""
+    path = tmp_path / "a.run"
+    path.write_text(text)
+    expected = (
+        f"{path}: none of its lines is of a query of 'test' ({text.count('qz') + text.count('qy')} are of others)"
+    )
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        read_run(stages, collection, path, unknown_queries="drop")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.run.gz", gzip.compress(GOOD.encode() * 9)[:60], "a.run.gz: not a gzip file, or a damaged one ("),
+        ("a.run.gz", GOOD.encode(), "a.run.gz: not a gzip file, or a damaged one (Not a gzipped file"),
+        ("a.run", GOOD.encode("latin1"), "a.run, line 4: byte 0xe9 at position 7 is not UTF-8. Convert the file,"),
+    ],
+    ids=["torn", "plain", "latin1"],
+)
+def test_files_that_cannot_be_read_are_refused(stages, collection, tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_run(stages, collection, tmp_path / name)
 
 
 def means(stages, collection, run, measures):

@@ -120,6 +120,19 @@ def test_a_server_that_always_cuts_at_once_is_given_up(server, tmp_path):
         get(server, tmp_path / "file.bin")
 
 
+def test_a_download_that_gets_on_is_never_given_up(server, tmp_path):
+    """One connection in three brings something: cut more than five times, but never five times in a row in vain."""
+
+    class Cuts(dict):
+        def pop(self, name, default):
+            return 11_000 if len(server.requests) % 3 == 1 else 0
+
+    server.cuts = Cuts()
+    get(server, tmp_path / "file.bin", {"sha256": SHA256})
+    assert (tmp_path / "file.bin").read_bytes() == BODY
+    assert len(server.requests) == 28, "ten pieces, and two fruitless connections between each two"
+
+
 def test_a_full_disk_is_not_blamed_on_the_mirrors(server, tmp_path, monkeypatch):
     def write(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -160,9 +173,31 @@ def test_a_file_without_a_digest_is_trusted_at_first_and_pinned_then(stages, ser
     assert f"SHA-256 {SHA256} is trusted" in caplog.text
     (tmp_path / "data/downloads/file.bin").unlink()
     server.files["file.bin"] = b"another"
-    with pytest.raises(ValueError, match=f"at its first use it had {SHA256}.*digests.json"):
+    with pytest.raises(ValueError, match=f"it had {SHA256}.*the entry 'data/downloads/file.bin' in data/.*/digests.js"):
         download.run(job(stages, server, {"file.bin": {}}))
-    assert not (tmp_path / "data/downloads/file.bin").exists()
+    assert (tmp_path / "data/downloads/file.bin").read_bytes() == b"another", "it may be the right one"
+    (tmp_path / "data/downloads/digests.json").unlink()
+    download.run(job(stages, server, {"file.bin": {}}))
+
+
+@pytest.mark.parametrize(
+    "page", [b"<html>This bucket has moved</html>", b"\xef\xbb\xbf\n<!DOCTYPE HTML>", b"<?xml ?><Error>"]
+)
+def test_a_web_page_in_the_place_of_a_file_is_never_trusted(stages, server, tmp_path, page):
+    path, recorded = (tmp_path / "data/downloads" / name for name in ("file.bin", "digests.json"))
+    server.files["file.bin"] = page
+    message = (
+        r"data/downloads/file.bin is a web page.*the entry 'data/downloads/file.bin' in data/downloads/digests.json"
+    )
+    for entries in (None, {"data/downloads/file.bin": {"bytes": 9, "sha256": hashlib.sha256(page).hexdigest()}}):
+        if entries:
+            recorded.write_text(json.dumps(entries))
+        with pytest.raises(ValueError, match=message):
+            download.run(job(stages, server, {"file.bin": {}}))
+        assert path.read_bytes() == page and recorded.exists() == bool(entries)
+    recorded.unlink()
+    path.write_bytes(BODY)
+    assert download.run(job(stages, server, {"file.bin": {}}))["files"]["file.bin"]["sha256"] == SHA256
 
 
 def test_a_local_folder_replaces_every_download_and_is_verified(stages, server, tmp_path):
@@ -185,3 +220,14 @@ def test_terms_are_shown_once_per_set(stages, server, tmp_path, caplog):
         download.run(job(stages, server, {"file.bin": {"md5": MD5}}, licences={"SET": "for research only."}))
     assert caplog.text.count("Terms of SET: for research only.") == 1
     assert (tmp_path / "data/licences/SET.accepted").read_text() == "for research only.\n"
+
+
+def test_changed_terms_are_shown_again(tmp_path, caplog):
+    for terms in ("for research only.", "for nobody.", "for nobody."):
+        download.show_licences({"SET": terms}, tmp_path)
+    shown = [record.getMessage() for record in caplog.records]
+    assert [text.split(" Whoever")[0] for text in shown] == [
+        "Terms of SET: for research only.",
+        "Terms of SET: for nobody.",
+    ]
+    assert (tmp_path / "SET.accepted").read_text() == "for nobody.\n"

@@ -26,7 +26,7 @@ SMALL = {
     "mining": {"depth": 20},
     "negatives": {"per_source": 5},
     "training": {"batch_queries": 4, "learning_rate": 1e-3, "epochs": None, "steps": 6, "precision": "fp32"},
-    "evaluation": {"depth": 100, "significance": {"resamples": 99}},
+    "evaluation": {"depth": NUM_PASSAGES, "significance": {"resamples": 99}},
 }
 EPISODES = [
     {"training": {"negatives_per_query": 3, "stop_after_steps": 4}},

@@ -18,6 +18,7 @@ from teleport.settings.configuration import Config, Experiment
 from teleport.settings.encoder import Encoder
 from teleport.settings.section import NAME
 from teleport.settings.training import Training
+from teleport.yaml_mapping import read_mapping
 
 SHARED = ("encoder", "mining", "negatives", "training", "episodes", "seeds")  # what an experiment may override
 WHOLE = ("checkpoint", "query_checkpoint", "index")  # another kind of checkpoint or index has other parameters
@@ -64,8 +65,7 @@ def load_files(files):
     """
     raw = {}
     for file in files:
-        with open(file, encoding="utf-8") as stream:
-            raw = merged(raw, yaml.safe_load(stream))
+        raw = merged(raw, read_mapping(file))
     return load(raw, files)
 
 

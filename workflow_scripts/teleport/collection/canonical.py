@@ -55,12 +55,13 @@ def write_corpus(path, corpus):
 
 
 def checked(rows, ids):
-    """Pass `rows` (line, id, ..., text) on and number their ids in the dict `ids`.
+    """Pass `rows` (line, id, text) or (line, id, title, text) on and number their ids in the dict `ids`.
 
-    Raises ValueError for an id that is there already or is not one word, and for an empty text.
+    Raises ValueError for an id that is there already or is not one word, and for an empty text; a title is text enough,
+    as BEIR's collections have passages of a title alone.
     """
     for row in rows:
-        line, name, text = row[0], row[1], row[-1]
+        line, name, title, text = row[0], row[1], row[2], row[-1]  # of a query, both are its text
         if name in ids:
             first = next(other[0] for other in rows if other[1] == name)
             raise ValueError(
@@ -71,7 +72,7 @@ def checked(rows, ids):
                 f"{rows.place}, line {line}: the id {name!r} is empty or has white space, which separates columns "
                 "in runs and judgments. Rename it."
             )
-        if not text or text.isspace():
+        if (not text or text.isspace()) and (not title or title.isspace()):
             raise ValueError(
                 f"{rows.place}, line {line}: the text of {name!r} is empty. Give it a text or remove the line."
             )

@@ -1,18 +1,19 @@
 """Stage `check`: does the collection suit the experiments? Asked before any vector is computed."""
 
 from teleport.evaluation.coverage import coverage_cutoffs
-from teleport.evaluation.measures import parse_measures
+from teleport.evaluation.measures import measure_cutoffs
 
 
 def run(job):
     """Compare the collection's counts with the configuration; returns the numbers compared.
 
     Raises ValueError when the corpus has fewer passages than a depth, a split is missing or has no queries, a
-    measure is unknown, or a measure or a rule of the negatives has no judgments or answers to work with.
+    measure is unknown or looks at more passages than a run has, or a measure or a rule of the negatives has no
+    judgments or answers to work with.
     """
-    cutoffs = coverage_cutoffs(job.settings.measures)
-    parse_measures([name for name in job.settings.measures if name not in cutoffs])
     settings, facts = job.settings, job.facts("collection")
+    coverage = coverage_cutoffs(settings.measures)
+    cutoffs = coverage | measure_cutoffs([name for name in settings.measures if name not in coverage])
     depths = {"evaluation.depth": settings.evaluation_depth}
     if settings.trains:
         depths["mining.depth"] = settings.mining_depth
@@ -22,6 +23,7 @@ def run(job):
                 f"The collection has {facts['num_passages']} passages, fewer than {key}: {depth}. "
                 f"Set {key} to at most {facts['num_passages']}."
             )
+    check_cutoffs(cutoffs, settings.evaluation_depth, facts["num_passages"])
     queries = {name: split["queries"] for name, split in facts["splits"].items()}
     needed = {name: f"evaluation.splits names {name!r}" for name in settings.splits}
     if settings.trains:
@@ -34,7 +36,7 @@ def run(job):
                 f"{reason}, but the collection {state}; it has: {have}. "
                 "Add its queries and judgments to the collection, or change the configuration."
             )
-    check_evidence(settings, cutoffs, facts["splits"])
+    check_evidence(settings, coverage, facts["splits"])
     return {
         "num_passages": facts["num_passages"],
         "depths": depths,
@@ -42,15 +44,28 @@ def run(job):
     }
 
 
-def check_evidence(settings, cutoffs, splits):
+def check_cutoffs(cutoffs, depth, num_passages):
+    """Raise ValueError when a measure would be taken on shorter lists than its name says; `cutoffs` is {name: k}.
+
+    A run that ranks the whole collection has all there is, whatever the cut-off.
+    """
+    for name, cutoff in cutoffs.items():
+        if depth < min(cutoff, num_passages):
+            raise ValueError(
+                f"evaluation.measures has {name!r}, but evaluation.depth is {depth}: runs would be too short for it. "
+                f"Set evaluation.depth to at least {min(cutoff, num_passages)}, or give evaluation.measures without it."
+            )
+
+
+def check_evidence(settings, coverage, splits):
     """Raise ValueError when what passages are judged by is missing: judgments or answers of evaluated or train split.
 
-    `cutoffs` are the coverage measures among settings.measures ({name: k}), `splits` the collection's facts.
+    `coverage` are the coverage measures among settings.measures ({name: k}), `splits` the collection's facts.
     """
     by_split = vars(settings.measures_of) if hasattr(settings, "measures_of") else {}
     for name in settings.splits:
         measures = by_split.get(name, settings.measures)
-        covering = [measure for measure in measures if measure in cutoffs]
+        covering = [measure for measure in measures if measure in coverage]
         if covering and not splits[name].get("answers"):
             raise ValueError(
                 f"evaluation.measures has {covering[0]!r}, but the split {name!r} has no answers. "
@@ -60,12 +75,6 @@ def check_evidence(settings, cutoffs, splits):
             raise ValueError(
                 f"evaluation.measures has measures of judgments, but the split {name!r} has none, only answers. "
                 "Give answer coverage alone, for example [Cov@5, Cov@20, Cov@100]."
-            )
-    for name, cutoff in cutoffs.items():
-        if cutoff > settings.evaluation_depth:
-            raise ValueError(
-                f"evaluation.measures has {name!r}, but evaluation.depth is {settings.evaluation_depth}. "
-                f"Set evaluation.depth to at least {cutoff}."
             )
     train = splits.get("train", {})
     if getattr(settings, "remove", "judged") == "answers" and train.get("answers", 0) < train["queries"]:

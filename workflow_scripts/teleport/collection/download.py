@@ -3,6 +3,7 @@
 The files stay where they are and are used there: this stage's artefact is its manifest alone.
 """
 
+import codecs
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from teleport.stage import log, write_json
 FOLDER = Path("data/downloads")
 RECORDED = FOLDER / "digests.json"  # of files whose publisher gives none, from their first use
 LICENCES = Path("data/licences")
+PAGES = (b"<!doctype html", b"<html", b"<?xml")  # how pages begin, in lower case
 
 
 def run(job):
@@ -57,18 +59,29 @@ def obtain(name, expected, places):
 def trust(path, found):
     """Compare a file that has no published digest with the one recorded at its first use, or record it now.
 
-    Raises ValueError when it has changed; one in data/downloads is removed.
+    Raises ValueError when it has changed, and when it is a web page. The file stays: nothing here tells whether it or
+    the recorded one is right.
     """
     recorded = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.is_file() else {}
+    refuse_page(path)
     if str(path) not in recorded:
         log.warning("%s: no digest is published; SHA-256 %s is trusted and holds from now on", path, found["sha256"])
         write_json(RECORDED, recorded | {str(path): {"bytes": found["bytes"], "sha256": found["sha256"]}})
     elif recorded[str(path)]["sha256"] != found["sha256"]:
-        if path.parent == FOLDER:
-            path.unlink()
         raise ValueError(
             f"{path} has SHA-256 {found['sha256']}, at its first use it had {recorded[str(path)]['sha256']}: another "
-            f"file. Bring the old one back, or delete its entry in {RECORDED} to trust the new one."
+            f"file. Bring the old one back, or, if this one is right, delete the entry {str(path)!r} in {RECORDED}."
+        )
+
+
+def refuse_page(path):
+    """Raise ValueError when a file is a web page, with which a mirror may answer that has moved or wants a login."""
+    with open(path, "rb") as file:
+        start = file.read(1000).removeprefix(codecs.BOM_UTF8).lstrip().lower()
+    if start.startswith(PAGES):
+        raise ValueError(
+            f"{path} is a web page, not the file that its name says. Delete it, and the entry {str(path)!r} in "
+            f"{RECORDED} where there is one; correct collection.files.{path.name}.mirrors or put the right file there."
         )
 
 

@@ -6,7 +6,7 @@ import csv
 import json
 from typing import NamedTuple
 
-from teleport.collection.records import json_rows, lines, open_bytes
+from teleport.collection.records import REFETCH, json_rows, lines, open_bytes
 
 CHUNK_CHARACTERS = 2**22  # of JSON held at once; a record of DPR's training files has about 100,000
 
@@ -28,7 +28,7 @@ def csv_rows(path):
         for fields in reader:
             yield reader.line_num, fields
     except csv.Error as error:
-        raise ValueError(f"{path}, line {reader.line_num}: wrong quoting ({error}). Fetch the file again.") from None
+        raise ValueError(f"{path}, line {reader.line_num}: wrong quoting ({error}). {REFETCH}") from None
 
 
 def qa_questions(path):
@@ -78,24 +78,33 @@ def tevatron_questions(path):
 def json_array(path):
     """The elements of a file that is one JSON array, read piece by piece.
 
-    Raises ValueError when the file is not one, or is torn.
+    Raises ValueError when the file is not one, is torn, or is not UTF-8.
     """
-    decoder, position = json.JSONDecoder(), 0
+    decoder, pieces = json.JSONDecoder(), characters(path)
+    buffer = next(pieces, "").lstrip()
+    if not buffer.startswith("["):
+        raise ValueError(f"{path}: not a JSON array. Give DPR's training file as it was published.")
+    position = 1
+    while True:
+        position = next((i for i in range(position, len(buffer)) if buffer[i] not in " \t\r\n,"), len(buffer))
+        if buffer[position : position + 1] == "]":
+            return
+        try:
+            record, position = decoder.raw_decode(buffer, position)
+            yield record
+        except json.JSONDecodeError as error:
+            more = next(pieces, "")
+            if not more:
+                raise ValueError(f"{path}: torn or wrong JSON ({error}). {REFETCH}") from None
+            buffer, position = buffer[position:] + more, 0
+
+
+def characters(path):
+    """The text of a UTF-8 file in pieces. Raises ValueError for other bytes, and as `open_bytes` does."""
     with open_bytes(path) as file:
         text = codecs.getreader("utf-8")(file)
-        buffer = text.read(CHUNK_CHARACTERS).lstrip()
-        if not buffer.startswith("["):
-            raise ValueError(f"{path}: not a JSON array. Give DPR's training file as it was published.")
-        position = 1
-        while True:
-            position = next((i for i in range(position, len(buffer)) if buffer[i] not in " \t\r\n,"), len(buffer))
-            if buffer[position : position + 1] == "]":
-                return
-            try:
-                record, position = decoder.raw_decode(buffer, position)
-                yield record
-            except json.JSONDecodeError as error:
-                more = text.read(CHUNK_CHARACTERS)
-                if not more:
-                    raise ValueError(f"{path}: torn or wrong JSON ({error}). Fetch the file again.") from None
-                buffer, position = buffer[position:] + more, 0
+        try:
+            yield from iter(lambda: text.read(CHUNK_CHARACTERS), "")
+        except UnicodeDecodeError as error:
+            wrong = error.object[error.start]
+            raise ValueError(f"{path}: not UTF-8 (byte 0x{wrong:02x}: {error.reason}). {REFETCH}") from None

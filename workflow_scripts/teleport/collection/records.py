@@ -3,6 +3,7 @@
 import codecs
 import gzip
 import json
+import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -11,6 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 TAB_REMEDY = "One record per line, and no tabs or line breaks inside texts."
+# A file without a published digest was recorded as it came, good or bad: the entry must go with it.
+REFETCH = (
+    "Fetch the file again; if data/downloads/digests.json has an entry for it, delete file and entry and run "
+    "`snakemake --forcerun download`."
+)
 
 
 @dataclass(frozen=True)
@@ -46,42 +52,53 @@ class Source:
 def open_bytes(path):
     """The bytes of a file, of a .gz uncompressed, or of the member of a tar archive (`ARCHIVE!MEMBER`), for reading.
 
-    Raises ValueError when the archive has no such member.
+    Raises ValueError when the archive has no such member, and when a .gz or archive is none or is torn, also while the
+    bytes are read.
     """
-    archive, _, member = str(path).partition("!")
-    if not member:
-        with (gzip.open if Path(path).suffix == ".gz" else open)(path, "rb") as file:
-            yield file
-        return
-    with tarfile.open(archive, "r|*") as tar:  # read in one pass: a compressed archive has no index
-        for entry in tar:
-            if entry.isfile() and entry.name.removeprefix("./") == member:
-                yield tar.extractfile(entry)
-                return
+    archive, member = archive_and_member(path)
+    try:
+        if not member:
+            with (gzip.open if Path(path).suffix == ".gz" else open)(path, "rb") as file:
+                yield file
+            return
+        with tarfile.open(archive, "r|*") as tar:  # read in one pass: a compressed archive has no index
+            for entry in tar:
+                if entry.isfile() and entry.name.removeprefix("./") == member:
+                    yield tar.extractfile(entry)
+                    return
+    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
+        kind = "tar archive" if member else "gzip file"
+        raise ValueError(f"{archive}: not a {kind}, or a damaged one ({error}). {REFETCH}") from None
     raise ValueError(f"{archive} has no member {member!r}. Name one that it has (`tar tf` lists them).")
+
+
+def archive_and_member(path):
+    """(ARCHIVE, MEMBER) of `ARCHIVE!MEMBER`; (path, "") of the path of a file, whose folders may have a `!` too."""
+    text = str(path)
+    if not Path(text).is_file():
+        for mark in re.finditer("!", text):
+            if Path(text[: mark.start()]).is_file():
+                return text[: mark.start()], text[mark.end() :]
+    return text, ""
 
 
 def lines(path):
     """(line number from 1, text without the line end) of a UTF-8 file as `open_bytes` takes it.
 
-    Only a line feed ends a line. Raises ValueError for bytes that are not UTF-8 and for a .gz or archive that is torn.
+    Only a line feed ends a line. Raises ValueError for bytes that are not UTF-8, and as `open_bytes` does.
     """
-    number = 0
     with open_bytes(path) as file:
-        try:
-            for number, line in enumerate(file, 1):
-                if number == 1:
-                    line = line.removeprefix(codecs.BOM_UTF8)
-                yield number, line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path}, line {number}: byte 0x{error.object[error.start]:02x} at position {error.start} is not "
-                "UTF-8. Convert the file, for example with `iconv -f latin1 -t utf-8`."
-            ) from None
-        except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.ReadError) as error:
-            raise ValueError(
-                f"{path}, after line {number}: damaged gzip data ({error}). Fetch the file again."
-            ) from None
+        for number, line in enumerate(file, 1):
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            try:
+                text = line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{path}, line {number}: byte 0x{line[error.start]:02x} at position {error.start} is not UTF-8. "
+                    "Convert the file, for example with `iconv -f latin1 -t utf-8`."
+                ) from None
+            yield number, text.rstrip("\r\n")
 
 
 def tab_rows(path, counts, meaning):

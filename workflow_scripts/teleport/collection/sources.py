@@ -78,23 +78,27 @@ def qrels_rows(path):
 def qrels_rows_of(home, name, key):
     """Rows of the judgments of a split in the folder `home`; none where an evaluated split has answers instead."""
     path = home / f"qrels.{name}.tsv"
-    found = any(candidate.is_file() for candidate in (path, Path(f"{path}.gz")))
-    if not found and name != "train" and (home / f"answers.{name}.jsonl").is_file():
+    if not found(path) and name != "train" and found(home / f"answers.{name}.jsonl"):
         return Rows(path, lambda: iter(()))
     return qrels_rows(existing(path, key))
 
 
 def answer_rows(path):
     """Rows of an answer file: query id, list of answers; None without such a file, since few collections have one."""
-    return Rows(path, lambda: json_rows(path, {"id": str, "answers": list})) if path.is_file() else None
+    path = found(path)
+    return path and Rows(path, lambda: json_rows(path, {"id": str, "answers": list}))
 
 
 def existing(path, key):
     """`path` or `path`.gz, whichever is there. Raises ValueError naming the file and the setting `key`."""
-    for candidate in (Path(path), Path(f"{path}.gz")):
-        if candidate.is_file():
-            return candidate
+    if place := found(path):
+        return place
     raise ValueError(f"{path}: no such file, and no {Path(path).name}.gz beside it. Put it there, or correct {key}.")
+
+
+def found(path):
+    """`path` or `path`.gz, whichever is there; None without either."""
+    return next((place for place in (Path(path), Path(f"{path}.gz")) if place.is_file()), None)
 
 
 def split_names(home, pattern, key):

@@ -1,12 +1,13 @@
 """Stage `external`: a run from elsewhere, in TREC's six columns, in the form of our own retrievals."""
 
-import gzip
 import math
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from teleport.collection.records import lines as numbered_lines
 
 COLUMNS = "query, Q0, passage, rank, score, tag"
 
@@ -20,7 +21,8 @@ def run(job):
     Facts: lines, num_queries, depth, unknown_queries (lines dropped because the split does not have their query).
 
     Raises ValueError with file, line and remedy for a line that has not six columns, a score that is no finite number,
-    a query or passage that the collection does not have, and a pair that is listed twice.
+    a query or passage that the collection does not have, and a pair that is listed twice; for a run without any line of
+    the split's queries; and as `records.lines` does for a file that is damaged or not UTF-8.
     """
     settings = job.settings
     lines, rows, passages, scores, dropped = read_lines(
@@ -28,11 +30,16 @@ def run(job):
         number(job.input("collection", f"queries.{settings.split}.parquet"), "query_id"),
         getattr(settings, "unknown_queries", "error") == "drop",
     )
+    if not passages:
+        raise ValueError(
+            f"{settings.file}: none of its lines is of a query of {settings.split!r} ({dropped} are of others). "
+            "Give the run of this split."
+        )
     ids = find_passages(settings.file, job.input("collection", "corpus.parquet"), passages, lines)
     refuse_repeated_pairs(settings.file, rows, ids, passages, lines)
     order = np.lexsort((-byte_order(passages), -scores, rows))
     queries, places, counts = np.unique(rows[order], return_index=True, return_counts=True)
-    shape = len(queries), int(counts.max(initial=1))
+    shape = len(queries), int(counts.max())
     ids_QK, scores_QK = np.full(shape, -1, np.int32), np.zeros(shape, np.float32)
     line = np.repeat(np.arange(len(queries)), counts)
     place = np.arange(len(order)) - np.repeat(places, counts)
@@ -54,26 +61,25 @@ def read_lines(path, queries, drop_unknown):
     queries: {query id: row}
     """
     lines, rows, passages, scores, dropped = [], [], [], [], 0
-    with (gzip.open if str(path).endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
-        for line, text in enumerate(file, 1):
-            columns = text.split()
-            if len(columns) != 6:
-                raise ValueError(
-                    f"{path}, line {line}: {len(columns)} columns, a run has six ({COLUMNS}). Correct the line."
-                )
-            query, _, passage, _, score, _ = columns
-            if query not in queries and drop_unknown:
-                dropped += 1
-                continue
-            if query not in queries:
-                raise ValueError(
-                    f"{path}, line {line}: query {query!r} is not among the split's judged queries. Give the run of "
-                    "this split, or set unknown_queries: drop to leave such lines out."
-                )
-            lines.append(line)
-            rows.append(queries[query])
-            passages.append(passage)
-            scores.append(as_number(score, path, line))
+    for line, text in numbered_lines(path):
+        columns = text.split()
+        if len(columns) != 6:
+            raise ValueError(
+                f"{path}, line {line}: {len(columns)} columns, a run has six ({COLUMNS}). Correct the line."
+            )
+        query, _, passage, _, score, _ = columns
+        if query not in queries and drop_unknown:
+            dropped += 1
+            continue
+        if query not in queries:
+            raise ValueError(
+                f"{path}, line {line}: query {query!r} is not among the split's judged queries. Give the run of "
+                "this split, or set unknown_queries: drop to leave such lines out."
+            )
+        lines.append(line)
+        rows.append(queries[query])
+        passages.append(passage)
+        scores.append(as_number(score, path, line))
     return np.array(lines, np.int64), np.array(rows, np.int64), passages, np.array(scores, np.float32), dropped
 
 
@@ -103,7 +109,7 @@ def find_passages(path, corpus, passages, lines):
 
 def refuse_repeated_pairs(path, rows, ids, passages, lines):
     """Raise ValueError naming the first line whose query and passage stand on an earlier line."""
-    pairs = rows * (int(ids.max(initial=0)) + 1) + ids
+    pairs = rows * (int(ids.max()) + 1) + ids
     _, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
     repeated = np.flatnonzero(first[inverse] != np.arange(len(pairs)))
     if len(repeated):
@@ -117,4 +123,4 @@ def refuse_repeated_pairs(path, rows, ids, passages, lines):
 def byte_order(passages):
     """Places of the ids among all ids sorted by their bytes (int64), as strcmp orders them in trec_eval."""
     names = np.array([name.encode() for name in passages], dtype=object)
-    return np.unique(names, return_inverse=True)[1] if len(names) else np.zeros(0, np.int64)
+    return np.unique(names, return_inverse=True)[1]

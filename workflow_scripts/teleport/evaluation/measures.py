@@ -18,7 +18,8 @@ HOLE = re.compile(r"Hole@([1-9][0-9]*)")
 def parse_measures(names):
     """The ir-measures objects called `names` (list of str), in order; for `Hole@k`, which is ours, its cut-off k (int).
 
-    Raises ValueError for a name that ir-measures does not know or cannot compute with what is installed.
+    Raises ValueError for a name that ir-measures does not know or cannot compute with what is installed, and for a
+    cut-off or lowest relevant grade (`rel`) below 1: unjudged passages have grade 0.
     """
     measures = []
     for name in names:
@@ -36,8 +37,19 @@ def parse_measures(names):
                 "Give its names, for example RR@10, nDCG@10, R@1000, R(rel=2)@100 or AP; "
                 "answer coverage is Cov@20."
             )
+        if min(measure.params.get("cutoff", 1), measure.params.get("rel", 1)) < 1:
+            raise ValueError(
+                f"evaluation.measures has {name!r}, whose cut-off or rel is below 1. Give whole numbers from 1 on."
+            )
         measures.append(measure)
     return measures
+
+
+def measure_cutoffs(names):
+    """{name: k} of those measures in `names` that look at the first k passages; raises as `parse_measures` does."""
+    measures = dict(zip(names, parse_measures(names), strict=True))
+    cutoffs = {name: m if isinstance(m, int) else m.params.get("cutoff") for name, m in measures.items()}
+    return {name: cutoff for name, cutoff in cutoffs.items() if cutoff is not None}
 
 
 def refuse_repeated_ids(ids_QK, rows, query_ids, doc_ids):
@@ -81,7 +93,7 @@ def score_run(ids_QK, rows, judgments, names):
 
 def in_arrays(measure):
     """Whether `places.py` has an ir-measures object, with its parameters."""
-    return measure.NAME in MEASURES and set(measure.params) <= {"cutoff", "rel"} and measure.params.get("rel", 1) > 0
+    return measure.NAME in MEASURES and set(measure.params) <= {"cutoff", "rel"}
 
 
 def score_by_ir_measures(ids_QK, rows, judgments, measures):

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import Field, model_validator
 
 from teleport.config import Places, validated
 from teleport.settings.section import Section
+from teleport.yaml_mapping import read_mapping
 
 FOLDER = Path("config/published")
 HOURS = "episode [1-9]|refresh|refreshes|overall"
@@ -90,5 +90,4 @@ def read_published(path):
     if not Path(path).is_file():
         known = ", ".join(sorted(file.stem for file in Path(path).parent.glob("*.yaml"))) or "none"
         raise ValueError(f"published: there is no file {path}. Tables in its folder: {known}.")
-    with open(path, encoding="utf-8") as file:
-        return validated(PublishedTable, yaml.safe_load(file), (), Places([path]))
+    return validated(PublishedTable, read_mapping(path), (), Places([path]))
