@@ -68,16 +68,16 @@ def test_gradient_caching_draws_the_dropout_of_the_direct_step(stages, precision
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
-def test_loss_and_update_do_not_wait_for_the_device(stages, optimizer):
-    """Torch raises an error at every wait that it knows of. (How texts reach the device is not looked at here.)"""
+def test_a_step_does_not_wait_for_the_device(stages, optimizer):
+    """Torch raises an error at every wait that it knows of."""
     job = World(stages).job({"optimizer": optimizer, "mask_false_negatives": True})
     made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
     made.step(0)  # sets up the optimiser
     batch = made.data.batch(1)
     sides = (made.queries, batch.queries_Q), (made.passages, batch.passages_P)
-    vectors = [side.vectors(rows, 1024, made.device)[0] for side, rows in sides]
     torch.cuda.set_sync_debug_mode("error")
     try:
+        vectors = [side.vectors(rows, 1024, made.device)[0] for side, rows in sides]
         loss = made.loss_of(batch, *vectors)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(made.encoders.parameters(), 1.0)
