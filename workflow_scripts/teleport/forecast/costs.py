@@ -20,7 +20,7 @@ NEIGHBOUR_BYTES = 8  # an id and a score
 MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
 CANDIDATE_BYTES = 2**25 * 20  # search.flat.CANDIDATES: numbers, scores proposed and exact
 MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
-CHUNK_TOKENS = 16384  # training.trainer.TOKEN_BUDGET["cuda"]
+CHUNK_TOKENS = 21504  # training.trainer.TOKEN_BUDGET["cuda"]
 TEXT_COST = {"apidocs": 20}  # packages are parsed: a passage takes as long as twenty lines of a file
 
 
