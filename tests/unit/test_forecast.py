@@ -260,8 +260,9 @@ def test_paper_scale_configurations_can_be_forecast_without_their_data():
     assert counts["passages"] == 8_841_823 and counts["queries"]["train"] == 502_939
 
 
-def test_smaller_batches_at_once_need_less_memory_and_a_second_forward_pass_more_work(marco):
+def test_smaller_batches_at_once_need_less_memory_and_a_second_forward_pass_more_work(marco, monkeypatch):
     """A step of 8 x (9 + 32 x 76) tokens: halves of it; chunks of 16,384 tokens; and those of the halves (9,764)."""
+    monkeypatch.setattr("teleport.forecast.costs.CHUNK_TOKENS", 16384)
     used = {"accumulate": 2}, {"gradient_caching": True}, {"accumulate": 2, "gradient_caching": True}
     plain, *others = (costs(make_plan(training=changes), "train")[0] for changes in ({}, *used))
     states = 18 * 109_482_240  # weights, gradients and moments of BERT-base
