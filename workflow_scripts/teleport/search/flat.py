@@ -7,6 +7,9 @@ itself, rounded to float32, and sorted by (score, passage number). Whether a pas
 belong among the best follows from the bound on the error of the product; where it could, more are proposed. So the
 result depends on the vectors alone, and the number format of the product is a matter of speed: it is no setting, and
 decides no key.
+
+A bound for all passages is only as good as that of the worst of them. Therefore an engine leaves out of it the few
+that are far worse than the rest, its outliers: these are scored exactly for every query, proposed or not.
 """
 
 import numpy as np
@@ -18,12 +21,19 @@ GROWTH = 8  # factor on the proposals for a query whose last rank is not settled
 CANDIDATES = 2**25  # (query, candidate) pairs in memory at a time: 0.7 GB of numbers, scores and keys
 ROUNDING = 2.0**-24  # largest relative error of one float32 operation
 BLOCK = 16384  # vectors read at a time
+OUTLIERS, OUTLYING = 64, 1.5  # at most so many passages, with so many times the measure of those after them
 
 
-def largest_norm(vectors, block=BLOCK):
-    """The largest Euclidean norm of the rows of a float32 [n, dim], read block by block."""
-    squares = [np.vecdot(vectors[s : s + block], vectors[s : s + block]).max() for s in range(0, len(vectors), block)]
-    return float(np.sqrt(max(squares)))
+def norms_of(vectors, block=BLOCK):
+    """The Euclidean norms of the rows of a float32 [n, dim], read block by block: float32 [n]."""
+    starts = range(0, len(vectors), block)
+    return np.sqrt(np.concatenate([np.vecdot(vectors[s : s + block], vectors[s : s + block]) for s in starts]))
+
+
+def outliers_by(measures_P):
+    """Numbers (int64, ascending) of at most `OUTLIERS` passages whose measure is far above that of all others."""
+    place = max(0, len(measures_P) - 1 - OUTLIERS)
+    return np.flatnonzero(measures_P > OUTLYING * np.partition(measures_P, place)[place])
 
 
 def product_errors(queries_QD, max_norm):
@@ -45,10 +55,12 @@ class FaissFlat:
         import faiss
 
         self.faiss, self.vectors, self.threads = faiss, vectors, threads
-        self.max_norm = largest_norm(vectors)
+        norms_P = norms_of(vectors)
+        self.outliers = outliers_by(norms_P)
+        self.max_norm = float(np.delete(norms_P, self.outliers).max())
 
     def errors(self, queries_QD):
-        """The largest error of a proposed score, float64 [Q]."""
+        """The largest error of a score proposed for a passage that is no outlier, float64 [Q]."""
         return product_errors(queries_QD, self.max_norm)
 
     def first_count(self, depth):
@@ -60,9 +72,6 @@ class FaissFlat:
         self.faiss.omp_set_num_threads(self.threads)  # it holds for the thread that calls
         scores_QC, ids_QC = self.faiss.knn(queries_QD, self.vectors, count, metric=self.faiss.METRIC_INNER_PRODUCT)
         return scores_QC, ids_QC, scores_QC[:, -1].astype(np.float64)
-
-    def rescore(self, queries_QD, proposed_QC, ids_QC, depth, errors_Q):
-        return rescore(self.vectors, queries_QD, proposed_QC, ids_QC, depth, errors_Q, self.threads)
 
 
 def search(index, queries_QD, depth):
@@ -88,9 +97,21 @@ def search(index, queries_QD, depth):
         for start in range(0, len(unsettled), step):
             rows = unsettled[start : start + step]
             proposed_QC, ids_QC, others_Q = index.propose(queries_QD[rows], depth, count)
-            exact_QC = index.rescore(queries_QD[rows], proposed_QC, ids_QC, depth, errors_Q[rows])
-            ids_QK[rows], scores_QK[rows] = best(exact_QC, ids_QC, depth)
+            exact_QC = score(index, queries_QD[rows], proposed_QC, ids_QC, depth, errors_Q[rows])
+            ids_QK[rows], scores_QK[rows] = best(*exact_QC, depth)
             settled = (count == total) | (scores_QK[rows, -1] > others_Q + errors_Q[rows])
             remaining.append(rows[~settled])
         unsettled, count = np.concatenate(remaining), min(GROWTH * count, total)
     return ids_QK, scores_QK
+
+
+def score(index, queries_QD, proposed_QC, ids_QC, depth, errors_Q):
+    """(exact scores [Q, C], passage numbers [Q, C]) of the candidates that can be among the best, and all outliers."""
+    scores_QC = rescore(index.vectors, queries_QD, proposed_QC, ids_QC, depth, errors_Q, index.threads)
+    count = len(index.outliers)
+    if not count:
+        return scores_QC, ids_QC
+    scores_QC[np.isin(ids_QC, index.outliers)] = -np.inf  # each passage once
+    ids_QO = np.broadcast_to(index.outliers, (len(queries_QD), count))
+    scores_QO = rescore(index.vectors, queries_QD, np.zeros(ids_QO.shape), ids_QO, count, errors_Q, index.threads)
+    return np.hstack([scores_QC, scores_QO]), np.hstack([ids_QC, ids_QO])

@@ -18,6 +18,7 @@ from teleport.search.reduced import BLOCK_PASSAGES, Reduced
 QUERIES = 512  # per block of products: 16 MB with BLOCK_PASSAGES, within the last cache
 BAND = 1.25  # times the error: kept below the last rank at first; twice is enough for any vectors
 WIDTH = 8  # times the depth: candidates kept per query at most, before more are asked for
+LOWEST = -(2**31)  # below every product
 RAW = {torch.int32: torch.int32, torch.bfloat16: torch.int16}  # how numpy, which has no bfloat16, sees a product
 
 
@@ -44,8 +45,9 @@ class ReducedFlat(Reduced):
         running = [Running(reduced[p], units_Q[p], band_Q[p], depth, count) for p in parts]
         with one_thread_each(), ThreadPoolExecutor(self.threads) as pool:
             for first in range(0, len(self.vectors), BLOCK_PASSAGES):
-                block = self.block(first, min(first + BLOCK_PASSAGES, len(self.vectors)))
-                list(pool.map(lambda part, block=block, first=first: part.add(block, first), running))
+                last = min(first + BLOCK_PASSAGES, len(self.vectors))
+                block = self.block(first, last), first, self.outliers_in(first, last)
+                list(pool.map(lambda part, block=block: part.add(*block), running))
             list(pool.map(Running.merge, running))
         rows = np.concatenate([part.waiting[0][0] + np.int64(p[0]) for part, p in zip(running, parts, strict=True)])
         keys_QC = table(rows, np.concatenate([part.waiting[0][1] for part in running]), len(queries_QD), NO_KEY)
@@ -81,12 +83,16 @@ class Running:
         self.dtype = torch.int32 if queries.dtype == torch.int8 else queries.dtype
         self.buffer = torch.empty(len(queries) * BLOCK_PASSAGES, dtype=self.dtype)
 
-    def add(self, passages, first):
-        """Compare the queries with reduced passages, of which the first has the number `first`."""
+    def add(self, passages, first, outliers):
+        """Compare the queries with reduced passages, of which the first has the number `first`.
+
+        outliers: int64 places of those whose products say too little to raise the floor
+        """
         shape = len(self.queries), len(passages)
         products_QP = self.buffer[: shape[0] * shape[1]].view(shape)
         multiply = torch._int_mm if self.dtype == torch.int32 else torch.mm
         multiply(self.queries, passages.T, out=products_QP)
+        products_QP[:, outliers] = LOWEST
         if first == 0 and shape[1] >= self.depth:
             values_QP = products_QP.numpy() if self.dtype == torch.int32 else products_QP.float().numpy()
             last_Q = np.partition(values_QP, -self.depth, axis=1)[:, -self.depth]
@@ -104,7 +110,7 @@ class Running:
         """Which products reach the floor, bool [Q, P]."""
         least_Q = (self.floor_Q / self.units_Q)[:, None]
         if self.dtype == torch.int32:
-            return products_QP.numpy() >= np.ceil(np.maximum(least_Q, -(2.0**31))).astype(np.int32)
+            return products_QP.numpy() >= np.ceil(np.maximum(least_Q, LOWEST)).astype(np.int32)
         return (products_QP >= torch.from_numpy(least_Q).to(self.dtype)).numpy()
 
     def merge(self):

@@ -12,22 +12,28 @@ parallel, would have nothing but their common part in eight bits.
 import numpy as np
 import torch
 
-from teleport.search.exact import rescore
-from teleport.search.flat import ROUNDING, product_errors
+from teleport.search.flat import ROUNDING, norms_of, outliers_by, product_errors
 
 BLOCK_PASSAGES = 8192  # reduced at a time
 SAMPLE = 65536  # rows that give the mean and the range of the passages
+# The range is that of all rows of the sample but one in 1,024, with a margin: neither a huge row in the sample nor the
+# larger components outside it, of which a large collection always has some, make the numbers of all others coarse.
+RANGE_SHARE, RANGE_MARGIN = 1 - 1 / 1024, 1.25
 SMALLEST = 1e-30  # range of vectors that are all zero
 SLACK = 1.01  # on the error, for the float32 operations that compute it
 FORMATS = {"int8": torch.int8, "bf16": torch.bfloat16, "fp16": torch.float16}
-LARGEST = {"int8": 127, "bf16": 1, "fp16": 1}  # of a reduced number
+LARGEST = {"int8": 127, "bf16": 1, "fp16": 1}  # of a reduced number within the range
+CEILING = {"int8": 127, "bf16": 2**15, "fp16": 2**15}  # of any: fp16 has numbers up to 65,504, sums of int32 are exact
 PRODUCT_ROUNDING = {"int8": 0.0, "bf16": 2.0**-8, "fp16": 0.0}  # relative: on a CPU, bfloat16 products are bfloat16
 
 
 def reduce(vectors, number_format, largest):
-    """(reduced tensor, factor): reduced x factor is close to `vectors` (float32 tensor); larger values are clipped."""
+    """(reduced tensor, factor): reduced x factor is close to `vectors` (float32 tensor) of components to `largest`.
+
+    Larger ones keep their precision in bf16 and fp16, and are clipped in int8.
+    """
     factor = largest / LARGEST[number_format]
-    scaled = (vectors / factor).clamp_(-LARGEST[number_format], LARGEST[number_format])
+    scaled = (vectors / factor).clamp_(-CEILING[number_format], CEILING[number_format])
     return (scaled.round_() if number_format == "int8" else scaled).to(FORMATS[number_format]), factor
 
 
@@ -42,35 +48,39 @@ class Reduced:
         self.vectors, self.number_format, self.threads = vectors, number_format, threads
         self.device = torch.device(device)
         sample = np.asarray(vectors[:: max(1, len(vectors) // SAMPLE)])
+        sample = np.delete(sample, outliers_by(norms_of(sample)), axis=0)
         self.mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
-        self.largest = max(float(np.abs(sample - self.mean).max()), SMALLEST)
+        ranges = np.abs(sample - self.mean).max(axis=1)
+        self.largest = max(RANGE_MARGIN * float(np.quantile(ranges, RANGE_SHARE, method="lower")), SMALLEST)
         self.factor = self.largest / LARGEST[number_format]
-        self.norm = self.lost = 0.0
+        norms_P, lost_P = (torch.empty(len(vectors), device=self.device) for _ in range(2))
         dtype = FORMATS[number_format]
         fits = vectors.size * dtype.itemsize <= room
         kept = torch.empty(vectors.shape, dtype=dtype, device=self.device) if fits else None
         for first in range(0, len(vectors), BLOCK_PASSAGES):
-            reduced = self.measure(first, min(first + BLOCK_PASSAGES, len(vectors)))
+            rows = slice(first, min(first + BLOCK_PASSAGES, len(vectors)))
+            centred, reduced = self.reduced(rows.start, rows.stop)
+            near = reduced.float() * self.factor
+            norms_P[rows], lost_P[rows] = near.norm(dim=1), (centred - near).norm(dim=1)
             if kept is not None:
-                kept[first : first + BLOCK_PASSAGES] = reduced
+                kept[rows] = reduced
         self.kept = kept
+        measures = [measure.cpu().numpy() for measure in (norms_P, lost_P)]
+        self.outliers = np.union1d(*map(outliers_by, measures))
+        self.norm, self.lost = (float(np.delete(measure, self.outliers).max(initial=0)) for measure in measures)
 
     def reduced(self, first, last):
         """(passages first to last - 1 less the mean, the same reduced)."""
         centred = torch.from_numpy(self.vectors[first:last] - self.mean).to(self.device)
         return centred, reduce(centred, self.number_format, self.largest)[0]
 
-    def measure(self, first, last):
-        """Note the largest norm and the largest loss of some passages; returns them reduced."""
-        centred, reduced = self.reduced(first, last)
-        near = reduced.float() * self.factor
-        self.norm = max(self.norm, float(near.norm(dim=1).max()))
-        self.lost = max(self.lost, float((centred - near).norm(dim=1).max()))
-        return reduced
-
     def block(self, first, last):
         """The reduced passages first to last - 1."""
         return self.reduced(first, last)[1] if self.kept is None else self.kept[first:last]
+
+    def outliers_in(self, first, last):
+        """The places of outliers among the passages first to last - 1, int64."""
+        return self.outliers[(self.outliers >= first) & (self.outliers < last)] - first
 
     def reduce_queries(self, queries_QD):
         """(reduced tensor, factors float32 [Q, 1]), each query by its own range."""
@@ -82,13 +92,10 @@ class Reduced:
         return queries_QD.astype(np.float64) @ self.mean.astype(np.float64)
 
     def errors(self, queries_QD):
-        """The largest error of a proposed score, float64 [Q]."""
+        """The largest error of a score proposed for a passage that is no outlier, float64 [Q]."""
         reduced, factors_Q = self.reduce_queries(queries_QD)
         near, exact = (reduced.double() * factors_Q).numpy(), queries_QD.astype(np.float64)
         norms_Q, near_Q, lost_Q = (np.linalg.norm(vectors, axis=1) for vectors in (exact, near, exact - near))
         errors_Q = lost_Q * self.norm + norms_Q * self.lost + PRODUCT_ROUNDING[self.number_format] * near_Q * self.norm
         shift_errors_Q = ROUNDING * norms_Q * np.linalg.norm(self.mean.astype(np.float64))
         return SLACK * errors_Q + product_errors(queries_QD, self.norm + self.lost) + 4 * shift_errors_Q
-
-    def rescore(self, queries_QD, proposed_QC, ids_QC, depth, errors_Q):
-        return rescore(self.vectors, queries_QD, proposed_QC, ids_QC, depth, errors_Q, self.threads)
