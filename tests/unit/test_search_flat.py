@@ -319,3 +319,17 @@ def test_components_beyond_the_range_are_clipped_in_int8_alone(number_format, ex
     found, factor = reduced.reduce(values, number_format, 1.0)
     torch.testing.assert_close(found.float() * factor, torch.tensor(expected, dtype=torch.float32), rtol=2e-3, atol=0)
     assert reduced.reduce(torch.tensor([3e38]), number_format, 1.0)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("total", [39, 40, 41])
+def test_as_many_passages_as_are_proposed_at_first(monkeypatch, total):
+    """Rounded to whole numbers passage 0 has 320 and passage 1 only 314; exactly they have 316.08 and 317.92."""
+    for module, name, value in ((flat, "OUTLIERS", 0), (reduced, "RANGE_SHARE", 1), (reduced, "RANGE_MARGIN", 1)):
+        monkeypatch.setattr(module, name, value)
+    vectors = np.zeros((total, 8), np.float32)
+    vectors[0], vectors[1] = 39.51, [40.49, 40.49] + 6 * [39.49]
+    vectors[2] = [127, -127] * 4
+    vectors[3:6] = -vectors[:3]  # the mean is 0
+    index = ReducedFlat(vectors, threads=1)
+    assert (index.first_count(1), index.factor) == (40, 1)
+    assert_exact(index, np.ones((1, 8), np.float32), 1)

@@ -39,7 +39,8 @@ class ReducedFlat(Reduced):
         """
         reduced, factors_Q = self.reduce_queries(queries_QD)
         units_Q = factors_Q.double().numpy()[:, 0] * self.factor
-        band_Q = (BAND if count == self.first_count(depth) else 2) * self.errors(queries_QD)
+        first = count == self.first_count(depth) < len(self.vectors)  # else what is not found is not asked for again
+        band_Q = (BAND if first else 2) * self.errors(queries_QD)
         rows = np.arange(len(queries_QD))
         parts = np.array_split(rows, min(len(rows), self.threads * -(-len(rows) // (self.threads * QUERIES))))
         running = [Running(reduced[p], units_Q[p], band_Q[p], depth, count) for p in parts]
