@@ -80,7 +80,7 @@ def test_real_numbers_with_copies_of_vectors(open_index, depth):
 def counts_of_proposals(index, monkeypatch):
     """The counts that `search` asks `index` for, noted as it goes."""
     counts, propose = [], index.propose
-    monkeypatch.setattr(index, "propose", lambda queries, depth, n: counts.append(n) or propose(queries, depth, n))
+    monkeypatch.setattr(index, "propose", lambda q, depth, n, errors: counts.append(n) or propose(q, depth, n, errors))
     return counts
 
 
@@ -110,15 +110,21 @@ def test_candidates_in_a_wrong_order_do_not_matter(monkeypatch):
     exact = queries.astype(np.float64) @ vectors.T.astype(np.float64)
     shifted = (exact - 8 * 2.0**-24 * 8 * np.sign(exact - np.median(exact))).astype(np.float32)
 
-    def propose(queries_QD, depth, count):
+    def propose(queries_QD, depth, count, errors_Q):
         ids = np.argsort(-shifted[: len(queries_QD)], axis=1, kind="stable")[:, :count]
         scores = np.take_along_axis(shifted[: len(queries_QD)], ids, axis=1)
         return scores, ids, scores[:, -1].astype(np.float64)
 
     monkeypatch.setattr(index, "propose", propose)
     monkeypatch.setattr(flat, "MARGIN", 1)
-    assert (propose(queries, 20, 20)[1] != by_sorting(vectors, queries, 20)[0]).any()
+    assert (propose(queries, 20, 20, None)[1] != by_sorting(vectors, queries, 20)[0]).any()
     assert_exact(index, queries, 20)
+
+
+def narrow_blocks(monkeypatch, block):
+    """Let all engines read `block` passages at a time."""
+    monkeypatch.setattr(Reduced.__init__, "__defaults__", ("cpu", block))
+    monkeypatch.setattr(flat_torch, "BLOCK_PASSAGES", block)
 
 
 @pytest.mark.parametrize("room", [0, EVERYTHING])
@@ -127,8 +133,7 @@ def test_blocks_leave_no_trace(open_index, monkeypatch, room):
     vectors, queries = integers(rng, 300, 5), integers(rng, 17, 5)
     monkeypatch.setattr(flat, "CANDIDATES", 2000)
     monkeypatch.setattr(exact, "PAIRS", 7)
-    for module in (reduced, flat_cpu, flat_torch):
-        monkeypatch.setattr(module, "BLOCK_PASSAGES", 64)
+    narrow_blocks(monkeypatch, 64)
     for module in (flat_cpu, flat_torch):
         monkeypatch.setattr(module, "QUERIES", 5)
     assert_exact(open_index(vectors, room=room), queries, 100)
@@ -136,8 +141,7 @@ def test_blocks_leave_no_trace(open_index, monkeypatch, room):
 
 @pytest.mark.parametrize("order", ["best first", "best last"])
 def test_the_order_of_the_passages_does_not_matter(open_index, monkeypatch, order):
-    for module in (reduced, flat_cpu, flat_torch):
-        monkeypatch.setattr(module, "BLOCK_PASSAGES", 50)
+    narrow_blocks(monkeypatch, 50)
     rng = np.random.default_rng(9)
     vectors = rng.standard_normal((500, 12)).astype(np.float32)
     queries = (vectors[0] + 0.1 * rng.standard_normal((6, 12))).astype(np.float32)
@@ -174,7 +178,7 @@ def test_no_error_of_a_reduced_product_exceeds_its_bound(number_format):
     products = left.double() @ index.kept.double().T
     if number_format == "bf16":
         products = products.bfloat16().double()
-    near = products.numpy() * factors_Q.double().numpy() * index.factor + index.shifts(queries)[:, None]
+    near = products.numpy() * factors_Q.double().numpy() * index.factor + index.shifts(queries).numpy()[:, None]
     errors = np.abs(near - queries.astype(np.float64) @ vectors.T.astype(np.float64))
     errors = np.delete(errors, index.outliers, axis=1).max(axis=1)
     assert (errors <= index.errors(queries)).all()
@@ -292,8 +296,8 @@ def test_outliers_are_found_where_the_product_says_nothing_of_them(open_index, m
     assert set(index.outliers) >= {3, 40, 299}
     propose = index.propose
 
-    def wrong(queries_QD, depth, count):
-        scores_QC, ids_QC, others_Q = propose(queries_QD, depth, count)
+    def wrong(queries_QD, depth, count, errors_Q):
+        scores_QC, ids_QC, others_Q = propose(queries_QD, depth, count, errors_Q)
         wrong_Q = np.where(np.arange(len(queries_QD)) % 2, np.inf, -np.inf)[:, None]
         scores_QC = np.where(np.isin(ids_QC, index.outliers), wrong_Q, scores_QC)
         order_QC = np.argsort(-scores_QC, axis=1, kind="stable")

@@ -36,13 +36,12 @@ def outliers_by(measures_P):
     return np.flatnonzero(measures_P > OUTLYING * np.partition(measures_P, place)[place])
 
 
-def product_errors(queries_QD, max_norm):
-    """Largest error of float32 inner products with vectors up to `max_norm` long: float64 [Q].
+def product_errors(norms_Q, dim, max_norm):
+    """Largest error of float32 inner products of queries `norms_Q` long with vectors up to `max_norm` long: [Q].
 
     |float32 product - exact product| <= dim x rounding x |q| |p|; twice that covers the final rounding too.
     """
-    norms_Q = np.linalg.norm(queries_QD.astype(np.float64), axis=1)
-    return 2 * queries_QD.shape[1] * ROUNDING * max_norm * norms_Q
+    return 2 * dim * ROUNDING * max_norm * norms_Q
 
 
 class FaissFlat:
@@ -61,13 +60,14 @@ class FaissFlat:
 
     def errors(self, queries_QD):
         """The largest error of a score proposed for a passage that is no outlier, float64 [Q]."""
-        return product_errors(queries_QD, self.max_norm)
+        norms_Q = np.linalg.norm(queries_QD.astype(np.float64), axis=1)
+        return product_errors(norms_Q, queries_QD.shape[1], self.max_norm)
 
     def first_count(self, depth):
         """How many candidates to propose at first."""
         return depth + MARGIN
 
-    def propose(self, queries_QD, depth, count):
+    def propose(self, queries_QD, depth, count, errors_Q):
         """(scores [Q, count] best first, passage numbers int64 [Q, count], what no other score exceeds [Q])."""
         self.faiss.omp_set_num_threads(self.threads)  # it holds for the thread that calls
         scores_QC, ids_QC = self.faiss.knn(queries_QD, self.vectors, count, metric=self.faiss.METRIC_INNER_PRODUCT)
@@ -87,8 +87,6 @@ def search(index, queries_QD, depth):
         raise ValueError(
             f"depth {depth} is more than the collection's {total} passages: lower mining.depth or evaluation.depth."
         )
-    queries_QD = np.ascontiguousarray(queries_QD)
-    errors_Q = index.errors(queries_QD)
     ids_QK = np.empty((len(queries_QD), depth), np.int32)
     scores_QK = np.empty((len(queries_QD), depth), np.float32)
     unsettled, count = np.arange(len(queries_QD)), min(index.first_count(depth), total)
@@ -96,10 +94,12 @@ def search(index, queries_QD, depth):
         remaining, step = [], max(1, CANDIDATES // count)
         for start in range(0, len(unsettled), step):
             rows = unsettled[start : start + step]
-            proposed_QC, ids_QC, others_Q = index.propose(queries_QD[rows], depth, count)
-            exact_QC = score(index, queries_QD[rows], proposed_QC, ids_QC, depth, errors_Q[rows])
+            part_QD = queries_QD[rows]
+            errors_Q = index.errors(part_QD)
+            proposed_QC, ids_QC, others_Q = index.propose(part_QD, depth, count, errors_Q)
+            exact_QC = score(index, part_QD, proposed_QC, ids_QC, depth, errors_Q)
             ids_QK[rows], scores_QK[rows] = best(*exact_QC, depth)
-            settled = (count == total) | (scores_QK[rows, -1] > others_Q + errors_Q[rows])
+            settled = (count == total) | (scores_QK[rows, -1] > others_Q + errors_Q)
             remaining.append(rows[~settled])
         unsettled, count = np.concatenate(remaining), min(GROWTH * count, total)
     return ids_QK, scores_QK

@@ -9,6 +9,8 @@ The mean shifts all scores of a query alike; without it the vectors of encoders 
 parallel, would have nothing but their common part in eight bits.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import torch
 
@@ -37,65 +39,89 @@ def reduce(vectors, number_format, largest):
     return (scaled.round_() if number_format == "int8" else scaled).to(FORMATS[number_format]), factor
 
 
-class Reduced:
-    """Passages and queries in numbers of few bits.
+def mean_and_range(vectors):
+    """(mean float32 [dim], largest component of a vector less the mean) of a sample without its outliers."""
+    sample = np.asarray(vectors[:: max(1, len(vectors) // SAMPLE)])
+    sample = np.delete(sample, outliers_by(norms_of(sample)), axis=0)
+    mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
+    sample -= mean
+    ranges = np.abs(sample, out=sample).max(axis=1)
+    return mean, max(RANGE_MARGIN * float(np.quantile(ranges, RANGE_SHARE, method="lower")), SMALLEST)
 
-    The reduced passages stay in memory, or on `device`, when they take at most `room` bytes; else they are made again
-    from the memory map for every block of queries. vectors: float32 [n, dim], an array or a memory map
+
+class Reduced:
+    """Passages and queries in numbers of few bits, reduced and measured on `device`.
+
+    The reduced passages stay there when they take at most `room` bytes; else they are made again from the memory map
+    whenever they are asked for. vectors: float32 [n, dim], an array or a memory map; block: passages at a time
+
+    outliers: int64, the passages that `errors` does not hold for
     """
 
-    def __init__(self, vectors, number_format, threads, room, device="cpu"):
+    def __init__(self, vectors, number_format, threads, room, device="cpu", block=BLOCK_PASSAGES):
         self.vectors, self.number_format, self.threads = vectors, number_format, threads
-        self.device = torch.device(device)
-        sample = np.asarray(vectors[:: max(1, len(vectors) // SAMPLE)])
-        sample = np.delete(sample, outliers_by(norms_of(sample)), axis=0)
-        self.mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
-        ranges = np.abs(sample - self.mean).max(axis=1)
-        self.largest = max(RANGE_MARGIN * float(np.quantile(ranges, RANGE_SHARE, method="lower")), SMALLEST)
+        self.device, self.block = torch.device(device), block
+        mean, self.largest = mean_and_range(vectors)
+        self.mean = torch.from_numpy(mean).to(self.device)
         self.factor = self.largest / LARGEST[number_format]
-        norms_P, lost_P = (torch.empty(len(vectors), device=self.device) for _ in range(2))
         dtype = FORMATS[number_format]
         fits = vectors.size * dtype.itemsize <= room
-        kept = torch.empty(vectors.shape, dtype=dtype, device=self.device) if fits else None
-        for first in range(0, len(vectors), BLOCK_PASSAGES):
-            rows = slice(first, min(first + BLOCK_PASSAGES, len(vectors)))
-            centred, reduced = self.reduced(rows.start, rows.stop)
-            near = reduced.float() * self.factor
-            norms_P[rows], lost_P[rows] = near.norm(dim=1), (centred - near).norm(dim=1)
+        self.kept = self.measure(torch.empty(vectors.shape, dtype=dtype, device=self.device) if fits else None)
+
+    def measure(self, kept):
+        """Find the largest norm and loss, and the outliers; returns `kept` with the reduced passages in it, or None."""
+        norms_P, lost_P = (torch.empty(len(self.vectors), device=self.device) for _ in range(2))
+        for first, centred in self.centred():
+            rows = slice(first, first + len(centred))
+            reduced, _ = reduce(centred, self.number_format, self.largest)
+            near = reduced.float().mul_(self.factor)
+            norms_P[rows], lost_P[rows] = near.norm(dim=1), near.sub_(centred).norm(dim=1)
             if kept is not None:
                 kept[rows] = reduced
-        self.kept = kept
         measures = [measure.cpu().numpy() for measure in (norms_P, lost_P)]
         self.outliers = np.union1d(*map(outliers_by, measures))
         self.norm, self.lost = (float(np.delete(measure, self.outliers).max(initial=0)) for measure in measures)
+        return kept
 
-    def reduced(self, first, last):
-        """(passages first to last - 1 less the mean, the same reduced)."""
-        centred = torch.from_numpy(self.vectors[first:last] - self.mean).to(self.device)
-        return centred, reduce(centred, self.number_format, self.largest)[0]
+    def centred(self):
+        """Yield (number of the first, passages less the mean), block by block; the next block is read meanwhile."""
+        with ThreadPoolExecutor(1) as reader:
+            ahead = self.start_reading(reader, 0)
+            for first in range(0, len(self.vectors), self.block):
+                passages, reading = ahead
+                reading.result()
+                ahead = self.start_reading(reader, first + self.block)
+                yield first, passages.to(self.device, non_blocking=True).sub_(self.mean)
 
-    def block(self, first, last):
-        """The reduced passages first to last - 1."""
-        return self.reduced(first, last)[1] if self.kept is None else self.kept[first:last]
+    def start_reading(self, reader, first):
+        """(block of passages from `first` on, the future that says that they are in it)."""
+        block = self.vectors[first : first + self.block]
+        # Page-locked memory: a GPU copies from it while it computes.
+        passages = torch.empty(block.shape, pin_memory=self.device.type == "cuda")
+        return passages, reader.submit(np.copyto, passages.numpy(), block)
 
-    def outliers_in(self, first, last):
-        """The places of outliers among the passages first to last - 1, int64."""
-        return self.outliers[(self.outliers >= first) & (self.outliers < last)] - first
+    def blocks(self):
+        """Yield (number of the first, reduced passages), block by block."""
+        if self.kept is None:
+            yield from ((first, reduce(part, self.number_format, self.largest)[0]) for first, part in self.centred())
+        else:
+            yield from zip(range(0, len(self.kept), self.block), self.kept.split(self.block), strict=True)
 
     def reduce_queries(self, queries_QD):
         """(reduced tensor, factors float32 [Q, 1]), each query by its own range."""
-        queries_QD = torch.from_numpy(queries_QD)
+        queries_QD = torch.from_numpy(queries_QD).to(self.device)
         return reduce(queries_QD, self.number_format, queries_QD.abs().amax(dim=1, keepdim=True).clamp_min(SMALLEST))
 
     def shifts(self, queries_QD):
-        """What the mean adds to the scores of each query, float64 [Q]."""
-        return queries_QD.astype(np.float64) @ self.mean.astype(np.float64)
+        """What the mean adds to the scores of each query, float64 [Q] on the device."""
+        return torch.from_numpy(queries_QD).to(self.device).double() @ self.mean.double()
 
     def errors(self, queries_QD):
         """The largest error of a score proposed for a passage that is no outlier, float64 [Q]."""
         reduced, factors_Q = self.reduce_queries(queries_QD)
-        near, exact = (reduced.double() * factors_Q).numpy(), queries_QD.astype(np.float64)
-        norms_Q, near_Q, lost_Q = (np.linalg.norm(vectors, axis=1) for vectors in (exact, near, exact - near))
+        near, exact = reduced.double() * factors_Q, torch.from_numpy(queries_QD).to(self.device).double()
+        norms_Q, near_Q, lost_Q = (vectors.norm(dim=1) for vectors in (exact, near, exact - near))
         errors_Q = lost_Q * self.norm + norms_Q * self.lost + PRODUCT_ROUNDING[self.number_format] * near_Q * self.norm
-        shift_errors_Q = ROUNDING * norms_Q * np.linalg.norm(self.mean.astype(np.float64))
-        return SLACK * errors_Q + product_errors(queries_QD, self.norm + self.lost) + 4 * shift_errors_Q
+        shift_errors_Q = ROUNDING * norms_Q * self.mean.double().norm()
+        product_errors_Q = product_errors(norms_Q, queries_QD.shape[1], self.norm + self.lost)
+        return (SLACK * errors_Q + product_errors_Q + 4 * shift_errors_Q).cpu().numpy()
