@@ -1,5 +1,7 @@
 """Exact search: the order of a plain full sort, ties by passage number, whatever proposes the candidates."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -99,6 +101,42 @@ def test_settled_queries_are_searched_once(open_index, monkeypatch):
     counts = counts_of_proposals(index, monkeypatch)
     assert_exact(index, rng.standard_normal((20, 128)).astype(np.float32), 10)
     assert counts == [index.first_count(10)]
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_steps_leave_no_trace(open_index, monkeypatch, overlaps):
+    rng = np.random.default_rng(16)
+    index, queries = open_index(integers(rng, 400, 3, high=2)), integers(rng, 23, 3)
+    monkeypatch.setattr(index, "first_count", lambda depth: depth + 2)
+    monkeypatch.setattr(index, "overlaps", overlaps)
+    monkeypatch.setattr(index, "step", 4)
+    assert_exact(index, queries, 5)
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_the_host_scores_one_step_while_the_next_is_proposed(monkeypatch, overlaps):
+    rng = np.random.default_rng(17)
+    index, queries = TorchFlat(rng.standard_normal((300, 64)).astype(np.float32), "cpu", room=0), spread(rng, 12)
+    monkeypatch.setattr(index, "overlaps", overlaps)
+    monkeypatch.setattr(index, "step", 4)
+    events, propose, score, second = [], index.propose, flat.score, threading.Event()
+
+    def noted_propose(*arguments):
+        events.append("propose")
+        if events.count("propose") == 2:
+            second.set()
+        return propose(*arguments)
+
+    def noted_score(*arguments):
+        assert not overlaps or second.wait(10), "the next step is proposed only after this one is scored"
+        events.append("score")
+        return score(*arguments)
+
+    monkeypatch.setattr(index, "propose", noted_propose)
+    monkeypatch.setattr(flat, "score", noted_score)
+    assert_exact(index, queries, 10)
+    assert events.count("propose") == events.count("score") == 3
+    assert events[:2] == (["propose", "propose"] if overlaps else ["propose", "score"])
 
 
 def test_candidates_in_a_wrong_order_do_not_matter(monkeypatch):

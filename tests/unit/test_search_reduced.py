@@ -42,6 +42,7 @@ def test_few_scores_are_selected_from(monkeypatch):
 def test_the_next_block_is_read_while_one_is_computed_with(monkeypatch):
     vectors, copied, copy = normal(100, 4), [], np.copyto
     index = Reduced(vectors, "fp16", 1, 0, block=30)
+    index.overlaps = True
     second = threading.Event()
 
     def copying(target, block):

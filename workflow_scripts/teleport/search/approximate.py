@@ -65,6 +65,8 @@ def build(settings, vectors, threads, progress):
 class Approximate:
     """Search with a faiss index; the scores of what it finds are exact, and order it."""
 
+    overlaps = False
+
     def __init__(self, index, settings, vectors, threads):
         faiss.omp_set_num_threads(threads)
         if settings.kind == "ivf":

@@ -12,6 +12,8 @@ A bound for all passages is only as good as that of the worst of them. Therefore
 that are far worse than the rest, its outliers: these are scored exactly for every query, proposed or not.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 
 from teleport.search.exact import best, rescore
@@ -50,6 +52,8 @@ class FaissFlat:
     vectors: float32 [n, dim], an array or a memory map, which is read once per 4,096 queries
     """
 
+    overlaps, step = False, CANDIDATES
+
     def __init__(self, vectors, threads):
         import faiss
 
@@ -77,8 +81,11 @@ class FaissFlat:
 def search(index, queries_QD, depth):
     """The `depth` passages of largest inner product, ties by the smaller number, for each query.
 
-    index: FaissFlat, ReducedFlat, TorchFlat or Sharded; queries_QD: float32, finite
+    index: FaissFlat, ReducedFlat or TorchFlat; queries_QD: float32, finite
     returns: (ids int32, scores float32), both [Q, depth], best first
+
+    Candidates are proposed for at most `index.step` queries at a time. Where the index computes on a device
+    (`index.overlaps`), the host scores those of one step while the next step is proposed.
 
     Raises ValueError when there are fewer passages than `depth`.
     """
@@ -89,20 +96,39 @@ def search(index, queries_QD, depth):
         )
     ids_QK = np.empty((len(queries_QD), depth), np.int32)
     scores_QK = np.empty((len(queries_QD), depth), np.float32)
+
     unsettled, count = np.arange(len(queries_QD)), min(index.first_count(depth), total)
     while len(unsettled):
-        remaining, step = [], max(1, CANDIDATES // count)
-        for start in range(0, len(unsettled), step):
-            rows = unsettled[start : start + step]
-            part_QD = queries_QD[rows]
-            errors_Q = index.errors(part_QD)
-            proposed_QC, ids_QC, others_Q = index.propose(part_QD, depth, count, errors_Q)
-            exact_QC = score(index, part_QD, proposed_QC, ids_QC, depth, errors_Q)
-            ids_QK[rows], scores_QK[rows] = best(*exact_QC, depth)
-            settled = (count == total) | (scores_QK[rows, -1] > others_Q + errors_Q)
+        step, remaining = max(1, min(index.step, CANDIDATES // count)), []
+        parts = [unsettled[start : start + step] for start in range(0, len(unsettled), step)]
+        proposals = (propose(index, queries_QD[rows], depth, count) for rows in parts)
+        for rows, proposed in zip(parts, ahead(proposals) if index.overlaps else proposals, strict=True):
+            ids_QK[rows], scores_QK[rows], possible_Q = rank(index, queries_QD[rows], depth, *proposed)
+            settled = (count == total) | (scores_QK[rows, -1] > possible_Q)
             remaining.append(rows[~settled])
         unsettled, count = np.concatenate(remaining), min(GROWTH * count, total)
     return ids_QK, scores_QK
+
+
+def ahead(items):
+    """The items of an iterator, each made by another thread while the caller works with the one before."""
+    with ThreadPoolExecutor(1) as maker:
+        making = maker.submit(next, items, None)
+        while (item := making.result()) is not None:
+            making = maker.submit(next, items, None)
+            yield item
+
+
+def propose(index, queries_QD, depth, count):
+    """What `index` proposes, and the errors of it: (errors [Q], scores [Q, C], passage numbers [Q, C], others [Q])."""
+    errors_Q = index.errors(queries_QD)
+    return errors_Q, *index.propose(queries_QD, depth, count, errors_Q)
+
+
+def rank(index, queries_QD, depth, errors_Q, proposed_QC, ids_QC, others_Q):
+    """(ids int32, scores float32) of the `depth` best candidates, [Q, depth], and what no other score exceeds, [Q]."""
+    exact_QC, ids_QC = score(index, queries_QD, proposed_QC, ids_QC, depth, errors_Q)
+    return *best(exact_QC, ids_QC, depth), others_Q + errors_Q
 
 
 def score(index, queries_QD, proposed_QC, ids_QC, depth, errors_Q):

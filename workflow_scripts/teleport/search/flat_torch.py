@@ -9,6 +9,7 @@ from teleport.search.reduced import Reduced
 BLOCK_PASSAGES = 65536  # at a time: launching the kernels of a block costs little beside them
 QUERIES = 4096  # scores of a block: 1 GB in float32
 RESIDENT_SHARE = 0.6  # of the free device memory that the vectors may take; the rest is for scores and candidates
+STEP = 8192  # queries that are proposed for while the host scores the candidates of as many others
 LEAST_GROUP = 4  # scores per group from which looking at their maxima first is worth it
 
 
@@ -23,6 +24,8 @@ class TorchFlat(Reduced):
         if room is None:
             room = RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]
         super().__init__(vectors, "fp16", threads, room, device, BLOCK_PASSAGES)
+        if self.kept is not None:  # else each step reads all passages
+            self.step = STEP
 
     def first_count(self, depth):
         """How many candidates to propose at first."""

@@ -9,12 +9,10 @@ The mean shifts all scores of a query alike; without it the vectors of encoders 
 parallel, would have nothing but their common part in eight bits.
 """
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import torch
 
-from teleport.search.flat import ROUNDING, norms_of, outliers_by, product_errors
+from teleport.search.flat import CANDIDATES, ROUNDING, ahead, norms_of, outliers_by, product_errors
 
 BLOCK_PASSAGES = 8192  # reduced at a time
 SAMPLE = 65536  # rows that give the mean and the range of the passages
@@ -58,9 +56,12 @@ class Reduced:
     outliers: int64, the passages that `errors` does not hold for
     """
 
+    step = CANDIDATES
+
     def __init__(self, vectors, number_format, threads, room, device="cpu", block=BLOCK_PASSAGES):
         self.vectors, self.number_format, self.threads = vectors, number_format, threads
         self.device, self.block = torch.device(device), block
+        self.overlaps = self.device.type != "cpu"
         mean, self.largest = mean_and_range(vectors)
         self.mean = torch.from_numpy(mean).to(self.device)
         self.factor = self.largest / LARGEST[number_format]
@@ -84,21 +85,19 @@ class Reduced:
         return kept
 
     def centred(self):
-        """Yield (number of the first, passages less the mean), block by block; the next block is read meanwhile."""
-        with ThreadPoolExecutor(1) as reader:
-            ahead = self.start_reading(reader, 0)
-            for first in range(0, len(self.vectors), self.block):
-                passages, reading = ahead
-                reading.result()
-                ahead = self.start_reading(reader, first + self.block)
-                yield first, passages.to(self.device, non_blocking=True).sub_(self.mean)
+        """Yield (number of the first, passages less the mean), block by block; for a GPU the next is read meanwhile."""
+        read = (self.read(first) for first in range(0, len(self.vectors), self.block))
+        first = 0
+        for passages in ahead(read) if self.overlaps else read:
+            yield first, passages.to(self.device, non_blocking=True).sub_(self.mean)
+            first += len(passages)
 
-    def start_reading(self, reader, first):
-        """(block of passages from `first` on, the future that says that they are in it)."""
+    def read(self, first):
+        """The block of passages from `first` on; for a GPU in page-locked memory, which it copies while it computes."""
         block = self.vectors[first : first + self.block]
-        # Page-locked memory: a GPU copies from it while it computes.
         passages = torch.empty(block.shape, pin_memory=self.device.type == "cuda")
-        return passages, reader.submit(np.copyto, passages.numpy(), block)
+        np.copyto(passages.numpy(), block)
+        return passages
 
     def blocks(self):
         """Yield (number of the first, reduced passages), block by block."""
