@@ -9,7 +9,7 @@ import pytest
 from paths import REPOSITORY
 from teleport import config
 from teleport.plan import Plan
-from teleport.search import engines, index, retrieve
+from teleport.search import approximate, engines, index, retrieve
 from teleport.search.approximate import Approximate, build, check_parameters, recall
 
 ROWS, DIM, DEPTH = 600, 8, 10
@@ -118,6 +118,20 @@ def test_ties_go_to_the_smaller_number():
     found = Approximate(build(settings, vectors, 1, lambda *_: None), settings, vectors, 1)
     ids, scores = found.search(np.array([[1, 0]], np.float32), 20)
     assert ids.tolist() == [list(range(0, 40, 2))] and scores.tolist() == [[1.0] * 20]
+
+
+@pytest.mark.parametrize("depth, nprobe, on_gpu", [(2048, 2048, True), (2049, 1, False), (1, 2049, False)])
+def test_what_faiss_cannot_do_on_a_gpu_is_done_on_the_cpu(monkeypatch, tmp_path, depth, nprobe, on_gpu):
+    settings, moved = {"kind": "ivf", "nlist": 4, "nprobe": nprobe}, []
+    built = build(SimpleNamespace(**settings | {"nprobe": 4}), normal(100, 0), 1, lambda *_: None)
+    approximate.faiss.write_index(built, str(tmp_path / "index.faiss"))
+    monkeypatch.setattr(approximate.faiss, "StandardGpuResources", object, raising=False)
+    monkeypatch.setattr(approximate.faiss, "get_num_gpus", lambda: 1)
+    monkeypatch.setattr(
+        approximate.faiss, "index_cpu_to_gpu", lambda _, number, index: moved.append(number) or index, raising=False
+    )
+    approximate.load(tmp_path / "index.faiss", settings, normal(100, 0), 1, depth)
+    assert moved == ([0] if on_gpu else [])
 
 
 def test_recall_counts_shared_neighbours():

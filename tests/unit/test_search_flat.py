@@ -1,11 +1,13 @@
 """Exact search: the order of a plain full sort, ties by passage number, whatever proposes the candidates."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
 
 from teleport.search import exact, flat, flat_cpu, flat_torch, reduced
-from teleport.search.flat import FaissFlat, largest_norm, search
+from teleport.search.flat import FaissFlat, norms_of, outliers_by, search
 from teleport.search.flat_cpu import ReducedFlat
 from teleport.search.flat_torch import TorchFlat
 from teleport.search.reduced import Reduced
@@ -80,7 +82,7 @@ def test_real_numbers_with_copies_of_vectors(open_index, depth):
 def counts_of_proposals(index, monkeypatch):
     """The counts that `search` asks `index` for, noted as it goes."""
     counts, propose = [], index.propose
-    monkeypatch.setattr(index, "propose", lambda queries, depth, n: counts.append(n) or propose(queries, depth, n))
+    monkeypatch.setattr(index, "propose", lambda q, depth, n, errors: counts.append(n) or propose(q, depth, n, errors))
     return counts
 
 
@@ -101,6 +103,42 @@ def test_settled_queries_are_searched_once(open_index, monkeypatch):
     assert counts == [index.first_count(10)]
 
 
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_steps_leave_no_trace(open_index, monkeypatch, overlaps):
+    rng = np.random.default_rng(16)
+    index, queries = open_index(integers(rng, 400, 3, high=2)), integers(rng, 23, 3)
+    monkeypatch.setattr(index, "first_count", lambda depth: depth + 2)
+    monkeypatch.setattr(index, "overlaps", overlaps)
+    monkeypatch.setattr(index, "step", 4)
+    assert_exact(index, queries, 5)
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_the_host_scores_one_step_while_the_next_is_proposed(monkeypatch, overlaps):
+    rng = np.random.default_rng(17)
+    index, queries = TorchFlat(rng.standard_normal((300, 64)).astype(np.float32), "cpu", room=0), spread(rng, 12)
+    monkeypatch.setattr(index, "overlaps", overlaps)
+    monkeypatch.setattr(index, "step", 4)
+    events, propose, score, second = [], index.propose, flat.score, threading.Event()
+
+    def noted_propose(*arguments):
+        events.append("propose")
+        if events.count("propose") == 2:
+            second.set()
+        return propose(*arguments)
+
+    def noted_score(*arguments):
+        assert not overlaps or second.wait(10), "the next step is proposed only after this one is scored"
+        events.append("score")
+        return score(*arguments)
+
+    monkeypatch.setattr(index, "propose", noted_propose)
+    monkeypatch.setattr(flat, "score", noted_score)
+    assert_exact(index, queries, 10)
+    assert events.count("propose") == events.count("score") == 3
+    assert events[:2] == (["propose", "propose"] if overlaps else ["propose", "score"])
+
+
 def test_candidates_in_a_wrong_order_do_not_matter(monkeypatch):
     """Scores of a product that is off by as much as float32 may be, in the direction that hurts."""
     rng = np.random.default_rng(4)
@@ -110,15 +148,21 @@ def test_candidates_in_a_wrong_order_do_not_matter(monkeypatch):
     exact = queries.astype(np.float64) @ vectors.T.astype(np.float64)
     shifted = (exact - 8 * 2.0**-24 * 8 * np.sign(exact - np.median(exact))).astype(np.float32)
 
-    def propose(queries_QD, depth, count):
+    def propose(queries_QD, depth, count, errors_Q):
         ids = np.argsort(-shifted[: len(queries_QD)], axis=1, kind="stable")[:, :count]
         scores = np.take_along_axis(shifted[: len(queries_QD)], ids, axis=1)
         return scores, ids, scores[:, -1].astype(np.float64)
 
     monkeypatch.setattr(index, "propose", propose)
     monkeypatch.setattr(flat, "MARGIN", 1)
-    assert (propose(queries, 20, 20)[1] != by_sorting(vectors, queries, 20)[0]).any()
+    assert (propose(queries, 20, 20, None)[1] != by_sorting(vectors, queries, 20)[0]).any()
     assert_exact(index, queries, 20)
+
+
+def narrow_blocks(monkeypatch, block):
+    """Let all engines read `block` passages at a time."""
+    monkeypatch.setattr(Reduced.__init__, "__defaults__", ("cpu", block))
+    monkeypatch.setattr(flat_torch, "BLOCK_PASSAGES", block)
 
 
 @pytest.mark.parametrize("room", [0, EVERYTHING])
@@ -127,8 +171,7 @@ def test_blocks_leave_no_trace(open_index, monkeypatch, room):
     vectors, queries = integers(rng, 300, 5), integers(rng, 17, 5)
     monkeypatch.setattr(flat, "CANDIDATES", 2000)
     monkeypatch.setattr(exact, "PAIRS", 7)
-    for module in (reduced, flat_cpu, flat_torch):
-        monkeypatch.setattr(module, "BLOCK_PASSAGES", 64)
+    narrow_blocks(monkeypatch, 64)
     for module in (flat_cpu, flat_torch):
         monkeypatch.setattr(module, "QUERIES", 5)
     assert_exact(open_index(vectors, room=room), queries, 100)
@@ -136,8 +179,7 @@ def test_blocks_leave_no_trace(open_index, monkeypatch, room):
 
 @pytest.mark.parametrize("order", ["best first", "best last"])
 def test_the_order_of_the_passages_does_not_matter(open_index, monkeypatch, order):
-    for module in (reduced, flat_cpu, flat_torch):
-        monkeypatch.setattr(module, "BLOCK_PASSAGES", 50)
+    narrow_blocks(monkeypatch, 50)
     rng = np.random.default_rng(9)
     vectors = rng.standard_normal((500, 12)).astype(np.float32)
     queries = (vectors[0] + 0.1 * rng.standard_normal((6, 12))).astype(np.float32)
@@ -174,8 +216,9 @@ def test_no_error_of_a_reduced_product_exceeds_its_bound(number_format):
     products = left.double() @ index.kept.double().T
     if number_format == "bf16":
         products = products.bfloat16().double()
-    near = products.numpy() * factors_Q.double().numpy() * index.factor + index.shifts(queries)[:, None]
-    errors = np.abs(near - queries.astype(np.float64) @ vectors.T.astype(np.float64)).max(axis=1)
+    near = products.numpy() * factors_Q.double().numpy() * index.factor + index.shifts(queries).numpy()[:, None]
+    errors = np.abs(near - queries.astype(np.float64) @ vectors.T.astype(np.float64))
+    errors = np.delete(errors, index.outliers, axis=1).max(axis=1)
     assert (errors <= index.errors(queries)).all()
     assert (errors / index.errors(queries)).max() > 0.1, "a bound far from any error would not be tested"
 
@@ -226,6 +269,109 @@ def test_more_depth_than_passages_is_an_error(open_index):
         search(open_index(vectors), vectors, 5)
 
 
-def test_largest_norm():
-    vectors = np.array([[3, 4], [0, -6], [1, 1]], np.float32)
-    assert largest_norm(vectors) == largest_norm(vectors, block=1) == 6.0
+def test_norms():
+    vectors = np.array([[3, 4], [0, -6], [0, 1]], np.float32)
+    assert norms_of(vectors).tolist() == norms_of(vectors, block=2).tolist() == [5, 6, 1]
+
+
+def test_outliers_are_few_and_far_above_all_others():
+    measures = np.linspace(1, 1.4, 1000).astype(np.float32)
+    assert outliers_by(measures).tolist() == []
+    measures[[7, 500]] = 9, np.inf
+    assert outliers_by(measures).tolist() == [7, 500]
+    measures[:65] = 9
+    assert outliers_by(measures).tolist() == [500], "66 are no exception"
+    assert outliers_by(np.array([0, 0, 2], np.float32)).tolist() == [2]
+
+
+def spread(rng, rows=20_000, dim=64):
+    return rng.standard_normal((rows, dim)).astype(np.float32)
+
+
+def largest_outside_the_sample(rng):
+    """Every 200th vector is sampled; the others have larger components, the largest 1.5 times of any sampled."""
+    vectors = spread(rng)
+    limit = np.abs(vectors[::200]).max()
+    np.clip(vectors, -limit, limit, out=vectors)
+    vectors[np.arange(101, 20_000, 400), rng.integers(0, 64, 50)] = np.linspace(1, 1.5, 50) * limit
+    return vectors
+
+
+def one_huge_passage(rng, row):
+    vectors = spread(rng)
+    vectors[row] *= 1e4
+    return vectors
+
+
+UNEVEN = {
+    "largest component outside the sample": largest_outside_the_sample,
+    "one huge passage in the sample": lambda rng: one_huge_passage(rng, 200),
+    "one huge passage outside the sample": lambda rng: one_huge_passage(rng, 777),
+}
+
+
+@pytest.mark.parametrize("case", UNEVEN)
+def test_a_few_uneven_passages_cost_nothing(open_index, monkeypatch, case):
+    """No second proposal, and not many more passages are scored exactly than without them."""
+    rng = np.random.default_rng(13)
+    monkeypatch.setattr(reduced, "SAMPLE", 100)
+    index, queries = open_index(UNEVEN[case](rng)), spread(rng, 30)
+    counts, scored, write = counts_of_proposals(index, monkeypatch), [], exact.Scorer.score
+    monkeypatch.setattr(exact.Scorer, "score", lambda s, q, ids, out: scored.append(len(ids)) or write(s, q, ids, out))
+    ids, _ = search(index, queries, 50)
+    assert counts == [index.first_count(50)]
+    assert sum(scored) / len(queries) < 50 + 64 + 32
+    expected = queries.astype(np.float64) @ index.vectors.T.astype(np.float64)
+    np.testing.assert_array_equal(ids, np.argsort(-expected, axis=1, kind="stable")[:, :50])
+
+
+def test_outliers_are_found_where_the_product_says_nothing_of_them(open_index, monkeypatch):
+    """Products that rank the outliers last, and first."""
+    rng = np.random.default_rng(14)
+    vectors = integers(rng, 300, 6)
+    vectors[[3, 40, 299]] *= 50
+    index, queries = open_index(vectors), integers(rng, 8, 6) - 1
+    assert set(index.outliers) >= {3, 40, 299}
+    propose = index.propose
+
+    def wrong(queries_QD, depth, count, errors_Q):
+        scores_QC, ids_QC, others_Q = propose(queries_QD, depth, count, errors_Q)
+        wrong_Q = np.where(np.arange(len(queries_QD)) % 2, np.inf, -np.inf)[:, None]
+        scores_QC = np.where(np.isin(ids_QC, index.outliers), wrong_Q, scores_QC)
+        order_QC = np.argsort(-scores_QC, axis=1, kind="stable")
+        return np.take_along_axis(scores_QC, order_QC, 1), np.take_along_axis(ids_QC, order_QC, 1), others_Q
+
+    monkeypatch.setattr(index, "propose", wrong)
+    assert_exact(index, queries, 20)
+
+
+def test_outliers_whose_products_are_too_large_hide_nothing(open_index):
+    """Clipped to the range of the others, one component of -1000 and seven of 10 sum up to more than any score."""
+    rng = np.random.default_rng(15)
+    vectors = rng.uniform(-1, 1, (100, 8)).astype(np.float32)
+    vectors[20:40:2] = [-1000] + 7 * [10]
+    assert_exact(open_index(vectors), np.ones((2, 8), np.float32), 10)
+
+
+@pytest.mark.parametrize(
+    "number_format, expected", [("int8", [1, 1, -1]), ("bf16", [1, 300, -1000]), ("fp16", [1, 300, -1000])]
+)
+def test_components_beyond_the_range_are_clipped_in_int8_alone(number_format, expected):
+    values = torch.tensor([1.0, 300.0, -1000.0])
+    found, factor = reduced.reduce(values, number_format, 1.0)
+    torch.testing.assert_close(found.float() * factor, torch.tensor(expected, dtype=torch.float32), rtol=2e-3, atol=0)
+    assert reduced.reduce(torch.tensor([3e38]), number_format, 1.0)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("total", [39, 40, 41])
+def test_as_many_passages_as_are_proposed_at_first(monkeypatch, total):
+    """Rounded to whole numbers passage 0 has 320 and passage 1 only 314; exactly they have 316.08 and 317.92."""
+    for module, name, value in ((flat, "OUTLIERS", 0), (reduced, "RANGE_SHARE", 1), (reduced, "RANGE_MARGIN", 1)):
+        monkeypatch.setattr(module, name, value)
+    vectors = np.zeros((total, 8), np.float32)
+    vectors[0], vectors[1] = 39.51, [40.49, 40.49] + 6 * [39.49]
+    vectors[2] = [127, -127] * 4
+    vectors[3:6] = -vectors[:3]  # the mean is 0
+    index = ReducedFlat(vectors, threads=1)
+    assert (index.first_count(1), index.factor) == (40, 1)
+    assert_exact(index, np.ones((1, 8), np.float32), 1)

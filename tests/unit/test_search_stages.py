@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from teleport.search import engines, index, retrieve
+from teleport.search.flat import FaissFlat
 from teleport.search.sharded import Sharded
 
 NUM_PASSAGES, NUM_QUERIES, DIM = 90, 11, 6
@@ -151,6 +152,17 @@ def test_a_killed_run_continues_with_the_same_bits(stages, world, monkeypatch):
     assert searched == [4, 4, 3]
     for name in ("ids.npy", "scores.npy", "rows.npy"):
         assert (undisturbed.folder / name).read_bytes() == (job.folder / name).read_bytes()
+
+
+@pytest.mark.parametrize("overlaps, expected", [(False, [4, 4, 3]), (True, [8, 3])])
+def test_blocks_are_larger_where_the_host_works_beside_a_device(stages, world, monkeypatch, overlaps, expected):
+    monkeypatch.setattr(retrieve, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(retrieve, "DEVICE_BLOCK_ROWS", 8)
+    monkeypatch.setattr(FaissFlat, "overlaps", overlaps)
+    searched, search = [], Sharded.search
+    monkeypatch.setattr(Sharded, "search", lambda index, q, depth: searched.append(len(q)) or search(index, q, depth))
+    run(stages, world)
+    assert searched == expected
 
 
 def test_without_a_gpu_faiss_is_used_and_torch_is_not_loaded(tmp_path):

@@ -10,7 +10,7 @@ from teleport.search.exact import best, rescore
 SEED = 1234  # of k-means: the index depends on the vectors and its parameters alone
 TRAIN_PER_LIST = 256  # vectors per centroid that k-means reads; faiss takes no more either
 BLOCK = 65536  # vectors added at a time
-GPU_DEPTH = 2048  # the most that faiss returns on a GPU
+GPU_MOST = 2048  # neighbours that faiss returns on a GPU, and lists that it probes there, at most
 
 
 def check_parameters(settings, rows, dim):
@@ -65,6 +65,8 @@ def build(settings, vectors, threads, progress):
 class Approximate:
     """Search with a faiss index; the scores of what it finds are exact, and order it."""
 
+    overlaps = False
+
     def __init__(self, index, settings, vectors, threads):
         faiss.omp_set_num_threads(threads)
         if settings.kind == "ivf":
@@ -95,11 +97,11 @@ class Approximate:
 
 
 def load(path, settings, vectors, threads, depth):
-    """The saved index of `settings` (dict), on the first GPU where this faiss has that for its kind and the depth."""
+    """The saved index of `settings` (dict), on the first GPU where this faiss can search there for it and the depth."""
     index = faiss.read_index(str(path))
     settings = SimpleNamespace(**settings)
-    on_gpu = settings.kind == "ivf" and depth <= GPU_DEPTH and hasattr(faiss, "StandardGpuResources")
-    if on_gpu and faiss.get_num_gpus():
+    on_gpu = settings.kind == "ivf" and max(depth, settings.nprobe) <= GPU_MOST
+    if on_gpu and hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus():
         index = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)
     return Approximate(index, settings, vectors, threads)
 

@@ -7,7 +7,12 @@ itself, rounded to float32, and sorted by (score, passage number). Whether a pas
 belong among the best follows from the bound on the error of the product; where it could, more are proposed. So the
 result depends on the vectors alone, and the number format of the product is a matter of speed: it is no setting, and
 decides no key.
+
+A bound for all passages is only as good as that of the worst of them. Therefore an engine leaves out of it the few
+that are far worse than the rest, its outliers: these are scored exactly for every query, proposed or not.
 """
+
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -18,21 +23,27 @@ GROWTH = 8  # factor on the proposals for a query whose last rank is not settled
 CANDIDATES = 2**25  # (query, candidate) pairs in memory at a time: 0.7 GB of numbers, scores and keys
 ROUNDING = 2.0**-24  # largest relative error of one float32 operation
 BLOCK = 16384  # vectors read at a time
+OUTLIERS, OUTLYING = 64, 1.5  # at most so many passages, with so many times the measure of those after them
 
 
-def largest_norm(vectors, block=BLOCK):
-    """The largest Euclidean norm of the rows of a float32 [n, dim], read block by block."""
-    squares = [np.vecdot(vectors[s : s + block], vectors[s : s + block]).max() for s in range(0, len(vectors), block)]
-    return float(np.sqrt(max(squares)))
+def norms_of(vectors, block=BLOCK):
+    """The Euclidean norms of the rows of a float32 [n, dim], read block by block: float32 [n]."""
+    starts = range(0, len(vectors), block)
+    return np.sqrt(np.concatenate([np.vecdot(vectors[s : s + block], vectors[s : s + block]) for s in starts]))
 
 
-def product_errors(queries_QD, max_norm):
-    """Largest error of float32 inner products with vectors up to `max_norm` long: float64 [Q].
+def outliers_by(measures_P):
+    """Numbers (int64, ascending) of at most `OUTLIERS` passages whose measure is far above that of all others."""
+    place = max(0, len(measures_P) - 1 - OUTLIERS)
+    return np.flatnonzero(measures_P > OUTLYING * np.partition(measures_P, place)[place])
+
+
+def product_errors(norms_Q, dim, max_norm):
+    """Largest error of float32 inner products of queries `norms_Q` long with vectors up to `max_norm` long: [Q].
 
     |float32 product - exact product| <= dim x rounding x |q| |p|; twice that covers the final rounding too.
     """
-    norms_Q = np.linalg.norm(queries_QD.astype(np.float64), axis=1)
-    return 2 * queries_QD.shape[1] * ROUNDING * max_norm * norms_Q
+    return 2 * dim * ROUNDING * max_norm * norms_Q
 
 
 class FaissFlat:
@@ -41,35 +52,40 @@ class FaissFlat:
     vectors: float32 [n, dim], an array or a memory map, which is read once per 4,096 queries
     """
 
+    overlaps, step = False, CANDIDATES
+
     def __init__(self, vectors, threads):
         import faiss
 
         self.faiss, self.vectors, self.threads = faiss, vectors, threads
-        self.max_norm = largest_norm(vectors)
+        norms_P = norms_of(vectors)
+        self.outliers = outliers_by(norms_P)
+        self.max_norm = float(np.delete(norms_P, self.outliers).max())
 
     def errors(self, queries_QD):
-        """The largest error of a proposed score, float64 [Q]."""
-        return product_errors(queries_QD, self.max_norm)
+        """The largest error of a score proposed for a passage that is no outlier, float64 [Q]."""
+        norms_Q = np.linalg.norm(queries_QD.astype(np.float64), axis=1)
+        return product_errors(norms_Q, queries_QD.shape[1], self.max_norm)
 
     def first_count(self, depth):
         """How many candidates to propose at first."""
         return depth + MARGIN
 
-    def propose(self, queries_QD, depth, count):
+    def propose(self, queries_QD, depth, count, errors_Q):
         """(scores [Q, count] best first, passage numbers int64 [Q, count], what no other score exceeds [Q])."""
         self.faiss.omp_set_num_threads(self.threads)  # it holds for the thread that calls
         scores_QC, ids_QC = self.faiss.knn(queries_QD, self.vectors, count, metric=self.faiss.METRIC_INNER_PRODUCT)
         return scores_QC, ids_QC, scores_QC[:, -1].astype(np.float64)
 
-    def rescore(self, queries_QD, proposed_QC, ids_QC, depth, errors_Q):
-        return rescore(self.vectors, queries_QD, proposed_QC, ids_QC, depth, errors_Q, self.threads)
-
 
 def search(index, queries_QD, depth):
     """The `depth` passages of largest inner product, ties by the smaller number, for each query.
 
-    index: FaissFlat, ReducedFlat, TorchFlat or Sharded; queries_QD: float32, finite
+    index: FaissFlat, ReducedFlat or TorchFlat; queries_QD: float32, finite
     returns: (ids int32, scores float32), both [Q, depth], best first
+
+    Candidates are proposed for at most `index.step` queries at a time. Where the index computes on a device
+    (`index.overlaps`), the host scores those of one step while the next step is proposed.
 
     Raises ValueError when there are fewer passages than `depth`.
     """
@@ -78,19 +94,50 @@ def search(index, queries_QD, depth):
         raise ValueError(
             f"depth {depth} is more than the collection's {total} passages: lower mining.depth or evaluation.depth."
         )
-    queries_QD = np.ascontiguousarray(queries_QD)
-    errors_Q = index.errors(queries_QD)
     ids_QK = np.empty((len(queries_QD), depth), np.int32)
     scores_QK = np.empty((len(queries_QD), depth), np.float32)
+
     unsettled, count = np.arange(len(queries_QD)), min(index.first_count(depth), total)
     while len(unsettled):
-        remaining, step = [], max(1, CANDIDATES // count)
-        for start in range(0, len(unsettled), step):
-            rows = unsettled[start : start + step]
-            proposed_QC, ids_QC, others_Q = index.propose(queries_QD[rows], depth, count)
-            exact_QC = index.rescore(queries_QD[rows], proposed_QC, ids_QC, depth, errors_Q[rows])
-            ids_QK[rows], scores_QK[rows] = best(exact_QC, ids_QC, depth)
-            settled = (count == total) | (scores_QK[rows, -1] > others_Q + errors_Q[rows])
+        step, remaining = max(1, min(index.step, CANDIDATES // count)), []
+        parts = [unsettled[start : start + step] for start in range(0, len(unsettled), step)]
+        proposals = (propose(index, queries_QD[rows], depth, count) for rows in parts)
+        for rows, proposed in zip(parts, ahead(proposals) if index.overlaps else proposals, strict=True):
+            ids_QK[rows], scores_QK[rows], possible_Q = rank(index, queries_QD[rows], depth, *proposed)
+            settled = (count == total) | (scores_QK[rows, -1] > possible_Q)
             remaining.append(rows[~settled])
         unsettled, count = np.concatenate(remaining), min(GROWTH * count, total)
     return ids_QK, scores_QK
+
+
+def ahead(items):
+    """The items of an iterator, each made by another thread while the caller works with the one before."""
+    with ThreadPoolExecutor(1) as maker:
+        making = maker.submit(next, items, None)
+        while (item := making.result()) is not None:
+            making = maker.submit(next, items, None)
+            yield item
+
+
+def propose(index, queries_QD, depth, count):
+    """What `index` proposes, and the errors of it: (errors [Q], scores [Q, C], passage numbers [Q, C], others [Q])."""
+    errors_Q = index.errors(queries_QD)
+    return errors_Q, *index.propose(queries_QD, depth, count, errors_Q)
+
+
+def rank(index, queries_QD, depth, errors_Q, proposed_QC, ids_QC, others_Q):
+    """(ids int32, scores float32) of the `depth` best candidates, [Q, depth], and what no other score exceeds, [Q]."""
+    exact_QC, ids_QC = score(index, queries_QD, proposed_QC, ids_QC, depth, errors_Q)
+    return *best(exact_QC, ids_QC, depth), others_Q + errors_Q
+
+
+def score(index, queries_QD, proposed_QC, ids_QC, depth, errors_Q):
+    """(exact scores [Q, C], passage numbers [Q, C]) of the candidates that can be among the best, and all outliers."""
+    scores_QC = rescore(index.vectors, queries_QD, proposed_QC, ids_QC, depth, errors_Q, index.threads)
+    count = len(index.outliers)
+    if not count:
+        return scores_QC, ids_QC
+    scores_QC[np.isin(ids_QC, index.outliers)] = -np.inf  # each passage once
+    ids_QO = np.broadcast_to(index.outliers, (len(queries_QD), count))
+    scores_QO = rescore(index.vectors, queries_QD, np.zeros(ids_QO.shape), ids_QO, count, errors_Q, index.threads)
+    return np.hstack([scores_QC, scores_QO]), np.hstack([ids_QC, ids_QO])

@@ -13,11 +13,12 @@ import torch
 
 from teleport.search.exact import ID_BITS, NO_KEY, NO_RANK, ids_of, keys_of, scores_of, scores_of_ranks
 from teleport.search.flat import MARGIN
-from teleport.search.reduced import BLOCK_PASSAGES, Reduced
+from teleport.search.reduced import Reduced
 
-QUERIES = 512  # per block of products: 16 MB with BLOCK_PASSAGES, within the last cache
+QUERIES = 512  # per block of products: 16 MB with blocks of 8,192 passages, within the last cache
 BAND = 1.25  # times the error: kept below the last rank at first; twice is enough for any vectors
 WIDTH = 8  # times the depth: candidates kept per query at most, before more are asked for
+LOWEST = -(2**31)  # below every product
 RAW = {torch.int32: torch.int32, torch.bfloat16: torch.int16}  # how numpy, which has no bfloat16, sees a product
 
 
@@ -31,26 +32,28 @@ class ReducedFlat(Reduced):
         """How many candidates to propose at most, at first."""
         return WIDTH * depth + MARGIN
 
-    def propose(self, queries_QD, depth, count):
+    def propose(self, queries_QD, depth, count, errors_Q):
         """(scores [Q, C] best first, passage numbers int64 [Q, C], what no other score exceeds [Q]).
 
         Lines with fewer candidates end with score -inf.
         """
         reduced, factors_Q = self.reduce_queries(queries_QD)
         units_Q = factors_Q.double().numpy()[:, 0] * self.factor
-        band_Q = (BAND if count == self.first_count(depth) else 2) * self.errors(queries_QD)
+        first = count == self.first_count(depth) < len(self.vectors)  # else what is not found is not asked for again
+        band_Q = (BAND if first else 2) * errors_Q
         rows = np.arange(len(queries_QD))
         parts = np.array_split(rows, min(len(rows), self.threads * -(-len(rows) // (self.threads * QUERIES))))
-        running = [Running(reduced[p], units_Q[p], band_Q[p], depth, count) for p in parts]
+        running = [Running(reduced[p], units_Q[p], band_Q[p], depth, count, self.block) for p in parts]
         with one_thread_each(), ThreadPoolExecutor(self.threads) as pool:
-            for first in range(0, len(self.vectors), BLOCK_PASSAGES):
-                block = self.block(first, min(first + BLOCK_PASSAGES, len(self.vectors)))
-                list(pool.map(lambda part, block=block, first=first: part.add(block, first), running))
+            for first, passages in self.blocks():
+                places = self.outliers - first
+                block = passages, first, places[(places >= 0) & (places < len(passages))]
+                list(pool.map(lambda part, block=block: part.add(*block), running))
             list(pool.map(Running.merge, running))
         rows = np.concatenate([part.waiting[0][0] + np.int64(p[0]) for part, p in zip(running, parts, strict=True)])
         keys_QC = table(rows, np.concatenate([part.waiting[0][1] for part in running]), len(queries_QD), NO_KEY)
         keys_QC.sort(axis=1)
-        shift_Q = self.shifts(queries_QD)
+        shift_Q = self.shifts(queries_QD).numpy()
         others_Q = np.concatenate([part.floor_Q for part in running]) + shift_Q
         return scores_of(keys_QC) + shift_Q[:, None], np.where(keys_QC == NO_KEY, 0, ids_of(keys_QC)), others_Q
 
@@ -73,20 +76,24 @@ class Running:
     floor_Q: no score that was dropped exceeds it; band_Q: how far below the last rank so far a score is still kept
     """
 
-    def __init__(self, queries, units_Q, band_Q, depth, count):
+    def __init__(self, queries, units_Q, band_Q, depth, count, block):
         self.queries, self.units_Q, self.band_Q = queries, units_Q, band_Q
         self.depth, self.count = depth, count
         self.floor_Q = np.full(len(queries), -np.inf)
         self.waiting, self.num_waiting, self.patience = [], 0, depth * len(queries)
         self.dtype = torch.int32 if queries.dtype == torch.int8 else queries.dtype
-        self.buffer = torch.empty(len(queries) * BLOCK_PASSAGES, dtype=self.dtype)
+        self.buffer = torch.empty(len(queries) * block, dtype=self.dtype)
 
-    def add(self, passages, first):
-        """Compare the queries with reduced passages, of which the first has the number `first`."""
+    def add(self, passages, first, outliers):
+        """Compare the queries with reduced passages, of which the first has the number `first`.
+
+        outliers: int64 places of those whose products say too little to raise the floor
+        """
         shape = len(self.queries), len(passages)
         products_QP = self.buffer[: shape[0] * shape[1]].view(shape)
         multiply = torch._int_mm if self.dtype == torch.int32 else torch.mm
         multiply(self.queries, passages.T, out=products_QP)
+        products_QP[:, outliers] = LOWEST
         if first == 0 and shape[1] >= self.depth:
             values_QP = products_QP.numpy() if self.dtype == torch.int32 else products_QP.float().numpy()
             last_Q = np.partition(values_QP, -self.depth, axis=1)[:, -self.depth]
@@ -104,7 +111,7 @@ class Running:
         """Which products reach the floor, bool [Q, P]."""
         least_Q = (self.floor_Q / self.units_Q)[:, None]
         if self.dtype == torch.int32:
-            return products_QP.numpy() >= np.ceil(np.maximum(least_Q, -(2.0**31))).astype(np.int32)
+            return products_QP.numpy() >= np.ceil(np.maximum(least_Q, LOWEST)).astype(np.int32)
         return (products_QP >= torch.from_numpy(least_Q).to(self.dtype)).numpy()
 
     def merge(self):

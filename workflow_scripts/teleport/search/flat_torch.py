@@ -1,12 +1,16 @@
 """Candidates for exact search by blocked products of fp16 numbers on a CUDA device (or, in tests, the CPU)."""
 
+import math
+
 import torch
 
 from teleport.search.reduced import Reduced
 
-BLOCK_PASSAGES = 65536  # torch.topk took 2.9 times as long on blocks of 8,192
+BLOCK_PASSAGES = 65536  # at a time: launching the kernels of a block costs little beside them
 QUERIES = 4096  # scores of a block: 1 GB in float32
 RESIDENT_SHARE = 0.6  # of the free device memory that the vectors may take; the rest is for scores and candidates
+STEP = 8192  # queries that are proposed for while the host scores the candidates of as many others
+LEAST_GROUP = 4  # scores per group from which looking at their maxima first is worth it
 
 
 class TorchFlat(Reduced):
@@ -19,26 +23,27 @@ class TorchFlat(Reduced):
     def __init__(self, vectors, device, threads=1, room=None):
         if room is None:
             room = RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]
-        super().__init__(vectors, "fp16", threads, room, device)
+        super().__init__(vectors, "fp16", threads, room, device, BLOCK_PASSAGES)
+        if self.kept is not None:  # else each step reads all passages
+            self.step = STEP
 
     def first_count(self, depth):
         """How many candidates to propose at first."""
         return depth + depth // 4 + 64
 
     @torch.inference_mode()
-    def propose(self, queries_QD, depth, count):
+    def propose(self, queries_QD, depth, count, errors_Q):
         """(scores float64 [Q, count] best first, passage numbers int64 [Q, count], what no other score exceeds [Q])."""
         reduced, factors_Q = self.reduce_queries(queries_QD)
-        parts = [Best(part.to(self.device), count) for part in reduced.split(QUERIES)]
-        for first in range(0, len(self.vectors), BLOCK_PASSAGES):
-            passages = self.block(first, min(first + BLOCK_PASSAGES, len(self.vectors)))
+        parts = [Best(part, count) for part in reduced.split(QUERIES)]
+        for first, passages in self.blocks():
             for part in parts:
                 part.add(passages, first)
-        scores_QC, order_QC = torch.cat([part.scores_QC for part in parts]).cpu().sort(dim=1, descending=True)
-        ids_QC = torch.cat([part.ids_QC for part in parts]).cpu().gather(1, order_QC)
-        units_Q = factors_Q.double().numpy() * self.factor
-        scores_QC = scores_QC.double().numpy() * units_Q + self.shifts(queries_QD)[:, None]
-        return scores_QC, ids_QC.numpy(), scores_QC[:, -1]
+        scores_QC, order_QC = torch.cat([part.scores_QC for part in parts]).sort(dim=1, descending=True)
+        ids_QC = torch.cat([part.ids_QC for part in parts]).gather(1, order_QC)
+        units_Q = factors_Q.double() * self.factor
+        scores_QC = (scores_QC * units_Q + self.shifts(queries_QD)[:, None]).cpu().numpy()
+        return scores_QC, ids_QC.cpu().numpy(), scores_QC[:, -1]
 
 
 class Best:
@@ -51,11 +56,31 @@ class Best:
 
     def add(self, passages, first):
         """Compare the queries with reduced passages, of which the first has the number `first`."""
-        scores_QP = multiply(self.queries, passages.T)
-        top_QC, places_QC = scores_QP.topk(min(self.count, scores_QP.shape[1]), sorted=False)
+        top_QC, places_QC = top(multiply(self.queries, passages.T), self.count)
         scores_QC, ids_QC = torch.cat([self.scores_QC, top_QC], 1), torch.cat([self.ids_QC, places_QC + first], 1)
         self.scores_QC, places_QC = scores_QC.topk(min(self.count, scores_QC.shape[1]), sorted=False)
         self.ids_QC = ids_QC.gather(1, places_QC)
+
+
+def top(scores_QP, count):
+    """The `count` (or all) largest scores of each query, in any order: (scores, places int64), both [Q, count].
+
+    As torch.topk, which reads all scores several times. Of groups of scores only the `count` with the largest maxima
+    can hold a score among the `count` largest, so the others are read once, for their maxima.
+    """
+    total = scores_QP.shape[1]
+    size = math.isqrt(total // count)  # as many maxima as scores in the groups that are looked into
+    if size < LEAST_GROUP:
+        return scores_QP.topk(min(count, total), sorted=False)
+    groups = total // size
+    # A group has every `groups`-th score: the maxima of neighbouring groups read neighbouring scores.
+    maxima_QG = scores_QP[:, : size * groups].unflatten(1, (size, groups)).amax(1)
+    found_QG = maxima_QG.topk(count, sorted=False).indices
+    starts = torch.arange(0, size * groups, groups, device=scores_QP.device)
+    rest = torch.arange(size * groups, total, device=scores_QP.device).expand(len(scores_QP), -1)
+    places_QC = torch.cat([(found_QG[:, None] + starts[:, None]).flatten(1), rest], 1)
+    scores_QC, chosen_QC = scores_QP.gather(1, places_QC).topk(count, sorted=False)
+    return scores_QC, places_QC.gather(1, chosen_QC)
 
 
 def multiply(left, right):

@@ -12,83 +12,115 @@ parallel, would have nothing but their common part in eight bits.
 import numpy as np
 import torch
 
-from teleport.search.exact import rescore
-from teleport.search.flat import ROUNDING, product_errors
+from teleport.search.flat import CANDIDATES, ROUNDING, ahead, norms_of, outliers_by, product_errors
 
 BLOCK_PASSAGES = 8192  # reduced at a time
 SAMPLE = 65536  # rows that give the mean and the range of the passages
+# The range is that of all rows of the sample but one in 1,024, with a margin: neither a huge row in the sample nor the
+# larger components outside it, of which a large collection always has some, make the numbers of all others coarse.
+RANGE_SHARE, RANGE_MARGIN = 1 - 1 / 1024, 1.25
 SMALLEST = 1e-30  # range of vectors that are all zero
 SLACK = 1.01  # on the error, for the float32 operations that compute it
 FORMATS = {"int8": torch.int8, "bf16": torch.bfloat16, "fp16": torch.float16}
-LARGEST = {"int8": 127, "bf16": 1, "fp16": 1}  # of a reduced number
+LARGEST = {"int8": 127, "bf16": 1, "fp16": 1}  # of a reduced number within the range
+CEILING = {"int8": 127, "bf16": 2**15, "fp16": 2**15}  # of any: fp16 has numbers up to 65,504, sums of int32 are exact
 PRODUCT_ROUNDING = {"int8": 0.0, "bf16": 2.0**-8, "fp16": 0.0}  # relative: on a CPU, bfloat16 products are bfloat16
 
 
 def reduce(vectors, number_format, largest):
-    """(reduced tensor, factor): reduced x factor is close to `vectors` (float32 tensor); larger values are clipped."""
+    """(reduced tensor, factor): reduced x factor is close to `vectors` (float32 tensor) of components to `largest`.
+
+    Larger ones keep their precision in bf16 and fp16, and are clipped in int8.
+    """
     factor = largest / LARGEST[number_format]
-    scaled = (vectors / factor).clamp_(-LARGEST[number_format], LARGEST[number_format])
+    scaled = (vectors / factor).clamp_(-CEILING[number_format], CEILING[number_format])
     return (scaled.round_() if number_format == "int8" else scaled).to(FORMATS[number_format]), factor
 
 
-class Reduced:
-    """Passages and queries in numbers of few bits.
+def mean_and_range(vectors):
+    """(mean float32 [dim], largest component of a vector less the mean) of a sample without its outliers."""
+    sample = np.asarray(vectors[:: max(1, len(vectors) // SAMPLE)])
+    sample = np.delete(sample, outliers_by(norms_of(sample)), axis=0)
+    mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
+    sample -= mean
+    ranges = np.abs(sample, out=sample).max(axis=1)
+    return mean, max(RANGE_MARGIN * float(np.quantile(ranges, RANGE_SHARE, method="lower")), SMALLEST)
 
-    The reduced passages stay in memory, or on `device`, when they take at most `room` bytes; else they are made again
-    from the memory map for every block of queries. vectors: float32 [n, dim], an array or a memory map
+
+class Reduced:
+    """Passages and queries in numbers of few bits, reduced and measured on `device`.
+
+    The reduced passages stay there when they take at most `room` bytes; else they are made again from the memory map
+    whenever they are asked for. vectors: float32 [n, dim], an array or a memory map; block: passages at a time
+
+    outliers: int64, the passages that `errors` does not hold for
     """
 
-    def __init__(self, vectors, number_format, threads, room, device="cpu"):
+    step = CANDIDATES
+
+    def __init__(self, vectors, number_format, threads, room, device="cpu", block=BLOCK_PASSAGES):
         self.vectors, self.number_format, self.threads = vectors, number_format, threads
-        self.device = torch.device(device)
-        sample = np.asarray(vectors[:: max(1, len(vectors) // SAMPLE)])
-        self.mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
-        self.largest = max(float(np.abs(sample - self.mean).max()), SMALLEST)
+        self.device, self.block = torch.device(device), block
+        self.overlaps = self.device.type != "cpu"
+        mean, self.largest = mean_and_range(vectors)
+        self.mean = torch.from_numpy(mean).to(self.device)
         self.factor = self.largest / LARGEST[number_format]
-        self.norm = self.lost = 0.0
         dtype = FORMATS[number_format]
         fits = vectors.size * dtype.itemsize <= room
-        kept = torch.empty(vectors.shape, dtype=dtype, device=self.device) if fits else None
-        for first in range(0, len(vectors), BLOCK_PASSAGES):
-            reduced = self.measure(first, min(first + BLOCK_PASSAGES, len(vectors)))
+        self.kept = self.measure(torch.empty(vectors.shape, dtype=dtype, device=self.device) if fits else None)
+
+    def measure(self, kept):
+        """Find the largest norm and loss, and the outliers; returns `kept` with the reduced passages in it, or None."""
+        norms_P, lost_P = (torch.empty(len(self.vectors), device=self.device) for _ in range(2))
+        for first, centred in self.centred():
+            rows = slice(first, first + len(centred))
+            reduced, _ = reduce(centred, self.number_format, self.largest)
+            near = reduced.float().mul_(self.factor)
+            norms_P[rows], lost_P[rows] = near.norm(dim=1), near.sub_(centred).norm(dim=1)
             if kept is not None:
-                kept[first : first + BLOCK_PASSAGES] = reduced
-        self.kept = kept
+                kept[rows] = reduced
+        measures = [measure.cpu().numpy() for measure in (norms_P, lost_P)]
+        self.outliers = np.union1d(*map(outliers_by, measures))
+        self.norm, self.lost = (float(np.delete(measure, self.outliers).max(initial=0)) for measure in measures)
+        return kept
 
-    def reduced(self, first, last):
-        """(passages first to last - 1 less the mean, the same reduced)."""
-        centred = torch.from_numpy(self.vectors[first:last] - self.mean).to(self.device)
-        return centred, reduce(centred, self.number_format, self.largest)[0]
+    def centred(self):
+        """Yield (number of the first, passages less the mean), block by block; for a GPU the next is read meanwhile."""
+        read = (self.read(first) for first in range(0, len(self.vectors), self.block))
+        first = 0
+        for passages in ahead(read) if self.overlaps else read:
+            yield first, passages.to(self.device, non_blocking=True).sub_(self.mean)
+            first += len(passages)
 
-    def measure(self, first, last):
-        """Note the largest norm and the largest loss of some passages; returns them reduced."""
-        centred, reduced = self.reduced(first, last)
-        near = reduced.float() * self.factor
-        self.norm = max(self.norm, float(near.norm(dim=1).max()))
-        self.lost = max(self.lost, float((centred - near).norm(dim=1).max()))
-        return reduced
+    def read(self, first):
+        """The block of passages from `first` on; for a GPU in page-locked memory, which it copies while it computes."""
+        block = self.vectors[first : first + self.block]
+        passages = torch.empty(block.shape, pin_memory=self.device.type == "cuda")
+        np.copyto(passages.numpy(), block)
+        return passages
 
-    def block(self, first, last):
-        """The reduced passages first to last - 1."""
-        return self.reduced(first, last)[1] if self.kept is None else self.kept[first:last]
+    def blocks(self):
+        """Yield (number of the first, reduced passages), block by block."""
+        if self.kept is None:
+            yield from ((first, reduce(part, self.number_format, self.largest)[0]) for first, part in self.centred())
+        else:
+            yield from zip(range(0, len(self.kept), self.block), self.kept.split(self.block), strict=True)
 
     def reduce_queries(self, queries_QD):
         """(reduced tensor, factors float32 [Q, 1]), each query by its own range."""
-        queries_QD = torch.from_numpy(queries_QD)
+        queries_QD = torch.from_numpy(queries_QD).to(self.device)
         return reduce(queries_QD, self.number_format, queries_QD.abs().amax(dim=1, keepdim=True).clamp_min(SMALLEST))
 
     def shifts(self, queries_QD):
-        """What the mean adds to the scores of each query, float64 [Q]."""
-        return queries_QD.astype(np.float64) @ self.mean.astype(np.float64)
+        """What the mean adds to the scores of each query, float64 [Q] on the device."""
+        return torch.from_numpy(queries_QD).to(self.device).double() @ self.mean.double()
 
     def errors(self, queries_QD):
-        """The largest error of a proposed score, float64 [Q]."""
+        """The largest error of a score proposed for a passage that is no outlier, float64 [Q]."""
         reduced, factors_Q = self.reduce_queries(queries_QD)
-        near, exact = (reduced.double() * factors_Q).numpy(), queries_QD.astype(np.float64)
-        norms_Q, near_Q, lost_Q = (np.linalg.norm(vectors, axis=1) for vectors in (exact, near, exact - near))
+        near, exact = reduced.double() * factors_Q, torch.from_numpy(queries_QD).to(self.device).double()
+        norms_Q, near_Q, lost_Q = (vectors.norm(dim=1) for vectors in (exact, near, exact - near))
         errors_Q = lost_Q * self.norm + norms_Q * self.lost + PRODUCT_ROUNDING[self.number_format] * near_Q * self.norm
-        shift_errors_Q = ROUNDING * norms_Q * np.linalg.norm(self.mean.astype(np.float64))
-        return SLACK * errors_Q + product_errors(queries_QD, self.norm + self.lost) + 4 * shift_errors_Q
-
-    def rescore(self, queries_QD, proposed_QC, ids_QC, depth, errors_Q):
-        return rescore(self.vectors, queries_QD, proposed_QC, ids_QC, depth, errors_Q, self.threads)
+        shift_errors_Q = ROUNDING * norms_Q * self.mean.double().norm()
+        product_errors_Q = product_errors(norms_Q, queries_QD.shape[1], self.norm + self.lost)
+        return (SLACK * errors_Q + product_errors_Q + 4 * shift_errors_Q).cpu().numpy()

@@ -13,6 +13,7 @@ from teleport.stage import require_free_space
 # Searched at a time. Each block reads the passages once, and a killed run loses a block. From a disk of 1 GB/s the
 # reading of passages that do not fit in memory then costs a twentieth of the products at 200 GFLOP/s.
 BLOCK_ROWS = 8192
+DEVICE_BLOCK_ROWS = 65536  # on a GPU: several steps of flat_torch, of which only the last waits for the host
 
 
 def run(job):
@@ -34,7 +35,8 @@ def run(job):
     require_free_space(job.resume, len(lines) * depth * 8)
     index = open_index(job, vectors, len(lines))
     shape = (len(lines), depth)
-    blocks = RowBlocks(job, {"ids.npy": (np.int32, shape), "scores.npy": (np.float32, shape)}, BLOCK_ROWS)
+    block_rows = DEVICE_BLOCK_ROWS if index.overlaps else BLOCK_ROWS
+    blocks = RowBlocks(job, {"ids.npy": (np.int32, shape), "scores.npy": (np.float32, shape)}, block_rows)
     todo, started = len(lines) - blocks.done, time.monotonic()
     for start, stop in blocks:
         ids_QK, scores_QK = index.search(anchors[lines[start:stop]], depth)

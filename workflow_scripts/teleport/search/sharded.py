@@ -27,6 +27,11 @@ class Sharded:
         """The name of the engine, and how many there are."""
         return f"{type(self.shards[0]).__name__} x {len(self.shards)}"
 
+    @property
+    def overlaps(self):
+        """Whether the shards are searched on devices, step by step, while the host scores candidates."""
+        return self.shards[0].overlaps
+
     def search(self, queries_QD, depth):
         """As `flat.search`, over all passages: (ids int32, scores float32), both [Q, depth]."""
         if depth > self.total:

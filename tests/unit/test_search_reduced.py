@@ -1,0 +1,91 @@
+"""What the engines with reduced vectors are made of: selection of the best, and blocks that are read ahead."""
+
+import threading
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from teleport.search import flat_torch
+from teleport.search.flat import FaissFlat, search
+from teleport.search.flat_cpu import ReducedFlat
+from teleport.search.flat_torch import TorchFlat, top
+from teleport.search.reduced import Reduced
+
+
+def normal(rows, dim, seed=0):
+    return np.random.default_rng(seed).standard_normal((rows, dim)).astype(np.float32)
+
+
+@pytest.mark.parametrize("values", [2, 50, 10**9])
+@pytest.mark.parametrize("total", [1, 7, 160, 1000, 1003])
+@pytest.mark.parametrize("count", [1, 3, 10, 40, 2000])
+def test_the_best_are_those_of_topk(values, total, count):
+    """With 2 values nearly all scores tie, with 50 many; count 1 to 10 of 1,000 look at groups, 40 and more do not."""
+    scores = torch.randint(values, (6, total), generator=torch.Generator().manual_seed(total)).double()
+    found, places = top(scores, count)
+    expected = scores.topk(min(count, total)).values
+    torch.testing.assert_close(found.sort(dim=1, descending=True).values, expected, rtol=0, atol=0)
+    torch.testing.assert_close(scores.gather(1, places), found, rtol=0, atol=0)
+    assert all(len(set(line)) == len(line) for line in places.tolist())
+
+
+def test_few_scores_are_selected_from(monkeypatch):
+    """Of 10,000 scores the 4 best are looked for among 200 maxima, and in the 200 scores of 4 groups."""
+    seen, topk = [], torch.Tensor.topk
+    monkeypatch.setattr(torch.Tensor, "topk", lambda x, *a, **k: seen.append(x.shape[1]) or topk(x, *a, **k))
+    top(torch.rand(3, 10_000), 4)
+    assert seen == [200, 200]
+
+
+def test_the_next_block_is_read_while_one_is_computed_with(monkeypatch):
+    vectors, copied, copy = normal(100, 4), [], np.copyto
+    index = Reduced(vectors, "fp16", 1, 0, block=30)
+    index.overlaps = True
+    second = threading.Event()
+
+    def copying(target, block):
+        copy(target, block)
+        copied.append(len(block))
+        if len(copied) == 2:
+            second.set()
+
+    monkeypatch.setattr(np, "copyto", copying)
+    blocks = index.blocks()
+    first, _ = next(blocks)
+    assert first == 0 and second.wait(10), "the second block was not read before it was asked for"
+    assert copied == [30, 30], "no more than one block ahead"
+    assert [(first, len(part)) for first, part in blocks] == [(30, 30), (60, 30), (90, 10)]
+
+
+@pytest.mark.parametrize("number_format", ["int8", "bf16", "fp16"])
+def test_streamed_blocks_are_those_that_would_be_kept(number_format):
+    vectors = normal(100, 5)
+    kept, streamed = (Reduced(vectors, number_format, 1, room, block=30) for room in (10**6, 0))
+    assert kept.kept is not None and streamed.kept is None
+    for (first, one), (other_first, other) in zip(kept.blocks(), streamed.blocks(), strict=True):
+        assert first == other_first and torch.equal(one, other)
+    assert (kept.norm, kept.lost) == (streamed.norm, streamed.lost)
+
+
+def test_streamed_search_is_that_of_kept_vectors(monkeypatch):
+    monkeypatch.setattr(flat_torch, "BLOCK_PASSAGES", 700)
+    vectors, queries = normal(5000, 32), normal(20, 32, 1)
+    expected = search(FaissFlat(vectors, 1), queries, 30)
+    for room in (0, 10**9):
+        for found, right in zip(search(TorchFlat(vectors, "cpu", room=room), queries, 30), expected, strict=True):
+            np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("room", [0, 10**9])
+@pytest.mark.parametrize("engine", [ReducedFlat, lambda *a, room: TorchFlat(a[0], "cpu", room=room)])
+def test_read_only_vectors_make_no_warning(tmp_path, request, engine, room):
+    request.addfinalizer(lambda: torch.set_warn_always(False))
+    torch.set_warn_always(True)  # else torch warns of them once a process
+    np.save(tmp_path / "vectors.npy", normal(200, 8))
+    vectors = np.load(tmp_path / "vectors.npy", mmap_mode="r")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ids, _ = search(engine(vectors, 1, room=room), vectors[:5], 1)
+    assert ids.shape == (5, 1)
