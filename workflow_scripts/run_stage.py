@@ -42,6 +42,7 @@ def run(job, attempt_on_cluster=0, clock=time.time):
     if attempt_on_cluster > 1 and restore_finished(job):
         log.info("%s/%s was finished by an earlier attempt", job.kind, job.key)
         return
+    (job.folder / FINISHED).unlink(missing_ok=True)  # an earlier run's: no later attempt of this run takes it
     started = clock()
     resumed = job.open_resume()
     attempt = count_attempt(job)
