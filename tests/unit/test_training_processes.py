@@ -141,6 +141,14 @@ def test_a_process_that_dies_ends_the_stage_soon_and_the_next_attempt_resumes(st
     assert runs.manifest["facts"]["resumed_from"] > 0 and runs.losses() == whole.losses()
 
 
+def test_a_second_start_waits_and_takes_what_the_first_has_made(stages, whole):
+    runs = StageRuns(stages, World(stages).job(MANY))
+    first = runs.start_and_wait_for_state()
+    log = runs.finish()
+    assert first.wait(60) == 0 and runs.manifest["facts"]["attempts"] == 1 and runs.losses() == whole.losses()
+    assert "waiting: another process makes" in log and "is finished: the process that was waited for" in log
+
+
 def test_a_loss_that_is_not_finite_is_reported_by_a_stage_of_two(stages):
     runs = StageRuns(stages, World(stages).job({"learning_rate": 1e30}))
     process = runs.start(runs.command(2))

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 STAGES = Path("results/stages")
 RESUME = Path("results/resume")
 SHARDS = Path("results/shards")
+LOCKS = Path("results/locks")
 MANIFEST = "manifest.json"
 # Files up to this size are hashed whenever they are read; larger ones only by `make verify`, because hashing an
 # index of 27 GB at every use would cost more than the search.
@@ -167,6 +168,7 @@ class Job:
         self.compile = spec.get("compile", False)
         self.shards_folder = root / SHARDS / self.kind / self.key
         self.resume = self.shards_folder / self.shard if self.shard else root / RESUME / self.kind / self.key
+        self.lock = root / LOCKS / self.kind / (f"{self.key}.{self.shard}" if self.shard else self.key)
         self.inputs = {role: Artefact(root / STAGES / name) for role, name in spec["inputs"].items()}
         self.outputs = {}
         self.progress = Progress(self.resume / "progress.json")
