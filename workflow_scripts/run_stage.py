@@ -17,7 +17,7 @@ import shutil
 import sys
 import time
 
-from teleport.code import STAGE_MODULES
+from teleport.code import STAGE_MODULES, files_digest, stage_code_digest
 from teleport.devices import lease_devices
 from teleport.launch import end_with_parent, launch
 from teleport.locks import read_finished, sole_process
@@ -98,6 +98,18 @@ def restore_finished(job):
     return manifest is not None
 
 
+def require_unedited(kind, code, files):
+    """Raise ValueError when the code on disk is not that of the digests: the stage would be recorded under them.
+
+    files: `files_digest` when `code` was computed; None if not known
+    """
+    if files != files_digest() and stage_code_digest(kind) != code:
+        raise ValueError(
+            f"the code of the stage {kind} was edited since the workflow started, with digest {code}: run the workflow "
+            "again. Edits wait until it has ended, or go into a copy of the repository."
+        )
+
+
 def count_attempt(job):
     """Append to the stage's history, which outlives Snakemake's log; returns the number of this attempt."""
     history = job.resume / "history.log"
@@ -119,6 +131,7 @@ def main():
     parser = argparse.ArgumentParser(description="Run one stage of the workflow.")
     parser.add_argument("--spec", required=True, help="the stage as JSON: kind, key, settings, inputs")
     parser.add_argument("--code", required=True, help="digest of the code that runs, for the manifest and resume state")
+    parser.add_argument("--files", help="digest of all files of the code then; where it holds, --code is believed")
     parser.add_argument("--places", default="{}", help="where files are fetched from, as JSON; decides no result")
     parser.add_argument("--shard", help="make only this shard of the stage, for example 2-of-4")
     parser.add_argument("--shards", type=int, default=1, help="number of shards that the stage joins; 1: none")
@@ -154,6 +167,7 @@ def main():
                 held.enter_context(lease_devices(arguments.gpus))
                 if processes > 1:
                     sys.exit(launch(processes, [sys.executable, *sys.argv]))
+            require_unedited(job.kind, job.code, arguments.files)  # after all waiting, before the stage is loaded
             if arguments.shard:
                 run_shard(job)
             else:  # several processes take nothing from an earlier attempt: all or none of them must work

@@ -15,10 +15,12 @@ from test_training_parallel import spec_of, without_gpu  # noqa: F401
 from training_world import World, on_cpu  # noqa: F401
 
 from paths import REPOSITORY
+from teleport.code import stage_code_digest
 from teleport.stage import sha256_file
 from teleport.training import train
 
 RUN_STAGE = str(REPOSITORY / "workflow_scripts/run_stage.py")
+CODE = stage_code_digest("train")
 pytestmark = pytest.mark.slow  # loading torch and transformers for every process takes its time
 
 
@@ -31,7 +33,7 @@ class StageRuns:
     def command(self, processes, *arguments):
         spec = json.dumps(spec_of(self.job))
         several = ["--processes", str(processes)]
-        return [sys.executable, RUN_STAGE, "--spec", spec, "--code", self.job.code, *several, *arguments]
+        return [sys.executable, RUN_STAGE, "--spec", spec, "--code", CODE, *several, *arguments]
 
     def start(self, command):
         return subprocess.Popen(command, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -1,6 +1,7 @@
 """The finished toy workflow: what it leaves for a person, how fast it answers, and how it refuses bad input."""
 
 import csv
+import fcntl
 import json
 import re
 import shutil
@@ -113,6 +114,24 @@ def test_a_torn_artefact_stops_the_stage_that_reads_it(world):
     verify = [sys.executable, "workflow_scripts/verify.py"]
     result = subprocess.run(verify, cwd=world.folder, capture_output=True, text=True)
     assert result.returncode == 1 and f"{name}/passages.npy" in result.stdout and "1 torn or edited" in result.stdout
+
+
+def test_a_stage_refuses_code_that_was_edited_while_the_workflow_ran(world):
+    """The workflow has read the code when its stage waits for another process, and the edit comes then."""
+    name = next(name for name in world.manifests() if name.startswith("merge/"))
+    manifest, log = f"results/stages/{name}/manifest.json", world.folder / f"results/logs/{name}.log"
+    log.unlink()
+    with open(world.folder / "results/locks" / name, "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = subprocess.Popen(world.command(manifest, "--forcerun", manifest), cwd=world.folder)
+        limit = time.monotonic() + 120
+        while not log.exists() or "waiting: " not in log.read_text():
+            assert time.monotonic() < limit and process.poll() is None
+            time.sleep(0.1)
+        module = world.folder / "workflow_scripts/teleport/negatives/merge.py"
+        module.write_text(module.read_text() + "\n\nADDED = 1\n")
+    assert process.wait(120) == 1 and not (world.folder / manifest).exists()
+    assert "the code of the stage merge was edited since the workflow started" in log.read_text()
 
 
 @pytest.mark.parametrize(
