@@ -40,15 +40,19 @@ def test_an_artefact_is_read_through_its_manifest(stages, made):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda p: p.write_text("hell"), "a.txt has 4 bytes, its manifest says 5: torn or edited. Delete the folder"),
+        (
+            lambda p: p.write_text("hell"),
+            "a.txt has 4 bytes, its manifest says 5: torn or edited. Run the workflow again",
+        ),
         (lambda p: p.write_text("hallo"), "a.txt does not have the SHA-256 of its manifest: torn or edited."),
         (lambda p: p.unlink(), "a.txt is missing although its manifest lists it."),
     ],
 )
 def test_a_torn_or_edited_artefact_is_named(stages, made, damage, message):
     damage(made.folder / "a.txt")
-    with pytest.raises(ValueError, match=message.replace(".", r"\.")):
+    with pytest.raises(ValueError, match=message.replace(".", r"\.")) as error:
         stages.make("train", inputs={"negatives": made}).input("negatives", "a.txt")
+    assert f"again with --forcerun results/stages/merge/{made.key}/manifest.json: " in str(error.value)
 
 
 def test_a_large_edited_file_is_found_on_request(made, monkeypatch):
@@ -65,7 +69,7 @@ def test_a_large_edited_file_is_found_on_request(made, monkeypatch):
     [
         ("{", "not valid JSON"),
         ('{"kind": "merge", "key": "0"}', "describes merge/0, another stage"),
-        (None, "is missing"),
+        (None, "is missing: not finished, or deleted. Run the workflow again with --forcerun"),
     ],
 )
 def test_a_bad_manifest_is_named(made, text, message):
