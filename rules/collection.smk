@@ -19,7 +19,7 @@ rule download:
         runtime=1440,
     params:
         spec=spec_of("download"),
-        code=stage_code_digest("download"),
+        code=CODE["download"],
         run=run_download,
     message:
         "{LABEL:download/{wildcards.key}}"
@@ -45,7 +45,7 @@ rule collection:
         runtime=240,
     params:
         spec=spec_of("collection"),
-        code=stage_code_digest("collection"),
+        code=CODE["collection"],
         run=run_stage,
     message:
         "{LABEL:collection/{wildcards.key}}"
@@ -72,7 +72,7 @@ rule check:
         runtime=10,
     params:
         spec=spec_of("check"),
-        code=stage_code_digest("check"),
+        code=CODE["check"],
         run=run_stage,
     message:
         "{LABEL:check/{wildcards.key}}"
@@ -99,7 +99,7 @@ rule pretrained:
         runtime=60,
     params:
         spec=spec_of("pretrained"),
-        code=stage_code_digest("pretrained"),
+        code=CODE["pretrained"],
         run=run_stage,
     message:
         "{LABEL:pretrained/{wildcards.key}}"
@@ -126,7 +126,7 @@ rule tokens:
         runtime=240,
     params:
         spec=spec_of("tokens"),
-        code=stage_code_digest("tokens"),
+        code=CODE["tokens"],
         run=run_stage,
     message:
         "{LABEL:tokens/{wildcards.key}}"

@@ -2,6 +2,7 @@
 # a stage reads and which settings it has is decided in workflow_scripts/teleport/plan.py.
 
 import json
+import os
 import shlex
 import sys
 from functools import cache
@@ -13,7 +14,13 @@ sys.path.insert(0, str(Path(workflow.basedir) / "workflow_scripts"))
 from snakemake.exceptions import WorkflowError
 from snakemake.io import IOFile
 
-from teleport.code import code_digest, module_path, stage_code_digest
+from teleport.code import (
+    STAGE_MODULES,
+    code_digest,
+    files_digest,
+    module_path,
+    stage_code_digest,
+)
 from teleport.config import load
 from teleport.plan import Plan
 from teleport.report.published_specs import finished, published_specs
@@ -28,6 +35,19 @@ except ValueError as error:
     raise WorkflowError(f"\n{error}")
 
 INDEXES = experiment_specs(PLAN)
+
+# The code that Snakemake records for a stage is what its main process has read. A job of a cluster reads the Snakefile
+# anew: it is told what was read, and refuses to run code edited since.
+if workflow.is_main_process:
+    digests = {kind: stage_code_digest(kind) for kind in STAGE_MODULES}
+    os.environ["TELEPORT_CODE"] = json.dumps(digests | {"files": files_digest()})
+
+
+envvars:
+    "TELEPORT_CODE",
+
+
+CODE = json.loads(os.environ["TELEPORT_CODE"])
 
 
 wildcard_constraints:
@@ -74,7 +94,7 @@ def outdated(name):
     """Whether Snakemake will make a stage, or one that it reads, anew because its code has changed."""
     stage = PLAN.stages[name]
     recorded = workflow.persistence.params(IOFile(manifest(stage)))
-    code = repr(stage_code_digest(stage.kind))
+    code = repr(CODE[stage.kind])
     return (recorded is not None and code not in recorded) or any(
         outdated(upstream.name) for upstream in stage.inputs.values()
     )
@@ -126,6 +146,7 @@ def run_stage(wildcards, threads, resources):
         "--threads": threads,
         "--save-every": resources.get("save_every", 60),
         "--gpus": resources.get("gpu", 0),
+        "--files": CODE["files"],
     }
     if workflow.remote_exec:  # a job of a cluster
         options["--attempt"] = workflow.attempt
@@ -151,7 +172,15 @@ def run_train(wildcards, threads, resources):
 
 def run_download(wildcards, threads):
     places = json.dumps(planned("download", wildcards).places, sort_keys=True)
-    return command("run_stage.py", "--threads", threads, "--places", places)
+    return command(
+        "run_stage.py",
+        "--threads",
+        threads,
+        "--files",
+        CODE["files"],
+        "--places",
+        places,
+    )
 
 
 def write_table(wildcards, input):

@@ -23,7 +23,7 @@ rule encode_shard:
         gpu=1,
     params:
         spec=spec_of("encode"),
-        code=stage_code_digest("encode"),
+        code=CODE["encode"],
         run=run_shard,
     message:
         "shard {wildcards.scatteritem} of {LABEL:encode/{wildcards.key}}"
@@ -52,7 +52,7 @@ rule encode:
         gpu=1,
     params:
         spec=spec_of("encode"),
-        code=stage_code_digest("encode"),
+        code=CODE["encode"],
         run=run_encode,
     message:
         "{LABEL:encode/{wildcards.key}}"
@@ -78,7 +78,7 @@ rule index:
         runtime=lambda wildcards: 60 if is_flat(wildcards) else 720,
     params:
         spec=spec_of("index"),
-        code=stage_code_digest("index"),
+        code=CODE["index"],
         run=run_stage,
     message:
         "{LABEL:index/{wildcards.key}}"
@@ -106,7 +106,7 @@ rule retrieve:
         gpu=1,
     params:
         spec=spec_of("retrieve"),
-        code=stage_code_digest("retrieve"),
+        code=CODE["retrieve"],
         run=run_stage,
     message:
         "{LABEL:retrieve/{wildcards.key}}"
@@ -132,7 +132,7 @@ rule positives:
         runtime=60,
     params:
         spec=spec_of("positives"),
-        code=stage_code_digest("positives"),
+        code=CODE["positives"],
         run=run_stage,
     message:
         "{LABEL:positives/{wildcards.key}}"
@@ -158,7 +158,7 @@ rule merge:
         runtime=60,
     params:
         spec=spec_of("merge"),
-        code=stage_code_digest("merge"),
+        code=CODE["merge"],
         run=run_stage,
     message:
         "{LABEL:merge/{wildcards.key}}"
@@ -186,7 +186,7 @@ rule train:
         gpu=1,
     params:
         spec=spec_of("train"),
-        code=stage_code_digest("train"),
+        code=CODE["train"],
         run=run_train,
     message:
         "{LABEL:train/{wildcards.key}}"

@@ -19,7 +19,7 @@ rule bm25:
         runtime=240,
     params:
         spec=spec_of("bm25"),
-        code=stage_code_digest("bm25"),
+        code=CODE["bm25"],
         run=run_stage,
     message:
         "{LABEL:bm25/{wildcards.key}}"
@@ -45,7 +45,7 @@ rule external:
         runtime=60,
     params:
         spec=spec_of("external"),
-        code=stage_code_digest("external"),
+        code=CODE["external"],
         run=run_stage,
     message:
         "{LABEL:external/{wildcards.key}}"
@@ -71,7 +71,7 @@ rule evaluate:
         runtime=60,
     params:
         spec=spec_of("evaluate"),
-        code=stage_code_digest("evaluate"),
+        code=CODE["evaluate"],
         run=run_stage,
     message:
         "{LABEL:evaluate/{wildcards.key}}"

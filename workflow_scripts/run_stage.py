@@ -16,13 +16,13 @@ import os
 import shutil
 import sys
 import time
-from contextlib import nullcontext
 
-from teleport.code import STAGE_MODULES
+from teleport.code import STAGE_MODULES, files_digest, stage_code_digest
 from teleport.devices import lease_devices
 from teleport.launch import end_with_parent, launch
+from teleport.locks import read_finished, sole_process
 from teleport.provenance import provenance
-from teleport.stage import MANIFEST, Job, check_file, configure_logging, file_entry, log, write_json
+from teleport.stage import MANIFEST, Job, configure_logging, file_entry, log, write_json
 
 FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Snakemake does not know and delete
 RANK = int(os.environ.get("RANK", 0))  # of this process among those that run the stage together
@@ -42,6 +42,7 @@ def run(job, attempt_on_cluster=0, clock=time.time):
     if attempt_on_cluster > 1 and restore_finished(job):
         log.info("%s/%s was finished by an earlier attempt", job.kind, job.key)
         return
+    (job.folder / FINISHED).unlink(missing_ok=True)  # an earlier run's: no later attempt of this run takes it
     started = clock()
     resumed = job.open_resume()
     attempt = count_attempt(job)
@@ -53,6 +54,7 @@ def run(job, attempt_on_cluster=0, clock=time.time):
     manifest = {
         "kind": job.kind,
         "key": job.key,
+        "stamp": job.stamp(),
         "settings": job.raw_settings,
         "inputs": {role: f"{a.manifest['kind']}/{a.manifest['key']}" for role, a in job.inputs.items()},
         "facts": facts,
@@ -62,7 +64,7 @@ def run(job, attempt_on_cluster=0, clock=time.time):
     seconds = {"load": loaded - started, "work": worked - loaded, "publish": clock() - worked}
     manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}
     if attempt_on_cluster:
-        write_json(job.folder / FINISHED, {"stamp": job.stamp(), "manifest": manifest})
+        write_json(job.folder / FINISHED, manifest)
     write_json(job.folder / MANIFEST, manifest)
     shutil.rmtree(job.resume)
     shutil.rmtree(job.shards_folder, ignore_errors=True)
@@ -90,16 +92,22 @@ def run_shard(job, clock=time.time):
 
 def restore_finished(job):
     """Write the manifest that an earlier attempt left; False when there is none for this code, inputs and files."""
-    try:
-        kept = json.loads((job.folder / FINISHED).read_text(encoding="utf-8"))
-        if kept["stamp"] != job.stamp():
-            return False
-        for name, expected in kept["manifest"]["files"].items():
-            check_file(job.folder / name, expected, full=True)
-    except (FileNotFoundError, ValueError, KeyError):
-        return False
-    write_json(job.folder / MANIFEST, kept["manifest"])
-    return True
+    manifest = read_finished(job, job.folder / FINISHED)
+    if manifest is not None:
+        write_json(job.folder / MANIFEST, manifest)
+    return manifest is not None
+
+
+def require_unedited(kind, code, files):
+    """Raise ValueError when the code on disk is not that of the digests: the stage would be recorded under them.
+
+    files: `files_digest` when `code` was computed; None if not known
+    """
+    if files != files_digest() and stage_code_digest(kind) != code:
+        raise ValueError(
+            f"the code of the stage {kind} was edited since the workflow started, with digest {code}: run the workflow "
+            "again. Edits wait until it has ended, or go into a copy of the repository."
+        )
 
 
 def count_attempt(job):
@@ -123,6 +131,7 @@ def main():
     parser = argparse.ArgumentParser(description="Run one stage of the workflow.")
     parser.add_argument("--spec", required=True, help="the stage as JSON: kind, key, settings, inputs")
     parser.add_argument("--code", required=True, help="digest of the code that runs, for the manifest and resume state")
+    parser.add_argument("--files", help="digest of all files of the code then; where it holds, --code is believed")
     parser.add_argument("--places", default="{}", help="where files are fetched from, as JSON; decides no result")
     parser.add_argument("--shard", help="make only this shard of the stage, for example 2-of-4")
     parser.add_argument("--shards", type=int, default=1, help="number of shards that the stage joins; 1: none")
@@ -148,12 +157,17 @@ def main():
         processes = int(os.environ.get("WORLD_SIZE", arguments.processes))
         if processes > 1 and spec["kind"] not in SEVERAL_PROCESSES:
             raise ValueError(f"a stage of kind {spec['kind']} runs in one process, not in {processes}.")
-        # Before torch is loaded, which looks for devices once. Several processes share what the one that starts them
-        # has leased.
-        with nullcontext() if "RANK" in os.environ else lease_devices(arguments.gpus):
-            if processes > 1 and "RANK" not in os.environ:
-                sys.exit(launch(processes, [sys.executable, *sys.argv]))
-            job = Job(spec, threads, arguments.save_every)
+        job = Job(spec, threads, arguments.save_every)
+        with contextlib.ExitStack() as held:
+            if "RANK" not in os.environ:  # several processes share what the one that starts them holds
+                if held.enter_context(sole_process(job)):
+                    log.info("%s/%s is finished: the process that was waited for has made it", job.kind, job.key)
+                    return
+                # Before torch is loaded, which looks for devices once.
+                held.enter_context(lease_devices(arguments.gpus))
+                if processes > 1:
+                    sys.exit(launch(processes, [sys.executable, *sys.argv]))
+            require_unedited(job.kind, job.code, arguments.files)  # after all waiting, before the stage is loaded
             if arguments.shard:
                 run_shard(job)
             else:  # several processes take nothing from an earlier attempt: all or none of them must work

@@ -55,6 +55,20 @@ def test_only_substance_in_the_import_closure_changes_the_digest(library, file, 
     assert (digest(library) != before) == changes
 
 
+@pytest.mark.parametrize("file", ["a/run.py", "a/unused.py", "../run_stage.py"])
+def test_the_digest_of_the_files_changes_with_every_byte(library, file):
+    before = code.files_digest()
+    assert code.files_digest() == before
+    (library / file).write_text((library / file).read_text() + "# why\n")
+    assert code.files_digest() != before
+
+
+def test_the_digest_of_the_files_changes_with_their_names(library):
+    before = code.files_digest()
+    (library / "a" / "unused.py").rename(library / "a" / "gone.py")
+    assert code.files_digest() != before
+
+
 def test_a_docstring_only_function_has_a_digest(library):
     (library / "a" / "used.py").write_text('class X:\n    """Doc."""\n')
     assert len(digest(library)) == 12

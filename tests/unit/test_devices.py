@@ -10,7 +10,7 @@ import time
 import pytest
 
 from paths import REPOSITORY
-from teleport import devices
+from teleport import devices, locks
 from teleport.devices import lease_devices, parse_devices, visible_devices
 
 TWO = """GPU 0: NVIDIA H200 (UUID: GPU-aaaa)
@@ -181,7 +181,7 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(devices.fcntl, "flock", refuse)
+    monkeypatch.setattr(locks.fcntl, "flock", refuse)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with (
         pytest.raises(ValueError, match="cannot be locked .*Function not implemented.* put `results` on a file system"),

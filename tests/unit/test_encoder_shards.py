@@ -153,11 +153,11 @@ def test_a_killed_join_goes_on_at_its_shard_without_the_disk_twice(world, tmp_pa
     folders = [make_shard(world, tmp_path, name).resume for name in names(3)]
     checks, real = [], shards.check_file
 
-    def die_at_the_second(path, expected, full):
+    def die_at_the_second(path, expected, **how):
         checks.append(path)
         if len(checks) == 2:
             raise KeyboardInterrupt
-        real(path, expected, full)
+        real(path, expected, **how)
 
     monkeypatch.setattr(shards, "check_file", die_at_the_second)
     with pytest.raises(KeyboardInterrupt):

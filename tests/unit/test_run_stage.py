@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from run_stage import FINISHED, run
+from teleport.search import index
 
 
 @pytest.fixture
@@ -40,6 +41,18 @@ def test_a_later_attempt_takes_the_finished_stage_as_it_is(indexed):
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_first_attempt_and_a_run_without_a_cluster_do_everything(indexed, number):
     assert [indexed(1), indexed(number)] == [0, 1]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_an_earlier_run_finished_is_not_taken_when_the_first_attempt_fails(indexed, monkeypatch, number):
+    def fails(job):
+        raise RuntimeError("out of memory")
+
+    indexed(1)
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of memory"):
+        patch.setattr(index, "run", fails)
+        indexed(number)
+    assert indexed(2) == 2
 
 
 def test_without_a_cluster_no_copy_is_left(indexed):

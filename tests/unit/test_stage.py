@@ -8,6 +8,7 @@ import pytest
 
 import run_stage
 from teleport import stage
+from teleport.code import files_digest, stage_code_digest
 from teleport.stage import Artefact, Job, require_free_space
 
 
@@ -39,15 +40,19 @@ def test_an_artefact_is_read_through_its_manifest(stages, made):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda p: p.write_text("hell"), "a.txt has 4 bytes, its manifest says 5: torn or edited. Delete the folder"),
+        (
+            lambda p: p.write_text("hell"),
+            "a.txt has 4 bytes, its manifest says 5: torn or edited. Run the workflow again",
+        ),
         (lambda p: p.write_text("hallo"), "a.txt does not have the SHA-256 of its manifest: torn or edited."),
         (lambda p: p.unlink(), "a.txt is missing although its manifest lists it."),
     ],
 )
 def test_a_torn_or_edited_artefact_is_named(stages, made, damage, message):
     damage(made.folder / "a.txt")
-    with pytest.raises(ValueError, match=message.replace(".", r"\.")):
+    with pytest.raises(ValueError, match=message.replace(".", r"\.")) as error:
         stages.make("train", inputs={"negatives": made}).input("negatives", "a.txt")
+    assert f"again with --forcerun results/stages/merge/{made.key}/manifest.json: " in str(error.value)
 
 
 def test_a_large_edited_file_is_found_on_request(made, monkeypatch):
@@ -64,7 +69,7 @@ def test_a_large_edited_file_is_found_on_request(made, monkeypatch):
     [
         ("{", "not valid JSON"),
         ('{"kind": "merge", "key": "0"}', "describes merge/0, another stage"),
-        (None, "is missing"),
+        (None, "is missing: not finished, or deleted. Run the workflow again with --forcerun"),
     ],
 )
 def test_a_bad_manifest_is_named(made, text, message):
@@ -119,11 +124,14 @@ def test_too_little_disk_is_said_before_the_work(tmp_path):
     require_free_space(tmp_path, 1)
 
 
-def command(monkeypatch, tmp_path, run):
+CODE = stage_code_digest("merge")
+
+
+def command(monkeypatch, tmp_path, run, *digests):
     """Run run_stage.main on a stage whose function is `run`; returns what it exits with."""
     monkeypatch.chdir(tmp_path)
     spec = json.dumps({"kind": "merge", "key": "b" * 12, "settings": {}, "inputs": {}})
-    monkeypatch.setattr("sys.argv", ["run_stage.py", "--spec", spec, "--code", "c"])
+    monkeypatch.setattr("sys.argv", ["run_stage.py", "--spec", spec, "--code", *(digests or [CODE])])
     monkeypatch.setattr(run_stage.importlib, "import_module", lambda name: type("M", (), {"run": staticmethod(run)}))
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
         monkeypatch.setenv(name, os.environ.get(name, "1"))
@@ -137,9 +145,25 @@ def test_the_manifest_says_where_the_artefact_comes_from(monkeypatch, tmp_path):
     assert command(monkeypatch, tmp_path, write("hello")) is None
     artefact = Artefact(tmp_path / "results/stages/merge" / ("b" * 12))
     provenance = artefact.manifest["provenance"]
-    assert provenance["versions"]["numpy"] and provenance["hardware"]["cores"] >= 1 and provenance["code"] == "c"
+    assert provenance["versions"]["numpy"] and provenance["hardware"]["cores"] >= 1 and provenance["code"] == CODE
     assert provenance["attempt"] == 1 and provenance["wall_seconds"] >= 0 and provenance["peak_memory_bytes"] > 10**6
     assert not (tmp_path / "results/resume/merge" / ("b" * 12)).exists()
+
+
+@pytest.mark.parametrize("files", [[], ["--files", "0123456789ab"]])
+def test_a_stage_refuses_to_run_code_edited_since_the_workflow_started(monkeypatch, tmp_path, files):
+    message = command(monkeypatch, tmp_path, write("hello"), "c", *files)
+    assert "the code of the stage merge was edited since the workflow started, with digest c: run" in message
+    assert not (tmp_path / "results/stages").exists()
+
+
+def test_other_edits_are_no_reason_to_refuse(monkeypatch, tmp_path):
+    assert command(monkeypatch, tmp_path, write("hello"), CODE, "--files", "0123456789ab") is None
+
+
+def test_where_no_file_was_edited_nothing_is_parsed(monkeypatch, tmp_path):
+    monkeypatch.delattr(run_stage, "stage_code_digest")
+    assert command(monkeypatch, tmp_path, write("hello"), CODE, "--files", files_digest()) is None
 
 
 def test_bad_input_ends_with_a_sentence_not_a_traceback(monkeypatch, tmp_path):

@@ -15,10 +15,12 @@ from test_training_parallel import spec_of, without_gpu  # noqa: F401
 from training_world import World, on_cpu  # noqa: F401
 
 from paths import REPOSITORY
+from teleport.code import stage_code_digest
 from teleport.stage import sha256_file
 from teleport.training import train
 
 RUN_STAGE = str(REPOSITORY / "workflow_scripts/run_stage.py")
+CODE = stage_code_digest("train")
 pytestmark = pytest.mark.slow  # loading torch and transformers for every process takes its time
 
 
@@ -31,7 +33,7 @@ class StageRuns:
     def command(self, processes, *arguments):
         spec = json.dumps(spec_of(self.job))
         several = ["--processes", str(processes)]
-        return [sys.executable, RUN_STAGE, "--spec", spec, "--code", self.job.code, *several, *arguments]
+        return [sys.executable, RUN_STAGE, "--spec", spec, "--code", CODE, *several, *arguments]
 
     def start(self, command):
         return subprocess.Popen(command, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -139,6 +141,14 @@ def test_a_process_that_dies_ends_the_stage_soon_and_the_next_attempt_resumes(st
     assert not (runs.job.folder / "manifest.json").exists()
     runs.finish()
     assert runs.manifest["facts"]["resumed_from"] > 0 and runs.losses() == whole.losses()
+
+
+def test_a_second_start_waits_and_takes_what_the_first_has_made(stages, whole):
+    runs = StageRuns(stages, World(stages).job(MANY))
+    first = runs.start_and_wait_for_state()
+    log = runs.finish()
+    assert first.wait(60) == 0 and runs.manifest["facts"]["attempts"] == 1 and runs.losses() == whole.losses()
+    assert "waiting: another process makes" in log and "is finished: the process that was waited for" in log
 
 
 def test_a_loss_that_is_not_finite_is_reported_by_a_stage_of_two(stages):

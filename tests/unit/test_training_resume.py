@@ -11,6 +11,7 @@ import torch
 from safetensors import safe_open
 from training_world import World, facts_of, losses_of, on_cpu  # noqa: F401
 
+from teleport.encoder import precision
 from teleport.stage import sha256_file
 from teleport.training import resume, train
 from teleport.training.trainer import Outcome, Trainer
@@ -100,8 +101,8 @@ def test_guard_these_tests_see_what_they_should(world, monkeypatch, broken):
     if broken == "moments":
         load = resume.load_state
 
-        def load_weights_only(folder, encoders, optimizer):
-            state = load(folder, encoders, optimizer)
+        def load_weights_only(folder, encoders, optimizer, computed):
+            state = load(folder, encoders, optimizer, computed)
             optimizer.state.clear()
             return state
 
@@ -191,8 +192,29 @@ def test_seconds_accumulate_over_attempts(world, monkeypatch):
 
 
 def test_nothing_saved_means_a_fresh_start(world):
-    state = resume.load_state(world.job().resume, None, None)
-    assert (state.step, state.attempts, state.losses) == (0, 0, [])
+    state = resume.load_state(world.job().resume, None, None, "float32 on cpu")
+    assert (state.step, state.attempts, state.losses, state.computed) == (0, 0, [], "float32 on cpu")
+
+
+@pytest.mark.parametrize("now", ["float32 on cpu", "bfloat16 on cuda", "bfloat16 on cpu, compiled"])
+def test_a_training_does_not_go_on_in_another_precision_or_on_another_kind_of_device(world, monkeypatch, now):
+    """With precision "auto" the machine decides it; the manifest could name only one of the two."""
+    job = world.job({"precision": "auto"}, save_every=0)
+    monkeypatch.setattr(precision, "computes_in_bf16", lambda device: True)
+    attempt(job, monkeypatch, 3)
+    before = (job.resume / resume.FILE).read_bytes()
+    with monkeypatch.context() as patch:
+        if now == "float32 on cpu":
+            patch.setattr(precision, "computes_in_bf16", lambda device: False)
+        else:
+            patch.setattr(train, "load_state", lambda *others: resume.load_state(*others[:3], now))
+        with pytest.raises(ValueError) as error:
+            train.run(job)
+    message = f"has 2 steps computed in bfloat16 on cpu, this machine would go on in {now}. Run the workflow again on"
+    assert message in str(error.value) and f"delete the folder {job.resume} " in str(error.value)
+    assert (job.resume / resume.FILE).read_bytes() == before
+    facts = facts_of(world.finished(job))
+    assert (facts["resumed_from"], facts["precision"], facts["device"]) == (2, "bfloat16", "cpu")
 
 
 def record_order(monkeypatch):

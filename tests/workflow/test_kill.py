@@ -92,3 +92,42 @@ def test_the_tables_are_the_same(finished, disturbed):
 
 def test_nothing_is_left_to_resume(disturbed):
     assert list((disturbed[0].folder / "results/resume").glob("*/*")) == []
+
+
+def wait_for(condition):
+    """Poll until `condition()` gives something, for at most two minutes; returns it."""
+    limit = time.monotonic() + 120
+    while not (found := condition()):
+        assert time.monotonic() < limit, "waited in vain"
+        time.sleep(0.02)
+    return found
+
+
+def test_a_training_that_outlives_snakemake_is_waited_for_and_taken(world):
+    """Snakemake alone is killed; the second process of the stage must not write the files of the first."""
+
+    def start():
+        return subprocess.Popen(command, cwd=world.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def waiting():
+        logs = world.folder.glob(f"results/logs/{name}.log")  # Snakemake removes it in between
+        return f"process {training}); end it" in "".join(path.read_text(errors="replace") for path in logs)
+
+    world.config["training"]["steps"], world.config["episodes"] = 30, [{}]
+    command = world.command("--until", "train", "--set-resources", "train:save_every=0")
+    first = start()
+    (state,) = wait_for(lambda: list(world.folder.glob("results/resume/train/*/state.safetensors")))
+    ((name, training),) = running_stages(world.folder).items()
+    os.kill(training, signal.SIGSTOP)
+    first.kill()
+    first.wait()
+    world.snakemake("--unlock")
+    second = start()
+    try:
+        wait_for(waiting)
+    finally:
+        os.kill(training, signal.SIGCONT)
+    assert second.wait(120) == 0
+    manifest = world.manifests()[name]
+    assert manifest["provenance"]["process"] == training and manifest["facts"]["attempts"] == 1
+    assert not state.exists() and "total 0" in " ".join(world.snakemake("-n", "--until", "train").split())

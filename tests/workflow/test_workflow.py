@@ -1,6 +1,7 @@
 """The finished toy workflow: what it leaves for a person, how fast it answers, and how it refuses bad input."""
 
 import csv
+import fcntl
 import json
 import re
 import shutil
@@ -109,10 +110,53 @@ def test_a_torn_artefact_stops_the_stage_that_reads_it(world):
     path = world.folder / "results/stages" / name / "passages.npy"
     path.write_bytes(path.read_bytes()[:-4])
     text = failing(world, "--forcerun", "train")
-    assert f"{name}/passages.npy has " in text and "torn or edited. Delete the folder" in text
-    verify = [sys.executable, "workflow_scripts/verify.py"]
-    result = subprocess.run(verify, cwd=world.folder, capture_output=True, text=True)
-    assert result.returncode == 1 and f"{name}/passages.npy" in result.stdout and "1 torn or edited" in result.stdout
+    assert f"{name}/passages.npy has " in text and f"torn or edited. {REMAKE}" in text
+    status, text = verify(world)
+    assert status == 1 and f"{name}/passages.npy" in text and " stages sound, 1 torn or edited, " in text
+
+
+REMAKE = "Run the workflow again with --forcerun "
+
+
+def verify(world):
+    """(status, text) of workflow_scripts/verify.py."""
+    command = [sys.executable, "workflow_scripts/verify.py"]
+    result = subprocess.run(command, cwd=world.folder, capture_output=True, text=True)
+    return result.returncode, result.stdout
+
+
+def test_what_verify_finds_is_mended_by_the_command_that_it_names(world):
+    """A torn stage, and one that is gone, of which only the links are left."""
+    assert verify(world)[0] == 0
+    torn, gone = [name for name in world.manifests() if name.startswith("evaluate/")][:2]
+    (world.folder / "results/stages" / torn / "per_query.parquet").write_bytes(b"torn")
+    shutil.rmtree(world.folder / "results/stages" / gone)
+    status, text = verify(world)
+    assert status == 1 and f"leads to {gone}, a stage that is not there. {REMAKE}" in text
+    assert " stages sound, 1 torn or edited, " in text
+    for name in (torn, gone):
+        manifest = f"results/stages/{name}/manifest.json"
+        assert f"{REMAKE}{manifest}: " in text
+        world.snakemake("--forcerun", manifest)
+    assert verify(world)[0] == 0 and len(world.would_run()[0]) == 0
+
+
+def test_a_stage_refuses_code_that_was_edited_while_the_workflow_ran(world):
+    """The workflow has read the code when its stage waits for another process, and the edit comes then."""
+    name = next(name for name in world.manifests() if name.startswith("merge/"))
+    manifest, log = f"results/stages/{name}/manifest.json", world.folder / f"results/logs/{name}.log"
+    log.unlink()
+    with open(world.folder / "results/locks" / name, "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = subprocess.Popen(world.command(manifest, "--forcerun", manifest), cwd=world.folder)
+        limit = time.monotonic() + 120
+        while not log.exists() or "waiting: " not in log.read_text():
+            assert time.monotonic() < limit and process.poll() is None
+            time.sleep(0.1)
+        module = world.folder / "workflow_scripts/teleport/negatives/merge.py"
+        module.write_text(module.read_text() + "\n\nADDED = 1\n")
+    assert process.wait(120) == 1 and not (world.folder / manifest).exists()
+    assert "the code of the stage merge was edited since the workflow started" in log.read_text()
 
 
 @pytest.mark.parametrize(

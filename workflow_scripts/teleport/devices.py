@@ -4,21 +4,19 @@ Snakemake counts the devices that jobs ask for (`resources: gpu`), but says to n
 device has a file here whose lock is the lease; the kernel gives it back when the process ends, however it ends.
 """
 
-import fcntl
 import itertools
 import os
 import re
 import shutil
 import subprocess
-import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from teleport.locks import try_lock, wait_until
 from teleport.stage import log
 
 LEASES = Path("results/leases")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-POLL_SECONDS = 0.5
 
 
 @contextmanager
@@ -82,7 +80,7 @@ def choose(devices, count, folder, held):
     leased = {}
     # One process chooses at a time: two that have one device each and wait for another would wait for ever.
     with open(folder / "queue.lock", "a") as queue:
-        wait_until(lambda: try_lock(queue), "other jobs wait for CUDA devices before this one")
+        wait_until(lambda: try_lease(queue), "other jobs wait for CUDA devices before this one")
         wanted = f"{count} of the CUDA devices {', '.join(devices)}, which other jobs have"
         wait_until(lambda: lease_free(devices, count, folder, leased) == count, wanted)
     for lease in leased.values():
@@ -96,30 +94,17 @@ def lease_free(devices, count, folder, leased):
         if device not in leased and len(leased) < count:
             with ExitStack() as lease:
                 file = lease.enter_context(open(folder / f"{device.replace('/', '_')}.lock", "a"))
-                if try_lock(file):
+                if try_lease(file):
                     leased[device] = lease.pop_all()  # open, and so locked, until it is closed
     return len(leased)
 
 
-def try_lock(file):
+def try_lease(file):
     """Whether this process has got the lock of an open file. Raises ValueError where the file system has no locks."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return try_lock(file)
     except OSError as error:
         raise ValueError(
             f"{file.name} cannot be locked ({error}), so CUDA devices cannot be shared out: put `results` on a "
             "file system that has locks."
         ) from None
-    return True
-
-
-def wait_until(condition, reason):
-    """Poll until `condition()`; says once in the log why nothing happens."""
-    told = False
-    while not condition():
-        if not told:
-            log.info("waiting: %s", reason)
-        told = True
-        time.sleep(POLL_SECONDS)

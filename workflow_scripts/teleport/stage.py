@@ -19,6 +19,7 @@ from types import SimpleNamespace
 STAGES = Path("results/stages")
 RESUME = Path("results/resume")
 SHARDS = Path("results/shards")
+LOCKS = Path("results/locks")
 MANIFEST = "manifest.json"
 # Files up to this size are hashed whenever they are read; larger ones only by `make verify`, because hashing an
 # index of 27 GB at every use would cost more than the search.
@@ -60,6 +61,12 @@ def read_manifest(folder, missing, remedy):
         raise ValueError(f"{path} is not valid JSON ({error}): torn or edited. {remedy}") from None
 
 
+def remake(kind, key):
+    """The sentence that says how a finished stage is made anew. Snakemake does not miss what only stages have read."""
+    manifest = STAGES / kind / key / MANIFEST
+    return f"Run the workflow again with --forcerun {manifest}: this stage and what follows are made anew."
+
+
 class Artefact:
     """A finished stage as its readers see it: its folder and its manifest.
 
@@ -68,14 +75,11 @@ class Artefact:
 
     def __init__(self, folder):
         self.folder = Path(folder)
-        remedy = f"Delete the folder {self.folder} and run the workflow again."
-        self.manifest = read_manifest(self.folder, "run the workflow again to make this stage.", remedy)
+        self.remedy = remake(self.folder.parent.name, self.folder.name)
+        self.manifest = read_manifest(self.folder, f"not finished, or deleted. {self.remedy}", self.remedy)
         found = (self.manifest.get("kind"), self.manifest.get("key"))
         if found != (self.folder.parent.name, self.folder.name):
-            raise ValueError(
-                f"{self.folder / MANIFEST} describes {found[0]}/{found[1]}, another stage. "
-                f"Delete the folder {self.folder} and run the workflow again."
-            )
+            raise ValueError(f"{self.folder / MANIFEST} describes {found[0]}/{found[1]}, another stage. {self.remedy}")
 
     @property
     def facts(self):
@@ -94,7 +98,7 @@ class Artefact:
                 f"{self.folder} has no artefact {name!r}; its manifest lists {sorted(self.manifest['files'])}."
             )
         for file_name, expected in listed.items():
-            check_file(self.folder / file_name, expected, full)
+            check_file(self.folder / file_name, expected, full, self.remedy)
         return self.folder / name
 
     def verify(self):
@@ -114,9 +118,8 @@ def file_entry(path):
     return {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
 
 
-def check_file(path, expected, full):
+def check_file(path, expected, full, remedy):
     """Compare a file with its manifest entry `{bytes, sha256}`. Raises ValueError that names file and remedy."""
-    remedy = f"Delete the folder {path.parent} and run the workflow again: the stage is made anew."
     if not path.is_file():
         raise ValueError(f"{path} is missing although its manifest lists it. {remedy}")
     size = path.stat().st_size
@@ -167,6 +170,7 @@ class Job:
         self.compile = spec.get("compile", False)
         self.shards_folder = root / SHARDS / self.kind / self.key
         self.resume = self.shards_folder / self.shard if self.shard else root / RESUME / self.kind / self.key
+        self.lock = root / LOCKS / self.kind / (f"{self.key}.{self.shard}" if self.shard else self.key)
         self.inputs = {role: Artefact(root / STAGES / name) for role, name in spec["inputs"].items()}
         self.outputs = {}
         self.progress = Progress(self.resume / "progress.json")

@@ -112,7 +112,8 @@ def join(blocks, shards):
     for shard in shards:
         (first, last), vectors = shard.rows, shard.folder / FILE
         if last > blocks.done:
-            check_file(vectors, shard.manifest["files"][FILE], full=True)
+            remedy = f"Delete the folder {shard.folder} and run the workflow again: the shard is made anew."
+            check_file(vectors, shard.manifest["files"][FILE], full=True, remedy=remedy)
             blocks[FILE][first:last] = np.load(vectors, mmap_mode="r")
             blocks.done = last
             blocks.save()

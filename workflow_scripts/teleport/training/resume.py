@@ -16,8 +16,12 @@ FILE = "state.safetensors"
 
 @dataclass
 class TrainingState:
-    """What is known after `len(losses)` steps, apart from weights and optimiser."""
+    """What is known after `len(losses)` steps, apart from weights and optimiser.
 
+    computed: how the steps were, for example "bfloat16 on cuda, compiled"
+    """
+
+    computed: str
     losses: list[float] = field(default_factory=list)
     seconds: float = 0.0
     attempts: int = 0
@@ -47,13 +51,23 @@ def save_state(folder, state, encoders, optimizer):
     os.replace(part, folder / FILE)
 
 
-def load_state(folder, encoders, optimizer):
-    """Put the state saved in `folder` into `encoders` and `optimizer`; returns it, or an empty one if there is none."""
+def load_state(folder, encoders, optimizer, computed):
+    """Put the state saved in `folder` into `encoders` and `optimizer`; returns it, or an empty one if there is none.
+
+    Raises ValueError when its steps were computed otherwise than this process computes (`computed`, see TrainingState).
+    """
     if not (folder / FILE).exists():
-        return TrainingState()
+        return TrainingState(computed)
     with safe_open(folder / FILE, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         state = TrainingState(**json.loads(file.metadata()["state"]))
+        if state.computed != computed:  # an error and not a fresh start: days of training may lie in the state
+            raise ValueError(
+                f"{folder / FILE} has {state.step} steps computed in {state.computed}, this machine would go on in "
+                f"{computed}. Run the workflow again on a machine like the first, with the same resource `compile`, or "
+                f"delete the folder {folder} to train anew here. For others, training.precision fp32 or bf16 in "
+                "place of auto fixes the precision."
+            )
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     encoders.load_state_dict({n.removeprefix("weights/"): t for n, t in tensors.items() if n.startswith("weights/")})
     for name, parameter in encoders.named_parameters():
         # LAMB has no "step": it does not correct its moments.

@@ -22,8 +22,8 @@ from teleport.training.trainer import Trainer
 def run(job):
     """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and `losses.tsv`.
 
-    Raises ValueError when there are too few queries for a batch or the loss is not finite, OSError when the disk is
-    full, and SystemExit(143) after saving the state on SIGTERM.
+    Raises ValueError when there are too few queries for a batch, the loss is not finite or the resume state comes from
+    another precision or kind of device, OSError when the disk is full, and SystemExit(143) after saving on SIGTERM.
     """
     torch.set_num_threads(job.threads)
     with joined() as processes:
@@ -40,7 +40,9 @@ def train_together(job, processes):
     trainer = make_trainer(job, data, total, seed, processes)
     num_bytes = sum(p.numel() * p.element_size() for p in trainer.encoders.parameters())
     require_free_space(job.resume, 7 * num_bytes)  # weights and two moments, twice while replaced; and the checkpoint
-    state = load_state(job.resume, trainer.encoders, trainer.optimizer)
+    compiled = ", compiled" if trainer.passages.compiled else ""
+    computed = f"{precision(trainer)} on {trainer.device.type}{compiled}"
+    state = load_state(job.resume, trainer.encoders, trainer.optimizer, computed)
     resumed_from = state.step
     state.attempts += 1
     if resumed_from:
@@ -119,6 +121,11 @@ def write_losses(path, trainer, losses):
     path.write_text("step\tlearning_rate\tloss\n" + "".join(lines))
 
 
+def precision(trainer):
+    """The precision that a trainer computes in: "float32" or "bfloat16"."""
+    return str(trainer.passages.dtype or torch.float32).removeprefix("torch.")
+
+
 def facts(trainer, state, stop):
     """What the manifest keeps of the training (plain JSON)."""
     first, last = state.losses[:10], state.losses[-10:]
@@ -135,7 +142,7 @@ def facts(trainer, state, stop):
         "real_tokens": state.real_tokens,
         "train_seconds": state.seconds,
         "attempts": state.attempts,
-        "precision": str(trainer.passages.dtype or torch.float32).removeprefix("torch."),
+        "precision": precision(trainer),
         "device": str(trainer.device),
         "compiled": trainer.passages.compiled,
         "processes": trainer.processes.size,
