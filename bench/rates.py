@@ -77,8 +77,8 @@ def time_search(vectors, queries, threads):
     timing = Timed(index, lambda: clock(threads))
     for _ in range(1 + ROUNDS):
         timing.search(queries, SEARCH_DEPTH)
-    halves = (median(times[1:]) for times in timing.seconds.values())
-    return *halves, search_flop(len(queries), len(index.shards[0].vectors), SEARCH_DIM)
+    again = median(timing.score_again() for _ in range(ROUNDS))
+    return median(timing.proposing[1:]), again, search_flop(len(queries), len(index.shards[0].vectors), SEARCH_DIM)
 
 
 def search_rates(folder, scale, threads):

@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 from rounds import interleaved, parser, report
 from teleport.encoder.precision import computes_in_bf16
 from teleport.search.engines import computes_in_int8, open_exact
+from teleport.search.exact import best, rescore
 from teleport.search.flat import FaissFlat
 from teleport.search.flat_cpu import ReducedFlat
 from teleport.search.sharded import Sharded
@@ -59,34 +60,40 @@ def engines(passages, lines, threads, alone):
 
 
 class Timed:
-    """Searches with an index, and how long its first shard proposed and scored again in each of them.
+    """Searches with an index, and how long the halves of a search take on its first shard: where there are several
+    devices, the other shards do the same at the same time.
 
-    seconds: {half: [seconds of each search]}; with several devices the other shards do the same at the same time.
+    proposing: seconds of each search
     """
 
     def __init__(self, index, clock=time.perf_counter):
-        self.index, self.clock = index, clock
-        self.seconds = {"proposing": [], "scoring again": []}
-        shard = index.shards[0]
-        shard.propose = self.timed(shard.propose, "proposing")
-        shard.rescore = self.timed(shard.rescore, "scoring again")
+        self.index, self.shard, self.clock = index, index.shards[0], clock
+        self.proposing, self.proposed, self.method = [], [], self.shard.propose
+        self.shard.propose = self.propose
 
-    def timed(self, method, half):
-        """The method of an engine, which now notes its time."""
-
-        def run(*arguments):
-            started = self.clock()
-            found = method(*arguments)
-            self.seconds[half][-1] += self.clock() - started
-            return found
-
-        return run
+    def propose(self, queries_QD, depth, *more):
+        """As the engine's method; notes its time, and what the last search was proposed."""
+        started = self.clock()
+        found = self.method(queries_QD, depth, *more)
+        self.proposing[-1] += self.clock() - started
+        self.proposed.append((queries_QD, depth, found[0], found[1]))
+        return found
 
     def search(self, queries_QD, depth):
         """As `Sharded.search`."""
-        for seconds in self.seconds.values():
-            seconds.append(0.0)
+        self.proposing.append(0.0)
+        self.proposed.clear()
         return self.index.search(queries_QD, depth)
+
+    def score_again(self):
+        """Do again, by itself, the scoring of the candidates of the last search; returns its seconds."""
+        vectors, threads, seconds = self.shard.vectors, self.shard.threads, 0.0
+        for queries_QD, depth, proposed_QC, ids_QC in self.proposed:
+            errors_Q = self.shard.errors(queries_QD)
+            started = self.clock()
+            best(rescore(vectors, queries_QD, proposed_QC, ids_QC, depth, errors_Q, threads), ids_QC, depth)
+            seconds += self.clock() - started
+        return seconds
 
 
 def agreement(ids_QK, reference_QK, passages, queries):
@@ -122,8 +129,9 @@ def compare(passages, queries, arguments, alone):
         figures[f"largest difference, {name}"] = difference
     seconds = interleaved(variants, arguments.rounds, clock)
     for name, index in indexes.items():
-        for half, times in index.seconds.items():
-            figures[f"seconds {half}, {name}"] = round(median(times[-arguments.rounds :]), 4)
+        figures[f"seconds proposing, {name}"] = round(median(index.proposing[-arguments.rounds :]), 4)
+        again = [index.score_again() for _ in range(arguments.rounds)]
+        figures[f"seconds scoring again, {name}"] = round(median(again), 4)
     return seconds, figures
 
 

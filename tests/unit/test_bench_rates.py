@@ -31,30 +31,28 @@ def test_the_nearest_are_sorted_in_full_and_ties_go_by_number(monkeypatch):
     assert found.tolist() == [[2, 4, 0], [0, 2, 4]]
 
 
-def test_the_halves_of_a_search_are_timed_apart():
-    timed, now = importlib.import_module("search").Timed, [0]
+def test_the_halves_of_a_search_are_timed_apart(monkeypatch):
+    search, now = importlib.import_module("search"), [0]
+    vectors, queries = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)[:2]
+    index = search.Sharded(vectors, 1, lambda number, part: search.FaissFlat(part, 1))
+    (shard,) = index.shards
+    exact, propose = search.rescore, shard.propose
 
-    class Shard:
-        def propose(self, seconds):
+    def passing(seconds, method):
+        def run(*arguments):
             now[0] += seconds
+            return method(*arguments)
 
-        def rescore(self):
-            now[0] += 1
+        return run
 
-    class Index:
-        def __init__(self):
-            self.shards = [Shard()]
-
-        def search(self, queries, depth):
-            self.shards[0].propose(10)
-            self.shards[0].rescore()
-            self.shards[0].propose(depth)
-            now[0] += 100
-            return "found"
-
-    index = timed(Index(), lambda: now[0])
-    assert [index.search(None, depth) for depth in (2, 5)] == ["found", "found"]
-    assert index.seconds == {"proposing": [12, 15], "scoring again": [1, 1]}
+    shard.propose = passing(10, propose)
+    monkeypatch.setattr(search, "rescore", passing(3, exact))
+    monkeypatch.setattr("teleport.search.flat.CANDIDATES", 4)  # a proposal for each query
+    timed = search.Timed(index, lambda: now[0])
+    for _ in range(2):
+        assert timed.search(queries, 2)[0].tolist() == [[0, 1], [1, 0]]
+    assert timed.proposing == [20, 20]
+    assert timed.score_again() == 6
 
 
 @pytest.mark.parametrize("why", ["asked for", "no faiss"])
