@@ -1,81 +1,65 @@
 """Measure this machine for `make forecast`: a few seconds of every kind of work, written to results/hardware.json.
 
-    python bench/calibrate.py [--scale 1] [--shared]
+    python bench/calibrate.py [--scale 1] [--shared] [--bert-base]
 
 Runs the stages themselves on random texts with the embedded checkpoint, in a temporary folder, and divides the work
-that `teleport.forecast.costs` counts for each by the time it took. --scale multiplies the texts: on a GPU a larger
-one (the default there is 20) lets the arithmetic outweigh the start of its kernels. --shared is for a machine that
-others use at the same time: it times by the processor seconds of this process, divided by its threads.
+that `teleport.forecast.costs` counts for each by the time it took. --bert-base takes that architecture, and steps of 31
+negatives a query, as in the paper: arithmetic goes faster in larger matrices, most of all on a GPU. --scale multiplies
+the texts and the passages searched: on a GPU more of them (the default there is 20) let the arithmetic outweigh the
+start of its kernels. --shared is for a machine that others use at the same time: it times by the processor seconds of
+this process, divided by its threads.
 """
 
 import argparse
 import contextlib
-import hashlib
 import json
 import os
-import resource
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
 from types import SimpleNamespace
 
-import bm25s
-import numpy as np
 import torch
 import yaml
 
-import merge
 import texts
+from rates import clock, disk_rate, merge_rate, process_seconds, search_rates, text_rates
 from rounds import REPOSITORY
 from run_stage import run
-from search import unit_vectors
 from teleport.config import load
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
-from teleport.forecast.costs import MARGIN, stage_cost
-from teleport.forecast.counts import Counts
-from teleport.forecast.flops import search_flop
+from teleport.forecast.costs import stage_cost
+from teleport.forecast.counts import Counts, finished
 from teleport.forecast.hardware import MEASURED, Hardware
 from teleport.plan import Plan
 from teleport.provenance import hardware
-from teleport.search.bm25 import best, tokeniser
-from teleport.search.engines import open_exact
 from teleport.stage import Job, write_json
 
-# The rate that the time of a stage gives; the others are timed by themselves, at sizes that they need.
+# The rate that the time of a stage gives; the others are in rates.py.
 RATES = {
     "collection": "texts",
     "encode": "encode_flop",
     "train": "train_flop",
     "evaluate": "run_rows",
 }
+COMPUTING = {"encode": "encode_seconds", "train": "train_seconds"}  # facts: without loading, which is a rate of its own
 PASSAGES, TRAIN, TEST, STEPS, DEPTH = 600, 100, 100, 4, 500
-SEARCH_PASSAGES, SEARCH_QUERIES, SEARCH_DIM, SEARCH_DEPTH = (2_000, 60_000), 1024, 384, 200
-TEXTS, BM25_QUERIES = 12_000, 50  # tokenised; searched by BM25
-ROUNDS = 3
 
 
-class Clock:
-    """Seconds: of the wall, or, where others use the machine too, of this process's processors over its threads."""
+def configuration(scale, bert_base):
+    """One episode of a few steps on the collection of `write_collection`, with the settings of the embedded default.
 
-    shared = False
-
-    def __call__(self, threads=1):
-        return time.process_time() / threads if self.shared else time.perf_counter()
-
-
-clock = Clock()
-
-
-def configuration(scale):
-    """One episode of a few steps on the collection of `write_collection`, with the settings of the embedded default."""
+    bert_base: a checkpoint folder to take instead of the embedded one, or None
+    """
     raw = yaml.safe_load((REPOSITORY / "config" / "config.yaml").read_text(encoding="utf-8"))
     raw |= {"collection": {"source": "folder", "path": "collection"}, "episodes": [{}], "bm25": None}
     raw["encoder"]["max_passage_tokens"] = texts.MAX_PASSAGE_TOKENS
     raw["training"] |= {"steps": STEPS * scale}
+    if bert_base:
+        raw["encoder"] |= {"checkpoint": {"folder": bert_base}, "pooling": "cls", "normalize": False, "scale": 1.0}
+        raw["training"] |= {"batch_queries": 8, "negatives_per_query": 31}
     measures = ["RR@10", "nDCG@10", "R@100", f"R@{DEPTH}"]
     raw["evaluation"] |= {"depth": DEPTH, "splits": ["test"], "measures": measures}
     return raw
@@ -97,17 +81,19 @@ def write_collection(folder, scale):
 def run_stages(plan, threads):
     """Run the stages up to the first training; returns {kind: (Stage, seconds)} of the last stage of each kind.
 
-    All but the dear ones run twice, so that the time of loading libraries is not in it.
+    All but those that are dear on a CPU run twice, so that the time of loading libraries is not in it.
     """
-    done, seconds = set(), {}
+    done, seconds, on_cpu = set(), {}, pick_device().type == "cpu"
     for stage in plan.stages.values():
         if any(source.kind == "train" or source.name not in done for source in stage.inputs.values()):
             continue
-        for _ in range(1 if stage.kind in ("encode", "train") else 2):
-            used = threads if stage.kind in ("encode", "train") else 1
+        for _ in range(1 if stage.kind in COMPUTING and on_cpu else 2):
+            used = threads if stage.kind in COMPUTING else 1
             started = clock(used)
             run(Job(json.loads(stage.spec()) | {"code": "calibration"}, threads=threads))
             seconds[stage.kind] = stage, clock(used) - started
+        if stage.kind in COMPUTING and not clock.shared:
+            seconds[stage.kind] = stage, finished(stage).facts[COMPUTING[stage.kind]]
         done.add(stage.name)
     return seconds
 
@@ -121,106 +107,26 @@ def stage_rates(plan, threads):
     return rates
 
 
-def timed(function, threads=1):
-    """Median seconds of a function that computes with `threads`, after one call that is not counted."""
-    function()
-    seconds = []
-    for _ in range(ROUNDS):
-        started = clock(threads)
-        function()
-        seconds.append(clock(threads) - started)
-    return median(seconds)
+def bert_base_checkpoint(folder):
+    """BERT-base with random weights in a folder below `folder`; returns its path (str)."""
+    embedded = str(texts.folder_in_package(texts.PACKAGE))
+    return texts.checkpoint(SimpleNamespace(checkpoint=embedded, bert_base=True, pooling=None), folder)
 
 
-def text_rates(folder, threads):
-    """Tokens/s of the tokenizer and of BM25's index, scores/s of BM25."""
-    tokenizer, special = load_tokenizer(texts.folder_in_package(texts.PACKAGE), None)
-    sizes = texts.lengths(TEXTS, 1)
-    passages = texts.make_texts(texts.whole_words(tokenizer), sizes, 2)
-    tokenise = tokeniser(SimpleNamespace(stemmer="english", stopwords="english"))
-    bm25 = bm25s.BM25(method="lucene")
-    queries = tokenise(passages[:BM25_QUERIES], return_ids=False)
-    seconds = {
-        "tokens": timed(lambda: texts.write_map(folder, "timed", tokenizer, special, passages), threads),
-        "bm25_tokens": timed(lambda: bm25.index(tokenise(passages), show_progress=False)),
-        "bm25_scores": timed(lambda: [best(bm25.get_scores(query[:6]), SEARCH_DEPTH) for query in queries]),
-    }
-    amounts = {"tokens": sizes.sum(), "bm25_tokens": sizes.sum(), "bm25_scores": BM25_QUERIES * TEXTS}
-    return {name: amounts[name] / taken for name, taken in seconds.items()}
-
-
-def search_rates(threads):
-    """FLOP/s of search and numbers/s of scoring again, from two sizes of the collection."""
-    queries = unit_vectors(SEARCH_QUERIES, SEARCH_DIM, 1)
-    seconds = []
-    for count in SEARCH_PASSAGES:
-        vectors = unit_vectors(count, SEARCH_DIM, 2)
-        index = open_exact(vectors, threads, SEARCH_QUERIES)
-        seconds.append(timed(lambda index=index: index.search(queries, SEARCH_DEPTH), threads))
-    small, large = SEARCH_PASSAGES
-    flops = search_flop(SEARCH_QUERIES, large - small, SEARCH_DIM) / (seconds[1] - seconds[0])
-    rest = max(seconds[0] - search_flop(SEARCH_QUERIES, small, SEARCH_DIM) / flops, 0.1 * seconds[0])
-    return {"search_flop": flops, "rescored": SEARCH_QUERIES * (SEARCH_DEPTH + MARGIN) * SEARCH_DIM / rest}
-
-
-def merge_rate(queries=5000, depth=200):
-    """Candidates/s of the merge."""
-    ids = merge.retrievals(queries, depth)
-    return 2 * queries * depth / timed(lambda: merge.merge_arrays(merge.make_merge(ids, 60), queries))
-
-
-def disk_rate(folder, megabytes=256):
-    """Bytes/s of writing a file through to the disk and hashing it."""
-    block = np.random.default_rng(0).bytes(2**20)
-
-    started = time.perf_counter()  # the disk's own time is no processor time
-    with open(folder / "block", "wb") as file:
-        for _ in range(megabytes):
-            file.write(block)
-        file.flush()
-        os.fsync(file.fileno())
-    with open(folder / "block", "rb") as file:
-        hashlib.file_digest(file, "sha256")
-    return megabytes * 2**20 / (time.perf_counter() - started)
-
-
-def subprocess_seconds(command, environment):
-    """The shortest of a few runs; with --shared, in processor seconds of the child."""
-
-    def child_clock():
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return used.ru_utime + used.ru_stime if clock.shared else time.perf_counter()
-
-    seconds = []
-    for _ in range(ROUNDS):
-        started = child_clock()
-        subprocess.run(command, env=environment, check=True, capture_output=True)
-        seconds.append(child_clock() - started)
-    return min(seconds)
-
-
-def process_seconds():
-    """(startup, load): of a process that runs a stage, and what torch and a checkpoint add to it."""
-    scripts = str(REPOSITORY / "workflow_scripts")
-    folder = str(texts.folder_in_package(texts.PACKAGE))
-    load_code = f"from teleport.encoder.model import load_encoder; load_encoder({folder!r})"
-    commands = [f"{scripts}/run_stage.py", "--help"], ["-c", load_code]
-    environment = os.environ | {"PYTHONPATH": scripts}
-    startup, loaded = (subprocess_seconds([sys.executable, *command], environment) for command in commands)
-    return {"startup": startup, "load": max(0.0, loaded - startup)}
-
-
-def calibrate(scale, threads):
+def calibrate(scale, threads, bert_base=False):
     """The hardware line of this machine (dict), checked to be complete."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         write_collection(Path("collection"), scale)
-        rates = stage_rates(Plan(*load(configuration(scale))), threads)
+        checkpoint = bert_base_checkpoint(folder) if bert_base else None
+        rates = stage_rates(Plan(*load(configuration(scale, checkpoint))), threads)
         rates |= text_rates(folder, threads) | {"disk": disk_rate(Path(folder))}
-    rates |= search_rates(threads) | {"merge_rows": merge_rate()} | process_seconds()
+        rates |= search_rates(Path(folder), scale, threads)
+    rates |= {"merge_rows": merge_rate()} | process_seconds()
     machine = hardware()
     where = ", ".join([machine["processor"], f"{threads} threads", *([machine["gpu"]] if "gpu" in machine else [])])
     how = "in processor seconds" if clock.shared else "by the wall clock"
-    line = {"source": f"measured by bench/calibrate.py {how} on {where}"}
+    encoder = "BERT-base" if bert_base else "MiniLM"
+    line = {"source": f"measured by bench/calibrate.py {how} on {where}, {encoder}"}
     line |= {name: float(f"{rate:.3g}") for name, rate in rates.items()}
     if pick_device().type == "cuda":
         line["device_memory"] = torch.cuda.get_device_properties(0).total_memory
@@ -229,17 +135,22 @@ def calibrate(scale, threads):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description="Measure this machine for the forecast.")
-    parser.add_argument("--scale", type=int, default=20 if pick_device().type == "cuda" else 1, help="times the texts")
+    parser.add_argument(
+        "--scale", type=int, default=20 if pick_device().type == "cuda" else 1, help="times the texts and passages"
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of the stages")
     parser.add_argument("--json", type=Path, default=MEASURED, metavar="FILE", help="the file to write")
+    parser.add_argument("--bert-base", action="store_true", help="that architecture instead of the embedded MiniLM")
     parser.add_argument("--shared", action="store_true", help="others use this machine: time by processor seconds")
     arguments = parser.parse_args(arguments)
+    if arguments.shared and pick_device().type == "cuda":
+        parser.error("--shared counts processor seconds, and the work of a GPU takes none: leave it out.")
     clock.shared = arguments.shared
     if not arguments.shared and os.getloadavg()[0] > arguments.threads / 2:
         print("warning: this machine is busy, so the figures will be too low: wait, or use --shared", file=sys.stderr)
     output = arguments.json.resolve()
     started = time.perf_counter()
-    line = calibrate(arguments.scale, arguments.threads)
+    line = calibrate(arguments.scale, arguments.threads, arguments.bert_base)
     write_json(output, line)
     for name, value in line.items():
         print(f"{name}: {value if isinstance(value, str) else format(value, '.3g')}")

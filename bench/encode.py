@@ -3,7 +3,8 @@
     python bench/encode.py [--passages 256] [--checkpoint FOLDER | --bert-base] [--corpus corpus.tsv.gz]
 
 Both peers tokenise as they go, in fp32; the stage reads the token map, which `tokens` made once for all episodes.
-How much bfloat16 can give is bounded by the matrix products of the machine, so their rates are measured too. With
+How much bfloat16 can give is bounded by the matrix products of the machine, so their rates are measured too, and which
+share of them the stage makes of real tokens. With
 --corpus the agreement of the vectors is measured on its first passages instead of random words.
 """
 
@@ -16,7 +17,8 @@ import numpy as np
 import torch
 
 import texts
-from rounds import interleaved, ratios, report
+from products import product_rates, shape_of, shares
+from rounds import interleaved, report
 from teleport.encoder.encode import Side
 from teleport.encoder.packed import PackedEncoder
 from teleport.encoder.precision import pick_device, resolve_precision
@@ -24,6 +26,7 @@ from teleport.encoder.tokens import load_tokenizer, padded_lengths
 
 PADDED, SENTENCE_TRANSFORMERS = "transformers, padded to 128", "sentence-transformers encode()"
 BATCH = 32
+COMPARED = 1000  # passages whose nearest others are looked for
 
 
 def transformers_loop(world, device):
@@ -69,13 +72,6 @@ def stage_encode(world, device, precision):
     return run
 
 
-def product(world, device, dtype):
-    """One matrix product of the encoder's first layer: 4,096 rows by its wider matrix."""
-    weight = world.encoder.backbone.encoder.layer[0].intermediate.dense.weight.detach().to(dtype)
-    rows = torch.randn(4096, weight.shape[1], device=device).to(dtype)
-    return lambda: torch.nn.functional.linear(rows, weight)[0, 0].item()
-
-
 def smallest_cosine(vectors, reference):
     """The smallest cosine between a row of one array and the same row of the other."""
     lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(reference, axis=1)
@@ -83,10 +79,10 @@ def smallest_cosine(vectors, reference):
 
 
 def top10_overlap(vectors, reference):
-    """The share of each row's ten nearest other rows that both arrays agree on, mean over rows."""
+    """The share of a row's ten nearest other rows that both arrays agree on, mean over the first rows."""
     nearest = []
     for rows in (vectors, reference):
-        scores = rows @ rows.T
+        scores = rows[:COMPARED] @ rows.T
         np.fill_diagonal(scores, -np.inf)
         nearest.append(np.argpartition(-scores, 10, axis=1)[:, :10])
     return float(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(*(ids.tolist() for ids in nearest), strict=True)]))
@@ -129,9 +125,10 @@ def main(arguments=None):
         if resolve_precision("auto", device) is not None:
             variants["stage, bf16"] = stage_encode(world, device, "bf16")
         seconds = interleaved(variants, arguments.rounds)
-        products = {dtype: product(world, device, dtype) for dtype in (torch.float32, torch.bfloat16)}
-        rates = ratios(interleaved(products, 4 * arguments.rounds), torch.float32)
-        figures = {"products, bf16 over fp32": rates[torch.bfloat16]}
+        rates = product_rates(shape_of(world.encoder), device, 4 * arguments.rounds)
+        figures = {"products, bf16 over fp32": rates["bf16"] / rates["fp32"]}
+        lengths = padded_lengths(world.passage_map, texts.MAX_PASSAGE_TOKENS)
+        figures |= shares(world.encoder, lengths, 1, seconds, rates)
         figures |= agreement(world, folder, device, arguments.corpus, arguments.passages, variants)
         peers = (PADDED, SENTENCE_TRANSFORMERS)
         report("encode", seconds, peers, arguments.passages, "passages", arguments, **figures)

@@ -30,17 +30,27 @@ def interleaved(variants, rounds, clock=time.perf_counter):
 
     variants: {name: function without arguments}. Each runs once untimed. The rounds are interleaved and every other
     one goes backwards, so that a load that comes and goes meets all variants alike. clock: of the wall, or
-    time.process_time for what one thread computes while others use the machine.
+    time.process_time for what one thread computes while others use the machine. A variant's time ends when its work on
+    a CUDA device does.
     """
     for run in variants.values():
         run()
+        wait_for_device()
     seconds = {name: [] for name in variants}
     for number in range(rounds):
         for name in list(variants)[:: -1 if number % 2 else 1]:
             started = clock()
             variants[name]()
+            wait_for_device()
             seconds[name].append(clock() - started)
     return seconds
+
+
+def wait_for_device():
+    """Wait for what this process has handed to a CUDA device. Benchmarks without torch do not load it for this."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def ratios(seconds, peer):
@@ -54,16 +64,17 @@ def ratios(seconds, peer):
 def report(name, seconds, peers, amount, unit, arguments, **figures):
     """Print a Markdown table of the variants and write the JSON file; returns what was written (dict).
 
-    peers: variants that the others are compared with, one column each; amount: units of work that a run does;
+    peers: variants that the others are compared with, one column each, or none; amount: units of work that a run does;
     figures: other measurements, for example how much the results agree.
     """
     columns = {peer: ratios(seconds, peer) for peer in peers}
     medians = {variant: median(times) for variant, times in seconds.items()}
-    print(f"| variant | median s | {unit}/s | {' | '.join(f'times as fast as {peer}' for peer in peers)} |")
-    print(f"|---|---|---|{'---|' * len(peers)}")
+    rows = [["variant", "median s", f"{unit}/s", *(f"times as fast as {peer}" for peer in peers)]]
+    rows.append(["---"] * len(rows[0]))
     for variant, taken in medians.items():
-        compared = " | ".join(f"{columns[peer][variant]:.2f}" for peer in peers)
-        print(f"| {variant} | {taken:.4f} | {amount / taken:.1f} | {compared} |")
+        compared = (f"{columns[peer][variant]:.2f}" for peer in peers)
+        rows.append([variant, f"{taken:.4f}", f"{amount / taken:.1f}", *compared])
+    print("\n".join(f"| {' | '.join(cells)} |" for cells in rows))
     for figure, value in figures.items():
         print(f"{figure.replace('_', ' ')}: {value}")
     written = {

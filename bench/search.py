@@ -1,16 +1,23 @@
 """Exact search: the engines of `retrieve` against faiss's flat index, whose ties and last bits fall as they may.
 
     python bench/search.py [--passages 400000] [--queries 400] [--dim 768] [--depth 200] [--threads 1]
-    python bench/search.py --vectors results/stages/encode/KEY     # of a collection, instead of clusters
+    python bench/search.py --vectors results/stages/encode/KEY     # of a collection, instead of made ones
+    python bench/search.py --alone --passages 8841823 --queries 65536     # only the engine that `retrieve` takes here
 
 Engines score candidates again in float64 and prove the last rank. `largest difference` compares their ids with
-faiss's: how far apart, in exact scores, two passages are at most that changed places (0: only ties did).
-Opening an index (faiss: copying the vectors; int8: reducing them) is not timed. With one thread the time is that of
-the process, which a busy machine disturbs less.
+faiss's, or, without faiss, with a plain sort of a few queries' products in float64: how far apart, in exact scores, two
+passages are at most that changed places (0: only ties did).
+
+An index is opened once (faiss: copies the vectors; int8, CUDA: reduce them), which is timed apart. So are the two
+halves of a search, proposing candidates and scoring them again; where they run at the same time, as on CUDA, they add
+up to more than the whole. With one thread the time is that of the process, which a busy machine disturbs less.
 """
 
 import time
+from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -18,33 +25,15 @@ from threadpoolctl import threadpool_limits
 
 from rounds import interleaved, parser, report
 from teleport.encoder.precision import computes_in_bf16
-from teleport.search.engines import computes_in_int8
+from teleport.search.engines import computes_in_int8, open_exact
+from teleport.search.exact import best, rescore
 from teleport.search.flat import FaissFlat
 from teleport.search.flat_cpu import ReducedFlat
-from teleport.search.flat_torch import TorchFlat
 from teleport.search.sharded import Sharded
+from vectors import make_vectors, nearest, read_vectors
 
-CLUSTERS = 500
-
-
-def unit_vectors(count, dim, seed):
-    """Random float32 vectors of length 1, [count, dim]."""
-    vectors = np.random.default_rng(seed).standard_normal((count, dim), np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def clustered_vectors(count, dim, seed):
-    """Vectors of length 1 around common centres, as texts lie around topics, [count, dim]."""
-    centres = unit_vectors(CLUSTERS, dim, 0)
-    numbers = np.random.default_rng(seed).integers(0, CLUSTERS, count)
-    vectors = centres[numbers] + unit_vectors(count, dim, seed + 1)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def read_vectors(folder, queries):
-    """(passages, at most `queries` queries of the training split) of a finished `encode` stage."""
-    passages, lines = (np.load(folder / f"{name}.npy") for name in ("passages", "queries.train"))
-    return passages, lines[:queries].copy()
+PEER = "faiss IndexFlatIP"
+SAMPLE = 8  # queries that are sorted in full where there is no faiss
 
 
 def faiss_index(vectors, threads):
@@ -56,18 +45,55 @@ def faiss_index(vectors, threads):
     return index
 
 
-def open_engines(passages, threads):
-    """{name: index} of what this machine can run fast."""
-    engines = {"fp32 (faiss)": lambda _, part: FaissFlat(part, threads)}
+def engines(passages, lines, threads, alone):
+    """{name: function that opens it} of what this machine can run fast; or only of what `retrieve` takes."""
+    on_cuda = torch.cuda.is_available()
+    opened = {"CUDA" if on_cuda else "CPU": lambda: open_exact(passages, threads, lines)} if alone or on_cuda else {}
+    if alone:
+        return opened
+    kinds = {"fp32 (faiss)": lambda _, part: FaissFlat(part, threads)}
     if computes_in_int8():
-        engines["int8"] = lambda _, part: ReducedFlat(part, threads, "int8")
+        kinds["int8"] = lambda _, part: ReducedFlat(part, threads, "int8")
     if computes_in_bf16(torch.device("cpu")):
-        engines["bf16"] = lambda _, part: ReducedFlat(part, threads, "bf16")
-    indexes = {name: Sharded(passages, 1, open_shard) for name, open_shard in engines.items()}
-    if torch.cuda.is_available():
-        count = torch.cuda.device_count()
-        indexes["CUDA"] = Sharded(passages, count, lambda n, part: TorchFlat(part, f"cuda:{n}", threads))
-    return indexes
+        kinds["bf16"] = lambda _, part: ReducedFlat(part, threads, "bf16")
+    return {name: lambda kind=kind: Sharded(passages, 1, kind) for name, kind in kinds.items()} | opened
+
+
+class Timed:
+    """Searches with an index, and how long the halves of a search take on its first shard: where there are several
+    devices, the other shards do the same at the same time.
+
+    proposing: seconds of each search
+    """
+
+    def __init__(self, index, clock=time.perf_counter):
+        self.index, self.shard, self.clock = index, index.shards[0], clock
+        self.proposing, self.proposed, self.method = [], [], self.shard.propose
+        self.shard.propose = self.propose
+
+    def propose(self, queries_QD, depth, *more):
+        """As the engine's method; notes its time, and what the last search was proposed."""
+        started = self.clock()
+        found = self.method(queries_QD, depth, *more)
+        self.proposing[-1] += self.clock() - started
+        self.proposed.append((queries_QD, depth, found[0], found[1]))
+        return found
+
+    def search(self, queries_QD, depth):
+        """As `Sharded.search`."""
+        self.proposing.append(0.0)
+        self.proposed.clear()
+        return self.index.search(queries_QD, depth)
+
+    def score_again(self):
+        """Do again, by itself, the scoring of the candidates of the last search; returns its seconds."""
+        vectors, threads, seconds = self.shard.vectors, self.shard.threads, 0.0
+        for queries_QD, depth, proposed_QC, ids_QC in self.proposed:
+            errors_Q = self.shard.errors(queries_QD)
+            started = self.clock()
+            best(rescore(vectors, queries_QD, proposed_QC, ids_QC, depth, errors_Q, threads), ids_QC, depth)
+            seconds += self.clock() - started
+        return seconds
 
 
 def agreement(ids_QK, reference_QK, passages, queries):
@@ -81,29 +107,55 @@ def agreement(ids_QK, reference_QK, passages, queries):
     return float(overlap), float((ids_QK == reference_QK).mean()), float(np.abs(exact[0] - exact[1]).max(initial=0))
 
 
+def compare(passages, queries, arguments, alone):
+    """({variant: seconds}, figures) of every engine, and of faiss unless `alone`."""
+    depth, variants, figures, indexes = arguments.depth, {}, {}, {}
+    on_processor = arguments.threads == 1 and not torch.cuda.is_available()
+    clock = time.process_time if on_processor else time.perf_counter
+    if alone:
+        reference = nearest(passages, queries[:SAMPLE], depth, arguments.threads)
+    else:
+        peer = faiss_index(passages, arguments.threads)
+        variants[PEER] = lambda: peer.search(queries, depth)[1]
+        reference = variants[PEER]()
+    for name, open_engine in engines(passages, len(queries), arguments.threads, alone).items():
+        started = time.perf_counter()
+        index = indexes[name] = Timed(open_engine(), clock)
+        figures[f"seconds to open, {name}"] = round(time.perf_counter() - started, 3)
+        variants[f"stage, {name}"] = lambda index=index: index.search(queries, depth)[0]
+        found = variants[f"stage, {name}"]()[: len(reference)]
+        common, equal, difference = agreement(found, reference, passages, queries)
+        figures |= {f"same passages, {name}": common, f"same ranks, {name}": equal}
+        figures[f"largest difference, {name}"] = difference
+    seconds = interleaved(variants, arguments.rounds, clock)
+    for name, index in indexes.items():
+        figures[f"seconds proposing, {name}"] = round(median(index.proposing[-arguments.rounds :]), 4)
+        again = [index.score_again() for _ in range(arguments.rounds)]
+        figures[f"seconds scoring again, {name}"] = round(median(again), 4)
+    return seconds, figures
+
+
 def main(arguments=None):
     made = parser("Exact search against faiss.", passages=400_000, queries=400, dim=768, depth=200)
     made.add_argument("--vectors", type=Path, help="folder of a finished stage `encode`, instead of made vectors")
+    made.add_argument("--folder", type=Path, help="where the made vectors lie meanwhile; default: the temporary folder")
+    made.add_argument("--alone", action="store_true", help="no peers, only the engine that `retrieve` takes here")
     arguments = made.parse_args(arguments)
+    alone = arguments.alone or find_spec("faiss") is None
+    if alone and not arguments.alone:
+        print("faiss, the peer, is not installed here: the engine that `retrieve` takes is measured alone.")
     torch.set_num_threads(arguments.threads)
-    if arguments.vectors:
-        passages, queries = read_vectors(arguments.vectors, arguments.queries)
-    else:
-        passages, queries = (clustered_vectors(n, arguments.dim, n) for n in (arguments.passages, arguments.queries))
-    peer, depth = faiss_index(passages, arguments.threads), arguments.depth
-    variants = {"faiss IndexFlatIP": lambda: peer.search(queries, depth)[1]}
-    for name, index in open_engines(passages, arguments.threads).items():
-        variants[f"stage, {name}"] = lambda index=index: index.search(queries, depth)[0]
-    figures = {}
-    with threadpool_limits(arguments.threads):
-        reference = variants["faiss IndexFlatIP"]()
-        for name, run in list(variants.items())[1:]:
-            common, equal, difference = agreement(run(), reference, passages, queries)
-            figures |= {f"same passages, {name}": common, f"same ranks, {name}": equal}
-            figures[f"largest difference, {name}"] = difference
-        clock = time.process_time if arguments.threads == 1 else time.perf_counter
-        seconds = interleaved(variants, arguments.rounds, clock)
-    report("search", seconds, ("faiss IndexFlatIP",), len(queries), "queries", arguments, **figures)
+    with TemporaryDirectory(dir=arguments.folder) as folder, threadpool_limits(arguments.threads):
+        if arguments.vectors:
+            passages, queries = read_vectors(arguments.vectors, arguments.queries)
+        else:
+            sizes = {"passages": arguments.passages, "queries": arguments.queries}
+            passages, queries = (
+                make_vectors(Path(folder, f"{name}.npy"), count, arguments.dim, seed, arguments.threads)
+                for seed, (name, count) in enumerate(sizes.items())
+            )
+        seconds, figures = compare(passages, np.array(queries), arguments, alone)
+    report("search", seconds, () if alone else (PEER,), len(queries), "queries", arguments, **figures)
 
 
 if __name__ == "__main__":

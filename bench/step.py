@@ -1,6 +1,6 @@
 """Ways to take a training step, against the plain one: gradient caching, micro-batches, LAMB, several processes.
 
-python bench/step.py [--queries 4] [--negatives 7] [--checkpoint FOLDER]
+python bench/step.py [--queries 4] [--negatives 7] [--checkpoint FOLDER | --bert-base]
 python -m torch.distributed.run --standalone --nproc-per-node 2 bench/step.py --threads 1
 """
 
@@ -47,7 +47,7 @@ def main(arguments=None):
     torch.set_num_threads(arguments.threads)
     with joined() as processes, TemporaryDirectory() as folder:
         passages = max(train.QUERIES, arguments.passages)
-        world = texts.Texts(arguments.checkpoint, folder, passages, train.QUERIES)
+        world = texts.Texts(texts.checkpoint(arguments, folder), folder, passages, train.QUERIES)
         steps = variants(world, train.training_set(arguments), pick_device(), processes)
         seconds = interleaved(steps, arguments.rounds)
         if processes.rank == 0:

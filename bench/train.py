@@ -1,9 +1,13 @@
 """Training steps per second: the step of the stage `train` against one batch padded to 32 and 128 tokens in fp32.
 
+Prints besides how long a step takes and which share of the rate of matrix products it makes of real tokens.
+
 python bench/train.py [--queries 4] [--negatives 7] [--checkpoint FOLDER | --bert-base]
 """
 
 import copy
+from functools import partial
+from statistics import median
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
@@ -11,6 +15,7 @@ import numpy as np
 import torch
 
 import texts
+from products import product_rates, shape_of, shares
 from rounds import interleaved, report
 from teleport.encoder.precision import pick_device, resolve_precision
 from teleport.encoder.tokens import padded, padded_lengths
@@ -57,7 +62,10 @@ def stage_step(world, data, device, precision):
 
 
 def padded_step(world, data, device):
-    """One batch of queries padded to 32 tokens and one of passages padded to 128: loss, clipping, AdamW (fused)."""
+    """One batch of queries padded to 32 tokens and one of passages padded to 128: loss, clipping, AdamW (fused).
+
+    Nothing in it reads a number from the device; `interleaved` waits for it.
+    """
     encoder = copy.deepcopy(world.reference).to(device).train()
     optimizer = adamw(encoder, 0.0)
     optimizer.param_groups[0]["lr"] = optimizer.param_groups[1]["lr"] = RATE
@@ -74,11 +82,36 @@ def padded_step(world, data, device):
         passages_PD = vectors(world.passage_map, batch.passages_P, texts.MAX_PASSAGE_TOKENS)
         columns_Q = torch.from_numpy(batch.positive_columns_Q).to(device)
         softmax_loss(queries_QD, passages_PD, columns_Q, SCALE).backward()
-        torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0).item()
+        torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
 
     return step
+
+
+def that_fit(steps, device):
+    """{name: function} of the steps (functions of a step number) that the memory of a GPU has room for, as step 0."""
+    fitting = {}
+    for name in list(steps):
+        step = steps.pop(name)
+        try:
+            step(0)
+            fitting[name] = partial(step, 0)
+        except torch.OutOfMemoryError:
+            print(f"{name}: left out, the {device} has too little memory for it. Take fewer --queries or --negatives.")
+    return fitting
+
+
+def step_figures(world, data, device, seconds, rounds):
+    """Milliseconds of a step of the stage, and `shares` of its real tokens."""
+    batch = data.batch(0)
+    lengths = [
+        padded_lengths(world.query_map, texts.MAX_QUERY_TOKENS)[batch.queries_Q],
+        padded_lengths(world.passage_map, texts.MAX_PASSAGE_TOKENS)[batch.passages_P],
+    ]
+    rates = product_rates(shape_of(world.encoder), device, 4 * rounds)
+    found = {f"milliseconds a step, {name}": round(1e3 * median(times), 2) for name, times in seconds.items()}
+    return found | shares(world.encoder, np.concatenate(lengths), 3, seconds, rates)
 
 
 def main(arguments=None):
@@ -93,9 +126,10 @@ def main(arguments=None):
         steps["stage, fp32"] = stage_step(world, data, device, "fp32")
         if resolve_precision("auto", device) is not None:
             steps["stage, bf16"] = stage_step(world, data, device, "bf16")
-        seconds = interleaved({name: lambda step=step: step(0) for name, step in steps.items()}, arguments.rounds)
+        seconds = interleaved(that_fit(steps, device), arguments.rounds)
+        figures = step_figures(world, data, device, seconds, arguments.rounds)
         passages = arguments.queries * (1 + arguments.negatives)
-        report("train", seconds, (PEER,), passages, "passages", arguments)
+        report("train", seconds, {PEER} & seconds.keys(), passages, "passages", arguments, **figures)
 
 
 if __name__ == "__main__":

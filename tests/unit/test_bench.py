@@ -2,22 +2,11 @@
 
 import gzip
 import importlib
-import json
-import sys
 
+import numpy as np
 import pytest
+from bench_world import SIZES, bench_on_path, run  # noqa: F401
 
-from paths import REPOSITORY
-
-SIZES = {
-    "encode": ["--passages", "4"],
-    "train": ["--queries", "2", "--negatives", "1"],
-    "step": ["--queries", "2", "--negatives", "1"],
-    "search": ["--passages", "300", "--queries", "5", "--dim", "16", "--depth", "20"],
-    "merge": ["--queries", "20", "--depth", "30", "--pool", "10", "--whole", "25"],
-    "measures": ["--queries", "5", "--depth", "50"],
-    "answers": ["--depth", "2", "--sample", "2"],
-}
 PEERS = {
     "encode": ["transformers, padded to 128", "sentence-transformers encode()"],
     "train": ["padded to 128, fp32"],
@@ -27,36 +16,6 @@ PEERS = {
     "measures": ["ir-measures from dictionaries"],
     "answers": ["plain implementation, sample"],
 }
-
-
-@pytest.fixture(autouse=True)
-def bench_on_path(monkeypatch):
-    monkeypatch.syspath_prepend(REPOSITORY / "bench")
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:  # names such as `search` are only meant inside bench/
-        if str(REPOSITORY / "bench") in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
-
-
-def run(name, folder, capsys, *arguments):
-    """What a benchmark printed, and what it wrote."""
-    path = folder / f"{name}.json"
-    if name == "answers":
-        arguments = write_questions(folder)
-    importlib.import_module(name).main([*SIZES[name], "--rounds", "1", "--json", str(path), *arguments])
-    return capsys.readouterr().out, json.loads(path.read_text())
-
-
-def write_questions(folder):
-    """Three passages and two questions for bench/answers.py: paths of their files."""
-    corpus, questions = folder / "corpus.tsv", folder / "questions.jsonl"
-    corpus.write_text("d0\t\tParis is in France\nd1\t\tRome is in Italy\nd2\t\tnothing here\n")
-    records = {"question": "Where is Paris?", "answer": ["France"]}, {"question": "Where is Rome?", "answers": ["Oslo"]}
-    questions.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return [str(corpus), str(questions)]
-
-
 HEAVY = ("encode", "train", "step")  # they load the embedded checkpoint and every library that reads it
 
 
@@ -108,7 +67,7 @@ def test_the_variants_of_a_benchmark_compute_the_same(tmp_path, capsys):
     assert figures["answers"]["pairs_that_differ"] == 0 and figures["answers"]["pairs_with_an_answer"] == 0.25
 
 
-def test_rounds_are_interleaved_and_every_other_one_goes_backwards(bench_on_path):
+def test_rounds_are_interleaved_and_every_other_one_goes_backwards():
     calls = []
     rounds = importlib.import_module("rounds")
     seconds = rounds.interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 3)
@@ -116,20 +75,73 @@ def test_rounds_are_interleaved_and_every_other_one_goes_backwards(bench_on_path
     assert [len(times) for times in seconds.values()] == [3, 3]
 
 
-def test_a_ratio_is_the_median_of_the_ratios_within_rounds(bench_on_path):
+def test_a_ratio_is_the_median_of_the_ratios_within_rounds():
     rounds = importlib.import_module("rounds")
     assert rounds.ratios({"peer": [4.0, 6.0, 9.0], "ours": [1.0, 2.0, 9.0]}, "peer") == {"peer": 1.0, "ours": 3.0}
 
 
-@pytest.mark.slow
-def test_calibration_writes_a_complete_hardware_line(tmp_path, monkeypatch):
-    from teleport.forecast.hardware import THIS, read_hardware
+def test_the_time_of_a_variant_ends_when_its_device_is_done(monkeypatch):
+    rounds, torch = importlib.import_module("rounds"), importlib.import_module("torch")
+    done, now = [], [0]
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: now.__setitem__(0, now[0] + 5) or done.append("device"))
+    assert rounds.interleaved({"a": lambda: done.append("a")}, 2, lambda: now[0]) == {"a": [5, 5]}
+    assert done == ["a", "device"] * 3
 
-    calibrate = importlib.import_module("calibrate")
-    for name, value in {"PASSAGES": 520, "TRAIN": 16, "TEST": 8, "STEPS": 1, "TEXTS": 500, "ROUNDS": 1}.items():
-        monkeypatch.setattr(calibrate, name, value)
-    monkeypatch.setattr(calibrate, "SEARCH_PASSAGES", (1_000, 20_000))
-    calibrate.main(["--json", str(tmp_path / "hardware.json")])
-    name, line = read_hardware(measured=tmp_path / "hardware.json")
-    assert name == THIS and line.source.startswith("measured by bench/calibrate.py by the ")
-    assert line.encode_flop > 1e8 and line.train_flop > 1e8
+
+def test_a_table_without_peers_has_no_column_for_them(tmp_path, capsys):
+    rounds = importlib.import_module("rounds")
+    arguments = rounds.parser("").parse_args(["--json", str(tmp_path / "figures.json")])
+    assert rounds.report("search", {"stage": [2.0, 4.0, 3.0]}, (), 6, "queries", arguments)["ratios"] == {}
+    table = capsys.readouterr().out.splitlines()[:3]
+    assert table == ["| variant | median s | queries/s |", "| --- | --- | --- |", "| stage | 3.0000 | 2.0 |"]
+
+
+def test_the_share_of_the_products_rate_is_that_of_real_tokens():
+    from teleport.forecast.flops import forward_flop
+
+    products, torch = importlib.import_module("products"), importlib.import_module("torch")
+    sizes = {"num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    sizes |= {"vocab_size": 100, "max_position_embeddings": 16, "type_vocab_size": 2}
+    encoder = type("Encoder", (), {"backbone": type("Backbone", (), {"config": type("Config", (), sizes)})})
+    shape = products.shape_of(encoder)
+    flop = 3 * (forward_flop(shape, 3) + forward_flop(shape, 5))
+    seconds, rates = {"stage, bf16": [1.0, 2.0, 4.0], "padded": [9.0]}, {"fp32": 1e12, "bf16": float(flop)}
+    figures = products.shares(encoder, np.array([3, 5]), 3, seconds, rates)
+    assert figures == {
+        "products in fp32, TFLOP/s": 1.0,
+        "products in bf16, TFLOP/s": float(f"{flop / 1e12:.3g}"),
+        "real tokens/s, stage, bf16": 4,
+        "share of the products' rate, stage, bf16": 0.5,
+    }
+    run, amount = products.product(shape, torch.device("cpu"), torch.bfloat16)
+    assert run().shape == (4096, 16) and amount == 2 * 4096 * 8 * 16
+    assert sorted(products.product_rates(shape, torch.device("cpu"), 1)) == ["bf16", "fp32"]
+
+
+def test_steps_that_do_not_fit_in_a_gpu_are_left_out(capsys):
+    train, torch = importlib.import_module("train"), importlib.import_module("torch")
+
+    def too_large(number):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    steps = train.that_fit({"padded": too_large, "stage": lambda number: 7 + number}, "GPU")
+    assert {name: step() for name, step in steps.items()} == {"stage": 7}
+    assert capsys.readouterr().out.startswith("padded: left out, the GPU has too little memory for it.")
+
+
+@pytest.mark.slow
+def test_a_training_step_is_told_in_milliseconds_and_shares(tmp_path, capsys, monkeypatch):
+    train, torch = importlib.import_module("train"), importlib.import_module("torch")
+
+    def too_large(number):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(train, "padded_step", lambda *arguments: too_large)
+    written = run("train", tmp_path, capsys)[1]
+    assert written["ratios"] == {} and "padded to 128, fp32" not in written["seconds"]
+    figures, medians = written["figures"], written["medians"]
+    for variant, seconds in medians.items():
+        assert figures[f"milliseconds a step, {variant}"] == pytest.approx(1e3 * seconds, abs=0.01)
+        assert figures[f"share of the products' rate, {variant}"] > 0  # above 1 where others use the machine
+        assert figures[f"real tokens/s, {variant}"] > 0

@@ -135,6 +135,15 @@ def test_seconds_add_up():
     assert line.seconds(Cost()) == 1
 
 
+def test_beside_a_gpu_the_longer_of_products_and_scoring_counts():
+    line = UNIT.model_copy(update={"search_flop": 10.0, "rescored": 5.0, "disk": 2.0})
+    searches = [Cost(work=Counter(search_flop=flop, rescored=100.0, disk=2.0)) for flop in (300.0, 100.0)]
+    assert [line.seconds(cost) for cost in searches] == [30 + 20 + 1, 10 + 20 + 1]
+    gpu = line.model_copy(update={"device_memory": 1.0})
+    assert [gpu.seconds(cost) for cost in searches] == [30 + 1, 20 + 1]
+    assert gpu.seconds(Cost(work=Counter(disk=2.0))) == 1
+
+
 def test_a_kind_without_estimate_is_listed_and_not_counted(marco):
     stage = Stage("coverage", {}, {"collection": marco.collection})
     marco.stages[stage.name] = stage
@@ -161,11 +170,14 @@ def test_too_little_disk_memory_and_gpu_memory_is_said(marco, tmp_path, monkeypa
     found = warnings(lines, UNIT.model_copy(update={"memory": 20e9}), tmp_path / "results")
     assert [text.split(":")[0] for text in found] == ["disk", "memory"]
     assert found[1].startswith("memory: retrieve needs about 28.0 GB, there are 20.0 GB.")
-    gpu = UNIT.model_copy(update={"memory": 20e9, "device_memory": 20e9})
+    gpu = UNIT.model_copy(update={"memory": 20e9, "device_memory": 14e9})
     lines, _ = forecast(marco, gpu)
     found = warnings(lines, gpu, tmp_path / "results")
-    assert found[1].startswith("device memory: retrieve needs about 27.8 GB, there are 20.0 GB.")
-    assert [text.split(":")[0] for text in found] == ["disk", "device memory"]
+    assert [text.split(",")[0] for text in found[1:]] == [
+        "memory: retrieve needs about 28.0 GB",
+        "device memory: retrieve needs about 14.7 GB",
+        "device memory: train needs about 16.3 GB",
+    ]
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1e15}))
     large = UNIT.model_copy(update={"memory": 1e12, "device_memory": 1e11})
     assert warnings(lines, large, tmp_path / "results") == []

@@ -1,7 +1,7 @@
 """What a stage costs: bytes on disk, memory, and work, in units that a hardware line turns into seconds.
 
-The work of a stage is {rate: amount}; its time is the sum of amount / rate over the line's rates. `bench/calibrate.py`
-turns the same amounts and measured times into rates.
+The work of a stage is {rate: amount}; `hardware.Hardware.seconds` makes a time of it. `bench/calibrate.py` turns the
+same amounts and measured times into rates.
 """
 
 from collections import Counter
@@ -19,6 +19,7 @@ RUN_BYTES = 24  # a line of a compressed run; measured on 764 queries x 1,000
 NEIGHBOUR_BYTES = 8  # an id and a score
 MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
 CANDIDATE_BYTES = 2**25 * 20  # search.flat.CANDIDATES: numbers, scores proposed and exact
+SCORE_BYTES = 2**30  # on a GPU: search.flat_torch.QUERIES x BLOCK_PASSAGES, in float32
 MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
 CHUNK_TOKENS = 21504  # training.trainer.TOKEN_BUDGET["cuda"]
 TEXT_COST = {"apidocs": 20}  # packages are parsed: a passage takes as long as twenty lines of a file
@@ -28,7 +29,8 @@ TEXT_COST = {"apidocs": 20}  # packages are parsed: a passage takes as long as t
 class Cost:
     """bytes: size of the artefacts; scratch: more bytes while it runs; memory: bytes at the peak.
 
-    device_memory: bytes besides, on the GPU, or in memory too where there is none.
+    device_memory: bytes besides, on the GPU, or in memory too where there is none, unless they are a copy of what is
+    there (`copied`).
     work: {rate of the hardware line: amount}; model: whether the job loads torch and a checkpoint.
     """
 
@@ -36,12 +38,14 @@ class Cost:
     scratch: float = 0.0
     memory: float = BASE
     device_memory: float = 0.0
+    copied: bool = False
     work: Counter = field(default_factory=Counter)
     model: bool = False
 
     def on_processor(self):
         """The same without a GPU: all is in memory."""
-        return replace(self, memory=self.memory + self.device_memory, device_memory=0.0)
+        besides = 0.0 if self.copied else self.device_memory
+        return replace(self, memory=self.memory + besides, device_memory=0.0)
 
 
 def tokens_of(stage):
@@ -125,7 +129,9 @@ def retrieve_cost(stage, counts, plan):
     work = Counter(search_flop=search_flop(lines, counts.passages, dim), rescored=rescored, disk=vectors)
     return Cost(
         lines * (settings["depth"] * NEIGHBOUR_BYTES + 4),
-        device_memory=vectors + block,
+        memory=BASE + vectors + block,
+        device_memory=vectors / 2 + SCORE_BYTES,  # in fp16
+        copied=True,
         work=work,
     )
 

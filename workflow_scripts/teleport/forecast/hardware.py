@@ -11,6 +11,9 @@ from teleport.settings.section import Section
 LINES = Path(__file__).parents[3] / "config" / "hardware.yaml"
 MEASURED = Path("results/hardware.json")  # written by bench/calibrate.py on the machine at hand
 THIS = "this-machine"
+# Beside a GPU the processor scores the candidates of one block of queries while the GPU multiplies the next; without
+# one both are work of the same cores.
+AT_ONCE = ("search_flop", "rescored")
 
 Rate = Annotated[float, Field(gt=0)]
 
@@ -36,8 +39,10 @@ class Hardware(Section):
     device_memory: Rate | None = Field(None, description="Bytes of GPU memory; null: there is no GPU.")
 
     def seconds(self, cost):
-        """Estimated seconds of a job of a `costs.Cost`."""
-        working = sum(amount / getattr(self, rate) for rate, amount in cost.work.items())
+        """Estimated seconds of a job of a `costs.Cost`: all work one after another, but what a GPU does `AT_ONCE`."""
+        taken = {rate: amount / getattr(self, rate) for rate, amount in cost.work.items()}
+        hidden = min(taken.get(rate, 0.0) for rate in AT_ONCE) if self.device_memory is not None else 0.0
+        working = sum(taken.values()) - hidden
         return self.startup + (self.load if cost.model else 0.0) + working + cost.bytes / self.disk
 
 

@@ -1,0 +1,52 @@
+"""The rate of the device's matrix products, and the share of it that an encoder makes of real tokens."""
+
+from dataclasses import fields
+from statistics import median
+
+import torch
+
+from rounds import interleaved
+from teleport.forecast.flops import Shape, forward_flop
+
+ROWS = 4096  # on a CPU, by the matrix of the encoder's first layer that is the widest
+SQUARE = 8192  # rows and columns on CUDA, where that matrix would be done before its kernel is launched
+FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def shape_of(encoder):
+    """The `flops.Shape` of an Encoder's backbone."""
+    config = encoder.backbone.config
+    return Shape(**{field.name: getattr(config, field.name) for field in fields(Shape)})
+
+
+def product(shape, device, dtype):
+    """(function that multiplies two matrices of random numbers, its FLOP)."""
+    sizes = (ROWS, shape.hidden_size, shape.intermediate_size) if device.type == "cpu" else [SQUARE] * 3
+    rows, width, columns = sizes
+    left = torch.randn(rows, width, device=device).to(dtype)
+    weight = torch.randn(columns, width, device=device).to(dtype)
+    return lambda: torch.nn.functional.linear(left, weight), 2 * rows * width * columns
+
+
+def product_rates(shape, device, rounds):
+    """{"fp32": FLOP/s, "bf16": FLOP/s} of matrix products, which take turns."""
+    products = {name: product(shape, device, dtype) for name, dtype in FORMATS.items()}
+    with torch.inference_mode():
+        seconds = interleaved({name: run for name, (run, _) in products.items()}, rounds)
+    return {name: products[name][1] / median(times) for name, times in seconds.items()}
+
+
+def shares(encoder, lengths, passes, seconds, rates):
+    """Figures of the variants "stage, FORMAT": real tokens a second, and their share of the rate of products.
+
+    lengths: int64, tokens of every text that a run encodes, as the encoder sees them; passes: 1 forward, 3 with the
+    backward pass, which costs twice as much; seconds: {variant: [seconds of each round]}; rates: of `product_rates`
+    """
+    flop, found = passes * float(forward_flop(shape_of(encoder), lengths).sum()), {}
+    for name, rate in rates.items():
+        found[f"products in {name}, TFLOP/s"] = float(f"{rate / 1e12:.3g}")
+        if (variant := f"stage, {name}") in seconds:
+            taken = median(seconds[variant])
+            found[f"real tokens/s, {variant}"] = round(int(lengths.sum()) / taken)
+            found[f"share of the products' rate, {variant}"] = float(f"{flop / taken / rate:.3g}")
+    return found

@@ -1,0 +1,152 @@
+"""Rates of a hardware line that no stage's time gives by itself: each is timed at the size that it needs."""
+
+import hashlib
+import os
+import resource
+import subprocess
+import sys
+import time
+from statistics import median
+from types import SimpleNamespace
+
+import bm25s
+import numpy as np
+
+import merge
+import texts
+from rounds import REPOSITORY
+from search import Timed
+from teleport.encoder.precision import pick_device
+from teleport.encoder.tokens import load_tokenizer
+from teleport.forecast.costs import MARGIN
+from teleport.forecast.flops import search_flop
+from teleport.search.bm25 import best, tokeniser
+from teleport.search.engines import open_exact
+from vectors import make_vectors
+
+TEXTS, BM25_QUERIES = 12_000, 50  # tokenised; searched by BM25
+SEARCH_DIM, SEARCH_DEPTH, SEARCH_QUERIES = 768, 200, {"cpu": 1024, "cuda": 16384}
+FEW_PASSAGES, SEARCH_PASSAGES = 2_000, 60_000  # the latter times --scale
+MEASURABLE = 1.5  # times as long as few passages: less may be chance
+ROUNDS = 3
+
+
+class Clock:
+    """Seconds: of the wall, or, where others use the machine too, of this process's processors over its threads."""
+
+    shared = False
+
+    def __call__(self, threads=1):
+        return time.process_time() / threads if self.shared else time.perf_counter()
+
+
+clock = Clock()
+
+
+def timed(function, threads=1):
+    """Median seconds of a function that computes with `threads`, after one call that is not counted."""
+    function()
+    seconds = []
+    for _ in range(ROUNDS):
+        started = clock(threads)
+        function()
+        seconds.append(clock(threads) - started)
+    return median(seconds)
+
+
+def text_rates(folder, threads):
+    """Tokens/s of the tokenizer and of BM25's index, scores/s of BM25."""
+    tokenizer, special = load_tokenizer(texts.folder_in_package(texts.PACKAGE), None)
+    sizes = texts.lengths(TEXTS, 1)
+    passages = texts.make_texts(texts.whole_words(tokenizer), sizes, 2)
+    tokenise = tokeniser(SimpleNamespace(stemmer="english", stopwords="english"))
+    bm25 = bm25s.BM25(method="lucene")
+    queries = tokenise(passages[:BM25_QUERIES], return_ids=False)
+    seconds = {
+        "tokens": timed(lambda: texts.write_map(folder, "timed", tokenizer, special, passages), threads),
+        "bm25_tokens": timed(lambda: bm25.index(tokenise(passages), show_progress=False)),
+        "bm25_scores": timed(lambda: [best(bm25.get_scores(query[:6]), SEARCH_DEPTH) for query in queries]),
+    }
+    amounts = {"tokens": sizes.sum(), "bm25_tokens": sizes.sum(), "bm25_scores": BM25_QUERIES * TEXTS}
+    return {name: amounts[name] / taken for name, taken in seconds.items()}
+
+
+def time_search(vectors, queries, threads):
+    """(seconds of proposing, seconds of scoring again, FLOP) of a search; of several devices on the first."""
+    index = open_exact(vectors, threads, len(queries))
+    timing = Timed(index, lambda: clock(threads))
+    for _ in range(1 + ROUNDS):
+        timing.search(queries, SEARCH_DEPTH)
+    again = median(timing.score_again() for _ in range(ROUNDS))
+    return median(timing.proposing[1:]), again, search_flop(len(queries), len(index.shards[0].vectors), SEARCH_DIM)
+
+
+def search_rates(folder, scale, threads):
+    """FLOP/s of search and numbers/s of scoring again.
+
+    The part of proposing that grows with the passages is products and selection. The part that does not is work on
+    candidates, as scoring them again is.
+    """
+    lines, passages = SEARCH_QUERIES[pick_device().type], SEARCH_PASSAGES * scale
+    queries = np.array(make_vectors(folder / "queries.npy", lines, SEARCH_DIM, 1, threads))
+    (few, _, few_flop), (many, again, flop) = (
+        time_search(make_vectors(folder / "passages.npy", count, SEARCH_DIM, 2, threads), queries, threads)
+        for count in (FEW_PASSAGES, passages)
+    )
+    if many > MEASURABLE * few:
+        rate = (flop - few_flop) / (many - few)
+    else:
+        print(
+            f"search_flop is a lower bound: {passages:,} passages take {many / few:.1f} times as long as "
+            f"{FEW_PASSAGES:,}, so most of that is what a search costs in any case. A larger --scale tells more."
+        )
+        rate = flop / many
+    on_candidates = again + max(0.0, few - few_flop / rate)
+    return {"search_flop": rate, "rescored": lines * (SEARCH_DEPTH + MARGIN) * SEARCH_DIM / on_candidates}
+
+
+def merge_rate(queries=5000, depth=200):
+    """Candidates/s of the merge."""
+    ids = merge.retrievals(queries, depth)
+    return 2 * queries * depth / timed(lambda: merge.merge_arrays(merge.make_merge(ids, 60), queries))
+
+
+def disk_rate(folder, megabytes=256):
+    """Bytes/s of writing a file through to the disk and hashing it."""
+    block = np.random.default_rng(0).bytes(2**20)
+
+    started = time.perf_counter()  # the disk's own time is no processor time
+    with open(folder / "block", "wb") as file:
+        for _ in range(megabytes):
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+    with open(folder / "block", "rb") as file:
+        hashlib.file_digest(file, "sha256")
+    return megabytes * 2**20 / (time.perf_counter() - started)
+
+
+def subprocess_seconds(command, environment):
+    """The shortest of a few runs; with --shared, in processor seconds of the child."""
+
+    def child_clock():
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime if clock.shared else time.perf_counter()
+
+    seconds = []
+    for _ in range(ROUNDS):
+        started = child_clock()
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+        seconds.append(child_clock() - started)
+    return min(seconds)
+
+
+def process_seconds():
+    """(startup, load): of a process that runs a stage, and what torch and a checkpoint add to it."""
+    scripts = str(REPOSITORY / "workflow_scripts")
+    folder = str(texts.folder_in_package(texts.PACKAGE))
+    load_code = f"from teleport.encoder.model import load_encoder; load_encoder({folder!r})"
+    commands = [f"{scripts}/run_stage.py", "--help"], ["-c", load_code]
+    environment = os.environ | {"PYTHONPATH": scripts}
+    startup, loaded = (subprocess_seconds([sys.executable, *command], environment) for command in commands)
+    return {"startup": startup, "load": max(0.0, loaded - startup)}

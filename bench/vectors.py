@@ -1,0 +1,49 @@
+"""Vectors to search: made ones, as many as MS MARCO has passages, or those of a finished `encode` stage."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+CLUSTERS = 500
+BLOCK = 8192  # made at a time
+SEEDS = 2**20  # more than there are blocks; torch's generator of a CPU heeds 32 bits
+
+
+def make_vectors(path, count, dim, seed, threads):
+    """Vectors of length 1 around common centres, as texts lie around topics: a float32 [count, dim] memory map.
+
+    Made in the map itself, block by block; each has a generator of its own, so threads make the same numbers.
+    """
+    centres = torch.nn.functional.normalize(torch.randn(CLUSTERS, dim, generator=torch.Generator().manual_seed(0)))
+    vectors = np.lib.format.open_memmap(path, "w+", np.float32, (count, dim))
+
+    def make(first):
+        generator = torch.Generator().manual_seed(seed * SEEDS + first // BLOCK)
+        block = torch.from_numpy(vectors[first : first + BLOCK])
+        block.normal_(generator=generator).mul_(dim**-0.5)
+        block += centres[torch.randint(CLUSTERS, (len(block),), generator=generator)]
+        block /= block.norm(dim=1, keepdim=True)
+
+    before = torch.get_num_threads()
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        list(pool.map(make, range(0, count, BLOCK)))
+    torch.set_num_threads(before)  # of threads to come, such as those of a search
+    return np.load(path, mmap_mode="r")
+
+
+def read_vectors(folder, queries):
+    """(passages, a memory map; at most `queries` queries of the training split) of a finished `encode` stage."""
+    passages, lines = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("passages", "queries.train"))
+    return passages, lines[:queries].copy()
+
+
+def nearest(passages, queries, depth, threads):
+    """Passage numbers [Q, depth] by products in float64 and a full sort, ties by the smaller number."""
+
+    def product(first):
+        return queries.astype(np.float64) @ passages[first : first + BLOCK].astype(np.float64).T
+
+    with ThreadPoolExecutor(threads) as pool:
+        scores_QP = np.hstack(list(pool.map(product, range(0, len(passages), BLOCK)))).astype(np.float32)
+    return np.argsort(-scores_QP, axis=1, kind="stable")[:, :depth]

@@ -1,0 +1,129 @@
+"""The search of bench/ at any size, and the rates that bench/calibrate.py makes of times."""
+
+import importlib
+import sys
+
+import numpy as np
+import pytest
+from bench_world import bench_on_path, run  # noqa: F401
+
+
+def test_made_vectors_do_not_depend_on_threads(tmp_path, monkeypatch):
+    vectors, torch = importlib.import_module("vectors"), importlib.import_module("torch")
+    monkeypatch.setattr(vectors, "BLOCK", 64)
+    before = torch.get_num_threads()
+    one, two, other = (
+        vectors.make_vectors(tmp_path / f"{number}.npy", 200, 16, seed, threads)
+        for number, (seed, threads) in enumerate([(1, 1), (1, 2), (2, 2)])
+    )
+    assert torch.get_num_threads() == before
+    assert one.shape == (200, 16) and one.dtype == np.float32 and isinstance(one, np.memmap)
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_allclose(np.linalg.norm(one, axis=1), 1, rtol=1e-6)
+    assert len(np.unique(np.vstack([one, other]), axis=0)) == 400  # no block repeats another
+
+
+def test_the_nearest_are_sorted_in_full_and_ties_go_by_number(monkeypatch):
+    vectors = importlib.import_module("vectors")
+    monkeypatch.setattr(vectors, "BLOCK", 2)
+    passages = np.array([[1, 0], [0, 2], [2, 0], [1, 1], [2, 0]], np.float32)
+    found = vectors.nearest(passages, np.array([[1, 0], [0, -1]], np.float32), 3, 2)
+    assert found.tolist() == [[2, 4, 0], [0, 2, 4]]
+
+
+def test_the_halves_of_a_search_are_timed_apart(monkeypatch):
+    search, now = importlib.import_module("search"), [0]
+    vectors, queries = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)[:2]
+    index = search.Sharded(vectors, 1, lambda number, part: search.FaissFlat(part, 1))
+    (shard,) = index.shards
+    exact, propose = search.rescore, shard.propose
+
+    def passing(seconds, method):
+        def run(*arguments):
+            now[0] += seconds
+            return method(*arguments)
+
+        return run
+
+    shard.propose = passing(10, propose)
+    monkeypatch.setattr(search, "rescore", passing(3, exact))
+    monkeypatch.setattr("teleport.search.flat.CANDIDATES", 4)  # a proposal for each query
+    timed = search.Timed(index, lambda: now[0])
+    for _ in range(2):
+        assert timed.search(queries, 2)[0].tolist() == [[0, 1], [1, 0]]
+    assert timed.proposing == [20, 20]
+    assert timed.score_again() == 6
+
+
+@pytest.mark.parametrize("why", ["asked for", "no faiss"])
+def test_the_engine_of_retrieve_is_searched_alone(why, tmp_path, monkeypatch, capsys):
+    search = importlib.import_module("search")
+    if why == "no faiss":
+        from teleport.search.flat_torch import TorchFlat
+
+        monkeypatch.setitem(sys.modules, "faiss", None)  # importing it fails
+        monkeypatch.setattr(search, "find_spec", lambda name: None)
+        monkeypatch.setattr(
+            search, "open_exact", lambda v, t, n: search.Sharded(v, 1, lambda _, p: TorchFlat(p, "cpu", t, 2**40))
+        )
+    text, written = run("search", tmp_path, capsys, *(["--alone"] if why == "asked for" else []))
+    assert ("faiss, the peer, is not installed here" in text) == (why == "no faiss")
+    assert list(written["seconds"]) == ["stage, CPU"] and written["ratios"] == {}
+    figures = written["figures"]
+    assert figures["same passages, CPU"] == figures["same ranks, CPU"] == 1.0
+    for what in ("to open", "proposing", "scoring again"):
+        assert figures[f"seconds {what}, CPU"] >= 0
+
+
+SEARCHES = {  # seconds of proposing from few and from many passages, of scoring again; the rates that follow
+    "many take longer": ((1.0, 3.0, 0.5), {"search_flop": 29 / 2, "rescored": 1 / (0.5 + 1 - 2 / 29)}),
+    "few cost nothing": ((0.0, 2.0, 0.5), {"search_flop": 29 / 2, "rescored": 1 / 0.5}),
+    "many take as long": ((2.0, 2.0, 0.5), {"search_flop": 30 / 2, "rescored": 1 / (0.5 + 2 - 1 / 15)}),
+    "many take less": ((2.0, 1.0, 0.5), {"search_flop": 30 / 1, "rescored": 1 / (0.5 + 2 - 1 / 30)}),
+}
+
+
+@pytest.mark.parametrize("times, expected", SEARCHES.values(), ids=SEARCHES)
+def test_a_search_whose_products_cost_nothing_still_gives_rates(times, expected, tmp_path, monkeypatch, capsys):
+    rates = importlib.import_module("rates")
+    monkeypatch.setattr(rates, "FEW_PASSAGES", 500)
+    monkeypatch.setattr(rates, "SEARCH_PASSAGES", 5_000)
+    monkeypatch.setattr(rates, "SEARCH_QUERIES", {"cpu": 4, "cuda": 4})
+    few, many, again = times
+    monkeypatch.setattr(
+        rates, "time_search", lambda v, queries, threads: (few if len(v) == 500 else many, again, len(v) / 500)
+    )
+    found = rates.search_rates(tmp_path, 3, 1)
+    assert found == pytest.approx(expected | {"rescored": expected["rescored"] * 4 * 232 * 768})
+    said = capsys.readouterr().out
+    assert ("search_flop is a lower bound: 15,000 passages take" in said) == (many < 1.5 * few)
+
+
+def test_calibration_in_processor_seconds_is_refused_on_a_gpu(monkeypatch, capsys):
+    calibrate, torch = importlib.import_module("calibrate"), importlib.import_module("torch")
+    monkeypatch.setattr(calibrate, "pick_device", lambda: torch.device("cuda"))
+    with pytest.raises(SystemExit):
+        calibrate.main(["--shared"])
+    assert "the work of a GPU takes none" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [["--shared"], ["--bert-base"]])
+def test_calibration_writes_a_complete_hardware_line(flags, tmp_path, monkeypatch):
+    from teleport.forecast.hardware import THIS, read_hardware
+
+    calibrate, rates = importlib.import_module("calibrate"), importlib.import_module("rates")
+    for name, value in {"PASSAGES": 520, "TRAIN": 16, "TEST": 8, "STEPS": 1}.items():
+        monkeypatch.setattr(calibrate, name, value)
+    for name, value in {"TEXTS": 500, "ROUNDS": 1, "SEARCH_PASSAGES": 20_000, "SEARCH_DIM": 64}.items():
+        monkeypatch.setattr(rates, name, value)
+    if flags == ["--bert-base"]:  # whose weights would take minutes here
+        small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+        bert = calibrate.texts.BertConfig
+        monkeypatch.setattr(calibrate.texts, "BertConfig", lambda vocab_size: bert(vocab_size=vocab_size, **small))
+    calibrate.main([*flags, "--json", str(tmp_path / "hardware.json")])
+    name, line = read_hardware(measured=tmp_path / "hardware.json")
+    how, encoder = ("by the wall clock", "BERT-base") if "--bert-base" in flags else ("in processor seconds", "MiniLM")
+    assert name == THIS and line.source.startswith(f"measured by bench/calibrate.py {how} on ")
+    assert line.source.endswith(f", {encoder}")
+    assert line.encode_flop > 1e7 and line.train_flop > 1e7
