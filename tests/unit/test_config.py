@@ -5,6 +5,7 @@ import json
 
 import pytest
 import yaml
+from snakemake.settings.types import ConfigSettings
 
 from paths import REPOSITORY
 from teleport import config
@@ -127,6 +128,29 @@ def test_overrides_are_merged_deeply_but_lists_and_checkpoints_are_replaced():
     result = config.merged(base, {"a": {"x": 3}, "l": [9], "checkpoint": {"folder": "f"}})
     assert result == {"a": {"x": 3, "y": 2}, "l": [9], "checkpoint": {"folder": "f"}}
     assert base == untouched
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "encoder: {checkpoint: {sha256: %s}}" % ("a" * 64),
+        "encoder: {tied: false, query_checkpoint: {sha256: null}}",
+        "mining: {index: {nprobe: 2}}",
+        "bm25: {}",  # over null: Snakemake leaves null
+        "bm25: {k1: 1.2}",
+        "episodes: [{}]",
+        "evaluation: {measures: {test: [RR@10]}}",
+        "experiments: {tele: {mining: {index: {kind: flat}}}, other: {}}",
+    ],
+)
+def test_files_are_merged_as_snakemake_merges_them(tmp_path, second):
+    """What `prune` deletes and `status` shows is decided from the same configuration as what runs."""
+    first = yaml.safe_load(BASE) | {"bm25": None, "mining": {"index": {"kind": "ivf", "nlist": 8, "nprobe": 4}}}
+    first["encoder"] |= {"tied": False, "query_checkpoint": {"folder": "q", "sha256": "b" * 64}}
+    files = [tmp_path / "first.yaml", tmp_path / "second.yaml"]
+    files[0].write_text(yaml.safe_dump(first))
+    files[1].write_text(second)
+    assert config.load_files(files) == config.load(ConfigSettings(configfiles=files).overwrite_config, files)
 
 
 def test_an_episode_overrides_training(tmp_path):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from snakemake.utils import update_config
 
 from teleport.settings.configuration import Config, Experiment
 from teleport.settings.encoder import Encoder
@@ -65,7 +66,7 @@ def load_files(files):
     """
     raw = {}
     for file in files:
-        raw = merged(raw, read_mapping(file))
+        update_config(raw, read_mapping(file))  # Snakemake's own: every mapping deeply, also those in WHOLE
     return load(raw, files)
 
 
@@ -109,7 +110,7 @@ def named_experiments(config):
 
 
 def merged(base, overrides):
-    """`overrides` over `base`, mapping by mapping; lists and WHOLE (one thing, not parts) are replaced whole."""
+    """An experiment's `overrides` over `base`, mapping by mapping; lists and WHOLE (one thing) are replaced whole."""
     result = dict(base)
     for key, value in overrides.items():
         parts = isinstance(value, dict) and isinstance(result.get(key), dict) and key not in WHOLE
