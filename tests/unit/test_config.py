@@ -110,6 +110,25 @@ def test_a_file_that_is_no_yaml_mapping_is_named(tmp_path, content, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["a/b", "v1.2", "../../x", "my table", '"a\\n"', '""'])
+def test_an_ablation_has_a_name_that_can_be_a_file(tmp_path, name):
+    rows = f"ablations:\n  {name}: {{title: T, experiments: {{row: {{}}}}}}\n"
+    with pytest.raises(ValueError, match=r"(?s)config.yaml, line 11: ablations.*: the name must match \^.*Rename it"):
+        load(BASE + rows, tmp_path)
+
+
+def test_no_ablation_replaces_the_main_table(tmp_path):
+    with pytest.raises(ValueError, match="line 11: ablations.main: the table of every system and episode has this na"):
+        load(BASE + "ablations:\n  main: {title: T, experiments: {row: {}}}\n", tmp_path)
+
+
+@pytest.mark.parametrize("text", ["experiments:\n  %s: {}\n", "external:\n  %s: {runs: {test: f}}\n"])
+def test_a_line_break_is_no_part_of_a_name(tmp_path, text):
+    text = BASE.replace("experiments:\n  tele: {}\n", text % '"a\\n"')
+    with pytest.raises(ValueError, match=r"(?s)line 9: .*: the name must match"):
+        load(text, tmp_path)
+
+
 def test_an_ablation_file_alone_says_what_it_needs():
     with pytest.raises(ValueError, match="comes after the file it ablates"):
         config.load({"ablations": {"t": {"title": "T", "experiments": {"a": {}}}}})

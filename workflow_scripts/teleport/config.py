@@ -17,7 +17,7 @@ from snakemake.utils import update_config
 
 from teleport.settings.configuration import Config, Experiment
 from teleport.settings.encoder import Encoder
-from teleport.settings.section import NAME
+from teleport.settings.section import MAIN_TABLE, NAME, TABLE_NAME
 from teleport.settings.training import Training
 from teleport.yaml_mapping import read_mapping
 
@@ -37,11 +37,10 @@ def load(raw, files=()):
             "as in `--configfile config/config.yaml config/ablations/negatives.yaml`."
         )
     config = validated(Config, raw, (), places)
+    check_names(config, places)
     shared = {name: dump(getattr(config, name)) for name in SHARED}
     experiments = {}
     for place, name, overrides in named_experiments(config):
-        if not re.match(NAME, name):
-            raise ValueError(f"{places.of(place)}: the name must match {NAME}, because it becomes a folder.")
         experiment = validated(Experiment, merged(shared, overrides), place, places)
         for number, override in enumerate(experiment.episodes):
             settings = dump(experiment.training) | override.training
@@ -70,16 +69,29 @@ def load_files(files):
     return load(raw, files)
 
 
-def external_checkpoints(config, shared, experiments, places):
-    """{name: Experiment without episodes} of the checkpoints from elsewhere; checks the names and splits of all.
+def check_names(config, places):
+    """Raise ValueError for an experiment, external system or ablation whose name can be no folder or no table."""
+    named = [(place, NAME) for place, _, _ in named_experiments(config)]
+    named += [(("external", name), NAME) for name in config.external]
+    named += [(("ablations", name), TABLE_NAME) for name in config.ablations]
+    for place, pattern in named:
+        if not re.fullmatch(pattern, place[-1]):
+            raise ValueError(
+                f"{places.of(place)}: the name must match {pattern}, because it becomes a folder or a file. Rename it."
+            )
+    if MAIN_TABLE in config.ablations:
+        place = places.of(("ablations", MAIN_TABLE))
+        raise ValueError(f"{place}: the table of every system and episode has this name. Rename the ablation.")
 
-    Raises ValueError for a name that an experiment has, or that is no folder's, and for a run of an unknown split.
+
+def external_checkpoints(config, shared, experiments, places):
+    """{name: Experiment without episodes} of the checkpoints from elsewhere; checks the splits of all.
+
+    Raises ValueError for a name that an experiment has, and for a run of an unknown split.
     """
     found = {}
     for name, external in config.external.items():
         place = ("external", name)
-        if not re.match(NAME, name):
-            raise ValueError(f"{places.of(place)}: the name must match {NAME}, because it becomes a folder.")
         if name in experiments:
             raise ValueError(f"{places.of(place)}: an experiment has this name. Rename one of them.")
         for split in set(external.runs or ()) - set(config.evaluation.splits):

@@ -2,7 +2,9 @@
 
 from pydantic import BaseModel, ConfigDict
 
-NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of configurations, experiments and ablations: they become folders
+NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of configurations, experiments and systems from elsewhere: they become folders
+TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]*$"  # of ablations: they become files, whose ending begins at the dot
+MAIN_TABLE = "main"
 
 
 class Section(BaseModel):
