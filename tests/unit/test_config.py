@@ -129,6 +129,22 @@ def test_a_line_break_is_no_part_of_a_name(tmp_path, text):
         load(text, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("tele: {}", "tele: {seeds: [1]}\n  tele: {}", "config.yaml, line 10: experiments.tele stands on line 9 "),
+        ("  steps: 60\n", "  steps: 60\n  'steps': 60\n", "config.yaml, line 6: training.steps stands on line 5 "),
+        ("[{training", "[{training: {}, training", "line 7: episodes.0.training stands on line 7 "),
+        ("experiments:", "seeds: [1]\nexperiments: {}\nexperiments:", "line 10: experiments stands on line 9 "),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(tmp_path, old, new, message):
+    """YAML would drop the first entry without a word."""
+    assert load(BASE, tmp_path)
+    with pytest.raises(ValueError, match=message + ".*already. Join the two entries"):
+        load(BASE.replace(old, new), tmp_path)
+
+
 def test_an_ablation_file_alone_says_what_it_needs():
     with pytest.raises(ValueError, match="comes after the file it ablates"):
         config.load({"ablations": {"t": {"title": "T", "experiments": {"a": {}}}}})

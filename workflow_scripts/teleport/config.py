@@ -9,12 +9,11 @@ import json
 import re
 import types
 import typing
-from pathlib import Path
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from snakemake.utils import update_config
 
+from teleport.places import Places
 from teleport.settings.configuration import Config, Experiment
 from teleport.settings.encoder import Encoder
 from teleport.settings.section import MAIN_TABLE, NAME, TABLE_NAME
@@ -171,40 +170,6 @@ def models_in(annotation):
     if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
         return [annotation] if issubclass(annotation, BaseModel) else []
     return [model for part in typing.get_args(annotation) for model in models_in(part)]
-
-
-class Places:
-    """Finds the file and line of a key, looking into the last file first, because later files win."""
-
-    def __init__(self, files):
-        self.trees = [(str(f), yaml.compose(Path(f).read_text(encoding="utf-8"))) for f in reversed(list(files))]
-
-    def of(self, path):
-        """`file, line N: a.b.c` for the deepest part of `path` that stands in a file."""
-        name = ".".join(str(part) for part in path)
-        best = (0, None)
-        for file, tree in self.trees:
-            depth, line = deepest(tree, path)
-            if depth > best[0]:
-                best = (depth, f"{file}, line {line}")
-        return f"{best[1]}: {name}" if best[1] else (name or "configuration")
-
-
-def deepest(node, path):
-    """(how many keys of `path` exist below a YAML node, line of the last of them)."""
-    line = 0
-    for depth, part in enumerate(path):
-        if isinstance(node, yaml.MappingNode):
-            found = [(key, value) for key, value in node.value if key.value == str(part)]
-            if not found:
-                return depth, line
-            line, node = found[-1][0].start_mark.line + 1, found[-1][1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-        else:
-            return depth, line
-    return len(path), line
 
 
 def json_schema():

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from teleport.config import Places, validated
+from teleport.config import validated
+from teleport.places import Places
 from teleport.settings.section import Section
 from teleport.yaml_mapping import read_mapping
 
