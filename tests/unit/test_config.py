@@ -1,5 +1,6 @@
 """Configurations: what is accepted, what a person reads when it is not, and how experiments override."""
 
+import ast
 import copy
 import json
 
@@ -63,6 +64,12 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
         ("tele: {}", "tele: {negatives: {sources: [momentum]}}", "sources needs query or positive"),
         ("tele: {}", "tele: {seeds: [1, 1]}", "experiments.tele.seeds: values must differ from each other"),
         ("tele: {}", "a/b: {}", "the name must match"),
+        ("steps: 60", "steps: yes", "line 5: training.steps: input should be a number (YAML reads yes and on"),
+        ("tele: {}", "tele: {negatives: {alpha: true}}", "line 9: experiments.tele.negatives.alpha: input should be a"),
+        ("tele: {}", "tele: {seeds: [true]}", "experiments.tele.seeds.0: input should be a number (YAML"),
+        ("stop_after_steps: 20", "accumulate: off", "line 7: episodes.0.training.accumulate: input should be a number"),
+        ("{stop_after_steps: 20}", "{epochs: yes}", "episodes.0.training.epochs: input should be a number (YAML"),
+        ("experiments:", "counts: {passages: 9, queries: {test: on}}\nexperiments:", "line 8: counts.queries.test: "),
         (
             "stop_after_steps",
             "stop_after",
@@ -186,6 +193,21 @@ def test_files_are_merged_as_snakemake_merges_them(tmp_path, second):
     files[0].write_text(yaml.safe_dump(first))
     files[1].write_text(second)
     assert config.load_files(files) == config.load(ConfigSettings(configfiles=files).overwrite_config, files)
+
+
+def test_every_number_of_the_settings_refuses_truth():
+    """Sections have no plain int or float, which would take it."""
+    settings = sorted((REPOSITORY / "workflow_scripts/teleport/settings").glob("*.py"))
+    fields = [
+        node for file in settings for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.AnnAssign)
+    ]
+    names = [name.id for field in fields for name in ast.walk(field.annotation) if isinstance(name, ast.Name)]
+    assert names.count("Integer") > 20 and names.count("NumberOrNull") > 1 and not {"int", "float"} & set(names)
+
+
+def test_truth_is_taken_where_it_is_asked_for(tmp_path):
+    _, experiments = load(BASE.replace("tele: {}", "tele: {encoder: {normalize: yes, tied: off}}"), tmp_path)
+    assert experiments["tele"].encoder.normalize is True and experiments["tele"].encoder.tied is False
 
 
 def test_an_episode_overrides_training(tmp_path):

@@ -8,7 +8,7 @@ from teleport.settings.collection import CollectionSource, Counts
 from teleport.settings.encoder import Encoder
 from teleport.settings.evaluation import Bm25, Evaluation, External
 from teleport.settings.negatives import Mining, Negatives
-from teleport.settings.section import NAME, Section
+from teleport.settings.section import NAME, Integer, Section
 from teleport.settings.training import EpisodeOverride, Training
 
 
@@ -18,7 +18,7 @@ def distinct(values):
     return values
 
 
-Seeds = Annotated[list[int], Field(min_length=1), AfterValidator(distinct)]
+Seeds = Annotated[list[Integer], Field(min_length=1), AfterValidator(distinct)]
 
 
 class Experiment(Section):

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.section import Section
+from teleport.settings.section import Integer, Number, Section
 
 
 class Significance(Section):
@@ -16,15 +16,15 @@ class Significance(Section):
     test: Literal["permutation", "t-test"] = Field(
         "permutation", description="permutation (ANCE-Tele), or a two-sided paired t-test (STAR and ADORE)."
     )
-    resamples: int = Field(9999, ge=99, description="Random sign flips (ANCE-Tele: permutation test).")
-    level: float = Field(0.05, gt=0, lt=1, description="Marked as significant below this Holm-corrected p.")
+    resamples: Integer = Field(9999, ge=99, description="Random sign flips (ANCE-Tele: permutation test).")
+    level: Number = Field(0.05, gt=0, lt=1, description="Marked as significant below this Holm-corrected p.")
 
 
 class Evaluation(Section):
     """How checkpoints and runs are scored."""
 
     splits: list[str] = Field(["test"], min_length=1, description="Query sets that are searched after every episode.")
-    depth: int = Field(1000, ge=1, description="Length of a run per query.")
+    depth: Integer = Field(1000, ge=1, description="Length of a run per query.")
     measures: list[str] | dict[str, list[str]] = Field(
         ["RR@10", "nDCG@10", "R@100", "R@1000"],
         min_length=1,
@@ -60,8 +60,10 @@ class Evaluation(Section):
 class Bm25(Section):
     """The lexical baseline (bm25s, Lucene's formula)."""
 
-    k1: float = Field(0.9, ge=0, description="Term saturation (Anserini's default 0.9; MS MARCO tuned 0.82).")
-    b: float = Field(0.4, ge=0, le=1, description="Length normalisation (Anserini's default 0.4; MS MARCO tuned 0.68).")
+    k1: Number = Field(0.9, ge=0, description="Term saturation (Anserini's default 0.9; MS MARCO tuned 0.82).")
+    b: Number = Field(
+        0.4, ge=0, le=1, description="Length normalisation (Anserini's default 0.4; MS MARCO tuned 0.68)."
+    )
     stemmer: str | None = Field("english", description="Snowball stemmer; null: none.")
     stopwords: str | None = Field("english", description="Stop word list of bm25s; null: none.")
 

@@ -1,10 +1,25 @@
 """What every part of the configuration is: frozen, without unknown keys."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of configurations, experiments and systems from elsewhere: they become folders
 TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]*$"  # of ablations: they become files, whose ending begins at the dot
 MAIN_TABLE = "main"
+
+
+def no_truth(value):
+    """Refuse true and false, as YAML also reads yes, no, on and off: pydantic would take them for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("input should be a number (YAML reads yes and on as true, no and off as false)")
+    return value
+
+
+Integer = Annotated[int, BeforeValidator(no_truth)]
+IntegerOrNull = Annotated[int | None, BeforeValidator(no_truth)]
+Number = Annotated[float, BeforeValidator(no_truth)]
+NumberOrNull = Annotated[float | None, BeforeValidator(no_truth)]
 
 
 class Section(BaseModel):
