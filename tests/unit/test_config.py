@@ -195,6 +195,26 @@ def test_files_are_merged_as_snakemake_merges_them(tmp_path, second):
     assert config.load_files(files) == config.load(ConfigSettings(configfiles=files).overwrite_config, files)
 
 
+@pytest.mark.parametrize(
+    ("evaluation", "message"),
+    [
+        ("measures: [RR@10, RR@10]", "line 11: evaluation.measures: one measure stands here as RR@10 and RR@10: leave"),
+        ("measures: [RR@10, R@5, MRR@10]", "one measure stands here as RR@10 and MRR@10: leave one of them out"),
+        ("measures: [Recall@5, R(rel=1)@5]", "one measure stands here as Recall@5 and R"),
+        ("measures: {test: [AP, MAP]}", "one measure stands here as AP and MAP"),
+        ("measures: [Cov@20, Cov@20]", "one measure stands here as Cov@20 and Cov@20"),
+        ("splits: [test, dev, test]", "line 11: evaluation.splits: values must differ from each other"),
+    ],
+)
+def test_a_column_twice_is_refused(tmp_path, evaluation, message):
+    text = BASE + "evaluation:\n  "
+    measures = [["RR@10", "R@10", "R(rel=2)@10", "Cov@10", "Hole@10", "no measure("], {"test": ["AP"], "dev": ["AP"]}]
+    for distinct in measures:
+        assert load(f"{text}measures: {json.dumps(distinct)}\n", tmp_path)[0].evaluation.measures == distinct
+    with pytest.raises(ValueError, match=message):
+        load(text + evaluation, tmp_path)
+
+
 def test_every_number_of_the_settings_refuses_truth():
     """Sections have no plain int or float, which would take it."""
     settings = sorted((REPOSITORY / "workflow_scripts/teleport/settings").glob("*.py"))

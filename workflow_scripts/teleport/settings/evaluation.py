@@ -1,10 +1,22 @@
 """Measures, baselines and systems from elsewhere."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+import ir_measures
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from teleport.settings.section import Integer, Number, Section
+from teleport.settings.section import Integer, Number, Section, distinct
+
+
+def meaning(measure):
+    """One text for all spellings of a measure: ir-measures reads MRR@10 as RR@10. Names that it lacks mean themselves.
+
+    Whether a measure can be computed is asked in the stage `check`.
+    """
+    try:
+        return str(ir_measures.parse_measure(measure))
+    except (NameError, ValueError, AssertionError, KeyError):
+        return measure
 
 
 class Significance(Section):
@@ -23,7 +35,9 @@ class Significance(Section):
 class Evaluation(Section):
     """How checkpoints and runs are scored."""
 
-    splits: list[str] = Field(["test"], min_length=1, description="Query sets that are searched after every episode.")
+    splits: Annotated[list[str], AfterValidator(distinct)] = Field(
+        ["test"], min_length=1, description="Query sets that are searched after every episode."
+    )
     depth: Integer = Field(1000, ge=1, description="Length of a run per query.")
     measures: list[str] | dict[str, list[str]] = Field(
         ["RR@10", "nDCG@10", "R@100", "R@1000"],
@@ -43,6 +57,18 @@ class Evaluation(Section):
         description="Search the training queries with the last checkpoint too, which no episode mines: the forgetting "
         "rate of the last episode (ANCE-Tele Table 9) needs it.",
     )
+
+    @field_validator("measures")
+    @classmethod
+    def measures_differ(cls, measures):
+        for names in measures.values() if isinstance(measures, dict) else [measures]:
+            spellings = {}
+            for name in names:
+                spellings.setdefault(meaning(name), []).append(name)
+            for same in spellings.values():
+                if len(same) > 1:
+                    raise ValueError(f"one measure stands here as {' and '.join(same)}: leave one of them out")
+        return measures
 
     @model_validator(mode="after")
     def measures_of_every_split(self):

@@ -16,6 +16,13 @@ def no_truth(value):
     return value
 
 
+def distinct(values):
+    """Refuse a list that has a value twice."""
+    if len(set(values)) < len(values):
+        raise ValueError("values must differ from each other")
+    return values
+
+
 Integer = Annotated[int, BeforeValidator(no_truth)]
 IntegerOrNull = Annotated[int | None, BeforeValidator(no_truth)]
 Number = Annotated[float, BeforeValidator(no_truth)]
