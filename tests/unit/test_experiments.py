@@ -90,12 +90,12 @@ def test_a_real_file_or_folder_in_the_way_is_never_replaced(make):
 
 
 def test_command():
-    command = [sys.executable, str(SCRIPT), "--spec", json.dumps({"folder": str(FOLDER), "rows": ROWS})]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command, spec = [sys.executable, str(SCRIPT)], json.dumps({"folder": str(FOLDER), "rows": ROWS})
+    done = subprocess.run(command, input=spec, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(links()) == 3
     (FOLDER / "collection").unlink()
     (FOLDER / "collection").mkdir()
-    refused = subprocess.run(command, capture_output=True, text=True)
+    refused = subprocess.run(command, input=spec, capture_output=True, text=True)
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: ")
