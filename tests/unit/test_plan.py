@@ -1,6 +1,7 @@
 """The plan: keys hold exactly what decides a stage, and experiments share what they agree on."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -8,6 +9,7 @@ import yaml
 from teleport import config
 from teleport.plan import Plan, Stage
 from teleport.report.specs import experiment_specs, table_specs
+from teleport.settings.section import in_one_spelling
 
 BASE = """
 collection: {source: apidocs, packages: [numpy]}
@@ -64,6 +66,34 @@ def test_settings_that_decide_nothing_change_no_key():
     assert set(base.stages) == set(plan(evaluation={"significance": {"baseline": "BM25"}}).stages)
     assert new_stages(base, plan(evaluation={"measures": ["RR@10"]})) == {"check": 1, "evaluate": 5}
     assert new_stages(base, plan(encoder={"scale": 2})) == new_stages(base, plan(training={"learning_rate": 1e-5}))
+
+
+@pytest.mark.parametrize("spelling", ["{}/", "./{}", "x/../{}", "ABSOLUTE/{}"])
+def test_a_path_in_another_spelling_changes_no_key(tmp_path, monkeypatch, spelling):
+    monkeypatch.chdir(tmp_path)
+    for name in ("toy/corpus.tsv", "toy/queries.test.tsv", "toy/qrels.test.tsv", "bert/model.safetensors", "r.run"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(name)
+
+    def stages(spell):
+        toy, bert, run = (spell.replace("ABSOLUTE", str(tmp_path)).format(name) for name in ("toy", "bert", "r.run"))
+        changes = {"encoder": {"checkpoint": {"folder": bert}}, "external": {"e": {"runs": {"test": run.rstrip("/")}}}}
+        folder = {"source": "folder", "path": toy, "queries": toy}
+        files = {"queries": f"{toy}/queries.test.tsv", "qrels": f"{toy}/qrels.test.tsv"}
+        tsv = {"source": "tsv", "corpus": f"{toy}/corpus.tsv", "splits": {"test": files}}
+        raw = [yaml.safe_load(BASE) | {"collection": collection} for collection in (folder, tsv)]
+        return [list(Plan(*config.load(config.merged(each, changes))).stages) for each in raw]
+
+    assert stages(spelling) == stages("{}")
+    assert stages("{}")[0][0].startswith("collection/") and "pretrained" in stages("{}")[0][1]
+
+
+def test_a_path_outside_the_working_directory_is_kept(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert [in_one_spelling(path) for path in ("../there/", str(tmp_path / "there"), "..", ".")] == [
+        "../there", str(tmp_path / "there"), "..", "."
+    ]  # fmt: skip
 
 
 def test_experiments_share_what_they_agree_on():

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.section import NAME, Integer, IntegerOrNull, NumberOrNull, Section
+from teleport.settings.section import NAME, Integer, IntegerOrNull, LocalPath, NumberOrNull, Section
 
 # For sources with answers. Left out of the stage's settings at its default, so that only its use makes new stages.
 Positives = Literal["given", "answers"]
@@ -31,8 +31,8 @@ class Folder(Section):
     """A folder: corpus.tsv[.gz] (id, title, text), queries.SPLIT.tsv, qrels.SPLIT.tsv, maybe answers.SPLIT.jsonl."""
 
     source: Literal["folder"]
-    path: str = Field(description="The folder of corpus.tsv[.gz].")
-    queries: str | None = Field(None, description="The folder of queries and judgments, when it is another one.")
+    path: LocalPath = Field(description="The folder of corpus.tsv[.gz].")
+    queries: LocalPath | None = Field(None, description="The folder of queries and judgments, when it is another one.")
     positives: Positives = POSITIVES
     positive_grade: Integer = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
@@ -41,15 +41,15 @@ class Beir(Section):
     """A BEIR folder: corpus.jsonl[.gz], queries.jsonl[.gz], qrels/SPLIT.tsv."""
 
     source: Literal["beir"]
-    path: str = Field(description="The BEIR folder.")
+    path: LocalPath = Field(description="The BEIR folder.")
     positive_grade: Integer = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
 
 class Split(Section):
     """The two files of a split."""
 
-    queries: str = Field(description="Tab-separated: query id, text.")
-    qrels: str = Field(
+    queries: LocalPath = Field(description="Tab-separated: query id, text.")
+    qrels: LocalPath = Field(
         description="TREC judgments (query, iteration, passage, grade) or three columns without iteration."
     )
 
@@ -58,7 +58,7 @@ class Tsv(Section):
     """MS MARCO-style files: a corpus of two or three tab-separated columns, and two files per split."""
 
     source: Literal["tsv"]
-    corpus: str = Field(description="Tab-separated, .gz or plain: id, text; or id, title, text.")
+    corpus: LocalPath = Field(description="Tab-separated, .gz or plain: id, text; or id, title, text.")
     splits: dict[str, Split] = Field(min_length=1, description="Files of train, dev, test and others.")
     positive_grade: Integer = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 

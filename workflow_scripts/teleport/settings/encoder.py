@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.section import Integer, IntegerOrNull, Number, Section
+from teleport.settings.section import Integer, IntegerOrNull, LocalPath, Number, Section
 
 
 class CheckpointSource(Section):
@@ -12,7 +12,7 @@ class CheckpointSource(Section):
 
     hub: str | None = Field(None, description="A model id on the Hugging Face hub; needs `revision`.")
     revision: str | None = Field(None, description="The commit of the hub repository.")
-    folder: str | None = Field(None, description="A local folder in transformers' form.")
+    folder: LocalPath | None = Field(None, description="A local folder in transformers' form.")
     package: str | None = Field(None, description="An installed Python package that carries the checkpoint.")
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Expected digest of the weights file.")
 

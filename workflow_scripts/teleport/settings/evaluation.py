@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import ir_measures
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from teleport.settings.section import Integer, Number, Section, distinct
+from teleport.settings.section import Integer, LocalPath, Number, Section, distinct
 
 
 def meaning(measure):
@@ -98,7 +98,7 @@ class External(Section):
     """A system from elsewhere, scored but not trained here: runs in TREC's format, or a checkpoint."""
 
     label: str | None = Field(None, description="Name of the row in tables; the entry's name when absent.")
-    runs: dict[str, str] | None = Field(
+    runs: dict[str, LocalPath] | None = Field(
         None, min_length=1, description="Split → run file of six columns, plain or .gz; ties go as in trec_eval."
     )
     unknown_queries: Literal["error", "drop"] = Field(

@@ -1,8 +1,10 @@
 """What every part of the configuration is: frozen, without unknown keys."""
 
+import os
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of configurations, experiments and systems from elsewhere: they become folders
 TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]*$"  # of ablations: they become files, whose ending begins at the dot
@@ -23,10 +25,17 @@ def distinct(values):
     return values
 
 
+def in_one_spelling(path):
+    """A path relative to the working directory where it lies below it: paths enter keys, and data/toy/ is data/toy."""
+    absolute = Path(os.path.abspath(path))
+    return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else os.path.normpath(path))
+
+
 Integer = Annotated[int, BeforeValidator(no_truth)]
 IntegerOrNull = Annotated[int | None, BeforeValidator(no_truth)]
 Number = Annotated[float, BeforeValidator(no_truth)]
 NumberOrNull = Annotated[float | None, BeforeValidator(no_truth)]
+LocalPath = Annotated[str, AfterValidator(in_one_spelling)]
 
 
 class Section(BaseModel):
