@@ -1,5 +1,6 @@
 """The plan: keys hold exactly what decides a stage, and experiments share what they agree on."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -86,6 +87,26 @@ def test_a_path_in_another_spelling_changes_no_key(tmp_path, monkeypatch, spelli
 
     assert stages(spelling) == stages("{}")
     assert stages("{}")[0][0].startswith("collection/") and "pretrained" in stages("{}")[0][1]
+
+
+def test_the_expected_digest_of_a_folder_changes_no_key(tmp_path):
+    (tmp_path / "model.safetensors").write_text("weights")
+    (tmp_path / "pytorch_model.bin").write_text("older weights")
+    digest = hashlib.sha256(b"weights").hexdigest()
+
+    def with_digest(sha256):
+        return plan(encoder={"checkpoint": {"folder": str(tmp_path), "sha256": sha256}})
+
+    assert list(with_digest(digest).stages) == list(with_digest(None).stages)
+    (pretrained,) = [stage for stage in with_digest(None).stages.values() if stage.kind == "pretrained"]
+    assert pretrained.settings["checkpoint"]["sha256"] == digest  # so that the stage refuses other weights
+    other = hashlib.sha256(b"older weights").hexdigest()
+    (tmp_path / "empty").mkdir()
+    queries = {"folder": str(tmp_path / "empty")}
+    with pytest.raises(ValueError, match="encoder.query_checkpoint: .*empty has none of model.safetensors"):
+        plan(encoder={"checkpoint": {"folder": str(tmp_path)}, "tied": False, "query_checkpoint": queries})
+    with pytest.raises(ValueError, match=f"encoder.checkpoint.sha256: .*safetensors has SHA-256 {digest}, expected"):
+        with_digest(other)
 
 
 def test_a_path_outside_the_working_directory_is_kept(tmp_path, monkeypatch):
