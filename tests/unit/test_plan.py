@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from teleport import config
-from teleport.plan import Plan, Stage
+from teleport.plan import Plan
+from teleport.planned import Stage
 from teleport.report.specs import experiment_specs, table_specs
 from teleport.settings.section import in_one_spelling
 
