@@ -1,5 +1,5 @@
 # The configuration, the plan made from it, and the input functions of the stage rules. Rules stay declarative: what
-# a stage reads and which settings it has is decided in workflow_scripts/teleport/plan.py.
+# a stage reads and which settings it has is decided in workflow_scripts/teleport/plan.py and trajectory.py.
 
 import json
 import os

@@ -1,5 +1,8 @@
 # What a person reads: one table per entry of TABLES, the papers' tables with their figures beside ours (PUBLISHED),
 # and per experiment an index with links to its stages.
+#
+# Specifications grow with seeds and episodes, and a program's argument ends at 128 KiB, so they go through a pipe.
+# printf is built into the shell and has no such limit; a long command Snakemake itself runs from a file.
 
 
 localrules:
@@ -46,7 +49,7 @@ rule table:
     message:
         "table {wildcards.table}"
     shell:
-        "{params.run} --spec {params.spec:q} --output {wildcards.folder} > {log} 2>&1"
+        "printf '%s\\n' {params.spec:q} | {params.run} --output {wildcards.folder} > {log} 2>&1"
 
 
 rule published_table:
@@ -72,7 +75,7 @@ rule published_table:
     message:
         "published table {wildcards.table}"
     shell:
-        "{params.run} --spec {params.spec:q} --output {wildcards.folder} > {log} 2>&1"
+        "printf '%s\\n' {params.spec:q} | {params.run} --output {wildcards.folder} > {log} 2>&1"
 
 
 rule published:
@@ -96,7 +99,7 @@ rule published:
             else "no published tables: name some under the key `published` of the configuration"
         )
     shell:
-        "{params.run} --spec {params.specs:q} --output {params.folder} > {log} 2>&1"
+        "printf '%s\\n' {params.specs:q} | {params.run} --output {params.folder} > {log} 2>&1"
 
 
 rule experiment:
@@ -120,4 +123,4 @@ rule experiment:
     message:
         "links of {wildcards.folder}"
     shell:
-        "{params.run} --spec {params.spec:q} > {log} 2>&1"
+        "printf '%s\\n' {params.spec:q} | {params.run} > {log} 2>&1"

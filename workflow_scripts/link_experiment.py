@@ -1,6 +1,6 @@
 """Make the folder of an experiment: links to its stages, and the index plan.tsv.
 
-    python workflow_scripts/link_experiment.py --spec '{"folder": "results/experiments/NAME", "rows": […]}'
+    echo '{"folder": "results/experiments/NAME", "rows": […]}' | python workflow_scripts/link_experiment.py
 
 The rows are described in teleport/report/experiments.py.
 """
@@ -13,9 +13,10 @@ from teleport.report.experiments import link_experiment
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Make the folder of an experiment.")
-    parser.add_argument("--spec", required=True, help="the experiment as JSON: folder, rows")
-    spec = json.loads(parser.parse_args().spec)
+    argparse.ArgumentParser(
+        description="Make the folder of an experiment, from JSON on standard input: folder, rows."
+    ).parse_args()
+    spec = json.load(sys.stdin)
     try:
         link_experiment(spec["rows"], spec["folder"])
     except ValueError as error:

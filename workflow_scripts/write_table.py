@@ -1,6 +1,6 @@
 """Write one table as CSV, Markdown and LaTeX, with the sources of its figures.
 
-    python workflow_scripts/write_table.py --spec '{"name": "main", …}' --output results/tables
+    echo '{"name": "main", …}' | python workflow_scripts/write_table.py --output results/tables
 
 The specification is described in teleport/report/table.py.
 """
@@ -14,12 +14,11 @@ from teleport.report.table import write_table
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Write one table as CSV, Markdown and LaTeX.")
-    parser.add_argument("--spec", required=True, help="the table as JSON: name, measures, splits, rows, ...")
+    parser = argparse.ArgumentParser(description="Write one table, from JSON on standard input: name, rows, ...")
     parser.add_argument("--output", required=True, type=Path, help="the folder to write to")
     arguments = parser.parse_args()
     try:
-        write_table(json.loads(arguments.spec), Path("."), arguments.output)
+        write_table(json.load(sys.stdin), Path("."), arguments.output)
     except ValueError as error:
         sys.exit(f"error: {error}")
 

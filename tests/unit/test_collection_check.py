@@ -8,7 +8,7 @@ import pytest
 from paths import REPOSITORY
 from teleport.collection.check import run
 from teleport.config import load_files
-from teleport.plan import every_measure
+from teleport.trajectory import every_measure
 
 FACTS = {"num_passages": 400, "splits": {"train": {"queries": 60}, "dev": {"queries": 0}, "test": {"queries": 20}}}
 SETTINGS = {"mining_depth": 200, "evaluation_depth": 400, "splits": ["test"], "measures": ["RR@10"], "trains": True}

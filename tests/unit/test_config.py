@@ -1,10 +1,12 @@
 """Configurations: what is accepted, what a person reads when it is not, and how experiments override."""
 
+import ast
 import copy
 import json
 
 import pytest
 import yaml
+from snakemake.settings.types import ConfigSettings
 
 from paths import REPOSITORY
 from teleport import config
@@ -62,6 +64,12 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
         ("tele: {}", "tele: {negatives: {sources: [momentum]}}", "sources needs query or positive"),
         ("tele: {}", "tele: {seeds: [1, 1]}", "experiments.tele.seeds: values must differ from each other"),
         ("tele: {}", "a/b: {}", "the name must match"),
+        ("steps: 60", "steps: yes", "line 5: training.steps: input should be a number (YAML reads yes and on"),
+        ("tele: {}", "tele: {negatives: {alpha: true}}", "line 9: experiments.tele.negatives.alpha: input should be a"),
+        ("tele: {}", "tele: {seeds: [true]}", "experiments.tele.seeds.0: input should be a number (YAML"),
+        ("stop_after_steps: 20", "accumulate: off", "line 7: episodes.0.training.accumulate: input should be a number"),
+        ("{stop_after_steps: 20}", "{epochs: yes}", "episodes.0.training.epochs: input should be a number (YAML"),
+        ("experiments:", "counts: {passages: 9, queries: {test: on}}\nexperiments:", "line 8: counts.queries.test: "),
         (
             "stop_after_steps",
             "stop_after",
@@ -109,6 +117,41 @@ def test_a_file_that_is_no_yaml_mapping_is_named(tmp_path, content, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["a/b", "v1.2", "../../x", "my table", '"a\\n"', '""'])
+def test_an_ablation_has_a_name_that_can_be_a_file(tmp_path, name):
+    rows = f"ablations:\n  {name}: {{title: T, experiments: {{row: {{}}}}}}\n"
+    with pytest.raises(ValueError, match=r"(?s)config.yaml, line 11: ablations.*: the name must match \^.*Rename it"):
+        load(BASE + rows, tmp_path)
+
+
+def test_no_ablation_replaces_the_main_table(tmp_path):
+    with pytest.raises(ValueError, match="line 11: ablations.main: the table of every system and episode has this na"):
+        load(BASE + "ablations:\n  main: {title: T, experiments: {row: {}}}\n", tmp_path)
+
+
+@pytest.mark.parametrize("text", ["experiments:\n  %s: {}\n", "external:\n  %s: {runs: {test: f}}\n"])
+def test_a_line_break_is_no_part_of_a_name(tmp_path, text):
+    text = BASE.replace("experiments:\n  tele: {}\n", text % '"a\\n"')
+    with pytest.raises(ValueError, match=r"(?s)line 9: .*: the name must match"):
+        load(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("tele: {}", "tele: {seeds: [1]}\n  tele: {}", "config.yaml, line 10: experiments.tele stands on line 9 "),
+        ("  steps: 60\n", "  steps: 60\n  'steps': 60\n", "config.yaml, line 6: training.steps stands on line 5 "),
+        ("[{training", "[{training: {}, training", "line 7: episodes.0.training stands on line 7 "),
+        ("experiments:", "seeds: [1]\nexperiments: {}\nexperiments:", "line 10: experiments stands on line 9 "),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(tmp_path, old, new, message):
+    """YAML would drop the first entry without a word."""
+    assert load(BASE, tmp_path)
+    with pytest.raises(ValueError, match=message + ".*already. Join the two entries"):
+        load(BASE.replace(old, new), tmp_path)
+
+
 def test_an_ablation_file_alone_says_what_it_needs():
     with pytest.raises(ValueError, match="comes after the file it ablates"):
         config.load({"ablations": {"t": {"title": "T", "experiments": {"a": {}}}}})
@@ -127,6 +170,64 @@ def test_overrides_are_merged_deeply_but_lists_and_checkpoints_are_replaced():
     result = config.merged(base, {"a": {"x": 3}, "l": [9], "checkpoint": {"folder": "f"}})
     assert result == {"a": {"x": 3, "y": 2}, "l": [9], "checkpoint": {"folder": "f"}}
     assert base == untouched
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "encoder: {checkpoint: {sha256: %s}}" % ("a" * 64),
+        "encoder: {tied: false, query_checkpoint: {sha256: null}}",
+        "mining: {index: {nprobe: 2}}",
+        "bm25: {}",  # over null: Snakemake leaves null
+        "bm25: {k1: 1.2}",
+        "episodes: [{}]",
+        "evaluation: {measures: {test: [RR@10]}}",
+        "experiments: {tele: {mining: {index: {kind: flat}}}, other: {}}",
+    ],
+)
+def test_files_are_merged_as_snakemake_merges_them(tmp_path, second):
+    """What `prune` deletes and `status` shows is decided from the same configuration as what runs."""
+    first = yaml.safe_load(BASE) | {"bm25": None, "mining": {"index": {"kind": "ivf", "nlist": 8, "nprobe": 4}}}
+    first["encoder"] |= {"tied": False, "query_checkpoint": {"folder": "q", "sha256": "b" * 64}}
+    files = [tmp_path / "first.yaml", tmp_path / "second.yaml"]
+    files[0].write_text(yaml.safe_dump(first))
+    files[1].write_text(second)
+    assert config.load_files(files) == config.load(ConfigSettings(configfiles=files).overwrite_config, files)
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "message"),
+    [
+        ("measures: [RR@10, RR@10]", "line 11: evaluation.measures: one measure stands here as RR@10 and RR@10: leave"),
+        ("measures: [RR@10, R@5, MRR@10]", "one measure stands here as RR@10 and MRR@10: leave one of them out"),
+        ("measures: [Recall@5, R(rel=1)@5]", "one measure stands here as Recall@5 and R"),
+        ("measures: {test: [AP, MAP]}", "one measure stands here as AP and MAP"),
+        ("measures: [Cov@20, Cov@20]", "one measure stands here as Cov@20 and Cov@20"),
+        ("splits: [test, dev, test]", "line 11: evaluation.splits: values must differ from each other"),
+    ],
+)
+def test_a_column_twice_is_refused(tmp_path, evaluation, message):
+    text = BASE + "evaluation:\n  "
+    measures = [["RR@10", "R@10", "R(rel=2)@10", "Cov@10", "Hole@10", "no measure("], {"test": ["AP"], "dev": ["AP"]}]
+    for distinct in measures:
+        assert load(f"{text}measures: {json.dumps(distinct)}\n", tmp_path)[0].evaluation.measures == distinct
+    with pytest.raises(ValueError, match=message):
+        load(text + evaluation, tmp_path)
+
+
+def test_every_number_of_the_settings_refuses_truth():
+    """Sections have no plain int or float, which would take it."""
+    settings = sorted((REPOSITORY / "workflow_scripts/teleport/settings").glob("*.py"))
+    fields = [
+        node for file in settings for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.AnnAssign)
+    ]
+    names = [name.id for field in fields for name in ast.walk(field.annotation) if isinstance(name, ast.Name)]
+    assert names.count("Integer") > 20 and names.count("NumberOrNull") > 1 and not {"int", "float"} & set(names)
+
+
+def test_truth_is_taken_where_it_is_asked_for(tmp_path):
+    _, experiments = load(BASE.replace("tele: {}", "tele: {encoder: {normalize: yes, tied: off}}"), tmp_path)
+    assert experiments["tele"].encoder.normalize is True and experiments["tele"].encoder.tied is False
 
 
 def test_an_episode_overrides_training(tmp_path):

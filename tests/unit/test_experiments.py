@@ -79,6 +79,19 @@ def test_a_new_plan_replaces_links_and_removes_stale_ones_only():
     assert links() == {"collection": "../../stages/collection/c9"}
 
 
+def test_experiments_in_folders_below_keep_their_links():
+    """The experiment `tele` without a configuration's name, and the experiments of a configuration `tele`."""
+    link_experiment(ROWS, FOLDER / "ance")
+    (FOLDER / "mine").symlink_to("elsewhere")
+    link_experiment(ROWS, FOLDER)
+    link_experiment(ROWS[:1], FOLDER)
+    below = {f"ance/{row['link']}" for row in ROWS}
+    assert set(links()) == {"collection", "mine"} | below
+    (FOLDER / "plan.tsv").unlink()
+    link_experiment(ROWS[1:2], FOLDER / "ance")
+    assert set(links()) == {"collection", "mine", "ance/episode-1/retrieve-queries"}
+
+
 @pytest.mark.parametrize("make", [lambda p: p.mkdir(parents=True), lambda p: p.write_text("mine")])
 def test_a_real_file_or_folder_in_the_way_is_never_replaced(make):
     FOLDER.mkdir(parents=True)
@@ -90,12 +103,12 @@ def test_a_real_file_or_folder_in_the_way_is_never_replaced(make):
 
 
 def test_command():
-    command = [sys.executable, str(SCRIPT), "--spec", json.dumps({"folder": str(FOLDER), "rows": ROWS})]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command, spec = [sys.executable, str(SCRIPT)], json.dumps({"folder": str(FOLDER), "rows": ROWS})
+    done = subprocess.run(command, input=spec, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(links()) == 3
     (FOLDER / "collection").unlink()
     (FOLDER / "collection").mkdir()
-    refused = subprocess.run(command, capture_output=True, text=True)
+    refused = subprocess.run(command, input=spec, capture_output=True, text=True)
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: ")

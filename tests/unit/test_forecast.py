@@ -17,7 +17,8 @@ from teleport.forecast.counts import Counts, encoder_shape
 from teleport.forecast.flops import Shape
 from teleport.forecast.hardware import LINES, THIS, Hardware, read_hardware
 from teleport.forecast.table import forecast, render, total_line, warnings
-from teleport.plan import Plan, Stage
+from teleport.plan import Plan
+from teleport.planned import Stage
 from teleport.stage import sha256_file
 
 MARCO = """

@@ -1,13 +1,17 @@
 """The plan: keys hold exactly what decides a stage, and experiments share what they agree on."""
 
+import hashlib
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 
 from teleport import config
-from teleport.plan import Plan, Stage
+from teleport.plan import Plan
+from teleport.planned import Stage
 from teleport.report.specs import experiment_specs, table_specs
+from teleport.settings.section import in_one_spelling
 
 BASE = """
 collection: {source: apidocs, packages: [numpy]}
@@ -64,6 +68,54 @@ def test_settings_that_decide_nothing_change_no_key():
     assert set(base.stages) == set(plan(evaluation={"significance": {"baseline": "BM25"}}).stages)
     assert new_stages(base, plan(evaluation={"measures": ["RR@10"]})) == {"check": 1, "evaluate": 5}
     assert new_stages(base, plan(encoder={"scale": 2})) == new_stages(base, plan(training={"learning_rate": 1e-5}))
+
+
+@pytest.mark.parametrize("spelling", ["{}/", "./{}", "x/../{}", "ABSOLUTE/{}"])
+def test_a_path_in_another_spelling_changes_no_key(tmp_path, monkeypatch, spelling):
+    monkeypatch.chdir(tmp_path)
+    for name in ("toy/corpus.tsv", "toy/queries.test.tsv", "toy/qrels.test.tsv", "bert/model.safetensors", "r.run"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(name)
+
+    def stages(spell):
+        toy, bert, run = (spell.replace("ABSOLUTE", str(tmp_path)).format(name) for name in ("toy", "bert", "r.run"))
+        changes = {"encoder": {"checkpoint": {"folder": bert}}, "external": {"e": {"runs": {"test": run.rstrip("/")}}}}
+        folder = {"source": "folder", "path": toy, "queries": toy}
+        files = {"queries": f"{toy}/queries.test.tsv", "qrels": f"{toy}/qrels.test.tsv"}
+        tsv = {"source": "tsv", "corpus": f"{toy}/corpus.tsv", "splits": {"test": files}}
+        raw = [yaml.safe_load(BASE) | {"collection": collection} for collection in (folder, tsv)]
+        return [list(Plan(*config.load(config.merged(each, changes))).stages) for each in raw]
+
+    assert stages(spelling) == stages("{}")
+    assert stages("{}")[0][0].startswith("collection/") and "pretrained" in stages("{}")[0][1]
+
+
+def test_the_expected_digest_of_a_folder_changes_no_key(tmp_path):
+    (tmp_path / "model.safetensors").write_text("weights")
+    (tmp_path / "pytorch_model.bin").write_text("older weights")
+    digest = hashlib.sha256(b"weights").hexdigest()
+
+    def with_digest(sha256):
+        return plan(encoder={"checkpoint": {"folder": str(tmp_path), "sha256": sha256}})
+
+    assert list(with_digest(digest).stages) == list(with_digest(None).stages)
+    (pretrained,) = [stage for stage in with_digest(None).stages.values() if stage.kind == "pretrained"]
+    assert pretrained.settings["checkpoint"]["sha256"] == digest  # so that the stage refuses other weights
+    other = hashlib.sha256(b"older weights").hexdigest()
+    (tmp_path / "empty").mkdir()
+    queries = {"folder": str(tmp_path / "empty")}
+    with pytest.raises(ValueError, match="encoder.query_checkpoint: .*empty has none of model.safetensors"):
+        plan(encoder={"checkpoint": {"folder": str(tmp_path)}, "tied": False, "query_checkpoint": queries})
+    with pytest.raises(ValueError, match=f"encoder.checkpoint.sha256: .*safetensors has SHA-256 {digest}, expected"):
+        with_digest(other)
+
+
+def test_a_path_outside_the_working_directory_is_kept(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert [in_one_spelling(path) for path in ("../there/", str(tmp_path / "there"), "..", ".")] == [
+        "../there", str(tmp_path / "there"), "..", "."
+    ]  # fmt: skip
 
 
 def test_experiments_share_what_they_agree_on():

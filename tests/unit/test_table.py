@@ -239,12 +239,12 @@ def test_a_baseline_that_is_no_row_names_those_there_are(small):
 
 
 def test_command(small, tmp_path):
-    command = [sys.executable, str(SCRIPT), "--output", "out", "--spec"]
-    done = subprocess.run([*command, json.dumps(small.spec())], cwd=tmp_path, capture_output=True, text=True)
+    command = [sys.executable, str(SCRIPT), "--output", "out"]
+    done = subprocess.run(command, input=json.dumps(small.spec()), cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "out" / "main.csv").read_text() == CSV
     bad = json.dumps(small.spec(baseline="Zero"))
-    refused = subprocess.run([*command, bad], cwd=tmp_path, capture_output=True, text=True)
+    refused = subprocess.run(command, input=bad, cwd=tmp_path, capture_output=True, text=True)
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: table 'main' has no row 'Zero'")
 

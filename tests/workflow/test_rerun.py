@@ -62,6 +62,9 @@ ALL_STAGES = {
         pytest.param(change("negatives", "beta", 0.4), episodes(1), "merge, episode 1", id="beta"),
         pytest.param(change("negatives", "pool", 12.0), NOTHING, None, id="12 to 12.0"),
         pytest.param(change("encoder", "scale", 20), NOTHING, None, id="20.0 to 20"),
+        pytest.param(
+            lambda w: w.config["experiments"]["tele"].update(label="Télé"), {"table": 1, "all": 1}, None, id="label"
+        ),
         pytest.param(touch, NOTHING, None, id="touch"),
         pytest.param(comment, NOTHING, None, id="comment and docstring"),
         pytest.param(

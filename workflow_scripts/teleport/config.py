@@ -9,14 +9,14 @@ import json
 import re
 import types
 import typing
-from pathlib import Path
 
-import yaml
 from pydantic import BaseModel, ValidationError
+from snakemake.utils import update_config
 
+from teleport.places import Places
 from teleport.settings.configuration import Config, Experiment
 from teleport.settings.encoder import Encoder
-from teleport.settings.section import NAME
+from teleport.settings.section import MAIN_TABLE, NAME, TABLE_NAME
 from teleport.settings.training import Training
 from teleport.yaml_mapping import read_mapping
 
@@ -36,11 +36,10 @@ def load(raw, files=()):
             "as in `--configfile config/config.yaml config/ablations/negatives.yaml`."
         )
     config = validated(Config, raw, (), places)
+    check_names(config, places)
     shared = {name: dump(getattr(config, name)) for name in SHARED}
     experiments = {}
     for place, name, overrides in named_experiments(config):
-        if not re.match(NAME, name):
-            raise ValueError(f"{places.of(place)}: the name must match {NAME}, because it becomes a folder.")
         experiment = validated(Experiment, merged(shared, overrides), place, places)
         for number, override in enumerate(experiment.episodes):
             settings = dump(experiment.training) | override.training
@@ -65,20 +64,33 @@ def load_files(files):
     """
     raw = {}
     for file in files:
-        raw = merged(raw, read_mapping(file))
+        update_config(raw, read_mapping(file))  # Snakemake's own: every mapping deeply, also those in WHOLE
     return load(raw, files)
 
 
-def external_checkpoints(config, shared, experiments, places):
-    """{name: Experiment without episodes} of the checkpoints from elsewhere; checks the names and splits of all.
+def check_names(config, places):
+    """Raise ValueError for an experiment, external system or ablation whose name can be no folder or no table."""
+    named = [(place, NAME) for place, _, _ in named_experiments(config)]
+    named += [(("external", name), NAME) for name in config.external]
+    named += [(("ablations", name), TABLE_NAME) for name in config.ablations]
+    for place, pattern in named:
+        if not re.fullmatch(pattern, place[-1]):
+            raise ValueError(
+                f"{places.of(place)}: the name must match {pattern}, because it becomes a folder or a file. Rename it."
+            )
+    if MAIN_TABLE in config.ablations:
+        place = places.of(("ablations", MAIN_TABLE))
+        raise ValueError(f"{place}: the table of every system and episode has this name. Rename the ablation.")
 
-    Raises ValueError for a name that an experiment has, or that is no folder's, and for a run of an unknown split.
+
+def external_checkpoints(config, shared, experiments, places):
+    """{name: Experiment without episodes} of the checkpoints from elsewhere; checks the splits of all.
+
+    Raises ValueError for a name that an experiment has, and for a run of an unknown split.
     """
     found = {}
     for name, external in config.external.items():
         place = ("external", name)
-        if not re.match(NAME, name):
-            raise ValueError(f"{places.of(place)}: the name must match {NAME}, because it becomes a folder.")
         if name in experiments:
             raise ValueError(f"{places.of(place)}: an experiment has this name. Rename one of them.")
         for split in set(external.runs or ()) - set(config.evaluation.splits):
@@ -109,7 +121,7 @@ def named_experiments(config):
 
 
 def merged(base, overrides):
-    """`overrides` over `base`, mapping by mapping; lists and WHOLE (one thing, not parts) are replaced whole."""
+    """An experiment's `overrides` over `base`, mapping by mapping; lists and WHOLE (one thing) are replaced whole."""
     result = dict(base)
     for key, value in overrides.items():
         parts = isinstance(value, dict) and isinstance(result.get(key), dict) and key not in WHOLE
@@ -158,40 +170,6 @@ def models_in(annotation):
     if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
         return [annotation] if issubclass(annotation, BaseModel) else []
     return [model for part in typing.get_args(annotation) for model in models_in(part)]
-
-
-class Places:
-    """Finds the file and line of a key, looking into the last file first, because later files win."""
-
-    def __init__(self, files):
-        self.trees = [(str(f), yaml.compose(Path(f).read_text(encoding="utf-8"))) for f in reversed(list(files))]
-
-    def of(self, path):
-        """`file, line N: a.b.c` for the deepest part of `path` that stands in a file."""
-        name = ".".join(str(part) for part in path)
-        best = (0, None)
-        for file, tree in self.trees:
-            depth, line = deepest(tree, path)
-            if depth > best[0]:
-                best = (depth, f"{file}, line {line}")
-        return f"{best[1]}: {name}" if best[1] else (name or "configuration")
-
-
-def deepest(node, path):
-    """(how many keys of `path` exist below a YAML node, line of the last of them)."""
-    line = 0
-    for depth, part in enumerate(path):
-        if isinstance(node, yaml.MappingNode):
-            found = [(key, value) for key, value in node.value if key.value == str(part)]
-            if not found:
-                return depth, line
-            line, node = found[-1][0].start_mark.line + 1, found[-1][1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-        else:
-            return depth, line
-    return len(path), line
 
 
 def json_schema():

@@ -12,7 +12,7 @@ import warnings
 from importlib import metadata
 from typing import NamedTuple
 
-from teleport.collection.identity import DISTRIBUTIONS, package_version
+from teleport.collection.packages import DISTRIBUTIONS, package_version
 from teleport.collection.records import Rows, Source, Split
 from teleport.stage import log
 

@@ -6,13 +6,13 @@ stay where they are. Digests of large files are remembered by path, size and mod
 
 import hashlib
 import json
-from importlib import metadata
 from pathlib import Path
 
+from teleport.collection.packages import package_version
+from teleport.encoder.source import find_weights
 from teleport.stage import sha256_file, write_json
 
 REMEMBERED = Path("results/digests.json")
-DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # where the name that is imported is not the name that is installed
 REMEMBER_FROM_BYTES = 8 * 2**20  # smaller files are hashed faster than they are looked up
 
 
@@ -71,7 +71,8 @@ def source_files(source):
 def identify_checkpoint(checkpoint, key):
     """The settings of a checkpoint plus what pins its content: package version, or digests of a folder's files.
 
-    Raises ValueError, naming the configuration's `key`, when there is no such package or folder.
+    The digest of a folder's weights, which the stage compares before it reads them, is there whether it was written
+    down or not. Raises ValueError, naming the configuration's `key`, when there is no such package, folder or weights.
     """
     if checkpoint["package"]:
         return checkpoint | {"version": package_version(checkpoint["package"])}
@@ -79,8 +80,16 @@ def identify_checkpoint(checkpoint, key):
         folder = Path(checkpoint["folder"])
         if not folder.is_dir():
             raise ValueError(f"{key}.folder: there is no folder {folder}. Give the path of a checkpoint.")
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
-        return checkpoint | {"files": {str(path.relative_to(folder)): file_digest(path) for path in files}}
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        files = {str(path.relative_to(folder)): file_digest(path) for path in paths}
+        weights = find_weights(folder, key)
+        found = files[weights.name]
+        if checkpoint["sha256"] not in (None, found):
+            raise ValueError(
+                f"{key}.sha256: {weights} has SHA-256 {found}, expected {checkpoint['sha256']}. "
+                "These are other weights: get the right file, or correct the digest if you trust this one."
+            )
+        return checkpoint | {"sha256": found, "files": files}
     return checkpoint
 
 
@@ -89,19 +98,6 @@ def identify_run(file, key):
     if not Path(file).is_file():
         raise ValueError(f"{key}: there is no file {file}. Give the path of a run in TREC's format.")
     return {"file": file, "sha256": file_digest(Path(file))}
-
-
-def package_version(name):
-    """The installed public version of the distribution of package `name`, for example sklearn → 1.9.1.
-
-    The local part is dropped: torch 2.13.0+cpu and 2.13.0+cu130 are built from the same sources.
-    """
-    try:
-        return metadata.version(DISTRIBUTIONS.get(name, name)).split("+")[0]
-    except metadata.PackageNotFoundError:
-        raise ValueError(
-            f"the package {name!r} of the configuration is not installed: install it, or take it out of the list."
-        ) from None
 
 
 def file_digest(path):

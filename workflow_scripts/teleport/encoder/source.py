@@ -67,12 +67,15 @@ def folder_in_package(name):
     return folders[0]
 
 
-def find_weights(folder):
-    """The weights file of a transformers folder: safetensors, else the older torch file."""
+def find_weights(folder, key=KEY):
+    """The weights file of a transformers folder: safetensors, else the older torch file.
+
+    Raises ValueError, naming the configuration's `key`, when there is none.
+    """
     for name in WEIGHTS:
         if (folder / name).is_file():
             return folder / name
-    raise ValueError(f"{KEY}: {folder} has none of {', '.join(WEIGHTS)}. Give a folder with the weights in one file.")
+    raise ValueError(f"{key}: {folder} has none of {', '.join(WEIGHTS)}. Give a folder with the weights in one file.")
 
 
 def verified_digest(weights, expected):

@@ -8,6 +8,7 @@ from pathlib import Path
 from teleport.report.files import write_text
 from teleport.stage import STAGES
 
+INDEX = "plan.tsv"
 COLUMNS = ["seed", "episode", "stage", "kind", "key", "folder", "experiments"]
 
 
@@ -15,15 +16,15 @@ def link_experiment(rows, folder, stages=STAGES):
     """Make `folder` show exactly the stages in `rows`: relative symlinks, and plan.tsv with a line per stage.
 
     A row is {"link": path below folder, for example "episode-1/encode", "kind", "key", "seed", "episode"} and maybe
-    "experiments", the names of all experiments that use the stage. Links of an earlier plan are removed, real files
-    and folders never: raises ValueError when one is in the way of a link.
+    "experiments", the names of all experiments that use the stage. Links of an earlier plan are removed; other links,
+    real files and folders, and experiments in folders below never are. Raises ValueError when one is in the way.
     """
     folder, stages = Path(folder), Path(stages)
     targets = {folder / row["link"]: stages / row["kind"] / row["key"] for row in rows}
     for link in targets:
         if link.exists() and not link.is_symlink():
             raise ValueError(f"{link} is no link but must become one. Move it away and run again.")
-    for link in set(find_links(folder)) - set(targets):
+    for link in set(own_links(folder, stages)) - set(targets):
         link.unlink()
     for link, target in targets.items():
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +32,20 @@ def link_experiment(rows, folder, stages=STAGES):
         part.unlink(missing_ok=True)
         part.symlink_to(os.path.relpath(target, link.parent))
         os.replace(part, link)
-    write_text(folder / "plan.tsv", plan_text(rows, stages))
+    write_text(folder / INDEX, plan_text(rows, stages))
+
+
+def own_links(folder, stages):
+    """The links below a folder that lead to stages, without those of an experiment whose own folder lies in it.
+
+    The experiment `marco` of a configuration without a name has the folder that the configuration `marco` has for its
+    experiments. Snakemake deletes the earlier plan.tsv of `folder` itself before this, so it cannot be asked.
+    """
+    others = {index.parent for index in folder.rglob(INDEX)} - {folder}
+    for link in find_links(folder):
+        target = Path(os.path.abspath(link.parent / link.readlink()))
+        if target.is_relative_to(os.path.abspath(stages)) and not others.intersection(link.parents):
+            yield link
 
 
 def find_links(folder):

@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from teleport.config import Places, validated
-from teleport.settings.section import Section
+from teleport.config import validated
+from teleport.places import Places
+from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNull, Section
 from teleport.yaml_mapping import read_mapping
 
 FOLDER = Path("config/published")
@@ -21,15 +22,15 @@ class Column(Section):
     configuration: str = Field(description="`name` of the configuration whose figures belong here.")
     split: str | None = Field(None, description="The split that is scored.")
     measure: str | None = Field(None, description="The measure, as in evaluation.measures.")
-    scale: float | None = Field(None, gt=0, description="Instead of the table's.")
-    decimals: int | None = Field(None, ge=0, description="Instead of the table's.")
+    scale: NumberOrNull = Field(None, gt=0, description="Instead of the table's.")
+    decimals: IntegerOrNull = Field(None, ge=0, description="Instead of the table's.")
 
 
 class Ours(Section):
     """The stages whose figures stand beside a row."""
 
     experiment: str = Field(description="An experiment by its name, or `BM25`.")
-    episode: int | Literal["last"] = Field("last", description="After which episode; 0: before the first.")
+    episode: Integer | Literal["last"] = Field("last", description="After which episode; 0: before the first.")
 
 
 class Row(Section):
@@ -37,7 +38,7 @@ class Row(Section):
 
     system: str
     group: str | None = None
-    values: list[float | None]
+    values: list[Number | None]
     ours: Ours | None = Field(
         None, description="null: nothing here corresponds to the row, its figures are only cited."
     )
@@ -48,7 +49,7 @@ class Row(Section):
 class Tolerance(Section):
     """How far from the published figure a figure still counts as the same, in the table's units."""
 
-    value: float = Field(ge=0)
+    value: Number = Field(ge=0)
     reason: str
 
 
@@ -60,8 +61,8 @@ class PublishedTable(Section):
     kind: Literal["measures", "hours", "forgetting"] = Field(
         "measures", description="Where our figures come from: evaluations, times in manifests, retrievals."
     )
-    scale: float = Field(1.0, gt=0)
-    decimals: int = Field(ge=0, description="Printed decimals; a value with more keeps them.")
+    scale: Number = Field(1.0, gt=0)
+    decimals: Integer = Field(ge=0, description="Printed decimals; a value with more keeps them.")
     tolerance: Tolerance
     notes: list[str] = []
     columns: list[Column] = Field(min_length=1)

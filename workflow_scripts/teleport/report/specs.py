@@ -3,6 +3,8 @@
 import json
 from dataclasses import dataclass
 
+from teleport.settings.section import MAIN_TABLE
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -74,7 +76,7 @@ def table_specs(plan):
     """{(folder, name): Spec} of all tables. Raises ValueError when a test's baseline is not a row of its table."""
     config = plan.config
     significance = config.evaluation.significance
-    tables = {"main": ("Every system and episode", significance.baseline, main_rows(plan))}
+    tables = {MAIN_TABLE: ("Every system and episode", significance.baseline, main_rows(plan))}
     for name, ablation in config.ablations.items():
         tables[name] = (ablation.title, ablation.baseline, ablation_rows(plan, ablation))
     return {
@@ -86,7 +88,7 @@ def table_specs(plan):
 def table_spec(plan, name, title, baseline, rows):
     labels = sorted({row["system"] for row in rows})
     if baseline is not None and baseline not in labels:
-        key = "evaluation.significance.baseline" if name == "main" else f"ablations.{name}.baseline"
+        key = "evaluation.significance.baseline" if name == MAIN_TABLE else f"ablations.{name}.baseline"
         raise ValueError(f"{key}: {baseline!r} is no row of table {name}. Its rows are {', '.join(labels)}.")
     evaluation = plan.config.evaluation
     test = {

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.section import NAME, Section
+from teleport.settings.section import NAME, Integer, IntegerOrNull, LocalPath, NumberOrNull, Section
 
 # For sources with answers. Left out of the stage's settings at its default, so that only its use makes new stages.
 Positives = Literal["given", "answers"]
@@ -23,33 +23,33 @@ class ApiDocs(Section):
     packages: list[str] = Field(
         min_length=1, description="Installed packages to harvest; their versions enter the key."
     )
-    min_words: int = Field(20, ge=1, description="Docstring bodies with fewer words are left out.")
-    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+    min_words: Integer = Field(20, ge=1, description="Docstring bodies with fewer words are left out.")
+    positive_grade: Integer = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
 
 class Folder(Section):
     """A folder: corpus.tsv[.gz] (id, title, text), queries.SPLIT.tsv, qrels.SPLIT.tsv, maybe answers.SPLIT.jsonl."""
 
     source: Literal["folder"]
-    path: str = Field(description="The folder of corpus.tsv[.gz].")
-    queries: str | None = Field(None, description="The folder of queries and judgments, when it is another one.")
+    path: LocalPath = Field(description="The folder of corpus.tsv[.gz].")
+    queries: LocalPath | None = Field(None, description="The folder of queries and judgments, when it is another one.")
     positives: Positives = POSITIVES
-    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+    positive_grade: Integer = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
 
 class Beir(Section):
     """A BEIR folder: corpus.jsonl[.gz], queries.jsonl[.gz], qrels/SPLIT.tsv."""
 
     source: Literal["beir"]
-    path: str = Field(description="The BEIR folder.")
-    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+    path: LocalPath = Field(description="The BEIR folder.")
+    positive_grade: Integer = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
 
 class Split(Section):
     """The two files of a split."""
 
-    queries: str = Field(description="Tab-separated: query id, text.")
-    qrels: str = Field(
+    queries: LocalPath = Field(description="Tab-separated: query id, text.")
+    qrels: LocalPath = Field(
         description="TREC judgments (query, iteration, passage, grade) or three columns without iteration."
     )
 
@@ -58,9 +58,9 @@ class Tsv(Section):
     """MS MARCO-style files: a corpus of two or three tab-separated columns, and two files per split."""
 
     source: Literal["tsv"]
-    corpus: str = Field(description="Tab-separated, .gz or plain: id, text; or id, title, text.")
+    corpus: LocalPath = Field(description="Tab-separated, .gz or plain: id, text; or id, title, text.")
     splits: dict[str, Split] = Field(min_length=1, description="Files of train, dev, test and others.")
-    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+    positive_grade: Integer = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
 
 class IrDatasets(Section):
@@ -72,14 +72,14 @@ class IrDatasets(Section):
         min_length=1, description="Split → the id of its queries and judgments, such as `msmarco-passage/dev/small`."
     )
     positives: Positives = POSITIVES
-    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+    positive_grade: Integer = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
 
 class Download(Section):
     """An official file. Without a digest, the one of the first download is recorded and holds from then on."""
 
     mirrors: list[Annotated[str, Field(pattern="^https?://")]] = Field([], description="URLs, tried in this order.")
-    bytes: int | None = Field(None, ge=1, description="Expected size.")
+    bytes: IntegerOrNull = Field(None, ge=1, description="Expected size.")
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Expected SHA-256.")
     md5: str | None = Field(None, pattern="^[0-9a-f]{32}$", description="Expected MD5, where only that is published.")
 
@@ -129,7 +129,7 @@ class Downloads(Section):
     corpus: PassageFile = Field(description="The passages.")
     splits: dict[str, OfficialSplit] = Field(min_length=1, description="Files of train, dev, test and others.")
     positives: Positives = POSITIVES
-    positive_grade: int = Field(1, ge=1, description="Judgments of at least this grade are positives.")
+    positive_grade: Integer = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
     @model_validator(mode="after")
     def files_are_listed(self):
@@ -147,10 +147,10 @@ CollectionSource = Annotated[ApiDocs | Folder | Beir | Tsv | IrDatasets | Downlo
 class Counts(Section):
     """How large the collection will be, for the forecast of a collection that is not built; in no key."""
 
-    passages: int = Field(ge=1, description="Passages of the corpus.")
-    queries: dict[str, int] = Field(description="Queries of each split.")
-    positives: dict[str, int] = Field({}, description="Positives of each split; one per query where not given.")
-    passage_tokens: float | None = Field(
+    passages: Integer = Field(ge=1, description="Passages of the corpus.")
+    queries: dict[str, Integer] = Field(description="Queries of each split.")
+    positives: dict[str, Integer] = Field({}, description="Positives of each split; one per query where not given.")
+    passage_tokens: NumberOrNull = Field(
         None, gt=0, description="Mean tokens per passage as encoded: special tokens included, cut at the maximum."
     )
-    query_tokens: float | None = Field(None, gt=0, description="The same of queries.")
+    query_tokens: NumberOrNull = Field(None, gt=0, description="The same of queries.")

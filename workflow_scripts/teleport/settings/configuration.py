@@ -8,17 +8,10 @@ from teleport.settings.collection import CollectionSource, Counts
 from teleport.settings.encoder import Encoder
 from teleport.settings.evaluation import Bm25, Evaluation, External
 from teleport.settings.negatives import Mining, Negatives
-from teleport.settings.section import NAME, Section
+from teleport.settings.section import NAME, Integer, Section, distinct
 from teleport.settings.training import EpisodeOverride, Training
 
-
-def distinct(values):
-    if len(set(values)) < len(values):
-        raise ValueError("values must differ from each other")
-    return values
-
-
-Seeds = Annotated[list[int], Field(min_length=1), AfterValidator(distinct)]
+Seeds = Annotated[list[Integer], Field(min_length=1), AfterValidator(distinct)]
 
 
 class Experiment(Section):

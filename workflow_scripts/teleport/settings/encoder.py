@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.section import Section
+from teleport.settings.section import Integer, IntegerOrNull, LocalPath, Number, Section
 
 
 class CheckpointSource(Section):
@@ -12,7 +12,7 @@ class CheckpointSource(Section):
 
     hub: str | None = Field(None, description="A model id on the Hugging Face hub; needs `revision`.")
     revision: str | None = Field(None, description="The commit of the hub repository.")
-    folder: str | None = Field(None, description="A local folder in transformers' form.")
+    folder: LocalPath | None = Field(None, description="A local folder in transformers' form.")
     package: str | None = Field(None, description="An installed Python package that carries the checkpoint.")
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Expected digest of the weights file.")
 
@@ -32,11 +32,11 @@ class Encoder(Section):
     pooling: Literal["cls", "mean"] = Field(
         "cls", description="Vector of a text from its token vectors (ANCE-Tele: cls)."
     )
-    projection: int | None = Field(
+    projection: IntegerOrNull = Field(
         None, gt=0, description="Width of a linear + LayerNorm head (ANCE: 768); null: none."
     )
     normalize: bool = Field(False, description="Scale vectors to length 1 (ANCE-Tele: no).")
-    scale: float = Field(
+    scale: Number = Field(
         1.0, gt=0, description="Factor on inner products in the loss (ANCE-Tele: 1; cosine: about 20)."
     )
     tied: bool = Field(True, description="One encoder for both sides (ANCE-Tele on MS MARCO), or two (NQ, TriviaQA).")
@@ -44,8 +44,8 @@ class Encoder(Section):
         "sep", description="Title and text joined by [SEP], a space, or no title."
     )
     lower_case: bool | None = Field(None, description="Lower-case before tokenising; null: as the tokenizer does.")
-    max_query_tokens: int = Field(32, ge=3, description="With special tokens (ANCE-Tele Table 5: 32).")
-    max_passage_tokens: int = Field(
+    max_query_tokens: Integer = Field(32, ge=3, description="With special tokens (ANCE-Tele Table 5: 32).")
+    max_passage_tokens: Integer = Field(
         128, ge=3, description="With special tokens (ANCE-Tele Table 5: 128 MARCO, 156 QA)."
     )
     query_checkpoint: CheckpointSource | None = Field(

@@ -1,10 +1,22 @@
 """Measures, baselines and systems from elsewhere."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+import ir_measures
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from teleport.settings.section import Section
+from teleport.settings.section import Integer, LocalPath, Number, Section, distinct
+
+
+def meaning(measure):
+    """One text for all spellings of a measure: ir-measures reads MRR@10 as RR@10. Names that it lacks mean themselves.
+
+    Whether a measure can be computed is asked in the stage `check`.
+    """
+    try:
+        return str(ir_measures.parse_measure(measure))
+    except (NameError, ValueError, AssertionError, KeyError):
+        return measure
 
 
 class Significance(Section):
@@ -16,15 +28,17 @@ class Significance(Section):
     test: Literal["permutation", "t-test"] = Field(
         "permutation", description="permutation (ANCE-Tele), or a two-sided paired t-test (STAR and ADORE)."
     )
-    resamples: int = Field(9999, ge=99, description="Random sign flips (ANCE-Tele: permutation test).")
-    level: float = Field(0.05, gt=0, lt=1, description="Marked as significant below this Holm-corrected p.")
+    resamples: Integer = Field(9999, ge=99, description="Random sign flips (ANCE-Tele: permutation test).")
+    level: Number = Field(0.05, gt=0, lt=1, description="Marked as significant below this Holm-corrected p.")
 
 
 class Evaluation(Section):
     """How checkpoints and runs are scored."""
 
-    splits: list[str] = Field(["test"], min_length=1, description="Query sets that are searched after every episode.")
-    depth: int = Field(1000, ge=1, description="Length of a run per query.")
+    splits: Annotated[list[str], AfterValidator(distinct)] = Field(
+        ["test"], min_length=1, description="Query sets that are searched after every episode."
+    )
+    depth: Integer = Field(1000, ge=1, description="Length of a run per query.")
     measures: list[str] | dict[str, list[str]] = Field(
         ["RR@10", "nDCG@10", "R@100", "R@1000"],
         min_length=1,
@@ -44,6 +58,18 @@ class Evaluation(Section):
         "rate of the last episode (ANCE-Tele Table 9) needs it.",
     )
 
+    @field_validator("measures")
+    @classmethod
+    def measures_differ(cls, measures):
+        for names in measures.values() if isinstance(measures, dict) else [measures]:
+            spellings = {}
+            for name in names:
+                spellings.setdefault(meaning(name), []).append(name)
+            for same in spellings.values():
+                if len(same) > 1:
+                    raise ValueError(f"one measure stands here as {' and '.join(same)}: leave one of them out")
+        return measures
+
     @model_validator(mode="after")
     def measures_of_every_split(self):
         if isinstance(self.measures, dict):
@@ -60,8 +86,10 @@ class Evaluation(Section):
 class Bm25(Section):
     """The lexical baseline (bm25s, Lucene's formula)."""
 
-    k1: float = Field(0.9, ge=0, description="Term saturation (Anserini's default 0.9; MS MARCO tuned 0.82).")
-    b: float = Field(0.4, ge=0, le=1, description="Length normalisation (Anserini's default 0.4; MS MARCO tuned 0.68).")
+    k1: Number = Field(0.9, ge=0, description="Term saturation (Anserini's default 0.9; MS MARCO tuned 0.82).")
+    b: Number = Field(
+        0.4, ge=0, le=1, description="Length normalisation (Anserini's default 0.4; MS MARCO tuned 0.68)."
+    )
     stemmer: str | None = Field("english", description="Snowball stemmer; null: none.")
     stopwords: str | None = Field("english", description="Stop word list of bm25s; null: none.")
 
@@ -70,7 +98,7 @@ class External(Section):
     """A system from elsewhere, scored but not trained here: runs in TREC's format, or a checkpoint."""
 
     label: str | None = Field(None, description="Name of the row in tables; the entry's name when absent.")
-    runs: dict[str, str] | None = Field(
+    runs: dict[str, LocalPath] | None = Field(
         None, min_length=1, description="Split → run file of six columns, plain or .gz; ties go as in trec_eval."
     )
     unknown_queries: Literal["error", "drop"] = Field(

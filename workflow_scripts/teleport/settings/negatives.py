@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.section import Section
+from teleport.settings.section import Integer, Number, Section
 
 
 class FlatIndex(Section):
@@ -17,10 +17,10 @@ class IvfIndex(Section):
     """faiss's inverted lists: only the passages of the nearest clusters are compared."""
 
     kind: Literal["ivf"]
-    nlist: int = Field(
+    nlist: Integer = Field(
         1024, ge=1, description="Clusters, by k-means; faiss advises 4 to 16 times the root of passages."
     )
-    nprobe: int = Field(64, ge=1, description="Clusters searched per anchor.")
+    nprobe: Integer = Field(64, ge=1, description="Clusters searched per anchor.")
 
     @model_validator(mode="after")
     def probes_are_lists(self):
@@ -33,17 +33,21 @@ class PqIndex(Section):
     """faiss's product quantisation: m x bits bits per passage."""
 
     kind: Literal["pq"]
-    m: int = Field(48, ge=1, description="Parts of a vector; they divide its dimensions (JPQ and RepCONC: 48 of 768).")
-    bits: int = Field(8, ge=1, le=12, description="Bits per part.")
+    m: Integer = Field(
+        48, ge=1, description="Parts of a vector; they divide its dimensions (JPQ and RepCONC: 48 of 768)."
+    )
+    bits: Integer = Field(8, ge=1, le=12, description="Bits per part.")
 
 
 class HnswIndex(Section):
     """faiss's graph of neighbours; slow to build, which one thread does so that it is reproducible."""
 
     kind: Literal["hnsw"]
-    M: int = Field(32, ge=2, le=64, description="Neighbours per passage (faiss: 32).")
-    efConstruction: int = Field(200, ge=1, description="Candidates while building.")
-    efSearch: int = Field(400, ge=1, description="Candidates while searching; less than the depth counts as the depth.")
+    M: Integer = Field(32, ge=2, le=64, description="Neighbours per passage (faiss: 32).")
+    efConstruction: Integer = Field(200, ge=1, description="Candidates while building.")
+    efSearch: Integer = Field(
+        400, ge=1, description="Candidates while searching; less than the depth counts as the depth."
+    )
 
 
 Index = Annotated[FlatIndex | IvfIndex | PqIndex | HnswIndex, Field(discriminator="kind")]
@@ -52,7 +56,7 @@ Index = Annotated[FlatIndex | IvfIndex | PqIndex | HnswIndex, Field(discriminato
 class Mining(Section):
     """Retrieval of negative candidates with the newest checkpoint."""
 
-    depth: int = Field(200, ge=1, description="Neighbours retrieved per anchor (ANCE-Tele Table 5: 200).")
+    depth: Integer = Field(200, ge=1, description="Neighbours retrieved per anchor (ANCE-Tele Table 5: 200).")
     anchor: Literal["first", "all"] = Field(
         "first", description="Lookahead anchors: the first positive (released), or all."
     )
@@ -71,10 +75,10 @@ class Negatives(Section):
         "mixture",
         description="Shares by alpha and beta (paper, Appendix C), or equal counts concatenated (released code).",
     )
-    alpha: float = Field(0.5, ge=0, le=1, description="mixture: share of momentum negatives (ANCE-Tele Table 5: 0.5).")
-    beta: float = Field(0.5, ge=0, le=1, description="mixture: share of lookahead among the new ones (Table 5: 0.5).")
-    pool: int = Field(60, ge=1, description="mixture: negatives per query (released Episode 1: 30 + 30).")
-    per_source: int = Field(30, ge=1, description="released: negatives per source and episode (30 MARCO, 80 QA).")
+    alpha: Number = Field(0.5, ge=0, le=1, description="mixture: share of momentum negatives (ANCE-Tele Table 5: 0.5).")
+    beta: Number = Field(0.5, ge=0, le=1, description="mixture: share of lookahead among the new ones (Table 5: 0.5).")
+    pool: Integer = Field(60, ge=1, description="mixture: negatives per query (released Episode 1: 30 + 30).")
+    per_source: Integer = Field(30, ge=1, description="released: negatives per source and episode (30 MARCO, 80 QA).")
     keep_duplicates: bool = Field(
         True, description="Keep a passage as often as it was drawn (Table 8: dropping costs 0.9)."
     )

@@ -1,8 +1,41 @@
 """What every part of the configuration is: frozen, without unknown keys."""
 
-from pydantic import BaseModel, ConfigDict
+import os
+from pathlib import Path
+from typing import Annotated
 
-NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of configurations, experiments and ablations: they become folders
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+
+NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of configurations, experiments and systems from elsewhere: they become folders
+TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]*$"  # of ablations: they become files, whose ending begins at the dot
+MAIN_TABLE = "main"
+
+
+def no_truth(value):
+    """Refuse true and false, as YAML also reads yes, no, on and off: pydantic would take them for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("input should be a number (YAML reads yes and on as true, no and off as false)")
+    return value
+
+
+def distinct(values):
+    """Refuse a list that has a value twice."""
+    if len(set(values)) < len(values):
+        raise ValueError("values must differ from each other")
+    return values
+
+
+def in_one_spelling(path):
+    """A path relative to the working directory where it lies below it: paths enter keys, and data/toy/ is data/toy."""
+    absolute = Path(os.path.abspath(path))
+    return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else os.path.normpath(path))
+
+
+Integer = Annotated[int, BeforeValidator(no_truth)]
+IntegerOrNull = Annotated[int | None, BeforeValidator(no_truth)]
+Number = Annotated[float, BeforeValidator(no_truth)]
+NumberOrNull = Annotated[float | None, BeforeValidator(no_truth)]
+LocalPath = Annotated[str, AfterValidator(in_one_spelling)]
 
 
 class Section(BaseModel):

@@ -4,25 +4,25 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.section import Section
+from teleport.settings.section import Integer, IntegerOrNull, Number, Section
 
 
 class Training(Section):
     """One episode's training."""
 
-    negatives_per_query: int = Field(
+    negatives_per_query: Integer = Field(
         31, ge=1, description="N per positive (ANCE-Tele Table 5: 31; released Episode 1: 15)."
     )
-    batch_queries: int = Field(8, ge=1, description="Queries per step (Table 5: 8 MARCO, 128 QA).")
-    learning_rate: float = Field(5e-6, gt=0, description="Peak rate (Table 5: 5e-6).")
-    warmup_ratio: float = Field(0.1, ge=0, lt=1, description="Share of the schedule that warms up (Table 5: 0.1).")
-    weight_decay: float = Field(0.0, ge=0, description="Decay of AdamW or LAMB (released: 0).")
-    max_grad_norm: float = Field(1.0, gt=0, description="Gradient norm is clipped to this (released: 1).")
-    epochs: int | None = Field(
+    batch_queries: Integer = Field(8, ge=1, description="Queries per step (Table 5: 8 MARCO, 128 QA).")
+    learning_rate: Number = Field(5e-6, gt=0, description="Peak rate (Table 5: 5e-6).")
+    warmup_ratio: Number = Field(0.1, ge=0, lt=1, description="Share of the schedule that warms up (Table 5: 0.1).")
+    weight_decay: Number = Field(0.0, ge=0, description="Decay of AdamW or LAMB (released: 0).")
+    max_grad_norm: Number = Field(1.0, gt=0, description="Gradient norm is clipped to this (released: 1).")
+    epochs: IntegerOrNull = Field(
         None, ge=1, description="Length of the schedule in passes over the queries (Table 5: 3)."
     )
-    steps: int | None = Field(None, ge=1, description="Length of the schedule in steps, instead of epochs.")
-    stop_after_steps: int | None = Field(
+    steps: IntegerOrNull = Field(None, ge=1, description="Length of the schedule in steps, instead of epochs.")
+    stop_after_steps: IntegerOrNull = Field(
         None, ge=1, description="Stop early; the schedule keeps its full length (§4.3)."
     )
     start_from: Literal["pretrained", "previous"] = Field(
@@ -46,7 +46,7 @@ class Training(Section):
         exclude_if=lambda value: not value,
         description="Encode the batch twice, so that its memory is that of one chunk (GradCache); same gradients.",
     )
-    accumulate: int = Field(
+    accumulate: Integer = Field(
         1,
         ge=1,
         exclude_if=lambda value: value == 1,

@@ -1,0 +1,29 @@
+"""An experiment whose specification is longer than the 128 KiB that one argument of a program may have."""
+
+import os
+
+from teleport.config import load_files
+from teleport.plan import Plan
+from teleport.report.specs import experiment_specs
+from teleport.stage import MANIFEST, STAGES
+
+MAX_ARG_STRLEN = 128 * 1024  # of Linux
+
+
+def test_the_index_of_200_seeds(world, monkeypatch):
+    """The stages only look finished: the rule of the index, its pipe and its command are the real ones."""
+    monkeypatch.chdir(world.folder)
+    world.config |= {"name": "many", "seeds": list(range(200)), "episodes": [{}]}
+    world.command()
+    plan = Plan(*load_files(["toy.yaml"]))
+    for name in plan.stages:
+        path = STAGES / name / MANIFEST
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (1, 1))
+    ((folder, spec),) = experiment_specs(plan).items()
+    assert len(spec.text) > 2 * MAX_ARG_STRLEN
+    world.snakemake(f"{folder}/plan.tsv")
+    rows = (world.folder / folder / "plan.tsv").read_text().splitlines()[1:]
+    assert len(rows) == len(plan.trajectories["tele"][0].rows) * 200
+    assert (world.folder / folder / "seed-199/episode-1/train/manifest.json").is_file()

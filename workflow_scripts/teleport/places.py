@@ -1,0 +1,60 @@
+"""Where a key stands in the YAML files of a configuration."""
+
+from pathlib import Path
+
+import yaml
+
+
+class Places:
+    """Finds the file and line of a key, looking into the last file first, because later files win.
+
+    Raises ValueError for a key that a file has twice: of the two, YAML keeps the last and says nothing.
+    """
+
+    def __init__(self, files):
+        self.trees = [(str(f), yaml.compose(Path(f).read_text(encoding="utf-8"))) for f in reversed(list(files))]
+        for file, tree in self.trees:
+            refuse_repeated_keys(file, tree)
+
+    def of(self, path):
+        """`file, line N: a.b.c` for the deepest part of `path` that stands in a file."""
+        name = ".".join(str(part) for part in path)
+        best = (0, None)
+        for file, tree in self.trees:
+            depth, line = deepest(tree, path)
+            if depth > best[0]:
+                best = (depth, f"{file}, line {line}")
+        return f"{best[1]}: {name}" if best[1] else (name or "configuration")
+
+
+def deepest(node, path):
+    """(how many keys of `path` exist below a YAML node, line of the last of them)."""
+    line = 0
+    for depth, part in enumerate(path):
+        if isinstance(node, yaml.MappingNode):
+            found = [(key, value) for key, value in node.value if key.value == str(part)]
+            if not found:
+                return depth, line
+            line, node = found[-1][0].start_mark.line + 1, found[-1][1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+        else:
+            return depth, line
+    return len(path), line
+
+
+def refuse_repeated_keys(file, node, path=()):
+    """Raise ValueError, naming both lines, when a mapping at or below a YAML node has a key twice."""
+    if isinstance(node, yaml.MappingNode):
+        lines = {}
+        for key, value in node.value:
+            name, line = ".".join([*path, key.value]), key.start_mark.line + 1
+            if key.value in lines:
+                first = lines[key.value]
+                raise ValueError(f"{file}, line {line}: {name} stands on line {first} already. Join the two entries.")
+            lines[key.value] = line
+            refuse_repeated_keys(file, value, (*path, key.value))
+    elif isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            refuse_repeated_keys(file, value, (*path, str(number)))
