@@ -21,7 +21,7 @@ from products import product_rates, shape_of, shares
 from rounds import interleaved, report
 from teleport.encoder.encode import Side
 from teleport.encoder.packed import PackedEncoder
-from teleport.encoder.precision import pick_device, resolve_precision
+from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.tokens import load_tokenizer, padded_lengths
 
 PADDED, SENTENCE_TRANSFORMERS = "transformers, padded to 128", "sentence-transformers encode()"
@@ -56,10 +56,10 @@ def sentence_transformers_encode(world, device):
     return lambda: model.encode(world.passages, batch_size=BATCH, show_progress_bar=False)
 
 
-def stage_encode(world, device, precision):
+def stage_encode(world, device, precision, compiled=False):
     """What the stage `encode` does with a block of passages."""
     with torch.inference_mode():
-        encoder = PackedEncoder(world.encoder, resolve_precision(precision, device))
+        encoder = PackedEncoder(world.encoder, resolve_precision(precision, device), compiled)
     side = Side(encoder, texts.MAX_PASSAGE_TOKENS, world.special, device)
     lengths = padded_lengths(world.passage_map, side.max_tokens)
 
@@ -124,6 +124,8 @@ def main(arguments=None):
         }
         if resolve_precision("auto", device) is not None:
             variants["stage, bf16"] = stage_encode(world, device, "bf16")
+            if device.type == "cuda":
+                variants["stage, bf16, compiled"] = stage_encode(world, device, "bf16", compiles(True, device))
         seconds = interleaved(variants, arguments.rounds)
         rates = product_rates(shape_of(world.encoder), device, 4 * arguments.rounds)
         figures = {"products, bf16 over fp32": rates["bf16"] / rates["fp32"]}

@@ -37,7 +37,7 @@ def product_rates(shape, device, rounds):
 
 
 def shares(encoder, lengths, passes, seconds, rates):
-    """Figures of the variants "stage, FORMAT": real tokens a second, and their share of the rate of products.
+    """Figures of the variants "stage, FORMAT…": real tokens a second, and their share of the rate of products.
 
     lengths: int64, tokens of every text that a run encodes, as the encoder sees them; passes: 1 forward, 3 with the
     backward pass, which costs twice as much; seconds: {variant: [seconds of each round]}; rates: of `product_rates`
@@ -45,7 +45,7 @@ def shares(encoder, lengths, passes, seconds, rates):
     flop, found = passes * float(forward_flop(shape_of(encoder), lengths).sum()), {}
     for name, rate in rates.items():
         found[f"products in {name}, TFLOP/s"] = float(f"{rate / 1e12:.3g}")
-        if (variant := f"stage, {name}") in seconds:
+        for variant in (variant for variant in seconds if variant.startswith(f"stage, {name}")):
             taken = median(seconds[variant])
             found[f"real tokens/s, {variant}"] = round(int(lengths.sum()) / taken)
             found[f"share of the products' rate, {variant}"] = float(f"{flop / taken / rate:.3g}")

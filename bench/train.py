@@ -17,7 +17,7 @@ import torch
 import texts
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report
-from teleport.encoder.precision import pick_device, resolve_precision
+from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.tokens import padded, padded_lengths
 from teleport.training.data import Ragged, TrainingSet
 from teleport.training.forward import Side
@@ -41,11 +41,11 @@ def training_set(arguments):
     return TrainingSet([f"q{i}" for i in range(QUERIES)], positives, pools, training, 0)
 
 
-def make_trainer(world, data, device, precision):
+def make_trainer(world, data, device, precision, compiled=False):
     """The `Trainer` of the stage, on a copy of the checkpoint's encoder."""
-    encoder = copy.deepcopy(world.encoder)
+    encoder, dtype = copy.deepcopy(world.encoder), resolve_precision(precision, device)
     sides = [
-        Side(encoder, tokens, padded_lengths(tokens, limit), limit, world.special, resolve_precision(precision, device))
+        Side(encoder, tokens, padded_lengths(tokens, limit), limit, world.special, dtype, compiled)
         for tokens, limit in (
             (world.query_map, texts.MAX_QUERY_TOKENS),
             (world.passage_map, texts.MAX_PASSAGE_TOKENS),
@@ -55,9 +55,9 @@ def make_trainer(world, data, device, precision):
     return Trainer(*sides, data, settings, 10**6, 0, device)
 
 
-def stage_step(world, data, device, precision):
+def stage_step(world, data, device, precision, compiled=False):
     """A step of the stage, and the wait for its loss."""
-    trainer = make_trainer(world, data, device, precision)
+    trainer = make_trainer(world, data, device, precision, compiled)
     return lambda number: trainer.finish(trainer.step(number))
 
 
@@ -126,6 +126,8 @@ def main(arguments=None):
         steps["stage, fp32"] = stage_step(world, data, device, "fp32")
         if resolve_precision("auto", device) is not None:
             steps["stage, bf16"] = stage_step(world, data, device, "bf16")
+            if device.type == "cuda":
+                steps["stage, bf16, compiled"] = stage_step(world, data, device, "bf16", compiles(True, device))
         seconds = interleaved(that_fit(steps, device), arguments.rounds)
         figures = step_figures(world, data, device, seconds, arguments.rounds)
         passages = arguments.queries * (1 + arguments.negatives)

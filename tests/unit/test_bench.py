@@ -106,13 +106,16 @@ def test_the_share_of_the_products_rate_is_that_of_real_tokens():
     encoder = type("Encoder", (), {"backbone": type("Backbone", (), {"config": type("Config", (), sizes)})})
     shape = products.shape_of(encoder)
     flop = 3 * (forward_flop(shape, 3) + forward_flop(shape, 5))
-    seconds, rates = {"stage, bf16": [1.0, 2.0, 4.0], "padded": [9.0]}, {"fp32": 1e12, "bf16": float(flop)}
+    seconds = {"stage, bf16": [1.0, 2.0, 4.0], "stage, bf16, compiled": [1.0], "padded": [9.0]}
+    rates = {"fp32": 1e12, "bf16": float(flop)}
     figures = products.shares(encoder, np.array([3, 5]), 3, seconds, rates)
     assert figures == {
         "products in fp32, TFLOP/s": 1.0,
         "products in bf16, TFLOP/s": float(f"{flop / 1e12:.3g}"),
         "real tokens/s, stage, bf16": 4,
         "share of the products' rate, stage, bf16": 0.5,
+        "real tokens/s, stage, bf16, compiled": 8,
+        "share of the products' rate, stage, bf16, compiled": 1.0,
     }
     run, amount = products.product(shape, torch.device("cpu"), torch.bfloat16)
     assert run().shape == (4096, 16) and amount == 2 * 4096 * 8 * 16
