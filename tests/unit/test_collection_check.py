@@ -12,6 +12,7 @@ from teleport.trajectory import every_measure
 
 FACTS = {"num_passages": 400, "splits": {"train": {"queries": 60}, "dev": {"queries": 0}, "test": {"queries": 20}}}
 SETTINGS = {"mining_depth": 200, "evaluation_depth": 400, "splits": ["test"], "measures": ["RR@10"], "trains": True}
+SETTINGS |= {"batch_queries": 8}
 
 
 def check(stages, settings, facts=FACTS):
@@ -37,6 +38,12 @@ def test_depths(stages):
         ValueError, match=r"has 400 passages, fewer than mining.depth: 401. Set mining.depth to at most 400"
     ):
         check(stages, {"mining_depth": 401})
+
+
+def test_a_batch_of_training_queries_must_be_there(stages):
+    check(stages, {"batch_queries": 60})
+    with pytest.raises(ValueError, match=r"training.batch_queries is 61, .* has 60 queries. Set .* to at most 60"):
+        check(stages, {"batch_queries": 61})
 
 
 def test_without_training_nothing_is_mined(stages):

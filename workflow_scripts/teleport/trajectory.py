@@ -76,6 +76,8 @@ class Trajectory:
             "measures": every_measure(self.evaluation),
             "trains": bool(self.experiment.episodes),
         }
+        if episodes := range(1, len(self.experiment.episodes) + 1):
+            settings["batch_queries"] = max(self.experiment.training_of(n).batch_queries for n in episodes)
         if isinstance(self.evaluation.measures, dict):
             settings["measures_of"] = {split: self.evaluation.measures_of(split) for split in self.evaluation.splits}
         if self.experiment.episodes and self.experiment.negatives.remove != "judged":

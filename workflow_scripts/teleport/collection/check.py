@@ -7,8 +7,8 @@ from teleport.evaluation.measures import measure_cutoffs
 def run(job):
     """Compare the collection's counts with the configuration; returns the numbers compared.
 
-    Raises ValueError when the corpus has fewer passages than a depth, a split is missing or has no queries, a
-    measure is unknown or looks at more passages than a run has, or a measure or a rule of the negatives has no
+    Raises ValueError when the corpus has fewer passages than a depth, a split is missing or has no queries, there are
+    too few of them for a batch of training, a measure is unknown or looks at more passages than a run has, or a measure or a rule of the negatives has no
     judgments or answers to work with.
     """
     settings, facts = job.settings, job.facts("collection")
@@ -36,6 +36,11 @@ def run(job):
                 f"{reason}, but the collection {state}; it has: {have}. "
                 "Add its queries and judgments to the collection, or change the configuration."
             )
+    if settings.trains and queries["train"] < settings.batch_queries:
+        raise ValueError(
+            f"training.batch_queries is {settings.batch_queries}, but the split 'train' has {queries['train']} queries. "
+            f"Set training.batch_queries to at most {queries['train']}."
+        )
     check_evidence(settings, coverage, facts["splits"])
     return {
         "num_passages": facts["num_passages"],
