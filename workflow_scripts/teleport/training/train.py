@@ -35,7 +35,7 @@ def train_together(job, processes):
     training = job.settings.training
     seed = derive_seed(job.settings.seed, "train", job.settings.episode)
     data = read_training_set(job, seed)
-    total = schedule_steps(training, len(data.rows))
+    total = schedule_steps(training, data)
     stop = min(total, training.stop_after_steps or total)
     trainer = make_trainer(job, data, total, seed, processes)
     num_bytes = sum(p.numel() * p.element_size() for p in trainer.encoders.parameters())
