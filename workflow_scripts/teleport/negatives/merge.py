@@ -40,8 +40,7 @@ def run(job):
     query_ids = pq.read_table(job.input("collection", "queries.train.parquet"), columns=["query_id"])["query_id"]
     merge = Merge(job.settings, open_sources(job), hash_ids(query_ids.to_pylist()))
     writer = PoolWriter(job.output)
-    for first in range(0, len(query_ids), merge.block_queries):
-        last = min(first + merge.block_queries, len(query_ids))
+    for first, last in merge.blocks():
         writer.append(*merge.block(first, last))
         job.progress(last, len(query_ids), "queries")
     offsets = writer.close()
@@ -58,15 +57,28 @@ class Merge:
         self.settings, self.sources, self.hashes_Q = settings, sources, hashes_Q
         self.wanted = wanted_counts(settings)
         self.seeds = {name: derive_seed(settings.seed, "merge", name, settings.episode) for name in sources}
-        self.block_queries = max(1, BLOCK_SLOTS // max(1, *(source.width for source in sources.values())))
         self.drawn, self.short = dict.fromkeys(sources, 0), dict.fromkeys(self.wanted, 0)
         self.duplicates, self.first_episodes = 0, np.zeros(settings.episode + 1, np.int64)
+
+    def blocks(self):
+        """Yield (first, last) of consecutive query rows that go as one block: its rows have the length of its longest.
+
+        So a query with very many anchors makes a small block of its own neighbourhood, and none of the others.
+        """
+        widths_Q, first = np.maximum.reduce([source.widths_Q for source in self.sources.values()]), 0
+        while first < len(widths_Q):
+            at_most = BLOCK_SLOTS // max(1, int(widths_Q[first]))
+            widest = np.maximum.accumulate(widths_Q[first : first + at_most])
+            fit = np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= BLOCK_SLOTS)
+            last = first + max(1, int(fit))
+            yield first, last
+            first = last
 
     def draw(self, name, first, last):
         """Negatives of one source: (`Items` [Q, N], filled_QN)."""
         source = self.sources[name]
         candidates_QS = source.candidates(first, last)
-        count = self.wanted.get(name, source.width)
+        count = self.wanted.get(name, candidates_QS.shape[1])
         slots_QN, filled_QN = draw_slots(candidates_QS, self.hashes_Q[first:last], self.seeds[name], count)
         self.drawn[name] += int(np.count_nonzero(filled_QN))
         if name in self.short:

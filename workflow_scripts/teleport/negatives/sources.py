@@ -15,6 +15,7 @@ class Retrieval:
 
     ids int32 [L, D] (-1: empty), scores float32 [L, D], rows int [L]: the query row of each list.
     `positives` is (offsets int64 [Q + 1], passages): the known positives of all queries, which are no candidates.
+    widths_Q int64 [Q] counts the slots of each query.
     """
 
     def __init__(self, ids, scores, rows, positives, flag, episode):
@@ -23,7 +24,7 @@ class Retrieval:
         self.flag, self.episode = flag, episode
         self.lists = np.argsort(rows, kind="stable")
         self.starts = np.searchsorted(rows[self.lists], np.arange(num_queries + 1))
-        self.width = self.ids.shape[1] * int(np.diff(self.starts).max())
+        self.widths_Q = self.ids.shape[1] * np.diff(self.starts)
 
     def candidates(self, first, last):
         """bool [Q, S]: the slot holds a passage, and the passage is no known positive of the query."""
@@ -59,7 +60,7 @@ class Momentum:
 
     def __init__(self, pool):
         self.pool = pool
-        self.width = int(np.diff(pool.offsets).max())
+        self.widths_Q = np.diff(pool.offsets)
 
     def candidates(self, first, last):
         """bool [Q, S]: the query's last pool has this slot."""
