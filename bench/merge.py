@@ -43,7 +43,7 @@ def make_merge(ids, pool, scores=None, last_pool=None):
         name: Retrieval(lists, scores, np.arange(queries), positives, flag, episode)
         for name, flag, lists in (("query", QUERY, ids[0]), ("positive", POSITIVE, ids[1]))
     }
-    sources |= {"momentum": Momentum(last_pool)} if last_pool else {}
+    sources |= {"momentum": Momentum(last_pool, positives)} if last_pool else {}
     settings = SimpleNamespace(
         mode="mixture", sources=list(sources), pool=pool, alpha=0.5, beta=0.5, seed=0, episode=episode,
         keep_duplicates=True,

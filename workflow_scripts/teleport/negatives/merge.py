@@ -3,7 +3,8 @@
 Per training query: neighbours of the query and of its positive (lookahead), known positives removed, sampled without
 replacement, then joined with the momentum negatives, in the order query, positive, momentum. With `remove: answers`
 (released, NQ and TriviaQA) every passage whose text has an answer of the question is removed, and nothing else: a
-judged passage without an answer can be a negative.
+judged passage without an answer can be a negative. Known positives leave the momentum negatives too: with `positives:
+answers` a positive may be one that an earlier episode did not know.
 
 mode `mixture`: `pool` negatives per query, shared by alpha and beta; momentum negatives are sampled from the pool of
 the last episode, so those of older episodes decay geometrically. mode `released`: what the released code does,
@@ -128,7 +129,7 @@ def open_sources(job):
             ids = without_answers(job, ids, rows) if by_answers else ids
             sources[name] = Retrieval(ids, scores, rows, positives, flag, job.settings.episode)
     if "momentum" in job.settings.sources:
-        sources["momentum"] = Momentum(read_pool(lambda name: job.input("momentum", name)))
+        sources["momentum"] = Momentum(read_pool(lambda name: job.input("momentum", name)), positives)
     return sources
 
 
