@@ -84,7 +84,7 @@ def train(job, trainer, state, stop):
         for step in range(state.step, stop):
             unread.append(trainer.step(step))
             # SIGTERM reaches the processes at different moments: all stop after the step in which one of them has it.
-            stopping, padded_tokens = processes.totals(received.is_set(), unread[-1].padded_tokens)
+            stopping, padded_tokens = processes.totals(bool(received), unread[-1].padded_tokens)
             state.padded_tokens += padded_tokens
             state.real_tokens += trainer.real_tokens(unread[-1].batch)
             now = time.monotonic()
