@@ -75,9 +75,9 @@ def make_collection(stages):
     return stages.finish(job, {"positive_grade": 2, "num_passages": NUM_PASSAGES, "corpus_digest": "c0ffee"})
 
 
-def make_tokens(stages):
+def make_tokens(stages, lower_case=None):
     """Token maps as the stage `tokens` writes them."""
-    job = stages.make("tokens", {"title": "sep", "lower_case": None})
+    job = stages.make("tokens", {"title": "sep", "lower_case": lower_case})
     for name, lists in zip(("queries.train", "passages"), texts(), strict=True):
         np.save(job.output(f"{name}.ids.npy").open("wb"), np.concatenate(lists).astype(np.uint16))
         offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in lists])]).astype(np.int64)

@@ -5,6 +5,7 @@ import time
 
 import torch
 
+from teleport.encoder.lower_case import save_lower_case
 from teleport.encoder.model import load_encoders, save_encoders
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.tokens import TokenMap, padded_lengths
@@ -112,6 +113,8 @@ def write_checkpoint(job, trainer):
     folder, source, settings = job.output("checkpoint"), job.input("checkpoint", "checkpoint"), job.settings
     encoders = trainer.queries.encoder, trainer.passages.encoder
     save_encoders(*encoders, folder, source, settings.max_query_tokens, settings.max_passage_tokens)
+    if (lower_case := job.inputs["tokens"].manifest["settings"]["lower_case"]) is not None:
+        save_lower_case(folder, lower_case)
     write_model_cards(job, folder)
 
 
