@@ -5,6 +5,7 @@ import time
 
 import torch
 
+from teleport.device_memory import out_of_memory
 from teleport.encoder.lower_case import save_lower_case
 from teleport.encoder.model import load_encoders, save_encoders
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
@@ -19,12 +20,19 @@ from teleport.training.resume import load_state, save_state, sigterm, system_err
 from teleport.training.schedule import schedule_steps
 from teleport.training.trainer import Trainer
 
+TOO_LARGE = (
+    "Set training.gradient_caching: true (the memory of one chunk, with the same gradients), or let several GPUs share "
+    "the step with --set-resources train:gpu=N."
+)
 
+
+@out_of_memory(TOO_LARGE)
 def run(job):
     """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and `losses.tsv`.
 
-    Raises ValueError when there are too few queries for a batch, the loss is not finite or the resume state comes from
-    another precision or kind of device, OSError when the disk is full, and SystemExit(143) after saving on SIGTERM.
+    Raises ValueError when there are too few queries for a batch, the loss is not finite, a device has too little memory
+    or the resume state comes from another precision or kind of device, OSError when the disk is full, and
+    SystemExit(143) after saving on SIGTERM.
     """
     torch.set_num_threads(job.threads)
     with joined() as processes:
