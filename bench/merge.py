@@ -43,7 +43,7 @@ def make_merge(ids, pool, scores=None, last_pool=None):
         name: Retrieval(lists, scores, np.arange(queries), positives, flag, episode)
         for name, flag, lists in (("query", QUERY, ids[0]), ("positive", POSITIVE, ids[1]))
     }
-    sources |= {"momentum": Momentum(last_pool)} if last_pool else {}
+    sources |= {"momentum": Momentum(last_pool, positives)} if last_pool else {}
     settings = SimpleNamespace(
         mode="mixture", sources=list(sources), pool=pool, alpha=0.5, beta=0.5, seed=0, episode=episode,
         keep_duplicates=True,
@@ -51,15 +51,9 @@ def make_merge(ids, pool, scores=None, last_pool=None):
     return Merge(settings, sources, hash_ids([f"q{i}" for i in range(queries)]))
 
 
-def blocks(merge, queries):
-    """The pools of all queries, block by block, as the stage goes through them."""
-    step = merge.block_queries
-    return (merge.block(first, min(first + step, queries)) for first in range(0, queries, step))
-
-
-def merge_arrays(merge, queries):
+def merge_arrays(merge):
     """All blocks of a merge; returns the number of negatives."""
-    return sum(int(lengths.sum()) for lengths, _ in blocks(merge, queries))
+    return sum(int(merge.block(first, last)[0].sum()) for first, last in merge.blocks())
 
 
 def as_items(ids):
@@ -107,8 +101,8 @@ def merge_whole(queries, depth, pool):
         merge = make_merge(ids, pool, scores, read_pool(lambda name: folder / "last" / name))
         (folder / "merged").mkdir()
         writer = PoolWriter(lambda name: folder / "merged" / name)
-        for part in blocks(merge, queries):
-            writer.append(*part)
+        for first, last in merge.blocks():
+            writer.append(*merge.block(first, last))
         negatives = int(writer.close()[-1])
         seconds = time.perf_counter() - started[0], time.process_time() - started[1]
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -132,7 +126,7 @@ def main(arguments=None):
     counts = make_merge(ids, arguments.pool, None, last_pool).wanted
     variants = {
         "loops over text ids": lambda: merge_text_ids(lists, positives, counts.values()),
-        "stage": lambda: merge_arrays(make_merge(ids, arguments.pool, None, last_pool), arguments.queries),
+        "stage": lambda: merge_arrays(make_merge(ids, arguments.pool, None, last_pool)),
     }
     figures |= {f"negatives, {name}": run() for name, run in variants.items()}
     seconds = interleaved(variants, arguments.rounds)

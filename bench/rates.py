@@ -108,7 +108,7 @@ def search_rates(folder, scale, threads):
 def merge_rate(queries=5000, depth=200):
     """Candidates/s of the merge."""
     ids = merge.retrievals(queries, depth)
-    return 2 * queries * depth / timed(lambda: merge.merge_arrays(merge.make_merge(ids, 60), queries))
+    return 2 * queries * depth / timed(lambda: merge.merge_arrays(merge.make_merge(ids, 60)))
 
 
 def disk_rate(folder, megabytes=256):

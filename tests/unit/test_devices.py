@@ -16,6 +16,7 @@ from teleport.devices import lease_devices, parse_devices, visible_devices
 TWO = """GPU 0: NVIDIA H200 (UUID: GPU-aaaa)
 GPU 1: NVIDIA H200 (UUID: GPU-bbbb)
 """
+PATTERN = os.path.basename(devices.DEVICE_FILES)
 # Leases, says what it got, and holds it until its standard input is closed.
 JOB = """
 import os, sys
@@ -32,6 +33,7 @@ with lease_devices(int(sys.argv[1])):
 def plain(monkeypatch):
     for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(devices, "DEVICE_FILES", "no such file")
 
 
 @pytest.fixture
@@ -148,6 +150,37 @@ def test_without_a_driver_nothing_is_done(tmp_path, monkeypatch):
     with lease_devices(1):
         assert "CUDA_VISIBLE_DEVICES" not in os.environ
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_nvidia_smi_devices_are_counted_by_their_files(tmp_path, monkeypatch):
+    """A container may have the devices 3 and 10 of its host: CUDA numbers those that it sees from 0."""
+    for name in ("nvidia3", "nvidia10", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(devices, "DEVICE_FILES", f"{tmp_path}/{PATTERN}")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with lease_devices(1, tmp_path / "leases"):
+        first = os.environ.pop("CUDA_VISIBLE_DEVICES")
+        with lease_devices(1, tmp_path / "leases"):
+            assert [first, os.environ["CUDA_VISIBLE_DEVICES"]] == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("status", "number", "found"),
+    [(9, 1, None), (18, 2, None), (9, 0, []), (6, 2, []), (0, 1, ["GPU-aaaa", "GPU-bbbb"])],
+)
+def test_nvidia_smi_that_fails_is_an_error_where_devices_are(tmp_path, monkeypatch, status, number, found):
+    for name in range(number):
+        (tmp_path / f"nvidia{name}").touch()
+    monkeypatch.setattr(devices, "DEVICE_FILES", f"{tmp_path}/{PATTERN}")
+    result = subprocess.CompletedProcess([], status, TWO if status == 0 else "no talk with the driver\n", "")
+    monkeypatch.setattr(devices.shutil, "which", lambda name: name)
+    monkeypatch.setattr(devices.subprocess, "run", lambda *_, **__: result)
+    if found is not None:
+        assert visible_devices() == found
+        return
+    message = rf"status {status} \(no talk with the driver\).*nvidia0.*CUDA_VISIBLE_DEVICES"
+    with pytest.raises(ValueError, match=message):
+        visible_devices()
 
 
 def test_a_job_without_devices_sees_none(tmp_path, monkeypatch):

@@ -93,6 +93,48 @@ def test_sigterm_goes_to_all_and_all_may_save(tmp_path):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def launch_and_stop(tmp_path, code, after=0.0):
+    """What `launch` of two processes returns when SIGTERM comes once both are ready."""
+
+    def stop():
+        wait_for(tmp_path / "ready-0", tmp_path / "ready-1")
+        time.sleep(after)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop).start()
+    return launch(2, command(code, tmp_path))
+
+
+def test_one_that_dies_of_the_forwarded_sigterm_costs_the_others_nothing(tmp_path, monkeypatch):
+    """It came before the process could catch it; the other needs longer for its state than a failure would leave it."""
+    monkeypatch.setattr(launching, "GRACE_SECONDS", 0.1)
+    code = SAVE_ON_SIGTERM.replace("(Path(", "(time.sleep(1), Path(").replace(
+        "signal.signal(", "RANK or signal.signal("
+    )
+    assert launch_and_stop(tmp_path, code) == 143
+    assert (tmp_path / "saved-0").exists()
+    for path in tmp_path.iterdir():
+        path.unlink()
+    code = code.replace("RANK or", "RANK == 0 or")  # the other one dies
+    assert launch_and_stop(tmp_path, code) == 143 and (tmp_path / "saved-1").exists()
+
+
+def test_a_sigterm_that_nobody_forwarded_is_a_failure(monkeypatch):
+    monkeypatch.setattr(launching, "GRACE_SECONDS", 0.2)
+    code = "import time\nif RANK == 1: os.kill(os.getpid(), 15)\ntime.sleep(60)"
+    with pytest.raises(ValueError, match="process 1 of 0 to 1 was killed by signal 15"):
+        launch(2, command(code))
+
+
+def test_a_process_that_hangs_after_sigterm_is_killed_some_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(launching, "STOP_SECONDS", 0.5)
+    code = SAVE_ON_SIGTERM.replace("lambda *_: (", "lambda *_: RANK == 0 and (")
+    started = time.monotonic()
+    with pytest.raises(ValueError, match="process 1 of 0 to 1 did not end within 0 s of SIGTERM; it was killed"):
+        launch_and_stop(tmp_path, code)
+    assert time.monotonic() - started < 20 and (tmp_path / "saved-0").exists()
+
+
 def test_processes_die_with_the_one_that_started_them(tmp_path):
     child = f"""
 import sys, time

@@ -270,6 +270,15 @@ def test_all_episodes_weigh_the_same_in_mode_released(stages):
     assert shares == {"1": 1 / 3, "2": 1 / 3, "3": 1 / 3}
 
 
+def test_a_query_with_many_anchors_does_not_make_the_blocks_of_others_small(monkeypatch):
+    monkeypatch.setattr(merge, "BLOCK_SLOTS", 100)
+    settings = SimpleNamespace(mode="released", per_source=1, sources=["positive", "momentum"], seed=1, episode=2)
+    widths = {"positive": [10] * 14 + [300, 0, 0, 120] + [10] * 3, "momentum": [0] * 20 + [40]}
+    sources = {name: SimpleNamespace(widths_Q=np.array(widths_Q)) for name, widths_Q in widths.items()}
+    blocks = list(merge.Merge(settings, sources, np.zeros(21, np.uint64)).blocks())
+    assert blocks == [(0, 10), (10, 14), (14, 15), (15, 17), (17, 18), (18, 20), (20, 21)]
+
+
 def test_known_positives_are_removed_from_every_anchor_s_list(stages):
     judgments = [(0, 1, 1), (0, 2, 1), (0, 3, 0), (1, 3, 1)]
     collection = make_collection(stages, ["a", "b"], judgments)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from teleport.negatives import export
 from teleport.negatives.draw import draw_slots, hash_ids, mixture_counts, splitmix64
 from teleport.negatives.export import export_tevatron
 from teleport.stage import MANIFEST, Artefact, write_json
@@ -127,7 +128,30 @@ def test_export_writes_tevatron_lines(merged, tmp_path):
     collection, negatives = (Artefact(job.folder) for job in merged)
     assert export_tevatron(negatives, collection, tmp_path / "out.jsonl") == 1
     assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == EXPORTED
-    assert not (tmp_path / "out.jsonl.part").exists()
+    assert len(list(tmp_path.iterdir())) == 2  # the stages, and the lines
+
+
+def test_the_export_reads_passages_in_chunks(merged, tmp_path, monkeypatch):
+    """Arrow's strings end at 2 GiB in one array, so nothing may join the texts of a corpus."""
+    corpus = merged[0].folder / "corpus.parquet"
+    monkeypatch.setattr(export, "CHUNK_PASSAGES", 2)
+    read_table, read = pq.read_table, []
+    monkeypatch.setattr(pq, "read_table", lambda path, **columns: read.append(path) or read_table(path, **columns))
+    collection, negatives = (Artefact(job.folder) for job in merged)
+    assert export_tevatron(negatives, collection, tmp_path / "out.jsonl") == 1
+    assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == EXPORTED
+    assert read and corpus not in read
+
+
+def test_an_export_that_fails_leaves_nothing_behind(merged, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(json, "dumps", fail)
+    collection, negatives = (Artefact(job.folder) for job in merged)
+    with pytest.raises(OSError, match="No space left"):
+        export_tevatron(negatives, collection, tmp_path / "out.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
 def test_export_command(merged, tmp_path):

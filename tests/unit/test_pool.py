@@ -1,9 +1,13 @@
 """The pool's artefacts, and duplicates in it."""
 
 import numpy as np
+import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from teleport.negatives import pool as pools
 from teleport.negatives.pool import FIELDS, MOMENTUM, POSITIVE, QUERY, Items
+from teleport.settings.configuration import Episodes
+from teleport.settings.negatives import Mining
 
 
 def items(*rows):
@@ -30,6 +34,16 @@ def test_a_pool_is_read_as_it_was_written(tmp_path):
         np.save(tmp_path.parent / "plain.npy", np.load(path))
         assert path.read_bytes() == (tmp_path.parent / "plain.npy").read_bytes()
     assert {path.name: str(np.load(path).dtype) for path in tmp_path.iterdir()} == dtypes
+
+
+def test_settings_stay_within_the_types():
+    ranks, episodes = (int(np.iinfo(FIELDS[name]).max) for name in ("ranks", "first_episodes"))
+    assert Mining(depth=ranks).depth == ranks
+    with pytest.raises(ValidationError, match="less than or equal to 32767"):
+        Mining(depth=ranks + 1)
+    assert len(TypeAdapter(Episodes).validate_python([{}] * episodes)) == episodes
+    with pytest.raises(ValidationError, match="at most 255 items"):
+        TypeAdapter(Episodes).validate_python([{}] * (episodes + 1))
 
 
 def test_duplicates_are_counted_per_query_and_only_where_filled():

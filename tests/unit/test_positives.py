@@ -67,8 +67,8 @@ class World:
         inputs = {"collection": self.collection, "queries": self.queries}
         return self.stages.run(positives.run, "positives", {}, inputs)
 
-    def merge(self, **settings):
-        inputs = {"collection": self.collection, "queries": self.queries}
+    def merge(self, inputs=(), **settings):
+        inputs = {"collection": self.collection, "queries": self.queries} | dict(inputs)
         given = {"episode": 1, "mode": "released", "sources": ["query"], "per_source": 99, "keep_duplicates": True}
         return self.stages.run(merge.run, "merge", given | {"seed": 1} | settings, inputs)
 
@@ -121,6 +121,23 @@ def test_a_judged_passage_without_an_answer_can_be_a_negative(world):
     world.queries = world.make_retrieval(world.lists, np.arange(30))
     job = world.merge(remove="answers")
     assert passage in lists_of(np.load(job.folder / "offsets.npy"), np.load(job.folder / "passages.npy"))[query]
+
+
+@pytest.mark.parametrize("mode", [{"mode": "released"}, {"mode": "mixture", "pool": 160, "alpha": 0.5}])
+def test_a_positive_found_later_leaves_the_momentum_negatives(world, mode):
+    """In Episode 1 it was a negative, because another passage was the positive then."""
+    first = world.merge()
+    relevant = world.positives()
+    job = world.merge(
+        inputs={"relevant": relevant, "momentum": first}, episode=2, sources=["query", "momentum"], **mode
+    )
+    pools, last = (
+        lists_of(np.load(j.folder / "offsets.npy"), np.load(j.folder / "passages.npy")) for j in (job, first)
+    )
+    expected = world.expected()
+    assert sum(p in some for pool, some in zip(last, expected, strict=True) for p in pool) > 5
+    without = [[p for p in pool if p not in some] for pool, some in zip(last, expected, strict=True)]
+    assert pools == [2 * pool for pool in without]  # the lists are as in Episode 1, and shorter than their shares
 
 
 def test_ranks_of_the_pool_are_those_of_the_retrieval(world):

@@ -13,20 +13,27 @@ def training(**values):
     return SimpleNamespace(**({"epochs": None, "steps": None, "batch_queries": 8} | values))
 
 
+def queries(number, without_negatives=0, without_positives=0):
+    """What the schedule asks of a `TrainingSet`."""
+    counts = {"without_negatives": without_negatives, "without_positives": without_positives}
+    return SimpleNamespace(rows=range(number), **counts)
+
+
 def test_length_in_epochs_drops_the_last_incomplete_batch():
-    assert schedule_steps(training(epochs=3), 502_939) == 188_601  # MS MARCO: 62,867 steps an epoch
-    assert schedule_steps(training(epochs=40, batch_queries=128), 79_168) == 24_720  # NQ: 618 steps an epoch
-    assert schedule_steps(training(epochs=3), 15) == 3
+    assert schedule_steps(training(epochs=3), queries(502_939)) == 188_601  # MS MARCO: 62,867 steps an epoch
+    assert schedule_steps(training(epochs=40, batch_queries=128), queries(79_168)) == 24_720  # NQ: 618 steps an epoch
+    assert schedule_steps(training(epochs=3), queries(15)) == 3
 
 
 def test_length_in_steps():
-    assert schedule_steps(training(steps=80), 15) == 80
+    assert schedule_steps(training(steps=80), queries(15)) == 80
 
 
 @pytest.mark.parametrize("length", [{"epochs": 3}, {"steps": 80}])
 def test_fewer_queries_than_a_batch_is_an_error(length):
-    with pytest.raises(ValueError, match="batch_queries is 8, but only 7 training queries.*lower training"):
-        schedule_steps(training(**length), 7)
+    counts = r"only 7 training queries have negatives and a positive \(3 are without negatives, 5 without a positive\)"
+    with pytest.raises(ValueError, match=f"batch_queries is 8, but {counts}: lower training"):
+        schedule_steps(training(**length), queries(7, 3, 5))
 
 
 def test_literal_rates():

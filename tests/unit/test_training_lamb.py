@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 from safetensors import safe_open
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from training_world import World, facts_of, on_cpu  # noqa: F401
 
 from teleport.stage import sha256_file
@@ -61,6 +63,53 @@ def test_first_step_by_hand():
     Lamb([parameter], lr=1.0, eps=0.0).step()
     moved = 5 / math.sqrt(20) * math.sqrt(10)
     torch.testing.assert_close(parameter.detach(), torch.tensor([3 - moved, 4 - moved]))
+
+
+class Calls(TorchDispatchMode):
+    """Counts the calls of torch's operators."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        self.count += operator.namespace == "aten"
+        return operator(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("device", "per_tensor"), [("cpu", 26), ("cuda", 0)])
+def test_on_cuda_the_number_of_calls_does_not_grow_with_the_tensors(device, per_tensor):
+    """FakeTensorMode needs no device: it works out shapes alone."""
+    counts = []
+    for number in (10, 20):
+        with FakeTensorMode():
+            weights = [torch.nn.Parameter(torch.empty(4, 4, device=device)) for _ in range(number)]
+            for weight in weights:
+                weight.grad = torch.empty_like(weight)
+            optimizer = Lamb(weights, lr=RATE)
+            optimizer.step()
+            with Calls() as calls:
+                optimizer.step()
+        counts.append(calls.count)
+    assert counts[1] - counts[0] <= 10 * per_tensor and 0 < counts[0] <= 10 * per_tensor + 30
+
+
+def test_tensors_together_and_one_by_one_give_equal_bits():
+    generator, made = torch.Generator().manual_seed(1), []
+    start, gradients = (
+        [torch.randn(*shape, generator=generator) for shape in ((3, 5), (7,), (2, 2))] for _ in range(2)
+    )
+    for _ in range(2):
+        made.append([torch.nn.Parameter(tensor.clone()) for tensor in start])
+    together, single = (Lamb(weights, lr=RATE, weight_decay=DECAY) for weights in made)
+    for weights in made:
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.grad = gradient
+    for _ in range(3):
+        single.step()
+        with torch.no_grad():
+            together.update(made[0], together.param_groups[0])
+    assert all(torch.equal(a, b) and not torch.equal(a, c) for a, b, c in zip(*made, start, strict=True))
 
 
 def test_without_any_gradient_nothing_moves():

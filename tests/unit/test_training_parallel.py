@@ -17,7 +17,8 @@ from teleport.training.parallel import ALONE, Processes
 
 VARIANTS = {
     "plain": ({}, {}),
-    "masked": ({"mask_false_negatives": True}, {}),
+    "positives in the pools": ({"batch_queries": 10}, {}),
+    "masked": ({"batch_queries": 10, "mask_false_negatives": True}, {}),
     "gradient caching": ({"gradient_caching": True}, {}),
     "two micro-batches": ({"accumulate": 2}, {}),
     "micro-batches with gradient caching": ({"accumulate": 2, "gradient_caching": True}, {}),
@@ -45,8 +46,11 @@ def steps(tmp_path_factory):
     from stages import Stages
 
     root = tmp_path_factory.mktemp("parallel")
-    tied, untied = World(Stages(root), dropout=0.0), World(Stages(root / "untied"), dropout=0.0, tied=False)
-    jobs = {n: (untied if n == "untied" else tied).job(changes, **others) for n, (changes, others) in VARIANTS.items()}
+    world = World(Stages(root), dropout=0.0)
+    mixed = World(Stages(root / "mixed"), dropout=0.0, first_negative=0)
+    others = {"untied": World(Stages(root / "untied"), dropout=0.0, tied=False)}
+    others |= dict.fromkeys(("positives in the pools", "masked"), mixed)
+    jobs = {n: others.get(n, world).job(changes, **settings) for n, (changes, settings) in VARIANTS.items()}
     script = str(Path(__file__).with_name("training_process.py"))
     pairs = json.dumps([[str(job.resume.parents[3]), spec_of(job)] for job in jobs.values()])
     with pytest.MonkeyPatch.context() as patch:
@@ -71,13 +75,16 @@ def compared(root, number, name, job):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(("double", "tolerance"), [(True, 1e-7), (False, 2e-6)])
+@pytest.mark.parametrize(("double", "tolerance"), [(True, 1e-12), (False, 1e-6)])
 def test_two_processes_equal_one_in_loss_and_gradients(steps, variant, double, tolerance):
-    """The two in float32 differ by its rounding: their chunks hold other texts, so sums go in another order."""
+    """They differ by rounding alone: their chunks hold other texts, so sums go in another order.
+
+    The bounds are on the norm of the difference, relative to that of the gradient.
+    """
     alone, *both = steps[variant, double]
     assert len(alone) > 30
     for found in both:
-        assert found["loss"] == pytest.approx(alone["loss"], rel=1e-6)
+        assert found["loss"] == pytest.approx(alone["loss"], rel=tolerance)
         names = [name for name in alone if name != "loss"]
         error, whole = (
             np.sqrt(sum(np.square(array, dtype=float).sum() for array in arrays))
@@ -89,7 +96,6 @@ def test_two_processes_equal_one_in_loss_and_gradients(steps, variant, double, t
 
 def test_guard_variants_are_different_steps(steps):
     losses = {name: float(found[0]["loss"]) for (name, _), found in steps.items() if "gradient caching" not in name}
-    del losses["masked"]  # nothing to mask in this batch
     assert len(set(losses.values())) == len(losses)
 
 

@@ -116,6 +116,8 @@ def test_sigterm_saves_once_and_the_resumed_training_has_the_same_bits(stages, w
     runs = StageRuns(stages, World(stages).job(MANY))
     process = runs.start_and_wait_for_state()
     process.terminate()
+    time.sleep(0.01)
+    process.terminate()  # as Slurm does, which signals every process of a job
     log = process.communicate(timeout=60)[0]
     assert process.returncode == 143, log
     assert log.count("SIGTERM: state saved after step") == 1 and "Traceback" not in log

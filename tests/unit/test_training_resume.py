@@ -149,6 +149,20 @@ def test_a_full_disk_keeps_the_previous_state_and_its_errno(world, monkeypatch):
     assert artefacts(world.finished(job)) == artefacts(whole)
 
 
+@pytest.fixture
+def restored_sigterm():
+    before = signal.getsignal(signal.SIGTERM)
+    yield before
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_without_sigterm_its_handler_is_put_back(restored_sigterm):
+    with resume.sigterm() as received:
+        assert signal.getsignal(signal.SIGTERM) is not restored_sigterm
+    assert not received and signal.getsignal(signal.SIGTERM) is restored_sigterm
+
+
+@pytest.mark.usefixtures("restored_sigterm")
 def test_sigterm_saves_and_exits_with_143(world, monkeypatch):
     whole = world.finished(world.job())
     job = world.job(save_every=1e9)
@@ -159,12 +173,11 @@ def test_sigterm_saves_and_exits_with_143(world, monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
         return step(self, number)
 
-    before = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
         patch.setattr(Trainer, "step", step_with_signal)
         train.run(job)
     assert stopped.value.code == 143
-    assert signal.getsignal(signal.SIGTERM) is before
+    os.kill(os.getpid(), signal.SIGTERM)  # another one, until the process has ended, does nothing
     assert saved_step(job) == 5 and not job.outputs
     resumed = world.finished(job)
     assert (facts_of(resumed)["resumed_from"], facts_of(resumed)["attempts"]) == (5, 2)

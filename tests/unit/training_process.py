@@ -26,7 +26,7 @@ STEP = 1
 def gradients_of(job, processes, double):
     """{"loss": …, name: gradient} of a step before clipping, summed over the processes.
 
-    double: whether the encoders compute in float64, where sums in another order leave no trace.
+    double: whether the encoders compute in float64, where sums in another order leave next to no trace.
     """
     made = train.make_trainer(job, read_training_set(job, 1), 12, 1, processes)
     if double:

@@ -75,9 +75,9 @@ def make_collection(stages):
     return stages.finish(job, {"positive_grade": 2, "num_passages": NUM_PASSAGES, "corpus_digest": "c0ffee"})
 
 
-def make_tokens(stages):
+def make_tokens(stages, lower_case=None):
     """Token maps as the stage `tokens` writes them."""
-    job = stages.make("tokens", {"title": "sep", "lower_case": None})
+    job = stages.make("tokens", {"title": "sep", "lower_case": lower_case})
     for name, lists in zip(("queries.train", "passages"), texts(), strict=True):
         np.save(job.output(f"{name}.ids.npy").open("wb"), np.concatenate(lists).astype(np.uint16))
         offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in lists])]).astype(np.int64)
@@ -86,13 +86,16 @@ def make_tokens(stages):
     return stages.finish(job)
 
 
-def make_negatives(stages, sizes=None):
-    """A pool of random passages (rows 40 to 58) per query; `sizes` gives the pools' lengths."""
+def make_negatives(stages, sizes=None, first=40):
+    """A pool of random passages (rows `first` to 58) per query; `sizes` gives the pools' lengths.
+
+    Rows from 40 on are nobody's positives.
+    """
     rng = np.random.default_rng(1)
     sizes = np.full(NUM_QUERIES, 10) if sizes is None else np.asarray(sizes)
     job = stages.make("merge", {"episode": 1})
     np.save(job.output("offsets.npy").open("wb"), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
-    np.save(job.output("passages.npy").open("wb"), rng.integers(40, 59, size=sizes.sum()).astype(np.int32))
+    np.save(job.output("passages.npy").open("wb"), rng.integers(first, 59, size=sizes.sum()).astype(np.int32))
     return stages.finish(job)
 
 
@@ -132,13 +135,13 @@ def make_pretrained(stages, dropout=0.1, tied=True):
 class World:
     """Finished upstream stages, and train jobs on top of them."""
 
-    def __init__(self, stages, dropout=0.1, tied=True, sizes=None):
+    def __init__(self, stages, dropout=0.1, tied=True, sizes=None, first_negative=40):
         self.stages, self.tied = stages, tied
         pretrained = make_pretrained(stages, dropout, tied)
         self.inputs = {
             "collection": make_collection(stages),
             "tokens": make_tokens(stages),
-            "negatives": make_negatives(stages, sizes),
+            "negatives": make_negatives(stages, sizes, first_negative),
             "checkpoint": pretrained,
             "pretrained": pretrained,
         }

@@ -4,6 +4,7 @@ Snakemake counts the devices that jobs ask for (`resources: gpu`), but says to n
 device has a file here whose lock is the lease; the kernel gives it back when the process ends, however it ends.
 """
 
+import glob
 import itertools
 import os
 import re
@@ -17,6 +18,8 @@ from teleport.stage import log
 
 LEASES = Path("results/leases")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+DEVICE_FILES = "/dev/nvidia[0-9]*"
+NO_DEVICE = 6  # status of nvidia-smi where a query finds nothing, as in a job of Slurm without devices (its manual)
 
 
 @contextmanager
@@ -44,14 +47,25 @@ def lease_devices(count, folder=LEASES):
 
 
 def visible_devices():
-    """Names of the CUDA devices that this process may use (list of str), found without loading torch."""
+    """Names of the CUDA devices that this process may use (list of str), found without loading torch.
+
+    Without nvidia-smi, which some containers lack, they are counted by their files and have CUDA's own numbers.
+    Raises ValueError when nvidia-smi fails on a machine with such files.
+    """
     listed = os.environ.get(VISIBLE)
     if listed is not None:  # CUDA itself reads it up to the first name that is none
         names = (name.strip() for name in listed.split(","))
         return list(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names))
+    files = glob.glob(DEVICE_FILES)
     if shutil.which("nvidia-smi") is None:
-        return []
-    return parse_devices(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout)
+        return [str(number) for number in range(len(files))]
+    result = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    if files and result.returncode not in (0, NO_DEVICE):
+        raise ValueError(
+            f"nvidia-smi -L ended with status {result.returncode} ({(result.stdout + result.stderr).strip()}), "
+            f"although there are {', '.join(sorted(files))}: mend the driver, or name the devices in {VISIBLE}."
+        )
+    return parse_devices(result.stdout)
 
 
 def parse_devices(listing):

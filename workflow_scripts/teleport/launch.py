@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 RENDEZVOUS = "TELEPORT_RENDEZVOUS"  # a file: unlike a port, nothing else can take it
 STOPPED = 143  # of a process that saved its state after SIGTERM
 GRACE_SECONDS = 5.0  # for the others to end with a message of their own when one has failed
+STOP_SECONDS = 600.0  # after SIGTERM, for a step to end and its state to be saved
 
 
 def launch(number, command):
@@ -29,11 +30,13 @@ def launch(number, command):
             shared["GLOO_SOCKET_IFNAME"] = "lo"  # else it looks for the host's name, which may not resolve
         processes = []
         try:
-            with forwarded_sigterm(processes):
+            with forwarded_sigterm(processes) as forwarded:
                 for rank in range(number):
                     own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
                     processes.append(subprocess.Popen(command, env=os.environ | shared | own))
-                return wait(processes)
+                    if forwarded:  # perhaps before this one was in the list
+                        processes[-1].terminate()
+                return wait(processes, forwarded)
         finally:
             for process in processes:
                 process.kill()
@@ -42,36 +45,54 @@ def launch(number, command):
 
 @contextmanager
 def forwarded_sigterm(processes):
-    """Within the block, SIGTERM goes to the processes instead of this one."""
-    previous = signal.signal(signal.SIGTERM, lambda *_: [process.terminate() for process in processes])
+    """Within the block, SIGTERM goes to the processes instead of this one; yields a list of the times when it did."""
+    forwarded = []
+
+    def forward(*_):
+        forwarded.append(time.monotonic())
+        for process in processes:
+            process.terminate()
+
+    previous = signal.signal(signal.SIGTERM, forward)
     try:
-        yield
+        yield forwarded
     finally:
         signal.signal(signal.SIGTERM, previous)
 
 
-def wait(processes):
-    """Wait for all processes; returns 0 or 143. Raises ValueError as soon as one has failed and the others had time."""
-    failed = deadline = None
+def wait(processes, forwarded):
+    """Wait for all processes; returns 0 or 143. Raises ValueError as soon as one has failed and the others had time.
+
+    forwarded: times when SIGTERM went to them. From then on one that dies of it has not failed, and as another may be
+    saving, all have `STOP_SECONDS`.
+    """
+    failed = failed_at = None
     while None in [process.poll() for process in processes]:  # a list: every process must be looked at
-        if failed is None:
-            failed = first_failed(processes)
-            deadline = time.monotonic() + GRACE_SECONDS
-        elif time.monotonic() > deadline:
+        if failed is None and (failed := first_failed(processes, forwarded)) is not None:
+            failed_at = time.monotonic()
+        since, limit = (forwarded[0], STOP_SECONDS) if forwarded else (failed_at, GRACE_SECONDS)
+        if since is not None and time.monotonic() > since + limit:
             break
         time.sleep(0.05)
-    failed = first_failed(processes) if failed is None else failed
+    failed = first_failed(processes, forwarded) if failed is None else failed
+    hanging = [rank for rank, process in enumerate(processes) if process.returncode is None]
+    if failed is None and hanging:
+        raise ValueError(
+            f"process {hanging[0]} of 0 to {len(processes) - 1} did not end within {STOP_SECONDS:.0f} s of SIGTERM; "
+            "it was killed. The next attempt continues at the last state that was saved."
+        )
     if failed is not None:
         status = processes[failed].returncode
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         raise ValueError(f"process {failed} of 0 to {len(processes) - 1} {how}; the others were ended too.")
-    return max(process.returncode for process in processes)
+    return STOPPED if any(process.returncode for process in processes) else 0
 
 
-def first_failed(processes):
+def first_failed(processes, forwarded):
     """The number of the first process that has ended otherwise than well or by SIGTERM; None if there is none."""
+    well = (None, 0, STOPPED, *([-signal.SIGTERM] if forwarded else []))
     statuses = [process.returncode for process in processes]
-    return next((rank for rank, status in enumerate(statuses) if status not in (None, 0, STOPPED)), None)
+    return next((rank for rank, status in enumerate(statuses) if status not in well), None)
 
 
 def end_with_parent():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from teleport.device_memory import out_of_memory
 from teleport.encoder.batches import in_order, length_buckets
 from teleport.encoder.blocks import RowBlocks
 from teleport.encoder.model import load_encoders
@@ -23,6 +24,9 @@ TOKEN_BUDGET = {"cpu": 4096, "cuda": 65536}
 # Texts per block. Batches are made inside a block, so that they never depend on where a run was killed. In a larger
 # block more texts have the same length, which a CPU's attention takes together, but a kill costs up to one of them.
 BLOCK_TEXTS = {"cpu": 2048, "cuda": 16384}
+TOO_LARGE = (
+    "Lower encoder.max_passage_tokens, or set training.precision to bf16; batches have a fixed number of tokens."
+)
 COUNTED = ("texts", "real_tokens", "padded_tokens")
 
 
@@ -52,6 +56,7 @@ class Side:
         return encoded
 
 
+@out_of_memory(TOO_LARGE)
 def run(job):
     """Encode passages with the passage encoder and queries with the query encoder.
 
@@ -92,6 +97,7 @@ def run(job):
     return facts | ({"shards": [shard.summary() for shard in shards]} if shards else {})
 
 
+@out_of_memory(TOO_LARGE)
 def run_shard(job):
     """Encode the passages of one shard into passages.npy in its own folder, which the job that joins shards reads.
 

@@ -3,14 +3,17 @@
 import json
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from teleport.collection.reader import read_positives
 from teleport.stage import Artefact
 
 BLOCK_QUERIES = 1000
+CHUNK_PASSAGES = 4096
 
 
 def export_tevatron(negatives, collection, output):
@@ -19,35 +22,53 @@ def export_tevatron(negatives, collection, output):
     Each line has query_id, query, positive_passages and negative_passages, a passage being docid, title, text.
     Negatives keep the order and the duplicates of the pool; a query without negatives or without positives is
     left out, since Tevatron cannot train on it. `negatives` and `collection` are `teleport.stage.Artefact`s, `output`
-    is a file to write.
+    is a file to write; the corpus lies beside it, unpacked, until it is done.
     """
     queries = pq.read_table(collection.path("queries.train.parquet")).select(["query_id", "text"]).to_pylist()
-    corpus = pq.read_table(collection.path("corpus.parquet")).select(["doc_id", "title", "text"])
     starts, positive_passages = positives_of_pool(negatives, collection)
     positives = [part.tolist() for part in np.split(positive_passages, starts[1:-1])]
     offsets = np.load(negatives.path("offsets.npy"))
     passages = np.load(negatives.path("passages.npy"), mmap_mode="r")
-    part, num_lines = Path(f"{output}.part"), 0
-    with open(part, "w", encoding="utf-8") as file:
-        for first in range(0, len(queries), BLOCK_QUERIES):
-            block = range(first, min(first + BLOCK_QUERIES, len(queries)))
-            pools = {q: passages[offsets[q] : offsets[q + 1]].tolist() for q in block}
-            texts = read_passages(corpus, {p for q in block for p in pools[q] + positives[q]})
-            for q in (q for q in block if pools[q] and positives[q]):
-                line = {"query_id": queries[q]["query_id"], "query": queries[q]["text"]}
-                line["positive_passages"] = [texts[p] for p in positives[q]]
-                line["negative_passages"] = [texts[p] for p in pools[q]]
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-                num_lines += 1
-    os.replace(part, output)
+    num_lines = 0
+    with TemporaryDirectory(dir=Path(output).parent) as folder:
+        corpus = Corpus(collection.path("corpus.parquet"), f"{folder}/corpus")
+        with open(f"{folder}/lines", "w", encoding="utf-8") as file:
+            for first in range(0, len(queries), BLOCK_QUERIES):
+                block = range(first, min(first + BLOCK_QUERIES, len(queries)))
+                pools = {q: passages[offsets[q] : offsets[q + 1]].tolist() for q in block}
+                texts = corpus.read({p for q in block for p in pools[q] + positives[q]})
+                for q in (q for q in block if pools[q] and positives[q]):
+                    line = {"query_id": queries[q]["query_id"], "query": queries[q]["text"]}
+                    line["positive_passages"] = [texts[p] for p in positives[q]]
+                    line["negative_passages"] = [texts[p] for p in pools[q]]
+                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                    num_lines += 1
+        os.replace(file.name, output)
     return num_lines
 
 
-def read_passages(corpus, rows):
-    """{row: {docid, title, text}} of the given rows of the corpus table."""
-    rows = sorted(rows)
-    table = corpus.take(rows).rename_columns(["docid", "title", "text"])
-    return dict(zip(rows, table.to_pylist(), strict=True))
+class Corpus:
+    """The passages of corpus.parquet in any order, from a memory map of them in Arrow's own form at `path`.
+
+    Of Parquet whole columns would have to be in memory, and Arrow's strings end at 2 GiB in one array.
+    """
+
+    def __init__(self, parquet, path):
+        source, self.starts = pq.ParquetFile(parquet), [0]
+        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, source.schema_arrow) as writer:
+            for chunk in source.iter_batches(CHUNK_PASSAGES):
+                writer.write_batch(chunk)
+                self.starts.append(self.starts[-1] + len(chunk))
+        self.chunks = pa.ipc.open_file(pa.memory_map(path))
+
+    def read(self, rows):
+        """{row: {docid, title, text}} of the given rows (int)."""
+        rows, found = np.array(sorted(rows), np.int64), []
+        for number, some in enumerate(np.split(rows, np.searchsorted(rows, self.starts[1:-1]))):
+            if len(some):
+                chunk = self.chunks.get_batch(number).take(pa.array(some - self.starts[number]))
+                found += chunk.rename_columns(["docid", "title", "text"]).to_pylist()
+        return dict(zip(rows.tolist(), found, strict=True))
 
 
 def positives_of_pool(negatives, collection):

@@ -3,7 +3,8 @@
 Per training query: neighbours of the query and of its positive (lookahead), known positives removed, sampled without
 replacement, then joined with the momentum negatives, in the order query, positive, momentum. With `remove: answers`
 (released, NQ and TriviaQA) every passage whose text has an answer of the question is removed, and nothing else: a
-judged passage without an answer can be a negative.
+judged passage without an answer can be a negative. Known positives leave the momentum negatives too: with `positives:
+answers` a positive may be one that an earlier episode did not know.
 
 mode `mixture`: `pool` negatives per query, shared by alpha and beta; momentum negatives are sampled from the pool of
 the last episode, so those of older episodes decay geometrically. mode `released`: what the released code does,
@@ -40,8 +41,7 @@ def run(job):
     query_ids = pq.read_table(job.input("collection", "queries.train.parquet"), columns=["query_id"])["query_id"]
     merge = Merge(job.settings, open_sources(job), hash_ids(query_ids.to_pylist()))
     writer = PoolWriter(job.output)
-    for first in range(0, len(query_ids), merge.block_queries):
-        last = min(first + merge.block_queries, len(query_ids))
+    for first, last in merge.blocks():
         writer.append(*merge.block(first, last))
         job.progress(last, len(query_ids), "queries")
     offsets = writer.close()
@@ -58,15 +58,28 @@ class Merge:
         self.settings, self.sources, self.hashes_Q = settings, sources, hashes_Q
         self.wanted = wanted_counts(settings)
         self.seeds = {name: derive_seed(settings.seed, "merge", name, settings.episode) for name in sources}
-        self.block_queries = max(1, BLOCK_SLOTS // max(1, *(source.width for source in sources.values())))
         self.drawn, self.short = dict.fromkeys(sources, 0), dict.fromkeys(self.wanted, 0)
         self.duplicates, self.first_episodes = 0, np.zeros(settings.episode + 1, np.int64)
+
+    def blocks(self):
+        """Yield (first, last) of consecutive query rows that go as one block: its rows have the length of its longest.
+
+        So a query with very many anchors makes a small block of its own neighbourhood, and none of the others.
+        """
+        widths_Q, first = np.maximum.reduce([source.widths_Q for source in self.sources.values()]), 0
+        while first < len(widths_Q):
+            at_most = BLOCK_SLOTS // max(1, int(widths_Q[first]))
+            widest = np.maximum.accumulate(widths_Q[first : first + at_most])
+            fit = np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= BLOCK_SLOTS)
+            last = first + max(1, int(fit))
+            yield first, last
+            first = last
 
     def draw(self, name, first, last):
         """Negatives of one source: (`Items` [Q, N], filled_QN)."""
         source = self.sources[name]
         candidates_QS = source.candidates(first, last)
-        count = self.wanted.get(name, source.width)
+        count = self.wanted.get(name, candidates_QS.shape[1])
         slots_QN, filled_QN = draw_slots(candidates_QS, self.hashes_Q[first:last], self.seeds[name], count)
         self.drawn[name] += int(np.count_nonzero(filled_QN))
         if name in self.short:
@@ -116,7 +129,7 @@ def open_sources(job):
             ids = without_answers(job, ids, rows) if by_answers else ids
             sources[name] = Retrieval(ids, scores, rows, positives, flag, job.settings.episode)
     if "momentum" in job.settings.sources:
-        sources["momentum"] = Momentum(read_pool(lambda name: job.input("momentum", name)))
+        sources["momentum"] = Momentum(read_pool(lambda name: job.input("momentum", name)), positives)
     return sources
 
 

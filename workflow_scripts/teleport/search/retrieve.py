@@ -6,6 +6,7 @@ import time
 import numpy as np
 
 from teleport.collection.reader import positives_of_job
+from teleport.device_memory import out_of_memory
 from teleport.encoder.blocks import RowBlocks
 from teleport.search.engines import open_exact
 from teleport.stage import require_free_space
@@ -16,6 +17,7 @@ BLOCK_ROWS = 8192
 DEVICE_BLOCK_ROWS = 65536  # on a GPU: several steps of flat_torch, of which only the last waits for the host
 
 
+@out_of_memory("Lower mining.depth, or let several GPUs share the passages with --set-resources retrieve:gpu=N.")
 def run(job):
     """Search by inner product, ties by the smaller passage number: exactly, or with the index of another kind.
 

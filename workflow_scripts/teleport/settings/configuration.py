@@ -11,6 +11,7 @@ from teleport.settings.negatives import Mining, Negatives
 from teleport.settings.section import NAME, Integer, Section, distinct
 from teleport.settings.training import EpisodeOverride, Training
 
+Episodes = Annotated[list[EpisodeOverride], Field(max_length=255)]  # a pool keeps first episodes as uint8
 Seeds = Annotated[list[Integer], Field(min_length=1), AfterValidator(distinct)]
 
 
@@ -22,7 +23,7 @@ class Experiment(Section):
     mining: Mining = Mining()
     negatives: Negatives = Negatives()
     training: Training
-    episodes: list[EpisodeOverride] = Field(description="One entry per episode; an empty list is the zero-shot system.")
+    episodes: Episodes = Field(description="One entry per episode; an empty list is the zero-shot system.")
     seeds: Seeds = Field([42], description="Root seeds; tables give mean and standard deviation.")
 
     def training_of(self, episode):
@@ -48,7 +49,7 @@ class Config(Section):
     mining: Mining = Field(Mining(), description="How candidates are retrieved.")
     negatives: Negatives = Field(Negatives(), description="How the pool of an episode is made.")
     training: Training = Field(description="How an episode trains.")
-    episodes: list[EpisodeOverride] = Field(description="One entry per episode.")
+    episodes: Episodes = Field(description="One entry per episode.")
     seeds: Seeds = Field([42], description="Root seeds of every experiment.")
     experiments: dict[str, dict] = Field({}, description="Name → overrides of the settings above.")
     ablations: dict[str, Ablation] = Field({}, description="One table per entry.")

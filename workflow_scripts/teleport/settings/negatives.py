@@ -56,7 +56,12 @@ Index = Annotated[FlatIndex | IvfIndex | PqIndex | HnswIndex, Field(discriminato
 class Mining(Section):
     """Retrieval of negative candidates with the newest checkpoint."""
 
-    depth: Integer = Field(200, ge=1, description="Neighbours retrieved per anchor (ANCE-Tele Table 5: 200).")
+    depth: Integer = Field(
+        200,
+        ge=1,
+        le=32_767,
+        description="Neighbours retrieved per anchor (ANCE-Tele Table 5: 200). A pool keeps ranks as int16.",
+    )
     anchor: Literal["first", "all"] = Field(
         "first", description="Lookahead anchors: the first positive (released), or all."
     )

@@ -38,6 +38,11 @@ TITLE = {
     "none": "text without title",
 }
 
+CASE = {
+    True: "The tokenizer lower-cases texts; that of the pretrained checkpoint was changed where it does not.",
+    False: "The tokenizer keeps the case of letters; that of the pretrained checkpoint was changed where it does not.",
+}
+
 
 def write_model_cards(job, folder):
     """Write README.md into every model folder of the checkpoint `folder` made by the train job `job`."""
@@ -127,7 +132,7 @@ def usage(job, encodes):
         "queries": f"queries {settings.max_query_tokens} tokens",
         "passages": f"passages {settings.max_passage_tokens} tokens",
     }
-    title = TITLE[job.inputs["tokens"].manifest["settings"]["title"]]
+    text = job.inputs["tokens"].manifest["settings"]
     kept = " and ".join(text for side, text in lengths.items() if side in encodes)
     head = f", projection to {settings.projection} dimensions and LayerNorm" if settings.projection else ""
     pooling = POOLING[settings.pooling]
@@ -138,7 +143,8 @@ def usage(job, encodes):
         "## How to use it",
         f"Pooling: {settings.pooling}{head}{', length 1' if settings.normalize else ''}. "
         f"Texts are cut to {kept}, special tokens included; set the length of the side that you encode.",
-        *([] if queries_only else [f"A passage is {title}."]),
+        *([] if queries_only else [f"A passage is {TITLE[text['title']]}."]),
+        *([] if text["lower_case"] is None else [CASE[text["lower_case"]]]),
         "",
         f"```python\n{SENTENCE_TRANSFORMERS.format(**code)}```",
     ]

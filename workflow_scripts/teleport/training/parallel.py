@@ -5,7 +5,9 @@ whole batch. So the gradient by its own vectors is complete without further exch
 parameter gradients is the gradient of one big batch.
 """
 
+import atexit
 import os
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -84,7 +86,10 @@ def joined():
     """Within the block the processes started together can exchange tensors; yields this one's `Processes`.
 
     Reads what `launch` or torchrun set: RANK, LOCAL_RANK, WORLD_SIZE, and the place to meet. Without them a process is
-    alone. Raises ValueError when there are fewer GPUs than processes.
+    alone. A process that ends by an exception, be it SystemExit, leaves the others without a word, once Python has
+    printed it: NCCL's farewell waits for all of them, and these may wait for its vectors.
+
+    Raises ValueError when there are fewer GPUs than processes.
     """
     size = int(os.environ.get("WORLD_SIZE", 1))
     if size == 1:
@@ -100,8 +105,18 @@ def joined():
         processes = Processes(rank, size)
         processes.totals(0)  # the first process has opened the resume state when the others go on
         yield processes
-    finally:
-        distributed.destroy_process_group()
+    except BaseException as error:
+        status = error.code if isinstance(error, SystemExit) else 1
+        atexit.register(leave, status if isinstance(status, int) else 1)
+        raise
+    distributed.destroy_process_group()
+
+
+def leave(status):
+    """End this process at once, whatever threads of NCCL still run."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def use_gpu(number):

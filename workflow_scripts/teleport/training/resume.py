@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import threading
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
@@ -91,10 +90,15 @@ def system_errors():
 
 @contextmanager
 def sigterm():
-    """Within the block SIGTERM only sets the yielded `threading.Event`: the step ends before its state is saved."""
-    received = threading.Event()
-    previous = signal.signal(signal.SIGTERM, lambda *_: received.set())
+    """Within the block SIGTERM is only noted in the yielded list, so that the step ends before its state is saved.
+
+    Once it has come it stays without effect: a cluster sends it to every process, and the launcher once more, so a
+    second one must not kill a process that saves, or one whose death ends another that does.
+    """
+    received = []
+    previous = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
     try:
         yield received
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        if not received:
+            signal.signal(signal.SIGTERM, previous)

@@ -3,17 +3,18 @@
 import math
 
 
-def schedule_steps(training, num_queries):
-    """Steps of the full schedule: `training.steps`, or `training.epochs` passes over `num_queries` training queries.
+def schedule_steps(training, data):
+    """Steps of the full schedule: `training.steps`, or `training.epochs` passes over the queries of a `TrainingSet`.
 
     The last incomplete batch of a pass is dropped (released code: drop_last). Raises ValueError when not even one
     batch can be filled.
     """
-    steps_per_epoch = num_queries // training.batch_queries
+    steps_per_epoch = len(data.rows) // training.batch_queries
     if steps_per_epoch == 0:
         raise ValueError(
-            f"training.batch_queries is {training.batch_queries}, but only {num_queries} training queries have "
-            "negatives: lower training.batch_queries, or mine negatives for more queries."
+            f"training.batch_queries is {training.batch_queries}, but only {len(data.rows)} training queries have "
+            f"negatives and a positive ({data.without_negatives} are without negatives, {data.without_positives} "
+            "without a positive): lower training.batch_queries, or give more queries judgments or negatives."
         )
     return training.steps or training.epochs * steps_per_epoch
 

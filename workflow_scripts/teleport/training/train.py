@@ -5,6 +5,8 @@ import time
 
 import torch
 
+from teleport.device_memory import out_of_memory
+from teleport.encoder.lower_case import save_lower_case
 from teleport.encoder.model import load_encoders, save_encoders
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.tokens import TokenMap, padded_lengths
@@ -18,12 +20,19 @@ from teleport.training.resume import load_state, save_state, sigterm, system_err
 from teleport.training.schedule import schedule_steps
 from teleport.training.trainer import Trainer
 
+TOO_LARGE = (
+    "Set training.gradient_caching: true (the memory of one chunk, with the same gradients), or let several GPUs share "
+    "the step with --set-resources train:gpu=N."
+)
 
+
+@out_of_memory(TOO_LARGE)
 def run(job):
     """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and `losses.tsv`.
 
-    Raises ValueError when there are too few queries for a batch, the loss is not finite or the resume state comes from
-    another precision or kind of device, OSError when the disk is full, and SystemExit(143) after saving on SIGTERM.
+    Raises ValueError when there are too few queries for a batch, the loss is not finite, a device has too little memory
+    or the resume state comes from another precision or kind of device, OSError when the disk is full, and
+    SystemExit(143) after saving on SIGTERM.
     """
     torch.set_num_threads(job.threads)
     with joined() as processes:
@@ -35,7 +44,7 @@ def train_together(job, processes):
     training = job.settings.training
     seed = derive_seed(job.settings.seed, "train", job.settings.episode)
     data = read_training_set(job, seed)
-    total = schedule_steps(training, len(data.rows))
+    total = schedule_steps(training, data)
     stop = min(total, training.stop_after_steps or total)
     trainer = make_trainer(job, data, total, seed, processes)
     num_bytes = sum(p.numel() * p.element_size() for p in trainer.encoders.parameters())
@@ -84,7 +93,7 @@ def train(job, trainer, state, stop):
         for step in range(state.step, stop):
             unread.append(trainer.step(step))
             # SIGTERM reaches the processes at different moments: all stop after the step in which one of them has it.
-            stopping, padded_tokens = processes.totals(received.is_set(), unread[-1].padded_tokens)
+            stopping, padded_tokens = processes.totals(bool(received), unread[-1].padded_tokens)
             state.padded_tokens += padded_tokens
             state.real_tokens += trainer.real_tokens(unread[-1].batch)
             now = time.monotonic()
@@ -112,6 +121,8 @@ def write_checkpoint(job, trainer):
     folder, source, settings = job.output("checkpoint"), job.input("checkpoint", "checkpoint"), job.settings
     encoders = trainer.queries.encoder, trainer.passages.encoder
     save_encoders(*encoders, folder, source, settings.max_query_tokens, settings.max_passage_tokens)
+    if (lower_case := job.inputs["tokens"].manifest["settings"]["lower_case"]) is not None:
+        save_lower_case(folder, lower_case)
     write_model_cards(job, folder)
 
 

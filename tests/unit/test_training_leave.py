@@ -1,0 +1,45 @@
+"""A process that fails among several says why and leaves, also when leaving the group of processes would hang."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from paths import REPOSITORY
+
+# NCCL's destroy waits for the other processes, and its threads may hold up the end of the interpreter.
+PROCESS = """
+import atexit, sys, time
+sys.path.insert(0, sys.argv[1])
+from teleport.training import parallel
+
+class Hanging:
+    init_process_group = staticmethod(lambda *_, **__: None)
+    all_reduce = staticmethod(lambda tensor: None)
+    destroy_process_group = staticmethod(lambda: time.sleep(600))
+
+parallel.distributed = Hanging
+atexit.register(time.sleep, 600)
+with parallel.joined() as processes:
+    print("in the block")
+    RAISE
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        ("sys.exit(143)", 143, ""),
+        ("sys.exit('error: the text')", 1, "error: the text"),
+        ("raise OSError(28, 'No space left on device')", 1, "OSError: [Errno 28] No space left on device"),
+        ("raise KeyboardInterrupt", 1, "KeyboardInterrupt"),
+    ],
+)
+def test_an_exception_is_printed_and_ends_the_process(error, status, message):
+    code, library = PROCESS.replace("RAISE", error), str(REPOSITORY / "workflow_scripts")
+    ranks = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-c", code, library]
+    result = subprocess.run(command, env=os.environ | ranks, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout) == (status, "in the block\n")
+    assert message in result.stderr and bool(result.stderr) == bool(message)
