@@ -16,6 +16,8 @@ import os
 import shutil
 import sys
 import time
+import traceback
+from pathlib import Path
 
 from teleport.code import STAGE_MODULES, files_digest, stage_code_digest
 from teleport.devices import lease_devices
@@ -127,6 +129,12 @@ def keep_freed_memory():
         libc.mallopt(trim_threshold, 2**30)
 
 
+def raised_here(error):
+    """Whether an error is a sentence of ours for a person; a library's own needs its traceback to be understood."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return last.line.startswith("raise ") and Path(last.filename).is_relative_to(Path(__file__).parent)
+
+
 def main():
     parser = argparse.ArgumentParser(description="Run one stage of the workflow.")
     parser.add_argument("--spec", required=True, help="the stage as JSON: kind, key, settings, inputs")
@@ -173,6 +181,8 @@ def main():
             else:  # several processes take nothing from an earlier attempt: all or none of them must work
                 run(job, 0 if "RANK" in os.environ else arguments.attempt)
     except ValueError as error:
+        if not raised_here(error):
+            traceback.print_exc()
         sys.exit(f"error: {error}")
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

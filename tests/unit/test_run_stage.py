@@ -6,8 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from run_stage import FINISHED, run
+from run_stage import FINISHED, raised_here, run
+from teleport.evaluation.measures import parse_measures
 from teleport.search import index
+from teleport.search.exact import best
 
 
 @pytest.fixture
@@ -71,3 +73,18 @@ def test_what_is_torn_is_not_taken(indexed, name):
     path = indexed.job.folder / name
     path.write_text(path.read_text()[:-3])
     assert indexed(2) == 1
+
+
+def test_a_library_s_error_is_told_from_a_sentence_of_ours(tmp_path):
+    (tmp_path / "vectors.npy").write_bytes(b"no array")
+    attempts = [
+        lambda: parse_measures(["RRR@10"]),
+        lambda: best(np.ones((2, 3)), np.ones((2, 4), np.int64), 1),  # numpy raises in a line of ours
+        lambda: np.load(tmp_path / "vectors.npy"),
+    ]
+    found = []
+    for attempt in attempts:
+        with pytest.raises(ValueError) as caught:
+            attempt()
+        found.append(raised_here(caught.value))
+    assert found == [True, False, False]

@@ -8,8 +8,8 @@ def run(job):
     """Compare the collection's counts with the configuration; returns the numbers compared.
 
     Raises ValueError when the corpus has fewer passages than a depth, a split is missing or has no queries, there are
-    too few of them for a batch of training, a measure is unknown or looks at more passages than a run has, or a measure or a rule of the negatives has no
-    judgments or answers to work with.
+    too few of them for a batch of training, a measure is unknown or looks at more passages than a run has, or a
+    measure or a rule of the negatives has no judgments or answers to work with.
     """
     settings, facts = job.settings, job.facts("collection")
     coverage = coverage_cutoffs(settings.measures)
@@ -38,8 +38,8 @@ def run(job):
             )
     if settings.trains and queries["train"] < settings.batch_queries:
         raise ValueError(
-            f"training.batch_queries is {settings.batch_queries}, but the split 'train' has {queries['train']} queries. "
-            f"Set training.batch_queries to at most {queries['train']}."
+            f"training.batch_queries is {settings.batch_queries}, but the split 'train' has {queries['train']} "
+            f"queries. Set training.batch_queries to at most {queries['train']}."
         )
     check_evidence(settings, coverage, facts["splits"])
     return {

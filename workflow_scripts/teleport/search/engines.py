@@ -1,9 +1,9 @@
 """Which engine searches exactly: the fastest of this machine. All of them give the same bits."""
 
 import resource
-import shutil
 from pathlib import Path
 
+from teleport.devices import visible_devices
 from teleport.search.flat import FaissFlat
 from teleport.search.sharded import Sharded
 
@@ -20,7 +20,7 @@ def open_exact(vectors, threads, lines):
     All CUDA devices that this process sees, a shard of the passages each; else int8 products on a processor that has
     them, where the search is long enough to be worth loading torch; else faiss.
     """
-    if shutil.which("nvidia-smi"):
+    if visible_devices():
         import torch
 
         from teleport.search.flat_torch import TorchFlat
