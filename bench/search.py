@@ -26,8 +26,7 @@ from threadpoolctl import threadpool_limits
 from rounds import interleaved, parser, report
 from teleport.encoder.precision import computes_in_bf16
 from teleport.search.engines import computes_in_int8, open_exact
-from teleport.search.exact import best, rescore
-from teleport.search.flat import FaissFlat
+from teleport.search.flat import FaissFlat, rank
 from teleport.search.flat_cpu import ReducedFlat
 from teleport.search.sharded import Sharded
 from vectors import make_vectors, nearest, read_vectors
@@ -71,12 +70,12 @@ class Timed:
         self.proposing, self.proposed, self.method = [], [], self.shard.propose
         self.shard.propose = self.propose
 
-    def propose(self, queries_QD, depth, *more):
+    def propose(self, queries_QD, depth, count, errors_Q):
         """As the engine's method; notes its time, and what the last search was proposed."""
         started = self.clock()
-        found = self.method(queries_QD, depth, *more)
+        found = self.method(queries_QD, depth, count, errors_Q)
         self.proposing[-1] += self.clock() - started
-        self.proposed.append((queries_QD, depth, found[0], found[1]))
+        self.proposed.append((queries_QD, depth, errors_Q, *found))
         return found
 
     def search(self, queries_QD, depth):
@@ -87,13 +86,10 @@ class Timed:
 
     def score_again(self):
         """Do again, by itself, the scoring of the candidates of the last search; returns its seconds."""
-        vectors, threads, seconds = self.shard.vectors, self.shard.threads, 0.0
-        for queries_QD, depth, proposed_QC, ids_QC in self.proposed:
-            errors_Q = self.shard.errors(queries_QD)
-            started = self.clock()
-            best(rescore(vectors, queries_QD, proposed_QC, ids_QC, depth, errors_Q, threads), ids_QC, depth)
-            seconds += self.clock() - started
-        return seconds
+        started = self.clock()
+        for proposed in self.proposed:
+            rank(self.shard, *proposed)
+        return self.clock() - started
 
 
 def agreement(ids_QK, reference_QK, passages, queries):

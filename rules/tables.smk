@@ -19,7 +19,7 @@ ruleorder: published_table > published
 
 
 rule tables:
-    # Only the tables: `snakemake tables`.
+    # Only the tables: `snakemake tables --cores all`.
     input:
         checks(),
         table_files(),
@@ -79,7 +79,7 @@ rule published_table:
 
 
 rule published:
-    # The same tables from the stages that are finished now: `snakemake published` runs no stage.
+    # The same tables from the stages that are finished now: `snakemake published --cores 1` runs none.
     output:
         published_files(("csv", "md", "tex")),
     log:

@@ -11,14 +11,13 @@ one, and is needed for experiments that are not finished: nothing shows them yet
 
 import argparse
 import csv
-import os
 import shutil
 import sys
 from pathlib import Path
 
 from teleport.config import load_files
 from teleport.plan import Plan
-from teleport.report.experiments import find_links
+from teleport.report.experiments import stage_links
 from teleport.stage import MANIFEST, RESUME, SHARDS, STAGES, Artefact, files_below
 
 EXPERIMENTS, TABLES = Path("results/experiments"), Path("results/tables")
@@ -32,7 +31,7 @@ def planned_stages(files):
 
 def shown_stages():
     """The names of the stages that experiments (by links or plan.tsv) and tables (by .sources.csv) show."""
-    linked = {"/".join(Path(os.readlink(link)).parts[-2:]) for link in find_links(EXPERIMENTS)}
+    linked = set(stage_links(EXPERIMENTS).values())
     listed = {f"{row['kind']}/{row['key']}" for path in EXPERIMENTS.rglob("plan.tsv") for row in rows(path, "\t")}
     return linked | listed | {row["stage"] for path in TABLES.rglob("*.sources.csv") for row in rows(path, ",")}
 
@@ -54,24 +53,25 @@ def with_upstream(names):
     return found
 
 
-def orphans(used):
-    """(folders of stages that are not in `used`, number of all), resume state and shards counted as well."""
-    folders = sorted(path for root in (STAGES, RESUME, SHARDS) for path in root.glob("*/*") if path.is_dir())
+def orphans(used, *roots):
+    """(folders below some roots of stages that are not in `used`, number of all)."""
+    folders = sorted(path for root in roots for path in root.glob("*/*") if path.is_dir())
     return [folder for folder in folders if f"{folder.parent.name}/{folder.name}" not in used], len(folders)
 
 
-def unfinished_work(folders):
-    """A sentence when one of `folders` holds the state of a stage, "" otherwise.
+def unfinished_work(used):
+    """A sentence when there is state of stages that are not in `used`, "" otherwise.
 
-    Its job may run, or be continued; what it reads cannot be told from the state, and would be removed as well.
+    Their jobs may run, or be continued; what they read cannot be told from the state, and would be removed.
     """
-    for folder in folders:
-        if STAGES not in folder.parents:
-            return (
-                f"{folder} is the state of a stage that runs or was killed, and no given configuration plans that "
-                f"stage. Name its configuration after --also, or delete {folder} to give the stage up."
-            )
-    return ""
+    states, _ = orphans(used, RESUME, SHARDS)
+    if not states:
+        return ""
+    names = ", ".join(map(str, states))
+    return (
+        f"Stages that no given configuration plans run or were killed; their state is in {names}. Name their "
+        "configurations after --also, or delete these folders to give the stages up."
+    )
 
 
 def main():
@@ -82,10 +82,11 @@ def main():
     arguments = parser.parse_args()
     try:
         planned = set().union(*(planned_stages(files) for files in [arguments.files, *arguments.also]))
-        folders, number = orphans(with_upstream(planned | shown_stages()))
+        used = with_upstream(planned | shown_stages())
+        folders, number = orphans(used, STAGES)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
-    if arguments.delete and (reason := unfinished_work(folders)):
+    if arguments.delete and (reason := unfinished_work(used)):
         sys.exit(f"error: {reason} Nothing was removed.")
     total = 0
     for folder in folders:
@@ -97,7 +98,7 @@ def main():
     done = "removed" if arguments.delete else "would be removed with --delete"
     print(f"{len(folders)} of {number} stages, {total / 1e6:.1f} MB, {done}")
     if folders and not arguments.delete:
-        print(unfinished_work(folders) or UNKNOWN)
+        print(unfinished_work(used) or UNKNOWN)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from teleport.devices import lease_devices
 from teleport.launch import end_with_parent, launch
 from teleport.locks import read_finished, sole_process
 from teleport.provenance import provenance
-from teleport.stage import MANIFEST, Job, configure_logging, file_entry, log, write_json
+from teleport.stage import MANIFEST, PRUNE, Job, configure_logging, file_entry, log, write_json
 
 FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Snakemake does not know and delete
 RANK = int(os.environ.get("RANK", 0))  # of this process among those that run the stage together
@@ -105,11 +105,19 @@ def require_unedited(kind, code, files):
 
     files: `files_digest` when `code` was computed; None if not known
     """
-    if files != files_digest() and stage_code_digest(kind) != code:
+    if not is_code(kind, code, files):
         raise ValueError(
             f"the code of the stage {kind} was edited since the workflow started, with digest {code}: run the workflow "
             "again. Edits wait until it has ended, or go into a copy of the repository."
         )
+
+
+def is_code(kind, code, files):
+    """Whether the digests are those of the code on disk; files that vanish or are half written are an edit."""
+    try:
+        return files == files_digest() or stage_code_digest(kind) == code
+    except (OSError, SyntaxError):
+        return False
 
 
 def count_attempt(job):
@@ -132,7 +140,8 @@ def keep_freed_memory():
 def raised_here(error):
     """Whether an error is a sentence of ours for a person; a library's own needs its traceback to be understood."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return last.line.startswith("raise ") and Path(last.filename).is_relative_to(Path(__file__).parent)
+    here = Path(__file__).resolve().parent
+    return last.line.startswith("raise ") and Path(last.filename).resolve().is_relative_to(here)
 
 
 def main():
@@ -188,9 +197,8 @@ def main():
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         sys.exit(
-            f"error: no room left on the disk ({error}). Nothing was published; free some space (`make prune "
-            "CONFIG=FILES` lists stages that neither this configuration nor a finished result uses) and run again: the "
-            "stage continues where it can."
+            f"error: no room left on the disk ({error}). Nothing was published; free some space ({PRUNE}) and run "
+            "again: the stage continues where it can."
         )
 
 

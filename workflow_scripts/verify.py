@@ -9,7 +9,7 @@ ends with status 1 when there is one.
 import sys
 from pathlib import Path
 
-from teleport.report.experiments import find_links
+from teleport.report.experiments import stage_links
 from teleport.stage import MANIFEST, STAGES, Artefact, remake
 
 EXPERIMENTS = Path("results/experiments")
@@ -28,12 +28,11 @@ def bad_stages(manifests):
 
 def broken_links():
     """What is wrong with the links of the experiments to their stages (list of str)."""
-    links = [link for link in sorted(find_links(EXPERIMENTS)) if not (link / MANIFEST).is_file()]
-    stages = [link.readlink().parts[-2:] for link in links]
     return [
-        f"{link} leads to {'/'.join(stage)}, a stage that is not there. {remake(*stage)} If the experiment is not "
+        f"{link} leads to {name}, a stage that is not there. {remake(*name.split('/'))} If the experiment is not "
         "wanted any more, delete its folder."
-        for link, stage in zip(links, stages, strict=True)
+        for link, name in sorted(stage_links(EXPERIMENTS).items())
+        if not (link / MANIFEST).is_file()
     ]
 
 

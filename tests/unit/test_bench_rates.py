@@ -36,7 +36,7 @@ def test_the_halves_of_a_search_are_timed_apart(monkeypatch):
     vectors, queries = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)[:2]
     index = search.Sharded(vectors, 1, lambda number, part: search.FaissFlat(part, 1))
     (shard,) = index.shards
-    exact, propose = search.rescore, shard.propose
+    rank, propose = search.rank, shard.propose
 
     def passing(seconds, method):
         def run(*arguments):
@@ -46,7 +46,7 @@ def test_the_halves_of_a_search_are_timed_apart(monkeypatch):
         return run
 
     shard.propose = passing(10, propose)
-    monkeypatch.setattr(search, "rescore", passing(3, exact))
+    monkeypatch.setattr(search, "rank", passing(3, rank))
     monkeypatch.setattr("teleport.search.flat.CANDIDATES", 4)  # a proposal for each query
     timed = search.Timed(index, lambda: now[0])
     for _ in range(2):

@@ -20,15 +20,24 @@ class JobOutOfMemory:
     ("run", "remedy"),
     [
         (train.run, "gradient_caching: true .*--set-resources train:gpu=N"),
-        (encode.run, "Lower encoder.max_passage_tokens, or set training.precision to bf16"),
-        (encode.run_shard, "Lower encoder.max_passage_tokens"),
-        (retrieve.run, "Lower mining.depth, or .* --set-resources retrieve:gpu=N"),
+        (encode.run, "Set training.precision to bf16"),
+        (encode.run_shard, "Set training.precision to bf16"),
+        (retrieve.run, "Lower mining.depth or evaluation.depth, or .* --set-resources retrieve:gpu=N"),
     ],
 )
 def test_stages_say_what_helps(run, remedy):
     for _ in range(2):  # a decorator that works once would do for a first call alone
         with pytest.raises(ValueError, match=rf"Tried to allocate 2.00 GiB\. .*{remedy}.*nvidia-smi"):
             run(JobOutOfMemory())
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"],
+)
+def test_a_context_that_finds_no_memory_is_known_by_its_words(message):
+    with pytest.raises(ValueError, match="remedy.*nvidia-smi"), out_of_memory("remedy"):
+        raise RuntimeError(message)
 
 
 def test_other_errors_stay_what_they_are():

@@ -1,5 +1,6 @@
 """Passages encoded in shards: the bits of one job, whatever the number of shards and wherever one was killed."""
 
+import errno
 import json
 
 import numpy as np
@@ -9,6 +10,7 @@ from encoder_world import PASSAGES, make_collection, make_pretrained, make_token
 
 import run_stage
 from teleport.encoder import encode, shards
+from teleport.encoder.blocks import RowBlocks
 from teleport.encoder.packed import PackedEncoder
 from teleport.encoder.shards import shard_rows
 from teleport.stage import Job
@@ -166,6 +168,20 @@ def test_a_killed_join_goes_on_at_its_shard_without_the_disk_twice(world, tmp_pa
     seen = counted(monkeypatch)
     assert files(join(world, tmp_path, 3)[1]) == whole
     assert sum(seen) == 2 + 1 and [path.parent.name for path in checks] == ["1-of-3", "2-of-3", "2-of-3", "3-of-3"]
+
+
+def test_a_disk_that_is_full_when_shards_are_joined_is_an_error_and_loses_nothing(world, tmp_path, monkeypatch):
+    whole = files(join(world, tmp_path, 1)[1])
+    folders = [make_shard(world, tmp_path, name).resume for name in names(2)]
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(RowBlocks, "reserve", refuse)
+        join(world, tmp_path, 2)
+    assert all((folder / "passages.npy").exists() for folder in folders)
+    assert files(join(world, tmp_path, 2)[1]) == whole
+
+
+def refuse(blocks, start, stop):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def flip_a_byte(folder):

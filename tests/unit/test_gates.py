@@ -78,7 +78,7 @@ def test_training_computes_no_padding(token_map, computed):
     lengths = padded_lengths(token_map, MAX_TOKENS)
     side = forward.Side(Encoder(tiny_bert(), "mean").train(), token_map, lengths, MAX_TOKENS, SPECIAL)
     rows = np.random.default_rng(1).integers(TEXTS, size=8 * 32)
-    vectors, encoded = side.vectors(rows, 4096, torch.device("cpu"))
+    vectors, encoded = side.vectors(rows, 4096)
     vectors.sum().backward()
     assert encoded / lengths[rows].sum() <= 1.05
     found = ratios(computed, lengths[rows], passes=2)

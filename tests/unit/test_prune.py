@@ -122,7 +122,8 @@ def test_nothing_is_removed_while_an_unknown_stage_runs_or_waits_to_be_continued
     before = on_disk()
     refused = prune("--delete", "mine.yaml")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith(f"error: {state} is the state of a stage that runs or was killed")
+    assert refused.stderr.startswith("error: Stages that no given configuration plans run or were killed")
+    assert f"their state is in {state}. Name" in refused.stderr
     assert refused.stderr.endswith("Nothing was removed.\n")
     assert str(state) in prune("mine.yaml").stdout.splitlines()[-1]
     assert prune("--delete", "mine.yaml", "--also", "other.yaml").returncode == 0

@@ -75,7 +75,7 @@ def test_no_chunk_encodes_padding(stages, monkeypatch):
 def test_vectors_come_back_in_the_order_of_the_rows(stages, monkeypatch):
     made, _ = make(stages)
     rows = np.array([5, 40, 5, 0, 33])
-    vectors, _ = made.passages.vectors(rows, 30, torch.device("cpu"))
+    vectors, _ = made.passages.vectors(rows, 30)
     for row, vector in zip(rows, vectors, strict=True):
         torch.testing.assert_close(vector, padded_vectors(made.passages, [row])[0], rtol=1e-5, atol=1e-6)
     assert not torch.allclose(vectors[0], vectors[1], atol=1e-2)

@@ -77,7 +77,7 @@ def test_a_step_does_not_wait_for_the_device(stages, optimizer):
     sides = (made.queries, batch.queries_Q), (made.passages, batch.passages_P)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        vectors = [side.vectors(rows, 1024, made.device)[0] for side, rows in sides]
+        vectors = [side.vectors(rows, 1024)[0] for side, rows in sides]
         loss = made.loss_of(batch, *vectors)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(made.encoders.parameters(), 1.0)

@@ -73,7 +73,7 @@ def test_masked_false_negatives_are_masked_in_the_cached_step_too(stages, monkey
     require_close(found[1], expected[1])
 
 
-def test_under_autocast_the_gradients_agree_as_far_as_bfloat16_does(stages, monkeypatch):
+def test_in_bfloat16_the_gradients_agree_as_far_as_bfloat16_does(stages, monkeypatch):
     """The weights' copies in bfloat16 collect gradients over one chunk, not over all: not equal to the last digit."""
     direct, cached, batch = make(stages, monkeypatch, dropout=0.3, precision="bf16")
     expected, found = gradients(direct, batch), gradients(cached, batch)
@@ -130,7 +130,7 @@ def test_peak_of_what_autograd_keeps_is_that_of_one_chunk(stages, monkeypatch):
     for chunk in side.chunks(rows, 60):
         saved = SavedBytes(cached.encoders.parameters())
         with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
-            vectors, _ = side.encode(rows[chunk], CPU)
+            vectors, _ = side.encode(rows[chunk])
         alone.append(saved.peak)
         del vectors
     assert len(alone) > 4, "too few chunks: this test would show nothing"

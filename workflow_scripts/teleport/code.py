@@ -68,7 +68,7 @@ def imported_modules(tree):
 @functools.cache
 def parsed(path):
     """(digest of the syntax tree, files of imported library modules) of one file."""
-    tree = without_docstrings(ast.parse(path.read_text(encoding="utf-8")))
+    tree = without_docstrings(ast.parse(path.read_text(encoding="utf-8"), str(path)))
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imported_modules(tree)
 
 
@@ -102,6 +102,6 @@ def files_digest():
     Where it is what it was, so are they: a job compares it and need not parse files that nobody has edited.
     """
     digest = hashlib.sha256()
-    for path in sorted([RUNNER, *LIBRARY.rglob("*.py")]):
+    for path in sorted([RUNNER, *LIBRARY.rglob("[!.]*.py")]):  # editors keep hidden files
         digest.update(f"{path.relative_to(LIBRARY.parent)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()[:12]

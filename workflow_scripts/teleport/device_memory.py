@@ -2,17 +2,20 @@
 
 from contextlib import contextmanager
 
+SIGNS = "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"
+
 
 @contextmanager
 def out_of_memory(remedy):
-    """Within the block (or the function decorated with it) torch.OutOfMemoryError becomes a ValueError with `remedy`.
+    """Within the block (or the function decorated with it) lack of device memory becomes a ValueError with `remedy`.
 
-    It is told by its name, so that torch need not be loaded.
+    torch.OutOfMemoryError is told by its name, so that torch need not be loaded; CUDA's own allocations, of a context
+    for example, fail with other RuntimeErrors.
     """
     try:
         yield
     except RuntimeError as error:
-        if type(error).__name__ != "OutOfMemoryError":
+        if type(error).__name__ != "OutOfMemoryError" and not any(sign in str(error) for sign in SIGNS):
             raise
         raise ValueError(
             f"{error} {remedy} Other programs take memory of the device too: nvidia-smi lists them."

@@ -63,7 +63,8 @@ def visible_devices():
     if files and result.returncode not in (0, NO_DEVICE):
         raise ValueError(
             f"nvidia-smi -L ended with status {result.returncode} ({(result.stdout + result.stderr).strip()}), "
-            f"although there are {', '.join(sorted(files))}: mend the driver, or name the devices in {VISIBLE}."
+            f"although there are {', '.join(sorted(files))}: mend the driver, or name the devices in {VISIBLE} "
+            f"({VISIBLE}= with nothing behind it: compute on the CPU)."
         )
     return parse_devices(result.stdout)
 

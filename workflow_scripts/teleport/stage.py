@@ -19,6 +19,7 @@ from types import SimpleNamespace
 STAGES = Path("results/stages")
 RESUME = Path("results/resume")
 SHARDS = Path("results/shards")
+PRUNE = "`make prune CONFIG=FILES` lists stages that neither this configuration nor a finished result uses"
 LOCKS = Path("results/locks")
 MANIFEST = "manifest.json"
 # Files up to this size are hashed whenever they are read; larger ones only by `make verify`, because hashing an
@@ -236,7 +237,7 @@ def require_free_space(folder, num_bytes):
     if free < num_bytes:
         raise ValueError(
             f"{folder} needs {num_bytes / 1e9:.2f} GB, its disk has {free / 1e9:.2f} GB free: "
-            "free some space (`make prune` lists stages that no experiment uses) and run again."
+            f"free some space ({PRUNE}) and run again."
         )
 
 

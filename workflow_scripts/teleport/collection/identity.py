@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from teleport.collection.packages import package_version
-from teleport.encoder.source import find_weights
+from teleport.encoder.source import find_weights, require_digest
 from teleport.stage import sha256_file, write_json
 
 REMEMBERED = Path("results/digests.json")
@@ -84,11 +84,7 @@ def identify_checkpoint(checkpoint, key):
         files = {str(path.relative_to(folder)): file_digest(path) for path in paths}
         weights = find_weights(folder, key)
         found = files[weights.name]
-        if checkpoint["sha256"] not in (None, found):
-            raise ValueError(
-                f"{key}.sha256: {weights} has SHA-256 {found}, expected {checkpoint['sha256']}. "
-                "These are other weights: get the right file, or correct the digest if you trust this one."
-            )
+        require_digest(weights, found, checkpoint["sha256"], key)
         return checkpoint | {"sha256": found, "files": files}
     return checkpoint
 

@@ -24,9 +24,7 @@ TOKEN_BUDGET = {"cpu": 4096, "cuda": 65536}
 # Texts per block. Batches are made inside a block, so that they never depend on where a run was killed. In a larger
 # block more texts have the same length, which a CPU's attention takes together, but a kill costs up to one of them.
 BLOCK_TEXTS = {"cpu": 2048, "cuda": 16384}
-TOO_LARGE = (
-    "Lower encoder.max_passage_tokens, or set training.precision to bf16; batches have a fixed number of tokens."
-)
+TOO_LARGE = "Set training.precision to bf16, or take a device with more memory."
 COUNTED = ("texts", "real_tokens", "padded_tokens")
 
 

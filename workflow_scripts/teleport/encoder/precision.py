@@ -51,3 +51,8 @@ def computes_in_bf16(device):
         return torch.cuda.is_bf16_supported(including_emulation=False)
     flags = CPU_INFO.read_text().split() if CPU_INFO.is_file() else []
     return not CPU_BF16_FLAGS.isdisjoint(flags)
+
+
+def manner(dtype, device, compiled):
+    """How vectors or steps are computed, in words, from names and a flag: "bfloat16 on cuda, compiled"."""
+    return f"{dtype} on {device}{', compiled' if compiled else ''}"

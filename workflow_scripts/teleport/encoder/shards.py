@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from teleport.encoder.precision import manner
 from teleport.stage import MANIFEST, check_file, log, read_manifest
 
 FILE = "passages.npy"
@@ -78,8 +79,8 @@ def read_shards(job, facts, num_texts):
         made, here = (tuple(f[name] for name in MADE_BY) for f in (shard.facts, facts))
         if made != here:
             raise ValueError(
-                f"{shard.folder} was computed in {manner(made)}, this job computes in {manner(here)}. Run this job on "
-                "a machine of that kind, with the same resource `compile`, or "
+                f"{shard.folder} was computed in {manner(*made)}, this job computes in {manner(*here)}. Run this job "
+                "on a machine of that kind, with the same resource `compile`, or "
                 f"delete the folder {job.shards_folder} to have all shards made on this kind."
             )
         if shard.rows[0] != row:
@@ -96,12 +97,6 @@ def read_shards(job, facts, num_texts):
     return shards
 
 
-def manner(made):
-    """Facts of `MADE_BY` in words."""
-    dtype, device, compiled = made
-    return f"{dtype} on {device}{', compiled' if compiled else ''}"
-
-
 def join(blocks, shards):
     """Fill the whole's blocks with shard after shard, and delete the vectors of each once they are in it.
 
@@ -114,6 +109,7 @@ def join(blocks, shards):
         if last > blocks.done:
             remedy = f"Delete the folder {shard.folder} and run the workflow again: the shard is made anew."
             check_file(vectors, shard.manifest["files"][FILE], full=True, remedy=remedy)
+            blocks.reserve(first, last)
             blocks[FILE][first:last] = np.load(vectors, mmap_mode="r")
             blocks.done = last
             blocks.save()

@@ -81,9 +81,14 @@ def find_weights(folder, key=KEY):
 def verified_digest(weights, expected):
     """The SHA-256 of the weights file, after comparing it with the expected one when there is one."""
     found = sha256_file(weights)
-    if expected is not None and found != expected:
+    require_digest(weights, found, expected)
+    return found
+
+
+def require_digest(weights, found, expected, key=KEY):
+    """Raise ValueError, naming the configuration's `key`, when a weights file has not the digest expected of it."""
+    if expected not in (None, found):
         raise ValueError(
-            f"{KEY}.sha256: {weights} has SHA-256 {found}, expected {expected}. "
+            f"{key}.sha256: {weights} has SHA-256 {found}, expected {expected}. "
             "These are other weights: get the right file, or correct the digest if you trust this one."
         )
-    return found

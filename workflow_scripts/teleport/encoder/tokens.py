@@ -168,6 +168,7 @@ def with_lower_case(normalizer, lower_case):
         return normalizer | {"lowercase": lower_case}
     parts = normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
     parts = [part for part in parts if part["type"] != "Lowercase"]
+    parts = [part | ({"lowercase": lower_case} if part["type"] == "BertNormalizer" else {}) for part in parts]
     return {"type": "Sequence", "normalizers": ([{"type": "Lowercase"}] if lower_case else []) + parts}
 
 

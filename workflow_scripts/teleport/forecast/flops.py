@@ -58,7 +58,7 @@ def activation_bytes(shape, tokens, length):
     """Activations kept for the backward pass, for `tokens` tokens in texts of `length`.
 
     Korthikanti et al. 2022, Eq. 2: per layer 34 bytes x tokens x hidden and 5 bytes x heads x tokens x length, of
-    numbers in 16 bits. Twice that, because autocast keeps LayerNorm, GELU and residuals in 32 bits.
+    numbers in 16 bits. Twice that, because LayerNorm and residuals stay in 32 bits.
     """
     per_token = 34 * shape.hidden_size + 5 * shape.num_attention_heads * length
     return 2 * shape.num_hidden_layers * tokens * per_token

@@ -13,7 +13,8 @@ GB = 1e9
 REMEDIES = {
     "retrieve": "Vectors that do not fit are read from the disk again for every block of queries, slowly.",
     "train": "Set training.gradient_caching: true, which gives the same gradients, or share the training among GPUs "
-    "(--set-resources train:gpu=4). A lower training.batch_queries or training.negatives_per_query changes the result.",
+    "(--set-resources train:gpu=4); where it is set already, training.precision: bf16 or a device with more memory is "
+    "left. A lower training.batch_queries or training.negatives_per_query changes the result.",
 }
 
 

@@ -42,16 +42,18 @@ def own_links(folder, stages):
     experiments. Snakemake deletes the earlier plan.tsv of `folder` itself before this, so it cannot be asked.
     """
     others = {index.parent for index in folder.rglob(INDEX)} - {folder}
-    for link in find_links(folder):
-        target = Path(os.path.abspath(link.parent / link.readlink()))
-        if target.is_relative_to(os.path.abspath(stages)) and not others.intersection(link.parents):
-            yield link
+    return [link for link in stage_links(folder, stages) if not others.intersection(link.parents)]
 
 
-def find_links(folder):
-    """All symlinks below a folder; links to folders are not followed."""
+def stage_links(folder, stages=STAGES):
+    """{symlink below a folder: "kind/key" of the stage that it leads to}; other links are left out."""
+    found = {}
     for parent, folders, files in os.walk(folder):
-        yield from (path for name in folders + files if (path := Path(parent, name)).is_symlink())
+        for link in (path for name in folders + files if (path := Path(parent, name)).is_symlink()):
+            name = os.path.relpath(link.parent / link.readlink(), stages)
+            if name.count("/") == 1 and not name.startswith(".."):
+                found[link] = name
+    return found
 
 
 def plan_text(rows, stages):

@@ -39,8 +39,8 @@ class ReducedFlat(Reduced):
         """
         reduced, factors_Q = self.reduce_queries(queries_QD)
         units_Q = factors_Q.double().numpy()[:, 0] * self.factor
-        first = count == self.first_count(depth) < len(self.vectors)  # else what is not found is not asked for again
-        band_Q = (BAND if first else 2) * errors_Q
+        asked_again = count == self.first_count(depth) < len(self.vectors)  # where something may have been dropped
+        band_Q = (BAND if asked_again else 2) * errors_Q
         rows = np.arange(len(queries_QD))
         parts = np.array_split(rows, min(len(rows), self.threads * -(-len(rows) // (self.threads * QUERIES))))
         running = [Running(reduced[p], units_Q[p], band_Q[p], depth, count, self.block) for p in parts]

@@ -17,7 +17,10 @@ BLOCK_ROWS = 8192
 DEVICE_BLOCK_ROWS = 65536  # on a GPU: several steps of flat_torch, of which only the last waits for the host
 
 
-@out_of_memory("Lower mining.depth, or let several GPUs share the passages with --set-resources retrieve:gpu=N.")
+@out_of_memory(
+    "Lower mining.depth or evaluation.depth, or let several GPUs share the passages with --set-resources "
+    "retrieve:gpu=N."
+)
 def run(job):
     """Search by inner product, ties by the smaller passage number: exactly, or with the index of another kind.
 

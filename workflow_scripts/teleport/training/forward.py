@@ -31,17 +31,17 @@ class Side:
         """Positions in `rows` of the texts of each chunk, shortest texts first; a chunk is encoded in one call."""
         return length_buckets(self.lengths[rows], token_budget)
 
-    def encode(self, rows, device):
-        """Float32 [rows, dim] on `device` with its graph, and how many tokens were encoded: the encoder's rows."""
+    def encode(self, rows):
+        """Float32 [rows, dim] on the encoder's device with its graph, and how many tokens were encoded."""
         ids_T, lengths_B = packed(self.tokens, rows, self.max_tokens, self.special)
         return PackedEncoder(self.encoder, self.dtype, self.compiled)(ids_T, lengths_B), len(ids_T)
 
-    def vectors(self, rows, token_budget, device):
-        """Float32 [rows, dim] on `device`, in the order of `rows`, and how many tokens were encoded.
+    def vectors(self, rows, token_budget):
+        """Float32 [rows, dim] on the encoder's device, in the order of `rows`, and how many tokens were encoded.
 
         Chunks hold at most `token_budget` tokens. Their gradients sum to those of one batch, because no text's
         vector depends on another text.
         """
         chunks = self.chunks(rows, token_budget)
-        vectors, tokens = zip(*(self.encode(rows[chunk], device) for chunk in chunks), strict=True)
+        vectors, tokens = zip(*(self.encode(rows[chunk]) for chunk in chunks), strict=True)
         return in_order(vectors, chunks), sum(tokens)

@@ -21,7 +21,7 @@ class CachedSide:
         with torch.no_grad():
             for chunk in self.chunks:
                 self.generator_states.append(generator_state(device))
-                encoded = side.encode(rows[chunk], device)
+                encoded = side.encode(rows[chunk])
                 vectors.append(encoded[0])
                 tokens.append(encoded[1])
         self.vectors, self.tokens = in_order(vectors, self.chunks), sum(tokens)
@@ -30,7 +30,7 @@ class CachedSide:
         """Add to the parameters' gradients what `gradient`, that of the loss by `vectors`, gives them."""
         for chunk, state in zip(self.chunks, self.generator_states, strict=True):
             set_generator_state(self.device, state)
-            vectors, _ = self.side.encode(self.rows[chunk], self.device)
+            vectors, _ = self.side.encode(self.rows[chunk])
             vectors.backward(gradient[to_device(torch.from_numpy(chunk), self.device)])
 
 

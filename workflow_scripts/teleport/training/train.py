@@ -8,7 +8,7 @@ import torch
 from teleport.device_memory import out_of_memory
 from teleport.encoder.lower_case import save_lower_case
 from teleport.encoder.model import load_encoders, save_encoders
-from teleport.encoder.precision import compiles, pick_device, resolve_precision
+from teleport.encoder.precision import compiles, manner, pick_device, resolve_precision
 from teleport.encoder.tokens import TokenMap, padded_lengths
 from teleport.seed import derive_seed
 from teleport.stage import PROGRESS_SECONDS, log, require_free_space
@@ -22,7 +22,8 @@ from teleport.training.trainer import Trainer
 
 TOO_LARGE = (
     "Set training.gradient_caching: true (the memory of one chunk, with the same gradients), or let several GPUs share "
-    "the step with --set-resources train:gpu=N."
+    "the step with --set-resources train:gpu=N. Where it is set already, training.precision: bf16 or a device with "
+    "more memory is left."
 )
 
 
@@ -49,8 +50,7 @@ def train_together(job, processes):
     trainer = make_trainer(job, data, total, seed, processes)
     num_bytes = sum(p.numel() * p.element_size() for p in trainer.encoders.parameters())
     require_free_space(job.resume, 7 * num_bytes)  # weights and two moments, twice while replaced; and the checkpoint
-    compiled = ", compiled" if trainer.passages.compiled else ""
-    computed = f"{precision(trainer)} on {trainer.device.type}{compiled}"
+    computed = manner(precision(trainer), trainer.device.type, trainer.passages.compiled)
     state = load_state(job.resume, trainer.encoders, trainer.optimizer, computed)
     resumed_from = state.step
     state.attempts += 1

@@ -67,8 +67,8 @@ class Trainer:
         The graph ends in the vectors that this process encoded.
         """
         part, budget = self.processes.part(batch), TOKEN_BUDGET[self.device.type]
-        query_vectors_QD, query_tokens = self.queries.vectors(part.queries_Q, budget, self.device)
-        passage_vectors_PD, passage_tokens = self.passages.vectors(part.passages_P, budget, self.device)
+        query_vectors_QD, query_tokens = self.queries.vectors(part.queries_Q, budget)
+        passage_vectors_PD, passage_tokens = self.passages.vectors(part.passages_P, budget)
         return self.loss_of(batch, query_vectors_QD, passage_vectors_PD), query_tokens + passage_tokens
 
     def loss_of(self, batch, query_vectors, passage_vectors):
