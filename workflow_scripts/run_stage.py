@@ -144,7 +144,8 @@ def raised_here(error):
     return last.line.startswith("raise ") and Path(last.filename).resolve().is_relative_to(here)
 
 
-def main():
+def parse_arguments():
+    """The command line (argparse.Namespace)."""
     parser = argparse.ArgumentParser(description="Run one stage of the workflow.")
     parser.add_argument("--spec", required=True, help="the stage as JSON: kind, key, settings, inputs")
     parser.add_argument("--code", required=True, help="digest of the code that runs, for the manifest and resume state")
@@ -158,7 +159,11 @@ def main():
     parser.add_argument("--processes", type=int, default=1, help="processes that share the work, one device each")
     parser.add_argument("--save-every", type=float, default=60.0, help="seconds of work that a kill may cost")
     parser.add_argument("--attempt", type=int, default=0, help="of the cluster's job, from 1; 0 without a cluster")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse_arguments()
     threads = max(1, arguments.threads // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[variable] = str(threads)  # before numpy, torch or faiss are loaded
