@@ -24,8 +24,7 @@ from rounds import REPOSITORY, interleaved, parser, report
 sys.path.insert(0, str(REPOSITORY / "tests" / "unit"))
 
 from plain_answers import plain_holds, plain_tokens  # noqa: E402
-
-from teleport.evaluation.answers import find_answers  # noqa: E402
+from teleport.collection.answers import find_answers  # noqa: E402
 
 PLAIN, STAGE, WHOLE = "plain implementation, sample", "stage, sample", "stage, all questions"
 

@@ -27,15 +27,16 @@ import texts
 from rates import clock, disk_rate, merge_rate, process_seconds, search_rates, text_rates
 from rounds import REPOSITORY
 from run_stage import run
-from teleport.config import load
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
 from teleport.forecast.costs import stage_cost
 from teleport.forecast.counts import Counts, finished
 from teleport.forecast.hardware import MEASURED, Hardware
-from teleport.plan import Plan
-from teleport.provenance import hardware
-from teleport.stage import Job, write_json
+from teleport.plan.plan import Plan
+from teleport.runtime.files import write_json
+from teleport.runtime.job import Job
+from teleport.runtime.provenance import hardware
+from teleport.settings.read import load
 
 # The rate that the time of a stage gives; the others are in rates.py.
 RATES = {

@@ -92,10 +92,10 @@ def report(name, seconds, peers, amount, unit, arguments, **figures):
 
 def write_json(path, figures):
     """Write `figures` (dict) with the versions and the hardware of this run; returns what was written."""
-    from teleport import stage
-    from teleport.provenance import hardware, versions
+    from teleport.runtime.files import write_json as write
+    from teleport.runtime.provenance import hardware, versions
 
     written = figures | {"hardware": hardware(), "versions": versions()}
-    stage.write_json(path, written)
+    write(path, written)
     print(f"written to {path}")
     return written

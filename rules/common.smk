@@ -1,5 +1,5 @@
 # The configuration, the plan made from it, and the input functions of the stage rules. Rules stay declarative: what
-# a stage reads and which settings it has is decided in workflow_scripts/teleport/plan.py and trajectory.py.
+# a stage reads and which settings it has is decided in workflow_scripts/teleport/plan/plan.py and trajectory.py.
 
 import json
 import os
@@ -14,15 +14,15 @@ sys.path.insert(0, str(Path(workflow.basedir) / "workflow_scripts"))
 from snakemake.exceptions import WorkflowError
 from snakemake.io import IOFile
 
-from teleport.code import (
+from teleport.runtime.code import (
     STAGE_MODULES,
     code_digest,
     files_digest,
     module_path,
     stage_code_digest,
 )
-from teleport.config import load
-from teleport.plan import Plan
+from teleport.settings.read import load
+from teleport.plan.plan import Plan
 from teleport.report.published_specs import finished, published_specs
 from teleport.report.specs import experiment_specs, in_folder, table_specs
 

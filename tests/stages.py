@@ -6,7 +6,9 @@ from paths import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
 
-from teleport.stage import MANIFEST, Job, write_json  # noqa: E402
+from teleport.runtime.artefact import MANIFEST  # noqa: E402
+from teleport.runtime.files import write_json  # noqa: E402
+from teleport.runtime.job import Job  # noqa: E402
 
 
 class Stages:

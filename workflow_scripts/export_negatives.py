@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from teleport.negatives.export import export_tevatron
-from teleport.stage import Artefact
+from teleport.runtime.artefact import Artefact
 
 
 def main():

@@ -10,11 +10,11 @@ measures this machine, and its line is then the default. With --strict a warning
 import argparse
 import sys
 
-from teleport.config import load_files
 from teleport.forecast.counts import encoder_shape
 from teleport.forecast.hardware import read_hardware
 from teleport.forecast.table import forecast, render, total_line, warnings
-from teleport.plan import Plan
+from teleport.plan.plan import Plan
+from teleport.settings.read import load_files
 
 
 def heading(plan, counts, name, hardware):

@@ -15,10 +15,12 @@ import shutil
 import sys
 from pathlib import Path
 
-from teleport.config import load_files
-from teleport.plan import Plan
+from teleport.plan.plan import Plan
 from teleport.report.experiments import stage_links
-from teleport.stage import MANIFEST, RESUME, SHARDS, STAGES, Artefact, files_below
+from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
+from teleport.runtime.files import files_below
+from teleport.runtime.job import RESUME, SHARDS
+from teleport.settings.read import load_files
 
 EXPERIMENTS, TABLES = Path("results/experiments"), Path("results/tables")
 UNKNOWN = "Unfinished experiments of other configurations are not known here: name those configurations after --also."

@@ -19,12 +19,15 @@ import time
 import traceback
 from pathlib import Path
 
-from teleport.code import STAGE_MODULES, files_digest, stage_code_digest
-from teleport.devices import lease_devices
-from teleport.launch import end_with_parent, launch
-from teleport.locks import read_finished, sole_process
-from teleport.provenance import provenance
-from teleport.stage import MANIFEST, PRUNE, Job, configure_logging, file_entry, log, write_json
+from teleport.runtime.artefact import MANIFEST, file_entry
+from teleport.runtime.code import STAGE_MODULES, files_digest, stage_code_digest
+from teleport.runtime.devices import lease_devices
+from teleport.runtime.files import PRUNE, write_json
+from teleport.runtime.job import Job
+from teleport.runtime.launch import end_with_parent, launch
+from teleport.runtime.locks import read_finished, sole_process
+from teleport.runtime.log import configure_logging, log
+from teleport.runtime.provenance import provenance
 
 FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Snakemake does not know and delete
 RANK = int(os.environ.get("RANK", 0))  # of this process among those that run the stage together

@@ -9,9 +9,9 @@ The files of a configuration are merged as `--configfile` merges them.
 import argparse
 import sys
 
-from teleport.config import load_files
-from teleport.plan import Plan
+from teleport.plan.plan import Plan
 from teleport.report.status import finished, render, unfinished
+from teleport.settings.read import load_files
 
 
 def main():

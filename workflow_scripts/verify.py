@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from teleport.report.experiments import stage_links
-from teleport.stage import MANIFEST, STAGES, Artefact, remake
+from teleport.runtime.artefact import MANIFEST, STAGES, Artefact, remake
 
 EXPERIMENTS = Path("results/experiments")
 

@@ -5,9 +5,9 @@ Editors complete and check keys with them.
 
 from pathlib import Path
 
-from teleport.config import json_schema
 from teleport.report.published import PublishedTable
-from teleport.stage import write_json
+from teleport.runtime.files import write_json
+from teleport.settings.read import json_schema
 
 if __name__ == "__main__":
     config = Path(__file__).parents[1] / "config"

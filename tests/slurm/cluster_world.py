@@ -9,8 +9,8 @@ import time
 
 from test_kill import running_stages
 
-from teleport.config import load_files
-from teleport.plan import Plan
+from teleport.plan.plan import Plan
+from teleport.settings.read import load_files
 
 # How a test looks after its jobs: quickly, and without an accounting database.
 LOOKING = ["--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1"]

@@ -2,10 +2,10 @@
 
 import os
 
-from teleport.config import load_files
-from teleport.plan import Plan
+from teleport.plan.plan import Plan
 from teleport.report.specs import experiment_specs
-from teleport.stage import MANIFEST, STAGES
+from teleport.runtime.artefact import MANIFEST, STAGES
+from teleport.settings.read import load_files
 
 MAX_ARG_STRLEN = 128 * 1024  # of Linux
 

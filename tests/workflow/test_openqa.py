@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from toy import SPLITS, World
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from plain_answers import plain_holds, plain_tokens  # noqa: E402
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from teleport.collection.packages import DISTRIBUTIONS, package_version
 from teleport.collection.records import Rows, Source, Split
-from teleport.stage import log
+from teleport.runtime.log import log
 
 # Folders and files that do not document the package itself: tests, copies of other packages, and numpy.distutils, which
 # exists below Python 3.12 only.

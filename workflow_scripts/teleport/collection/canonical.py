@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from teleport.stage import log
+from teleport.runtime.log import log
 
 ROW_GROUP = 65536  # passages held in memory while writing: about 25 MB of MS MARCO
 CORPUS = pa.schema({"doc_id": pa.string(), "title": pa.string(), "text": pa.string()})

@@ -8,7 +8,8 @@ import json
 from pathlib import Path
 
 from teleport.collection.fetch import fetch, file_digests, known, verify
-from teleport.stage import log, write_json
+from teleport.runtime.files import write_json
+from teleport.runtime.log import log
 
 FOLDER = Path("data/downloads")
 RECORDED = FOLDER / "digests.json"  # of files whose publisher gives none, from their first use

@@ -10,7 +10,8 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from teleport.stage import log, require_free_space, write_json
+from teleport.runtime.files import require_free_space, write_json
+from teleport.runtime.log import log
 
 ATTEMPTS = 5  # connections in a row that bring nothing new before the next mirror is tried
 PAUSE_SECONDS = 2.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from teleport.collection.download import show_licences
 from teleport.collection.records import Rows, Source, Split
-from teleport.stage import log
+from teleport.runtime.log import log
 
 HOME = Path("data/ir_datasets")
 

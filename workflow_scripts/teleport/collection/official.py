@@ -5,7 +5,7 @@ from pathlib import Path
 from teleport.collection.questions import csv_rows, dpr_questions, qa_questions, tevatron_questions
 from teleport.collection.records import Rows, Source, Split, judgment_rows, lines, passage_rows
 from teleport.collection.sources import query_rows
-from teleport.stage import log
+from teleport.runtime.log import log
 
 DPR_HEADER = ["id", "text", "title"]
 QUESTIONS = {"dpr": dpr_questions, "qa": qa_questions, "tevatron": tevatron_questions}

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
-from teleport.stage import write_json
+from teleport.runtime.files import write_json
 
 QUERY, PASSAGE = "query", "passage"
 # Everything that a BERT or RoBERTa tokenizer may be made of; a folder has some of these.

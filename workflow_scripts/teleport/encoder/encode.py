@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from teleport.device_memory import out_of_memory
 from teleport.encoder.batches import in_order, length_buckets
-from teleport.encoder.blocks import RowBlocks
 from teleport.encoder.model import load_encoders
 from teleport.encoder.packed import PackedEncoder
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.shards import MADE_BY, join, read_shards, shard_rows
 from teleport.encoder.tokens import TokenMap, packed, padded_lengths
-from teleport.stage import require_free_space
+from teleport.runtime.blocks import RowBlocks
+from teleport.runtime.device_memory import out_of_memory
+from teleport.runtime.files import require_free_space
 
 # Tokens per batch. CPU: with 4,096 a layer's activations stay in the cache (16,384 took 1.4 times as
 # long). CUDA: enough that a batch's arithmetic hides the launching of its kernels.

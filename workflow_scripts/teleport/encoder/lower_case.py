@@ -4,7 +4,7 @@ import json
 
 from teleport.encoder.checkpoint import sides
 from teleport.encoder.tokens import load_tokenizer
-from teleport.stage import write_json
+from teleport.runtime.files import write_json
 
 
 def save_lower_case(checkpoint, lower_case):

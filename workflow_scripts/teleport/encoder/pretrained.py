@@ -11,8 +11,9 @@ from teleport.encoder.checkpoint import sides
 from teleport.encoder.model import Encoder, save_encoders
 from teleport.encoder.reference import MODEL_TYPES, load_backbone
 from teleport.encoder.source import KEY, find_weights, locate, verified_digest
-from teleport.seed import derive_seed
-from teleport.stage import log, require_free_space
+from teleport.runtime.files import require_free_space
+from teleport.runtime.log import log
+from teleport.runtime.seed import derive_seed
 
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
 QUERY_KEY = "encoder.query_checkpoint"

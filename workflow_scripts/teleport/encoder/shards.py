@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from teleport.encoder.precision import manner
-from teleport.stage import MANIFEST, check_file, log, read_manifest
+from teleport.runtime.artefact import MANIFEST, check_file, read_manifest
+from teleport.runtime.log import log
 
 FILE = "passages.npy"
 MADE_BY = ("dtype", "device", "compiled")  # facts in which all jobs of a stage must agree

@@ -4,7 +4,7 @@ import importlib.util
 from pathlib import Path
 
 from teleport.encoder.checkpoint import TOKENIZER_FILES
-from teleport.stage import sha256_file
+from teleport.runtime.files import sha256_file
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that exists is read
 KEY = "encoder.checkpoint"  # where a reader finds these settings in the configuration

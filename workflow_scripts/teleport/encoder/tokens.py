@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from teleport.encoder.checkpoint import sides
-from teleport.stage import write_json
+from teleport.runtime.files import write_json
 
 CHUNK_TEXTS = 8192  # texts in memory at a time: enough for the tokenizer's threads, a few MB whatever the collection
 PERCENTILES = (50, 90, 99, 100)

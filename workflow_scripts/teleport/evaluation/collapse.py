@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from teleport.evaluation.places import Judgments
+from teleport.evaluation.judged import Judgments
 
 
 class Documents:

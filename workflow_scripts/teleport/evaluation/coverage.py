@@ -8,8 +8,8 @@ import re
 
 import numpy as np
 
+from teleport.collection.answers import find_answers
 from teleport.collection.reader import read_answers
-from teleport.evaluation.answers import find_answers
 
 NAME = re.compile(r"Cov@([1-9][0-9]*)")
 

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 
 from teleport.evaluation.collapse import Documents
 from teleport.evaluation.coverage import coverage_cutoffs, score_coverage
+from teleport.evaluation.judged import Judgments
 from teleport.evaluation.measures import refuse_repeated_ids, score_run
-from teleport.evaluation.places import Judgments
 
 BLOCK_QUERIES = 1000
 

@@ -10,7 +10,7 @@ import re
 import ir_measures
 import numpy as np
 
-from teleport.evaluation.places import FAR, MEASURES, find_places, hole_rate
+from teleport.evaluation.judged import FAR, MEASURES, find_places, hole_rate
 
 HOLE = re.compile(r"Hole@([1-9][0-9]*)")
 

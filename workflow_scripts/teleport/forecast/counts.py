@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from teleport.forecast.flops import Shape
-from teleport.stage import MANIFEST, STAGES, Artefact
+from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
 
 SPECIAL_TOKENS = 2  # CLS and SEP
 

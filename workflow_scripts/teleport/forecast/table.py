@@ -4,10 +4,10 @@ import os
 import shutil
 from dataclasses import dataclass
 
-from teleport.code import STAGE_MODULES
 from teleport.forecast.costs import stage_cost
 from teleport.forecast.counts import Counts, finished
-from teleport.stage import STAGES
+from teleport.runtime.artefact import STAGES
+from teleport.runtime.code import STAGE_MODULES
 
 GB = 1e9
 REMEDIES = {

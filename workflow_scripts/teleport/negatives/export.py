@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from teleport.collection.reader import read_positives
-from teleport.stage import Artefact
+from teleport.runtime.artefact import Artefact
 
 BLOCK_QUERIES = 1000
 CHUNK_PASSAGES = 4096
@@ -21,7 +21,7 @@ def export_tevatron(negatives, collection, output):
 
     Each line has query_id, query, positive_passages and negative_passages, a passage being docid, title, text.
     Negatives keep the order and the duplicates of the pool; a query without negatives or without positives is
-    left out, since Tevatron cannot train on it. `negatives` and `collection` are `teleport.stage.Artefact`s, `output`
+    left out, since Tevatron cannot train on it. `negatives` and `collection` are `runtime.artefact.Artefact`s, `output`
     is a file to write; the corpus lies beside it, unpacked, until it is done.
     """
     queries = pq.read_table(collection.path("queries.train.parquet")).select(["query_id", "text"]).to_pylist()

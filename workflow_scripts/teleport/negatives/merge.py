@@ -15,12 +15,12 @@ it has: nothing tops it up, the queries concerned are counted.
 import numpy as np
 import pyarrow.parquet as pq
 
+from teleport.collection.answers import find_answers
 from teleport.collection.reader import positives_of_job, read_answers
-from teleport.evaluation.answers import find_answers
 from teleport.negatives.draw import draw_slots, hash_ids, mixture_counts
 from teleport.negatives.pool import POSITIVE, QUERY, Items, PoolWriter, count_duplicates, drop_duplicates, read_pool
 from teleport.negatives.sources import Momentum, Retrieval
-from teleport.seed import derive_seed
+from teleport.runtime.seed import derive_seed
 
 RETRIEVALS = {"query": ("queries", QUERY), "positive": ("positives", POSITIVE)}
 BLOCK_SLOTS = 2**18  # candidates handled at once: 2 MB of draws and of each step between, which a cache holds

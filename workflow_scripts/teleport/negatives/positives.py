@@ -6,8 +6,8 @@ the question that this episode retrieved. It is looked for anew in every episode
 
 import numpy as np
 
+from teleport.collection.answers import find_answers
 from teleport.collection.reader import read_answers, read_positives
-from teleport.evaluation.answers import find_answers
 
 
 def run(job):

@@ -5,8 +5,8 @@ import io
 import os
 from pathlib import Path
 
-from teleport.report.files import write_text
-from teleport.stage import STAGES
+from teleport.runtime.artefact import STAGES
+from teleport.runtime.files import write_text
 
 INDEX = "plan.tsv"
 COLUMNS = ["seed", "episode", "stage", "kind", "key", "folder", "experiments"]

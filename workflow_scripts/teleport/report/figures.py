@@ -5,7 +5,7 @@ import numpy as np
 from teleport.collection.reader import read_positives
 from teleport.evaluation.forgetting import forgetting_rate
 from teleport.report.sources import upstream
-from teleport.stage import MANIFEST, STAGES, Artefact
+from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
 
 SECONDS = 3600
 

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from teleport.config import validated
-from teleport.places import Places
+from teleport.settings.locations import Places
+from teleport.settings.read import validated
 from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNull, Section
-from teleport.yaml_mapping import read_mapping
+from teleport.settings.yaml_mapping import read_mapping
 
 FOLDER = Path("config/published")
 HOURS = "episode [1-9]|refresh|refreshes|overall"

@@ -5,7 +5,7 @@ from collections import Counter
 import pandas as pd
 
 from teleport.report.render import escape
-from teleport.stage import MANIFEST, STAGES, Artefact
+from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
 
 NONE = "–"
 

@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-from teleport.collection.identity import file_digest
+from teleport.plan.identity import file_digest
 from teleport.report.published import published_path, read_published
 from teleport.report.specs import Spec, in_folder
-from teleport.stage import MANIFEST, STAGES
+from teleport.runtime.artefact import MANIFEST, STAGES
 
 
 def published_specs(plan):

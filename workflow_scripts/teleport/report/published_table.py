@@ -15,9 +15,9 @@ from pathlib import Path
 import pandas as pd
 
 from teleport.report.figures import figures
-from teleport.report.files import write_text
 from teleport.report.published import Column, Row, read_published
 from teleport.report.published_render import csv_text, footer, latex, markdown
+from teleport.runtime.files import write_text
 
 EXACT, WITHIN, NOT_RUN, NOTHING_PUBLISHED = "exact", "within tolerance", "not run", "no published figure"
 

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from teleport.stage import STAGES, Artefact
+from teleport.runtime.artefact import STAGES, Artefact
 
 COLUMNS = ["system", "episode", "split", "seed", "stage", "folder", "run", "checkpoint", "code", "git_commit"]
 

@@ -13,7 +13,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from teleport.stage import MANIFEST, RESUME, SHARDS, STAGES
+from teleport.runtime.artefact import MANIFEST, STAGES
+from teleport.runtime.job import RESUME, SHARDS
 
 ATTEMPT = re.compile(r"(\S+) host (\S+) process (\d+)")
 SILENT_SECONDS = 600  # without a report for so long, a stage on another host counts as silent

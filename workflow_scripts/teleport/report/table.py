@@ -17,11 +17,11 @@ import pandas as pd
 
 from teleport.evaluation.coverage import coverage_cutoffs
 from teleport.evaluation.significance import holm, paired_p_value, paired_t_p_value
-from teleport.report.files import write_text
 from teleport.report.render import footer, latex, markdown
 from teleport.report.sources import trace_sources
-from teleport.seed import derive_seed
-from teleport.stage import STAGES, Artefact
+from teleport.runtime.artefact import STAGES, Artefact
+from teleport.runtime.files import write_text
+from teleport.runtime.seed import derive_seed
 
 SEED = 42  # of the significance test: rows have seeds of their own, or none
 

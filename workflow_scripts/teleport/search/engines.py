@@ -3,7 +3,7 @@
 import resource
 from pathlib import Path
 
-from teleport.devices import visible_devices
+from teleport.runtime.devices import visible_devices
 from teleport.search.flat import FaissFlat
 from teleport.search.sharded import Sharded
 

@@ -7,8 +7,9 @@ a seeded sample of the training queries, written in this stage's manifest before
 
 import numpy as np
 
+from teleport.runtime.files import require_free_space, write_json
+from teleport.runtime.log import log
 from teleport.search.flat import FaissFlat, search
-from teleport.stage import log, require_free_space, write_json
 
 BLOCK = 65536  # vectors read at a time
 SAMPLE_SEED, SAMPLE_QUERIES = 77, 200  # that recall is measured on

@@ -6,10 +6,10 @@ import time
 import numpy as np
 
 from teleport.collection.reader import positives_of_job
-from teleport.device_memory import out_of_memory
-from teleport.encoder.blocks import RowBlocks
+from teleport.runtime.blocks import RowBlocks
+from teleport.runtime.device_memory import out_of_memory
+from teleport.runtime.files import require_free_space
 from teleport.search.engines import open_exact
-from teleport.stage import require_free_space
 
 # Searched at a time. Each block reads the passages once, and a killed run loses a block. From a disk of 1 GB/s the
 # reading of passages that do not fit in memory then costs a twentieth of the products at 200 GFLOP/s.

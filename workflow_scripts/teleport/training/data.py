@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from teleport.collection.reader import positives_of_job
-from teleport.stage import log
+from teleport.runtime.log import log
 from teleport.training.sampling import negative_window, positive_place, query_order
 
 

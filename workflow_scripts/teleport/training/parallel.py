@@ -15,7 +15,7 @@ from datetime import timedelta
 import torch
 from torch import distributed
 
-from teleport.launch import RENDEZVOUS
+from teleport.runtime.launch import RENDEZVOUS
 
 TIMEOUT = timedelta(minutes=30)  # others wait this long while the first process saves
 

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from teleport.seed import derive_seed
+from teleport.runtime.seed import derive_seed
 
 
 @lru_cache(maxsize=2)

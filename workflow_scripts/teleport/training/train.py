@@ -5,13 +5,14 @@ import time
 
 import torch
 
-from teleport.device_memory import out_of_memory
 from teleport.encoder.lower_case import save_lower_case
 from teleport.encoder.model import load_encoders, save_encoders
 from teleport.encoder.precision import compiles, manner, pick_device, resolve_precision
 from teleport.encoder.tokens import TokenMap, padded_lengths
-from teleport.seed import derive_seed
-from teleport.stage import PROGRESS_SECONDS, log, require_free_space
+from teleport.runtime.device_memory import out_of_memory
+from teleport.runtime.files import require_free_space
+from teleport.runtime.log import PROGRESS_SECONDS, log
+from teleport.runtime.seed import derive_seed
 from teleport.training.data import read_training_set
 from teleport.training.forward import Side
 from teleport.training.model_card import write_model_cards

@@ -5,7 +5,7 @@ import math
 import torch
 
 from teleport.encoder.precision import to_device
-from teleport.seed import derive_seed
+from teleport.runtime.seed import derive_seed
 from teleport.training.gradcache import CachedSide
 from teleport.training.lamb import Lamb
 from teleport.training.loss import false_negative_mask, softmax_loss

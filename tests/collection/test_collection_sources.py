@@ -1,0 +1,272 @@
+"""Every file form gives the same canonical collection, and the reader gives it back."""
+
+import gzip
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from teleport.collection.build import run
+from teleport.collection.reader import read_positives
+from teleport.runtime.artefact import Artefact
+
+# Quotes, a lone quote, a line separator and spaces at the ends are text and must survive.
+PASSAGES = [
+    ("d1", "Cats", 'A "cat" sleeps.'),
+    ("d2", "", ' "Dogs bark\u2028at night '),
+    ("d3", "Emus", "An emu runs; it can not fly. 😀"),
+]
+QUERIES = {
+    "train": [("q1", "what sleeps"), ("q2", "what runs"), ("q3", "what is never judged")],
+    "test": [("q4", "bark")],
+}
+QRELS = {
+    "train": [("q2", "d3", 1), ("q1", "d3", 1), ("q1", "d1", 2), ("q2", "d1", 0)],
+    "test": [("q4", "d2", 1), ("q4", "d1", 0)],
+}
+
+
+def write(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wb") as file:
+        file.write("".join(line + "\n" for line in lines).encode())
+
+
+def folder(root):
+    write(root / "corpus.tsv.gz", ["\t".join(p) for p in PASSAGES])
+    for split in QUERIES:
+        write(root / f"queries.{split}.tsv", ["\t".join(q) for q in QUERIES[split]])
+        write(root / f"qrels.{split}.tsv", [f"{q} 0 {d} {g}" for q, d, g in QRELS[split]])
+    return {"source": "folder", "path": str(root), "queries": None}
+
+
+def folder_with_queries_apart(root):
+    settings = folder(root)
+    for path in [*root.glob("q*.tsv")]:
+        write(root / "apart" / f"{path.name}.gz", path.read_text().splitlines())
+        path.unlink()
+    return settings | {"queries": str(root / "apart")}
+
+
+def tsv(root):
+    folder(root)
+    write(root / "collection.tsv", ["\t".join(p) for p in PASSAGES])
+    write(root / "three.tsv", [f"{q}\t{d}\t{g}" for q, d, g in QRELS["train"]])
+    write(root / "trec.tsv", [f"{q}\t0\t{d}\t{g}" for q, d, g in QRELS["test"]])
+    splits = {
+        "train": {"queries": str(root / "queries.train.tsv"), "qrels": str(root / "three.tsv")},
+        "test": {"queries": str(root / "queries.test.tsv"), "qrels": str(root / "trec.tsv")},
+    }
+    return {"source": "tsv", "corpus": str(root / "collection.tsv"), "splits": splits}
+
+
+def beir(root):
+    def record(i, title, text):
+        return json.dumps({"_id": i, "title": title, "text": text} if title else {"_id": i, "text": text})
+
+    write(root / "corpus.jsonl.gz", [record(*p) for p in PASSAGES])
+    write(root / "queries.jsonl", [record(i, "", text) for split in QUERIES for i, text in QUERIES[split]])
+    for split, rows in QRELS.items():
+        write(root / f"qrels/{split}.tsv", ["query-id\tcorpus-id\tscore", *(f"{q}\t{d}\t{g}" for q, d, g in rows)])
+    return {"source": "beir", "path": str(root)}
+
+
+def tables(job):
+    return {p.name: pq.read_table(p).to_pylist() for p in sorted(job.folder.glob("*.parquet"))}
+
+
+def build(stages, settings):
+    return stages.run(run, "collection", {"positive_grade": 1} | settings)
+
+
+def manifest(job):
+    return json.loads((job.folder / "manifest.json").read_text())
+
+
+def facts(job):
+    return manifest(job)["facts"]
+
+
+@pytest.mark.parametrize("form", [folder, folder_with_queries_apart, tsv, beir])
+def test_every_form_gives_this_collection(stages, tmp_path, form):
+    job = build(stages, form(tmp_path / "data"))
+    assert tables(job) == {
+        "corpus.parquet": [{"doc_id": d, "title": title, "text": text} for d, title, text in PASSAGES],
+        "queries.test.parquet": [{"query_id": "q4", "text": "bark"}],
+        "queries.train.parquet": [{"query_id": "q1", "text": "what sleeps"}, {"query_id": "q2", "text": "what runs"}],
+        "qrels.test.parquet": [
+            {"query_id": "q4", "doc_id": "d2", "grade": 1, "query": 0, "passage": 1},
+            {"query_id": "q4", "doc_id": "d1", "grade": 0, "query": 0, "passage": 0},
+        ],
+        "qrels.train.parquet": [
+            {"query_id": "q2", "doc_id": "d3", "grade": 1, "query": 1, "passage": 2},
+            {"query_id": "q1", "doc_id": "d3", "grade": 1, "query": 0, "passage": 2},
+            {"query_id": "q1", "doc_id": "d1", "grade": 2, "query": 0, "passage": 0},
+            {"query_id": "q2", "doc_id": "d1", "grade": 0, "query": 1, "passage": 0},
+        ],
+    }
+    # In BEIR's form a query belongs to a split through its judgments, so an unjudged one belongs to none.
+    dropped = 0 if form is beir else 1
+    assert facts(job)["splits"] == {
+        "train": {"queries": 2, "judgments": 4, "positives": 3, "dropped": dropped},
+        "test": {"queries": 1, "judgments": 2, "positives": 1, "dropped": 0},
+    }
+    assert facts(job)["num_passages"] == 3
+
+
+def test_corpus_digest_depends_on_the_corpus_alone(stages, tmp_path):
+    digests = [facts(build(stages, form(tmp_path / form.__name__)))["corpus_digest"] for form in (folder, tsv, beir)]
+    assert len(digests[0]) == 64 and len(set(digests)) == 1
+    settings = folder(tmp_path / "edited")
+    for old, new in (("emu runs", "emu ran"), ("Emus", "Emu"), ("d2", "d02"), ("Cats\tA", "CatsA\t")):
+        write(tmp_path / "edited/corpus.tsv.gz", ["\t".join(p).replace(old, new) for p in PASSAGES])
+        for split, rows in QRELS.items():
+            write(tmp_path / f"edited/qrels.{split}.tsv", [f"{q} 0 {d} {g}".replace(old, new) for q, d, g in rows])
+        assert facts(build(stages, settings))["corpus_digest"] not in digests
+
+
+def test_two_builds_give_the_same_bytes(stages, tmp_path):
+    settings = folder(tmp_path / "data")
+    files = [manifest(build(stages, settings))["files"] for _ in range(2)]
+    assert files[0] == files[1] and len(files[0]) == 5
+
+
+def test_corpus_of_two_columns_has_empty_titles(stages, tmp_path):
+    settings = tsv(tmp_path / "data")
+    write(tmp_path / "data/collection.tsv", [f"{d}\t{text}" for d, _, text in PASSAGES])
+    rows = tables(build(stages, settings))["corpus.parquet"]
+    assert rows == [{"doc_id": d, "title": "", "text": text} for d, _, text in PASSAGES]
+
+
+def test_a_passage_may_be_a_title_alone(stages, tmp_path):
+    settings = beir(tmp_path / "data")
+    passages = [*PASSAGES, ("d4", "Title alone", ""), ("d5", "Another", " ")]
+    records = [json.dumps({"_id": i, "title": title, "text": text}) for i, title, text in passages]
+    write(tmp_path / "data/corpus.jsonl.gz", records)
+    rows = tables(build(stages, settings))["corpus.parquet"]
+    assert [tuple(row.values()) for row in rows] == passages
+
+
+def test_byte_order_mark_and_windows_line_ends_are_no_text(stages, tmp_path):
+    settings = folder(tmp_path / "data")
+    lines = "".join("\t".join(q) + "\r\n" for q in QUERIES["train"])
+    (tmp_path / "data/queries.train.tsv").write_bytes(b"\xef\xbb\xbf" + lines.encode())
+    assert tables(build(stages, settings))["queries.train.parquet"][0] == {"query_id": "q1", "text": "what sleeps"}
+
+
+def test_positive_grade_decides_what_a_train_query_needs(stages, tmp_path):
+    job = build(stages, folder(tmp_path / "data") | {"positive_grade": 2})
+    assert tables(job)["queries.train.parquet"] == [{"query_id": "q1", "text": "what sleeps"}]
+    assert [(r["doc_id"], r["query"]) for r in tables(job)["qrels.train.parquet"]] == [("d3", 0), ("d1", 0)]
+    assert facts(job)["splits"] == {
+        "train": {"queries": 1, "judgments": 2, "positives": 1, "dropped": 2},
+        "test": {"queries": 1, "judgments": 2, "positives": 0, "dropped": 0},
+    }
+
+
+def test_dropped_queries_are_logged(stages, tmp_path, caplog):
+    with caplog.at_level("INFO", "teleport"):
+        build(stages, folder(tmp_path / "data"))
+    assert "train: 2 queries, 4 judgments, 3 positives, 1 dropped" in caplog.text
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_answers_follow_the_kept_queries(stages, tmp_path, suffix):
+    settings = folder(tmp_path / "data")
+    answers = [("q3", ["x"]), ("q2", ["emu", "an emu"]), ("q1", ["cat"])]
+    write(tmp_path / f"data/answers.train.jsonl{suffix}", [json.dumps({"id": i, "answers": a}) for i, a in answers])
+    rows = tables(build(stages, settings))["answers.train.parquet"]
+    assert rows == [{"query_id": "q1", "answers": ["cat"]}, {"query_id": "q2", "answers": ["emu", "an emu"]}]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_questions_with_answers_count_outside_of_train_without_judgments(stages, tmp_path, suffix):
+    settings = folder(tmp_path / "data")
+    write(tmp_path / "data/queries.nq.tsv", ["q7\tbark", "q8\tmoo", "q9\tno answer"])
+    write(tmp_path / f"data/answers.nq.jsonl{suffix}", [json.dumps({"id": i, "answers": ["x"]}) for i in ("q8", "q7")])
+    job = build(stages, settings)
+    assert facts(job)["splits"]["nq"] == {"queries": 2, "answers": 2, "judgments": 0, "positives": 0, "dropped": 1}
+    assert [row["query_id"] for row in tables(job)["queries.nq.parquet"]] == ["q7", "q8"]
+    assert tables(job)["qrels.nq.parquet"] == []
+
+
+def test_training_questions_with_answers_stay_where_positives_are_found_by_them(stages, tmp_path):
+    settings = folder(tmp_path / "data")
+    write(tmp_path / "data/answers.train.jsonl", [json.dumps({"id": i, "answers": ["x"]}) for i in ("q3", "q1")])
+    given, found = build(stages, settings), build(stages, settings | {"positives": "answers"})
+    assert [row["query_id"] for row in tables(given)["queries.train.parquet"]] == ["q1", "q2"]
+    assert [row["query_id"] for row in tables(found)["queries.train.parquet"]] == ["q1", "q2", "q3"]
+    assert facts(found)["splits"]["train"] == {
+        "queries": 3, "answers": 2, "judgments": 4, "positives": 3, "dropped": 0
+    }  # fmt: skip
+    (tmp_path / "data/answers.train.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"collection.positives is 'answers', but no training query has answers"):
+        build(stages, settings | {"positives": "answers"})
+
+
+def test_reader(stages, tmp_path):
+    built = build(stages, folder(tmp_path / "data"))
+    offsets, passages = read_positives(Artefact(built.folder), "train")
+    assert (offsets.dtype, passages.dtype) == (np.int64, np.int32)
+    assert offsets.tolist() == [0, 2, 3] and passages.tolist() == [2, 0, 2]  # q1: d3, d1 as judged; q2: d3
+
+
+def test_positives_keep_the_order_of_the_judgments(stages, tmp_path):
+    """Against lists filled one by one, with enough judgments that an unstable sort would mix them up."""
+    rng = np.random.default_rng(7)
+    pairs = rng.permutation([(query, passage) for query in range(9) for passage in range(60)]).tolist()
+    grades = rng.integers(0, 2, len(pairs)).tolist()
+    settings = folder(tmp_path / "data")
+    write(tmp_path / "data/corpus.tsv.gz", [f"d{n}\t\ttext {n}" for n in range(60)])
+    write(tmp_path / "data/queries.train.tsv", [f"q{n}\tquery {n}" for n in range(9)])
+    lines = [f"q{query} 0 d{passage} {grade}" for (query, passage), grade in zip(pairs, grades, strict=True)]
+    write(tmp_path / "data/qrels.train.tsv", lines)
+    expected = [[] for _ in range(9)]
+    for (query, passage), grade in zip(pairs, grades, strict=True):
+        if grade:
+            expected[query].append(passage)
+    built = build(stages, settings)
+    offsets, passages = read_positives(Artefact(built.folder), "train")
+    assert [p.tolist() for p in np.split(passages, offsets[1:-1])] == expected
+
+
+def test_reader_of_queries_without_positives(stages, tmp_path):
+    built = build(stages, folder(tmp_path / "data") | {"positive_grade": 2})
+    offsets, passages = read_positives(Artefact(built.folder), "test")
+    assert offsets.tolist() == [0, 0] and passages.tolist() == []
+
+
+# (queries, judgments) of train, dev, test as the README of each collection states them, and its number of passages.
+REAL = {
+    "nfcorpus": ({"path": "nfcorpus"}, 3395, {"train": (2563, 110075), "dev": (324, 11385), "test": (323, 12334)}),
+    "squad": (
+        {"path": "openqa-wiki", "queries": "openqa-wiki/squad"},
+        13306,
+        {"train": (7468, 7468), "dev": (1643, 1643), "test": (1459, 1459)},
+    ),
+    "nq": (
+        {"path": "openqa-wiki", "queries": "openqa-wiki/nq"},
+        13306,
+        {"train": (1655, 3262), "dev": (500, 988), "test": (500, 983)},
+    ),
+    "tiny": ({"path": "tiny"}, 400, {"train": (60, 117), "dev": (20, 40), "test": (20, 40)}),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_collections(stages, shared, name):
+    places, num_passages, counts = REAL[name]
+    places = {key: str(shared / "collections" / place) for key, place in places.items()}
+    job = build(stages, {"source": "folder", "queries": None} | places)
+    assert facts(job)["num_passages"] == num_passages
+    found = {
+        split: (c["queries"], c["judgments"], c["positives"], c["dropped"]) for split, c in facts(job)["splits"].items()
+    }
+    assert found == {split: (queries, judgments, judgments, 0) for split, (queries, judgments) in counts.items()}
+    for split, (queries, judgments) in counts.items():
+        offsets, passages = read_positives(Artefact(job.folder), split)
+        assert len(offsets) == queries + 1 and offsets[-1] == len(passages) == judgments and np.diff(offsets).min() > 0
+        if name != "nfcorpus":
+            assert pq.read_metadata(job.folder / f"answers.{split}.parquet").num_rows == queries

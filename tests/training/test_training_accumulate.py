@@ -1,0 +1,90 @@
+"""A step of several micro-batches: the mean of their losses, each over its own passages alone."""
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from reference_encoder import reference_of
+from teleport.encoder.tokens import padded
+from teleport.settings.training import Training
+from teleport.training import train
+from teleport.training.data import Batch, read_training_set
+from training_world import World, facts_of, losses_of, on_cpu  # noqa: F401
+
+
+def make(stages, **training):
+    """A trainer without dropout."""
+    job = World(stages, dropout=0.0).job(training)
+    return train.make_trainer(job, read_training_set(job, 1), 12, 1)
+
+
+def vectors(side, rows):
+    return reference_of(side.encoder)(*padded(side.tokens, rows, side.max_tokens, side.special))
+
+
+def written_out(made, batch):
+    """(sum over micro-batches of two queries) / 2, from the definition: a query's four passages and its neighbour's."""
+    losses = []
+    for first in (0, 2):
+        queries_QD = vectors(made.queries, batch.queries_Q[first : first + 2])
+        passages_PD = vectors(made.passages, batch.passages_P[4 * first : 4 * first + 8])
+        for query, positive in zip(queries_QD, (0, 4), strict=True):
+            scores_P = passages_PD @ query
+            losses.append(torch.logsumexp(scores_P, 0) - scores_P[positive])
+    return (losses[0] + losses[1]) / 2 / 2 + (losses[2] + losses[3]) / 2 / 2
+
+
+def gradients(made):
+    return {name: p.grad.clone() for name, p in made.encoders.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("caches", [False, True])
+def test_step_is_the_mean_of_the_micro_batches_losses(stages, caches):
+    made = make(stages, accumulate=2, gradient_caching=caches, max_grad_norm=1e9)
+    expected_loss = written_out(made, made.data.batch(1))
+    expected_loss.backward()
+    expected = gradients(made)
+    made.encoders.zero_grad()
+    made.optimizer.step = made.optimizer.zero_grad = lambda: None
+    outcome = made.step(1)
+    found = gradients(made)
+    assert made.finish(outcome) == pytest.approx(expected_loss.item(), rel=1e-6)
+    largest = max(gradient.abs().max() for gradient in expected.values())
+    assert found.keys() == expected.keys() and len(found) > 30
+    for name, gradient in expected.items():
+        assert (found[name] - gradient).abs().max() < 1e-5 * largest, name  # another order of sums
+
+
+def test_negatives_of_other_micro_batches_do_not_count(stages):
+    """The same queries in one batch have more negatives, so their loss is higher."""
+    losses = [made.finish(made.step(1)) for made in (make(stages), make(stages, accumulate=2))]
+    assert losses[0] > losses[1] + 0.1
+
+
+def test_a_split_batch_keeps_its_queries_with_their_passages():
+    batch = Batch(np.array([7, 8, 9, 4]), np.array([10, 11, 20, 21, 30, 31, 40, 41]), np.array([0, 2, 4, 6]))
+    parts = batch.split(2)
+    assert [part.queries_Q.tolist() for part in parts] == [[7, 8], [9, 4]]
+    assert [part.passages_P.tolist() for part in parts] == [[10, 11, 20, 21], [30, 31, 40, 41]]
+    assert [part.passages_P[part.positive_columns_Q].tolist() for part in parts] == [[10, 20], [30, 40]]
+
+
+def test_training_counts_all_micro_batches(stages):
+    world = World(stages, dropout=0.0)
+    whole, split = (world.finished(world.job({"accumulate": number})) for number in (1, 4))
+    counts = [facts_of(job)["real_tokens"] for job in (whole, split)]
+    assert counts[0] == counts[1] and facts_of(split)["padded_tokens"] >= counts[1]
+    assert len(losses_of(split)[1]) == 12 and losses_of(split)[1] != losses_of(whole)[1]
+
+
+def test_a_batch_that_does_not_split_is_refused_with_the_remedy():
+    with pytest.raises(ValidationError, match="batch_queries 8 cannot be split into 3 equal.*multiple of accumulate"):
+        Training(steps=1, batch_queries=8, accumulate=3)
+    assert Training(steps=1, batch_queries=9, accumulate=3).accumulate == 3
+
+
+def test_new_settings_at_their_defaults_do_not_enter_a_stage():
+    assert not {"optimizer", "gradient_caching", "accumulate"} & set(Training(steps=1).model_dump())
+    used = {"optimizer": "lamb", "gradient_caching": True, "accumulate": 2}
+    assert used.items() <= Training(steps=1, **used).model_dump().items()

@@ -1,0 +1,103 @@
+"""Batches: who is in them, in which order, and from which files."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from teleport.training.data import Ragged, TrainingSet, read_training_set
+from training_world import World
+
+
+def training_set(sizes, **training):
+    """Query i has the positives 100 + i and 200 + i, and a pool of sizes[i] passages 1000 * i + 0, 1, ..."""
+    settings = {"batch_queries": 2, "negatives_per_query": 3, "positive": "rotate"} | training
+    count = len(sizes)
+    pools = Ragged(np.cumsum([0, *sizes]), np.concatenate([1000 * i + np.arange(n) for i, n in enumerate(sizes)]))
+    positives = Ragged(
+        2 * np.arange(count + 1), np.stack([100 + np.arange(count), 200 + np.arange(count)], axis=1).ravel()
+    )
+    return TrainingSet([f"id{i}" for i in range(count)], positives, pools, SimpleNamespace(**settings), seed=42)
+
+
+def test_layout_of_a_batch():
+    batch = training_set([9, 9, 9, 9, 9]).batch(0)
+    assert batch.positive_columns_Q.tolist() == [0, 4]
+    assert len(batch.queries_Q) == 2 and len(batch.passages_P) == 8
+    for query, column in zip(batch.queries_Q, batch.positive_columns_Q, strict=True):
+        positive, *negatives = batch.passages_P[column : column + 4]
+        assert positive in (100 + query, 200 + query)
+        assert all(passage // 1000 == query for passage in negatives) and len(set(negatives)) == 3
+
+
+def test_an_epoch_has_every_query_once_and_drops_the_incomplete_batch():
+    data = training_set([9] * 7)
+    epochs = [np.concatenate([data.batch(3 * epoch + step).queries_Q for step in range(3)]) for epoch in range(4)]
+    assert all(len(set(epoch)) == 6 for epoch in epochs)
+    assert epochs[0].tolist() != epochs[1].tolist()
+    assert set(np.concatenate(epochs)) == set(range(7))
+
+
+def test_epochs_take_the_next_negatives_and_the_next_positive():
+    data = training_set([9, 9])
+    batches = [data.batch(epoch) for epoch in range(3)]
+    blocks = [b.passages_P.reshape(2, 4)[np.argsort(b.queries_Q)] for b in batches]
+    assert sorted(np.concatenate([block[0, 1:] for block in blocks])) == list(range(9))
+    assert [block[0, 0] for block in blocks] in ([100, 200, 100], [200, 100, 200])
+
+
+def test_first_positive_in_every_epoch():
+    data = training_set([9, 9], positive="first")
+    assert {min(data.batch(epoch).passages_P[[0, 4]]) for epoch in range(4)} == {100}
+    assert {max(data.batch(epoch).passages_P[[0, 4]]) for epoch in range(4)} == {101}
+
+
+def test_queries_without_negatives_never_appear():
+    data = training_set([9, 0, 2, 9])
+    assert data.without_negatives == 1 and data.rows.tolist() == [0, 2, 3]
+    assert {row for step in range(20) for row in data.batch(step).queries_Q} == {0, 2, 3}
+
+
+def test_queries_without_positives_never_appear():
+    full = training_set([9, 9, 0, 9, 9])
+    positives = Ragged(np.array([0, 2, 2, 2, 3, 5]), np.array([100, 200, 103, 104, 204]))
+    data = TrainingSet(full.query_ids, positives, full.pools, full.training, seed=42)
+    assert (data.without_positives, data.without_negatives, data.rows.tolist()) == (2, 1, [0, 3, 4])
+    batches = [data.batch(step) for step in range(20)]
+    assert {row for batch in batches for row in batch.queries_Q} == {0, 3, 4}
+    assert {p for batch in batches for p in batch.passages_P[batch.positive_columns_Q]} == {100, 200, 103, 104, 204}
+
+
+def test_a_pool_smaller_than_n_is_drawn_with_replacement():
+    data = training_set([2, 2])
+    assert set(data.batch(0).passages_P % 1000) >= {0, 1}
+    assert len(data.batch(0).passages_P) == 8
+
+
+def test_batches_are_a_function_of_the_step():
+    data, other = training_set([9] * 6), training_set([9] * 6)
+    backwards = {step: other.batch(step) for step in reversed(range(9))}
+    for step in range(9):
+        assert data.batch(step).queries_Q.tolist() == backwards[step].queries_Q.tolist()
+        assert data.batch(step).passages_P.tolist() == backwards[step].passages_P.tolist()
+
+
+def test_read_from_the_inputs_of_a_job(stages):
+    """Grade 2 is positive: query 4 has the passages 4 and 24, query 5 the passage 5; 59 has grade 1."""
+    job = World(stages).job()
+    data = read_training_set(job, 1)
+    assert data.query_ids[:2] == ["query-00", "query-01"] and len(data.rows) == 20
+    assert data.positives[4].tolist() == [4, 24] and data.positives[5].tolist() == [5]
+    pools = np.load(job.input("negatives", "passages.npy"))
+    assert data.pools[3].tolist() == pools[30:40].tolist()
+    batch = data.batch(0)
+    assert batch.passages_P.dtype == np.int64
+    for query, block in zip(batch.queries_Q, batch.passages_P.reshape(4, 4), strict=True):
+        assert block[0] in data.positives[query] and set(block[1:]) <= set(data.pools[query])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_order_of_an_epoch_derives_from_the_seed(seed):
+    data = training_set([9] * 30)
+    data.seed = seed
+    assert data.batch(0).queries_Q.tolist() != training_set([9] * 30).batch(0).queries_Q.tolist()

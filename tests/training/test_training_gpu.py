@@ -1,0 +1,88 @@
+"""The train stage on a CUDA device: close to the CPU in float32, and resumable."""
+
+import numpy as np
+import pytest
+import torch
+
+from teleport.encoder.precision import pick_device
+from teleport.training import train
+from teleport.training.data import read_training_set
+from teleport.training.trainer import Outcome, Trainer
+from training_world import World, facts_of, losses_of
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+def test_float32_losses_are_close_to_the_cpu(stages, monkeypatch):
+    world = World(stages, dropout=0.0)
+    gpu = world.finished(world.job())
+    assert facts_of(gpu)["device"] == "cuda"
+    monkeypatch.setattr(train, "pick_device", lambda: torch.device("cpu"))
+    cpu = world.finished(world.job())
+    on_gpu, on_cpu = ([float(loss) for loss in losses_of(job)[1]] for job in (gpu, cpu))
+    np.testing.assert_allclose(on_gpu, on_cpu, rtol=1e-3)
+
+
+def test_bf16_trains(stages):
+    world = World(stages)
+    facts = facts_of(world.finished(world.job({"steps": 30, "precision": "bf16"})))
+    assert facts["precision"] == "bfloat16" and facts["last_loss"] < 0.7 * facts["first_loss"]
+
+
+def test_resumes_on_the_device(stages, monkeypatch):
+    assert pick_device().type == "cuda"
+    world = World(stages, dropout=0.0)
+    whole = world.finished(world.job())
+    job = world.job(save_every=0)
+    whole_step = Trainer.step
+
+    def step(self, step):
+        if step == 6:
+            raise KeyboardInterrupt
+        return whole_step(self, step)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "step", step)
+        train.run(job)
+    resumed = world.finished(job)
+    assert facts_of(resumed)["resumed_from"] == 6
+    losses = [[float(loss) for loss in losses_of(done)[1]] for done in (resumed, whole)]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_gradient_caching_draws_the_dropout_of_the_direct_step(stages, precision):
+    world, losses, gradients = World(stages, dropout=0.3), [], []
+    for caches in (False, True):
+        job = world.job({"gradient_caching": caches, "precision": precision})
+        made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+        torch.manual_seed(5)
+        loss, _ = made.backward(made.data.batch(1))
+        losses.append(loss.item())
+        gradients.append(torch.cat([p.grad.flatten() for p in made.encoders.parameters() if p.grad is not None]))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    assert (gradients[1] - gradients[0]).norm() < 2e-2 * gradients[0].norm()
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_a_step_does_not_wait_for_the_device(stages, optimizer):
+    """Torch raises an error at every wait that it knows of."""
+    job = World(stages).job({"optimizer": optimizer, "mask_false_negatives": True})
+    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    made.step(0)  # sets up the optimiser
+    batch = made.data.batch(1)
+    sides = (made.queries, batch.queries_Q), (made.passages, batch.passages_P)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        vectors = [side.vectors(rows, 1024)[0] for side, rows in sides]
+        loss = made.loss_of(batch, *vectors)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(made.encoders.parameters(), 1.0)
+        made.optimizer.step()
+        outcome = Outcome(1, batch, loss.detach(), norm, 0)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert made.finish(outcome) == loss.item()

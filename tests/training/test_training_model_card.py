@@ -1,0 +1,95 @@
+"""The model card: what it says is true, and its code runs and gives the vectors of the trained encoder."""
+
+import re
+
+import pytest
+import torch
+
+from teleport.encoder.model import load_encoders
+from teleport.encoder.reference import load_backbone
+from teleport.training.model_card import model_card
+from training_world import World, on_cpu  # noqa: F401
+
+TEXT = "w3 w14 w15 w92"
+IDS = [2, 8, 19, 20, 97, 3]
+
+
+def card_of(job, side="."):
+    return (job.folder / "checkpoint" / side / "README.md").read_text()
+
+
+def run_code(card, folder):
+    """The vectors of TEXT that the card's code blocks compute (numpy, one line per text)."""
+    found = []
+    for code in re.findall(r"```python\n(.*?)```", card, re.DOTALL):
+        code = code.replace("PATH OF THIS FOLDER", str(folder)).replace("a query", TEXT).replace("a passage", TEXT)
+        names = {}
+        exec(code, names)
+        found.append(torch.as_tensor(names["vectors"]))
+    return found
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_code_of_the_card_gives_the_encoders_vectors(stages, tied):
+    world = World(stages, tied=tied)
+    job = world.finished(world.job({"steps": 2}))
+    folder = job.folder / "checkpoint"
+    encoders = load_encoders(folder, load_backbone)
+    ids = torch.tensor([IDS])
+    for side, encoder in zip(["."] if tied else ["query", "passage"], encoders[tied:], strict=True):
+        with torch.no_grad():
+            expected = encoder(ids, torch.ones_like(ids))
+        vectors = run_code(card_of(job, side), folder / side)
+        assert len(vectors) == 2  # sentence-transformers and transformers
+        for vector in vectors:
+            torch.testing.assert_close(vector, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_card_says_how_the_checkpoint_was_made(stages):
+    world = World(stages)
+    job = world.finished(world.job({"steps": 2}, episode=3))
+    card = card_of(job)
+    for part in (
+        "library_name: sentence-transformers",
+        "episode 3",
+        f"`train/{job.key}`",
+        "folder `tiny`; weights SHA-256 `beef`",
+        f"from: stage `pretrained/{world.inputs['pretrained'].key}`",
+        "tsv, 60 passages, corpus digest `c0ffee`",
+        f"`merge/{world.inputs['negatives'].key}`",
+        "Root seed: 42",
+        "Pooling: mean.",
+        "queries 8 tokens and passages 24 tokens",
+        "title [SEP] text",
+        '"learning_rate": 0.003',
+    ):
+        assert part in card
+
+
+def test_cards_of_untied_encoders_speak_of_their_side(stages):
+    world = World(stages, tied=False)
+    job = world.finished(world.job({"steps": 1}))
+    query, passage = card_of(job, "query"), card_of(job, "passage")
+    assert "Encodes queries as" in query and "max_seq_length = 8" in query and "passages 24" not in query
+    assert "Encodes passages as" in passage and "max_seq_length = 24" in passage and "queries 8" not in passage
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"pooling": "cls"}, ["Pooling: cls.", "tokens[:, 0]"]),
+        ({"normalize": True}, ["Pooling: mean, length 1.", "functional.normalize(vectors)"]),
+        ({"projection": 16}, ["projection to 16 dimensions", "`transformers` alone"]),
+    ],
+)
+def test_card_follows_the_settings(stages, change, words):
+    card = model_card(World(stages).job(**change), "queries and passages")
+    assert all(word in card for word in words)
+
+
+def test_equal_jobs_write_equal_cards(stages):
+    """No time, date or machine in them: the checkpoint folder of two runs must have one digest."""
+    job = World(stages).job()
+    card = model_card(job, "queries")
+    assert card == model_card(job, "queries")
+    assert not re.search(r"\d\d:\d\d|\d{4}-\d\d-\d\d", card) and str(stages.root) not in card

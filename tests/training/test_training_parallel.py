@@ -1,0 +1,107 @@
+"""Two processes that train together do what one does: loss, gradients, files, resuming, and dying."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from training_process import gradients_of
+
+from teleport.runtime.launch import launch
+from teleport.training import train
+from teleport.training.data import read_training_set
+from teleport.training.parallel import ALONE, Processes
+from training_world import World, on_cpu  # noqa: F401
+
+VARIANTS = {
+    "plain": ({}, {}),
+    "positives in the pools": ({"batch_queries": 10}, {}),
+    "masked": ({"batch_queries": 10, "mask_false_negatives": True}, {}),
+    "gradient caching": ({"gradient_caching": True}, {}),
+    "two micro-batches": ({"accumulate": 2}, {}),
+    "micro-batches with gradient caching": ({"accumulate": 2, "gradient_caching": True}, {}),
+    "cosine": ({}, {"scale": 20.0}),
+    "untied": ({}, {}),
+}
+
+
+@pytest.fixture(autouse=True)
+def without_gpu(monkeypatch):
+    """The processes started here compute on the CPU even where there is a GPU; they inherit this environment."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def spec_of(job):
+    """The specification of a job, as run_stage.py takes it."""
+    inputs = {role: f"{a.manifest['kind']}/{a.manifest['key']}" for role, a in job.inputs.items()}
+    return {"kind": job.kind, "key": job.key, "settings": job.raw_settings, "inputs": inputs, "code": job.code}
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory):
+    """{(variant, in float64): [gradients of one process, of the first of two, of the second]}; dropout is off."""
+    from stages import Stages
+
+    root = tmp_path_factory.mktemp("parallel")
+    world = World(Stages(root), dropout=0.0)
+    mixed = World(Stages(root / "mixed"), dropout=0.0, first_negative=0)
+    others = {"untied": World(Stages(root / "untied"), dropout=0.0, tied=False)}
+    others |= dict.fromkeys(("positives in the pools", "masked"), mixed)
+    jobs = {n: others.get(n, world).job(changes, **settings) for n, (changes, settings) in VARIANTS.items()}
+    script = str(Path(__file__).with_name("training_process.py"))
+    pairs = json.dumps([[str(job.resume.parents[3]), spec_of(job)] for job in jobs.values()])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setattr(train, "pick_device", lambda: torch.device("cpu"))
+        assert launch(2, [sys.executable, script, pairs, str(root / "found")]) == 0
+        return {
+            name: found for number, item in enumerate(jobs.items()) for name, found in compared(root, number, *item)
+        }
+
+
+def compared(root, number, name, job):
+    """((variant, in float64), [gradients of one process, of the first of two, of the second]) for both precisions."""
+    ranks = [np.load(root / f"found.{rank}.npz") for rank in (0, 1)]
+    assert [int(rank["rank"]) for rank in ranks] == [0, 1]
+    assert ranks[0]["totals"].tolist() == ranks[1]["totals"].tolist() == [2, 1, 10]
+    torch.set_num_threads(1)
+    for double, prefix in ((False, f"{number}/"), (True, f"{number}d/")):
+        alone = gradients_of(job, ALONE, double)
+        yield (name, double), [alone, *({key: rank[prefix + key] for key in alone} for rank in ranks)]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("double", "tolerance"), [(True, 1e-12), (False, 1e-6)])
+def test_two_processes_equal_one_in_loss_and_gradients(steps, variant, double, tolerance):
+    """They differ by rounding alone: their chunks hold other texts, so sums go in another order.
+
+    The bounds are on the norm of the difference, relative to that of the gradient.
+    """
+    alone, *both = steps[variant, double]
+    assert len(alone) > 30
+    for found in both:
+        assert found["loss"] == pytest.approx(alone["loss"], rel=tolerance)
+        names = [name for name in alone if name != "loss"]
+        error, whole = (
+            np.sqrt(sum(np.square(array, dtype=float).sum() for array in arrays))
+            for arrays in ([found[name] - alone[name] for name in names], [alone[name] for name in names])
+        )
+        assert error <= tolerance * whole
+    assert all(np.array_equal(both[0][name], both[1][name]) for name in alone)
+
+
+def test_guard_variants_are_different_steps(steps):
+    losses = {name: float(found[0]["loss"]) for (name, _), found in steps.items() if "gradient caching" not in name}
+    assert len(set(losses.values())) == len(losses)
+
+
+def test_a_batch_that_the_processes_cannot_share_is_refused_with_the_remedy(stages):
+    job = World(stages).job({"batch_queries": 4, "accumulate": 2})
+    data = read_training_set(job, 1)
+    with pytest.raises(ValueError, match="2 queries at a time, which 3 processes.*multiple of 6.*another number"):
+        train.make_trainer(job, data, 12, 1, Processes(0, 3))
+    assert train.make_trainer(job, data, 12, 1, Processes(1, 2)).processes.part(data.batch(0)).queries_Q.size == 2

@@ -1,0 +1,268 @@
+"""A training that dies and continues ends in the same bits as one that does not."""
+
+import errno
+import json
+import os
+import resource
+import signal
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from teleport.encoder import precision
+from teleport.runtime.files import sha256_file
+from teleport.training import resume, train
+from teleport.training.trainer import Outcome, Trainer
+from training_world import World, facts_of, losses_of, on_cpu  # noqa: F401
+
+STEPS = 12
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: no handler of the code under test catches it."""
+
+
+@pytest.fixture
+def world(stages):
+    return World(stages)
+
+
+def kill_at(monkeypatch, step_to_die):
+    """From now on, the attempt dies when it reaches this step (1, 2, ...)."""
+    whole_step = Trainer.step
+
+    def step(self, step):
+        if step + 1 == step_to_die:
+            raise Killed
+        return whole_step(self, step)
+
+    monkeypatch.setattr(Trainer, "step", step)
+
+
+def attempt(job, monkeypatch, step_to_die):
+    """One attempt that is killed at a step."""
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        kill_at(patch, step_to_die)
+        train.run(job)
+
+
+def artefacts(job, side="."):
+    return sha256_file(job.folder / "checkpoint" / side / "model.safetensors"), losses_of(job)
+
+
+def saved_step(job):
+    with safe_open(job.resume / resume.FILE, framework="pt") as file:
+        return len(json.loads(file.metadata()["state"])["losses"])
+
+
+@pytest.mark.parametrize("deaths", [[2], [6], [12], [3, 9], [4, 4, 5]])
+def test_interrupted_and_resumed_equals_uninterrupted(world, monkeypatch, deaths):
+    whole = world.finished(world.job({"steps": STEPS}))
+    job = world.job({"steps": STEPS}, save_every=0)
+    for death in deaths:
+        attempt(job, monkeypatch, death)
+        assert saved_step(job) == death - 1
+    resumed = world.finished(job)
+    facts = facts_of(resumed)
+    assert facts["resumed_from"] == deaths[-1] - 1 > 0
+    assert facts["attempts"] == 1 + len(set(deaths))  # an attempt that dies before it saves leaves no trace
+    assert artefacts(resumed) == artefacts(whole)
+    for count in ("padded_tokens", "real_tokens", "first_loss", "last_loss"):
+        assert facts[count] == facts_of(whole)[count]
+
+
+def test_untied_encoders_resume_too(stages, monkeypatch):
+    world = World(stages, tied=False)
+    whole = world.finished(world.job())
+    job = world.job(save_every=0)
+    attempt(job, monkeypatch, 7)
+    resumed = world.finished(job)
+    assert facts_of(resumed)["resumed_from"] == 6
+    for side in ("query", "passage"):
+        assert artefacts(resumed, side) == artefacts(whole, side)
+
+
+def test_dropout_is_active(world, stages):
+    """Without it, the tests above would not show that its randomness survives an interruption."""
+    without = World(stages, dropout=0.0)
+    losses = [losses_of(w.finished(w.job({"steps": 1})))[1] for w in (world, without)]
+    assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize("broken", ["seeding", "moments"])
+def test_guard_these_tests_see_what_they_should(world, monkeypatch, broken):
+    """Without seeding dropout by the step, or with Adam's moments lost, a resumed run must differ."""
+    whole = world.finished(world.job())
+    job = world.job(save_every=0)
+    if broken == "seeding":
+        monkeypatch.setattr(torch, "manual_seed", lambda seed: None)
+    attempt(job, monkeypatch, 7)
+    if broken == "moments":
+        load = resume.load_state
+
+        def load_weights_only(folder, encoders, optimizer, computed):
+            state = load(folder, encoders, optimizer, computed)
+            optimizer.state.clear()
+            return state
+
+        monkeypatch.setattr(train, "load_state", load_weights_only)
+    assert artefacts(world.finished(job))[0] != artefacts(whole)[0]
+
+
+def test_a_kill_while_saving_leaves_the_previous_state(world, monkeypatch):
+    whole = world.finished(world.job())
+    job = world.job(save_every=0)
+    replace, saves = os.replace, []
+
+    def replace_or_die(source, target):
+        if os.path.basename(target) == resume.FILE:
+            saves.append(target)
+            if len(saves) == 5:
+                raise Killed
+        replace(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(resume.os, "replace", replace_or_die)
+        train.run(job)
+    assert (job.resume / f"{resume.FILE}.part").exists() and saved_step(job) == 4
+    with open(job.resume / f"{resume.FILE}.part", "r+b") as file:
+        file.truncate(100)
+    resumed = world.finished(job)
+    assert facts_of(resumed)["resumed_from"] == 4
+    assert artefacts(resumed) == artefacts(whole)
+
+
+def test_a_full_disk_keeps_the_previous_state_and_its_errno(world, monkeypatch):
+    """Files of this process may not reach the size of a state, which safetensors reports as it does a full disk."""
+    whole = world.finished(world.job())
+    job = world.job(save_every=0)
+    attempt(job, monkeypatch, 3)
+    limits, size = resource.getrlimit(resource.RLIMIT_FSIZE), (job.resume / resume.FILE).stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, limits[1]))
+    try:
+        with pytest.raises(OSError) as error:
+            train.run(job)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert error.value.errno == errno.EFBIG and saved_step(job) == 2
+    assert artefacts(world.finished(job)) == artefacts(whole)
+
+
+@pytest.fixture
+def restored_sigterm():
+    before = signal.getsignal(signal.SIGTERM)
+    yield before
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_without_sigterm_its_handler_is_put_back(restored_sigterm):
+    with resume.sigterm() as received:
+        assert signal.getsignal(signal.SIGTERM) is not restored_sigterm
+    assert not received and signal.getsignal(signal.SIGTERM) is restored_sigterm
+
+
+@pytest.mark.usefixtures("restored_sigterm")
+def test_sigterm_saves_and_exits_with_143(world, monkeypatch):
+    whole = world.finished(world.job())
+    job = world.job(save_every=1e9)
+    step = Trainer.step
+
+    def step_with_signal(self, number):
+        if number == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, number)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
+        patch.setattr(Trainer, "step", step_with_signal)
+        train.run(job)
+    assert stopped.value.code == 143
+    os.kill(os.getpid(), signal.SIGTERM)  # another one, until the process has ended, does nothing
+    assert saved_step(job) == 5 and not job.outputs
+    resumed = world.finished(job)
+    assert (facts_of(resumed)["resumed_from"], facts_of(resumed)["attempts"]) == (5, 2)
+    assert artefacts(resumed) == artefacts(whole)
+
+
+def test_state_is_saved_every_so_many_seconds(world, monkeypatch):
+    saves = []
+    monkeypatch.setattr(train, "save_state", lambda folder, state, *_: saves.append(state.step))
+    clock = iter(range(1000))
+    monkeypatch.setattr(train, "time", type("Clock", (), {"monotonic": staticmethod(lambda: next(clock))}))
+    train.run(world.job(save_every=3))
+    assert saves[:3] == [3, 6, 9]
+
+
+def test_seconds_accumulate_over_attempts(world, monkeypatch):
+    job = world.job(save_every=0)
+    attempt(job, monkeypatch, 7)
+    with safe_open(job.resume / resume.FILE, framework="pt") as file:
+        before = json.loads(file.metadata()["state"])["seconds"]
+    assert before > 0
+    one = torch.tensor(1.0)
+    monkeypatch.setattr(Trainer, "step", lambda self, step: Outcome(step, self.data.batch(step), one, one, 1))
+    assert facts_of(world.finished(job))["train_seconds"] > before
+
+
+def test_nothing_saved_means_a_fresh_start(world):
+    state = resume.load_state(world.job().resume, None, None, "float32 on cpu")
+    assert (state.step, state.attempts, state.losses, state.computed) == (0, 0, [], "float32 on cpu")
+
+
+@pytest.mark.parametrize("now", ["float32 on cpu", "bfloat16 on cuda", "bfloat16 on cpu, compiled"])
+def test_a_training_does_not_go_on_in_another_precision_or_on_another_kind_of_device(world, monkeypatch, now):
+    """With precision "auto" the machine decides it; the manifest could name only one of the two."""
+    job = world.job({"precision": "auto"}, save_every=0)
+    monkeypatch.setattr(precision, "computes_in_bf16", lambda device: True)
+    attempt(job, monkeypatch, 3)
+    before = (job.resume / resume.FILE).read_bytes()
+    with monkeypatch.context() as patch:
+        if now == "float32 on cpu":
+            patch.setattr(precision, "computes_in_bf16", lambda device: False)
+        else:
+            patch.setattr(train, "load_state", lambda *others: resume.load_state(*others[:3], now))
+        with pytest.raises(ValueError) as error:
+            train.run(job)
+    message = f"has 2 steps computed in bfloat16 on cpu, this machine would go on in {now}. Run the workflow again on"
+    assert message in str(error.value) and f"delete the folder {job.resume} " in str(error.value)
+    assert (job.resume / resume.FILE).read_bytes() == before
+    facts = facts_of(world.finished(job))
+    assert (facts["resumed_from"], facts["precision"], facts["device"]) == (2, "bfloat16", "cpu")
+
+
+def record_order(monkeypatch):
+    """A list that gets ("step", n), ("read", n) and ("save", steps in the state) as they happen."""
+    events, step, finish, save = [], Trainer.step, Trainer.finish, train.save_state
+
+    def recording_step(self, number):
+        events.append(("step", number))
+        return step(self, number)
+
+    def recording_finish(self, outcome):
+        events.append(("read", outcome.step))
+        return finish(self, outcome)
+
+    def recording_save(folder, state, *others):
+        events.append(("save", state.step))
+        save(folder, state, *others)
+
+    monkeypatch.setattr(Trainer, "step", recording_step)
+    monkeypatch.setattr(Trainer, "finish", recording_finish)
+    monkeypatch.setattr(train, "save_state", recording_save)
+    return events
+
+
+def test_a_loss_is_read_after_the_next_step_has_begun(world, monkeypatch):
+    events = record_order(monkeypatch)
+    train.run(world.job({"steps": 3}))
+    assert events == [("step", 0), ("step", 1), ("read", 0), ("step", 2), ("read", 1), ("read", 2)]
+
+
+def test_all_losses_are_read_before_a_state_is_saved(world, monkeypatch):
+    """So weights that a loss beyond all numbers has ruined are never saved: here that of step 3."""
+    events = record_order(monkeypatch)
+    with pytest.raises(ValueError, match="stopped at step 3"):
+        train.run(world.job({"learning_rate": 1e30}, save_every=0))
+    assert events == [
+        ("step", 0), ("read", 0), ("save", 1), ("step", 1), ("read", 1), ("save", 2), ("step", 2), ("read", 2),
+    ]  # fmt: skip

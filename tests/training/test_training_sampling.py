@@ -1,0 +1,71 @@
+"""Draws of queries, positives and negatives: literal values, and the released rule as a reference."""
+
+import numpy as np
+import pytest
+
+from teleport.runtime.seed import derive_seed
+from teleport.training.sampling import negative_window, positive_place, query_order
+
+
+def windows(pool_size, num_negatives, epochs, query_id="q1"):
+    return [negative_window(pool_size, num_negatives, epoch, 42, query_id).tolist() for epoch in range(epochs)]
+
+
+def test_literal_windows():
+    """Literals keep the draws from changing unnoticed: other draws would be other published numbers."""
+    assert windows(7, 3, 4) == [[3, 1, 2], [6, 5, 0], [4, 3, 1], [2, 6, 5]]
+    assert windows(2, 4, 2) == [[1, 1, 0, 1], [1, 0, 0, 0]]
+
+
+@pytest.mark.parametrize(("pool_size", "num_negatives"), [(60, 15), (120, 31), (180, 31), (7, 3), (31, 31), (5, 1)])
+def test_window_is_the_released_rule(pool_size, num_negatives):
+    """The released dataset's lines: shuffle, offset = epoch * N % len, negatives twice, cut, keep the first N."""
+    shuffled = list(range(pool_size))
+    np.random.default_rng(derive_seed(42, "negatives", "q1")).shuffle(shuffled)
+    for epoch in range(7):
+        offset = epoch * num_negatives % pool_size
+        expected = (shuffled * 2)[offset:][:num_negatives]
+        assert negative_window(pool_size, num_negatives, epoch, 42, "q1").tolist() == expected
+
+
+def test_ms_marco_episode_3_consumes_93_of_180():
+    drawn = [place for window in windows(180, 31, 3) for place in window]
+    assert len(drawn) == len(set(drawn)) == 93
+
+
+def test_nothing_repeats_before_the_pool_is_used_up():
+    drawn = [place for window in windows(60, 15, 4) for place in window]
+    assert sorted(drawn) == list(range(60))
+    assert drawn != sorted(drawn)
+
+
+def test_a_small_pool_is_drawn_with_replacement():
+    first, second = windows(3, 20, 2)
+    assert len(first) == 20 and set(first) == {0, 1, 2}
+    assert first != second
+
+
+def test_windows_differ_by_query_and_seed():
+    assert negative_window(60, 15, 0, 42, "a").tolist() != negative_window(60, 15, 0, 42, "b").tolist()
+    assert negative_window(60, 15, 0, 42, "a").tolist() != negative_window(60, 15, 0, 43, "a").tolist()
+
+
+def test_positives_rotate_from_a_start_that_differs_by_query():
+    places = {query: [positive_place(3, epoch, 42, query, "rotate") for epoch in range(6)] for query in "abcdefgh"}
+    for sequence in places.values():
+        assert sequence[:3] == sequence[3:]
+        assert sorted(sequence[:3]) == [0, 1, 2]
+        assert (sequence[1] - sequence[0]) % 3 == 1
+    assert {sequence[0] for sequence in places.values()} == {0, 1, 2}
+
+
+def test_first_positive():
+    assert {positive_place(5, epoch, 42, "q", "first") for epoch in range(9)} == {0}
+
+
+def test_query_order_is_a_permutation_of_its_own_in_every_epoch():
+    first, second = query_order(50, 0, 42), query_order(50, 1, 42)
+    assert sorted(first) == sorted(second) == list(range(50))
+    assert first.tolist() != second.tolist()
+    assert query_order(50, 0, 43).tolist() != first.tolist()
+    assert query_order(6, 0, 42).tolist() == [3, 0, 4, 5, 2, 1]

@@ -1,0 +1,92 @@
+"""A finished stage as its readers see it: manifest, and files that are checked against it."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from teleport.runtime.files import sha256_file
+
+STAGES = Path("results/stages")
+MANIFEST = "manifest.json"
+# Files up to this size are hashed whenever they are read; larger ones only by `make verify`, because hashing an
+# index of 27 GB at every use would cost more than the search.
+ALWAYS_HASHED_BYTES = 64 * 2**20
+
+
+def read_manifest(folder, missing, remedy):
+    """The manifest in a folder (dict). Raises ValueError when there is none (`missing` says why) or a torn one."""
+    path = folder / MANIFEST
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing: {missing}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid JSON ({error}): torn or edited. {remedy}") from None
+
+
+def remake(kind, key):
+    """The sentence that says how a finished stage is made anew. Snakemake does not miss what only stages have read."""
+    manifest = STAGES / kind / key / MANIFEST
+    return f"Run the workflow again with --forcerun {manifest}: this stage and what follows are made anew."
+
+
+class Artefact:
+    """A finished stage as its readers see it: its folder and its manifest.
+
+    Raises ValueError when the manifest is missing, unreadable, or belongs to another stage.
+    """
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.remedy = remake(self.folder.parent.name, self.folder.name)
+        self.manifest = read_manifest(self.folder, f"not finished, or deleted. {self.remedy}", self.remedy)
+        found = (self.manifest.get("kind"), self.manifest.get("key"))
+        if found != (self.folder.parent.name, self.folder.name):
+            raise ValueError(f"{self.folder / MANIFEST} describes {found[0]}/{found[1]}, another stage. {self.remedy}")
+
+    @property
+    def facts(self):
+        """The counts and measurements that the stage returned (dict)."""
+        return self.manifest["facts"]
+
+    def path(self, name, full=False):
+        """The path of file or folder `name` of this artefact, after checking it against the manifest.
+
+        Sizes are always compared; SHA-256 for files up to 64 MiB, or for all of them with `full`.
+        Raises ValueError naming the file that is missing, torn or edited.
+        """
+        listed = {n: f for n, f in self.manifest["files"].items() if n == name or n.startswith(name + "/")}
+        if not listed:
+            raise ValueError(
+                f"{self.folder} has no artefact {name!r}; its manifest lists {sorted(self.manifest['files'])}."
+            )
+        for file_name, expected in listed.items():
+            check_file(self.folder / file_name, expected, full, self.remedy)
+        return self.folder / name
+
+    def verify(self):
+        """Check every file of the artefact by its full SHA-256. Raises ValueError naming the first bad one."""
+        for name in self.manifest["files"]:
+            self.path(name, full=True)
+
+    @property
+    def digest(self):
+        """One SHA-256 over the names and contents of all files: equal digests mean equal artefacts."""
+        lines = "".join(f"{n} {f['sha256']}\n" for n, f in sorted(self.manifest["files"].items()))
+        return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def file_entry(path):
+    """What a manifest says of a file: `{bytes, sha256}`."""
+    return {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+
+
+def check_file(path, expected, full, remedy):
+    """Compare a file with its manifest entry `{bytes, sha256}`. Raises ValueError that names file and remedy."""
+    if not path.is_file():
+        raise ValueError(f"{path} is missing although its manifest lists it. {remedy}")
+    size = path.stat().st_size
+    if size != expected["bytes"]:
+        raise ValueError(f"{path} has {size} bytes, its manifest says {expected['bytes']}: torn or edited. {remedy}")
+    if (full or size <= ALWAYS_HASHED_BYTES) and sha256_file(path) != expected["sha256"]:
+        raise ValueError(f"{path} does not have the SHA-256 of its manifest: torn or edited. {remedy}")

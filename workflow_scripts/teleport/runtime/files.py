@@ -1,0 +1,50 @@
+"""Files that a reader sees whole or not at all; their digests, and room for them."""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+PRUNE = "`make prune CONFIG=FILES` lists stages that neither this configuration nor a finished result uses"
+
+
+def sha256_file(path):
+    """Hex SHA-256 of one file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_json(path, value):
+    """Write `value` as JSON under a temporary name, then rename: a reader sees the old file or the new one."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(part, path)
+
+
+def files_below(path):
+    """The files of an artefact: itself, or all files below it when it is a folder (sorted)."""
+    path = Path(path)
+    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+
+
+def require_free_space(folder, num_bytes):
+    """Raise ValueError when the disk of `folder` has less than `num_bytes` free: say so before hours of work."""
+    existing = next(p for p in [Path(folder).resolve(), *Path(folder).resolve().parents] if p.exists())
+    free = shutil.disk_usage(existing).free
+    if free < num_bytes:
+        raise ValueError(
+            f"{folder} needs {num_bytes / 1e9:.2f} GB, its disk has {free / 1e9:.2f} GB free: "
+            f"free some space ({PRUNE}) and run again."
+        )
+
+
+def write_text(path, text):
+    """Write UTF-8 `text` under a temporary name, then rename; folders are made."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)

@@ -1,0 +1,195 @@
+"""Reading a configuration: merge, validate, and say what is wrong with file, line, key and remedy.
+
+`--configfile` files are merged in order (Snakemake does it); an experiment is a set of overrides merged over the
+settings of the configuration. Numbers such as 1e-5, which YAML reads as text, become numbers here.
+"""
+
+import difflib
+import json
+import re
+import types
+import typing
+
+from pydantic import BaseModel, ValidationError
+from snakemake.utils import update_config
+
+from teleport.settings.configuration import Config, Experiment
+from teleport.settings.encoder import Encoder
+from teleport.settings.locations import Places
+from teleport.settings.section import MAIN_TABLE, NAME, TABLE_NAME
+from teleport.settings.training import Training
+from teleport.settings.yaml_mapping import read_mapping
+
+SHARED = ("encoder", "mining", "negatives", "training", "episodes", "seeds")  # what an experiment may override
+WHOLE = ("checkpoint", "query_checkpoint", "index")  # another kind of checkpoint or index has other parameters
+
+
+def load(raw, files=()):
+    """Validate the merged mapping `raw`; `files` are the YAML files it came from, for the places in messages.
+
+    Returns (Config, {experiment name: Experiment}). Raises ValueError with one line per mistake.
+    """
+    places = Places(files)
+    if raw.get("ablations") and "collection" not in raw:
+        raise ValueError(
+            "the configuration has ablations but no collection: an ablation file comes after the file it ablates, "
+            "as in `--configfile config/config.yaml config/ablations/negatives.yaml`."
+        )
+    config = validated(Config, raw, (), places)
+    check_names(config, places)
+    shared = {name: dump(getattr(config, name)) for name in SHARED}
+    experiments = {}
+    for place, name, overrides in named_experiments(config):
+        experiment = validated(Experiment, merged(shared, overrides), place, places)
+        for number, override in enumerate(experiment.episodes):
+            settings = dump(experiment.training) | override.training
+            at = (
+                (*place, "episodes", number, "training")
+                if "episodes" in overrides
+                else ("episodes", number, "training")
+            )
+            validated(Training, settings, at, places)
+        if experiments.setdefault(name, experiment) != experiment:
+            raise ValueError(f"{places.of(place)}: another experiment has this name but other settings. Rename one.")
+    experiments |= external_checkpoints(config, shared, experiments, places)
+    if not experiments and not config.external:
+        raise ValueError("the configuration has no experiments: add at least one entry under `experiments`.")
+    return config, experiments
+
+
+def load_files(files):
+    """What `load` returns for the YAML files of one configuration, merged in order as `--configfile` merges them.
+
+    Raises ValueError with one line per mistake, and OSError when a file cannot be read.
+    """
+    raw = {}
+    for file in files:
+        update_config(raw, read_mapping(file))  # Snakemake's own: every mapping deeply, also those in WHOLE
+    return load(raw, files)
+
+
+def check_names(config, places):
+    """Raise ValueError for an experiment, external system or ablation whose name can be no folder or no table."""
+    named = [(place, NAME) for place, _, _ in named_experiments(config)]
+    named += [(("external", name), NAME) for name in config.external]
+    named += [(("ablations", name), TABLE_NAME) for name in config.ablations]
+    for place, pattern in named:
+        if not re.fullmatch(pattern, place[-1]):
+            raise ValueError(
+                f"{places.of(place)}: the name must match {pattern}, because it becomes a folder or a file. Rename it."
+            )
+    if MAIN_TABLE in config.ablations:
+        place = places.of(("ablations", MAIN_TABLE))
+        raise ValueError(f"{place}: the table of every system and episode has this name. Rename the ablation.")
+
+
+def external_checkpoints(config, shared, experiments, places):
+    """{name: Experiment without episodes} of the checkpoints from elsewhere; checks the splits of all.
+
+    Raises ValueError for a name that an experiment has, and for a run of an unknown split.
+    """
+    found = {}
+    for name, external in config.external.items():
+        place = ("external", name)
+        if name in experiments:
+            raise ValueError(f"{places.of(place)}: an experiment has this name. Rename one of them.")
+        for split in set(external.runs or ()) - set(config.evaluation.splits):
+            splits = ", ".join(config.evaluation.splits)
+            raise ValueError(
+                f"{places.of((*place, 'runs', split))}: evaluation.splits has {splits}. Add {split!r} there."
+            )
+        if external.encoder is not None:
+            encoder = merged(shared["encoder"], external.encoder)
+            validated(Encoder, encoder, (*place, "encoder"), places)
+            settings = shared | {"label": external.label, "encoder": encoder, "episodes": []}
+            found[name] = validated(Experiment, settings | {"seeds": shared["seeds"][:1]}, place, places)
+    return found
+
+
+def dump(value):
+    """A validated section (or list of sections) as plain data."""
+    return [dump(item) for item in value] if isinstance(value, list) else getattr(value, "model_dump", lambda: value)()
+
+
+def named_experiments(config):
+    """(place in the configuration, name, overrides) of every experiment, those of ablations included."""
+    for name, overrides in config.experiments.items():
+        yield ("experiments", name), name, overrides
+    for table, ablation in config.ablations.items():
+        for name, overrides in ablation.experiments.items():
+            yield ("ablations", table, "experiments", name), name, overrides
+
+
+def merged(base, overrides):
+    """An experiment's `overrides` over `base`, mapping by mapping; lists and WHOLE (one thing) are replaced whole."""
+    result = dict(base)
+    for key, value in overrides.items():
+        parts = isinstance(value, dict) and isinstance(result.get(key), dict) and key not in WHOLE
+        result[key] = merged(result[key], value) if parts else value
+    return result
+
+
+def validated(model, data, place, places):
+    """`data` as `model`. Raises ValueError naming every mistake's file, line and key below `place`."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        lines = [describe(model, mistake, place, places) for mistake in error.errors()]
+        raise ValueError("\n".join(lines)) from None
+
+
+def describe(model, mistake, place, places):
+    """One mistake as `file, line N: key: rule, value. Remedy.`"""
+    location = mistake["loc"]
+    if location[:1] == ("collection",):  # pydantic names the chosen source as a key of its own: leave it out
+        location = ("collection", *location[2:])
+    where = places.of((*place, *location))
+    if mistake["type"] == "extra_forbidden":
+        known = known_keys(model, location[:-1])
+        close = difflib.get_close_matches(str(location[-1]), known, n=1)
+        remedy = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(known)}."
+        return f"{where}: unknown key. {remedy}"
+    if mistake["type"] == "missing":
+        return f"{where}: this key is required; add it."
+    message = mistake["msg"].removeprefix("Value error, ")
+    given = "" if isinstance(mistake["input"], dict | list) else f", not {mistake['input']!r}"
+    return f"{where}: {message[0].lower()}{message[1:]}{given}."
+
+
+def known_keys(model, location):
+    """The keys allowed at `location` (a path of keys) inside a model, sorted."""
+    models = [model]
+    for part in location:
+        fields = [m.model_fields[part] for m in models if part in m.model_fields]
+        models = [m for field in fields for m in models_in(field.annotation)] or models
+    return sorted({key for m in models for key in m.model_fields})
+
+
+def models_in(annotation):
+    """The pydantic models that occur in a type annotation."""
+    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+        return [annotation] if issubclass(annotation, BaseModel) else []
+    return [model for part in typing.get_args(annotation) for model in models_in(part)]
+
+
+def json_schema():
+    """The JSON Schema of a configuration (dict); an experiment's overrides are its settings with nothing required."""
+    schema = Config.model_json_schema()
+    override = Experiment.model_json_schema()
+    definitions = override.pop("$defs")
+    partial = {"ExperimentOverride": override} | {f"{name}Override": value for name, value in definitions.items()}
+    text = re.sub(r'"#/\$defs/(\w+)"', r'"#/$defs/\1Override"', json.dumps(partial))
+    partial = json.loads(text)
+    for value in partial.values():
+        value.pop("required", None)
+    schema["$defs"] |= partial
+    reference = {"$ref": "#/$defs/ExperimentOverride"}
+    schema["properties"]["experiments"]["additionalProperties"] = reference
+    schema["$defs"]["Ablation"]["properties"]["experiments"]["additionalProperties"] = reference
+    # An ablation file is valid alone in an editor: it only lacks what the file that it ablates has.
+    schema.pop("required")
+    for table in ("Training", "TrainingOverride"):
+        numbers = {"type": "string", "pattern": r"^[0-9.]+[eE][-+]?[0-9]+$"}
+        rate = schema["$defs"][table]["properties"]["learning_rate"]
+        rate["anyOf"] = [{"type": rate.pop("type"), "exclusiveMinimum": rate.pop("exclusiveMinimum")}, numbers]
+    return schema
