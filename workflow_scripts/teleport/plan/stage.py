@@ -9,22 +9,26 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
+from teleport.settings.section import Section
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Stage:
-    """One node of the DAG. `inputs` maps a role to the stage that fills it.
+    """One node of the DAG. `settings` are typed (a `Section`), `inputs` map a role to the stage that fills it.
 
-    `places` are told to the stage but decide nothing: where files are fetched from. They are in neither key nor spec.
+    loads: {name: library module} that the stage loads by name besides its own; origins: where files are fetched from.
+    Neither decides which stage this is.
     """
 
     kind: str
-    settings: dict
+    settings: Section
     inputs: dict
-    key: str = field(default="")
-    places: dict = field(default_factory=dict, compare=False)
+    loads: dict = field(default_factory=dict)
+    origins: dict = field(default_factory=dict)
+    key: str = field(init=False)
 
     def __post_init__(self):
-        identity = [self.kind, self.settings, {role: stage.name for role, stage in self.inputs.items()}]
+        identity = {"kind": self.kind, "settings": self.raw_settings, "inputs": self.input_names}
         text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
         object.__setattr__(self, "key", hashlib.sha256(text.encode()).hexdigest()[:12])
 
@@ -33,16 +37,17 @@ class Stage:
         """`kind/key`, also the stage's folder below results/stages."""
         return f"{self.kind}/{self.key}"
 
+    @property
+    def raw_settings(self):
+        """The settings as plain JSON, all of them, also those at their defaults."""
+        return self.settings.model_dump(mode="json")
+
+    @property
+    def input_names(self):
+        """{role: `kind/key`} of the stages it reads."""
+        return {role: stage.name for role, stage in self.inputs.items()}
+
     def spec(self):
         """The stage as run_stage.py takes it (JSON text)."""
-        inputs = {role: stage.name for role, stage in self.inputs.items()}
-        spec = {"kind": self.kind, "key": self.key, "settings": self.settings, "inputs": inputs}
-        return json.dumps(spec, sort_keys=True, ensure_ascii=False)
-
-
-def score(collection, run, split, evaluation):
-    """Kind, settings and inputs of the evaluation of a run on a split."""
-    settings = {"split": split, "measures": evaluation.measures_of(split)}
-    if evaluation.collapse:
-        settings |= {"collapse": evaluation.collapse, "separator": evaluation.separator}
-    return "evaluate", settings, {"collection": collection, "run": run}
+        spec = {"kind": self.kind, "key": self.key, "settings": self.raw_settings, "inputs": self.input_names}
+        return json.dumps(spec | {"loads": self.loads}, sort_keys=True, ensure_ascii=False)

@@ -6,13 +6,15 @@ file that other stages and Snakemake wait for. A stage that dies leaves no manif
 under its final name.
 """
 
+import importlib
 import json
 import os
 import shutil
+from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
 
 from teleport.runtime.artefact import STAGES, Artefact, file_entry
+from teleport.runtime.code import STAGE_MODULES
 from teleport.runtime.files import files_below, write_json
 from teleport.runtime.log import Progress
 
@@ -24,17 +26,16 @@ LOCKS = Path("results/locks")
 class Job:
     """One run of one stage: settings, checked inputs, output paths, resume folder.
 
-    `settings` are attributes (`job.settings.depth`). `save_every` is how many seconds of work a kill may cost.
-    `places` (dict) say where things are fetched from; they decide no result and are not in the manifest.
+    `settings`: as the class `Settings` of the stage's module has them; `raw_settings`: as JSON. `save_every`: how many
+    seconds of work a kill may cost. `origins` (dict) say where things are fetched from; they decide no result.
     `shards`: how many shards the stage joins, 1 for none. `shard`: "2-of-4" when the job makes only that shard, whose
     folder is then `resume`. `compile`: whether torch.compile may prepare the encoder.
     """
 
     def __init__(self, spec, threads=1, save_every=60.0, root=Path(".")):
         self.kind, self.key, self.code = spec["kind"], spec["key"], spec["code"]
-        self.raw_settings = spec["settings"]
-        self.places = spec.get("places", {})
-        self.settings = namespace(spec["settings"])
+        self.raw_settings, self.loads = spec["settings"], spec.get("loads", {})
+        self.origins = spec.get("origins", {})
         self.threads, self.save_every = threads, save_every
         self.folder = root / STAGES / self.kind / self.key
         self.shard, self.shards = spec.get("shard"), spec.get("shards", 1)
@@ -45,6 +46,20 @@ class Job:
         self.inputs = {role: Artefact(root / STAGES / name) for role, name in spec["inputs"].items()}
         self.outputs = {}
         self.progress = Progress(self.resume / "progress.json")
+
+    @cached_property
+    def module(self):
+        """The module of the stage, loaded when it is asked for: torch looks for devices once, when it is loaded."""
+        return importlib.import_module(STAGE_MODULES[self.kind])
+
+    @cached_property
+    def settings(self):
+        """The settings of the stage, typed by its module."""
+        return self.module.Settings.model_validate(self.raw_settings)
+
+    def load(self, name):
+        """The library module that the plan names for `name`: a source of negatives, a loss."""
+        return importlib.import_module(self.loads[name])
 
     def input(self, role, name):
         """The checked path of file or folder `name` made by the upstream stage in `role`."""
@@ -93,8 +108,3 @@ class Job:
             for file in files_below(final):
                 files[str(file.relative_to(self.folder))] = file_entry(file)
         return files
-
-
-def namespace(value):
-    """JSON objects as attributes, lists and scalars as they are."""
-    return json.loads(json.dumps(value), object_hook=lambda pairs: SimpleNamespace(**pairs))

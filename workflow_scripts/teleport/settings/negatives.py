@@ -1,60 +1,19 @@
 """Mining, and the pool of training negatives."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from teleport.settings.section import Integer, Number, Section
+from teleport.settings.index import FlatIndex, Index
+from teleport.settings.pool import Filters, Rank
+from teleport.settings.registry import SOURCES
+from teleport.settings.section import Integer, LocalPath, Number, Section
 
-
-class FlatIndex(Section):
-    """Exact search: every passage is compared."""
-
-    kind: Literal["flat"] = "flat"
-
-
-class IvfIndex(Section):
-    """faiss's inverted lists: only the passages of the nearest clusters are compared."""
-
-    kind: Literal["ivf"]
-    nlist: Integer = Field(
-        1024, ge=1, description="Clusters, by k-means; faiss advises 4 to 16 times the root of passages."
-    )
-    nprobe: Integer = Field(64, ge=1, description="Clusters searched per anchor.")
-
-    @model_validator(mode="after")
-    def probes_are_lists(self):
-        if self.nprobe > self.nlist:
-            raise ValueError(f"nprobe {self.nprobe} is more than nlist {self.nlist}: lower it")
-        return self
-
-
-class PqIndex(Section):
-    """faiss's product quantisation: m x bits bits per passage."""
-
-    kind: Literal["pq"]
-    m: Integer = Field(
-        48, ge=1, description="Parts of a vector; they divide its dimensions (JPQ and RepCONC: 48 of 768)."
-    )
-    bits: Integer = Field(8, ge=1, le=12, description="Bits per part.")
-
-
-class HnswIndex(Section):
-    """faiss's graph of neighbours; slow to build, which one thread does so that it is reproducible."""
-
-    kind: Literal["hnsw"]
-    M: Integer = Field(32, ge=2, le=64, description="Neighbours per passage (faiss: 32).")
-    efConstruction: Integer = Field(200, ge=1, description="Candidates while building.")
-    efSearch: Integer = Field(
-        400, ge=1, description="Candidates while searching; less than the depth counts as the depth."
-    )
-
-
-Index = Annotated[FlatIndex | IvfIndex | PqIndex | HnswIndex, Field(discriminator="kind")]
+MIXED = ("query", "lookahead", "momentum")  # what the modes mixture and released share out
 
 
 class Mining(Section):
-    """Retrieval of negative candidates with the newest checkpoint."""
+    """Retrieval of negative candidates."""
 
     depth: Integer = Field(
         200,
@@ -68,22 +27,48 @@ class Mining(Section):
     index: Index = Field(FlatIndex(), description="What is searched for negatives; evaluation always searches exactly.")
 
 
+class NegativesFile(Section):
+    """A file of negatives made elsewhere."""
+
+    path: LocalPath = Field(description="JSON lines or JSON, plain or .gz.")
+    form: Literal["tevatron", "dpr", "token-ids"] = Field(
+        "tevatron",
+        description="tevatron: lines of query_id and negative_passages with docid, or with text where ids are missing. "
+        "dpr: hard_negative_ctxs. token-ids: ANCE-Tele's released lines of query, positives and negatives as token ids.",
+    )
+
+
 class Negatives(Section):
     """The pool of training negatives of an episode."""
 
-    sources: list[Literal["query", "positive", "momentum"]] = Field(
-        ["query", "positive", "momentum"],
+    sources: list[Literal["query", "lookahead", "momentum"]] = Field(
+        list(MIXED),
         min_length=1,
-        description="Neighbours of the query, of its positive (lookahead), and the last episode's pool (momentum).",
+        description="mixture and released: neighbours of the query, of its positive (lookahead), and the last pool.",
     )
     mode: Literal["mixture", "released"] = Field(
         "mixture",
-        description="Shares by alpha and beta (paper, Appendix C), or equal counts concatenated (released code).",
+        description="Counts per source by alpha and beta (Appendix C), or equal ones, concatenated (released code).",
     )
     alpha: Number = Field(0.5, ge=0, le=1, description="mixture: share of momentum negatives (ANCE-Tele Table 5: 0.5).")
     beta: Number = Field(0.5, ge=0, le=1, description="mixture: share of lookahead among the new ones (Table 5: 0.5).")
     pool: Integer = Field(60, ge=1, description="mixture: negatives per query (released Episode 1: 30 + 30).")
-    per_source: Integer = Field(30, ge=1, description="released: negatives per source and episode (30 MARCO, 80 QA).")
+    per_source: Integer = Field(
+        30,
+        ge=1,
+        description="released: new negatives per source and episode (30 MARCO, 80 QA). Where `sources` lacks one, the "
+        "others share its number, so that pools are of one size.",
+    )
+    counts: dict[str, Integer] | None = Field(
+        None, description="Negatives per query of each source, in the place of a mode; {} for none but the batch's own."
+    )
+    ranks: dict[str, list[tuple[Rank, Rank]]] = Field(
+        {},
+        description="Source → ranks of its retrieval that are drawn from, such as [[1, 20], [181, 200]]; they count "
+        "from 1, without known positives.",
+    )
+    file: NegativesFile | None = Field(None, description="What the source `file` reads.")
+    filters: Filters = Field(Filters(), description="Leave out probable false negatives.")
     keep_duplicates: bool = Field(
         True, description="Keep a passage as often as it was drawn (Table 8: dropping costs 0.9)."
     )
@@ -92,9 +77,47 @@ class Negatives(Section):
         description="What is no negative: known positives; or every passage whose text has an answer, and nothing else "
         "(released, NQ and TriviaQA).",
     )
+    relevant_grade: Integer = Field(
+        1,
+        description="A passage judged at least so is never a negative; collection.positive_grade says which ones are "
+        "trained on.",
+    )
+    short_pool: Literal["warn", "error"] = Field(
+        "warn", description="When a pool is smaller by plan than training.negatives_per_query, so that steps repeat."
+    )
+
+    @field_validator("counts", "ranks")
+    @classmethod
+    def sources_are_known(cls, by_source):
+        for name in by_source or ():
+            if name not in SOURCES:
+                raise ValueError(f"there is no source {name!r}; sources are {', '.join(SOURCES)}")
+        return by_source
+
+    @field_validator("counts")
+    @classmethod
+    def counts_are_not_negative(cls, counts):
+        if counts and min(counts.values()) < 0:
+            raise ValueError("a count cannot be below 0")
+        return counts
+
+    @field_validator("ranks")
+    @classmethod
+    def ranks_rise(cls, ranks):
+        for name, ranges in ranks.items():
+            ends = [end for ends in ranges for end in ends]
+            if not ranges or ends[0] < 1 or any(a > b for a, b in ranges) or any(
+                before[1] >= after[0] for before, after in zip(ranges, ranges[1:], strict=False)
+            ):
+                raise ValueError(f"ranks of {name} must be ascending ranges from 1 on, such as [[1, 20], [181, 200]]")
+            if SOURCES[name].needs in (None, "last pool"):
+                raise ValueError(f"{name} has no ranks: it is no retrieval")
+        return ranks
 
     @model_validator(mode="after")
     def something_is_mined(self):
-        if "query" not in self.sources and "positive" not in self.sources:
-            raise ValueError("sources needs query or positive: momentum alone has nothing to start from")
+        if self.counts is None and not {"query", "lookahead"} & set(self.sources):
+            raise ValueError("sources needs query or lookahead: momentum alone has nothing to start from")
+        if (self.counts or {}).get("file") and self.file is None:
+            raise ValueError("counts has the source file: name what it reads in `file`")
         return self

@@ -1,17 +1,25 @@
 """How an episode trains."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from teleport.settings.section import Integer, IntegerOrNull, Number, Section
+from teleport.settings.section import Integer, IntegerOrNull, Number, Section, distinct
+
+Side = Literal["query", "passage"]
 
 
 class Training(Section):
-    """One episode's training."""
+    """One episode's training, from whatever checkpoint."""
 
+    loss: str = Field(
+        "softmax",
+        description="softmax over all passages of the batch (ANCE-Tele, released); nll: pairs of positive and own "
+        "negative (ANCE); ranknet: pairs with all passages of the batch (STAR); hardest: the highest-scored passage of "
+        "the batch (NCE).",
+    )
     negatives_per_query: Integer = Field(
-        31, ge=1, description="N per positive (ANCE-Tele Table 5: 31; released Episode 1: 15)."
+        31, ge=0, description="N per positive (ANCE-Tele Table 5: 31; released Episode 1: 15); 0: the batch's alone."
     )
     batch_queries: Integer = Field(8, ge=1, description="Queries per step (Table 5: 8 MARCO, 128 QA).")
     learning_rate: Number = Field(5e-6, gt=0, description="Peak rate (Table 5: 5e-6).")
@@ -23,10 +31,15 @@ class Training(Section):
     )
     steps: IntegerOrNull = Field(None, ge=1, description="Length of the schedule in steps, instead of epochs.")
     stop_after_steps: IntegerOrNull = Field(
-        None, ge=1, description="Stop early; the schedule keeps its full length (§4.3)."
+        None, ge=1, description="Stop early (Appendix C.2); the schedule keeps its full length (released code)."
     )
-    start_from: Literal["pretrained", "previous"] = Field(
-        "pretrained", description="ANCE-Tele: pretrained, every episode."
+    continues: bool = Field(
+        False,
+        description="Episodes that follow each other with this are one training: the optimiser's moments, the schedule "
+        "and the order of queries go on, and `steps` is the length of all (ANCE).",
+    )
+    trains: Annotated[list[Side], AfterValidator(distinct)] = Field(
+        ["query", "passage"], min_length=1, description="Sides whose encoder is trained; the other is frozen (ADORE)."
     )
     positive: Literal["rotate", "first"] = Field(
         "rotate", description="Which positive an epoch uses (QA: always the first)."
@@ -35,21 +48,15 @@ class Training(Section):
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="auto: bf16 where the hardware computes in it."
     )
-    # Left out of a stage's settings at their defaults, so that only their use makes new stages.
     optimizer: Literal["adamw", "lamb"] = Field(
-        "adamw",
-        exclude_if=lambda value: value == "adamw",
-        description="adamw (ANCE-Tele, released), or lamb without bias correction, as ANCE's released code has it.",
+        "adamw", description="adamw (ANCE-Tele, released), or lamb without bias correction, as ANCE's released code has it."
     )
     gradient_caching: bool = Field(
-        False,
-        exclude_if=lambda value: not value,
-        description="Encode the batch twice, so that its memory is that of one chunk (GradCache); same gradients.",
+        False, description="Encode the batch twice, so that its memory is that of one chunk (GradCache); same gradients."
     )
     accumulate: Integer = Field(
         1,
         ge=1,
-        exclude_if=lambda value: value == 1,
         description="Micro-batches that a step's queries are split into; in-batch negatives come from the micro-batch "
         "alone.",
     )
@@ -69,10 +76,26 @@ class Training(Section):
             raise ValueError(
                 "give exactly one of epochs and steps (to override one by the other, set the first to null)"
             )
+        if self.continues and self.steps is None:
+            raise ValueError("continues needs steps: the length of a schedule that several episodes share")
         return self
 
 
-class EpisodeOverride(Section):
-    """What one episode does differently: any setting of `training`."""
+class TrainSettings(Section):
+    """The settings of a `train` stage.
 
-    training: dict = Field({}, description="Settings of `training` for this episode.")
+    run_episode: the first of the episodes that are one training with this one (`continues`); its draws derive from it
+    """
+
+    training: Training
+    episode: Integer
+    run_episode: Integer
+    seed: Integer
+    pooling: Literal["cls", "mean"]
+    projection: IntegerOrNull = None
+    normalize: bool
+    tied: bool
+    scale: Number
+    max_query_tokens: Integer
+    max_passage_tokens: Integer
+    relevant_grade: Integer = 1

@@ -1,0 +1,53 @@
+"""Indexes over passage vectors."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from teleport.settings.section import Integer, IntegerOrNull, Section
+
+
+class FlatIndex(Section):
+    """Exact search: every passage is compared."""
+
+    kind: Literal["flat"] = "flat"
+
+
+class IvfIndex(Section):
+    """faiss's inverted lists: only the passages of the nearest clusters are compared."""
+
+    kind: Literal["ivf"]
+    nlist: Integer = Field(
+        1024, ge=1, description="Clusters, by k-means; faiss advises 4 to 16 times the root of passages."
+    )
+    nprobe: Integer = Field(64, ge=1, description="Clusters searched per anchor.")
+
+    @model_validator(mode="after")
+    def probes_are_lists(self):
+        if self.nprobe > self.nlist:
+            raise ValueError(f"nprobe {self.nprobe} is more than nlist {self.nlist}: lower it")
+        return self
+
+
+class PqIndex(Section):
+    """faiss's product quantisation: m x bits bits per passage."""
+
+    kind: Literal["pq"]
+    m: Integer = Field(
+        48, ge=1, description="Parts of a vector; they divide its dimensions (JPQ and RepCONC: 48 of 768)."
+    )
+    bits: Integer = Field(8, ge=1, le=12, description="Bits per part.")
+
+
+class HnswIndex(Section):
+    """faiss's graph of neighbours; slow to build, which one thread does so that it is reproducible."""
+
+    kind: Literal["hnsw"]
+    M: Integer = Field(32, ge=2, le=64, description="Neighbours per passage (faiss: 32).")
+    efConstruction: Integer = Field(200, ge=1, description="Candidates while building.")
+    efSearch: Integer = Field(
+        400, ge=1, description="Candidates while searching; less than the depth counts as the depth."
+    )
+
+
+Index = Annotated[FlatIndex | IvfIndex | PqIndex | HnswIndex, Field(discriminator="kind")]

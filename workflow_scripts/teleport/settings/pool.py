@@ -1,0 +1,58 @@
+"""What a `merge` stage is told: how many negatives of which sources a pool has, and which passages are none."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from teleport.settings.section import Integer, NumberOrNull, Section
+
+Rank = Integer
+
+
+class Filters(Section):
+    """Passages that are probably positives without a judgment. All are off in the papers' configurations.
+
+    Scores are inner products of query and passage under the checkpoint that mines for this episode, whatever source a
+    passage comes from. s+ is that of the positive.
+    """
+
+    skip_ranks: Integer = Field(
+        0, ge=0, le=32_767, description="Leave out the first ranks of every retrieval (known positives do not count)."
+    )
+    relative_margin: NumberOrNull = Field(
+        None, ge=0, description="Leave out a passage with a score of at least s+ - |s+| x margin."
+    )
+    absolute_margin: NumberOrNull = Field(None, ge=0, description="Leave out one with at least s+ - margin.")
+    above_positive: bool = Field(False, description="Leave out one with a higher score than s+.")
+    positive_score: Literal["lowest", "mean", "first"] = Field(
+        "lowest",
+        description="s+ of a query with several positives. first: in the order of the judgments, which is the one that "
+        "`training.positive: first` trains on.",
+    )
+
+    @property
+    def by_score(self):
+        """Whether a filter looks at scores."""
+        return self.relative_margin is not None or self.absolute_margin is not None or self.above_positive
+
+
+class Draw(Section):
+    """What a pool takes from one source."""
+
+    count: Integer = Field(ge=0, description="Negatives per query.")
+    flag: Integer = Field(ge=1, le=128, description="The bit of the source in the pool's `sources`.")
+    ranks: list[tuple[Rank, Rank]] | None = Field(
+        None, description="Draw from these ranks of the retrieval alone: first and last, from 1; known positives removed."
+    )
+
+
+class Pool(Section):
+    """The settings of a `merge` stage."""
+
+    episode: Integer = Field(ge=1, le=255)
+    seed: Integer
+    sources: dict[str, Draw] = Field(min_length=1, description="In the order of the pool.")
+    keep_duplicates: bool = True
+    remove: Literal["judged", "answers"] = "judged"
+    relevant_grade: Integer = 1
+    filters: Filters = Filters()
