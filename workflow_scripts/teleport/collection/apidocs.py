@@ -40,15 +40,14 @@ class Doc(NamedTuple):
     body: str
 
 
-def source(settings):
-    """The Source of `settings.versions` ({package: version}) and `settings.min_words` (settings.ApiDocs).
+def source(versions, min_words):
+    """The Source of some packages ({package: version}) without bodies of fewer than `min_words` words.
 
     Passages are sorted by name, which is id and title. Query `query:NAME` has the one positive `NAME` of grade 1.
     Raises ValueError as `harvest` does.
     """
-    versions = vars(settings.versions)
     place = "API documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
-    docs = list(enumerate(harvest(versions, settings.min_words), 1))
+    docs = list(enumerate(harvest(versions, min_words), 1))
     corpus = Rows(place, lambda: ((number, doc.name, doc.name, doc.body) for number, doc in docs))
     splits = {name: split(place, [(n, doc) for n, doc in docs if split_of(doc.name) == name]) for name in SPLIT_BELOW}
     return Source(corpus, splits, facts={"versions": versions})

@@ -2,9 +2,10 @@
 
 from teleport.collection import apidocs, ir, official, sources
 from teleport.collection.canonical import write_collection
+from teleport.settings.collection import CollectionSettings as Settings
 
-SOURCES = {"apidocs": apidocs.source, "folder": sources.folder, "beir": sources.beir, "tsv": sources.tsv}
-SOURCES["ir_datasets"] = ir.source
+__all__ = ["Settings", "run"]
+READERS = {"folder": sources.folder, "beir": sources.beir, "tsv": sources.tsv, "ir_datasets": ir.source}
 
 
 def run(job):
@@ -14,6 +15,9 @@ def run(job):
     splits {split: {queries, judgments, positives, dropped}}, and for apidocs the packages' versions.
     Raises ValueError for a file that is missing and for every row that is wrong.
     """
-    if job.settings.source == "downloads":
-        return write_collection(job, official.downloads(job.settings, job.facts("download")["files"]))
-    return write_collection(job, SOURCES[job.settings.source](job.settings))
+    source = job.settings.source
+    if source.source == "apidocs":
+        return write_collection(job, apidocs.source(job.settings.versions, source.min_words))
+    if source.source == "downloads":
+        return write_collection(job, official.downloads(source, job.facts("download")["files"]))
+    return write_collection(job, READERS[source.source](source))

@@ -25,9 +25,9 @@ def write_collection(job, source):
     """Check `source` (a records.Source) and write its canonical form to the job's outputs; returns the facts.
 
     Queries that can never count are dropped and counted: in `train` those without a judgment of at least
-    `job.settings.positive_grade` (and, where positives are found by answers, without answers too), in other splits
-    those without any judgment and without answers. Raises ValueError naming file, line and remedy for everything that
-    is wrong in the files.
+    the source's `positive_grade` (and, where positives are found by answers, without answers too), in other splits those
+    without any judgment and without answers. Raises ValueError naming file, line and remedy for everything that is wrong
+    in the files.
     """
     passages, digest = write_corpus(job.output("corpus.parquet"), source.corpus)
     log.info("%d passages, corpus digest %s", len(passages), digest)
@@ -36,8 +36,8 @@ def write_collection(job, source):
     for name, split in source.splits.items():
         splits[name] = write_split(job, name, split, passages, doc_ids)
         log.info("%s: %s", name, ", ".join(f"{count} {what}" for what, count in splits[name].items()))
-    facts = {"num_passages": len(passages), "corpus_digest": digest, "positive_grade": job.settings.positive_grade}
-    return facts | {"splits": splits} | source.facts
+    facts = {"num_passages": len(passages), "corpus_digest": digest, "splits": splits}
+    return facts | {"positive_grade": job.settings.source.positive_grade} | source.facts
 
 
 def write_corpus(path, corpus):
@@ -82,8 +82,8 @@ def checked(rows, ids):
 
 def write_split(job, name, split, passages, doc_ids):
     """Write the queries, judgments and answers of one split; returns its counts (facts of the split)."""
-    queries, positive_grade = {}, job.settings.positive_grade
-    by_answers = name != "train" or getattr(job.settings, "positives", "given") == "answers"
+    queries, positive_grade = {}, job.settings.source.positive_grade
+    by_answers = name != "train" or job.settings.source.positives == "answers"
     texts = [text for _, _, text in checked(split.queries, queries)]
     query, passage, grade = judgments(split.qrels, queries, passages)
     kept = np.zeros(len(queries), dtype=bool)

@@ -10,6 +10,7 @@ from pathlib import Path
 from teleport.collection.fetch import fetch, file_digests, known, verify
 from teleport.runtime.files import write_json
 from teleport.runtime.log import log
+from teleport.settings.collection import DownloadSettings as Settings  # noqa: F401
 
 FOLDER = Path("data/downloads")
 RECORDED = FOLDER / "digests.json"  # of files whose publisher gives none, from their first use
@@ -22,10 +23,10 @@ def run(job):
 
     Raises ValueError when no mirror has a file, when it is not the expected one, and when the local folder lacks it.
     """
-    show_licences(job.places.get("licences", {}))
+    show_licences(job.origins.get("licences", {}))
     files = {}
     for name, expected in job.raw_settings["files"].items():
-        path, found = obtain(name, expected, job.places)
+        path, found = obtain(name, expected, job.origins)
         if not known(expected):
             trust(path, found)
         files[name] = {"path": str(path), "bytes": found["bytes"], "sha256": found["sha256"]}
@@ -33,10 +34,10 @@ def run(job):
     return {"files": files}
 
 
-def obtain(name, expected, places):
+def obtain(name, expected, origins):
     """(path, `file_digests`) of one verified file. A wrong file in data/downloads is removed, a local one never."""
-    if places.get("local"):
-        path = Path(places["local"]) / name
+    if origins.get("local"):
+        path = Path(origins["local"]) / name
         if not path.is_file():
             raise ValueError(
                 f"{path}: no such file. collection.local replaces every download, so put it there, "
@@ -47,7 +48,7 @@ def obtain(name, expected, places):
         return path, found
     path = FOLDER / name
     if not path.is_file():
-        return path, fetch(path, places["mirrors"][name], expected)
+        return path, fetch(path, origins["mirrors"][name], expected)
     found = file_digests(path)
     try:
         verify(found, expected, str(path))

@@ -19,8 +19,8 @@ def source(settings):
     """The Source of `settings` (settings.IrDatasets). Raises ValueError for an id that is unknown or lacks a part."""
     registry = open_registry()
     corpus = part(registry, settings.corpus, "docs", "collection.corpus")
-    splits = {name: split(registry, dataset, name) for name, dataset in vars(settings.splits).items()}
-    names = sorted({dataset.split("/")[0] for dataset in [settings.corpus, *vars(settings.splits).values()]})
+    splits = {name: split(registry, dataset, name) for name, dataset in settings.splits.items()}
+    names = sorted({dataset.split("/")[0] for dataset in [settings.corpus, *settings.splits.values()]})
     show_licences({f"ir_datasets-{name}": f"see https://ir-datasets.com/{name}.html." for name in names})
     passages = Rows(
         f"{settings.corpus} docs",

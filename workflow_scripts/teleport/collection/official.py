@@ -23,7 +23,7 @@ def downloads(settings, files):
         passages = Rows(corpus, lambda: passage_rows(corpus))
     if settings.corpus.titles:
         passages = with_titles(passages, located(settings.corpus.titles, files))
-    return Source(passages, {name: split(form, files) for name, form in vars(settings.splits).items()})
+    return Source(passages, {name: split(form, files) for name, form in settings.splits.items()})
 
 
 def located(name, files):

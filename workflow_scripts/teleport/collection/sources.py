@@ -16,7 +16,7 @@ def tsv(settings):
             query_rows(existing(split.queries, f"collection.splits.{name}.queries")),
             qrels_rows(existing(split.qrels, f"collection.splits.{name}.qrels")),
         )
-        for name, split in vars(settings.splits).items()
+        for name, split in settings.splits.items()
     }
     return Source(Rows(corpus, lambda: passage_rows(corpus)), splits)
 

@@ -14,6 +14,7 @@ from teleport.encoder.source import KEY, find_weights, locate, verified_digest
 from teleport.runtime.files import require_free_space
 from teleport.runtime.log import log
 from teleport.runtime.seed import derive_seed
+from teleport.settings.checkpoint import PretrainedSettings as Settings  # noqa: F401
 
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
 QUERY_KEY = "encoder.query_checkpoint"
@@ -35,7 +36,7 @@ def run(job):
     tokenizer, passage_encoder = read(folder, settings)
     parameters = sum(p.numel() for p in passage_encoder.parameters())
     facts = {"parameters": parameters, "dim": passage_encoder.dim, "weights_sha256": digest}
-    if hasattr(settings, "query_checkpoint"):
+    if settings.query_checkpoint:
         query_encoder, facts["query_weights_sha256"] = read_query_side(settings, tokenizer, passage_encoder)
     else:
         query_encoder = passage_encoder if settings.tied else copy.deepcopy(passage_encoder)

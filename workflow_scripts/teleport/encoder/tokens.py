@@ -5,7 +5,6 @@ and every episode reads the same files. The encoder's input is made from them by
 transformers, which tests and benchmarks compare with.
 """
 
-import copy
 import json
 import os
 from itertools import chain
@@ -15,39 +14,17 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from teleport.encoder.checkpoint import sides
+from teleport.runtime.arrays import GrowingArray, Ragged, offsets_of, save_array
 from teleport.runtime.files import write_json
+from teleport.settings.checkpoint import TokensSettings as Settings  # noqa: F401
 
 CHUNK_TEXTS = 8192  # texts in memory at a time: enough for the tokenizer's threads, a few MB whatever the collection
 PERCENTILES = (50, 90, 99, 100)
 
 
-class TokenMap:
-    """Token ids of numbered texts, read from a memory map.
-
-    ids: uint16 or uint32 [all tokens]; offsets: int64 [n + 1]; text i is ids[offsets[i]:offsets[i + 1]].
-    """
-
-    def __init__(self, ids_path, offsets_path):
-        self.ids = np.load(ids_path, mmap_mode="r")
-        self.offsets = np.load(offsets_path)
-
-    def __len__(self):
-        return len(self.offsets) - 1
-
-    def __getitem__(self, row):
-        """Ids of text `row`: no special tokens, not truncated."""
-        return self.ids[self.offsets[row] : self.offsets[row + 1]]
-
-    def part(self, first, last):
-        """The texts `first` to `last` (exclusive) as a token map of their own, numbered from 0."""
-        part = copy.copy(self)
-        part.offsets = self.offsets[first : last + 1]
-        return part
-
-    @property
-    def lengths(self):
-        """Tokens per text, int64 [n], special tokens not counted."""
-        return np.diff(self.offsets)
+def open_tokens(job, name):
+    """The token ids of `passages` or `queries.SPLIT`: `Ragged`, without special tokens and not truncated."""
+    return Ragged.open(job.input("tokens", f"{name}.offsets.npy"), job.input("tokens", f"{name}.ids.npy"))
 
 
 def padded_lengths(token_map, max_tokens):
@@ -89,7 +66,7 @@ def packed(token_map, rows, max_tokens, special):
     inner_T = np.ones(ends_B[-1], bool)
     inner_T[ends_B - lengths_B] = inner_T[ends_B - 1] = False
     ids_T = np.empty(len(inner_T), np.int64)
-    ids_T[inner_T] = token_map.ids[np.flatnonzero(inner_T) + shift_T[inner_T]]
+    ids_T[inner_T] = token_map.values[np.flatnonzero(inner_T) + shift_T[inner_T]]
     ids_T[ends_B - lengths_B], ids_T[ends_B - 1] = special["cls"], special["sep"]
     return ids_T, lengths_B
 
@@ -175,29 +152,18 @@ def with_lower_case(normalizer, lower_case):
 def write_tokens(tokenizer, dtype, chunks, ids_path, offsets_path, progress):
     """Tokenise lists of texts into a flat .npy of ids and one of offsets; returns counts and lengths.
 
-    The ids are appended as they come, so memory holds one chunk: the header, whose size does not depend on the
-    length (numpy reserves room for it), is written first for 0 tokens and again when their number is known.
+    The ids are appended as they come, so memory holds one chunk.
     """
-    lengths = [np.zeros(0, np.int64)]
-    with open(ids_path, "wb") as file:
-        write_header(file, dtype, 0)
-        for texts in chunks:
-            ids = [text.ids for text in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
-            lengths.append(np.array([len(text) for text in ids], np.int64))
-            file.write(np.fromiter(chain.from_iterable(ids), dtype, lengths[-1].sum()).tobytes())
-            progress(sum(map(len, lengths)))
-        lengths = np.concatenate(lengths)
-        file.seek(0)
-        write_header(file, dtype, int(lengths.sum()))
-    with open(offsets_path, "wb") as file:
-        np.save(file, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+    file, lengths = GrowingArray(ids_path, dtype), [np.zeros(0, np.int64)]
+    for texts in chunks:
+        ids = [text.ids for text in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        lengths.append(np.array([len(text) for text in ids], np.int64))
+        file.append(np.fromiter(chain.from_iterable(ids), dtype, lengths[-1].sum()))
+        progress(sum(map(len, lengths)))
+    file.close()
+    lengths = np.concatenate(lengths)
+    save_array(offsets_path, offsets_of(lengths))
     return length_facts(lengths)
-
-
-def write_header(file, dtype, length):
-    """The .npy header of a one-dimensional array."""
-    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": (length,)}
-    np.lib.format.write_array_header_1_0(file, header)
 
 
 def length_facts(lengths):

@@ -2,8 +2,22 @@
 
 from dataclasses import dataclass
 
+from teleport.plan.counts import pool_warnings, resolve_draws
 from teleport.plan.identity import identify_checkpoint
-from teleport.plan.stage import Stage, score
+from teleport.plan.sources import NEEDS, Mining
+from teleport.plan.stage import Stage
+from teleport.settings.checkpoint import PretrainedSettings, TokensSettings
+from teleport.settings.encoding import EncodeSettings
+from teleport.settings.experiment import Start
+from teleport.settings.pool import Pool
+from teleport.settings.registry import LOSSES, SOURCES
+from teleport.settings.scoring import CheckSettings
+from teleport.settings.search import FlatIndex, IndexSettings, RetrieveSettings
+from teleport.settings.section import NoSettings
+from teleport.settings.training import Training, TrainSettings
+
+BOTH = ["query", "passage"]
+FROZEN = {"query": "queries", "passage": "passages"}  # the role of the vectors that are read where a side is frozen
 
 
 @dataclass(frozen=True)
@@ -16,161 +30,234 @@ class Row:
     link: str
 
 
-class Trajectory:
-    """The stages of one experiment under one seed, in order, and the evaluations of its checkpoints."""
+@dataclass(frozen=True)
+class Checkpoint:
+    """A dual encoder. stage: whose folder holds both encoders; query, passage: the stages that these come from.
 
-    def __init__(self, collection, experiment, seed, evaluation):
-        self.collection, self.experiment, self.seed, self.evaluation = collection, experiment, seed, evaluation
-        self.rows = []
-        self.runs = []  # per checkpoint (0 = pretrained, 1 = after Episode 1, …): {split: evaluate stage}
-        self.pools = []  # per episode from 1: the merge stage, whose inputs are the retrievals that the episode mined
-        self.last_search = None  # of the training queries with the last checkpoint, when it is asked for
-        self.prefix = f"seed-{seed}/" if len(experiment.seeds) > 1 else ""
+    A side that was frozen comes from an earlier stage, whose vectors and index go on being used.
+    """
+
+    stage: Stage
+    query: Stage
+    passage: Stage
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Where the vectors of queries and passages under a checkpoint are (encode stages), and the exact index."""
+
+    queries: Stage
+    passages: Stage
+    index: Stage
+
+
+class Trajectory:
+    """The stages of one experiment under one seed, in order, and the evaluations of its checkpoints.
+
+    rows: every stage with its link; checkpoints: from 0, where the experiment starts; runs: per checkpoint {split:
+    evaluate stage}; pools: per episode from 1 the merge stage, or None without negatives; trains: per episode;
+    last_search: of the training queries with the last checkpoint, when it is asked for; from_pretrained: whether
+    checkpoint 0 is the pretrained one; warnings: what a person should know before anything runs
+    """
+
+    def __init__(self, plan, name, seed):
+        self.plan, self.name, self.seed = plan, name, seed
+        self.experiment, self.collection = plan.experiments[name], plan.collection
+        self.evaluation = plan.config.evaluation
+        self.rows, self.checkpoints, self.vectors, self.runs, self.pools, self.trains = [], [], [], [], [], []
+        self.last_search, self.warnings = None, []
+        self.prefix = f"seed-{seed}/" if len(self.experiment.seeds) > 1 else ""
         self.build()
 
-    def add(self, kind, settings, inputs, episode, link=None):
+    def add(self, kind, settings, inputs, episode, link=None, loads=None):
         """Append a stage, linked as `link` (its kind by default) in the folder of its episode; returns it."""
-        stage = Stage(kind, settings, inputs)
+        return self.add_existing(Stage(kind, settings, inputs, loads or {}), episode, link or kind)
+
+    def add_existing(self, stage, episode, link):
         folder = f"episode-{episode}/" if episode else ""
-        self.rows.append(Row(stage, self.seed, episode, f"{self.prefix}{folder}{link or kind}"))
+        self.rows.append(Row(stage, self.seed, episode, f"{self.prefix}{folder}{link}"))
         return stage
 
     def build(self):
         """Checkpoint 0, then per episode: mine with the last checkpoint, train the next one, evaluate it."""
-        encoder = self.experiment.encoder
-        head = {"seed": self.seed} if encoder.projection else {}
-        architecture = encoder.model_dump(include={"pooling", "projection", "normalize", "tied"})
         for stage in (*self.collection.inputs.values(), self.collection):
-            self.add_existing(stage, stage.kind)
-        sources = {
-            name: identify_checkpoint(source, f"encoder.{name}")
-            for name, source in encoder.model_dump(include={"checkpoint", "query_checkpoint"}).items()
-        }
-        self.pretrained = self.add("pretrained", sources | architecture | head, {}, 0)
-        text = encoder.model_dump(include={"title", "lower_case"})
-        inputs = {"collection": self.collection, "pretrained": self.pretrained}
-        self.tokens = self.add("tokens", text, inputs, 0)
+            self.add_existing(stage, 0, stage.kind)
+        self.pretrained = self.add("pretrained", self.pretrained_settings(), {}, 0)
+        text = TokensSettings(**self.experiment.encoder.model_dump(include={"title", "lower_case"}))
+        self.tokens = self.add("tokens", text, {"collection": self.collection, "pretrained": self.pretrained}, 0)
         self.add_check()
-        checkpoint, pool = self.pretrained, None
-        encoded = self.encode(checkpoint, 0)
-        self.evaluate(encoded, 0)
-        for episode in range(1, len(self.experiment.episodes) + 1):
-            pool = self.merge(encoded, pool, episode)
-            self.pools.append(pool)
-            checkpoint = self.train(checkpoint, pool, episode)
-            encoded = self.encode(checkpoint, episode)
-            self.evaluate(encoded, episode)
-        if self.pools and self.evaluation.forgetting:
-            searched = {"of": "queries", "split": "train", "depth": self.experiment.mining.depth}
-            mined = self.mining_index(encoded, len(self.pools), "index-train")
-            self.last_search = self.retrieve(mined, searched, len(self.pools), "search-train")
+        start = self.experiment.method[0].training.start_from if self.experiment.method else "pretrained"
+        self.from_pretrained = not isinstance(start, Start)
+        self.reach(self.start(start), 0)
+        for number, episode in enumerate(self.experiment.method, 1):
+            miner = max(episode.entry - 1, number - 1 - episode.lag)
+            mining = Mining(self, number, self.vectors[miner])
+            self.pools.append(self.merge(mining) if episode.counts else None)
+            self.reach(self.train(mining), number)
+        if self.trains and self.evaluation.forgetting:
+            self.last_search = self.search_train(len(self.trains))
 
-    def add_existing(self, stage, link):
-        self.rows.append(Row(stage, self.seed, 0, f"{self.prefix}{link}"))
+    def reach(self, checkpoint, episode):
+        """Go on with a checkpoint: encode, index and evaluate it."""
+        self.checkpoints.append(checkpoint)
+        self.vectors.append(self.encode(checkpoint, episode))
+        self.evaluate(self.vectors[-1], episode)
+
+    def pretrained_settings(self):
+        encoder = self.experiment.encoder
+        checkpoint = identify_checkpoint(encoder.checkpoint, "encoder.checkpoint")
+        own = encoder.query_checkpoint
+        own = own and identify_checkpoint(own, "encoder.query_checkpoint")
+        architecture = encoder.model_dump(include={"pooling", "projection", "normalize", "tied"})
+        head = self.seed if encoder.projection else None
+        return PretrainedSettings(checkpoint=checkpoint, query_checkpoint=own, seed=head, **architecture)
 
     def add_check(self):
-        settings = {
-            "mining_depth": self.experiment.mining.depth if self.experiment.episodes else 0,
-            "evaluation_depth": self.evaluation.depth,
-            "splits": list(self.evaluation.splits),
-            "measures": every_measure(self.evaluation),
-            "trains": bool(self.experiment.episodes),
-        }
-        if episodes := range(1, len(self.experiment.episodes) + 1):
-            settings["batch_queries"] = max(self.experiment.training_of(n).batch_queries for n in episodes)
-        if isinstance(self.evaluation.measures, dict):
-            settings["measures_of"] = {split: self.evaluation.measures_of(split) for split in self.evaluation.splits}
-        if self.experiment.episodes and self.experiment.negatives.remove != "judged":
-            settings["remove"] = self.experiment.negatives.remove
+        evaluation, method = self.evaluation, self.experiment.method
+        by_split = isinstance(evaluation.measures, dict)
+        settings = CheckSettings(
+            mining_depth=max((episode.mining.depth for episode in method if episode.counts), default=0),
+            evaluation_depth=evaluation.depth,
+            splits=evaluation.splits,
+            measures=list(dict.fromkeys(m for split in evaluation.splits for m in evaluation.measures_of(split))),
+            measures_of={split: evaluation.measures_of(split) for split in evaluation.splits} if by_split else None,
+            trains=bool(method),
+            batch_queries=max((episode.training.batch_queries for episode in method), default=None),
+            remove="answers" if any(episode.negatives.remove == "answers" for episode in method) else "judged",
+        )
         self.add("check", settings, {"collection": self.collection}, 0)
 
-    def encode(self, checkpoint, episode):
-        """Vectors of all passages and queries under `checkpoint`, and their index: (encode stage, index stage)."""
-        settings = self.experiment.encoder.model_dump(include={"max_query_tokens", "max_passage_tokens"})
-        settings["precision"] = self.experiment.training.precision
-        inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": checkpoint}
-        encode = self.add("encode", settings, inputs, episode)
-        return encode, self.add("index", {"kind": "flat"}, {"encode": encode}, episode)
+    def start(self, start_from):
+        """The `Checkpoint` that an episode starts from. Raises ValueError when there is none of that name."""
+        if start_from == "previous" and self.checkpoints:
+            return self.checkpoints[-1]
+        if isinstance(start_from, Start):
+            return self.plan.checkpoint_of(start_from, self)
+        return Checkpoint(self.pretrained, self.pretrained, self.pretrained)
 
-    def mining_index(self, encoded, episode, link="index-mining"):
+    def encode(self, checkpoint, episode):
+        """The `Vectors` under a checkpoint; those of a frozen side are there already."""
+        queries, passages = (self.encoding_of(stage) for stage in (checkpoint.query, checkpoint.passage))
+        for stage in {stage.name: stage for stage in (queries, passages)}.values():
+            self.add_existing(stage, episode, link_of(stage))
+        index = self.add("index", IndexSettings(), {"passages": passages}, episode)
+        return Vectors(queries, passages, index)
+
+    def encoding_of(self, stage):
+        """The encode stage of the sides that a checkpoint's stage has made."""
+        sides = stage.settings.training.trains if stage.kind == "train" else BOTH
+        lengths = self.experiment.encoder.model_dump(include={"max_query_tokens", "max_passage_tokens"})
+        precision = self.experiment.training.precision
+        settings = EncodeSettings(sides=[side for side in BOTH if side in sides], precision=precision, **lengths)
+        inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": stage}
+        return Stage("encode", settings, inputs)
+
+    def mining_index(self, vectors, mining, episode):
         """What negatives are mined with: the exact index, or another kind over the same vectors.
 
         Its recall is measured at the depth of mining, which therefore is among its settings.
         """
-        encode, exact = encoded
-        index = self.experiment.mining.index
-        if index.kind == "flat":
-            return encode, exact
-        settings = index.model_dump() | {"depth": self.experiment.mining.depth}
-        return encode, self.add("index", settings, {"encode": encode}, episode, link)
+        if isinstance(mining.index, FlatIndex):
+            return vectors.index
+        settings = IndexSettings(index=mining.index, depth=mining.depth)
+        inputs = {"passages": vectors.passages, "queries": vectors.queries}
+        return self.add("index", settings, inputs, episode, "index-mining")
 
-    def retrieve(self, encoded, settings, episode, link, relevant=None):
-        encode, index = encoded
-        inputs = {"index": index, "encode": encode, "collection": self.collection}
-        return self.add("retrieve", settings, inputs | (relevant or {}), episode, link)
+    def retrieve(self, vectors, index, settings, episode, link, inputs=None):
+        found = {"index": index, "passages": vectors.passages, "queries": vectors.queries}
+        return self.add("retrieve", settings, found | {"collection": self.collection} | (inputs or {}), episode, link)
+
+    def add_positives(self, queries, episode):
+        return self.add("positives", NoSettings(), {"collection": self.collection, "queries": queries}, episode)
 
     @property
-    def finds_positives(self):
-        """Whether training queries without a judged positive get one by answer match, anew in every episode."""
-        return self.collection.settings.get("positives") == "answers"
+    def last_pool(self):
+        """The last pool of an earlier episode; None before the first."""
+        return next((pool for pool in reversed(self.pools) if pool), None)
 
-    def positives(self, queries, episode):
-        """The positives of an episode, found in its retrieval `queries`, as the input role `relevant`."""
-        return {"relevant": self.add("positives", {}, {"collection": self.collection, "queries": queries}, episode)}
+    def merge(self, mining):
+        """The pool of negatives of an episode (ANCE-Tele, Eq. 4-6 and Appendix C)."""
+        negatives, last = mining.episode.negatives, self.last_pool
+        last_size = sum(draw.count for draw in last.settings.sources.values()) if last else 0
+        draws = resolve_draws(negatives, mining.number, last_size)
+        where = f"experiment {self.name}, episode {mining.number}"
+        try:
+            self.warnings += [f"{where}: {text}." for text in pool_warnings(draws, mining.episode)]
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        shared = negatives.model_dump(include={"keep_duplicates", "remove", "relevant_grade"})
+        settings = Pool(episode=mining.number, seed=self.seed, sources=draws, filters=negatives.filters, **shared)
+        inputs = {"collection": self.collection}
+        for name in draws:
+            if needs := SOURCES[name].needs:
+                inputs["momentum" if needs == "last pool" else name] = NEEDS[needs](mining)
+        if negatives.filters.by_score:
+            inputs |= {"queries": mining.vectors.queries, "passages": mining.vectors.passages}
+        loads = {name: SOURCES[name].module for name in draws}
+        return self.add("merge", settings, inputs | mining.positives, mining.number, loads=loads)
 
-    def merge(self, encoded, last_pool, episode):
-        """The pool of negatives of an episode, mined with the checkpoint before it (Eq. 4-6, Appendix C)."""
-        negatives, mining = self.experiment.negatives, self.experiment.mining
-        available = ("query", "positive", "momentum") if last_pool else ("query", "positive")
-        sources = [source for source in available if source in negatives.sources]
-        settings = {"episode": episode, "mode": negatives.mode, "sources": sources, "seed": self.seed}
-        settings["keep_duplicates"] = negatives.keep_duplicates
-        if negatives.remove != "judged":
-            settings["remove"] = negatives.remove
-        if negatives.mode == "released":
-            settings["per_source"] = negatives.per_source
-        else:
-            settings["pool"] = negatives.pool
-            if "momentum" in sources:
-                settings["alpha"] = negatives.alpha
-            if "query" in sources and "positive" in sources:
-                settings["beta"] = negatives.beta
-        mined = {"split": "train", "depth": mining.depth}
-        encoded = self.mining_index(encoded, episode)
-        if "query" in sources or self.finds_positives:
-            queries = self.retrieve(encoded, {"of": "queries"} | mined, episode, "retrieve-queries")
-        inputs = {"collection": self.collection} | (self.positives(queries, episode) if self.finds_positives else {})
-        if "positive" in sources:
-            anchored = {"of": "positives", "anchor": mining.anchor} | mined
-            relevant = {role: stage for role, stage in inputs.items() if role == "relevant"}
-            inputs["positives"] = self.retrieve(encoded, anchored, episode, "retrieve-positives", relevant)
-        if "query" in sources:
-            inputs["queries"] = queries
-        if "momentum" in sources:
-            inputs["momentum"] = last_pool
-        return self.add("merge", settings, inputs, episode)
-
-    def train(self, last_checkpoint, pool, episode):
-        """The checkpoint of an episode, from the pretrained model or from the last checkpoint."""
-        training = self.experiment.training_of(episode)
-        settings = {"training": training.model_dump(exclude={"start_from"}), "seed": self.seed, "episode": episode}
+    def train(self, mining):
+        """The `Checkpoint` of an episode."""
+        training, number = mining.episode.training, mining.number
+        start, before = self.start(training.start_from), self.continued(number)
         architecture = {"pooling", "projection", "normalize", "tied", "scale", "max_query_tokens", "max_passage_tokens"}
-        settings |= self.experiment.encoder.model_dump(include=architecture)
-        start = last_checkpoint if training.start_from == "previous" else self.pretrained
-        inputs = {"collection": self.collection, "tokens": self.tokens, "negatives": pool, "checkpoint": start}
-        inputs |= {role: stage for role, stage in pool.inputs.items() if role == "relevant"}
-        return self.add("train", settings, inputs | {"pretrained": self.pretrained}, episode)
+        settings = TrainSettings(
+            training=Training(**training.model_dump(exclude={"start_from"})),
+            episode=number,
+            run_episode=before.settings.run_episode if before else number,
+            seed=self.seed,
+            relevant_grade=mining.episode.negatives.relevant_grade,
+            **self.experiment.encoder.model_dump(include=architecture),
+        )
+        inputs = {"collection": self.collection, "tokens": self.tokens}
+        inputs |= {"checkpoint": start.stage, "pretrained": self.pretrained} | mining.positives
+        inputs |= {"negatives": self.pools[-1]} if self.pools[-1] else {}
+        inputs |= {"continued": before} if before else {}
+        for side in set(BOTH) - set(training.trains):
+            vectors = self.encoding_of(getattr(start, side))
+            inputs[FROZEN[side]] = self.add_existing(vectors, number, f"frozen-{FROZEN[side]}")
+        stage = self.add("train", settings, inputs, number, loads={"loss": LOSSES[training.loss]})
+        self.trains.append(stage)
+        made = {side: stage if side in training.trains else getattr(start, side) for side in BOTH}
+        return Checkpoint(stage, **made)
 
-    def evaluate(self, encoded, episode):
+    def continued(self, number):
+        """The train stage whose optimiser and schedule an episode goes on with; None where it begins anew.
+
+        Raises ValueError when two episodes that `continues` joins are no single training.
+        """
+        if number == 1:
+            return None
+        before, now = (self.experiment.method[n].training for n in (number - 2, number - 1))
+        if not (before.continues and now.continues):
+            return None
+        parts = {"start_from": ("previous", now.start_from)}
+        parts |= {name: (getattr(before, name), getattr(now, name)) for name in ("steps", "trains", "optimizer")}
+        for name, (expected, found) in parts.items():
+            if expected != found:
+                raise ValueError(
+                    f"experiment {self.name}, episode {number}: training.continues goes on with episode {number - 1}, "
+                    f"so training.{name} must be {expected}, not {found}."
+                )
+        return self.trains[-1]
+
+    def search_train(self, episode):
+        """The retrieval of the training queries with the last checkpoint, which no episode mines."""
+        vectors, mining = self.vectors[-1], self.experiment.method[-1].mining
+        index = self.mining_index(vectors, mining, episode)
+        settings = RetrieveSettings(of="queries", split="train", depth=mining.depth)
+        return self.retrieve(vectors, index, settings, episode, "search-train")
+
+    def evaluate(self, vectors, episode):
         """Search and score every evaluated split with the checkpoint of `episode`."""
         runs = {}
         for split in self.evaluation.splits:
-            searched = {"of": "queries", "split": split, "depth": self.evaluation.depth}
-            run = self.retrieve(encoded, searched, episode, f"search-{split}")
-            runs[split] = self.add(*score(self.collection, run, split, self.evaluation), episode, f"evaluate-{split}")
+            searched = RetrieveSettings(of="queries", split=split, depth=self.evaluation.depth)
+            run = self.retrieve(vectors, vectors.index, searched, episode, f"search-{split}")
+            runs[split] = self.add_existing(self.plan.score(run, split), episode, f"evaluate-{split}")
         self.runs.append(runs)
 
 
-def every_measure(evaluation):
-    """The names of the measures of all splits, each once."""
-    return list(dict.fromkeys(name for split in evaluation.splits for name in evaluation.measures_of(split)))
+def link_of(stage):
+    """`encode`, or what an encode stage encodes alone: `encode-query`, `encode-passage`."""
+    return "encode" if len(stage.settings.sides) > 1 else f"encode-{stage.settings.sides[0]}"

@@ -11,89 +11,96 @@ from pathlib import Path
 from teleport.collection.packages import package_version
 from teleport.encoder.source import find_weights, require_digest
 from teleport.runtime.files import sha256_file, write_json
+from teleport.settings.checkpoint import Identified
+from teleport.settings.collection import CollectionSettings, Download, DownloadSettings, Expected
 
 REMEMBERED = Path("results/digests.json")
 REMEMBER_FROM_BYTES = 8 * 2**20  # smaller files are hashed faster than they are looked up
+PATTERNS = {
+    "folder": ["corpus.tsv*", "queries.*.tsv*", "qrels.*.tsv*", "answers.*.jsonl*"],
+    "beir": ["corpus.jsonl*", "queries.jsonl*", "qrels/*.tsv*"],
+}
 
 
 def identify_source(source):
-    """The settings of the collection stage: those of the configuration plus `versions` or `files`.
+    """The `CollectionSettings` of a source: as configured, with the versions or digests that pin its content.
 
     Sets that are fetched need not be there: their ids and expected digests say what they are.
     Raises ValueError for a package that is not installed and for a file or folder that does not exist.
     """
-    if source["source"] == "apidocs":
-        return source | {"versions": {name: package_version(name) for name in source["packages"]}}
-    if source["source"] == "ir_datasets":
-        return source  # its ids stand for fixed content, verified by ir_datasets
-    if source["source"] == "downloads":
-        return {key: value for key, value in source.items() if key not in ("files", "local", "licences")}
-    return source | {"files": {str(path): file_digest(path) for path in source_files(source)}}
+    if source.source == "apidocs":
+        return CollectionSettings(source=source, versions={name: package_version(name) for name in source.packages})
+    if source.source == "ir_datasets":
+        return CollectionSettings(source=source)  # its ids stand for fixed content, verified by ir_datasets
+    if source.source == "downloads":  # the files are those of the download stage, wherever they come from
+        unplaced = {"files": dict.fromkeys(source.files, Download()), "local": None, "licences": {}}
+        return CollectionSettings(source=source.model_copy(update=unplaced))
+    return CollectionSettings(source=source, files={str(path): file_digest(path) for path in source_files(source)})
 
 
 def identify_downloads(source):
-    """What the download stage fetches and from where: ({file: {bytes, sha256, md5}}, {mirrors, local, licences}).
+    """What the download stage fetches and from where: (`DownloadSettings`, {mirrors, local, licences}).
 
     Only the former decides anything: another mirror or a local folder holds the same files.
     """
-    files = {name: {key: file[key] for key in ("bytes", "sha256", "md5")} for name, file in source["files"].items()}
-    mirrors = {name: file["mirrors"] for name, file in source["files"].items()}
-    return files, {"mirrors": mirrors, "local": source["local"], "licences": source["licences"]}
+    files = {name: Expected(**file.model_dump(exclude={"mirrors"})) for name, file in source.files.items()}
+    mirrors = {name: file.mirrors for name, file in source.files.items()}
+    origins = {"mirrors": mirrors, "local": source.local, "licences": source.licences}
+    return DownloadSettings(files=files), origins
 
 
 def source_files(source):
     """The local files a collection is read from. Raises ValueError when one of them or their folder is missing."""
-    if source["source"] == "tsv":
-        named = {"corpus": source["corpus"]}
-        for split, files in source["splits"].items():
-            named |= {f"splits.{split}.{role}": path for role, path in files.items()}
+    if source.source == "tsv":
+        named = {"corpus": source.corpus}
+        for split, files in source.splits.items():
+            named |= {f"splits.{split}.{role}": path for role, path in files.model_dump().items()}
         for key, path in named.items():
             if not Path(path).is_file():
                 raise ValueError(f"collection.{key}: there is no file {path}. Give the path of an existing file.")
         return [Path(path) for path in named.values()]
-    patterns = {"folder": ["corpus.tsv*", "queries.*.tsv*", "qrels.*.tsv*", "answers.*.jsonl*"]}
-    patterns["beir"] = ["corpus.jsonl*", "queries.jsonl*", "qrels/*.tsv*"]
-    found = []
+    found, patterns = [], PATTERNS[source.source]
     for key in ("path", "queries"):
-        folder = source.get(key)
+        folder = getattr(source, key, None)
         if folder is not None and not Path(folder).is_dir():
             raise ValueError(f"collection.{key}: there is no folder {folder}. Give the path of an existing folder.")
         if folder is not None:
-            found += [p for pattern in patterns[source["source"]] for p in sorted(Path(folder).glob(pattern))]
+            found += [path for pattern in patterns for path in sorted(Path(folder).glob(pattern))]
     if not any(path.name.startswith("corpus.") for path in found):
-        wanted = patterns[source["source"]][0].rstrip("*")
+        wanted = patterns[0].rstrip("*")
         raise ValueError(
-            f"collection.path: {source['path']} has no {wanted} or {wanted}.gz. Name the folder of the corpus."
+            f"collection.path: {source.path} has no {wanted}, plain or .gz. Name the folder of the corpus."
         )
     return found
 
 
 def identify_checkpoint(checkpoint, key):
-    """The settings of a checkpoint plus what pins its content: package version, or digests of a folder's files.
+    """A `CheckpointSource` with what pins its content (`Identified`): package version, or digests of a folder's files.
 
     The digest of a folder's weights, which the stage compares before it reads them, is there whether it was written
     down or not. Raises ValueError, naming the configuration's `key`, when there is no such package, folder or weights.
     """
-    if checkpoint["package"]:
-        return checkpoint | {"version": package_version(checkpoint["package"])}
-    if checkpoint["folder"]:
-        folder = Path(checkpoint["folder"])
-        if not folder.is_dir():
-            raise ValueError(f"{key}.folder: there is no folder {folder}. Give the path of a checkpoint.")
-        paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        files = {str(path.relative_to(folder)): file_digest(path) for path in paths}
-        weights = find_weights(folder, key)
-        found = files[weights.name]
-        require_digest(weights, found, checkpoint["sha256"], key)
-        return checkpoint | {"sha256": found, "files": files}
-    return checkpoint
+    settings = checkpoint.model_dump()
+    if checkpoint.package:
+        return Identified(**settings, version=package_version(checkpoint.package))
+    if not checkpoint.folder:
+        return Identified(**settings)
+    folder = Path(checkpoint.folder)
+    if not folder.is_dir():
+        raise ValueError(f"{key}.folder: there is no folder {folder}. Give the path of a checkpoint.")
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = {str(path.relative_to(folder)): file_digest(path) for path in paths}
+    weights = find_weights(folder, key)
+    found = files[weights.name]
+    require_digest(weights, found, checkpoint.sha256, key)
+    return Identified(**settings | {"sha256": found}, files=files)
 
 
-def identify_run(file, key):
-    """A run file from elsewhere: its path and digest. Raises ValueError, naming the configuration's `key`."""
+def identify_file(file, key):
+    """The digest of a file from elsewhere. Raises ValueError, naming the configuration's `key`, when it is missing."""
     if not Path(file).is_file():
-        raise ValueError(f"{key}: there is no file {file}. Give the path of a run in TREC's format.")
-    return {"file": file, "sha256": file_digest(Path(file))}
+        raise ValueError(f"{key}: there is no file {file}. Give the path of an existing file.")
+    return file_digest(Path(file))
 
 
 def file_digest(path):

@@ -1,16 +1,18 @@
 """From a configuration to stages: which exist, under which key, and who uses them."""
 
 from teleport.plan.experiment import Trajectory
-from teleport.plan.identity import identify_downloads, identify_run, identify_source
-from teleport.plan.stage import Stage, score
+from teleport.plan.identity import identify_downloads, identify_file, identify_source
+from teleport.plan.stage import Stage
+from teleport.settings.scoring import EvaluateSettings, ExternalSettings
+from teleport.settings.search import Bm25, Bm25Settings
 
 
 def plan_collection(source):
     """The collection stage of the configuration's source, with the stage that fetches its files where it has one."""
     inputs = {}
-    if source["source"] == "downloads":
-        files, places = identify_downloads(source)
-        inputs["download"] = Stage("download", {"files": files}, {}, places=places)
+    if source.source == "downloads":
+        settings, origins = identify_downloads(source)
+        inputs["download"] = Stage("download", settings, {}, origins=origins)
     return Stage("collection", identify_source(source), inputs)
 
 
@@ -19,15 +21,15 @@ class Plan:
 
     `stages`: {"kind/key": Stage}; `trajectories`: {experiment name: [Trajectory per seed]};
     `bm25_runs`: {split: evaluate stage}, empty when the configuration has no BM25 row; `external_runs`: {name of the
-    entry in `external`: {split: evaluate stage}} of run files from elsewhere.
+    entry in `external`: {split: evaluate stage}} of run files from elsewhere; `warnings`: sentences for a person.
     """
 
     def __init__(self, config, experiments):
         self.config, self.experiments = config, experiments
-        self.collection = plan_collection(config.collection.model_dump())
+        self.collection = plan_collection(config.collection)
+        self.planned, self.planning = {}, []
         self.trajectories = {
-            name: [Trajectory(self.collection, experiment, seed, config.evaluation) for seed in experiment.seeds]
-            for name, experiment in experiments.items()
+            name: [self.trajectory(name, seed) for seed in experiment.seeds] for name, experiment in experiments.items()
         }
         self.stages, self.users, self.labels = {}, {}, {}
         for name, trajectories in self.trajectories.items():
@@ -38,6 +40,41 @@ class Plan:
         self.external_runs = {
             name: self.plan_external(name, external) for name, external in config.external.items() if external.runs
         }
+        of_seeds = (text for trajectories in self.trajectories.values() for t in trajectories for text in t.warnings)
+        self.warnings = list(dict.fromkeys(of_seeds))
+
+    def trajectory(self, name, seed):
+        """The `Trajectory` of an experiment under a seed; planned once, also where another one starts from it.
+
+        Raises ValueError when experiments start from each other in a circle.
+        """
+        if (name, seed) in self.planning:
+            circle = ", ".join(other for other, _ in self.planning)
+            raise ValueError(
+                f"experiments.{name}: start_from goes in a circle ({circle}). Start one of them elsewhere."
+            )
+        if (name, seed) not in self.planned:
+            self.planning.append((name, seed))
+            self.planned[name, seed] = Trajectory(self, name, seed)
+            self.planning.pop()
+        return self.planned[name, seed]
+
+    def checkpoint_of(self, start, trajectory):
+        """The `Checkpoint` that a `settings.Start` of a trajectory names.
+
+        Raises ValueError when there is no such experiment or episode, or when its encoder is another one.
+        """
+        where = f"experiments.{trajectory.name}: training.start_from"
+        if start.experiment not in self.experiments:
+            raise ValueError(f"{where}: no experiment is called {start.experiment!r}. Add it, or name another one.")
+        other = self.experiments[start.experiment]
+        if other.encoder != trajectory.experiment.encoder:
+            raise ValueError(f"{where}: {start.experiment} has other settings of `encoder`. Make them equal.")
+        checkpoints = self.trajectory(start.experiment, trajectory.seed).checkpoints
+        number = len(checkpoints) - 1 if start.episode == "last" else start.episode
+        if not 0 <= number < len(checkpoints):
+            raise ValueError(f"{where}: {start.experiment} has {len(checkpoints) - 1} episodes, not {number}.")
+        return checkpoints[number]
 
     def note(self, stage, user, label):
         self.stages[stage.name] = stage
@@ -46,23 +83,36 @@ class Plan:
         if user not in users:
             users.append(user)
 
+    def bm25(self, split, depth, title):
+        """The BM25 run of a split, by the configuration's parameters, or the default ones where its row is left out."""
+        parameters = (self.config.bm25 or Bm25()).model_dump()
+        settings = Bm25Settings(split=split, depth=depth, title=title, **parameters)
+        return Stage("bm25", settings, {"collection": self.collection})
+
+    def score(self, run, split):
+        """The evaluation of a run on a split."""
+        evaluation = self.config.evaluation
+        collapse = evaluation.model_dump(include={"collapse", "separator"}) if evaluation.collapse else {}
+        settings = EvaluateSettings(split=split, measures=evaluation.measures_of(split), **collapse)
+        return Stage("evaluate", settings, {"collection": self.collection, "run": run})
+
     def plan_bm25(self):
-        evaluation, runs = self.config.evaluation, {}
-        for split in evaluation.splits:
-            settings = self.config.bm25.model_dump() | {"split": split, "depth": evaluation.depth}
-            run = Stage("bm25", settings | {"title": self.config.encoder.title}, {"collection": self.collection})
-            runs[split] = Stage(*score(self.collection, run, split, evaluation))
+        runs = {}
+        for split in self.config.evaluation.splits:
+            run = self.bm25(split, self.config.evaluation.depth, self.config.encoder.title)
+            runs[split] = self.score(run, split)
             self.note(run, "BM25", f"bm25 search-{split}")
             self.note(runs[split], "BM25", f"evaluate-{split}")
         return runs
 
     def plan_external(self, name, external):
         """{split: evaluate stage} of the run files of one entry of `external`."""
-        runs, drop = {}, {"unknown_queries": "drop"} if external.unknown_queries == "drop" else {}
+        runs = {}
         for split, file in external.runs.items():
-            settings = identify_run(file, f"external.{name}.runs.{split}") | {"split": split} | drop
+            digest = identify_file(file, f"external.{name}.runs.{split}")
+            settings = ExternalSettings(file=file, sha256=digest, split=split, unknown_queries=external.unknown_queries)
             run = Stage("external", settings, {"collection": self.collection})
-            runs[split] = Stage(*score(self.collection, run, split, self.config.evaluation))
+            runs[split] = self.score(run, split)
             self.note(self.collection, name, "collection")
             self.note(run, name, f"external search-{split}")
             self.note(runs[split], name, f"evaluate-{split}")

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.locations import Places
+from teleport.settings.locations import Locations
 from teleport.settings.read import validated
 from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNull, Section
 from teleport.settings.yaml_mapping import read_mapping
@@ -91,4 +91,4 @@ def read_published(path):
     if not Path(path).is_file():
         known = ", ".join(sorted(file.stem for file in Path(path).parent.glob("*.yaml"))) or "none"
         raise ValueError(f"published: there is no file {path}. Tables in its folder: {known}.")
-    return validated(PublishedTable, read_mapping(path), (), Places([path]))
+    return validated(PublishedTable, read_mapping(path), (), Locations([path]))

@@ -1,7 +1,5 @@
 """faiss's approximate indexes: built with a fixed seed, saved, loaded, and measured against exact search."""
 
-from types import SimpleNamespace
-
 import faiss
 import numpy as np
 
@@ -97,9 +95,8 @@ class Approximate:
 
 
 def load(path, settings, vectors, threads, depth):
-    """The saved index of `settings` (dict), on the first GPU where this faiss can search there for it and the depth."""
+    """The saved index of `settings`, on the first GPU where this faiss can search there for it and the depth."""
     index = faiss.read_index(str(path))
-    settings = SimpleNamespace(**settings)
     on_gpu = settings.kind == "ivf" and max(depth, settings.nprobe) <= GPU_MOST
     if on_gpu and hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus():
         index = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)

@@ -1,4 +1,4 @@
-"""Stage `bm25`: the lexical baseline, Lucene's formula as bm25s implements it."""
+"""Stage `bm25`: lexical search, Lucene's formula as bm25s implements it: a baseline, and a source of negatives."""
 
 from functools import partial
 
@@ -6,6 +6,9 @@ import bm25s
 import numpy as np
 import pyarrow.parquet as pq
 import Stemmer
+
+from teleport.runtime.arrays import Run
+from teleport.settings.search import Bm25Settings as Settings  # noqa: F401
 
 
 def run(job):
@@ -32,9 +35,7 @@ def run(job):
         ids = best(scores_P, settings.depth)
         ids_QK[row, : len(ids)], scores_QK[row, : len(ids)] = ids, scores_P[ids]
         job.progress(row + 1, len(terms), "queries")
-    for name, array in {"ids": ids_QK, "scores": scores_QK, "rows": np.arange(len(terms), dtype=np.int32)}.items():
-        with open(job.output(f"{name}.npy"), "wb") as file:
-            np.save(file, array)
+    Run(ids_QK, scores_QK, np.arange(len(terms))).write(job)
     mean_retrieved = float((ids_QK >= 0).sum(axis=1).mean()) if len(terms) else 0.0
     return {
         "num_queries": len(terms),

@@ -10,6 +10,7 @@ import numpy as np
 from teleport.runtime.files import require_free_space, write_json
 from teleport.runtime.log import log
 from teleport.search.flat import FaissFlat, search
+from teleport.settings.search import IndexSettings as Settings  # noqa: F401
 
 BLOCK = 65536  # vectors read at a time
 SAMPLE_SEED, SAMPLE_QUERIES = 77, 200  # that recall is measured on
@@ -23,7 +24,7 @@ def run(job):
     recall (at depth), recall_depth, recall_queries. Raises ValueError naming the first passage row whose vector is
     not finite (its neighbours would be arbitrary), or parameters that do not fit the collection.
     """
-    path = job.input("encode", "passages.npy")
+    path = job.input("passages", "passages.npy")
     vectors = np.load(path, mmap_mode="r")
     for start in range(0, len(vectors), BLOCK):
         finite = np.isfinite(vectors[start : start + BLOCK]).all(axis=1)
@@ -34,7 +35,7 @@ def run(job):
             )
         job.progress(min(start + BLOCK, len(vectors)), len(vectors), "vectors")
     rows, dim = vectors.shape
-    kind = job.settings.kind
+    kind = job.settings.index.kind
     measured = {} if kind == "flat" else build_approximate(job, vectors)
     write_json(job.output("index.json"), {"metric": "inner product", "kind": kind, "dim": dim, "rows": rows})
     return {"num_passages": rows, "dim": dim, "bytes": vectors.nbytes} | measured
@@ -46,18 +47,16 @@ def build_approximate(job, vectors):
 
     from teleport.search.approximate import Approximate, build, check_parameters, recall
 
-    settings = job.settings
+    settings, depth = job.settings.index, job.settings.depth
     check_parameters(settings, *vectors.shape)
     require_free_space(job.folder, OVERHEAD * vectors.nbytes)
     index = build(settings, vectors, job.threads, job.progress)
     faiss.write_index(index, str(job.output("index.faiss")))
-    queries = np.load(job.input("encode", "queries.train.npy"), mmap_mode="r")
+    queries = np.load(job.input("queries", "queries.train.npy"), mmap_mode="r")
     count = min(len(queries), SAMPLE_QUERIES)
     sample = queries[np.sort(np.random.default_rng(SAMPLE_SEED).choice(len(queries), count, replace=False))]
-    exact, _ = search(FaissFlat(vectors, job.threads), sample, settings.depth)
-    found, _ = Approximate(index, settings, vectors, job.threads).search(sample, settings.depth)
+    exact, _ = search(FaissFlat(vectors, job.threads), sample, depth)
+    found, _ = Approximate(index, settings, vectors, job.threads).search(sample, depth)
     share = round(recall(found, exact), 4)
-    log.info(
-        "%s finds %.2f %% of the %d exact neighbours of %d queries", settings.kind, 100 * share, settings.depth, count
-    )
-    return {"recall": share, "recall_depth": settings.depth, "recall_queries": count}
+    log.info("%s finds %.2f %% of the %d exact neighbours of %d queries", settings.kind, 100 * share, depth, count)
+    return {"recall": share, "recall_depth": depth, "recall_queries": count}

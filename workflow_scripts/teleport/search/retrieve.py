@@ -6,10 +6,13 @@ import time
 import numpy as np
 
 from teleport.collection.reader import positives_of_job
+from teleport.runtime.arrays import save_array
 from teleport.runtime.blocks import RowBlocks
 from teleport.runtime.device_memory import out_of_memory
 from teleport.runtime.files import require_free_space
 from teleport.search.engines import open_exact
+from teleport.settings.search import IndexSettings
+from teleport.settings.search import RetrieveSettings as Settings  # noqa: F401
 
 # Searched at a time. Each block reads the passages once, and a killed run loses a block. From a disk of 1 GB/s the
 # reading of passages that do not fit in memory then costs a twentieth of the products at 200 GFLOP/s.
@@ -25,7 +28,7 @@ def run(job):
     """Search by inner product, ties by the smaller passage number: exactly, or with the index of another kind.
 
     settings.of "queries": one line per query of the split. "positives": the lines are the vectors of positive
-    passages (ANCE-Tele §4.2, lookahead negatives), of the first positive of a query in the order of the judgments
+    passages (ANCE-Tele §4, Eq. 6: lookahead negatives), of the first positive of a query in the order of the judgments
     (anchor "first") or of each (anchor "all"); queries without a positive have no line.
 
     Writes ids.npy int32 and scores.npy float32 [lines, depth], rows.npy int32 [lines] (the query row of a line).
@@ -35,7 +38,7 @@ def run(job):
     vector to search for is not finite.
     """
     depth = job.settings.depth
-    vectors = np.load(job.input("encode", "passages.npy"), mmap_mode="r")
+    vectors = np.load(job.input("passages", "passages.npy"), mmap_mode="r")
     anchors, lines, rows = read_anchors(job, vectors)
     require_free_space(job.resume, len(lines) * depth * 8)
     index = open_index(job, vectors, len(lines))
@@ -48,8 +51,7 @@ def run(job):
         blocks["ids.npy"][start:stop], blocks["scores.npy"][start:stop] = ids_QK, scores_QK
         job.progress(stop, len(lines), job.settings.of)
     blocks.publish()
-    with open(job.output("rows.npy"), "wb") as file:
-        np.save(file, rows.astype(np.int32))
+    save_array(job.output("rows.npy"), rows.astype(np.int32))
     speed = round(todo / (time.monotonic() - started), 1)
     return {"lines": len(lines), "depth": depth, "engine": index.engine, "lines_per_second": speed}
 
@@ -61,9 +63,9 @@ def read_anchors(job, vectors):
     """
     settings = job.settings
     if settings.of == "positives":
-        rows, lines = lookahead_anchors(*positives_of_job(job, settings.split), settings.anchor)
+        rows, lines = lookahead_anchors(positives_of_job(job, settings.split), settings.anchor)
         return vectors, lines, rows
-    path = job.input("encode", f"queries.{settings.split}.npy")
+    path = job.input("queries", f"queries.{settings.split}.npy")
     anchors = np.load(path, mmap_mode="r")
     finite = np.isfinite(anchors).all(axis=1)
     if not finite.all():
@@ -75,16 +77,15 @@ def read_anchors(job, vectors):
     return anchors, rows, rows
 
 
-def lookahead_anchors(offsets, passages, anchor):
+def lookahead_anchors(positives, anchor):
     """(query rows, passage rows), int64 [lines]: the first positive of each query that has one, or all ("all").
 
-    offsets, passages: the positives of query row q are `passages[offsets[q]:offsets[q + 1]]`
+    positives: `Ragged`, a list of passage rows per query row
     """
-    counts = np.diff(offsets)
     if anchor == "first":
-        queries = np.flatnonzero(counts)
-        return queries, passages[offsets[queries]].astype(np.int64)
-    return np.repeat(np.arange(len(counts)), counts), passages.astype(np.int64)
+        queries = np.flatnonzero(positives.lengths)
+        return queries, positives.values[positives.offsets[queries]].astype(np.int64)
+    return positives.rows, positives.values.astype(np.int64)
 
 
 def open_index(job, vectors, lines):
@@ -94,5 +95,5 @@ def open_index(job, vectors, lines):
         return open_exact(vectors, job.threads, lines)
     from teleport.search.approximate import load
 
-    settings = job.inputs["index"].manifest["settings"]
+    settings = IndexSettings.model_validate(job.inputs["index"].manifest["settings"]).index
     return load(job.input("index", "index.faiss"), settings, vectors, job.threads, job.settings.depth)

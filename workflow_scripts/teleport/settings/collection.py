@@ -6,17 +6,21 @@ from pydantic import Field, model_validator
 
 from teleport.settings.section import NAME, Integer, IntegerOrNull, LocalPath, NumberOrNull, Section
 
-# For sources with answers. Left out of the stage's settings at its default, so that only its use makes new stages.
-Positives = Literal["given", "answers"]
-POSITIVES = Field(
-    "given",
-    exclude_if=lambda value: value == "given",
-    description="Positives of training queries: those judged; or, for a question without one, the best retrieved "
-    "passage of the episode with an answer (released, NQ and TriviaQA).",
-)
+
+class Judged(Section):
+    """What every source has."""
+
+    positive_grade: Integer = Field(
+        1, ge=1, description="Judgments of at least this grade are trained on; negatives.relevant_grade may be lower."
+    )
+    positives: Literal["given", "answers"] = Field(
+        "given",
+        description="Positives of training queries: those judged; or, for a question without one, the best retrieved "
+        "passage of the episode with an answer (released, NQ and TriviaQA).",
+    )
 
 
-class ApiDocs(Section):
+class ApiDocs(Judged):
     """The embedded collection: API documentation of installed packages, read from their sources with `ast`."""
 
     source: Literal["apidocs"]
@@ -24,25 +28,21 @@ class ApiDocs(Section):
         min_length=1, description="Installed packages to harvest; their versions enter the key."
     )
     min_words: Integer = Field(20, ge=1, description="Docstring bodies with fewer words are left out.")
-    positive_grade: Integer = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
 
-class Folder(Section):
+class Folder(Judged):
     """A folder: corpus.tsv[.gz] (id, title, text), queries.SPLIT.tsv, qrels.SPLIT.tsv, maybe answers.SPLIT.jsonl."""
 
     source: Literal["folder"]
     path: LocalPath = Field(description="The folder of corpus.tsv[.gz].")
     queries: LocalPath | None = Field(None, description="The folder of queries and judgments, when it is another one.")
-    positives: Positives = POSITIVES
-    positive_grade: Integer = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
 
-class Beir(Section):
+class Beir(Judged):
     """A BEIR folder: corpus.jsonl[.gz], queries.jsonl[.gz], qrels/SPLIT.tsv."""
 
     source: Literal["beir"]
     path: LocalPath = Field(description="The BEIR folder.")
-    positive_grade: Integer = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
 
 class Split(Section):
@@ -54,16 +54,15 @@ class Split(Section):
     )
 
 
-class Tsv(Section):
+class Tsv(Judged):
     """MS MARCO-style files: a corpus of two or three tab-separated columns, and two files per split."""
 
     source: Literal["tsv"]
     corpus: LocalPath = Field(description="Tab-separated, .gz or plain: id, text; or id, title, text.")
     splits: dict[str, Split] = Field(min_length=1, description="Files of train, dev, test and others.")
-    positive_grade: Integer = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
 
-class IrDatasets(Section):
+class IrDatasets(Judged):
     """Sets of ir_datasets, which fetches, verifies and parses them below data/ir_datasets."""
 
     source: Literal["ir_datasets"]
@@ -71,17 +70,20 @@ class IrDatasets(Section):
     splits: dict[str, str] = Field(
         min_length=1, description="Split → the id of its queries and judgments, such as `msmarco-passage/dev/small`."
     )
-    positives: Positives = POSITIVES
-    positive_grade: Integer = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
 
-class Download(Section):
-    """An official file. Without a digest, the one of the first download is recorded and holds from then on."""
+class Expected(Section):
+    """What is known of a file before it is fetched."""
 
-    mirrors: list[Annotated[str, Field(pattern="^https?://")]] = Field([], description="URLs, tried in this order.")
     bytes: IntegerOrNull = Field(None, ge=1, description="Expected size.")
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Expected SHA-256.")
     md5: str | None = Field(None, pattern="^[0-9a-f]{32}$", description="Expected MD5, where only that is published.")
+
+
+class Download(Expected):
+    """An official file. Without a digest, the one of the first download is recorded and holds from then on."""
+
+    mirrors: list[Annotated[str, Field(pattern="^https?://")]] = Field([], description="URLs, tried in this order.")
 
 
 class PassageFile(Section):
@@ -117,7 +119,7 @@ class OfficialSplit(Section):
         return self
 
 
-class Downloads(Section):
+class Downloads(Judged):
     """Official files, fetched from mirrors to data/downloads, or lying in a local folder."""
 
     source: Literal["downloads"]
@@ -128,8 +130,6 @@ class Downloads(Section):
     files: dict[Annotated[str, Field(pattern=NAME)], Download] = Field(min_length=1, description="File name → origin.")
     corpus: PassageFile = Field(description="The passages.")
     splits: dict[str, OfficialSplit] = Field(min_length=1, description="Files of train, dev, test and others.")
-    positives: Positives = POSITIVES
-    positive_grade: Integer = Field(1, ge=1, description="Judgments of at least this grade are positives.")
 
     @model_validator(mode="after")
     def files_are_listed(self):
@@ -142,6 +142,20 @@ class Downloads(Section):
 
 
 CollectionSource = Annotated[ApiDocs | Folder | Beir | Tsv | IrDatasets | Downloads, Field(discriminator="source")]
+
+
+class CollectionSettings(Section):
+    """The settings of a `collection` stage: the source, and what pins its content."""
+
+    source: CollectionSource
+    versions: dict[str, str] = {}
+    files: dict[str, str] = {}
+
+
+class DownloadSettings(Section):
+    """The settings of a `download` stage."""
+
+    files: dict[str, Expected]
 
 
 class Counts(Section):

@@ -1,34 +1,16 @@
-"""An experiment, an ablation, and the whole configuration."""
+"""An ablation, and the whole configuration."""
 
-from typing import Annotated
+from typing import Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from teleport.settings.collection import CollectionSource, Counts
 from teleport.settings.encoder import Encoder
-from teleport.settings.evaluation import Bm25, Evaluation, External
+from teleport.settings.evaluation import Evaluation, External
+from teleport.settings.experiment import EpisodeTraining, Override
 from teleport.settings.negatives import Mining, Negatives
-from teleport.settings.section import NAME, Integer, Section, distinct
-from teleport.settings.training import EpisodeOverride, Training
-
-Episodes = Annotated[list[EpisodeOverride], Field(max_length=255)]  # a pool keeps first episodes as uint8
-Seeds = Annotated[list[Integer], Field(min_length=1), AfterValidator(distinct)]
-
-
-class Experiment(Section):
-    """One system: everything that may differ between the rows of a table."""
-
-    label: str | None = Field(None, description="Name of the row in tables; the experiment's name when absent.")
-    encoder: Encoder
-    mining: Mining = Mining()
-    negatives: Negatives = Negatives()
-    training: Training
-    episodes: Episodes = Field(description="One entry per episode; an empty list is the zero-shot system.")
-    seeds: Seeds = Field([42], description="Root seeds; tables give mean and standard deviation.")
-
-    def training_of(self, episode):
-        """The training settings of episode 1, 2, …: the experiment's, with the episode's overrides on top."""
-        return Training(**(self.training.model_dump() | self.episodes[episode - 1].training))
+from teleport.settings.search import Bm25
+from teleport.settings.section import NAME, Integer, Section
 
 
 class Ablation(Section):
@@ -36,6 +18,10 @@ class Ablation(Section):
 
     title: str = Field(description="Caption of the table.")
     baseline: str | None = Field(None, description="Row label that the others are tested against; null: no test.")
+    columns: list[Literal["negatives", "loss", "episodes", "seconds"]] = Field(
+        [], description="What the table says of each system besides its measures."
+    )
+    bm25: bool = Field(False, description="Whether BM25 has the first row.")
     experiments: dict[str, dict] = Field(min_length=1, description="Name → overrides, one row each.")
 
 
@@ -48,9 +34,9 @@ class Config(Section):
     encoder: Encoder = Field(description="The dual encoder of every experiment.")
     mining: Mining = Field(Mining(), description="How candidates are retrieved.")
     negatives: Negatives = Field(Negatives(), description="How the pool of an episode is made.")
-    training: Training = Field(description="How an episode trains.")
-    episodes: Episodes = Field(description="One entry per episode.")
-    seeds: Seeds = Field([42], description="Root seeds of every experiment.")
+    training: EpisodeTraining = Field(description="How an episode trains.")
+    episodes: list[Override] = Field(description="One entry per episode.")
+    seeds: list[Integer] = Field([42], description="Root seeds of every experiment.")
     experiments: dict[str, dict] = Field({}, description="Name → overrides of the settings above.")
     ablations: dict[str, Ablation] = Field({}, description="One table per entry.")
     evaluation: Evaluation = Field(Evaluation(), description="Measures, splits, significance.")

@@ -1,28 +1,11 @@
-"""The checkpoint and the dual encoder made from it."""
+"""The dual encoder that is made from a pretrained checkpoint."""
 
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.section import Integer, IntegerOrNull, LocalPath, Number, Section
-
-
-class CheckpointSource(Section):
-    """Where the pretrained checkpoint comes from: exactly one of hub, folder, package."""
-
-    hub: str | None = Field(None, description="A model id on the Hugging Face hub; needs `revision`.")
-    revision: str | None = Field(None, description="The commit of the hub repository.")
-    folder: LocalPath | None = Field(None, description="A local folder in transformers' form.")
-    package: str | None = Field(None, description="An installed Python package that carries the checkpoint.")
-    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Expected digest of the weights file.")
-
-    @model_validator(mode="after")
-    def one_place(self):
-        if sum(place is not None for place in (self.hub, self.folder, self.package)) != 1:
-            raise ValueError("give exactly one of hub, folder, package")
-        if (self.hub is None) != (self.revision is None):
-            raise ValueError("hub and revision go together: name the commit, so that the weights cannot change")
-        return self
+from teleport.settings.checkpoint import CheckpointSource
+from teleport.settings.section import Integer, IntegerOrNull, Number, Section
 
 
 class Encoder(Section):
@@ -50,7 +33,6 @@ class Encoder(Section):
     )
     query_checkpoint: CheckpointSource | None = Field(
         None,
-        exclude_if=lambda value: value is None,
         description="The queries' own checkpoint, where two were published; `checkpoint` is then that of passages.",
     )
 

@@ -83,17 +83,6 @@ class Evaluation(Section):
         return list(self.measures[split] if isinstance(self.measures, dict) else self.measures)
 
 
-class Bm25(Section):
-    """The lexical baseline (bm25s, Lucene's formula)."""
-
-    k1: Number = Field(0.9, ge=0, description="Term saturation (Anserini's default 0.9; MS MARCO tuned 0.82).")
-    b: Number = Field(
-        0.4, ge=0, le=1, description="Length normalisation (Anserini's default 0.4; MS MARCO tuned 0.68)."
-    )
-    stemmer: str | None = Field("english", description="Snowball stemmer; null: none.")
-    stopwords: str | None = Field("english", description="Stop word list of bm25s; null: none.")
-
-
 class External(Section):
     """A system from elsewhere, scored but not trained here: runs in TREC's format, or a checkpoint."""
 

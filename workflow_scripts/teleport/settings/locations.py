@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 
 
-class Places:
+class Locations:
     """Finds the file and line of a key, looking into the last file first, because later files win.
 
     Raises ValueError for a key that a file has twice: of the two, YAML keeps the last and says nothing.

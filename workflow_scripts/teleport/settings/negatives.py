@@ -4,9 +4,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from teleport.settings.index import FlatIndex, Index
 from teleport.settings.pool import Filters, Rank
 from teleport.settings.registry import SOURCES
+from teleport.settings.search import FlatIndex, Index
 from teleport.settings.section import Integer, LocalPath, Number, Section
 
 MIXED = ("query", "lookahead", "momentum")  # what the modes mixture and released share out
@@ -34,7 +34,7 @@ class NegativesFile(Section):
     form: Literal["tevatron", "dpr", "token-ids"] = Field(
         "tevatron",
         description="tevatron: lines of query_id and negative_passages with docid, or with text where ids are missing. "
-        "dpr: hard_negative_ctxs. token-ids: ANCE-Tele's released lines of query, positives and negatives as token ids.",
+        "dpr: hard_negative_ctxs. token-ids: ANCE-Tele's released lines of query, positives, negatives in token ids.",
     )
 
 
@@ -106,8 +106,11 @@ class Negatives(Section):
     def ranks_rise(cls, ranks):
         for name, ranges in ranks.items():
             ends = [end for ends in ranges for end in ends]
-            if not ranges or ends[0] < 1 or any(a > b for a, b in ranges) or any(
-                before[1] >= after[0] for before, after in zip(ranges, ranges[1:], strict=False)
+            if (
+                not ranges
+                or ends[0] < 1
+                or any(a > b for a, b in ranges)
+                or any(before[1] >= after[0] for before, after in zip(ranges, ranges[1:], strict=False))
             ):
                 raise ValueError(f"ranks of {name} must be ascending ranges from 1 on, such as [[1, 20], [181, 200]]")
             if SOURCES[name].needs in (None, "last pool"):

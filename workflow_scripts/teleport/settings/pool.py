@@ -42,7 +42,7 @@ class Draw(Section):
     count: Integer = Field(ge=0, description="Negatives per query.")
     flag: Integer = Field(ge=1, le=128, description="The bit of the source in the pool's `sources`.")
     ranks: list[tuple[Rank, Rank]] | None = Field(
-        None, description="Draw from these ranks of the retrieval alone: first and last, from 1; known positives removed."
+        None, description="Ranks of the retrieval that are drawn from, first and last, from 1; known positives removed."
     )
 
 

@@ -13,45 +13,39 @@ import typing
 from pydantic import BaseModel, ValidationError
 from snakemake.utils import update_config
 
-from teleport.settings.configuration import Config, Experiment
+from teleport.settings.configuration import Config
 from teleport.settings.encoder import Encoder
-from teleport.settings.locations import Places
-from teleport.settings.section import MAIN_TABLE, NAME, TABLE_NAME
-from teleport.settings.training import Training
+from teleport.settings.experiment import Episode, Experiment
+from teleport.settings.locations import Locations
+from teleport.settings.section import MAIN_TABLE, NAME, TABLE_NAME, merged
 from teleport.settings.yaml_mapping import read_mapping
 
 SHARED = ("encoder", "mining", "negatives", "training", "episodes", "seeds")  # what an experiment may override
-WHOLE = ("checkpoint", "query_checkpoint", "index")  # another kind of checkpoint or index has other parameters
 
 
 def load(raw, files=()):
-    """Validate the merged mapping `raw`; `files` are the YAML files it came from, for the places in messages.
+    """Validate the merged mapping `raw`; `files` are the YAML files it came from, for the lines in messages.
 
     Returns (Config, {experiment name: Experiment}). Raises ValueError with one line per mistake.
     """
-    places = Places(files)
+    locations = Locations(files)
     if raw.get("ablations") and "collection" not in raw:
         raise ValueError(
             "the configuration has ablations but no collection: an ablation file comes after the file it ablates, "
             "as in `--configfile config/config.yaml config/ablations/negatives.yaml`."
         )
-    config = validated(Config, raw, (), places)
-    check_names(config, places)
+    config = validated(Config, raw, (), locations)
+    check_names(config, locations)
     shared = {name: dump(getattr(config, name)) for name in SHARED}
     experiments = {}
     for place, name, overrides in named_experiments(config):
-        experiment = validated(Experiment, merged(shared, overrides), place, places)
-        for number, override in enumerate(experiment.episodes):
-            settings = dump(experiment.training) | override.training
-            at = (
-                (*place, "episodes", number, "training")
-                if "episodes" in overrides
-                else ("episodes", number, "training")
-            )
-            validated(Training, settings, at, places)
+        experiment = validated(Experiment, merged(shared, overrides), place, locations)
+        for number in range(len(experiment.episodes)):
+            at = (*(place if "episodes" in overrides else ()), "episodes", number)
+            validated(Episode, experiment.overridden(number), at, locations)
         if experiments.setdefault(name, experiment) != experiment:
-            raise ValueError(f"{places.of(place)}: another experiment has this name but other settings. Rename one.")
-    experiments |= external_checkpoints(config, shared, experiments, places)
+            raise ValueError(f"{locations.of(place)}: another experiment has this name but other settings. Rename one.")
+    experiments |= external_checkpoints(config, shared, experiments, locations)
     if not experiments and not config.external:
         raise ValueError("the configuration has no experiments: add at least one entry under `experiments`.")
     return config, experiments
@@ -68,7 +62,7 @@ def load_files(files):
     return load(raw, files)
 
 
-def check_names(config, places):
+def check_names(config, locations):
     """Raise ValueError for an experiment, external system or ablation whose name can be no folder or no table."""
     named = [(place, NAME) for place, _, _ in named_experiments(config)]
     named += [(("external", name), NAME) for name in config.external]
@@ -76,14 +70,14 @@ def check_names(config, places):
     for place, pattern in named:
         if not re.fullmatch(pattern, place[-1]):
             raise ValueError(
-                f"{places.of(place)}: the name must match {pattern}, because it becomes a folder or a file. Rename it."
+                f"{locations.of(place)}: the name must match {pattern}, as it becomes a folder or a file. Rename it."
             )
     if MAIN_TABLE in config.ablations:
-        place = places.of(("ablations", MAIN_TABLE))
+        place = locations.of(("ablations", MAIN_TABLE))
         raise ValueError(f"{place}: the table of every system and episode has this name. Rename the ablation.")
 
 
-def external_checkpoints(config, shared, experiments, places):
+def external_checkpoints(config, shared, experiments, locations):
     """{name: Experiment without episodes} of the checkpoints from elsewhere; checks the splits of all.
 
     Raises ValueError for a name that an experiment has, and for a run of an unknown split.
@@ -92,17 +86,17 @@ def external_checkpoints(config, shared, experiments, places):
     for name, external in config.external.items():
         place = ("external", name)
         if name in experiments:
-            raise ValueError(f"{places.of(place)}: an experiment has this name. Rename one of them.")
+            raise ValueError(f"{locations.of(place)}: an experiment has this name. Rename one of them.")
         for split in set(external.runs or ()) - set(config.evaluation.splits):
             splits = ", ".join(config.evaluation.splits)
             raise ValueError(
-                f"{places.of((*place, 'runs', split))}: evaluation.splits has {splits}. Add {split!r} there."
+                f"{locations.of((*place, 'runs', split))}: evaluation.splits has {splits}. Add {split!r} there."
             )
         if external.encoder is not None:
             encoder = merged(shared["encoder"], external.encoder)
-            validated(Encoder, encoder, (*place, "encoder"), places)
+            validated(Encoder, encoder, (*place, "encoder"), locations)
             settings = shared | {"label": external.label, "encoder": encoder, "episodes": []}
-            found[name] = validated(Experiment, settings | {"seeds": shared["seeds"][:1]}, place, places)
+            found[name] = validated(Experiment, settings | {"seeds": shared["seeds"][:1]}, place, locations)
     return found
 
 
@@ -120,30 +114,21 @@ def named_experiments(config):
             yield ("ablations", table, "experiments", name), name, overrides
 
 
-def merged(base, overrides):
-    """An experiment's `overrides` over `base`, mapping by mapping; lists and WHOLE (one thing) are replaced whole."""
-    result = dict(base)
-    for key, value in overrides.items():
-        parts = isinstance(value, dict) and isinstance(result.get(key), dict) and key not in WHOLE
-        result[key] = merged(result[key], value) if parts else value
-    return result
-
-
-def validated(model, data, place, places):
+def validated(model, data, place, locations):
     """`data` as `model`. Raises ValueError naming every mistake's file, line and key below `place`."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        lines = [describe(model, mistake, place, places) for mistake in error.errors()]
+        lines = [describe(model, mistake, place, locations) for mistake in error.errors()]
         raise ValueError("\n".join(lines)) from None
 
 
-def describe(model, mistake, place, places):
+def describe(model, mistake, place, locations):
     """One mistake as `file, line N: key: rule, value. Remedy.`"""
     location = mistake["loc"]
     if location[:1] == ("collection",):  # pydantic names the chosen source as a key of its own: leave it out
         location = ("collection", *location[2:])
-    where = places.of((*place, *location))
+    where = locations.of((*place, *location))
     if mistake["type"] == "extra_forbidden":
         known = known_keys(model, location[:-1])
         close = difflib.get_close_matches(str(location[-1]), known, n=1)

@@ -9,6 +9,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of configurations, experiments and systems from elsewhere: they become folders
 TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]*$"  # of ablations: they become files, whose ending begins at the dot
 MAIN_TABLE = "main"
+# Replaced whole by an override: another kind of checkpoint, index or start has other parameters.
+WHOLE = ("checkpoint", "query_checkpoint", "index", "counts", "start_from", "file")
 
 
 def no_truth(value):
@@ -42,3 +44,16 @@ class Section(BaseModel):
     """A part of the configuration: unknown keys are errors, values never change after loading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NoSettings(Section):
+    """Of stages that their inputs alone decide."""
+
+
+def merged(base, overrides):
+    """`overrides` over `base`, mapping by mapping; lists and WHOLE (one thing) are replaced whole (dict)."""
+    result = dict(base)
+    for key, value in overrides.items():
+        parts = isinstance(value, dict) and isinstance(result.get(key), dict) and key not in WHOLE
+        result[key] = merged(result[key], value) if parts else value
+    return result

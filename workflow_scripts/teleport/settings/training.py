@@ -49,10 +49,10 @@ class Training(Section):
         "auto", description="auto: bf16 where the hardware computes in it."
     )
     optimizer: Literal["adamw", "lamb"] = Field(
-        "adamw", description="adamw (ANCE-Tele, released), or lamb without bias correction, as ANCE's released code has it."
+        "adamw", description="adamw (ANCE-Tele, released), or lamb without bias correction (ANCE, released)."
     )
     gradient_caching: bool = Field(
-        False, description="Encode the batch twice, so that its memory is that of one chunk (GradCache); same gradients."
+        False, description="Encode the batch twice, in the memory of one chunk (GradCache); same gradients."
     )
     accumulate: Integer = Field(
         1,

@@ -1,10 +1,10 @@
-"""Indexes over passage vectors."""
+"""What is searched, and how: indexes over passage vectors, retrievals, BM25."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.section import Integer, IntegerOrNull, Section
+from teleport.settings.section import Integer, IntegerOrNull, Number, Section
 
 
 class FlatIndex(Section):
@@ -51,3 +51,38 @@ class HnswIndex(Section):
 
 
 Index = Annotated[FlatIndex | IvfIndex | PqIndex | HnswIndex, Field(discriminator="kind")]
+
+
+class IndexSettings(Section):
+    """The settings of an `index` stage. depth: at which the recall of an index that is not flat is measured."""
+
+    index: Index = FlatIndex()
+    depth: IntegerOrNull = None
+
+
+class RetrieveSettings(Section):
+    """The settings of a `retrieve` stage: neighbours of the queries of a split, or of their positives (lookahead)."""
+
+    of: Literal["queries", "positives"]
+    split: str
+    depth: Integer
+    anchor: Literal["first", "all"] = "first"
+
+
+class Bm25(Section):
+    """Lexical search (bm25s, Lucene's formula): the baseline, and a source of negatives."""
+
+    k1: Number = Field(0.9, ge=0, description="Term saturation (Anserini's default 0.9; MS MARCO tuned 0.82).")
+    b: Number = Field(
+        0.4, ge=0, le=1, description="Length normalisation (Anserini's default 0.4; MS MARCO tuned 0.68)."
+    )
+    stemmer: str | None = Field("english", description="Snowball stemmer; null: none.")
+    stopwords: str | None = Field("english", description="Stop word list of bm25s; null: none.")
+
+
+class Bm25Settings(Bm25):
+    """The settings of a `bm25` stage."""
+
+    split: str
+    depth: Integer
+    title: Literal["sep", "space", "none"]

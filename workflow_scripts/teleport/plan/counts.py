@@ -1,0 +1,86 @@
+"""How many negatives of which source a pool has: modes become counts here, and no stage knows a mode."""
+
+from teleport.settings.pool import Draw
+from teleport.settings.registry import SOURCES
+
+
+def mixture_counts(pool, sources, alpha, beta):
+    """{source: negatives per query} of mode `mixture`; the counts sum to `pool` (ANCE-Tele, Appendix C).
+
+    Shares: momentum alpha, lookahead (1 - alpha) * beta, query (1 - alpha) * (1 - beta); a source that is not in
+    `sources` leaves its share to the others. Rounding by largest remainder, ties to the earlier of query, lookahead,
+    momentum.
+    """
+    new = 1 - alpha if "momentum" in sources else 1
+    lookahead = beta if {"query", "lookahead"} <= set(sources) else float("lookahead" in sources)
+    shares = {"query": new * (1 - lookahead), "lookahead": new * lookahead, "momentum": 1 - new}
+    exact = {source: round(pool * shares[source], 9) for source in shares if source in sources}
+    counts = {source: int(share) for source, share in exact.items()}
+    by_remainder = sorted(counts, key=lambda source: counts[source] - exact[source])
+    for source in by_remainder[: pool - sum(counts.values())]:
+        counts[source] += 1
+    return counts
+
+
+def released_counts(per_source, sources, episode, last_size):
+    """{source: negatives per query} of mode `released`: a pool of 2 * per_source * episode, whatever the sources.
+
+    With momentum the last pool is taken whole and 2 * per_source are new; without it all are. The neighbours of the
+    query and of its positive have equal shares, `per_source` each in the full method (released code). For fewer sources
+    nothing was released; equal pools make them comparable.
+    """
+    retrievals = [source for source in ("query", "lookahead") if source in sources]
+    new = 2 * per_source * (1 if "momentum" in sources else episode)
+    counts = {source: new // len(retrievals) for source in retrievals}
+    return counts | ({"momentum": last_size} if "momentum" in sources and last_size else {})
+
+
+def resolve_draws(negatives, episode, last_size):
+    """{source: Draw} of the pool of an episode, in the order of the registry.
+
+    negatives: settings.Negatives; last_size: negatives per query of the last pool, 0 where there is none, so that
+    nothing comes from momentum.
+    """
+    if negatives.counts is not None:
+        counts = {name: count for name, count in negatives.counts.items() if name != "momentum" or last_size}
+    elif negatives.mode == "released":
+        counts = released_counts(negatives.per_source, negatives.sources, episode, last_size)
+    else:
+        available = [name for name in negatives.sources if name != "momentum" or last_size]
+        counts = mixture_counts(negatives.pool, available, negatives.alpha, negatives.beta)
+    return {
+        name: Draw(count=counts[name], flag=source.flag, ranks=negatives.ranks.get(name))
+        for name, source in SOURCES.items()
+        if counts.get(name)
+    }
+
+
+def most_candidates(name, draw, mining):
+    """How many negatives a source has for a query at most; None where the plan cannot know."""
+    if draw.ranks:
+        return sum(last - first + 1 for first, last in draw.ranks)
+    if name == "lookahead" and mining.anchor == "all" or SOURCES[name].needs in (None, "last pool", "file"):
+        return None
+    return mining.depth
+
+
+def pool_warnings(draws, episode):
+    """What a person should know about a pool before it is made (list of sentences). episode: settings.Episode.
+
+    Raises ValueError, where negatives.short_pool asks for it, when a pool is smaller than negatives_per_query.
+    """
+    found, size = [], 0
+    for name, draw in draws.items():
+        most = most_candidates(name, draw, episode.mining)
+        size += draw.count if most is None else min(draw.count, most)
+        if most is not None and draw.count > most:
+            found.append(f"{draw.count} negatives of {name} are asked for, its lists have {most} passages")
+    if size < episode.training.negatives_per_query:
+        sentence = (
+            f"the pool has {size} negatives per query, fewer than training.negatives_per_query "
+            f"{episode.training.negatives_per_query}: every step repeats some of them"
+        )
+        if episode.negatives.short_pool == "error":
+            raise ValueError(f"{sentence}. Enlarge the pool, or set negatives.short_pool to warn.")
+        found.append(sentence)
+    return found

@@ -1,0 +1,112 @@
+"""An experiment: a list of episodes, each of which is negatives x loss x schedule x start x what is trained."""
+
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from teleport.settings.encoder import Encoder
+from teleport.settings.negatives import Mining, Negatives
+from teleport.settings.registry import LOSSES
+from teleport.settings.section import Integer, Section, distinct, merged
+from teleport.settings.training import Training
+
+MOST_EPISODES = 255  # a pool keeps first episodes as uint8
+
+
+class Start(Section):
+    """A checkpoint of another experiment of the configuration, under the same seed."""
+
+    experiment: str = Field(description="Its name.")
+    episode: Integer | Literal["last"] = Field("last", description="After which episode; 0: before the first.")
+
+
+class EpisodeTraining(Training):
+    """How an episode trains, and from where."""
+
+    start_from: Literal["pretrained", "previous"] | Start = Field(
+        "pretrained",
+        description="ANCE-Tele: pretrained, every episode (Appendix C.1). In the first episode {experiment: NAME} is "
+        "what it mines with, too.",
+    )
+
+    @field_validator("loss")
+    @classmethod
+    def loss_is_known(cls, loss):
+        if loss not in LOSSES:
+            raise ValueError(f"there is no such loss; losses are {', '.join(LOSSES)}")
+        return loss
+
+
+class Override(Section):
+    """One entry of `episodes`: what it does differently from the settings of the experiment."""
+
+    repeat: Integer = Field(1, ge=1, le=MOST_EPISODES, description="How many episodes in a row this entry stands for.")
+    lag: Integer = Field(
+        0,
+        ge=0,
+        description="Mine with the checkpoint so many episodes before the last one, but with none before this entry, so "
+        "that mining and training can go on at the same time (ANCE: 1).",
+    )
+    mining: dict = Field({}, description="Settings of `mining` for this episode.")
+    negatives: dict = Field({}, description="Settings of `negatives` for this episode.")
+    training: dict = Field({}, description="Settings of `training` for this episode.")
+
+
+class Episode(Section):
+    """One episode with all its settings. entry: the first episode of its entry in `episodes`, which bounds the lag."""
+
+    mining: Mining
+    negatives: Negatives
+    training: EpisodeTraining
+    lag: Integer = 0
+    entry: Integer = 1
+
+    @property
+    def counts(self):
+        """Whether negatives are drawn for it at all."""
+        return self.training.negatives_per_query > 0
+
+    @model_validator(mode="after")
+    def negatives_are_used(self):
+        if not self.counts and self.negatives.counts:
+            raise ValueError(
+                "negatives.counts has negatives, but training.negatives_per_query is 0: change one of them"
+            )
+        if self.counts and self.negatives.counts is not None and not any(self.negatives.counts.values()):
+            raise ValueError("negatives.counts has none: set training.negatives_per_query to 0 to train without")
+        return self
+
+
+class Experiment(Section):
+    """One system: everything that may differ between the rows of a table."""
+
+    label: str | None = Field(None, description="Name of the row in tables; the experiment's name when absent.")
+    encoder: Encoder
+    mining: Mining = Mining()
+    negatives: Negatives = Negatives()
+    training: EpisodeTraining
+    episodes: list[Override] = Field(description="One entry per episode; an empty list is the zero-shot system.")
+    seeds: Annotated[list[Integer], Field(min_length=1), AfterValidator(distinct)] = Field(
+        [42], description="Root seeds; tables give mean and standard deviation."
+    )
+
+    @model_validator(mode="after")
+    def few_enough(self):
+        if sum(override.repeat for override in self.episodes) > MOST_EPISODES:
+            raise ValueError(f"episodes are more than {MOST_EPISODES}: repeat fewer")
+        return self
+
+    def overridden(self, number):
+        """The settings of entry 0, 1, ... of `episodes` as plain data: the experiment's, with the entry's on top."""
+        override, sections = self.episodes[number], ("mining", "negatives", "training")
+        return {name: merged(getattr(self, name).model_dump(), getattr(override, name)) for name in sections}
+
+    @cached_property
+    def method(self):
+        """The `Episode`s in order, repeated entries one by one (list)."""
+        found = []
+        for number, override in enumerate(self.episodes):
+            settings = self.overridden(number) | {"lag": override.lag, "entry": len(found) + 1}
+            found += [Episode.model_validate(settings)] * override.repeat
+        return found
