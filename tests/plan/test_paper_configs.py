@@ -42,7 +42,7 @@ def nothing_here(tmp_path, monkeypatch):
 def test_values_are_those_of_table_5_and_the_released_scripts(name):
     _, experiments = read(name)
     experiment = experiments["ance-tele"]
-    training = [experiment.training_of(episode) for episode in (1, 2, 3)]
+    training = [episode.training for episode in experiment.method]
     encoder, last = experiment.encoder, training[-1]
     found = (encoder.max_query_tokens, encoder.max_passage_tokens, last.batch_queries, last.learning_rate)
     found += (last.warmup_ratio, last.epochs, [t.negatives_per_query for t in training])
@@ -174,7 +174,7 @@ def test_n_of_table_2_in_all_episodes_or_from_the_second_on():
     """Released: 15 in Episode 1, whatever N is; the paper: one N."""
     for files, first in ((["marco"], 15), (["marco", "variants/marco-same-n"], 47)):
         experiment = read(*files, "ablations/alpha-beta")[1]["alpha-0.5-beta-0.5-n-47"]
-        training = [experiment.training_of(episode) for episode in (1, 2, 3)]
+        training = [episode.training for episode in experiment.method]
         assert [t.negatives_per_query for t in training] == [first, 47, 47]
         assert [t.stop_after_steps for t in training] == [20000, 20000, None]
 

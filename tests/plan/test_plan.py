@@ -11,7 +11,7 @@ from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
 from teleport.report.specs import experiment_specs, table_specs
 from teleport.settings import read as config
-from teleport.settings.section import in_one_spelling
+from teleport.settings.section import Section, in_one_spelling
 
 BASE = """
 collection: {source: apidocs, packages: [numpy]}
@@ -34,12 +34,16 @@ def new_stages(before, after):
     return {kind: sum(name.split("/")[0] == kind for name in names) for kind in {name.split("/")[0] for name in names}}
 
 
+class Settings(Section):
+    x: int = 1  # a default stands in the key like any other value
+
+
 def test_the_key_is_a_digest_of_kind_settings_and_inputs():
-    upstream = Stage("a", {}, {})
-    assert Stage("b", {"x": 1}, {"in": upstream}).key == Stage("b", {"x": 1}, {"in": Stage("a", {}, {})}).key
-    others = [Stage("c", {"x": 1}, {"in": upstream}), Stage("b", {"x": 2}, {"in": upstream}), Stage("b", {"x": 1}, {})]
-    others.append(Stage("b", {"x": 1}, {"in": Stage("a", {"y": 0}, {})}))
-    assert len({stage.key for stage in others} | {Stage("b", {"x": 1}, {"in": upstream}).key}) == 5
+    upstream, stage = Stage("a", Settings(), {}), Stage("b", Settings(), {"in": Stage("a", Settings(), {})})
+    assert Stage("b", Settings(x=1), {"in": upstream}, loads={"y": "z"}).key == stage.key
+    others = [Stage("c", Settings(), {"in": upstream}), Stage("b", Settings(x=2), {"in": upstream})]
+    others += [Stage("b", Settings(), {}), Stage("b", Settings(), {"in": Stage("a", Settings(x=0), {})})]
+    assert len({other.key for other in [*others, stage]}) == 5
 
 
 def test_three_episodes_have_these_stages():
@@ -100,7 +104,7 @@ def test_the_expected_digest_of_a_folder_changes_no_key(tmp_path):
 
     assert list(with_digest(digest).stages) == list(with_digest(None).stages)
     (pretrained,) = [stage for stage in with_digest(None).stages.values() if stage.kind == "pretrained"]
-    assert pretrained.settings["checkpoint"]["sha256"] == digest  # so that the stage refuses other weights
+    assert pretrained.settings.checkpoint.sha256 == digest  # so that the stage refuses other weights
     other = hashlib.sha256(b"older weights").hexdigest()
     (tmp_path / "empty").mkdir()
     queries = {"folder": str(tmp_path / "empty")}
@@ -133,19 +137,160 @@ def test_experiments_share_what_they_agree_on():
     assert both.label(mined[0].name) == "retrieve-queries, episode 1 · tele, q, la"
 
 
-def test_sources_and_modes_reach_the_merge():
-    def merges(**negatives):
-        rows = plan(negatives=negatives).trajectories["tele"][0].rows
-        return [(row.stage.settings, sorted(row.stage.inputs)) for row in rows if row.stage.kind == "merge"]
+def merges(**changes):
+    """The merge stages of an experiment's episodes."""
+    return plan(**changes).trajectories["tele"][0].pools
 
-    first, second, _ = merges()
-    assert first[0]["sources"] == ["query", "positive"] and "alpha" not in first[0] and first[0]["beta"] == 0.5
-    assert first[1] == ["collection", "positives", "queries"]
-    assert second[0]["alpha"] == 0.5 and second[1] == ["collection", "momentum", "positives", "queries"]
-    released = merges(mode="released", per_source=80)[1][0]
-    assert released["per_source"] == 80 and not {"alpha", "beta", "pool"} & set(released)
-    only_queries = merges(sources=["query"])[1]
-    assert only_queries[1] == ["collection", "queries"] and not {"alpha", "beta"} & set(only_queries[0])
+
+def counts(stages):
+    return [{name: draw.count for name, draw in stage.settings.sources.items()} for stage in stages]
+
+
+def test_modes_become_counts_per_source():
+    first, second, third = merges()
+    assert counts([first, second, third]) == [
+        {"query": 30, "lookahead": 30},
+        {"query": 15, "lookahead": 15, "momentum": 30},
+        {"query": 15, "lookahead": 15, "momentum": 30},
+    ]
+    assert sorted(first.inputs) == ["collection", "lookahead", "query"]
+    assert sorted(second.inputs) == ["collection", "lookahead", "momentum", "query"]
+    assert "mode" not in first.raw_settings and "alpha" not in first.raw_settings
+    assert counts(merges(negatives={"mode": "released", "per_source": 80})) == [
+        {"query": 80, "lookahead": 80},
+        {"query": 80, "lookahead": 80, "momentum": 160},
+        {"query": 80, "lookahead": 80, "momentum": 320},
+    ]
+    assert counts(merges(negatives={"counts": {"momentum": 5, "bm25": 10, "query": 20}})) == [
+        {"query": 20, "bm25": 10}, {"query": 20, "momentum": 5, "bm25": 10}, {"query": 20, "momentum": 5, "bm25": 10}
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["mixture", "released"])
+@pytest.mark.parametrize("sources", [["query"], ["lookahead"], ["query", "momentum"], ["query", "lookahead"]])
+def test_kinds_of_negatives_are_compared_at_equal_pools(mode, sources):
+    every = [sum(of.values()) for of in counts(merges(negatives={"mode": mode}))]
+    assert every == ([60, 60, 60] if mode == "mixture" else [60, 120, 180])
+    fewer = counts(merges(negatives={"mode": mode, "sources": sources}))
+    assert [sum(of.values()) for of in fewer] == every and set(fewer[-1]) == set(sources)
+
+
+def test_a_source_brings_what_it_needs_and_no_more():
+    kinds = {stage.kind for stage in plan(negatives={"counts": {"random": 5}}).stages.values()}
+    assert "retrieve" in kinds  # of the evaluation
+    (merge, *_) = merges(negatives={"counts": {"random": 5}})
+    assert list(merge.inputs) == ["collection"] and merge.loads == {"random": "teleport.negatives.sources.random"}
+    (merge, *_) = merges(negatives={"counts": {"bm25": 5}})
+    assert merge.inputs["bm25"].kind == "bm25" and merge.inputs["bm25"].settings.split == "train"
+    (merge, *_) = merges(negatives={"filters": {"relative_margin": 0.05}})
+    assert merge.inputs["queries"].kind == merge.inputs["passages"].kind == "encode"
+
+
+def test_no_negatives_are_no_stage():
+    trajectory = plan(training={"negatives_per_query": 0}).trajectories["tele"][0]
+    assert trajectory.pools == [None] * 3
+    assert all("negatives" not in stage.inputs for stage in trajectory.trains)
+    assert not [row for row in trajectory.rows if row.link.endswith("retrieve-queries")]
+
+
+def test_a_pool_smaller_than_what_a_step_takes_is_said_before_anything_runs():
+    assert plan().warnings == []
+    small = {"counts": {"query": 30}}
+    (warning,) = plan(negatives=small, episodes=[{}]).warnings
+    assert warning.startswith("experiment tele, episode 1: the pool has 30 negatives per query, fewer than")
+    with pytest.raises(
+        ValueError, match="tele, episode 1: the pool has 30 .* Enlarge the pool, or set negatives.short"
+    ):
+        plan(negatives=small | {"short_pool": "error"})
+    deep = {"counts": {"query": 300}}
+    assert "300 negatives of query are asked for, its lists have 200 passages" in plan(negatives=deep).warnings[0]
+
+
+ANCE = [{"negatives": {"counts": {"bm25": 40}}}, {"repeat": 3, "lag": 1, "training": {"start_from": "previous"}}]
+
+
+def upstream(stage):
+    """The names of all stages that a stage is made from."""
+    return set().union(*({s.name} | upstream(s) for s in stage.inputs.values()))
+
+
+def test_with_a_lag_training_and_the_mining_for_the_next_episode_are_independent():
+    lagged = plan(episodes=ANCE).trajectories["tele"][0]
+    synchronous = plan(episodes=[ANCE[0], ANCE[1] | {"lag": 0}]).trajectories["tele"][0]
+
+    def miners(trajectory):
+        mined = [pool.inputs["query"].inputs["queries"].inputs["checkpoint"].name for pool in trajectory.pools[1:]]
+        return [[c.stage.name for c in trajectory.checkpoints].index(name) for name in mined]
+
+    assert miners(synchronous) == [1, 2, 3]
+    assert miners(lagged) == [1, 1, 2]  # never with what was there before the warm-up ended
+    for trajectory, independent in ((lagged, True), (synchronous, False)):
+        train, pool = trajectory.trains[2], trajectory.pools[3]  # of one moment: episode 3, and what episode 4 needs
+        assert pool.name not in upstream(train)
+        assert (train.name not in upstream(pool)) is independent
+    differing = [
+        (row.episode, row.stage.kind)
+        for row in synchronous.rows
+        if row.stage.name not in {r.stage.name for r in lagged.rows}
+    ]
+    assert differing[0] == (3, "retrieve")  # all before is shared
+
+
+def test_continued_episodes_are_one_training():
+    training = {"continues": True, "start_from": "previous"}
+    trains = plan(training=training).trajectories["tele"][0].trains
+    assert ["continued" in stage.inputs for stage in trains] == [False, True, True]
+    assert trains[1].inputs["continued"] is trains[1].inputs["checkpoint"] is trains[0]
+    assert [stage.settings.run_episode for stage in trains] == [1, 1, 1]
+    mixed = (
+        plan(training=training, episodes=[{"training": {"continues": False}}, {}, {}]).trajectories["tele"][0].trains
+    )
+    assert ["continued" in stage.inputs for stage in mixed] == [False, False, True]
+    assert [stage.settings.run_episode for stage in mixed] == [1, 2, 2]
+    with pytest.raises(
+        ValueError, match="episode 2: training.continues .* training.start_from must be previous, not pre"
+    ):
+        plan(training={"continues": True})
+    with pytest.raises(ValueError, match="episode 2: .* training.steps must be 60, not 70"):
+        plan(training=training, episodes=[{}, {"training": {"steps": 70}}])
+
+
+def test_a_frozen_side_keeps_its_vectors_and_its_index():
+    trajectory = plan(training={"trains": ["query"], "start_from": "previous"}).trajectories["tele"][0]
+    encodings = {row.stage.name: row.stage for row in trajectory.rows if row.stage.kind == "encode"}
+    assert [stage.settings.sides for stage in encodings.values()] == [["query", "passage"]] + 3 * [["query"]]
+    assert len({row.stage.name for row in trajectory.rows if row.stage.kind == "index"}) == 1
+    first = trajectory.vectors[0].passages
+    assert all(
+        train.inputs["passages"] is not None and train.inputs["passages"].name == first.name
+        for train in trajectory.trains
+    )
+    runs = [run["test"].inputs["run"] for run in trajectory.runs]
+    assert (
+        len({run.inputs["passages"].name for run in runs}) == 1
+        and len({run.inputs["queries"].name for run in runs}) == 4
+    )
+
+
+def test_an_experiment_starts_from_the_checkpoint_of_another():
+    start = {"experiment": "tele", "episode": 2}
+    both = plan(experiments={"star": {"training": {"start_from": start}, "episodes": [{}]}})
+    star, tele = both.trajectories["star"][0], both.trajectories["tele"][0]
+    assert star.checkpoints[0] == tele.checkpoints[2] and not star.from_pretrained
+    assert star.trains[0].inputs["checkpoint"].name == tele.trains[1].name
+    assert star.pools[0].inputs["query"].name == tele.pools[2].inputs["query"].name  # mined with what it starts from
+
+    def star_with(start, **changes):
+        return plan(experiments={"star": {"training": {"start_from": start}} | changes})
+
+    with pytest.raises(ValueError, match="experiments.star: training.start_from: no experiment is called 'dpr'"):
+        star_with({"experiment": "dpr"})
+    with pytest.raises(ValueError, match="tele has 3 episodes, not 4"):
+        star_with({"experiment": "tele", "episode": 4})
+    with pytest.raises(ValueError, match="start_from goes in a circle"):
+        star_with({"experiment": "star"})
+    with pytest.raises(ValueError, match="tele has other settings of `encoder`"):
+        star_with({"experiment": "tele"}, encoder={"scale": 2})
 
 
 def test_training_starts_from_the_pretrained_checkpoint_or_the_last_one():

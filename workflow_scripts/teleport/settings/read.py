@@ -17,6 +17,7 @@ from teleport.settings.configuration import Config
 from teleport.settings.encoder import Encoder
 from teleport.settings.experiment import Episode, Experiment
 from teleport.settings.locations import Locations
+from teleport.settings.registry import LOSSES, SOURCES
 from teleport.settings.section import MAIN_TABLE, NAME, TABLE_NAME, merged
 from teleport.settings.yaml_mapping import read_mapping
 
@@ -173,8 +174,13 @@ def json_schema():
     schema["$defs"]["Ablation"]["properties"]["experiments"]["additionalProperties"] = reference
     # An ablation file is valid alone in an editor: it only lacks what the file that it ablates has.
     schema.pop("required")
-    for table in ("Training", "TrainingOverride"):
+    for suffix in ("", "Override"):
+        training = schema["$defs"][f"EpisodeTraining{suffix}"]["properties"]
+        training["loss"]["enum"] = list(LOSSES)
         numbers = {"type": "string", "pattern": r"^[0-9.]+[eE][-+]?[0-9]+$"}
-        rate = schema["$defs"][table]["properties"]["learning_rate"]
+        rate = training["learning_rate"]
         rate["anyOf"] = [{"type": rate.pop("type"), "exclusiveMinimum": rate.pop("exclusiveMinimum")}, numbers]
+        negatives = schema["$defs"][f"Negatives{suffix}"]["properties"]
+        for key in ("counts", "ranks"):
+            negatives[key]["propertyNames"] = {"enum": list(SOURCES)}
     return schema
