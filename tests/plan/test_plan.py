@@ -233,7 +233,7 @@ def test_with_a_lag_training_and_the_mining_for_the_next_episode_are_independent
         for row in synchronous.rows
         if row.stage.name not in {r.stage.name for r in lagged.rows}
     ]
-    assert differing[0] == (3, "retrieve")  # all before is shared
+    assert differing[0] == (3, "merge")  # what it merges is what episode 4 is mined with where there is a lag
 
 
 def test_continued_episodes_are_one_training():
