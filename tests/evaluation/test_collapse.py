@@ -1,4 +1,4 @@
-"""Passages to documents, by hand; and that nothing about it enters a key when it is off."""
+"""Passages to documents, by hand."""
 
 import gzip
 

@@ -4,11 +4,12 @@ import json
 import re
 
 import pytest
+from snakemake.utils import update_config
 
 from paths import REPOSITORY
 from teleport.evaluation.check import run
-from teleport.plan.experiment import every_measure
-from teleport.settings.read import load_files
+from teleport.settings.evaluation import Evaluation
+from teleport.settings.yaml_mapping import read_mapping
 
 FACTS = {"num_passages": 400, "splits": {"train": {"queries": 60}, "dev": {"queries": 0}, "test": {"queries": 20}}}
 SETTINGS = {"mining_depth": 200, "evaluation_depth": 400, "splits": ["test"], "measures": ["RR@10"], "trains": True}
@@ -92,6 +93,15 @@ def test_coverage_needs_answers_and_judged_measures_judgments(stages):
         check(stages, {"measures": ["RR@10", "Cov@20"]}, splits(answers=20, judgments=0))
 
 
+def test_splits_may_have_measures_of_their_own(stages):
+    facts = splits(answers=0)
+    facts["splits"]["quiz"] = {"queries": 20, "answers": 20, "judgments": 0}
+    settings = {"splits": ["test", "quiz"], "measures": ["RR@10", "Cov@20"]}
+    check(stages, settings | {"measures_of": {"test": ["RR@10"], "quiz": ["Cov@20"]}}, facts)
+    with pytest.raises(ValueError, match="has 'Cov@20', but the split 'test' has no answers"):
+        check(stages, settings, facts)
+
+
 @pytest.mark.parametrize("name", ["R@{}", "RR(rel=2)@{}", "nDCG@{}", "P@{}", "AP@{}", "ERR@{}", "Hole@{}", "Cov@{}"])
 def test_a_measure_needs_runs_as_long_as_its_cut_off(stages, name):
     facts = splits(answers=20) | {"num_passages": 2000}
@@ -133,11 +143,15 @@ def shipped():
 
 @pytest.mark.parametrize("files", list(shipped()), ids=lambda files: files[-1].stem)
 def test_shipped_configurations_measure_no_more_than_their_runs_have(stages, files):
-    evaluation = load_files(files)[0].evaluation
+    raw = {}
+    for file in files:
+        update_config(raw, read_mapping(file))
+    evaluation = Evaluation(**raw.get("evaluation", {}))
     counts = {"queries": 10, "judgments": 10, "answers": 10}
     facts = {"num_passages": 10**7, "splits": dict.fromkeys(["train", *evaluation.splits], counts)}
     settings = {"evaluation_depth": evaluation.depth, "splits": evaluation.splits}
-    check(stages, settings | {"measures": every_measure(evaluation)}, facts)
+    measures = [name for split in evaluation.splits for name in evaluation.measures_of(split)]
+    check(stages, settings | {"measures": measures}, facts)
 
 
 def test_removing_by_answers_needs_answers_of_all_training_queries(stages):

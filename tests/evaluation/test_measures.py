@@ -7,7 +7,7 @@ import ir_measures
 import numpy as np
 import pytest
 
-from teleport.evaluation import judged as places
+from teleport.evaluation import judged
 from teleport.evaluation.judged import Judgments
 from teleport.evaluation.measures import in_arrays, parse_measures, refuse_repeated_ids, score_run
 
@@ -228,5 +228,5 @@ def test_negative_grades_are_judged_and_gain_nothing():
 def test_many_judgments_are_looked_for_in_blocks(monkeypatch):
     run, judgments = random_run(3, 40)
     whole = score_queries(run, judgments, ALL)
-    monkeypatch.setattr(places, "BLOCK", 7)
+    monkeypatch.setattr(judged, "BLOCK", 7)
     assert score_queries(run, judgments, ALL) == whole

@@ -26,6 +26,29 @@ def test_p_is_never_zero():
     assert paired_p_value(np.ones(300), np.zeros(300), 999, 1) == 2 / 1000
 
 
+@pytest.mark.parametrize("order", [range(8), range(7, -1, -1), (3, 7, 0, 1, 2, 4, 5, 6)])
+def test_sums_that_differ_by_rounding_alone_are_ties(order):
+    """Seven queries gain 1/6 and one loses it. As extreme: 1 + 8 of 2^8 swaps, and as many on the other side."""
+    gains = [(1 / 3, 1 / 6), (1 / 2, 1 / 3), (2 / 3, 1 / 2), (1, 5 / 6), (1 / 6, 0), (5 / 6, 2 / 3), (1 / 3, 1 / 6)]
+    assert len({score - base for score, base in gains}) > 1  # they are not one number
+    scores, baseline = np.array([*gains, (1 / 6, 1 / 3)])[list(order)].T
+    assert paired_p_value(scores, baseline, 9999, 1) == paired_p_value(baseline, scores, 256, 1) == 0.0703125
+    # Fewer resamples than swaps are drawn at random: as those of whole numbers, whose sums are exact.
+    sixths, baseline_sixths = np.rint(scores * 6), np.rint(baseline * 6)
+    assert paired_p_value(scores, baseline, 200, 1) == paired_p_value(sixths, baseline_sixths, 200, 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_swaps_see_the_ties_of_reciprocal_ranks(seed):
+    """Thirty queries of scores 1/r: in units of 1/60 all of them are whole numbers."""
+    rng = np.random.default_rng(seed)
+    sixtieths = 60 // rng.integers(1, 7, size=(2, 30))
+    scores, baseline = sixtieths / 60
+    assert paired_p_value(scores, baseline, 999, seed) == paired_p_value(*sixtieths, 999, seed)
+    order = rng.permutation(30)
+    assert paired_p_value(scores[order], baseline[order], 999, seed) == paired_p_value(*sixtieths[:, order], 999, seed)
+
+
 def test_agrees_with_a_plain_loop_of_swaps():
     rng = np.random.default_rng(3)
     baseline = rng.random(60)

@@ -2,6 +2,7 @@
 
 from teleport.evaluation.coverage import coverage_cutoffs
 from teleport.evaluation.measures import measure_cutoffs
+from teleport.settings.scoring import CheckSettings as Settings  # noqa: F401
 
 
 def run(job):
@@ -17,14 +18,29 @@ def run(job):
     depths = {"evaluation.depth": settings.evaluation_depth}
     if settings.trains:
         depths["mining.depth"] = settings.mining_depth
-    for key, depth in depths.items():
-        if facts["num_passages"] < depth:
-            raise ValueError(
-                f"The collection has {facts['num_passages']} passages, fewer than {key}: {depth}. "
-                f"Set {key} to at most {facts['num_passages']}."
-            )
+    check_depths(depths, facts["num_passages"])
     check_cutoffs(cutoffs, settings.evaluation_depth, facts["num_passages"])
-    queries = {name: split["queries"] for name, split in facts["splits"].items()}
+    queries = check_splits(settings, facts["splits"])
+    check_evidence(settings, coverage, facts["splits"])
+    return {"num_passages": facts["num_passages"], "depths": depths, "queries": queries}
+
+
+def check_depths(depths, num_passages):
+    """Raise ValueError when a depth ({setting: value}) is more than there are passages."""
+    for key, depth in depths.items():
+        if num_passages < depth:
+            raise ValueError(
+                f"The collection has {num_passages} passages, fewer than {key}: {depth}. "
+                f"Set {key} to at most {num_passages}."
+            )
+
+
+def check_splits(settings, splits):
+    """Queries of each split that is needed ({name: number}); `splits` are the collection's facts.
+
+    Raises ValueError for one without queries, and for fewer training queries than a batch has.
+    """
+    queries = {name: split["queries"] for name, split in splits.items()}
     needed = {name: f"evaluation.splits names {name!r}" for name in settings.splits}
     if settings.trains:
         needed["train"] = "training needs the split 'train'"
@@ -41,12 +57,7 @@ def run(job):
             f"training.batch_queries is {settings.batch_queries}, but the split 'train' has {queries['train']} "
             f"queries. Set training.batch_queries to at most {queries['train']}."
         )
-    check_evidence(settings, coverage, facts["splits"])
-    return {
-        "num_passages": facts["num_passages"],
-        "depths": depths,
-        "queries": {name: queries[name] for name in needed},
-    }
+    return {name: queries[name] for name in needed}
 
 
 def check_cutoffs(cutoffs, depth, num_passages):
@@ -67,9 +78,8 @@ def check_evidence(settings, coverage, splits):
 
     `coverage` are the coverage measures among settings.measures ({name: k}), `splits` the collection's facts.
     """
-    by_split = vars(settings.measures_of) if hasattr(settings, "measures_of") else {}
     for name in settings.splits:
-        measures = by_split.get(name, settings.measures)
+        measures = (settings.measures_of or {}).get(name, settings.measures)
         covering = [measure for measure in measures if measure in coverage]
         if covering and not splits[name].get("answers"):
             raise ValueError(
@@ -82,7 +92,7 @@ def check_evidence(settings, coverage, splits):
                 "Give answer coverage alone, for example [Cov@5, Cov@20, Cov@100]."
             )
     train = splits.get("train", {})
-    if getattr(settings, "remove", "judged") == "answers" and train.get("answers", 0) < train["queries"]:
+    if settings.remove == "answers" and train.get("answers", 0) < train["queries"]:
         raise ValueError(
             f"negatives.remove is 'answers', but {train['queries'] - train.get('answers', 0)} of {train['queries']} "
             "training queries have no answers. Add them to answers.train.jsonl, or set negatives.remove to judged."

@@ -36,9 +36,9 @@ class Documents:
             counts = (ids >= 0) & (self.first_P[ids] if mode == "firstp" else True)
             documents = self.document_P[ids[counts]]
             # Lists are ranked: the first passage of a document that is met is the best one.
-            places = np.sort(np.unique(documents, return_index=True)[1])
-            collapsed[row, : len(places)] = documents[places]
-            scores[row, : len(places)] = scores_QK[row][counts][places]
+            firsts = np.sort(np.unique(documents, return_index=True)[1])
+            collapsed[row, : len(firsts)] = documents[firsts]
+            scores[row, : len(firsts)] = scores_QK[row][counts][firsts]
         return collapsed, scores
 
     def judge(self, judgments):

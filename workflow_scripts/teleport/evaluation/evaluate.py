@@ -11,6 +11,8 @@ from teleport.evaluation.collapse import Documents
 from teleport.evaluation.coverage import coverage_cutoffs, score_coverage
 from teleport.evaluation.judged import Judgments
 from teleport.evaluation.measures import refuse_repeated_ids, score_run
+from teleport.runtime.arrays import Run
+from teleport.settings.scoring import EvaluateSettings as Settings  # noqa: F401
 
 BLOCK_QUERIES = 1000
 
@@ -28,12 +30,12 @@ def run(job):
     passage that a list has twice.
     """
     split, names = job.settings.split, job.settings.measures
-    ids_QK, scores_QK, rows = (np.load(job.input("run", f"{name}.npy")) for name in ("ids", "scores", "rows"))
+    ids_QK, scores_QK, rows = Run.read(job, "run")
     query_ids = read_column(job, f"queries.{split}.parquet", "query_id")
     doc_ids, judgments = read_column(job, "corpus.parquet", "doc_id"), read_judgments(job, split)
     refuse_repeated_ids(ids_QK, rows, query_ids, doc_ids)
     passages_QK = ids_QK  # answers are looked for in passages, whatever is judged
-    if getattr(job.settings, "collapse", None):
+    if job.settings.collapse:
         documents = Documents(doc_ids, job.settings.separator)
         ids_QK, scores_QK = documents.collapse(ids_QK, scores_QK, job.settings.collapse)
         doc_ids, judgments = documents.names, documents.judge(judgments)
@@ -73,13 +75,13 @@ def write_run(job, split, names, retrieved):
     with open(job.output(f"{split}.run.gz"), "wb") as file, gzip.GzipFile("", "wb", 1, file, mtime=0) as zipped:
         for first in range(0, len(rows), BLOCK_QUERIES):
             block = slice(first, first + BLOCK_QUERIES)
-            lines, places = np.nonzero(ids_QK[block] >= 0)
+            lines, slots = np.nonzero(ids_QK[block] >= 0)
             text = pc.binary_join_element_wise(
                 query_ids.take(pa.array(rows[block][lines])),
                 "Q0",
-                doc_ids.take(pa.array(ids_QK[block][lines, places])),
+                doc_ids.take(pa.array(ids_QK[block][lines, slots])),
                 pa.array(filled_ranks(lines)).cast(pa.string()),
-                pa.array(scores_QK[block][lines, places]).cast(pa.string()),
+                pa.array(scores_QK[block][lines, slots]).cast(pa.string()),
                 f"{source['kind']}-{source['key']}\n",
                 " ",
             )

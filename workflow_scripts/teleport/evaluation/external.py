@@ -8,6 +8,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from teleport.collection.records import lines as numbered_lines
+from teleport.runtime.arrays import Run
+from teleport.settings.scoring import ExternalSettings as Settings  # noqa: F401
 
 COLUMNS = "query, Q0, passage, rank, score, tag"
 
@@ -28,7 +30,7 @@ def run(job):
     lines, rows, passages, scores, dropped = read_lines(
         settings.file,
         number(job.input("collection", f"queries.{settings.split}.parquet"), "query_id"),
-        getattr(settings, "unknown_queries", "error") == "drop",
+        settings.unknown_queries == "drop",
     )
     if not passages:
         raise ValueError(
@@ -38,15 +40,13 @@ def run(job):
     ids = find_passages(settings.file, job.input("collection", "corpus.parquet"), passages, lines)
     refuse_repeated_pairs(settings.file, rows, ids, passages, lines)
     order = np.lexsort((-byte_order(passages), -scores, rows))
-    queries, places, counts = np.unique(rows[order], return_index=True, return_counts=True)
+    queries, starts, counts = np.unique(rows[order], return_index=True, return_counts=True)
     shape = len(queries), int(counts.max())
     ids_QK, scores_QK = np.full(shape, -1, np.int32), np.zeros(shape, np.float32)
     line = np.repeat(np.arange(len(queries)), counts)
-    place = np.arange(len(order)) - np.repeat(places, counts)
-    ids_QK[line, place], scores_QK[line, place] = ids[order], scores[order]
-    for name, array in {"ids": ids_QK, "scores": scores_QK, "rows": queries.astype(np.int32)}.items():
-        with open(job.output(f"{name}.npy"), "wb") as file:
-            np.save(file, array)
+    slot = np.arange(len(order)) - np.repeat(starts, counts)
+    ids_QK[line, slot], scores_QK[line, slot] = ids[order], scores[order]
+    Run(ids_QK, scores_QK, queries).write(job)
     return {"lines": len(lines), "num_queries": len(queries), "depth": shape[1], "unknown_queries": dropped}
 
 
@@ -121,6 +121,6 @@ def refuse_repeated_pairs(path, rows, ids, passages, lines):
 
 
 def byte_order(passages):
-    """Places of the ids among all ids sorted by their bytes (int64), as strcmp orders them in trec_eval."""
+    """The number of each id among all ids sorted by their bytes (int64), as strcmp orders them in trec_eval."""
     names = np.array([name.encode() for name in passages], dtype=object)
     return np.unique(names, return_inverse=True)[1]

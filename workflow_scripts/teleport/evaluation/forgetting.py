@@ -5,11 +5,11 @@ import numpy as np
 DEPTH = 100  # of the reciprocal rank: MRR@100 in the paper
 
 
-def forgetting_rate(before_QK, after_QK, offsets, passages):
+def forgetting_rate(before_QK, after_QK, positives):
     """The share of training queries that lose: whose reciprocal rank@100 after an episode is lower than before it.
 
     before_QK, after_QK: int32 [num_queries, depth], the retrieved passages of query row q on line q, best first, -1
-    where a list ends. The positives of query q are `passages[offsets[q]:offsets[q + 1]]`.
+    where a list ends; positives: `Ragged`, those of each query.
     Raises ValueError when the two retrievals are not of the same queries.
     """
     if len(before_QK) != len(after_QK):
@@ -17,14 +17,14 @@ def forgetting_rate(before_QK, after_QK, offsets, passages):
             f"the retrievals before and after the episode have {len(before_QK)} and {len(after_QK)} queries: "
             "they are not of one collection. Run the workflow again."
         )
-    before_Q, after_Q = (reciprocal_ranks(ids, offsets, passages) for ids in (before_QK, after_QK))
+    before_Q, after_Q = (reciprocal_ranks(ids, positives) for ids in (before_QK, after_QK))
     return float(np.mean(after_Q < before_Q))
 
 
-def reciprocal_ranks(ids_QK, offsets, passages):
+def reciprocal_ranks(ids_QK, positives):
     """1 / rank of the first positive among the first 100 passages of each query, 0 without one (float64 [Q])."""
     values = np.zeros(len(ids_QK))
     for query, ids in enumerate(ids_QK[:, :DEPTH]):
-        hits = np.flatnonzero(np.isin(ids, passages[offsets[query] : offsets[query + 1]]))
+        hits = np.flatnonzero(np.isin(ids, positives[query]))
         values[query] = 1 / (hits[0] + 1) if len(hits) else 0.0
     return values

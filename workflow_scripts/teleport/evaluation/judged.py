@@ -20,8 +20,8 @@ class Judgments(NamedTuple):
     grades: np.ndarray
 
 
-class Places(NamedTuple):
-    """Where a run has the judged passages. Judgments are ordered by query, then by rank.
+class RankedJudgments(NamedTuple):
+    """The judged passages with the ranks that a run gives them, ordered by query, then by rank.
 
     queries: rows of the judged queries, ascending [Q]; lengths: results of each [Q]; depth: of the run;
     query_J: numbers of judged queries, 0 to Q - 1; rank_J: from 1, or FAR; grade_J.
@@ -48,8 +48,8 @@ class Places(NamedTuple):
         return (self.rank_J <= min(cutoff, self.depth)) & (self.grade_J >= grade)
 
 
-def find_places(ids_QK, rows, judgments):
-    """The `Places` of a run: passages in the order of ranks, -1 in empty slots; the query row of each line."""
+def rank_judged(ids_QK, rows, judgments):
+    """`RankedJudgments` of a run: its passages in the order of ranks, -1 in empty slots; the query row of each line."""
     queries, query_J = np.unique(judgments.queries, return_inverse=True)
     line_of = np.full(max(queries.max(initial=-1), rows.max(initial=-1)) + 1, -1)
     line_of[rows] = np.arange(len(rows))
@@ -62,7 +62,7 @@ def find_places(ids_QK, rows, judgments):
     line_Q = line_of[queries]
     lengths = np.where(line_Q >= 0, np.append(np.count_nonzero(ids_QK >= 0, axis=1), 0)[line_Q], 0)
     order = np.lexsort((rank_J, query_J))
-    return Places(queries, lengths, ids_QK.shape[1], query_J[order], rank_J[order], judgments.grades[order])
+    return RankedJudgments(queries, lengths, ids_QK.shape[1], query_J[order], rank_J[order], judgments.grades[order])
 
 
 def order_within(query_J):
@@ -75,64 +75,64 @@ def divided(parts, wholes):
     return np.divide(parts, wholes, out=np.zeros(len(parts)), where=wholes > 0)
 
 
-def reciprocal_rank(places, cutoff, grade):
+def reciprocal_rank(judged, cutoff, grade):
     """1 / rank of the first relevant passage, 0 without one."""
-    hits = np.flatnonzero(places.hits(cutoff, grade))
-    queries, firsts = np.unique(places.query_J[hits], return_index=True)
-    values = np.zeros(len(places.queries))
-    values[queries] = 1 / places.rank_J[hits[firsts]]
+    hits = np.flatnonzero(judged.hits(cutoff, grade))
+    queries, firsts = np.unique(judged.query_J[hits], return_index=True)
+    values = np.zeros(len(judged.queries))
+    values[queries] = 1 / judged.rank_J[hits[firsts]]
     return values
 
 
-def ndcg(places, cutoff, grade):
+def ndcg(judged, cutoff, grade):
     """Sum of grade / log2(rank + 1), relative to that of the best order of all judged passages."""
-    gain_J = np.maximum(places.grade_J, 0).astype(np.float64)
-    hits = places.hits(cutoff, grade)
-    gained = places.total(hits, gain_J / np.log2(np.where(hits, places.rank_J, 1) + 1))
-    best = np.lexsort((-gain_J, places.query_J))  # leaves the queries where they are
-    rank_J = order_within(places.query_J) + 1
-    return divided(gained, places.total(rank_J <= cutoff, gain_J[best] / np.log2(rank_J + 1)))
+    gain_J = np.maximum(judged.grade_J, 0).astype(np.float64)
+    hits = judged.hits(cutoff, grade)
+    gained = judged.total(hits, gain_J / np.log2(np.where(hits, judged.rank_J, 1) + 1))
+    best = np.lexsort((-gain_J, judged.query_J))  # leaves the queries where they are
+    rank_J = order_within(judged.query_J) + 1
+    return divided(gained, judged.total(rank_J <= cutoff, gain_J[best] / np.log2(rank_J + 1)))
 
 
-def recall(places, cutoff, grade):
+def recall(judged, cutoff, grade):
     """Share of the relevant passages that were retrieved."""
-    return divided(places.total(places.hits(cutoff, grade)), places.relevant(grade))
+    return divided(judged.total(judged.hits(cutoff, grade)), judged.relevant(grade))
 
 
-def precision(places, cutoff, grade):
+def precision(judged, cutoff, grade):
     """Share of relevant passages among the first `cutoff` results; a shorter list counts as filled up."""
-    return places.total(places.hits(cutoff, grade)) / cutoff
+    return judged.total(judged.hits(cutoff, grade)) / cutoff
 
 
-def average_precision(places, cutoff, grade):
+def average_precision(judged, cutoff, grade):
     """Mean, over the relevant passages, of the precision at their ranks."""
-    hits = places.hits(cutoff, grade)
+    hits = judged.hits(cutoff, grade)
     precision_J = np.zeros(len(hits))
-    precision_J[hits] = (order_within(places.query_J[hits]) + 1) / places.rank_J[hits]
-    return divided(places.total(hits, precision_J), places.relevant(grade))
+    precision_J[hits] = (order_within(judged.query_J[hits]) + 1) / judged.rank_J[hits]
+    return divided(judged.total(hits, precision_J), judged.relevant(grade))
 
 
-def r_precision(places, cutoff, grade):
+def r_precision(judged, cutoff, grade):
     """Precision at the rank that is the number of relevant passages. It has no cut-off."""
-    relevant_Q = places.relevant(grade)
-    hits = places.hits(places.depth, grade) & (places.rank_J <= relevant_Q[places.query_J])
-    return divided(places.total(hits), relevant_Q)
+    relevant_Q = judged.relevant(grade)
+    hits = judged.hits(judged.depth, grade) & (judged.rank_J <= relevant_Q[judged.query_J])
+    return divided(judged.total(hits), relevant_Q)
 
 
-def success(places, cutoff, grade):
+def success(judged, cutoff, grade):
     """1 when a relevant passage was retrieved, else 0."""
-    return (places.total(places.hits(cutoff, grade)) > 0).astype(np.float64)
+    return (judged.total(judged.hits(cutoff, grade)) > 0).astype(np.float64)
 
 
-def judged_rate(places, cutoff, grade):
+def judged_rate(judged, cutoff, grade):
     """Share of judged passages, of whatever grade, among the first results; 0 without results."""
-    return divided(places.total(places.rank_J <= min(cutoff, places.depth)), np.minimum(places.lengths, cutoff))
+    return divided(judged.total(judged.rank_J <= min(cutoff, judged.depth)), np.minimum(judged.lengths, cutoff))
 
 
-def hole_rate(places, cutoff):
+def hole_rate(judged, cutoff):
     """Share of the first results that have no judgment (ANCE, Table 6: Hole@10); 0 without results."""
-    results = np.minimum(places.lengths, cutoff)
-    return divided(results - places.total(places.rank_J <= min(cutoff, places.depth)), results)
+    results = np.minimum(judged.lengths, cutoff)
+    return divided(results - judged.total(judged.rank_J <= min(cutoff, judged.depth)), results)
 
 
 MEASURES = {

@@ -1,6 +1,6 @@
 """Scores of a run, by ir-measures' names: `RR@10`, `nDCG@10`, `R@1000`, `R(rel=2)@100`, `AP`, ...
 
-The usual measures are computed in `places.py`, from arrays; the others that ir-measures knows, by ir-measures. There
+The usual measures are computed in `judged.py`, from arrays; the others that ir-measures knows, by ir-measures. There
 scores are replaced by -rank: the libraries behind ir-measures break ties differently (RR@10 by ascending, nDCG@10 by
 descending document id), so tied scores would have the columns of one table computed from different rankings.
 """
@@ -10,7 +10,7 @@ import re
 import ir_measures
 import numpy as np
 
-from teleport.evaluation.judged import FAR, MEASURES, find_places, hole_rate
+from teleport.evaluation.judged import FAR, MEASURES, hole_rate, rank_judged
 
 HOLE = re.compile(r"Hole@([1-9][0-9]*)")
 
@@ -65,9 +65,9 @@ def refuse_repeated_ids(ids_QK, rows, query_ids, doc_ids):
     repeated_QK = sorted_QK[:, 1:] == sorted_QK[:, :-1]
     repeated_QK &= sorted_QK[:, 1:] >= 0
     if repeated_QK.any():
-        line, place = np.argwhere(repeated_QK)[0]
+        line, slot = np.argwhere(repeated_QK)[0]
         raise ValueError(
-            f"the run has passage {str(doc_ids[int(sorted_QK[line, place])])!r} more than once for query "
+            f"the run has passage {str(doc_ids[int(sorted_QK[line, slot])])!r} more than once for query "
             f"{str(query_ids[int(rows[line])])!r}: a run lists each passage once per query. Make the run anew."
         )
 
@@ -79,20 +79,20 @@ def score_run(ids_QK, rows, judgments, names):
     judgments: `Judgments`. A judged query that is not in the run, or with an empty list, scores 0; queries without
     judgments are left out. Raises ValueError for a measure that ir-measures cannot compute.
     """
-    measures, places = parse_measures(names), find_places(ids_QK, rows, judgments)
+    measures, judged = parse_measures(names), rank_judged(ids_QK, rows, judgments)
     others = [measure for measure in measures if not isinstance(measure, int) and not in_arrays(measure)]
     scores = score_by_ir_measures(ids_QK, rows, judgments, others) if others else {}
     for measure in measures:
         if isinstance(measure, int):
-            scores[measure] = hole_rate(places, measure)
+            scores[measure] = hole_rate(judged, measure)
         elif measure not in scores:
             function, parameters = MEASURES[measure.NAME], measure.params
-            scores[measure] = function(places, parameters.get("cutoff", FAR), parameters.get("rel", 1))
-    return places.queries, {name: scores[measure] for name, measure in zip(names, measures, strict=True)}
+            scores[measure] = function(judged, parameters.get("cutoff", FAR), parameters.get("rel", 1))
+    return judged.queries, {name: scores[measure] for name, measure in zip(names, measures, strict=True)}
 
 
 def in_arrays(measure):
-    """Whether `places.py` has an ir-measures object, with its parameters."""
+    """Whether `judged.py` has an ir-measures object, with its parameters."""
     return measure.NAME in MEASURES and set(measure.params) <= {"cutoff", "rel"}
 
 
