@@ -42,8 +42,8 @@ def test_a_run_adds_its_file_and_its_evaluation_alone(run):
     new = {name: stage for name, stage in made.stages.items() if name not in plan().stages}
     assert sorted(stage.kind for stage in new.values()) == ["evaluate", "external"]
     external = next(stage for stage in new.values() if stage.kind == "external")
-    assert external.settings["split"] == "test" and len(external.settings["sha256"]) == 64
-    assert "unknown_queries" not in external.settings
+    assert external.settings.split == "test" and len(external.settings.sha256) == 64
+    assert external.settings.unknown_queries == "error"
     last = rows(made)[-1]
     assert (last["system"], list(last["runs"])) == ("T", ["test"])
     assert rows(made)[:-1] == rows(plan())
@@ -73,17 +73,16 @@ def test_a_checkpoint_is_encoded_and_searched_but_not_trained():
 
 
 def test_a_checkpoint_of_two_repositories():
-    """The two sides enter the key of one pretrained stage; who gives no second one keeps the keys of before."""
+    """The two sides enter the key of one pretrained stage."""
     sides = {
         "checkpoint": {"hub": "x/passages", "revision": "a"},
         "query_checkpoint": {"hub": "x/queries", "revision": "b"},
     }
     made = plan(external={"theirs": {"encoder": sides | {"tied": False}}})
     stages = [s for name, s in made.stages.items() if s.kind == "pretrained" and name not in plan().stages]
-    assert [(s.settings["checkpoint"]["hub"], s.settings["query_checkpoint"]["hub"]) for s in stages] == [
+    assert [(s.settings.checkpoint.hub, s.settings.query_checkpoint.hub) for s in stages] == [
         ("x/passages", "x/queries")
     ]
-    assert not [s for s in plan().stages.values() if "query_checkpoint" in s.settings]
     with pytest.raises(ValueError, match="external.theirs.encoder: query_checkpoint goes with tied: false only"):
         plan(external={"theirs": {"encoder": sides}})
 
@@ -121,15 +120,15 @@ def test_mistakes(run, external, message):
         plan(external=json.loads(text))
 
 
-def test_settings_that_are_off_enter_no_key():
-    """The keys of before these settings existed."""
+def test_settings_that_are_off_decide_nothing():
     defaults = {"collapse": None, "forgetting": False, "significance": {"test": "permutation"}}
-    assert set(plan(evaluation=defaults).stages) == set(plan().stages)
-    assert all(set(s.settings) == {"split", "measures"} for s in plan().stages.values() if s.kind == "evaluate")
+    assert (
+        set(plan(evaluation=defaults).stages) == set(plan(evaluation={"separator": "_"}).stages) == set(plan().stages)
+    )
     collapsed = plan(evaluation={"collapse": "maxp"})
     new = [stage for name, stage in collapsed.stages.items() if name not in plan().stages]
     assert {stage.kind for stage in new} == {"evaluate"}
-    assert all(stage.settings["collapse"] == "maxp" and stage.settings["separator"] == "#" for stage in new)
+    assert all(stage.settings.collapse == "maxp" and stage.settings.separator == "#" for stage in new)
 
 
 def test_the_t_test_is_told_to_the_table():

@@ -65,10 +65,11 @@ def test_marco_and_trec_dl(tmp_path):
     world, rows = run(tmp_path, "marco", marco_files(), episodes=3)
     assert systems(rows) == [("BM25", "0"), ("Zero-shot", "0"), *(("ANCE-Tele", str(e)) for e in (1, 2, 3))]
     dl = ["nDCG@10", "R(rel=2)@1000", "RR(rel=2)@10"]
-    columns = ["dev RR@10", "dev Success@1000", "dev R@1000", *(f"{split} {measure}" for split in ("dl19", "dl20") for measure in dl)]
+    columns = ["dev RR@10", "dev Success@1000", "dev R@1000"]
+    columns += [f"{split} {measure}" for split in ("dl19", "dl20") for measure in dl]
     assert [name for name in rows[0] if name in columns] == columns
     assert not [name for name in rows[0] if name.startswith("dev n")], "each split has its own measures"
-    assert float(rows[0]["dev RR@10", "dev Success@1000"]) > 0.5, "a query is three words of its passage, which BM25 finds"
+    assert float(rows[0]["dev RR@10"]) > 0.5, "a query is three words of its passage, which BM25 finds"
     for row in rows:
         assert all(0 <= float(row[column]) <= 1 for column in columns)
         assert [row[f"dl19 {m}"] for m in dl] == [row[f"dl20 {m}"] for m in dl], "the same judgments in two forms"
