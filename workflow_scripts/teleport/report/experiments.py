@@ -1,7 +1,5 @@
 """The life of an experiment as folders a person can walk: links to its stages, and an index of them."""
 
-import csv
-import io
 import os
 from pathlib import Path
 
@@ -58,10 +56,8 @@ def stage_links(folder, stages=STAGES):
 
 def plan_text(rows, stages):
     """The text of plan.tsv, in the order of the rows; its column "stage" is the last part of the link."""
-    text = io.StringIO()
-    writer = csv.writer(text, delimiter="\t", lineterminator="\n")
-    writer.writerow(COLUMNS)
+    lines = [COLUMNS]
     for row in rows:
-        place = [*row["stage"].split("/"), stages / row["stage"]]
-        writer.writerow([row["seed"], row["episode"], row["link"].rsplit("/", 1)[-1], *place])
-    return text.getvalue()
+        kind, key = row["stage"].split("/")
+        lines.append([row["seed"], row["episode"], row["link"].rsplit("/", 1)[-1], kind, key, stages / kind / key])
+    return "".join("\t".join(map(str, line)) + "\n" for line in lines)

@@ -57,4 +57,4 @@ def forgetting(before, after):
     """The forgetting rate between two retrievals of the training queries (Artefacts of stage `retrieve`)."""
     positives = read_positives(upstream(before, "collection"), "train")
     ids = [np.load(retrieval.path("ids.npy"), mmap_mode="r") for retrieval in (before, after)]
-    return forgetting_rate(*ids, positives.offsets, positives.values)
+    return forgetting_rate(*ids, positives)

@@ -26,8 +26,9 @@ def published_specs(plan):
 def published_spec(plan, path):
     """The Spec of one table: its file, and the stages of the lines that this configuration can fill."""
     table, lines = read_published(path), []
+    fillable = [(number, column) for number, column in enumerate(table.columns) if can_fill(plan, table, column)]
     for place, row in enumerate(table.rows):
-        for number, column in enumerate(table.columns):
+        for number, column in fillable:
             ours, released = our_runs(plan, table, row, column), released_runs(plan, table, row, column)
             if ours or released:
                 lines.append({"row": place, "column": number, "ours": ours, "released": released})
@@ -35,7 +36,7 @@ def published_spec(plan, path):
     return Spec.of(spec | {"collection": plan.collection.name, "lines": lines})
 
 
-def fillable(plan, table, column):
+def can_fill(plan, table, column):
     """Whether the configuration has figures for a column: it is the column's, and it evaluates the measure."""
     if column.configuration != plan.config.name:
         return False
@@ -46,7 +47,7 @@ def fillable(plan, table, column):
 
 def our_runs(plan, table, row, column):
     """Per seed, {role: stages} of our figure; empty when the configuration has no such experiment or episode."""
-    if row.ours is None or not fillable(plan, table, column):
+    if row.ours is None:
         return []
     if row.ours.experiment == "BM25":
         return scored([plan.bm25_runs], column) if table.kind == "measures" else []
@@ -69,7 +70,7 @@ def scored(runs, column):
 
 def released_runs(plan, table, row, column):
     """The evaluation of the row's entry in `external`."""
-    if row.released is None or table.kind != "measures" or not fillable(plan, table, column):
+    if row.released is None or table.kind != "measures":
         return []
     if row.released in plan.external_runs:
         return scored([plan.external_runs[row.released]], column)

@@ -54,7 +54,8 @@ def zero_shot_rows(plan, names):
     for name in names:
         if plan.trajectories[name][0].from_pretrained:
             row = checkpoint_row(plan, name, 0, "Zero-shot")
-            found.setdefault(str([stage.name for stages in row["runs"].values() for stage in stages]), (name, row))
+            scored = frozenset(stage.name for stages in row["runs"].values() for stage in stages)
+            found.setdefault(scored, (name, row))
     if len(found) == 1:
         return [row for _, row in found.values()]
     return [row | {"system": f"Zero-shot ({label_of(plan, name)})"} for name, row in found.values()]

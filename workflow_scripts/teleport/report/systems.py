@@ -24,7 +24,7 @@ def pool_text(pool):
     """The negatives per query of a merge stage, such as "query 15, lookahead 15; relative margin 0.05" (text)."""
     if pool is None:
         return "in batch"
-    sources = ", ".join(source_text(name, draw) for name, draw in pool.settings.sources.items() if draw.count)
+    sources = ", ".join(source_text(name, draw) for name, draw in pool.settings.sources.items())
     changed = pool.settings.filters.model_dump(exclude_defaults=True)
     filters = [name.replace("_", " ") + ("" if value is True else f" {value}") for name, value in changed.items()]
     return "; ".join([sources, *filters])

@@ -65,14 +65,11 @@ def write_table(spec, root, output_folder):
 
 def make_table(spec, root):
     """The `Table` of a specification."""
-    baseline = find_baseline(spec)
+    baseline, none = find_baseline(spec), pd.Series(dtype=float)
     scores = [read_scores(row, spec, root) for row in spec["rows"]]
-    by_seed = [{column: frame.mean() for column, frame in row.items()} for row in scores]
-    columns = column_names(spec)
-    means = pd.DataFrame([{c: row[c].mean() if c in row else float("nan") for c in columns} for row in by_seed])
-    deviations = pd.DataFrame(
-        [{c: row[c].std(ddof=1) if c in row else float("nan") for c in columns} for row in by_seed]
-    )
+    by_seed = [{column: row[column].mean() if column in row else none for column in columns(spec)} for row in scores]
+    means = pd.DataFrame([{column: values.mean() for column, values in row.items()} for row in by_seed])
+    deviations = pd.DataFrame([{column: values.std(ddof=1) for column, values in row.items()} for row in by_seed])
     rows = pd.DataFrame([describe(row, spec, root) for row in spec["rows"]])
     p_values = pd.DataFrame(float("nan"), index=means.index, columns=means.columns)
     if baseline is not None:
@@ -97,26 +94,20 @@ def find_baseline(spec):
     return len(systems) - 1 - systems[::-1].index(spec["significance"]["baseline"]) if spec["significance"] else None
 
 
-def column_name(spec, split, measure):
-    """The name of a column: the measure, or split and measure where there are several splits."""
-    return f"{split} {measure}" if len(spec["splits"]) > 1 else measure
-
-
-def column_names(spec):
-    """The names of all columns, in order."""
-    return [column_name(spec, split, name) for split in spec["splits"] for name in spec["measures"][split]]
+def columns(spec):
+    """{name of a column: (split, measure)}, in order; its name has the split where there are several."""
+    several, measures = len(spec["splits"]) > 1, spec["measures"]
+    return {f"{split} {m}" if several else m: (split, m) for split in spec["splits"] for m in measures[split]}
 
 
 def read_scores(row, spec, root):
     """{column: scores of one row, a frame of queries x seeds}, for the splits that the row has."""
-    scores = {}
-    for split in [split for split in spec["splits"] if split in row["runs"]]:
-        paths = [Artefact(root / STAGES / name).path("per_query.parquet") for name in row["runs"][split]]
-        frames = [pd.read_parquet(path).set_index(["measure", "query_id"])["value"] for path in paths]
-        for measure in spec["measures"][split]:
-            values = [frame.loc[measure] for frame in frames]
-            scores[column_name(spec, split, measure)] = pd.concat(values, axis=1)
-    return scores
+    frames = {}
+    for split, names in row["runs"].items():
+        paths = [Artefact(root / STAGES / name).path("per_query.parquet") for name in names]
+        frames[split] = [pd.read_parquet(path).set_index(["measure", "query_id"])["value"] for path in paths]
+    own = {column: place for column, place in columns(spec).items() if place[0] in frames}
+    return {column: pd.concat([f.loc[name] for f in frames[split]], axis=1) for column, (split, name) in own.items()}
 
 
 def compare(spec, scores, index, baseline, column):
