@@ -14,14 +14,14 @@ SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "link_experi
 FOLDER = Path("results/experiments/tele")
 
 
-def row(link, kind, key, episode=0, **more):
-    return {"link": link, "kind": kind, "key": key, "seed": 42, "episode": episode} | more
+def row(link, stage, episode=0):
+    return {"link": link, "stage": stage, "seed": 42, "episode": episode}
 
 
 ROWS = [
-    row("collection", "collection", "c0"),
-    row("episode-1/retrieve-queries", "retrieve", "r1", 1),
-    row("episode-1/train", "train", "t1", 1),
+    row("collection", "collection/c0"),
+    row("episode-1/retrieve-queries", "retrieve/r1", 1),
+    row("episode-1/train", "train/t1", 1),
 ]
 
 
@@ -45,7 +45,7 @@ def test_links_are_relative_and_lead_to_the_stages():
     }
     assert (FOLDER / "episode-1/train/manifest.json").read_text() == "here"
     deeper = FOLDER / "more"
-    link_experiment([row("seed-7/episode-1/train", "train", "t1", 1)], deeper)
+    link_experiment([row("seed-7/episode-1/train", "train/t1", 1)], deeper)
     assert (deeper / "seed-7/episode-1/train/manifest.json").read_text() == "here"
 
 
@@ -57,11 +57,6 @@ def test_plan_tsv_literally():
         "42\t1\tretrieve-queries\tretrieve\tr1\tresults/stages/retrieve/r1\n"
         "42\t1\ttrain\ttrain\tt1\tresults/stages/train/t1\n"
     )
-    link_experiment([row("tokens", "tokens", "k", experiments=["tele", "q-neg"])], FOLDER)
-    assert (FOLDER / "plan.tsv").read_text() == (
-        "seed\tepisode\tstage\tkind\tkey\tfolder\texperiments\n"
-        "42\t0\ttokens\ttokens\tk\tresults/stages/tokens/k\ttele, q-neg\n"
-    )
 
 
 def test_a_new_plan_replaces_links_and_removes_stale_ones_only():
@@ -70,12 +65,12 @@ def test_a_new_plan_replaces_links_and_removes_stale_ones_only():
     link_experiment(ROWS, FOLDER)
     (FOLDER / "notes.txt").write_text("mine")
     (FOLDER / "episode-1" / "kept").mkdir()
-    link_experiment([row("collection", "collection", "c9")], FOLDER)
+    link_experiment([row("collection", "collection/c9")], FOLDER)
     assert links() == {"collection": "../../stages/collection/c9"}
     assert (FOLDER / "notes.txt").read_text() == "mine"
     assert (FOLDER / "episode-1" / "kept").is_dir()
     assert Path("results/stages/train/t1/inner").is_symlink()  # links are not followed
-    link_experiment([row("collection", "collection", "c9")], FOLDER)
+    link_experiment([row("collection", "collection/c9")], FOLDER)
     assert links() == {"collection": "../../stages/collection/c9"}
 
 

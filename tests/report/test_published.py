@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +14,14 @@ from paths import REPOSITORY
 from teleport.evaluation.forgetting import forgetting_rate, reciprocal_ranks
 from teleport.plan.plan import Plan
 from teleport.report.published import PublishedTable, published_path, read_published
-from teleport.report.published_specs import finished, published_specs
+from teleport.report.published_specs import finish_times, published_specs
 from teleport.report.published_table import own_decimals, verdict, write_published
+from teleport.runtime.arrays import Ragged
 from teleport.runtime.artefact import MANIFEST, STAGES
 from teleport.runtime.files import write_json
 from teleport.runtime.job import Job
 from teleport.settings import read as config
+from teleport.settings.search import RetrieveSettings
 
 FOLDER = REPOSITORY / "config/published"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -251,11 +254,13 @@ def test_a_missing_episode_is_not_run(tmp_path):
     assert [line["ours"] for line in json.loads(world.spec.text)["lines"] if line["row"] == 2] == [[], []]
 
 
-def test_finished_names_what_is_on_disk(tmp_path):
+def test_finish_times_are_those_of_what_is_on_disk(tmp_path):
     world = World(tmp_path)
-    assert finished(world.spec, tmp_path) == {}
-    world.score(world.plan.bm25_runs["dev"], rr=0.1, r5=0.1)
-    assert list(finished(world.spec, tmp_path)) == [world.plan.bm25_runs["dev"].name]
+    assert finish_times(world.spec, tmp_path) == {}
+    stage = world.plan.bm25_runs["dev"]
+    world.score(stage, rr=0.1, r5=0.1)
+    written = (tmp_path / STAGES / stage.name / MANIFEST).stat().st_mtime_ns
+    assert finish_times(world.spec, tmp_path) == {stage.name: written}
 
 
 HOURS = """\
@@ -295,6 +300,28 @@ def test_hours_add_up_from_the_manifests(tmp_path):
     assert "\nHours of ours on G and P.\n" in texts["md"] and "of its last attempt" in texts["md"]
 
 
+ANSWERS = {"collection": {"source": "apidocs", "packages": ["numpy"], "positives": "answers"}}
+
+
+def test_a_refresh_is_everything_that_a_pool_is_made_from(tmp_path):
+    """Also the positives that are found by answer match, and BM25; each stage once, and no pool of another episode."""
+    counts = {"query": 15, "lookahead": 15, "momentum": 30, "bm25": 5}
+    world = World(tmp_path, HOURS, seeds=[1], negatives={"counts": counts}, **ANSWERS)
+    runs = {line["row"]: line["ours"][0] for line in json.loads(world.spec.text)["lines"]}
+    kinds = Counter(name.split("/")[0] for name in runs[2]["refresh"])
+    assert kinds == {"encode": 3, "index": 3, "retrieve": 6, "positives": 3, "bm25": 1, "merge": 3}
+    assert runs[2]["refresh"] == runs[3]["refresh"] == runs[4]["refresh"] and len(runs[4]["train"]) == 3
+    world.finish_collection()
+    for name in runs[4]["refresh"]:
+        world.finish(world.plan.stages[name], wall_seconds=3600.0 if name.startswith("positives") else 0.0)
+    assert figures_of(world.write()["csv"])["one refresh"] == "1"
+
+
+def test_hours_without_negatives_of_their_own_have_no_refresh(tmp_path):
+    world = World(tmp_path, HOURS, seeds=[1], training={"negatives_per_query": 0})
+    assert [line["row"] for line in json.loads(world.spec.text)["lines"]] == [0, 1]
+
+
 @pytest.mark.parametrize(("episodes", "planned"), [([{}, {}], ["first", "one refresh", "number", "overall"]), ([], [])])
 def test_hours_of_episodes_that_are_not_planned_are_not_run(tmp_path, episodes, planned):
     world = World(tmp_path, HOURS, seeds=[1], episodes=episodes)
@@ -316,29 +343,33 @@ def figures_of(csv):
 BEFORE = [[5, 1, 2], [7, 8, 9], [3, 4, 5], [0, 1, 2], [6, -1, -1]]
 AFTER = [[1, 5, 2], [8, 7, 9], [9, 8, 7], [0, 1, 2], [5, 6, -1]]
 # Query 0 gains (rank 2 to 1), 1 has no positive found, 2 loses its only one, 3 keeps 1 of two, 4 goes from 1 to 2.
-OFFSETS, POSITIVES = np.array([0, 1, 2, 3, 5, 6]), np.array([1, 0, 4, 2, 0, 6])
+POSITIVES = Ragged(np.array([0, 1, 2, 3, 5, 6]), np.array([1, 0, 4, 2, 0, 6]))
 
 
 def test_forgetting_by_hand():
     before, after = np.array(BEFORE, np.int32), np.array(AFTER, np.int32)
-    assert reciprocal_ranks(before, OFFSETS, POSITIVES).tolist() == [1 / 2, 0, 1 / 2, 1, 1]
-    assert reciprocal_ranks(after, OFFSETS, POSITIVES).tolist() == [1, 0, 0, 1, 1 / 2]
-    assert forgetting_rate(before, after, OFFSETS, POSITIVES) == 2 / 5
-    assert forgetting_rate(after, before, OFFSETS, POSITIVES) == 1 / 5
-    assert forgetting_rate(after, after, OFFSETS, POSITIVES) == 0
+    assert reciprocal_ranks(before, POSITIVES).tolist() == [1 / 2, 0, 1 / 2, 1, 1]
+    assert reciprocal_ranks(after, POSITIVES).tolist() == [1, 0, 0, 1, 1 / 2]
+    assert forgetting_rate(before, after, POSITIVES) == 2 / 5
+    assert forgetting_rate(after, before, POSITIVES) == 1 / 5
+    assert forgetting_rate(after, after, POSITIVES) == 0
     with pytest.raises(ValueError, match="have 4 and 5 queries"):
-        forgetting_rate(before[:4], after, OFFSETS, POSITIVES)
+        forgetting_rate(before[:4], after, POSITIVES)
+
+
+def one(positive):
+    """One query with one positive."""
+    return Ragged(np.array([0, 1]), np.array([positive]))
 
 
 def test_only_the_first_hundred_passages_count():
     before = np.arange(200, dtype=np.int32)[None]
     after = before.copy()
     after[0, 99], after[0, 100] = 100, 99
-    one = np.array([0, 1])
-    assert forgetting_rate(before, after, one, np.array([99])) == 1  # rank 100 to 101
-    assert forgetting_rate(before, after, one, np.array([100])) == 0
+    assert forgetting_rate(before, after, one(99)) == 1  # rank 100 to 101
+    assert forgetting_rate(before, after, one(100)) == 0
     after[0, 150] = -1
-    assert forgetting_rate(before, after, one, np.array([150])) == 0
+    assert forgetting_rate(before, after, one(150)) == 0
 
 
 FORGETTING = """\
@@ -358,20 +389,27 @@ rows:
 def test_the_forgetting_rate_comes_from_the_episodes_retrievals(tmp_path, stages):
     world = World(tmp_path, FORGETTING, seeds=[1])
     (trajectory,) = world.plan.trajectories["tele"]
-    searches = [pool.inputs["queries"] for pool in trajectory.pools] + [trajectory.last_search]
-    assert [s.settings for s in searches] == [{"of": "queries", "split": "train", "depth": 200}] * 4
+    searches = [pool.inputs["query"] for pool in trajectory.pools] + [trajectory.last_search]
+    assert [s.settings for s in searches] == [RetrieveSettings(of="queries", split="train", depth=200)] * 4
     assert len({s.key for s in searches}) == 4
     lines = json.loads(world.spec.text)["lines"]
     assert [line["ours"][0]["forgetting"] for line in lines] == [
         [searches[0].name, searches[1].name],
         [searches[2].name, searches[3].name],
     ]
+    lagging = World(tmp_path, FORGETTING, seeds=[1], episodes=[{"repeat": 3, "lag": 1}])
+    (late,) = lagging.plan.trajectories["tele"]
+    (line,) = json.loads(lagging.spec.text)["lines"]  # nothing searches the queries with the checkpoint of Episode 2
+    assert line["row"] == 0 and line["ours"][0]["forgetting"] == [
+        late.pools[1].inputs["query"].name,
+        late.pools[2].inputs["query"].name,
+    ]
     without = World(tmp_path, FORGETTING, seeds=[1], evaluation={"forgetting": False})
     assert [line["row"] for line in json.loads(without.spec.text)["lines"]] == [0]
     publish(world, world.plan.collection, facts={"positive_grade": 1, "corpus_digest": "0" * 64, "num_passages": 10,
             "splits": {}}, tables={
         "queries.train.parquet": {"query_id": list("abcde")},
-        "qrels.train.parquet": {"query": [0, 1, 2, 3, 3, 4], "passage": POSITIVES.tolist(), "grade": [1] * 6},
+        "qrels.train.parquet": {"query": [0, 1, 2, 3, 3, 4], "passage": POSITIVES.values.tolist(), "grade": [1] * 6},
     })  # fmt: skip
     for stage, ids in zip(searches, (BEFORE, AFTER), strict=False):
         publish(world, stage, ids=ids)

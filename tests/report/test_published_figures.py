@@ -13,7 +13,7 @@ from teleport.report.published import read_published
 FOLDER = REPOSITORY / "config/published"
 MARCO = [
     ("MS MARCO dev MRR@10", "marco", "dev", "RR@10"),
-    ("MS MARCO dev R@1k", "marco", "dev", "R@1000"),
+    ("MS MARCO dev R@1k", "marco", "dev", "Success@1000"),
 ]
 QA = [
     ("NQ test R@5", "nq", "test", "Cov@5"),

@@ -1,7 +1,5 @@
 """The life of an experiment as folders a person can walk: links to its stages, and an index of them."""
 
-import csv
-import io
 import os
 from pathlib import Path
 
@@ -9,18 +7,18 @@ from teleport.runtime.artefact import STAGES
 from teleport.runtime.files import write_text
 
 INDEX = "plan.tsv"
-COLUMNS = ["seed", "episode", "stage", "kind", "key", "folder", "experiments"]
+COLUMNS = ["seed", "episode", "stage", "kind", "key", "folder"]
 
 
 def link_experiment(rows, folder, stages=STAGES):
     """Make `folder` show exactly the stages in `rows`: relative symlinks, and plan.tsv with a line per stage.
 
-    A row is {"link": path below folder, for example "episode-1/encode", "kind", "key", "seed", "episode"} and maybe
-    "experiments", the names of all experiments that use the stage. Links of an earlier plan are removed; other links,
-    real files and folders, and experiments in folders below never are. Raises ValueError when one is in the way.
+    A row is {"link": path below folder, for example "episode-1/encode", "stage": "kind/key", "seed", "episode"}. Links
+    of an earlier plan are removed; other links, real files and folders, and experiments in folders below never are.
+    Raises ValueError when one is in the way.
     """
     folder, stages = Path(folder), Path(stages)
-    targets = {folder / row["link"]: stages / row["kind"] / row["key"] for row in rows}
+    targets = {folder / row["link"]: stages / row["stage"] for row in rows}
     for link in targets:
         if link.exists() and not link.is_symlink():
             raise ValueError(f"{link} is no link but must become one. Move it away and run again.")
@@ -57,13 +55,9 @@ def stage_links(folder, stages=STAGES):
 
 
 def plan_text(rows, stages):
-    """The text of plan.tsv, in the order of the rows; the column `experiments` is there when the rows have it."""
-    columns = COLUMNS if any("experiments" in row for row in rows) else COLUMNS[:-1]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, delimiter="\t", lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
+    """The text of plan.tsv, in the order of the rows; its column "stage" is the last part of the link."""
+    lines = [COLUMNS]
     for row in rows:
-        stage, folder = row["link"].rsplit("/", 1)[-1], stages / row["kind"] / row["key"]
-        sharing = ", ".join(row.get("experiments", []))
-        writer.writerow(row | {"stage": stage, "folder": folder, "experiments": sharing})
-    return text.getvalue()
+        kind, key = row["stage"].split("/")
+        lines.append([row["seed"], row["episode"], row["link"].rsplit("/", 1)[-1], kind, key, stages / kind / key])
+    return "".join("\t".join(map(str, line)) + "\n" for line in lines)

@@ -4,7 +4,7 @@ import numpy as np
 
 from teleport.collection.reader import read_positives
 from teleport.evaluation.forgetting import forgetting_rate
-from teleport.report.sources import upstream
+from teleport.report.trace import upstream
 from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
 
 SECONDS = 3600
@@ -47,8 +47,14 @@ def seconds(stage):
     return stage.manifest["provenance"]["wall_seconds"] + stage.facts.get("earlier_seconds", 0.0)
 
 
+def machines(stages):
+    """The GPUs or processors on which stages ran, each once, such as "A and B" (text)."""
+    found = [stage.manifest["provenance"]["hardware"] for stage in stages]
+    return " and ".join(sorted({hardware.get("gpu") or hardware["processor"] for hardware in found}))
+
+
 def forgetting(before, after):
     """The forgetting rate between two retrievals of the training queries (Artefacts of stage `retrieve`)."""
     positives = read_positives(upstream(before, "collection"), "train")
     ids = [np.load(retrieval.path("ids.npy"), mmap_mode="r") for retrieval in (before, after)]
-    return forgetting_rate(*ids, *positives)
+    return forgetting_rate(*ids, positives)

@@ -9,40 +9,18 @@ A table's specification, JSON made by the plan:
 `lines` holds only those that the configuration can fill.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from teleport.report.figures import figures
-from teleport.report.published import Column, Row, read_published
-from teleport.report.published_render import csv_text, footer, latex, markdown
+from teleport.report.published import read_published
+from teleport.report.published_text import printed
+from teleport.report.render import csv_text, latex, markdown
 from teleport.runtime.files import write_text
 
 EXACT, WITHIN, NOT_RUN, NOTHING_PUBLISHED = "exact", "within tolerance", "not run", "no published figure"
-
-
-@dataclass(frozen=True)
-class Line:
-    """One published figure and what we have beside it, in the table's units; None: there is none."""
-
-    row: Row
-    column: Column
-    decimals: int
-    published: float | None
-    released: float | None
-    ours: float | None
-    deviation: float | None
-    seeds: int
-    planned_seeds: int
-    verdict: str
-    stages: tuple
-
-    @property
-    def difference(self):
-        """Ours minus published, as printed."""
-        both = self.ours is not None and self.published is not None
-        return round(round(self.ours, self.decimals) - self.published, self.decimals) if both else None
 
 
 def write_published(spec, root, output_folder):
@@ -52,17 +30,15 @@ def write_published(spec, root, output_folder):
     root, stem = Path(root), Path(output_folder) / spec["name"]
     table = read_published(root / spec["file"])
     lines = make_lines(table, spec, root)
-    notes = footer(table, spec, lines, root)
-    for suffix, text in {
-        "csv": csv_text(lines),
-        "md": markdown(table, lines, notes),
-        "tex": latex(table, spec["name"], lines, notes),
-    }.items():
-        write_text(f"{stem}.{suffix}", text)
+    frame = pd.DataFrame(lines).drop(columns=["decimals", "planned seeds"])
+    frame["stages"] = frame["stages"].str.join(" ")
+    text = printed(table, spec, lines, root)
+    for suffix, content in {"csv": csv_text(frame), "md": markdown(text), "tex": latex(text)}.items():
+        write_text(f"{stem}.{suffix}", content)
 
 
 def make_lines(table, spec, root):
-    """The lines of a table: those of this configuration, or all when it is none of the table's.
+    """The lines of a table (`make_line`): those of this configuration, or all when it is none of the table's.
 
     Left out: figures that the paper does not print, except for a system of ours of which no figure is published at all.
     """
@@ -80,31 +56,54 @@ def make_lines(table, spec, root):
 
 
 def make_line(table, row, column, number, planned, root):
-    """One `Line`. planned: the specification's line, empty when nothing of it is planned."""
-    published, runs = row.values[number], planned.get("ours", [])
+    """One published figure and what we have beside it, in the table's units; None: there is none (dict).
+
+    planned: the specification's line, empty when nothing of it is planned.
+    """
+    published, runs, released = row.values[number], planned.get("ours", []), planned.get("released", [])
     decimals = max(column.decimals if column.decimals is not None else table.decimals, own_decimals(published))
-    ours = pd.Series(figures(table, row, column, runs, root), dtype=float)
-    released = figures(table, row, column, planned.get("released", []), root)
-    mean = float(ours.mean()) if len(ours) else None
-    return Line(
-        row,
-        column,
-        decimals,
-        published,
-        released[0] if released else None,
-        mean,
-        float(ours.std(ddof=1)) if len(ours) > 1 else None,
-        len(ours),
-        len(runs),
-        verdict(published, mean, decimals, table.tolerance.value),
-        tuple(n for key in ("ours", "released") for run in planned.get(key, []) for ns in run.values() for n in ns),
-    )
+    found, theirs = (figures(table, row, column, those, root) for those in (runs, released))
+    ours = float(np.mean(found)) if found else None
+    return {
+        "system": row.system,
+        "group": row.group,
+        "figure": column.name,
+        "configuration": column.configuration,
+        "split": column.split,
+        "measure": column.measure,
+        "published": published,
+        "released": theirs[0] if theirs else None,
+        "ours": ours,
+        "ours sd": float(np.std(found, ddof=1)) if len(found) > 1 else None,
+        "seeds": len(found),
+        "difference": difference(published, ours, decimals),
+        "verdict": verdict(published, ours, decimals, table.tolerance.value),
+        "experiment": experiment(row),
+        "stages": [name for run in runs + released for names in run.values() for name in names],
+        "decimals": decimals,
+        "planned seeds": len(runs),
+    }
+
+
+def experiment(row):
+    """The experiment that fills a row, and after which episode; "cited" for a system that nothing here repeats."""
+    if row.ours is None:
+        return "cited"
+    name, episode = row.ours.experiment, row.ours.episode
+    if name == "BM25" or row.figure:
+        return name
+    return f"{name}, {'last episode' if episode == 'last' else f'episode {episode}'}"
 
 
 def own_decimals(value):
     """How many decimals a figure is printed with at least: 0.09 → 2, 38 → 0."""
     text = f"{value:.10f}".rstrip("0") if value is not None else ""
     return len(text.partition(".")[2])
+
+
+def difference(published, ours, decimals):
+    """Ours minus published, as printed; None unless there are both."""
+    return None if None in (published, ours) else round(round(ours, decimals) - published, decimals)
 
 
 def verdict(published, ours, decimals, tolerance):
@@ -116,9 +115,9 @@ def verdict(published, ours, decimals, tolerance):
         return NOT_RUN
     if published is None:
         return NOTHING_PUBLISHED
-    difference = round(round(ours, decimals) - published, decimals)
-    if difference == 0:
+    above = difference(published, ours, decimals)
+    if above == 0:
         return EXACT
-    if abs(difference) <= tolerance:
+    if abs(above) <= tolerance:
         return WITHIN
-    return "off (above)" if difference > 0 else "off (below)"
+    return "off (above)" if above > 0 else "off (below)"

@@ -1,7 +1,12 @@
-"""A table as people read it: Markdown and LaTeX, three decimals, best of a column bold, significance marked."""
+"""The forms of any table: Markdown and LaTeX from one frame of text cells, CSV from one of values."""
+
+import re
+from typing import NamedTuple
 
 import pandas as pd
 
+NONE = "–"
+SIDES = {"l": ":--", "r": "--:"}
 LATEX_ESCAPES = str.maketrans(
     {sign: "\\" + sign for sign in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -9,74 +14,53 @@ LATEX_ESCAPES = str.maketrans(
 LATEX_SIGNS = str.maketrans({"±": r"$\pm$", "†": r"$^{\dagger}$"})
 
 
-def cells(spec, table, bold):
-    """The measures' columns as text: "0.505", with " ± 0.003" over several seeds and "†" where p is below the level.
+class Printed(NamedTuple):
+    """A table ready to be printed.
 
-    The best of each column, as printed, goes through `bold`, a format such as "**{}**"; a hole rate (`Hole@k`) says
-    nothing about quality and has no best. "–" where a system has no run for a split.
+    name: of its files and of its label in LaTeX; frame: text cells, **bold** between two pairs of stars; align: "l" or
+    "r" for each column; notes: sentences below the table; long: it may take several pages.
     """
-    printed, level = table.means.round(3), (spec["significance"] or {"level": 0})["level"]
-    columns = {}
-    for name in printed.columns:
-        best, texts = None if "Hole@" in name else printed[name].max(), []
-        for mean, sd, p in zip(printed[name], table.deviations[name], table.p_values[name], strict=True):
-            if pd.isna(mean):
-                texts.append("–")
-                continue
-            text = bold.format(f"{mean:.3f}") if mean == best else f"{mean:.3f}"
-            texts.append(text + (f" ± {sd:.3f}" if pd.notna(sd) else "") + ("†" if p < level else ""))
-        columns[name] = texts
-    return pd.DataFrame(columns)
+
+    name: str
+    title: str
+    frame: pd.DataFrame
+    align: str
+    notes: list
+    long: bool = False
 
 
-def footer(spec, table, collection, queries):
-    """What a reader must know beside the figures: a list of sentences. queries: the counts of `count_queries`."""
-    facts, test = collection.facts, spec["significance"]
-    digest, passages = facts["corpus_digest"][:16], f"{facts['num_passages']:,} passages"
-    notes = [f"Collection {digest}: {', '.join([passages, *queries])}."]
-    if "versions" in facts:
-        notes.append(f"Made from {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}.")
-    if table.deviations.notna().any(axis=None):
-        notes.append("Mean ± standard deviation over seeds.")
-    if test:
-        kind = f"permutation test over queries, {test['resamples']:,} resamples"
-        if test.get("test") == "t-test":
-            kind = "t-test over queries"
-        notes.append(
-            f"† differs from {test['baseline']}, p < {test['level']:g} (two-sided paired {kind}, Holm-corrected within "
-            "the column)."
-        )
-    notes.append("Best of each column in bold.")
-    return notes
-
-
-def markdown(spec, table, notes):
-    """The table in Markdown, with title and footer (text)."""
-    texts = cells(spec, table, "**{}**")
-    lines = [["System", "Episode", *texts.columns], [":--", *["--:"] * (1 + len(texts.columns))]]
-    for (system, episode), row in zip(table.rows.to_numpy(), texts.to_numpy(), strict=True):
-        lines.append([system.replace("|", r"\|"), str(episode), *row])
+def markdown(table):
+    """A `Printed` table in Markdown, with title and notes (text)."""
+    rows = [[cell.replace("|", "\\|") for cell in row] for row in table.frame.to_numpy().tolist()]
+    lines = [list(table.frame.columns), [SIDES[side] for side in table.align], *rows]
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{spec['title']}\n\n{body}\n\n" + "\n\n".join(notes) + "\n"
+    return f"{table.title}\n\n{body}\n\n" + "\n\n".join(table.notes) + "\n"
 
 
-def latex(spec, table, notes):
-    """The table in LaTeX, for the package booktabs, with caption and footer (text)."""
-    texts = cells(spec, table, r"\textbf{{{}}}").map(lambda text: text.translate(LATEX_SIGNS))
-    frame = pd.concat([table.rows.rename(columns=str.capitalize), texts], axis=1)
-    frame["System"] = frame["System"].map(escape)
-    frame.columns = [escape(name) for name in frame.columns]
+def latex(table):
+    """A `Printed` table in LaTeX (text), for the packages booktabs and, when it is long, longtable."""
+    layout = {"environment": "longtable"} if table.long else {"position_float": "centering"}
+    frame = table.frame.map(latex_cell).rename(columns=escape)
     body = frame.style.hide(axis="index").to_latex(
-        column_format="lr" + "r" * len(texts.columns),
-        hrules=True,
-        caption=escape(spec["title"]),
-        label=f"tab:{spec['name']}",
-        position_float="centering",
+        column_format=table.align, hrules=True, caption=escape(table.title), label=f"tab:{table.name}", **layout
     )
-    remarks = "\n".join(rf"\par\footnotesize {escape(note)}" for note in notes)
-    return body.replace(r"\end{table}", remarks + "\n" + r"\end{table}")
+    if table.long:
+        return body + "{\\footnotesize\n" + "".join(f"{escape(note)}\\par\n" for note in table.notes) + "}\n"
+    notes = "\n".join(rf"\par\footnotesize {escape(note)}" for note in table.notes)
+    return body.replace(r"\end{table}", notes + "\n" + r"\end{table}")
+
+
+def latex_cell(text):
+    """A cell for LaTeX: bold as a command, and a true minus before a number."""
+    bold = re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", escape(text))
+    return re.sub(r"^-(?=\d)", "$-$", bold)
 
 
 def escape(text):
     """Plain text for LaTeX."""
     return text.translate(LATEX_ESCAPES).translate(LATEX_SIGNS)
+
+
+def csv_text(frame):
+    """CSV with six significant digits; empty cells for missing values."""
+    return frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")

