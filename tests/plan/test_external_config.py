@@ -134,4 +134,5 @@ def test_settings_that_are_off_decide_nothing():
 def test_the_t_test_is_told_to_the_table():
     text = table_specs(plan(evaluation={"significance": {"test": "t-test"}}))["results/tables", "main"].text
     assert json.loads(text)["significance"]["test"] == "t-test"
-    assert "test" not in json.loads(table_specs(plan())["results/tables", "main"].text)["significance"]
+    default = json.loads(table_specs(plan())["results/tables", "main"].text)["significance"]
+    assert default["test"] == "permutation"
