@@ -45,7 +45,7 @@ def finish(name, inputs=()):
 
 
 def prune(*arguments):
-    command = [sys.executable, str(REPOSITORY / "workflow_scripts/prune.py"), *arguments]
+    command = [sys.executable, str(REPOSITORY / "workflow_scripts/manage.py"), "prune", *arguments]
     return subprocess.run(command, capture_output=True, text=True)
 
 

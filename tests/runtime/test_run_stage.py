@@ -6,8 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from run_stage import FINISHED, raised_here, run
+from run_stage import raised_here
 from teleport.evaluation.measures import parse_measures
+from teleport.runtime.run import FINISHED, run
 from teleport.search import index
 from teleport.search.exact import best
 
