@@ -134,7 +134,7 @@ def shard_manifests(wildcards):
 def by_index(flat, trained):
     """Threads or a resource: of exact search, and of an index that has to be trained."""
     return lambda wildcards: (
-        flat if planned(wildcards).settings.kind == "flat" else trained
+        flat if planned(wildcards).settings.index.kind == "flat" else trained
     )
 
 

@@ -23,7 +23,7 @@ def indexed(stages):
         return {"dim": 2}
 
     encode = stages.run(write, "encode")
-    job, days = stages.make("index", {"kind": "flat"}, {"encode": encode}), itertools.count()
+    job, days = stages.make("index", {}, {"passages": encode}), itertools.count()
 
     def attempt(number, code="test"):
         job.code, day = code, next(days)
