@@ -76,7 +76,7 @@ use rule table as published with:
         "results/logs/published.log",
     params:
         spec=[spec.text for spec in PUBLISHED.values()],
-        finished=[finished(spec) for spec in PUBLISHED.values()],
+        finished=[finish_times(spec) for spec in PUBLISHED.values()],
         code=CODE["teleport.report.published_table"],
         run=manage("published", in_folder("published", CONFIG)),
     message:
