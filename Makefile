@@ -1,13 +1,18 @@
-# Two commands do all the set-up: `make demo` and `make test`.
+# Two commands do all the set-up: `make demo` and `make test`. `make help` lists the others.
 PYTHON ?= python3
 VENV := .venv/bin
+MANAGE := $(VENV)/python workflow_scripts/manage.py
+CONFIG ?= config/config.yaml
 CORES ?= all
 
-.PHONY: demo test test-slow test-gpu test-slurm status lint forecast verify prune schema lock
+.PHONY: demo help test test-slow test-gpu test-slurm status lint forecast verify prune schema lock
 
 demo: .venv/installed  ## run the embedded default and print its table
 	$(VENV)/snakemake --cores $(CORES)
 	@cat results/tables/main.md
+
+help:  ## list these targets
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 14
 
 test: .venv/installed lint  ## lint, then unit tests and the real workflow at toy size
 	$(VENV)/python -m pytest -m "not slow and not gpu and not slurm"
@@ -22,25 +27,25 @@ test-slurm: .venv/installed  ## the workflow on a one-node Slurm cluster; instal
 	$(VENV)/python -m pytest -m slurm tests/slurm
 
 status: .venv/installed  ## what runs where, and how much of CONFIG (several files in quotes) is finished
-	@$(VENV)/python workflow_scripts/status.py $(or $(CONFIG),config/config.yaml)
+	@$(MANAGE) status $(CONFIG)
 
-lint: .venv/installed
+lint: .venv/installed  ## ruff, snakefmt and Snakemake's own lint
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
 	$(VENV)/snakefmt --check Snakefile rules
 	$(VENV)/snakemake --lint
 
 forecast: .venv/installed  ## stages, disk, memory and time of CONFIG (several files in quotes) on HARDWARE
-	$(VENV)/python workflow_scripts/forecast.py $(if $(HARDWARE),--hardware $(HARDWARE)) $(or $(CONFIG),config/config.yaml)
+	$(MANAGE) forecast $(if $(HARDWARE),--hardware $(HARDWARE)) $(CONFIG)
 
 verify: .venv/installed  ## check every artefact by its full SHA-256
-	$(VENV)/python workflow_scripts/verify.py
+	$(MANAGE) verify
 
 prune: .venv/installed  ## list stages that neither CONFIG nor a finished result uses; DELETE=--delete removes them
-	$(VENV)/python workflow_scripts/prune.py $(DELETE) $(or $(CONFIG),config/config.yaml)
+	$(MANAGE) prune $(DELETE) $(CONFIG)
 
 schema: .venv/installed  ## regenerate config/schema.json from the settings
-	$(VENV)/python workflow_scripts/write_schema.py
+	$(MANAGE) schema
 
 lock:  ## resolve requirements.in anew
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock

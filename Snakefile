@@ -17,15 +17,13 @@ if not workflow.overwrite_configfiles:
 
 
 include: "rules/common.smk"
-include: "rules/collection.smk"
-include: "rules/episode.smk"
-include: "rules/evaluate.smk"
+include: "rules/stages.smk"
 include: "rules/tables.smk"
 
 
 rule all:
     default_target: True
     input:
-        table_files(),
-        published_files(),
-        experiment_indexes(),
+        files_of(TABLES),
+        files_of(PUBLISHED),
+        [f"{folder}/plan.tsv" for folder in INDEXES],

@@ -26,7 +26,6 @@ import yaml
 import texts
 from rates import clock, disk_rate, merge_rate, process_seconds, search_rates, text_rates
 from rounds import REPOSITORY
-from run_stage import run
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
 from teleport.forecast.costs import stage_cost
@@ -36,6 +35,7 @@ from teleport.plan.plan import Plan
 from teleport.runtime.files import write_json
 from teleport.runtime.job import Job
 from teleport.runtime.provenance import hardware
+from teleport.runtime.run import run
 from teleport.settings.read import load
 
 # The rate that the time of a stage gives; the others are in rates.py.

@@ -1,5 +1,5 @@
-# The configuration, the plan made from it, and the input functions of the stage rules. Rules stay declarative: what
-# a stage reads and which settings it has is decided in workflow_scripts/teleport/plan/plan.py and trajectory.py.
+# The configuration, the plan made from it, and the functions that the rules call. What a stage reads and which settings
+# it has is decided in workflow_scripts/teleport/plan/.
 
 import json
 import os
@@ -13,18 +13,18 @@ sys.path.insert(0, str(Path(workflow.basedir) / "workflow_scripts"))
 
 from snakemake.exceptions import WorkflowError
 from snakemake.io import IOFile
+from snakemake.logging import logger
+from snakemake.settings.types import DeploymentMethod
 
-from teleport.runtime.code import (
-    STAGE_MODULES,
-    code_digest,
-    files_digest,
-    module_path,
-    stage_code_digest,
-)
-from teleport.settings.read import load
 from teleport.plan.plan import Plan
-from teleport.report.published_specs import finished, published_specs
+from teleport.report.published_specs import finish_times, published_specs
 from teleport.report.specs import experiment_specs, in_folder, table_specs
+from teleport.runtime.code import STAGE_MODULES, files_digest, module_digest
+from teleport.runtime.code import stage_code
+from teleport.settings.read import load
+from teleport.settings.registry import LOSSES, SOURCES
+
+REPORTS = [f"teleport.report.{n}" for n in ("table", "published_table", "experiments")]
 
 try:
     CONFIG, EXPERIMENTS = load(config, workflow.configfiles)
@@ -39,8 +39,12 @@ INDEXES = experiment_specs(PLAN)
 # The code that Snakemake records for a stage is what its main process has read. A job of a cluster reads the Snakefile
 # anew: it is told what was read, and refuses to run code edited since.
 if workflow.is_main_process:
-    digests = {kind: stage_code_digest(kind) for kind in STAGE_MODULES}
+    sources = {source.module for source in SOURCES.values()}
+    modules = {*STAGE_MODULES.values(), *LOSSES.values(), *sources, *REPORTS}
+    digests = {name: module_digest(name) for name in sorted(modules)}
     os.environ["TELEPORT_CODE"] = json.dumps(digests | {"files": files_digest()})
+    for warning in PLAN.warnings:
+        logger.warning(warning)
 
 
 envvars:
@@ -48,6 +52,9 @@ envvars:
 
 
 CODE = json.loads(os.environ["TELEPORT_CODE"])
+# With --sdm conda the environment's own interpreter runs the commands, otherwise that of this workflow.
+IN_CONDA = DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
+PYTHON = "python" if IN_CONDA else sys.executable
 
 
 wildcard_constraints:
@@ -73,8 +80,13 @@ def manifest(stage):
     return f"results/stages/{stage.name}/manifest.json"
 
 
-def planned(kind, wildcards):
-    name = f"{kind}/{wildcards.key}"
+def manifests(stages):
+    return [manifest(stage) for stage in stages]
+
+
+def planned(wildcards):
+    """The stage of a job."""
+    name = f"{wildcards.kind}/{wildcards.key}"
     if name not in PLAN.stages:
         raise WorkflowError(
             f"{name} is not a stage of this configuration: see plan.tsv below results/experiments."
@@ -82,11 +94,14 @@ def planned(kind, wildcards):
     return PLAN.stages[name]
 
 
-def inputs_of(kind):
+def inputs(wildcards):
     """Input function: the manifests of the stages that a stage reads."""
-    return lambda wildcards: [
-        manifest(stage) for stage in planned(kind, wildcards).inputs.values()
-    ]
+    return manifests(planned(wildcards).inputs.values())
+
+
+def code_of(stage):
+    """The digest of the code that a stage runs: its module, and those that the plan chose for it."""
+    return stage_code(stage.kind, stage.loads, CODE.__getitem__)
 
 
 @cache
@@ -94,10 +109,8 @@ def outdated(name):
     """Whether Snakemake will make a stage, or one that it reads, anew because its code has changed."""
     stage = PLAN.stages[name]
     recorded = workflow.persistence.params(IOFile(manifest(stage)))
-    code = repr(CODE[stage.kind])
-    return (recorded is not None and code not in recorded) or any(
-        outdated(upstream.name) for upstream in stage.inputs.values()
-    )
+    edited = recorded is not None and repr(code_of(stage)) not in recorded
+    return edited or any(outdated(read.name) for read in stage.inputs.values())
 
 
 def shard_manifests(wildcards):
@@ -106,8 +119,7 @@ def shard_manifests(wildcards):
     Snakemake reruns a job whose set of input files has changed, so a finished stage keeps the set that it was made
     from. Where a cluster's job looks, that stage's record is out of reach, and its shards lie there or were not made.
     """
-    folder = f"results/shards/encode/{wildcards.key}"
-    stage = planned("encode", wildcards)
+    stage, folder = planned(wildcards), f"results/shards/encode/{wildcards.key}"
     shards = gather.encode(f"{folder}/{{scatteritem}}/manifest.json")
     if workflow.is_main_process:
         if Path(manifest(stage)).exists() and not outdated(stage.name):
@@ -119,94 +131,55 @@ def shard_manifests(wildcards):
     return shards if len(shards) > 1 else []
 
 
-def spec_of(kind):
-    """Params function: kind, key, settings and inputs as run_stage.py takes them."""
-    return lambda wildcards: planned(kind, wildcards).spec()
-
-
-def is_flat(wildcards):
-    return planned("index", wildcards).settings["kind"] == "flat"
+def by_index(flat, trained):
+    """Threads or a resource: of exact search, and of an index that has to be trained."""
+    return lambda wildcards: (
+        flat if planned(wildcards).settings.index.kind == "flat" else trained
+    )
 
 
 def command(script, *arguments):
-    """A script of this repository under the interpreter of this workflow, quoted for the shell."""
-    return shlex.join(
-        [
-            sys.executable,
-            f"{workflow.basedir}/workflow_scripts/{script}",
-            *map(str, arguments),
-        ]
-    )
+    """A script of this repository under the interpreter of its environment, quoted for the shell."""
+    path = f"{workflow.basedir}/workflow_scripts/{script}"
+    return shlex.join([PYTHON, path, *map(str, arguments)])
 
 
 # Params functions of `threads` or `input` are not tracked: how a stage runs and where the repository lies decide no
 # result, so they rerun nothing.
-def run_stage(wildcards, threads, resources):
+def run_stage(wildcards, input, threads, resources):
     options = {
         "--threads": threads,
         "--save-every": resources.get("save_every", 60),
         "--gpus": resources.get("gpu", 0),
         "--files": CODE["files"],
     }
+    if "scatteritem" in wildcards.keys():
+        options["--shard"] = wildcards.scatteritem
+    elif input.get("shards"):
+        options["--shards"] = len(input.shards)
+    if wildcards.kind == "train":  # a process per GPU; `processes`: so many, as on CPUs
+        gpus = max(1, resources.get("gpu", 1))
+        options["--processes"] = resources.get("processes", gpus)
+    if origins := planned(wildcards).origins:
+        options["--origins"] = json.dumps(origins, sort_keys=True)
     if workflow.remote_exec:  # a job of a cluster
         options["--attempt"] = workflow.attempt
     flags = ["--compile"] if resources.get("compile", 0) else []
     return command("run_stage.py", *chain(*options.items()), *flags)
 
 
-def run_encode(wildcards, input, threads, resources):
-    count = len(input.shards) or 1
-    return f"{run_stage(wildcards, threads, resources)} --shards {count}"
-
-
-def run_shard(wildcards, threads, resources):
-    shard = wildcards.scatteritem
-    return f"{run_stage(wildcards, threads, resources)} --shard {shard}"
-
-
-def run_train(wildcards, threads, resources):
-    """One process per GPU of the job; `processes` says another number, as for CPUs."""
-    processes = resources.get("processes", max(1, resources.get("gpu", 1)))
-    return f"{run_stage(wildcards, threads, resources)} --processes {processes}"
-
-
-def run_download(wildcards, threads):
-    places = json.dumps(planned("download", wildcards).places, sort_keys=True)
-    return command(
-        "run_stage.py",
-        "--threads",
-        threads,
-        "--files",
-        CODE["files"],
-        "--places",
-        places,
+def manage(subcommand, folder=None):
+    """Params function: a subcommand of manage.py, writing to `folder` or that of the wildcards."""
+    return lambda wildcards, output: command(
+        "manage.py", subcommand, "--output", folder or wildcards.folder
     )
 
 
-def write_table(wildcards, input):
-    return command("write_table.py")
+def files_of(specs, suffixes=("csv",)):
+    """The files of some tables."""
+    return [f"{folder}/{name}.{s}" for (folder, name) in specs for s in suffixes]
 
 
-def write_published(wildcards, output):
-    return command("write_published.py")
-
-
-def link_experiment(wildcards, input):
-    return command("link_experiment.py")
-
-
-def checks():
-    """Manifests of the stages that look whether collections and settings suit each other, before the costly ones."""
-    return [manifest(s) for s in PLAN.stages.values() if s.kind == "check"]
-
-
-def table_files():
-    return [f"{folder}/{name}.csv" for (folder, name) in TABLES]
-
-
-def experiment_indexes():
-    return [f"{folder}/plan.tsv" for folder in INDEXES]
-
-
-def published_files(suffixes=("csv",)):
-    return [f"{folder}/{name}.{s}" for (folder, name) in PUBLISHED for s in suffixes]
+def stages_of(specs):
+    """Input function: the manifests of the stages that a table shows."""
+    return lambda wildcards: manifests(specs[wildcards.folder, wildcards.table].stages)

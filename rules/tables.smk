@@ -18,21 +18,18 @@ localrules:
 ruleorder: published_table > published
 
 
+# Only the tables, and the checks of whether collections and settings suit each other: `snakemake tables --cores all`.
 rule tables:
-    # Only the tables: `snakemake tables --cores all`.
     input:
-        checks(),
-        table_files(),
-        published_files(),
+        manifests(stage for stage in PLAN.stages.values() if stage.kind == "check"),
+        files_of(TABLES),
+        files_of(PUBLISHED),
 
 
+# One frame as CSV, Markdown and LaTeX, with the stages behind each cell beside it.
 rule table:
-    # One frame as CSV, Markdown and LaTeX, with the stages behind each cell beside it.
     input:
-        lambda wildcards: [
-            manifest(stage)
-            for stage in TABLES[wildcards.folder, wildcards.table].stages
-        ],
+        stages_of(TABLES),
     output:
         multiext("{folder}/{table}", ".csv", ".md", ".tex", ".sources.csv"),
     log:
@@ -44,83 +41,65 @@ rule table:
         "../environment.yml"
     params:
         spec=lambda wildcards: TABLES[wildcards.folder, wildcards.table].text,
-        code=code_digest(module_path("teleport.report.table")),
-        run=write_table,
+        code=CODE["teleport.report.table"],
+        run=manage("table"),
     message:
         "table {wildcards.table}"
     shell:
-        "printf '%s\\n' {params.spec:q} | {params.run} --output {wildcards.folder} > {log} 2>&1"
+        "printf '%s\\n' {params.spec:q} | {params.run} > {log} 2>&1"
 
 
-rule published_table:
-    # A paper's table with our figures beside its own, after everything that it shows.
+# A paper's table with our figures beside its own, after everything that it shows.
+use rule table as published_table with:
     input:
-        lambda wildcards: [
-            manifest(stage)
-            for stage in PUBLISHED[wildcards.folder, wildcards.table].stages
-        ],
+        stages_of(PUBLISHED),
     output:
         multiext("{folder}/{table}", ".csv", ".md", ".tex"),
-    log:
-        "results/logs/{folder}/{table}.log",
     wildcard_constraints:
         folder="results/published(/[^/]+)?",
         table="[^/]+",
-    conda:
-        "../environment.yml"
     params:
         spec=lambda wildcards: PUBLISHED[wildcards.folder, wildcards.table].text,
-        code=code_digest(module_path("teleport.report.published_table")),
-        run=write_published,
+        code=CODE["teleport.report.published_table"],
+        run=manage("published"),
     message:
         "published table {wildcards.table}"
-    shell:
-        "printf '%s\\n' {params.spec:q} | {params.run} --output {wildcards.folder} > {log} 2>&1"
 
 
-rule published:
-    # The same tables from the stages that are finished now: `snakemake published --cores 1` runs none.
+# The same tables from the stages that are finished now: `snakemake published --cores 1` runs none.
+use rule table as published with:
+    input:
+        [],
     output:
-        published_files(("csv", "md", "tex")),
+        files_of(PUBLISHED, ("csv", "md", "tex")),
     log:
         "results/logs/published.log",
-    conda:
-        "../environment.yml"
     params:
-        specs=[spec.text for spec in PUBLISHED.values()],
-        folder=in_folder("published", CONFIG),
-        finished=[finished(spec) for spec in PUBLISHED.values()],
-        code=code_digest(module_path("teleport.report.published_table")),
-        run=write_published,
+        spec=[spec.text for spec in PUBLISHED.values()],
+        finished=[finish_times(spec) for spec in PUBLISHED.values()],
+        code=CODE["teleport.report.published_table"],
+        run=manage("published", in_folder("published", CONFIG)),
     message:
         (
             "published tables, from what has been run"
             if PUBLISHED
             else "no published tables: name some under the key `published` of the configuration"
         )
-    shell:
-        "printf '%s\\n' {params.specs:q} | {params.run} --output {params.folder} > {log} 2>&1"
 
 
-rule experiment:
-    # results/experiments/NAME: plan.tsv and links to the stages, which other experiments may share.
+# results/experiments/NAME: plan.tsv and links to the stages, which other experiments may share.
+use rule table as experiment with:
     input:
-        lambda wildcards: [
-            manifest(stage) for stage in INDEXES[wildcards.folder].stages
-        ],
+        lambda wildcards: manifests(INDEXES[wildcards.folder].stages),
     output:
         "{folder}/plan.tsv",
     log:
         "results/logs/{folder}/plan.log",
     wildcard_constraints:
         folder="results/experiments/.+",
-    conda:
-        "../environment.yml"
     params:
         spec=lambda wildcards: INDEXES[wildcards.folder].text,
-        code=code_digest(module_path("teleport.report.experiments")),
-        run=link_experiment,
+        code=CODE["teleport.report.experiments"],
+        run=manage("link"),
     message:
         "links of {wildcards.folder}"
-    shell:
-        "printf '%s\\n' {params.spec:q} | {params.run} > {log} 2>&1"

@@ -12,7 +12,7 @@ from test_collection_official import NQ, PSGS, tar_bytes
 from paths import REPOSITORY
 from teleport.collection import ir
 from teleport.collection.build import run
-from teleport.runtime.code import stage_code_digest
+from teleport.runtime.code import stage_code
 
 MARCO = {
     "collectionandqueries.tar.gz": tar_bytes(
@@ -33,7 +33,7 @@ DPR = {"docs.tsv.gz": gzip.compress(PSGS.encode()), "nq-train.json.gz": gzip.com
 def run_stage(folder, settings):
     """Run the collection stage as the workflow does, in a process of its own: ir_datasets reads its home only once."""
     spec = {"kind": "collection", "key": "0" * 12, "inputs": {}, "settings": {"positive_grade": 1} | settings}
-    script, code = REPOSITORY / "workflow_scripts/run_stage.py", stage_code_digest("collection")
+    script, code = REPOSITORY / "workflow_scripts/run_stage.py", stage_code("collection", {})
     command = [sys.executable, script, "--spec", json.dumps(spec), "--code", code]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

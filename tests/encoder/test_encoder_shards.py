@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-import run_stage
 from encoder_world import PASSAGES, make_collection, make_pretrained, make_tokens, source_folder
 from teleport.encoder import encode, shards
 from teleport.encoder.packed import PackedEncoder
 from teleport.encoder.shards import shard_rows
 from teleport.runtime.blocks import RowBlocks
 from teleport.runtime.job import Job
+from teleport.runtime.run import run, run_shard
 
 SETTINGS = {"max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
 BLOCK = 4
@@ -43,14 +43,14 @@ def spec_of(world, **changes):
 def make_shard(world, root, shard, **changes):
     """Run one shard's job as run_stage does."""
     job = Job(spec_of(world, shard=shard, **changes), save_every=0.0, root=root)
-    run_stage.run_shard(job)
+    run_shard(job)
     return job
 
 
 def join(world, root, count):
     """Run the job that joins; returns its folder and its manifest."""
     job = Job(spec_of(world, shards=count), save_every=0.0, root=root)
-    run_stage.run(job)
+    run(job)
     return job.folder, json.loads((job.folder / "manifest.json").read_text())
 
 

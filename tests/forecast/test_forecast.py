@@ -250,7 +250,7 @@ def test_the_command_prints_the_forecast_and_strict_fails_on_a_warning(marco, tm
     (tmp_path / "results/hardware.json").write_text(json.dumps(small))
 
     def run(*arguments):
-        command = [sys.executable, REPOSITORY / "workflow_scripts/forecast.py", *arguments, "marco.yaml"]
+        command = [sys.executable, REPOSITORY / "workflow_scripts/manage.py", "forecast", *arguments, "marco.yaml"]
         return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
 
     relaxed = run()

@@ -17,7 +17,7 @@ from teleport.runtime.artefact import MANIFEST, Artefact
 from teleport.runtime.files import write_json
 
 ALL = ["query", "positive", "momentum"]
-SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "export_negatives.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "manage.py"
 
 
 @pytest.mark.parametrize(
@@ -157,11 +157,11 @@ def test_an_export_that_fails_leaves_nothing_behind(merged, tmp_path, monkeypatc
 
 def test_export_command(merged, tmp_path):
     collection, negatives = merged
-    command = [sys.executable, str(SCRIPT), str(negatives.folder), str(tmp_path / "out.jsonl")]
+    command = [sys.executable, str(SCRIPT), "export", str(negatives.folder), str(tmp_path / "out.jsonl")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout == f"1 queries in {tmp_path / 'out.jsonl'}\n", done.stderr
     assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == EXPORTED
-    command[2] = str(collection.folder)
+    command[3] = str(collection.folder)
     refused = subprocess.run(command, capture_output=True, text=True)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.endswith("is a collection stage: give a merge stage.\n")

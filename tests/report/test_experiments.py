@@ -10,7 +10,7 @@ import pytest
 
 from teleport.report.experiments import link_experiment
 
-SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "link_experiment.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "manage.py"
 FOLDER = Path("results/experiments/tele")
 
 
@@ -98,7 +98,7 @@ def test_a_real_file_or_folder_in_the_way_is_never_replaced(make):
 
 
 def test_command():
-    command, spec = [sys.executable, str(SCRIPT)], json.dumps({"folder": str(FOLDER), "rows": ROWS})
+    command, spec = [sys.executable, str(SCRIPT), "link", "--output", str(FOLDER)], json.dumps({"rows": ROWS})
     done = subprocess.run(command, input=spec, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(links()) == 3

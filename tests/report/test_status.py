@@ -9,16 +9,16 @@ import time
 import pytest
 
 from paths import REPOSITORY
-from run_stage import count_attempt
 from teleport.report.status import duration, finished, render, unfinished
 from teleport.runtime.job import Job
+from teleport.runtime.run import count_attempt
 
 STAGE = """
 import sys
 sys.path[:0] = sys.argv[2:4]
 from pathlib import Path
-from run_stage import count_attempt
 from teleport.runtime.job import Job
+from teleport.runtime.run import count_attempt
 spec = {"kind": "train", "key": sys.argv[1], "code": "c", "settings": {}, "inputs": {}}
 job = Job(spec, root=Path(sys.argv[4]))
 job.open_resume()
@@ -143,13 +143,16 @@ def test_durations():
 
 
 def test_the_command_answers_fast_for_the_embedded_default_and_loads_no_torch(tmp_path):
-    script = REPOSITORY / "workflow_scripts/status.py"
+    script = REPOSITORY / "workflow_scripts/manage.py"
     config = REPOSITORY / "config/config.yaml"
     code = f"""
 import runpy, sys
-sys.argv = ["status.py", {str(config)!r}]
+sys.argv = ["manage.py", "status", {str(config)!r}]
 sys.path.insert(0, {str(script.parent)!r})
-runpy.run_path({str(script)!r}, run_name="__main__")
+try:
+    runpy.run_path({str(script)!r}, run_name="__main__")
+except SystemExit as end:
+    assert not end.code, end.code
 print({{"torch", "pandas", "numpy"}} & set(sys.modules))
 """
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -159,7 +162,7 @@ print({{"torch", "pandas", "numpy"}} & set(sys.modules))
 
 def test_a_bad_configuration_is_one_sentence(tmp_path):
     (tmp_path / "bad.yaml").write_text("collektion: {}\n")
-    command = [sys.executable, str(REPOSITORY / "workflow_scripts/status.py"), "bad.yaml"]
+    command = [sys.executable, str(REPOSITORY / "workflow_scripts/manage.py"), "status", "bad.yaml"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 1 and result.stderr.startswith("error: ") and "Traceback" not in result.stderr
     assert "bad.yaml, line 1: collektion: unknown key" in result.stderr

@@ -17,7 +17,7 @@ from teleport.runtime.artefact import MANIFEST
 from teleport.runtime.files import write_json
 from teleport.runtime.seed import derive_seed
 
-SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "write_table.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "manage.py"
 QUERIES = [f"q{n}" for n in range(10)]
 
 
@@ -235,7 +235,7 @@ def test_latex_escapes_every_text(small):
 
 
 def test_command(small, tmp_path):
-    command = [sys.executable, str(SCRIPT), "--output", "out"]
+    command = [sys.executable, str(SCRIPT), "table", "--output", "out"]
     done = subprocess.run(command, input=json.dumps(small.spec()), cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "out" / "main.csv").read_text() == CSV

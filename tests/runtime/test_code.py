@@ -6,13 +6,14 @@ import pytest
 
 from paths import REPOSITORY
 from teleport.runtime import code
+from teleport.settings.registry import LOSSES, SOURCES
 
 LIBRARY = REPOSITORY / "workflow_scripts" / "teleport"
 
 
 @pytest.fixture
 def library(tmp_path, monkeypatch):
-    """A copy of the library's layout with three modules: `run` imports `used` inside a function, not `unused`."""
+    """A copy of the library's layout: `run`, of the kind `made`, imports `used` inside a function, not `unused`."""
     folder = tmp_path / "teleport"
     (folder / "a").mkdir(parents=True)
     for package in (folder, folder / "a"):
@@ -26,13 +27,20 @@ def library(tmp_path, monkeypatch):
     runner.write_text("import teleport\n")
     monkeypatch.setattr(code, "LIBRARY", folder)
     monkeypatch.setattr(code, "RUNNER", runner)
-    return folder
+    monkeypatch.setitem(code.STAGE_MODULES, "made", "teleport.a.run")
+    yield folder
+    forget()
 
 
-def digest(folder):
+def forget():
     code.parsed.cache_clear()
     code.import_closure.cache_clear()
-    return code.code_digest(folder / "a" / "run.py")
+
+
+def digest(loads=None):
+    """The code digest of a stage of the kind `made`, from the files as they are now."""
+    forget()
+    return code.stage_code("made", loads or {})
 
 
 @pytest.mark.parametrize(
@@ -48,11 +56,75 @@ def digest(folder):
     ],
 )
 def test_only_substance_in_the_import_closure_changes_the_digest(library, file, old, new, changes):
-    before = digest(library)
-    text = (library / file).read_text()
+    before = digest()
+    edit(library / file, old, new)
+    assert (digest() != before) == changes
+
+
+def edit(path, old, new):
+    text = path.read_text()
     assert old in text
-    (library / file).write_text(text.replace(old, new))
-    assert (digest(library) != before) == changes
+    path.write_text(text.replace(old, new))
+
+
+DESCRIBED = 'from pydantic import Field\n\nX = Field(1, ge=0, description="Text.")\n'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changes"),
+    [
+        ('description="Text."', 'description="Another text."', False),
+        (', description="Text."', "", False),
+        ("ge=0", "ge=1", True),
+        ("Field(1", "Field(2", True),
+    ],
+)
+def test_descriptions_of_settings_are_documentation(library, old, new, changes):
+    (library / "a" / "used.py").write_text(DESCRIBED)
+    before = digest()
+    edit(library / "a" / "used.py", old, new)
+    assert (digest() != before) == changes
+
+
+LOSS = {"loss": "teleport.a.loss"}
+
+
+@pytest.fixture
+def with_losses(library):
+    """The library with two modules that no other imports, one of which a plan may name."""
+    for name in ("loss", "other"):
+        (library / "a" / f"{name}.py").write_text("from teleport.a import unused\n\nY = unused.X\n")
+    return library
+
+
+def test_a_stage_that_loads_a_module_has_its_code(with_losses):
+    assert len({digest(), digest(LOSS), digest({"loss": "teleport.a.other"})}) == 3
+    assert digest(LOSS) == digest({"another name": "teleport.a.loss"})
+    assert digest(LOSS) == digest(LOSS | {"twice": "teleport.a.loss"})
+
+
+@pytest.mark.parametrize("file", ["a/loss.py", "a/unused.py"])
+def test_an_edit_of_a_loaded_module_or_its_imports_concerns_only_who_loads_it(with_losses, file):
+    without, loading = digest(), digest(LOSS)
+    with open(with_losses / file, "a") as text:
+        text.write("\nZ = 1\n")
+    assert digest() == without and digest(LOSS) != loading
+
+
+def test_a_new_module_changes_no_code(with_losses):
+    before = digest(LOSS)
+    (with_losses / "a" / "new.py").write_text("X = 1\n")
+    assert digest(LOSS) == before
+
+
+def test_digests_that_are_known_are_combined_to_the_same_code(with_losses):
+    known = {name: code.module_digest(name) for name in ("teleport.a.run", "teleport.a.loss")}
+    assert code.stage_code("made", LOSS, known.__getitem__) == digest(LOSS)
+
+
+def test_a_module_that_is_not_there_is_named(library):
+    with pytest.raises(ValueError, match=r"no library module teleport\.a\.gone: it needs a file below"):
+        digest({"loss": "teleport.a.gone"})
 
 
 @pytest.mark.parametrize("file", ["a/run.py", "a/unused.py", "../run_stage.py"])
@@ -71,30 +143,34 @@ def test_the_digest_of_the_files_changes_with_their_names(library):
 
 def test_a_docstring_only_function_has_a_digest(library):
     (library / "a" / "used.py").write_text('class X:\n    """Doc."""\n')
-    assert len(digest(library)) == 12
+    assert len(digest()) == 12
 
 
-def test_every_stage_module_exists_and_merge_does_not_depend_on_training():
-    code.parsed.cache_clear()
-    code.import_closure.cache_clear()
-    for kind, module in code.STAGE_MODULES.items():
-        assert code.module_path(module) is not None, f"{kind}: {module}"
+def chosen():
+    """Modules of the registry, which stages load by name."""
+    return {source.module for source in SOURCES.values()} | set(LOSSES.values())
+
+
+@pytest.mark.parametrize("module", sorted({*code.STAGE_MODULES.values(), *chosen()}))
+def test_every_module_exists_and_none_knows_the_registry_or_the_configuration(module):
+    """A new source or loss is a line there, a new default or key of a configuration is there: both rerun nothing."""
+    forget()
+    path = code.module_path(module)
+    assert path is not None
+    files = {str(path.relative_to(LIBRARY)) for path in code.import_closure(path) - {code.RUNNER}}
+    assert not {name for name in files if name.startswith(("plan/", "report/"))}
+    assert not files & {f"settings/{name}.py" for name in ("registry", "configuration", "read", "negatives")}
+
+
+def test_merge_does_not_depend_on_training():
     merge = code.import_closure(code.module_path(code.STAGE_MODULES["merge"]))
     assert LIBRARY / "negatives" / "pool.py" in merge
-    assert not any("training" in path.parts or "encoder" in path.parts for path in merge)
-
-
-def test_stages_do_not_depend_on_the_configuration():
-    """A new default or a reworded description would otherwise rerun everything."""
-    for kind, module in code.STAGE_MODULES.items():
-        files = code.import_closure(code.module_path(module)) - {code.RUNNER}
-        names = {path.relative_to(LIBRARY).parts[0].removesuffix(".py") for path in files}
-        assert not names & {"config", "settings", "plan", "planned", "trajectory", "places", "yaml_mapping"}, kind
+    assert not any({"training", "encoder"} & set(path.parts) for path in merge)
 
 
 def test_the_library_imports_in_ways_the_digest_follows():
-    """No relative, dynamic or star imports below the library."""
-    for path in LIBRARY.rglob("*.py"):
+    """No relative, dynamic or star imports below the library; a job alone loads its stage and what the plan chose."""
+    for path in set(LIBRARY.rglob("*.py")) - {LIBRARY / "runtime" / "job.py"}:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):
                 assert node.level == 0 and node.names[0].name != "*", path

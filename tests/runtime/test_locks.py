@@ -11,15 +11,16 @@ import time
 import pytest
 
 from paths import REPOSITORY
-from run_stage import count_attempt, run
 from teleport.runtime import locks
 from teleport.runtime.job import Job
 from teleport.runtime.locks import sole_process
+from teleport.runtime.run import count_attempt, run
+from teleport.settings.section import Section
 
 
 def job_of(stages, shard=None):
     """A job of a stage `index`, or of a shard of it."""
-    spec = {"kind": "index", "key": "a" * 12, "code": "test", "settings": {"kind": "flat"}, "inputs": {}}
+    spec = {"kind": "index", "key": "a" * 12, "code": "test", "settings": {}, "inputs": {}}
     return Job(spec | {"shard": shard}, root=stages.root)
 
 
@@ -30,9 +31,9 @@ def make(job, text="vectors", code=None):
         job.output("a.txt").write_text(text)
         return {}
 
-    module = type("Module", (), {"run": staticmethod(write)})
+    module = type("Module", (), {"run": staticmethod(write), "Settings": Section})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("run_stage.importlib.import_module", lambda name: module)
+        patch.setattr(job, "module", module, raising=False)
         patch.setattr(job, "code", code or job.code)
         run(job)
 

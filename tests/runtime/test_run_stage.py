@@ -6,8 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from run_stage import FINISHED, raised_here, run
+from run_stage import raised_here
 from teleport.evaluation.measures import parse_measures
+from teleport.runtime.run import FINISHED, run
 from teleport.search import index
 from teleport.search.exact import best
 
@@ -22,7 +23,7 @@ def indexed(stages):
         return {"dim": 2}
 
     encode = stages.run(write, "encode")
-    job, days = stages.make("index", {"kind": "flat"}, {"encode": encode}), itertools.count()
+    job, days = stages.make("index", {}, {"passages": encode}), itertools.count()
 
     def attempt(number, code="test"):
         job.code, day = code, next(days)

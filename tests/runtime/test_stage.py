@@ -8,10 +8,12 @@ import pytest
 
 import run_stage
 from teleport.runtime import artefact
+from teleport.runtime import run as runtime_run
 from teleport.runtime.artefact import Artefact
-from teleport.runtime.code import files_digest, stage_code_digest
+from teleport.runtime.code import files_digest, stage_code
 from teleport.runtime.files import require_free_space
 from teleport.runtime.job import Job
+from teleport.settings.section import Section
 
 
 def write(text):
@@ -126,15 +128,15 @@ def test_too_little_disk_is_said_before_the_work(tmp_path):
     require_free_space(tmp_path, 1)
 
 
-CODE = stage_code_digest("merge")
+CODE = stage_code("merge", {})
 
 
-def command(monkeypatch, tmp_path, run, *digests):
+def command(monkeypatch, tmp_path, run, *digests, settings=None):
     """Run run_stage.main on a stage whose function is `run`; returns what it exits with."""
     monkeypatch.chdir(tmp_path)
-    spec = json.dumps({"kind": "merge", "key": "b" * 12, "settings": {}, "inputs": {}})
+    spec = json.dumps({"kind": "merge", "key": "b" * 12, "settings": settings or {}, "inputs": {}})
     monkeypatch.setattr("sys.argv", ["run_stage.py", "--spec", spec, "--code", *(digests or [CODE])])
-    monkeypatch.setattr(run_stage.importlib, "import_module", lambda name: type("M", (), {"run": staticmethod(run)}))
+    monkeypatch.setattr(Job, "module", type("Module", (), {"run": staticmethod(run), "Settings": Section}))
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
         monkeypatch.setenv(name, os.environ.get(name, "1"))
     try:
@@ -164,7 +166,7 @@ def test_other_edits_are_no_reason_to_refuse(monkeypatch, tmp_path):
 
 
 def test_where_no_file_was_edited_nothing_is_parsed(monkeypatch, tmp_path):
-    monkeypatch.delattr(run_stage, "stage_code_digest")
+    monkeypatch.delattr(runtime_run, "stage_code")
     assert command(monkeypatch, tmp_path, write("hello"), CODE, "--files", files_digest()) is None
 
 
@@ -173,6 +175,16 @@ def test_bad_input_ends_with_a_sentence_not_a_traceback(monkeypatch, tmp_path):
         raise ValueError("corpus.tsv, line 3: no text. Add one.")
 
     assert command(monkeypatch, tmp_path, refuses) == "error: corpus.tsv, line 3: no text. Add one."
+
+
+def test_settings_that_the_stage_does_not_take_are_a_sentence(monkeypatch, tmp_path, capsys):
+    message = command(monkeypatch, tmp_path, write("hello"), settings={"alpa": 0.5})
+    assert message.startswith(
+        f"error: the settings of the stage merge/{'b' * 12} are not what teleport.negatives.merge"
+    )
+    assert " takes: alpa: Extra inputs are not permitted. " in message
+    assert "Traceback" not in capsys.readouterr().err
+    assert not (tmp_path / "results/stages/merge" / ("b" * 12) / "manifest.json").exists()
 
 
 def test_a_full_disk_publishes_nothing_and_says_so(monkeypatch, tmp_path):

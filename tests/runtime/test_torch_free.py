@@ -10,11 +10,13 @@ import sys
 import pytest
 
 from teleport.runtime.code import LIBRARY, STAGE_MODULES, import_closure, module_path
+from teleport.settings.registry import SOURCES
 
 ENCODERS = {"pretrained", "encode", "train"}
 ON_A_GPU = {"index", "retrieve"}  # may load torch there, inside a function
 OTHERS = ["teleport.plan.plan", "teleport.settings.read", "teleport.report.table", "teleport.report.published_table"]
-OTHERS += ["teleport.report.experiments", "teleport.forecast.table", "teleport.negatives.export"]
+OTHERS += ["teleport.report.experiments", "teleport.report.disk", "teleport.forecast.table"]
+OTHERS += ["teleport.negatives.export", *(source.module for source in SOURCES.values())]
 HEAVY = {"torch", "transformers", "sentence_transformers"}
 
 
@@ -61,3 +63,17 @@ def test_transformers_is_loaded_by_what_reads_checkpoints_from_elsewhere_alone(k
     """It takes longer to load than torch, and so would be most of a short job's start."""
     libraries = {name for path in import_closure(module_path(STAGE_MODULES[kind])) for name in imported_libraries(path)}
     assert "torch" in libraries and not any(name.split(".")[0] == "transformers" for name in libraries)
+
+
+@pytest.mark.parametrize("arguments", [[], ["run_stage.py"], ["manage.py", "link", "--output", "folder"]])
+def test_the_commands_of_every_job_load_no_library_of_others(arguments, tmp_path):
+    """Every job of the workflow waits for what these load."""
+    script = LIBRARY.parent / (arguments[0] if arguments else "manage.py")
+    code = (
+        f"import runpy, sys\nsys.argv = {[str(script), *arguments[1:]]}\nsys.path.insert(0, {str(script.parent)!r})\n"
+        f"try:\n    runpy.run_path({str(script)!r}, run_name='__main__')\nexcept SystemExit:\n    pass\n"
+        f"print({HEAVY | {'numpy', 'pandas', 'pyarrow', 'yaml'}} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, input='{"rows": []}', cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"

@@ -14,13 +14,12 @@ import pytest
 from test_training_parallel import spec_of, without_gpu  # noqa: F401
 
 from paths import REPOSITORY
-from teleport.runtime.code import stage_code_digest
+from teleport.runtime.code import stage_code
 from teleport.runtime.files import sha256_file
 from teleport.training import train
 from training_world import World, on_cpu  # noqa: F401
 
 RUN_STAGE = str(REPOSITORY / "workflow_scripts/run_stage.py")
-CODE = stage_code_digest("train")
 pytestmark = pytest.mark.slow  # loading torch and transformers for every process takes its time
 
 
@@ -31,9 +30,10 @@ class StageRuns:
         self.root, self.job = stages.root, job
 
     def command(self, processes, *arguments):
-        spec = json.dumps(spec_of(self.job))
+        spec = spec_of(self.job)
+        code = stage_code("train", spec.get("loads", {}))
         several = ["--processes", str(processes)]
-        return [sys.executable, RUN_STAGE, "--spec", spec, "--code", CODE, *several, *arguments]
+        return [sys.executable, RUN_STAGE, "--spec", json.dumps(spec), "--code", code, *several, *arguments]
 
     def start(self, command):
         return subprocess.Popen(command, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

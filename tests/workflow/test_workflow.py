@@ -59,7 +59,7 @@ def test_jobs_that_only_move_arrays_or_write_tables_do_not_load_torch(finished):
         "encode",
         "train",
     }
-    code = "import sys, write_table, teleport.report.table; print('torch' in sys.modules, 'pandas' in sys.modules)"
+    code = "import sys, manage, teleport.report.table; print('torch' in sys.modules, 'pandas' in sys.modules)"
     folder = finished.folder / "workflow_scripts"
     result = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["False", "True"]
@@ -73,7 +73,7 @@ def test_messages_name_stage_episode_and_experiments(finished):
 def test_prune_lists_what_no_experiment_uses(world):
     world.config["negatives"]["beta"] = 0.25
     world.command()  # writes toy.yaml
-    command = [sys.executable, "workflow_scripts/prune.py", "toy.yaml"]
+    command = [sys.executable, "workflow_scripts/manage.py", "prune", "toy.yaml"]
 
     def prune(*arguments):
         return subprocess.run(
@@ -119,8 +119,8 @@ REMAKE = "Run the workflow again with --forcerun "
 
 
 def verify(world):
-    """(status, text) of workflow_scripts/verify.py."""
-    command = [sys.executable, "workflow_scripts/verify.py"]
+    """(status, text) of `manage.py verify`."""
+    command = [sys.executable, "workflow_scripts/manage.py", "verify"]
     result = subprocess.run(command, cwd=world.folder, capture_output=True, text=True)
     return result.returncode, result.stdout
 

@@ -5,7 +5,7 @@ import shutil
 from dataclasses import dataclass
 
 from teleport.forecast.costs import stage_cost
-from teleport.forecast.counts import Counts, finished
+from teleport.forecast.counts import Counts, encoder_shape, finished
 from teleport.runtime.artefact import STAGES
 from teleport.runtime.code import STAGE_MODULES
 
@@ -83,6 +83,22 @@ def forecast(plan, hardware):
         lines.setdefault(stage.kind, Line(stage.kind)).add(cost, seconds, finished(stage))
     order = {kind: place for place, kind in enumerate(STAGE_MODULES)}
     return sorted(lines.values(), key=lambda line: order.get(line.kind, len(order))), counts
+
+
+def heading(plan, counts, name, hardware):
+    """What the figures rest on (list of str): collection, tokens, encoder, hardware."""
+    queries = ", ".join(f"{num:,} {split}" for split, num in counts.queries.items())
+    text = [f"collection: {counts.passages:,} passages; queries: {queries} (from {counts.source})"]
+    encoder = plan.config.encoder
+    tokens = next((stage for stage in plan.stages.values() if stage.kind == "tokens"), None)
+    if tokens is not None:
+        mean = counts.tokens_per_text(tokens, "passages", encoder.max_passage_tokens)
+        text.append(f"tokens: {mean:.1f} a passage, cut at {encoder.max_passage_tokens}")
+    for stage in plan.stages.values():
+        if stage.kind == "pretrained":
+            shape, source = encoder_shape(stage)
+            text.append(f"encoder: {shape.parameters / 1e6:.1f} M parameters (from {source})")
+    return [*text, f"hardware: {name} ({hardware.source.strip()})"]
 
 
 def render(lines):

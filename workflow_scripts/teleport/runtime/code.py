@@ -1,7 +1,9 @@
-"""Which code a stage runs: the digest of its module and of all library modules that it imports.
+"""Which code a stage runs: the digest of its modules and of all library modules that they import.
 
-Snakemake tracks this digest as a parameter. It is taken from the syntax tree without docstrings, so an edit reruns
-exactly the stages that depend on the edited module, and a comment, a touch or a checkout reruns nothing.
+Snakemake tracks this digest as a parameter. It is taken from the syntax tree without docstrings and without the
+descriptions of settings, so an edit reruns exactly the stages that depend on the edited module, and a comment, a touch
+or a checkout reruns nothing. The modules of a stage are that of its kind and those that the plan chose by name, such as
+a loss: a new loss changes the code of no stage that does without it.
 """
 
 import ast
@@ -23,6 +25,7 @@ STAGE_MODULES = {
     "index": "teleport.search.index",
     "retrieve": "teleport.search.retrieve",
     "positives": "teleport.negatives.positives",
+    "negatives_file": "teleport.negatives.file",
     "merge": "teleport.negatives.merge",
     "train": "teleport.training.train",
     "evaluate": "teleport.evaluation.evaluate",
@@ -39,17 +42,14 @@ def module_path(name):
     return next((p for p in (stem.with_suffix(".py"), stem / "__init__.py") if len(parts) > 1 and p.is_file()), None)
 
 
-def without_docstrings(tree):
-    """Remove the docstrings of a parsed module, in place; returns the tree."""
+def without_documentation(tree):
+    """Remove docstrings and the descriptions of settings from a parsed module, in place; returns the tree."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
+            if ast.get_docstring(node, clean=False) is not None:
                 del node.body[0]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Field":
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg != "description"]
     return tree
 
 
@@ -68,7 +68,7 @@ def imported_modules(tree):
 @functools.cache
 def parsed(path):
     """(digest of the syntax tree, files of imported library modules) of one file."""
-    tree = without_docstrings(ast.parse(path.read_text(encoding="utf-8"), str(path)))
+    tree = without_documentation(ast.parse(path.read_text(encoding="utf-8"), str(path)))
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imported_modules(tree)
 
 
@@ -84,16 +84,29 @@ def import_closure(path):
     return found
 
 
-def code_digest(start):
-    """12 hex digits that change when the file `start` or a library module that it can load changes in substance."""
-    files = import_closure(Path(start)) | import_closure(RUNNER)
-    lines = sorted(f"{path.relative_to(LIBRARY.parent)} {parsed(path)[0]}" for path in files)
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+def module_digest(name):
+    """12 hex digits that change when the library module `name`, or one that it can load, changes in substance.
+
+    What runs every stage belongs to each of them. Raises ValueError when there is no such module.
+    """
+    path = module_path(name)
+    if path is None:
+        raise ValueError(f"there is no library module {name}: it needs a file below {LIBRARY}, or another name.")
+    files = import_closure(path) | import_closure(RUNNER)
+    return digest_of(f"{path.relative_to(LIBRARY.parent)} {parsed(path)[0]}" for path in files)
 
 
-def stage_code_digest(kind):
-    """The code digest of the stage module of `kind`."""
-    return code_digest(module_path(STAGE_MODULES[kind]))
+def stage_code(kind, loads, digest=module_digest):
+    """The code digest of a stage of `kind` that also loads some modules by name (`loads`: {name: module}).
+
+    digest: from the name of a module to its digest
+    """
+    return digest_of({digest(name) for name in (STAGE_MODULES[kind], *loads.values())})
+
+
+def digest_of(lines):
+    """12 hex digits of some lines, whatever their order."""
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:12]
 
 
 def files_digest():

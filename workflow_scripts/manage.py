@@ -1,0 +1,194 @@
+"""The commands about results: what runs and what it will cost, what is sound, what may go, and what others can read.
+
+    python workflow_scripts/manage.py status [FILE ...]        what runs where, and how much is finished
+    python workflow_scripts/manage.py forecast FILE ...        what a configuration will cost, before anything starts
+    python workflow_scripts/manage.py verify                   check every artefact and the links to them
+    python workflow_scripts/manage.py prune FILE ...           list the stages that nothing uses; --delete removes them
+    python workflow_scripts/manage.py export STAGE OUTPUT      negatives as Tevatron training data
+    python workflow_scripts/manage.py schema                   config/schema.json from the settings
+
+FILE ... are the files of one configuration, merged as `--configfile` merges them. The rules call `table`, `published`
+and `link` with JSON on standard input. Bad input ends with one sentence on stderr and status 1. Every command loads
+what it needs itself, so that none waits for the libraries of another.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+
+
+def plan_of(files):
+    """The plan of the configuration in `files`."""
+    from teleport.plan.plan import Plan
+    from teleport.settings.read import load_files
+
+    return Plan(*load_files(files))
+
+
+def status(arguments):
+    """Show what runs where, and how much of the plan is finished."""
+    from teleport.report.status import finished, render, unfinished
+
+    plan = plan_of(arguments.files)
+    labels = {name: plan.label(name) for name in plan.stages}
+    stages = unfinished(lambda name: labels.get(name, "not of this configuration"))
+    print(render(stages, finished(plan.stages)))
+
+
+def forecast(arguments):
+    """Forecast stages, disk, memory and hours of a configuration, before anything starts.
+
+    Hardware lines are in config/hardware.yaml; `bench/calibrate.py` measures this machine, and its line is then the
+    default. With --strict a warning ends the command with status 1.
+    """
+    from teleport.forecast.hardware import read_hardware
+    from teleport.forecast.table import forecast, heading, render, total_line, warnings
+
+    plan = plan_of(arguments.files)
+    name, hardware = read_hardware(arguments.hardware)
+    lines, counts = forecast(plan, hardware)
+    print("\n".join(heading(plan, counts, name, hardware)), render(lines), sep="\n\n")
+    total = total_line(lines)
+    if total.measured:
+        print(f"\ndone stages took {total.measured:.0f} s, forecast {total.estimated:.0f} s: ", end="")
+        print(f"{total.estimated / total.measured:.2f} times")
+    print("\ntime: as if one job ran after another; of done stages disk and memory are those measured")
+    found = warnings(lines, hardware)
+    for warning in found:
+        print(f"warning: {warning}")
+    return 1 if found and arguments.strict else 0
+
+
+def prune(arguments):
+    """List the stages on disk that nothing uses; with --delete, remove them.
+
+    A stage is used when a given configuration plans it, or when a folder below results/experiments or a table below
+    results/tables shows it or what was made from it: results of other configurations stay. Delete such a folder or
+    table to let its stages go. --also names another configuration, and is needed for experiments that are not finished:
+    nothing shows them yet.
+    """
+    from teleport.report.disk import unused
+    from teleport.runtime.files import files_below
+
+    planned = set().union(*(plan_of(files).stages for files in [arguments.files, *arguments.also]))
+    folders, number, unfinished = unused(planned)
+    if arguments.delete and unfinished:
+        raise ValueError(f"{unfinished} Nothing was removed.")
+    total = 0
+    for folder in folders:
+        size = sum(file.stat().st_size for file in files_below(folder))
+        total += size
+        print(f"{size / 1e6:10.1f} MB  {folder}")
+        if arguments.delete:
+            shutil.rmtree(folder)
+    done = "removed" if arguments.delete else "would be removed with --delete"
+    print(f"{len(folders)} of {number} stages, {total / 1e6:.1f} MB, {done}")
+    others = (
+        "Unfinished experiments of other configurations are not known here: name those configurations after --also."
+    )
+    if folders and not arguments.delete:
+        print(unfinished or others)
+
+
+def verify(arguments):
+    """Check every artefact against the SHA-256 in its manifest, and the links of the experiments.
+
+    Prints one line per stage that is torn or edited and per link to a stage that is not there, each with the remedy,
+    and ends with status 1 when there is one.
+    """
+    from teleport.report.disk import broken_links, check_stages
+
+    (bad, number), broken = check_stages(), broken_links()
+    print("".join(f"{line}\n" for line in bad + broken), end="")
+    print(f"{number - len(bad)} stages sound, {len(bad)} torn or edited, {len(broken)} links lead nowhere")
+    return 1 if bad or broken else 0
+
+
+def export(arguments):
+    """Write the negatives of a merge stage as Tevatron training data."""
+    from teleport.negatives.export import export_tevatron
+    from teleport.runtime.artefact import Artefact
+
+    negatives = Artefact(arguments.stage_folder.resolve())
+    if negatives.manifest["kind"] != "merge":
+        raise ValueError(f"{arguments.stage_folder} is a {negatives.manifest['kind']} stage: give a merge stage.")
+    collection = Artefact(negatives.folder.parents[1] / negatives.manifest["inputs"]["collection"])
+    print(f"{export_tevatron(negatives, collection, arguments.output)} queries in {arguments.output}")
+
+
+def schema(arguments):
+    """Write config/schema.json and config/published/schema.json, with which editors complete and check keys."""
+    from teleport.report.published import PublishedTable
+    from teleport.runtime.files import write_json
+    from teleport.settings.read import json_schema
+
+    config = Path(__file__).parents[1] / "config"
+    write_json(config / "schema.json", json_schema())
+    write_json(config / "published" / "schema.json", PublishedTable.model_json_schema())
+
+
+def table(arguments):
+    """For the rules: write one table, described in teleport/report/table.py."""
+    from teleport.report.table import write_table
+
+    write_table(json.load(sys.stdin), Path("."), arguments.output)
+
+
+def published(arguments):
+    """For the rules: write published tables, a line of JSON each, described in teleport/report/published_table.py."""
+    from teleport.report.published_table import write_published
+
+    for spec in filter(str.strip, sys.stdin):
+        write_published(json.loads(spec), Path("."), arguments.output)
+
+
+def link(arguments):
+    """For the rules: make the folder of an experiment, from rows as in teleport/report/experiments.py."""
+    from teleport.report.experiments import link_experiment
+
+    link_experiment(json.load(sys.stdin)["rows"], arguments.output)
+
+
+def parse_arguments():
+    """The command line (argparse.Namespace); `command` is the function to call."""
+    parser = argparse.ArgumentParser(description="The commands about results.")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(command):
+        summary = command.__doc__.split("\n")[0]
+        sub = subparsers.add_parser(command.__name__, help=summary, description=command.__doc__)
+        sub.set_defaults(command=command)
+        return sub.add_argument
+
+    files = {"metavar": "FILE", "help": "the files of one configuration, as after --configfile"}
+    add(status)("files", nargs="*", default=["config/config.yaml"], **files)
+    argument = add(forecast)
+    argument("files", nargs="+", **files)
+    argument("--hardware", help="a line of config/hardware.yaml; default: this machine if it was measured")
+    argument("--strict", action="store_true", help="end with status 1 when something is too small")
+    argument = add(prune)
+    argument("files", nargs="+", **files)
+    argument("--also", nargs="+", action="append", default=[], **files | {"help": "those of another configuration"})
+    argument("--delete", action="store_true", help="remove what is listed")
+    add(verify)
+    argument = add(export)
+    argument("stage_folder", type=Path, help="a finished merge stage, or the link to it")
+    argument("output", type=Path, help="the JSON lines file to write")
+    add(schema)
+    for command in (table, published, link):
+        add(command)("--output", required=True, type=Path, help="the folder to write to")
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse_arguments()
+    try:
+        sys.exit(arguments.command(arguments))
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

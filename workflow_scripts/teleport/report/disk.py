@@ -1,0 +1,78 @@
+"""What lies below results: stages that nothing uses, and stages and links that are not sound."""
+
+import csv
+from pathlib import Path
+
+from teleport.report.experiments import stage_links
+from teleport.runtime.artefact import MANIFEST, STAGES, Artefact, remake
+from teleport.runtime.job import RESUME, SHARDS
+
+EXPERIMENTS, TABLES = Path("results/experiments"), Path("results/tables")
+
+
+def unused(planned):
+    """(folders of the stages that nothing uses, number of all stages, a sentence about unfinished work or "").
+
+    A stage is used when it is in `planned` ("kind/key"), when an experiment or a table shows it, and when one that is
+    used was made from it. The sentence is about state of other stages: their jobs may run, or be continued; what they
+    read cannot be told from the state.
+    """
+    used = with_upstream(planned | shown_stages())
+    folders, number = orphans(used, STAGES)
+    states = [str(folder) for folder in orphans(used, RESUME, SHARDS)[0]]
+    if not states:
+        return folders, number, ""
+    reason = f"Stages that no given configuration plans run or were killed; their state is in {', '.join(states)}."
+    remedy = "Name their configurations after --also, or delete these folders to give the stages up."
+    return folders, number, f"{reason} {remedy}"
+
+
+def shown_stages():
+    """The names of the stages that experiments (by links or plan.tsv) and tables (by .sources.csv) show."""
+    linked = set(stage_links(EXPERIMENTS).values())
+    listed = {f"{row['kind']}/{row['key']}" for path in EXPERIMENTS.rglob("plan.tsv") for row in rows(path, "\t")}
+    return linked | listed | {row["stage"] for path in TABLES.rglob("*.sources.csv") for row in rows(path, ",")}
+
+
+def rows(path, delimiter):
+    """The lines of a table with a header (list of dicts)."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter=delimiter))
+
+
+def with_upstream(names):
+    """`names` and the stages that the finished ones among them were made from, directly or not (set)."""
+    found, left = set(), list(names)
+    while left:
+        name = left.pop()
+        if name not in found and (STAGES / name / MANIFEST).is_file():
+            left += Artefact(STAGES / name).manifest["inputs"].values()
+        found.add(name)
+    return found
+
+
+def orphans(used, *roots):
+    """(folders below some roots of stages that are not in `used`, number of all)."""
+    folders = sorted(path for root in roots for path in root.glob("*/*") if path.is_dir())
+    return [folder for folder in folders if f"{folder.parent.name}/{folder.name}" not in used], len(folders)
+
+
+def check_stages():
+    """(what is wrong with the artefacts by their SHA-256, a sentence each; number of all stages)."""
+    found, manifests = [], sorted(STAGES.glob(f"*/*/{MANIFEST}"))
+    for manifest in manifests:
+        try:
+            Artefact(manifest.parent).verify()
+        except ValueError as error:
+            found.append(str(error))
+    return found, len(manifests)
+
+
+def broken_links():
+    """What is wrong with the links of the experiments to their stages (list of str)."""
+    return [
+        f"{link} leads to {name}, a stage that is not there. {remake(*name.split('/'))} If the experiment is not "
+        "wanted any more, delete its folder."
+        for link, name in sorted(stage_links(EXPERIMENTS).items())
+        if not (link / MANIFEST).is_file()
+    ]

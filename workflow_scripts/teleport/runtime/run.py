@@ -1,0 +1,129 @@
+"""One run of a stage, from its inputs to its manifest: the work, its resume state, and what is refused beforehand."""
+
+import os
+import shutil
+import time
+
+from pydantic import ValidationError
+
+from teleport.runtime.artefact import MANIFEST, file_entry
+from teleport.runtime.code import STAGE_MODULES, files_digest, stage_code
+from teleport.runtime.files import write_json
+from teleport.runtime.locks import read_finished
+from teleport.runtime.log import log
+from teleport.runtime.provenance import provenance
+
+FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Snakemake does not know and delete
+RANK = int(os.environ.get("RANK", 0))  # of this process among those that run the stage together
+
+
+def run(job, attempt_on_cluster=0, clock=time.time):
+    """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear.
+
+    Of several processes, the others only help the first one with its work. attempt_on_cluster: 0 on one machine. When a
+    group of stages is submitted again, Snakemake has deleted the manifests of those that were finished and asks for all
+    of them; in attempts after the first they are taken as they are. Raises ValueError for settings that are not those
+    of the stage.
+    """
+    if RANK:
+        require_settings(job)
+        job.module.run(job)
+        return
+    if attempt_on_cluster > 1 and restore_finished(job):
+        log.info("%s/%s was finished by an earlier attempt", job.kind, job.key)
+        return
+    (job.folder / FINISHED).unlink(missing_ok=True)  # an earlier run's: no later attempt of this run takes it
+    started = clock()
+    attempt = begin_attempt(job, f"{job.kind}/{job.key}")
+    require_settings(job)
+    loaded = clock()
+    facts = job.module.run(job)
+    worked = clock()
+    manifest = {
+        "kind": job.kind,
+        "key": job.key,
+        "stamp": job.stamp(),
+        "settings": job.raw_settings,
+        "inputs": {role: f"{a.manifest['kind']}/{a.manifest['key']}" for role, a in job.inputs.items()},
+        "facts": facts,
+        "files": job.publish(),
+        "provenance": provenance(job, started, clock(), attempt),
+    }
+    seconds = {"load": loaded - started, "work": worked - loaded, "publish": clock() - worked}
+    manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}
+    if attempt_on_cluster:
+        write_json(job.folder / FINISHED, manifest)
+    write_json(job.folder / MANIFEST, manifest)
+    shutil.rmtree(job.resume)
+    shutil.rmtree(job.shards_folder, ignore_errors=True)
+    log.info("%s/%s done in %.1f s", job.kind, job.key, clock() - started)
+
+
+def run_shard(job, clock=time.time):
+    """Make one shard of a stage in a folder of its own; the job of the stage joins it with the others."""
+    started, name = clock(), f"{job.kind}/{job.key} shard {job.shard}"
+    attempt = begin_attempt(job, name)
+    require_settings(job)
+    facts = job.module.run_shard(job)
+    manifest = {
+        "shard": job.shard,
+        "stamp": job.stamp(),
+        "facts": facts,
+        "files": {path.name: file_entry(path) for path in sorted(job.resume.glob("*.npy"))},
+        "provenance": provenance(job, started, clock(), attempt),
+    }
+    write_json(job.resume / MANIFEST, manifest)
+    log.info("%s done in %.1f s", name, clock() - started)
+
+
+def begin_attempt(job, name):
+    """Open the resume state of a job; returns the number of this attempt, which the log tells with `name`."""
+    resumed = job.open_resume()
+    attempt = count_attempt(job)
+    log.info("%s attempt %d%s", name, attempt, ", resume state kept" if resumed else "")
+    return attempt
+
+
+def count_attempt(job):
+    """Append to the stage's history, which outlives Snakemake's log; returns the number of this attempt."""
+    history = job.resume / "history.log"
+    with open(history, "a", encoding="utf-8") as file:
+        file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} host {os.uname().nodename} process {os.getpid()}\n")
+    return len(history.read_text(encoding="utf-8").splitlines())
+
+
+def restore_finished(job):
+    """Write the manifest that an earlier attempt left; False when there is none for this code, inputs and files."""
+    manifest = read_finished(job, job.folder / FINISHED)
+    if manifest is not None:
+        write_json(job.folder / MANIFEST, manifest)
+    return manifest is not None
+
+
+def require_settings(job):
+    """Load the module of the stage; raises ValueError, one sentence, when the settings are not what it takes."""
+    try:
+        job.settings  # noqa: B018
+    except ValidationError as error:
+        mistakes = [(".".join(map(str, m["loc"])), m["msg"].removeprefix("Value error, ")) for m in error.errors()]
+        raise ValueError(
+            f"the settings of the stage {job.kind}/{job.key} are not what {STAGE_MODULES[job.kind]} takes: "
+            f"{'; '.join(f'{key}: {rule}' if key else rule for key, rule in mistakes)}. The workflow plans stages "
+            "whose settings fit: run it, or mend the settings in --spec."
+        ) from None
+
+
+def require_unedited(job, files):
+    """Raise ValueError when the code on disk is not that of the job: the stage would be recorded under the other.
+
+    files: `files_digest` when the digest of the job's code was computed; None if not known
+    """
+    try:  # files that vanish or are half written are an edit
+        if files == files_digest() or stage_code(job.kind, job.loads) == job.code:
+            return
+    except (OSError, SyntaxError, ValueError):
+        pass
+    raise ValueError(
+        f"the code of the stage {job.kind} was edited since the workflow started, with digest {job.code}: run the "
+        "workflow again. Edits wait until it has ended, or go into a copy of the repository."
+    )
