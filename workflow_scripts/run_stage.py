@@ -25,7 +25,6 @@ from teleport.runtime.log import configure_logging, log
 from teleport.runtime.run import RANK, require_unedited, run, run_shard
 
 HERE = Path(__file__).resolve().parent
-SEVERAL_PROCESSES = ("train",)
 
 
 def keep_freed_memory():
@@ -93,7 +92,7 @@ def main():
         options = {name: getattr(arguments, name) for name in ("code", "origins", "shard", "shards", "compile")}
         job = Job(arguments.spec | options, threads, arguments.save_every)
         processes = int(os.environ.get("WORLD_SIZE", arguments.processes))
-        if processes > 1 and job.kind not in SEVERAL_PROCESSES:
+        if processes > 1 and job.kind != "train":
             raise ValueError(f"a stage of kind {job.kind} runs in one process, not in {processes}.")
         run_alone(job, arguments, processes)
     except ValueError as error:

@@ -1,0 +1,81 @@
+"""The rules as Snakemake reads them: one per kind of stage, and the commands that a dry run shows."""
+
+import os
+import re
+import sys
+
+import pytest
+from toy import World
+
+from paths import REPOSITORY
+from teleport.runtime.code import STAGE_MODULES
+
+CONDA = """#!/bin/sh
+case "$*" in
+*--version*) echo "conda 24.9.0";;
+*channel_priority*) echo '{"get": {"channel_priority": "strict"}}';;
+*info*) echo '{"conda_version": "24.9.0", "conda_prefix": "/conda", "root_prefix": "/conda", "platform": "linux-64"}';;
+esac
+"""
+COMMAND = re.compile(r"(\S+) \S+/run_stage\.py .*\"kind\": \"(\w+)\".*\"loads\": (\{.*?\}).* --code (\w+) ")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A world where nothing is made yet, with an experiment for each of two losses."""
+    world = World.create(tmp_path_factory.mktemp("rules") / "world")
+    world.config["experiments"] = {"softmax": {}, "nll": {"training": {"loss": "nll"}}}
+    return world
+
+
+def commands(world, *arguments):
+    """(text of a dry run, [(interpreter, kind, loaded modules, code)] of its stages)."""
+    text = world.snakemake("-n", "-p", *arguments)
+    return text, COMMAND.findall(text)
+
+
+def codes(world):
+    """{(kind, loaded modules): code} of the planned stages."""
+    return {(kind, loads): code for _, kind, loads, code in commands(world)[1]}
+
+
+def test_every_kind_of_stage_has_a_rule_of_its_own():
+    text = (REPOSITORY / "rules/stages.smk").read_text()
+    rule = r'^use rule stage as (\w+) with:\n(?:    .*\n)*?    wildcard_constraints:\n        kind="(\w+)"'
+    assert dict(re.findall(rule, text, re.M)) == {kind: kind for kind in STAGE_MODULES}
+
+
+def test_commands_run_under_the_interpreter_of_the_workflow(world):
+    found = commands(world)[1]
+    assert {"collection", "encode", "train"} <= {kind for _, kind, _, _ in found}
+    assert {interpreter for interpreter, *_ in found} == {sys.executable}
+
+
+def test_with_conda_commands_run_under_the_interpreter_of_the_environment(world, tmp_path, monkeypatch):
+    (tmp_path / "conda").write_text(CONDA)
+    (tmp_path / "conda").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert {interpreter for interpreter, *_ in commands(world, "--sdm", "conda")[1]} == {"python"}
+
+
+def test_a_warning_of_the_plan_is_printed_once(world, monkeypatch):
+    monkeypatch.setitem(world.config["training"], "negatives_per_query", 1000)
+    lines = [line for line in commands(world)[0].splitlines() if "1000" in line and "softmax" in line]
+    assert len(lines) == len(set(lines)) >= 1
+
+
+def test_an_edited_loss_concerns_its_trainings_and_a_new_one_nothing(world):
+    library = world.folder / "workflow_scripts/teleport"
+    before = codes(world)
+    losses = {loads for kind, loads in before if kind == "train"}
+    assert len(losses) == 2
+    with open(library / "training/losses/nll.py", "a") as file:
+        file.write("\n\nADDED = 1\n")
+    after = codes(world)
+    changed = {name for name in before if before[name] != after[name]}
+    assert {kind for kind, _ in changed} == {"train"} and all("losses.nll" in loads for _, loads in changed)
+    (library / "training/losses/own.py").write_text("X = 1\n")
+    registry = library / "settings/registry.py"
+    line = '    "own": "teleport.training.losses.own",\n'
+    registry.write_text(registry.read_text().replace("LOSSES = {\n", "LOSSES = {\n" + line))
+    assert codes(world) == after
