@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from rounds import REPOSITORY, interleaved, parser, report
 
-sys.path.insert(0, str(REPOSITORY / "tests" / "unit"))
+sys.path.insert(0, str(REPOSITORY / "tests"))
 
 from plain_answers import plain_holds, plain_tokens  # noqa: E402
 from teleport.collection.answers import find_answers  # noqa: E402

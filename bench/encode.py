@@ -19,9 +19,10 @@ import torch
 import texts
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report
-from teleport.encoder.encode import Side
+from teleport.encoder.encode import TOKEN_BUDGET
 from teleport.encoder.packed import PackedEncoder
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
+from teleport.encoder.side import Side
 from teleport.encoder.tokens import load_tokenizer, padded_lengths
 
 PADDED, SENTENCE_TRANSFORMERS = "transformers, padded to 128", "sentence-transformers encode()"
@@ -58,16 +59,16 @@ def sentence_transformers_encode(world, device):
 
 def stage_encode(world, device, precision, compiled=False):
     """What the stage `encode` does with a block of passages."""
+    dtype = resolve_precision(precision, device)
     with torch.inference_mode():
-        encoder = PackedEncoder(world.encoder, resolve_precision(precision, device), compiled)
-    side = Side(encoder, texts.MAX_PASSAGE_TOKENS, world.special, device)
-    lengths = padded_lengths(world.passage_map, side.max_tokens)
+        prepared = PackedEncoder(world.encoder, dtype, compiled)
+    tokens, limit = world.passage_map, texts.MAX_PASSAGE_TOKENS
+    side = Side(world.encoder, tokens, limit, world.special, dtype, compiled, prepared)
+    rows, budget = np.arange(len(tokens)), TOKEN_BUDGET[device.type]
 
     def run():
-        vectors = np.empty((len(lengths), encoder.dim), np.float32)
         with torch.inference_mode():
-            side.encode(world.passage_map, np.arange(len(lengths)), lengths, vectors)
-        return vectors
+            return side.vectors(rows, budget)[0].cpu().numpy()
 
     return run
 

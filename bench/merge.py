@@ -13,15 +13,20 @@ import resource
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 
 import numpy as np
 
 from rounds import interleaved, parser, report
 from teleport.negatives.draw import hash_ids
 from teleport.negatives.merge import Merge
-from teleport.negatives.pool import FIELDS, POSITIVE, QUERY, Items, Pool, PoolWriter, read_pool
-from teleport.negatives.sources import Momentum, Retrieval
+from teleport.negatives.pool import FIELDS, Items, Pool, PoolWriter, read_pool
+from teleport.negatives.sources.momentum import Momentum
+from teleport.negatives.sources.retrieval import Retrieval
+from teleport.plan.counts import mixture_counts
+from teleport.runtime.arrays import Ragged, Run
+from teleport.settings.pool import Draw
+from teleport.settings.pool import Pool as Settings
+from teleport.settings.registry import SOURCES
 
 PASSAGES, BLOCK = 1_000_000, 10_000
 
@@ -36,18 +41,17 @@ def retrievals(queries, depth, lists=2, seed=0):
 
 def make_merge(ids, pool, scores=None, last_pool=None):
     """The `Merge` of the stage from two retrievals [2, queries, depth] and, in Episode 2, the `Pool` of Episode 1."""
-    queries, depth = ids[0].shape
-    scores = np.zeros((queries, depth), np.float32) if scores is None else scores
-    positives, episode = (np.arange(queries + 1), np.arange(queries, dtype=np.int32)), 2 if last_pool else 1
+    queries, episode, names = ids.shape[1], 2 if last_pool else 1, ["query", "lookahead"]
+    scores = np.zeros(ids[0].shape, np.float32) if scores is None else scores
+    counts = mixture_counts(pool, [*names, "momentum"] if last_pool else names, alpha=0.5, beta=0.5)
+    draws = {name: Draw(count=count, flag=SOURCES[name].flag) for name, count in counts.items()}
+    positives = Ragged(np.arange(queries + 1), np.arange(queries, dtype=np.int32))
     sources = {
-        name: Retrieval(lists, scores, np.arange(queries), positives, flag, episode)
-        for name, flag, lists in (("query", QUERY, ids[0]), ("positive", POSITIVE, ids[1]))
+        name: Retrieval(Run(lists, scores, np.arange(queries)), positives, draws[name], episode)
+        for name, lists in zip(names, ids, strict=False)
     }
-    sources |= {"momentum": Momentum(last_pool, positives)} if last_pool else {}
-    settings = SimpleNamespace(
-        mode="mixture", sources=list(sources), pool=pool, alpha=0.5, beta=0.5, seed=0, episode=episode,
-        keep_duplicates=True,
-    )  # fmt: skip
+    sources |= {"momentum": Momentum(last_pool, positives, draws["momentum"].flag)} if last_pool else {}
+    settings = Settings(episode=episode, seed=0, sources=draws)
     return Merge(settings, sources, hash_ids([f"q{i}" for i in range(queries)]))
 
 
@@ -59,7 +63,7 @@ def merge_arrays(merge):
 def as_items(ids):
     """The flat `Items` of Episode 1 that a list [queries, depth] of passages makes."""
     ranks = np.tile(np.arange(1, ids.shape[1] + 1), len(ids))
-    values = {"passages": ids.ravel(), "sources": ranks * 0 + QUERY, "first_episodes": ranks * 0 + 1}
+    values = {"passages": ids.ravel(), "sources": ranks * 0 + SOURCES["query"].flag, "first_episodes": ranks * 0 + 1}
     values |= {"ranks": ranks, "scores": -ranks}
     return Items(*(values[name].astype(dtype) for name, dtype in FIELDS.items()))
 

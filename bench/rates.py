@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from statistics import median
-from types import SimpleNamespace
 
 import bm25s
 import numpy as np
@@ -22,6 +21,7 @@ from teleport.forecast.costs import MARGIN
 from teleport.forecast.flops import search_flop
 from teleport.search.bm25 import best, tokeniser
 from teleport.search.engines import open_exact
+from teleport.settings.search import Bm25
 from vectors import make_vectors
 
 TEXTS, BM25_QUERIES = 12_000, 50  # tokenised; searched by BM25
@@ -59,7 +59,7 @@ def text_rates(folder, threads):
     tokenizer, special = load_tokenizer(texts.folder_in_package(texts.PACKAGE), None)
     sizes = texts.lengths(TEXTS, 1)
     passages = texts.make_texts(texts.whole_words(tokenizer), sizes, 2)
-    tokenise = tokeniser(SimpleNamespace(stemmer="english", stopwords="english"))
+    tokenise = tokeniser(Bm25())
     bm25 = bm25s.BM25(method="lucene")
     queries = tokenise(passages[:BM25_QUERIES], return_ids=False)
     seconds = {

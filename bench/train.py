@@ -18,14 +18,16 @@ import texts
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
+from teleport.encoder.side import Side
 from teleport.encoder.tokens import padded, padded_lengths
-from teleport.training.data import Ragged, TrainingSet
-from teleport.training.forward import Side
-from teleport.training.loss import softmax_loss
+from teleport.runtime.arrays import Ragged
+from teleport.settings.training import Training
+from teleport.training.data import TrainingSet
+from teleport.training.losses import softmax
 from teleport.training.trainer import Trainer, adamw
 
 PEER = "padded to 128, fp32"
-SCALE, RATE, QUERIES = 20.0, 1e-5, 64
+SCALE, RATE, QUERIES, STEPS = 20.0, 1e-5, 64, 10**6
 
 
 def training_set(arguments):
@@ -34,9 +36,9 @@ def training_set(arguments):
     pool, passages = 4 * arguments.negatives, max(QUERIES, arguments.passages)
     pools = Ragged(np.arange(QUERIES + 1) * pool, rng.integers(passages, size=QUERIES * pool).astype(np.int32))
     positives = Ragged(np.arange(QUERIES + 1), np.arange(QUERIES, dtype=np.int32))
-    training = SimpleNamespace(
-        batch_queries=arguments.queries, negatives_per_query=arguments.negatives, learning_rate=RATE, warmup_ratio=0.0,
-        weight_decay=0.0, max_grad_norm=1.0, mask_false_negatives=False, positive="first",
+    training = Training(
+        batch_queries=arguments.queries, negatives_per_query=arguments.negatives, learning_rate=RATE, warmup_ratio=0,
+        positive="first", steps=STEPS,
     )  # fmt: skip
     return TrainingSet([f"q{i}" for i in range(QUERIES)], positives, pools, training, 0)
 
@@ -45,14 +47,14 @@ def make_trainer(world, data, device, precision, compiled=False):
     """The `Trainer` of the stage, on a copy of the checkpoint's encoder."""
     encoder, dtype = copy.deepcopy(world.encoder), resolve_precision(precision, device)
     sides = [
-        Side(encoder, tokens, padded_lengths(tokens, limit), limit, world.special, dtype, compiled)
+        Side(encoder, tokens, limit, world.special, dtype, compiled)
         for tokens, limit in (
             (world.query_map, texts.MAX_QUERY_TOKENS),
             (world.passage_map, texts.MAX_PASSAGE_TOKENS),
         )
     ]
     settings = SimpleNamespace(training=data.training, scale=SCALE)
-    return Trainer(*sides, data, settings, 10**6, 0, device)
+    return Trainer(*sides, data, softmax.loss, settings, STEPS, 0, device)
 
 
 def stage_step(world, data, device, precision, compiled=False):
@@ -81,7 +83,7 @@ def padded_step(world, data, device):
         queries_QD = vectors(world.query_map, batch.queries_Q, texts.MAX_QUERY_TOKENS)
         passages_PD = vectors(world.passage_map, batch.passages_P, texts.MAX_PASSAGE_TOKENS)
         columns_Q = torch.from_numpy(batch.positive_columns_Q).to(device)
-        softmax_loss(queries_QD, passages_PD, columns_Q, SCALE).backward()
+        torch.nn.functional.cross_entropy(SCALE * queries_QD @ passages_PD.T, columns_Q).backward()
         torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()

@@ -13,13 +13,15 @@ import yaml
 from paths import REPOSITORY
 from teleport.forecast.costs import Cost, stage_cost
 from teleport.forecast.counts import Counts, encoder_shape
-from teleport.forecast.flops import Shape
+from teleport.forecast.flops import Shape, forward_flop, step_flop
 from teleport.forecast.hardware import LINES, THIS, Hardware, read_hardware
 from teleport.forecast.table import forecast, render, total_line, warnings
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
 from teleport.runtime.files import sha256_file
 from teleport.settings import read as config
+from teleport.settings.checkpoint import PretrainedSettings
+from teleport.settings.section import NoSettings
 
 MARCO = """
 collection:
@@ -66,13 +68,13 @@ def costs(plan, kind):
 
 def test_counts_enter_no_key(marco):
     assert marco.stages.keys() == make_plan(counts=None).stages.keys()
-    assert marco.stages.keys() == make_plan(counts={"passages": 7}).stages.keys()
+    assert marco.stages.keys() == make_plan(counts={"passages": 7, "queries": {"dev": 1}}).stages.keys()
 
 
 def test_sizes_of_marco_follow_from_its_counts(marco):
     texts = 8_841_823 + 502_939 + 6_980
     assert [cost.bytes for cost in costs(marco, "encode")] == [texts * 768 * 4] * 4
-    searched = [(s.settings["split"], stage_cost(s, Counts(marco), marco).bytes) for s in marco.stages.values()
+    searched = [(s.settings.split, stage_cost(s, Counts(marco), marco).bytes) for s in marco.stages.values()
                 if s.kind == "retrieve"]  # fmt: skip
     assert Counter(searched) == {("train", 502_939 * (200 * 8 + 4)): 6, ("dev", 6_980 * (1000 * 8 + 4)): 4}
     assert [cost.bytes for cost in costs(marco, "merge")] == [502_939 * (60 * 12 + 8)] * 3
@@ -93,10 +95,10 @@ def test_work_of_marco_is_that_of_the_papers_table(marco):
 
 def test_all_positives_are_searched_when_all_are_anchors(marco):
     lines = {
-        stage.settings["of"]: stage_cost(stage, Counts(plan), plan).bytes / 1604
+        stage.settings.of: stage_cost(stage, Counts(plan), plan).bytes / 1604
         for plan in [make_plan(mining={"anchor": "all"})]
         for stage in plan.stages.values()
-        if stage.kind == "retrieve" and stage.settings["split"] == "train"
+        if stage.kind == "retrieve" and stage.settings.split == "train"
     }
     assert lines == {"queries": 502_939, "positives": 532_761}
 
@@ -117,7 +119,8 @@ def test_a_projection_is_the_width_of_the_vectors(marco):
 
 
 def test_without_given_tokens_texts_are_as_long_as_they_may_be(marco):
-    plan = make_plan(counts={"passage_tokens": None, "query_tokens": None})
+    counts = yaml.safe_load(MARCO)["counts"] | {"passage_tokens": None, "query_tokens": None}
+    plan = make_plan(counts=counts)
     tokens = next(stage for stage in plan.stages.values() if stage.kind == "tokens")
     assert Counts(plan).tokens_per_text(tokens, "passages", 128) == 128
     assert Counts(plan).tokens_per_text(tokens, "queries.dev", 32) == 32
@@ -146,7 +149,7 @@ def test_beside_a_gpu_the_longer_of_products_and_scoring_counts():
 
 
 def test_a_kind_without_estimate_is_listed_and_not_counted(marco):
-    stage = Stage("coverage", {}, {"collection": marco.collection})
+    stage = Stage("coverage", NoSettings(), {"collection": marco.collection})
     marco.stages[stage.name] = stage
     lines, _ = forecast(marco, UNIT)
     assert lines[-1].kind == "coverage"
@@ -159,9 +162,9 @@ def test_the_encoder_is_read_from_a_local_checkpoint(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bert").mkdir()
     (tmp_path / "bert/config.json").write_text(json.dumps({"hidden_size": 32, "num_hidden_layers": 2, "x": 1}))
-    local = Stage("pretrained", {"checkpoint": {"folder": "bert"}}, {})
+    local = Stage("pretrained", PretrainedSettings(checkpoint={"folder": "bert"}), {})
     assert encoder_shape(local) == (Shape(hidden_size=32, num_hidden_layers=2), "bert/config.json")
-    elsewhere = Stage("pretrained", {"checkpoint": {"hub": "nobody/none", "revision": "0"}}, {})
+    elsewhere = Stage("pretrained", PretrainedSettings(checkpoint={"hub": "nobody/none", "revision": "0"}), {})
     assert encoder_shape(elsewhere) == (Shape(), "BERT-base, because the checkpoint is not local")
 
 
@@ -284,3 +287,55 @@ def test_smaller_batches_at_once_need_less_memory_and_a_second_forward_pass_more
     assert kept == pytest.approx([1 / 2, 16384 / tokens, 1 / 2], rel=1e-3)
     work = [cost.work["train_flop"] / plain.work["train_flop"] for cost in others]
     assert work == pytest.approx([1, 4 / 3, 4 / 3])
+
+
+def test_a_pool_is_as_large_as_its_counts_and_costs_what_its_sources_offer(marco):
+    """Lists of 200 of the query, of BM25 and, here unread, of a file; twice the random ones; the last pool whole."""
+    Path("file.jsonl").write_text("{}\n")
+    counts = {"query": 10, "momentum": 5, "bm25": 3, "random": 2, "file": 4}
+    negatives = {"counts": counts, "file": {"path": "file.jsonl"}}
+    plan = make_plan(negatives=negatives)
+    assert [cost.bytes for cost in costs(plan, "merge")] == [502_939 * (size * 12 + 8) for size in (19, 24, 24)]
+    candidates = 502_939 * (2 * 200.5 + 100.5 + 2 * 2)
+    momentum = [0, 19 * 502_939, 24 * 502_939]
+    assert [cost.work["merge_rows"] for cost in costs(plan, "merge")] == [candidates + n for n in momentum]
+    dev, train = (costs(plan, "bm25")[n] for n in (1, 0))
+    assert train.bytes == 502_939 * (200 * 8 + 4) and dev.bytes == 6_980 * (1000 * 8 + 4)
+    assert train.work["bm25_scores"] == 502_939 * 8_841_823
+    assert costs(plan, "negatives_file")[0].bytes == 502_939 * (100 * 8 + 4)
+    plain = costs(plan, "merge")[0]
+    filtered = costs(make_plan(negatives=negatives | {"filters": {"relative_margin": 0.05}}), "merge")[0]
+    assert filtered.work["rescored"] == candidates * 768 and plain.work["rescored"] == 0
+    assert filtered.memory - plain.memory == (8_841_823 + 502_939) * 768 * 4
+
+
+def test_a_frozen_side_is_neither_encoded_nor_trained(marco):
+    adore = {"training": {"start_from": "previous", "trains": ["query"]}}
+    plan = make_plan(episodes=[{}, adore], encoder={"tied": False})
+    assert [cost.bytes for cost in costs(plan, "encode")][-1] == 509_919 * 768 * 4
+    both, query = costs(plan, "train")
+    assert query.work["train_flop"] == pytest.approx(188_602 * 8 * 3 * forward_flop(Shape(), 9), rel=1e-5)
+    assert query.bytes == both.bytes == 2 * 4 * 108_891_648 and query.scratch == both.scratch / 2
+    assert query.device_memory < 0.6 * both.device_memory
+    tied = costs(make_plan(episodes=[{}, adore]), "train")[1]
+    assert tied == query  # what was one encoder is two from here on
+
+
+def test_a_training_without_own_negatives_has_one_passage_a_query(marco):
+    plan = make_plan(training={"negatives_per_query": 0, "steps": 100, "epochs": None}, episodes=[{}])
+    assert not costs(plan, "merge")
+    assert costs(plan, "train")[0].work["train_flop"] == 100 * step_flop(Shape(), 8, 8, 9, 76)
+
+
+def test_segments_share_a_schedule_and_hand_on_two_moments(marco):
+    training = {"continues": True, "start_from": "previous", "epochs": None, "steps": 2500, "stop_after_steps": 1000}
+    found = costs(make_plan(training=training, episodes=[{"repeat": 3}]), "train")
+    step = step_flop(Shape(), 8, 256, 9, 76)
+    assert [cost.work["train_flop"] / step for cost in found] == [1000, 1000, 500]
+    assert {cost.bytes for cost in found} == {3 * 4 * 108_891_648}
+
+
+def test_positives_found_by_their_answers_read_each_passage_once(marco):
+    plan = make_plan(collection={"positives": "answers"})
+    assert [cost.work["texts"] for cost in costs(plan, "positives")] == [8_841_823] * 3
+    assert costs(plan, "positives")[0].bytes == 502_939 * 12

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 from teleport.forecast.counts import encoder_shape
 from teleport.forecast.flops import activation_bytes, forward_flop, search_flop, step_flop, vector_bytes
-from teleport.negatives.draw import mixture_counts
 
 BASE, TORCH_BASE = 0.15e9, 0.65e9  # memory of a process that has loaded numpy and pyarrow, and torch besides
 BYTES_PER_TOKEN = 2.0  # of text in the compressed corpus.parquet: 4.5 characters of English, compressed 2.2 times
@@ -17,12 +16,14 @@ ID_BYTES = 150  # a passage's text id in memory: as a Python string in a table o
 POOL_BYTES = 12  # a negative: passage 4, source 1, first episode 1, rank 2, score 4
 RUN_BYTES = 24  # a line of a compressed run; measured on 764 queries x 1,000
 NEIGHBOUR_BYTES = 8  # an id and a score
+FILE_NEGATIVES = 100  # per query in a file of negatives: an assumption, because it is read only by its stage
 MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
 CANDIDATE_BYTES = 2**25 * 20  # search.flat.CANDIDATES: numbers, scores proposed and exact
 SCORE_BYTES = 2**30  # on a GPU: search.flat_torch.QUERIES x BLOCK_PASSAGES, in float32
 MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
 CHUNK_TOKENS = 21504  # training.trainer.TOKEN_BUDGET["cuda"]
 TEXT_COST = {"apidocs": 20}  # packages are parsed: a passage takes as long as twenty lines of a file
+PAIR_BYTES = 40  # a retrieved passage in memory: ids, scores and a sorted copy of the ids
 
 
 @dataclass(frozen=True)
@@ -48,31 +49,40 @@ class Cost:
         return replace(self, memory=self.memory + besides, device_memory=0.0)
 
 
-def tokens_of(stage):
-    return stage.inputs["tokens"]
-
-
-def pretrained_of(stage):
-    """The `pretrained` stage that the encoder of a stage descends from."""
-    while stage.kind != "pretrained":
-        stage = stage.inputs.get("pretrained") or stage.inputs["checkpoint"]
-    return stage
-
-
 def encoder_of(stage):
     """(Shape, dim, number of encoders) of the encoder that a stage makes or uses."""
-    pretrained = pretrained_of(stage)
-    shape, _ = encoder_shape(pretrained)
-    dim = pretrained.settings["projection"] or shape.hidden_size
-    return shape, dim, 1 if pretrained.settings["tied"] else 2
+    two = False
+    while stage.kind != "pretrained":  # training one side alone makes two encoders of one
+        two |= stage.kind == "train" and len(stage.settings.training.trains) == 1
+        stage = stage.inputs["checkpoint"]
+    shape, _ = encoder_shape(stage)
+    return shape, stage.settings.projection or shape.hidden_size, 2 if two or not stage.settings.tied else 1
+
+
+def corpus_tokens(counts, plan):
+    """Tokens of all passages, without special tokens and not cut."""
+    tokens = next((stage for stage in plan.stages.values() if stage.kind == "tokens"), None)
+    limit = plan.config.encoder.max_passage_tokens
+    return counts.passages * (counts.text_tokens(tokens, limit) if tokens else limit)
+
+
+def run_lines(stage, counts):
+    """(lines, passages a line) that a stage retrieves: `retrieve`, `bm25` or `negatives_file`."""
+    if stage.kind == "negatives_file":
+        return counts.queries.get("train", 0), FILE_NEGATIVES
+    settings = stage.settings
+    every = stage.kind == "retrieve" and settings.of == "positives" and settings.anchor == "all"
+    return (counts.positives if every else counts.queries).get(settings.split, 0), settings.depth
+
+
+def run_bytes(stage, counts):
+    lines, depth = run_lines(stage, counts)
+    return lines * (depth * NEIGHBOUR_BYTES + 4)
 
 
 def collection_cost(stage, counts, plan):
-    tokens = next((s for s in plan.stages.values() if s.kind == "tokens"), None)
-    limit = plan.config.encoder.max_passage_tokens
-    per_passage = counts.text_tokens(tokens, limit) if tokens else limit
-    size = counts.passages * per_passage * BYTES_PER_TOKEN
-    texts = counts.passages * TEXT_COST.get(stage.settings["source"], 1)
+    texts = counts.passages * TEXT_COST.get(stage.settings.source.source, 1)
+    size = corpus_tokens(counts, plan) * BYTES_PER_TOKEN
     return Cost(size, memory=BASE + counts.passages * ID_BYTES, work=Counter(texts=texts))
 
 
@@ -82,8 +92,7 @@ def pretrained_cost(stage, counts, plan):
 
 
 def tokens_cost(stage, counts, plan):
-    shape, _ = encoder_shape(stage.inputs["pretrained"])
-    encoder = plan.config.encoder
+    shape, encoder = encoder_shape(stage.inputs["pretrained"])[0], plan.config.encoder
     total = counts.passages * counts.text_tokens(stage, encoder.max_passage_tokens)
     for split, num in counts.queries.items():
         total += num * (counts.tokens_per_text(stage, f"queries.{split}", encoder.max_query_tokens) - 2)
@@ -94,135 +103,135 @@ def tokens_cost(stage, counts, plan):
 
 def encode_cost(stage, counts, plan):
     shape, dim, encoders = encoder_of(stage)
-    tokens, limits = tokens_of(stage), stage.settings
-    length = counts.tokens_per_text(tokens, "passages", limits["max_passage_tokens"])
-    flop = counts.passages * forward_flop(shape, length)
-    for split, num in counts.queries.items():
-        length = counts.tokens_per_text(tokens, f"queries.{split}", limits["max_query_tokens"])
-        flop += num * forward_flop(shape, length)
-    size = vector_bytes(counts.passages + sum(counts.queries.values()), dim)
-    weights = 4 * shape.parameters * encoders
+    settings, flop = stage.settings, 0.0
+    texts = {"passages": counts.passages} if "passage" in settings.sides else {}
+    texts |= {f"queries.{split}": num for split, num in counts.queries.items()} if "query" in settings.sides else {}
+    for name, num in texts.items():
+        limit = settings.max_passage_tokens if name == "passages" else settings.max_query_tokens
+        flop += num * forward_flop(shape, counts.tokens_per_text(stage.inputs["tokens"], name, limit))
+    weights = 4 * shape.parameters
     return Cost(
-        size, memory=TORCH_BASE + weights, device_memory=1.5 * weights, work=Counter(encode_flop=flop), model=True
+        vector_bytes(sum(texts.values()), dim),
+        memory=TORCH_BASE + weights * encoders,
+        device_memory=1.5 * weights * min(encoders, len(settings.sides)),
+        work=Counter(encode_flop=flop),
+        model=True,
     )
 
 
 def index_cost(stage, counts, plan):
-    _, dim, _ = encoder_of(stage.inputs["encode"])
-    vectors, settings = vector_bytes(counts.passages, dim), stage.settings
+    _, dim, _ = encoder_of(stage.inputs["passages"])
+    vectors, index = vector_bytes(counts.passages, dim), stage.settings.index
     work = Counter(disk=vectors)  # of other kinds than flat, training and adding come on top: no rate is measured
-    if settings["kind"] == "flat":
+    if index.kind == "flat":
         return Cost(work=work)
-    links = counts.passages * (8 * settings["M"] if settings["kind"] == "hnsw" else 8)  # 4 bytes each; 2 M a passage
-    size = counts.passages * settings["m"] * settings["bits"] / 8 if settings["kind"] == "pq" else vectors + links
+    links = counts.passages * (8 * index.M if index.kind == "hnsw" else 8)  # 4 bytes each; 2 M a passage
+    size = counts.passages * index.m * index.bits / 8 if index.kind == "pq" else vectors + links
     return Cost(size, memory=BASE + size, work=work)
 
 
 def retrieve_cost(stage, counts, plan):
-    _, dim, _ = encoder_of(stage.inputs["encode"])
-    settings = stage.settings
-    every = settings["of"] == "positives" and settings["anchor"] == "all"
-    lines = (counts.positives if every else counts.queries).get(settings["split"], 0)
-    vectors = vector_bytes(counts.passages, dim)
-    rescored = lines * (settings["depth"] + MARGIN) * dim
-    block = min(CANDIDATE_BYTES, lines * (settings["depth"] + MARGIN) * 20)
-    work = Counter(search_flop=search_flop(lines, counts.passages, dim), rescored=rescored, disk=vectors)
+    _, dim, _ = encoder_of(stage.inputs["passages"])
+    lines, depth = run_lines(stage, counts)
+    vectors, candidates = vector_bytes(counts.passages, dim), lines * (depth + MARGIN)
     return Cost(
-        lines * (settings["depth"] * NEIGHBOUR_BYTES + 4),
-        memory=BASE + vectors + block,
+        run_bytes(stage, counts),
+        memory=BASE + vectors + min(CANDIDATE_BYTES, candidates * 20),
         device_memory=vectors / 2 + SCORE_BYTES,  # in fp16
         copied=True,
-        work=work,
+        work=Counter(search_flop=search_flop(lines, counts.passages, dim), rescored=candidates * dim, disk=vectors),
     )
 
 
 def bm25_cost(stage, counts, plan):
-    settings, lines = stage.settings, counts.queries.get(stage.settings["split"], 0)
-    tokens = next((s for s in plan.stages.values() if s.kind == "tokens"), None)
-    limit = plan.config.encoder.max_passage_tokens
-    total = counts.passages * (counts.text_tokens(tokens, limit) if tokens else limit)
+    lines, total = run_lines(stage, counts)[0], corpus_tokens(counts, plan)
     work = Counter(bm25_tokens=total, bm25_scores=lines * counts.passages)
     # Term numbers and weights of the passages, 8 bytes a word, while the texts (5 bytes a word) are in memory too.
-    return Cost(lines * (settings["depth"] * NEIGHBOUR_BYTES + 4), memory=BASE + 25 * total, work=work)
+    return Cost(run_bytes(stage, counts), memory=BASE + 25 * total, work=work)
+
+
+def negatives_file_cost(stage, counts, plan):
+    """Ids, texts or tokens of all passages are hashed, to find those of the file."""
+    size = run_bytes(stage, counts)
+    return Cost(size, memory=BASE + 16 * counts.passages + 2 * size, work=Counter(texts=counts.passages))
+
+
+def positives_cost(stage, counts, plan):
+    """At most: only questions without a judged positive are looked at, and a passage is read once, as fast as texts."""
+    lines, depth = run_lines(stage.inputs["queries"], counts)
+    work = Counter(texts=min(counts.passages, lines * depth))
+    return Cost(lines * 12, memory=BASE + lines * (ID_BYTES + depth * PAIR_BYTES), work=work)
 
 
 def pool_size(stage):
-    """Negatives per query of a `merge` stage; in mode `released` the pool grows by every episode."""
-    settings = stage.settings
-    if settings["mode"] == "mixture":
-        wanted = mixture_counts(settings["pool"], settings["sources"], settings.get("alpha"), settings.get("beta"))
-        return sum(wanted.values())
-    new = settings["per_source"] * sum(source != "momentum" for source in settings["sources"])
-    return new + (pool_size(stage.inputs["momentum"]) if "momentum" in stage.inputs else 0)
+    """Negatives per query of a `merge` stage."""
+    return sum(draw.count for draw in stage.settings.sources.values())
 
 
 def merge_cost(stage, counts, plan):
-    queries = counts.queries.get("train", 0)
-    candidates, mapped = 0, 0
-    for role in ("queries", "positives"):
-        if role in stage.inputs:
-            retrieval = retrieve_cost(stage.inputs[role], counts, plan)
-            mapped += retrieval.bytes
-            candidates += retrieval.bytes / NEIGHBOUR_BYTES
-    if "momentum" in stage.inputs:
-        candidates += queries * pool_size(stage.inputs["momentum"])
+    settings, inputs, queries = stage.settings, stage.inputs, counts.queries.get("train", 0)
+    mapped = sum(run_bytes(inputs[name], counts) for name in settings.sources if name in inputs and name != "momentum")
+    others = sum(2 * draw.count for name, draw in settings.sources.items() if name not in inputs)  # random ones
+    others += pool_size(inputs["momentum"]) if "momentum" in inputs else 0
+    work = Counter(merge_rows=mapped / NEIGHBOUR_BYTES + queries * others)
+    if settings.filters.by_score:
+        _, dim, _ = encoder_of(inputs["passages"])
+        mapped += vector_bytes(counts.passages + queries, dim)
+        work["rescored"] = work["merge_rows"] * dim
     size = queries * (pool_size(stage) * POOL_BYTES + 8)
-    return Cost(size, memory=BASE + MERGE_BUFFERS + mapped + queries * ID_BYTES, work=Counter(merge_rows=candidates))
+    return Cost(size, memory=BASE + MERGE_BUFFERS + mapped + queries * ID_BYTES, work=work)
 
 
-def train_steps(training, queries):
-    """Steps that an episode does: its schedule (whole batches only), or fewer when it stops early."""
-    schedule = training["steps"] or training["epochs"] * (queries // training["batch_queries"])
-    return min(schedule, training["stop_after_steps"] or schedule)
+def train_steps(stage, queries):
+    """Steps before a stage, in those that it continues, and by its end; an epoch has whole batches only."""
+    training = stage.settings.training
+    schedule = training.steps or training.epochs * (queries // training.batch_queries)
+    before = train_steps(stage.inputs["continued"], queries)[1] if "continued" in stage.inputs else 0
+    return before, min(schedule, before + (training.stop_after_steps or schedule))
 
 
 def train_cost(stage, counts, plan):
     shape, _, encoders = encoder_of(stage)
-    settings, training, tokens = stage.settings, stage.settings["training"], tokens_of(stage)
-    queries = training["batch_queries"]
-    passages = queries * (1 + training["negatives_per_query"])
-    query_tokens = counts.tokens_per_text(tokens, "queries.train", settings["max_query_tokens"])
-    passage_tokens = counts.tokens_per_text(tokens, "passages", settings["max_passage_tokens"])
-    steps = train_steps(training, counts.queries.get("train", 0))
-    flop = steps * step_flop(shape, queries, passages, query_tokens, passage_tokens)
-    # Weights, gradients and the two moments of AdamW, and a copy of the weights in 16 bits.
-    states = 18 * shape.parameters * encoders
-    tokens_at_once = (queries * query_tokens + passages * passage_tokens) / training.get("accumulate", 1)
-    if training.get("gradient_caching"):
+    settings, training, tokens = stage.settings, stage.settings.training, stage.inputs["tokens"]
+    queries = training.batch_queries if "query" in training.trains else 0  # the vectors of a frozen side are read
+    passages = training.batch_queries * (1 + training.negatives_per_query) if "passage" in training.trains else 0
+    query_tokens = counts.tokens_per_text(tokens, "queries.train", settings.max_query_tokens)
+    passage_tokens = counts.tokens_per_text(tokens, "passages", settings.max_passage_tokens)
+    first, last = train_steps(stage, counts.queries.get("train", 0))
+    flop = (last - first) * step_flop(shape, queries, passages, query_tokens, passage_tokens)
+    tokens_at_once = (queries * query_tokens + passages * passage_tokens) / training.accumulate
+    if training.gradient_caching:
         flop *= 4 / 3  # a second forward pass
         tokens_at_once = min(tokens_at_once, CHUNK_TOKENS)
-    kept = activation_bytes(shape, tokens_at_once, passage_tokens)
-    weights = 4 * shape.parameters * encoders
+    kept = activation_bytes(shape, tokens_at_once, passage_tokens if passages else query_tokens)
+    weights, trained = 4 * shape.parameters, min(encoders, len(training.trains))
     return Cost(
-        weights,
-        scratch=6 * weights,  # weights and moments of the resume state, twice while it is replaced
-        memory=TORCH_BASE + weights,
-        device_memory=states + kept,
+        weights * (encoders + (2 * trained if training.continues else 0)),  # and two moments for the next stage
+        scratch=6 * weights * trained,  # weights and moments of the resume state, twice while it is replaced
+        memory=TORCH_BASE + weights * encoders,
+        # Weights, gradients and the two moments of AdamW, and a copy of the weights in 16 bits.
+        device_memory=4.5 * weights * trained + kept,
         work=Counter(train_flop=flop),
         model=True,
     )
 
 
 def evaluate_cost(stage, counts, plan):
-    depth = stage.inputs["run"].settings.get("depth", plan.config.evaluation.depth)
-    rows = depth * counts.queries.get(stage.settings["split"], 0)
-    # Ids, scores and a sorted copy of the ids, and the ids of the corpus: about 40 bytes a line.
-    return Cost(rows * RUN_BYTES, memory=0.3e9 + 40 * rows, work=Counter(run_rows=rows))
-
-
-def check_cost(stage, counts, plan):
-    return Cost()
+    rows = plan.config.evaluation.depth * counts.queries.get(stage.settings.split, 0)
+    return Cost(rows * RUN_BYTES, memory=0.3e9 + PAIR_BYTES * rows, work=Counter(run_rows=rows))
 
 
 COSTS = {
     "collection": collection_cost,
-    "check": check_cost,
+    "check": lambda stage, counts, plan: Cost(),
     "pretrained": pretrained_cost,
     "tokens": tokens_cost,
     "bm25": bm25_cost,
     "encode": encode_cost,
     "index": index_cost,
     "retrieve": retrieve_cost,
+    "positives": positives_cost,
+    "negatives_file": negatives_file_cost,
     "merge": merge_cost,
     "train": train_cost,
     "evaluate": evaluate_cost,

@@ -73,8 +73,9 @@ def mean_tokens(folder, name, limit):
 def encoder_shape(pretrained):
     """(Shape, where it is from) of a planned `pretrained` stage: its config.json if that is local, else BERT-base."""
     for folder in config_folders(pretrained):
-        if (folder / "config.json").is_file():
-            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        path = folder / "config.json"
+        config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if "hidden_size" in config:  # sentence-transformers' modules have files of that name too
             sizes = {f.name: config[f.name] for f in fields(Shape) if f.name in config}
             return Shape(**sizes), f"{folder.name}/config.json"
     return Shape(), "BERT-base, because the checkpoint is not local"
@@ -85,21 +86,16 @@ def config_folders(pretrained):
     if (artefact := finished(pretrained)) is not None:
         checkpoint = artefact.folder / "checkpoint"
         yield from (checkpoint, checkpoint / "passage")
-    source = pretrained.settings["checkpoint"]
-    if source.get("folder"):
-        yield Path(source["folder"])
-    if source.get("package"):
-        spec = importlib.util.find_spec(source["package"])
+    source = pretrained.settings.checkpoint
+    if source.folder:
+        yield Path(source.folder)
+    if source.package:
+        spec = importlib.util.find_spec(source.package)
         for root in spec.submodule_search_locations or [] if spec else []:
-            yield from (path.parent for path in sorted(Path(root).rglob("config.json")) if is_model(path))
-    if source.get("hub"):
+            yield from (path.parent for path in sorted(Path(root).rglob("config.json")))
+    if source.hub:
         from huggingface_hub import try_to_load_from_cache
 
-        cached = try_to_load_from_cache(source["hub"], "config.json", revision=source["revision"])
+        cached = try_to_load_from_cache(source.hub, "config.json", revision=source.revision)
         if isinstance(cached, str):
             yield Path(cached).parent
-
-
-def is_model(path):
-    """Whether a config.json is that of a model: sentence-transformers' modules have some of that name too."""
-    return "hidden_size" in json.loads(path.read_text(encoding="utf-8"))

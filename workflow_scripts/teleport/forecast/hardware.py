@@ -63,8 +63,7 @@ def read_hardware(name=None, measured=MEASURED, lines=LINES):
     try:
         return name, Hardware.model_validate(known[name])
     except ValidationError as error:
-        mistake = error.errors()[0]
-        place = measured if name == THIS else lines
+        mistake, place = error.errors()[0], measured if name == THIS else lines
         raise ValueError(
             f"{place}: hardware line {name!r}, {'.'.join(map(str, mistake['loc']))}: {mistake['msg']}. Correct it, or "
             "measure again with `python bench/calibrate.py`."

@@ -10,6 +10,8 @@ from teleport.runtime.artefact import STAGES
 from teleport.runtime.code import STAGE_MODULES
 
 GB = 1e9
+SUMMED = ("stages", "done", "bytes", "bytes_left", "seconds", "seconds_left", "measured", "estimated")
+LARGEST = ("scratch", "memory", "device_memory", "memory_left", "device_memory_left")
 REMEDIES = {
     "retrieve": "Vectors that do not fit are read from the disk again for every block of queries, slowly.",
     "train": "Set training.gradient_caching: true, which gives the same gradients, or share the training among GPUs "
@@ -42,34 +44,29 @@ class Line:
     estimated: float = 0.0
     known: bool = True
 
-    def add(self, cost, seconds, artefact):
-        """Count one stage; `cost` is None where there is no estimate, `artefact` None where it is to do."""
-        self.stages += 1
-        if artefact is not None:
-            self.add_done(artefact.manifest)
-        if cost is None:
-            self.known = False
-            return
-        self.seconds += seconds
-        if artefact is not None:
-            self.estimated += seconds
-            return
-        self.bytes += cost.bytes
-        self.bytes_left += cost.bytes
-        self.seconds_left += seconds
-        self.scratch = max(self.scratch, cost.scratch)
-        for name in ("memory", "device_memory"):
-            setattr(self, name, max(getattr(self, name), getattr(cost, name)))
-            setattr(self, f"{name}_left", max(getattr(self, f"{name}_left"), getattr(cost, name)))
+    def include(self, other):
+        """Count the stages of another line too."""
+        for name in SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in LARGEST:
+            setattr(self, name, max(getattr(self, name), getattr(other, name)))
 
-    def add_done(self, manifest):
-        """Count what the manifest of a done stage measured."""
-        made = manifest.get("provenance", {})
-        self.done += 1
-        self.bytes += sum(file["bytes"] for file in manifest["files"].values())
-        self.measured += made.get("wall_seconds", 0.0) + manifest["facts"].get("earlier_seconds", 0.0)
-        self.memory = max(self.memory, made.get("peak_memory_bytes", 0))
-        self.device_memory = max(self.device_memory, made.get("hardware", {}).get("gpu_peak_bytes", 0))
+
+def stage_line(kind, cost, seconds, artefact):
+    """The `Line` of one stage; `cost` is None where there is no estimate, `artefact` None where it is to do."""
+    line = Line(kind, stages=1, seconds=seconds)
+    if artefact is not None:
+        made, facts = artefact.manifest.get("provenance", {}), artefact.manifest["facts"]
+        line.done, line.estimated = 1, seconds
+        line.bytes = sum(file["bytes"] for file in artefact.manifest["files"].values())
+        line.measured = made.get("wall_seconds", 0.0) + facts.get("earlier_seconds", 0.0)
+        line.memory = made.get("peak_memory_bytes", 0)
+        line.device_memory = made.get("hardware", {}).get("gpu_peak_bytes", 0)
+    elif cost is not None:
+        line.bytes, line.memory, line.device_memory = cost.bytes, cost.memory, cost.device_memory
+        line.bytes_left, line.memory_left, line.device_memory_left = cost.bytes, cost.memory, cost.device_memory
+        line.scratch, line.seconds_left = cost.scratch, seconds
+    return line
 
 
 def forecast(plan, hardware):
@@ -80,7 +77,8 @@ def forecast(plan, hardware):
         seconds = hardware.seconds(cost) if cost else 0.0
         if cost and hardware.device_memory is None:
             cost = cost.on_processor()
-        lines.setdefault(stage.kind, Line(stage.kind)).add(cost, seconds, finished(stage))
+        line = lines.setdefault(stage.kind, Line(stage.kind, known=cost is not None))
+        line.include(stage_line(stage.kind, cost, seconds, finished(stage)))
     order = {kind: place for place, kind in enumerate(STAGE_MODULES)}
     return sorted(lines.values(), key=lambda line: order.get(line.kind, len(order))), counts
 
@@ -116,22 +114,20 @@ def render(lines):
 def total_line(lines):
     """The sum over all kinds; of memory the largest."""
     total = Line("total")
-    for name in ("stages", "done", "bytes", "bytes_left", "seconds", "seconds_left", "measured", "estimated"):
-        setattr(total, name, sum(getattr(line, name) for line in lines))
-    for name in ("scratch", "memory", "device_memory", "memory_left", "device_memory_left"):
-        setattr(total, name, max(getattr(line, name) for line in lines))
+    for line in lines:
+        total.include(line)
     return total
 
 
 def cells(line):
     """A Line as text."""
+    counted = (line.kind, str(line.stages), str(line.done))
     if not line.known:
-        sizes = number(line.bytes / GB) if line.done else "?"
-        return (line.kind, str(line.stages), str(line.done), sizes, *["?"] * 4, "", "")
-    compared = [duration(line.measured), duration(line.estimated)] if line.done else ["", ""]
+        return (*counted, number(line.bytes / GB) if line.done else "?", *["?"] * 4, "", "")
     memory = [number(size / GB) if size else "" for size in (line.memory, line.device_memory)]
-    times = [duration(line.seconds), duration(line.seconds_left)]
-    return (line.kind, str(line.stages), str(line.done), number(line.bytes / GB), *memory, *times, *compared)
+    compared = [duration(line.measured), duration(line.estimated)] if line.done else ["", ""]
+    times = duration(line.seconds), duration(line.seconds_left)
+    return (*counted, number(line.bytes / GB), *memory, *times, *compared)
 
 
 def number(value):
