@@ -147,11 +147,9 @@ def test_a_full_disk_is_not_blamed_on_the_mirrors(server, tmp_path, monkeypatch)
 
 
 def job(stages, server, files, local=None, licences=None):
-    settings = {"files": {name: UNKNOWN | expected for name, expected in files.items()}}
-    job = stages.make("download", settings)
     mirrors = {name: [server.url(name)] for name in files}
-    job.places = {"mirrors": mirrors, "local": local and str(local), "licences": licences or {}}
-    return job
+    origins = {"mirrors": mirrors, "local": local and str(local), "licences": licences or {}}
+    return stages.make("download", {"files": files}, origins=origins)
 
 
 def test_the_stage_fetches_once_and_verifies_ever_after(stages, server, tmp_path):
