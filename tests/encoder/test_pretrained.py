@@ -127,12 +127,10 @@ def test_wrong_digest(stages, source):
     assert "encoder.checkpoint.sha256" in message and digest in message and "0" * 64 in message
 
 
-def test_the_digest_is_checked_before_the_file_is_read(stages, source, monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError("read before it was verified")
-
-    monkeypatch.setattr(pretrained, "load_backbone", refuse)
-    monkeypatch.setattr(pretrained, "load_fast_tokenizer", refuse)
+@pytest.mark.parametrize("unreadable", ["model.safetensors", "tokenizer.json"])
+def test_the_digest_is_checked_before_the_file_is_read(stages, source, unreadable):
+    (source / unreadable).write_text("not what its name says")
+    assert "encoder.checkpoint: " in refused(stages, source), "reading it fails"
     assert "encoder.checkpoint.sha256" in refused(stages, source, {"sha256": "0" * 64})
 
 

@@ -12,7 +12,6 @@ from collection_world import make_collection
 from teleport.runtime.arrays import save_array
 from teleport.search import engines, index, retrieve
 from teleport.search.flat import FaissFlat
-from teleport.search.sharded import Sharded
 
 NUM_PASSAGES, NUM_QUERIES, DIM = 90, 11, 6
 # query, passage, grade: query 0 has three positives, 2 has two, 4 has one; 1 and 3 have judgments below the grade
@@ -117,37 +116,43 @@ def test_query_vectors_must_be_finite(stages, world):
         run(stages, world | {"queries": stages.finish(encoded)}, depth=3)
 
 
+def noted(job, die_after=None):
+    """The list of rows that the job has searched after each of its blocks; it dies when there are `die_after`."""
+    stops = []
+
+    def progress(done, total, unit):
+        assert (total, unit) == (NUM_QUERIES, "queries")
+        stops.append(done)
+        if len(stops) == die_after:
+            raise KeyboardInterrupt
+
+    job.progress = progress
+    return stops
+
+
 def test_a_killed_run_continues_with_the_same_bits(stages, world, monkeypatch):
     monkeypatch.setattr(retrieve, "BLOCK_ROWS", 4)
     undisturbed = run(stages, world)
     job = stages.make("retrieve", {"of": "queries", "split": "train", "depth": 20}, world, save_every=0.0)
-    searched, search = [], Sharded.search
-
-    def counting(index, queries_QD, depth):
-        if len(searched) == 2 and not job.folder.exists():
-            job.folder.mkdir(parents=True)
-            raise KeyboardInterrupt
-        searched.append(len(queries_QD))
-        return search(index, queries_QD, depth)
-
-    monkeypatch.setattr(Sharded, "search", counting)
+    searched = noted(job, die_after=3)
     with pytest.raises(KeyboardInterrupt):
         retrieve.run(job)
-    assert searched == [4, 4]
+    assert searched == [4, 8, 11] and not job.folder.exists()
+    searched = noted(job)
     stages.finish(job, retrieve.run(job))
-    assert searched == [4, 4, 3]
+    assert searched == [11], "of the block in which it died and of no other"
     for name in ("ids.npy", "scores.npy", "rows.npy"):
         assert (undisturbed.folder / name).read_bytes() == (job.folder / name).read_bytes()
 
 
-@pytest.mark.parametrize("overlaps, expected", [(False, [4, 4, 3]), (True, [8, 3])])
+@pytest.mark.parametrize("overlaps, expected", [(False, [4, 8, 11]), (True, [8, 11])])
 def test_blocks_are_larger_where_the_host_works_beside_a_device(stages, world, monkeypatch, overlaps, expected):
     monkeypatch.setattr(retrieve, "BLOCK_ROWS", 4)
     monkeypatch.setattr(retrieve, "DEVICE_BLOCK_ROWS", 8)
     monkeypatch.setattr(FaissFlat, "overlaps", overlaps)
-    searched, search = [], Sharded.search
-    monkeypatch.setattr(Sharded, "search", lambda index, q, depth: searched.append(len(q)) or search(index, q, depth))
-    run(stages, world)
+    job = stages.make("retrieve", {"of": "queries", "split": "train", "depth": 20}, world)
+    searched = noted(job)
+    retrieve.run(job)
     assert searched == expected
 
 
