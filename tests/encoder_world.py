@@ -1,7 +1,5 @@
 """Small checkpoints, collections and finished stages for the tests of `encoder` and `search`, without downloads."""
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from tokenizers import pre_tokenizers
 from transformers import (
@@ -16,6 +14,7 @@ from transformers import (
     XLMRobertaTokenizer,
 )
 
+import collection_world
 from teleport.encoder import pretrained, tokens
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -91,16 +90,11 @@ def source_folder(path, family="bert", **config_options):
 
 
 def make_collection(stages, passages=PASSAGES, queries=QUERIES):
-    """A finished collection stage without judgments."""
-    job = stages.make("collection")
-    titles, texts = zip(*passages, strict=True)
-    table = {"doc_id": [f"d{i}" for i in range(len(texts))], "title": titles, "text": texts}
-    pq.write_table(pa.table(table), job.output("corpus.parquet"))
-    for split, texts in queries.items():
-        table = {"query_id": [f"q{i}" for i in range(len(texts))], "text": texts}
-        pq.write_table(pa.table(table), job.output(f"queries.{split}.parquet"))
-    splits = {split: {"queries": len(texts)} for split, texts in queries.items()}
-    return stages.finish(job, {"num_passages": len(passages), "splits": splits, "positive_grade": 1})
+    """A finished collection stage without judgments, of (title, text) and of {split: texts}."""
+    passages = [(f"d{i}", title, text) for i, (title, text) in enumerate(passages)]
+    return collection_world.make_collection(
+        stages, passages, {split: [(f"q{i}", text) for i, text in enumerate(texts)] for split, texts in queries.items()}
+    )
 
 
 def pretrained_settings(folder=None, checkpoint=None, **changes):

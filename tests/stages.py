@@ -9,6 +9,7 @@ sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
 from teleport.runtime.artefact import MANIFEST  # noqa: E402
 from teleport.runtime.files import write_json  # noqa: E402
 from teleport.runtime.job import Job  # noqa: E402
+from teleport.settings.section import Section  # noqa: E402
 
 
 class Stages:
@@ -17,15 +18,20 @@ class Stages:
     def __init__(self, root):
         self.root, self.count = root, 0
 
-    def make(self, kind, settings=None, inputs=None, threads=1, save_every=60.0):
-        """A job whose inputs are the finished jobs in `inputs` ({role: Job})."""
+    def make(self, kind, settings=None, inputs=None, threads=1, save_every=60.0, loads=None, origins=None):
+        """A job whose inputs are the finished jobs in `inputs` ({role: Job}).
+
+        settings: JSON or a `Section`; `job.settings` is what the stage's module makes of it. loads: {name: module}
+        """
         self.count += 1
         spec = {
             "kind": kind,
             "key": f"{self.count:012x}",
             "code": "test",
-            "settings": settings or {},
+            "settings": settings.model_dump(mode="json") if isinstance(settings, Section) else settings or {},
             "inputs": {role: f"{job.kind}/{job.key}" for role, job in (inputs or {}).items()},
+            "loads": loads or {},
+            "origins": origins or {},
         }
         job = Job(spec, threads=threads, save_every=save_every, root=self.root)
         job.open_resume()
@@ -38,7 +44,7 @@ class Stages:
         write_json(job.folder / MANIFEST, manifest | {"files": job.publish()})
         return job
 
-    def run(self, function, kind, settings=None, inputs=None, threads=1):
+    def run(self, function, kind, settings=None, inputs=None, threads=1, loads=None, origins=None):
         """Run a stage function and finish it; returns the job. Its facts are in the manifest."""
-        job = self.make(kind, settings, inputs, threads)
+        job = self.make(kind, settings, inputs, threads, loads=loads, origins=origins)
         return self.finish(job, function(job))

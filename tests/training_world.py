@@ -3,12 +3,11 @@
 import json
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from transformers import BertConfig, BertModel, BertTokenizer
 
+import collection_world
 from teleport.encoder.model import Encoder, save_encoders
 from teleport.training import train
 
@@ -65,14 +64,13 @@ def texts():
 
 def make_collection(stages):
     """Query i has the positive i, and i + 20 too when i is even, and a judgment below the positive grade."""
-    job = stages.make("collection", {"source": "tsv"})
-    ids = [f"query-{i:02d}" for i in range(NUM_QUERIES)]
-    pq.write_table(pa.table({"query_id": ids, "text": ids}), job.output("queries.train.parquet"))
-    rows = [(i, i, 2) for i in range(NUM_QUERIES)]
-    rows += [(i, i + NUM_QUERIES, 2) for i in range(0, NUM_QUERIES, 2)] + [(i, 59, 1) for i in range(NUM_QUERIES)]
-    query, passage, grade = (np.array(column, np.int32) for column in zip(*rows, strict=True))
-    pq.write_table(pa.table({"query": query, "passage": passage, "grade": grade}), job.output("qrels.train.parquet"))
-    return stages.finish(job, {"positive_grade": 2, "num_passages": NUM_PASSAGES, "corpus_digest": "c0ffee"})
+    queries = [(f"query-{i:02d}", f"query-{i:02d}") for i in range(NUM_QUERIES)]
+    judged = [(i, i, 2) for i in range(NUM_QUERIES)]
+    judged += [(i, i + NUM_QUERIES, 2) for i in range(0, NUM_QUERIES, 2)] + [(i, 59, 1) for i in range(NUM_QUERIES)]
+    settings, facts = {"source": {"source": "tsv"}}, {"positive_grade": 2, "corpus_digest": "c0ffee"}
+    return collection_world.make_collection(
+        stages, NUM_PASSAGES, {"train": queries}, {"train": judged}, settings=settings, **facts
+    )
 
 
 def make_tokens(stages, lower_case=None):

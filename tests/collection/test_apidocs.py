@@ -196,12 +196,8 @@ def test_splits_have_their_shares_and_never_change():
 
 def test_collection_of_numpy(stages):
     """Real documentation: every query has its one positive, texts are clean, two harvests are equal."""
-    settings = {
-        "source": "apidocs",
-        "min_words": 20,
-        "positive_grade": 1,
-        "versions": {"numpy": metadata.version("numpy")},
-    }
+    source = {"source": "apidocs", "packages": ["numpy"]}
+    settings = {"source": source, "versions": {"numpy": metadata.version("numpy")}}
     jobs = [stages.run(build.run, "collection", settings) for _ in range(2)]
     first, second = (json.loads((job.folder / "manifest.json").read_text()) for job in jobs)
     assert first["facts"] == second["facts"] and first["files"] == second["files"]

@@ -34,9 +34,8 @@ def message(stages, tmp_path):
 
     def build(source, files, changes):
         write(tmp_path / "data", files | changes)
-        settings = {"source": source, "path": str(tmp_path / "data"), "queries": None, "positive_grade": 1}
         with pytest.raises(ValueError) as error:
-            stages.run(run, "collection", settings)
+            stages.run(run, "collection", {"source": {"source": source, "path": str(tmp_path / "data")}})
         return str(error.value).replace(str(tmp_path / "data") + "/", "")
 
     return build
@@ -45,8 +44,7 @@ def message(stages, tmp_path):
 def test_the_files_without_changes_are_sound(stages, tmp_path):
     for source, files in (("folder", FILES), ("beir", BEIR_FILES)):
         write(tmp_path / source, files)
-        settings = {"source": source, "path": str(tmp_path / source), "queries": None, "positive_grade": 1}
-        job = stages.run(run, "collection", settings)
+        job = stages.run(run, "collection", {"source": {"source": source, "path": str(tmp_path / source)}})
         assert (job.folder / "qrels.train.parquet").is_file()
 
 
@@ -206,14 +204,9 @@ def test_beir(message, case):
 def test_tsv_names_the_setting_of_a_missing_file(stages, tmp_path):
     write(tmp_path, FILES)
     split = {"queries": str(tmp_path / "queries.train.tsv"), "qrels": str(tmp_path / "nowhere.tsv")}
-    settings = {
-        "source": "tsv",
-        "corpus": str(tmp_path / "corpus.tsv"),
-        "splits": {"train": split},
-        "positive_grade": 1,
-    }
+    source = {"source": "tsv", "corpus": str(tmp_path / "corpus.tsv"), "splits": {"train": split}}
     with pytest.raises(ValueError, match=r"nowhere.tsv: no such file.* correct collection.splits.train.qrels\.$"):
-        stages.run(run, "collection", settings)
+        stages.run(run, "collection", {"source": source})
 
 
 def test_nothing_is_published_after_an_error(stages, tmp_path, message):
@@ -225,7 +218,6 @@ def test_nothing_is_published_after_an_error(stages, tmp_path, message):
 
 def test_a_split_without_judgments_is_empty(stages, tmp_path):
     write(tmp_path / "data", FILES | {"queries.test.tsv": "q3\twhat purrs\n", "qrels.test.tsv": ""})
-    settings = {"source": "folder", "path": str(tmp_path / "data"), "queries": None, "positive_grade": 1}
-    job = stages.run(run, "collection", settings)
+    job = stages.run(run, "collection", {"source": {"source": "folder", "path": str(tmp_path / "data")}})
     facts = json.loads((job.folder / "manifest.json").read_text())["facts"]
     assert facts["splits"]["test"] == {"queries": 0, "judgments": 0, "positives": 0, "dropped": 1}

@@ -4,15 +4,14 @@ import gzip
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from test_collection_official import NQ, PSGS, tar_bytes
 
-from paths import REPOSITORY
 from teleport.collection import ir
 from teleport.collection.build import run
-from teleport.runtime.code import stage_code
 
 MARCO = {
     "collectionandqueries.tar.gz": tar_bytes(
@@ -30,14 +29,24 @@ MARCO = {
 DPR = {"docs.tsv.gz": gzip.compress(PSGS.encode()), "nq-train.json.gz": gzip.compress(json.dumps(NQ).encode())}
 
 
-def run_stage(folder, settings):
-    """Run the collection stage as the workflow does, in a process of its own: ir_datasets reads its home only once."""
-    spec = {"kind": "collection", "key": "0" * 12, "inputs": {}, "settings": {"positive_grade": 1} | settings}
-    script, code = REPOSITORY / "workflow_scripts/run_stage.py", stage_code("collection", {})
-    command = [sys.executable, script, "--spec", json.dumps(spec), "--code", code]
+SCRIPT = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from stages import Stages
+from teleport.collection.build import run
+from teleport.runtime.log import configure_logging
+configure_logging()
+print(Stages(Path()).run(run, "collection", json.loads(sys.argv[2])).folder)
+"""
+
+
+def run_stage(folder, source):
+    """Run the collection stage in a process of its own: ir_datasets reads its home only once."""
+    command = [sys.executable, "-c", SCRIPT, str(Path(__file__).parents[1]), json.dumps({"source": source})]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    stage = folder / "results/stages/collection" / ("0" * 12)
+    stage = folder / done.stdout.strip()
     return {p.name.removesuffix(".parquet"): pq.read_table(p).to_pylist() for p in stage.glob("*.parquet")}, done.stderr
 
 
@@ -53,8 +62,8 @@ def test_ms_marco_and_trec_dl_of_ir_datasets(tmp_path):
     place(tmp_path, "msmarco-passage", MARCO)
     splits = {name: f"msmarco-passage/{part}" for name, part in
               {"train": "train/judged", "dev": "dev/small", "dl20": "trec-dl-2020/judged"}.items()}  # fmt: skip
-    settings = {"source": "ir_datasets", "corpus": "msmarco-passage", "splits": splits}
-    tables, log = run_stage(tmp_path, settings)
+    source = {"source": "ir_datasets", "corpus": "msmarco-passage", "splits": splits}
+    tables, log = run_stage(tmp_path, source)
     assert [row["doc_id"] for row in tables["corpus"]] == ["0", "1", "2"]
     assert tables["corpus"][1] == {"doc_id": "1", "title": "", "text": "Café latte."}, "its repair of the encoding"
     assert tables["queries.train"] == [{"query_id": "10", "text": "what was it"}]
@@ -67,8 +76,8 @@ def test_ms_marco_and_trec_dl_of_ir_datasets(tmp_path):
 
 def test_dpr_of_ir_datasets_has_answers(tmp_path):
     place(tmp_path, "dpr-w100", DPR)
-    settings = {"source": "ir_datasets", "corpus": "dpr-w100", "splits": {"train": "dpr-w100/natural-questions/train"}}
-    tables, _ = run_stage(tmp_path, settings)
+    source = {"source": "ir_datasets", "corpus": "dpr-w100", "splits": {"train": "dpr-w100/natural-questions/train"}}
+    tables, _ = run_stage(tmp_path, source)
     assert [(row["doc_id"], row["title"]) for row in tables["corpus"]][:1] == [("1", "Aaron")]
     assert tables["answers.train"] == [{"query_id": "0", "answers": ["a prophet", "Prophet"]}]
     assert [(row["doc_id"], row["grade"]) for row in tables["qrels.train"]] == [("1", 2), ("3", 1), ("2", 0)]
@@ -120,8 +129,8 @@ def test_documents_with_a_title_a_body_or_only_fields(registry, stages):
     qrels = [TrecQrel("q1", "D2", 2, "0"), TrecQrel("q1", "D2", 2, "0"), TrecQrel("q1", "D1", 0, "0")]
     registry["toy"] = make_set(docs)
     registry["toy/train"] = make_set(docs, [GenericQuery("q1", "what")], qrels)
-    settings = {"source": "ir_datasets", "positive_grade": 1, "corpus": "toy", "splits": {"train": "toy/train"}}
-    folder = stages.run(run, "collection", settings).folder
+    source = {"source": "ir_datasets", "corpus": "toy", "splits": {"train": "toy/train"}}
+    folder = stages.run(run, "collection", {"source": source}).folder
     assert pq.read_table(folder / "corpus.parquet").to_pylist() == [
         {"doc_id": "D1", "title": "Title", "text": "Body."},
         {"doc_id": "D2", "title": "", "text": "Other."},
@@ -139,6 +148,6 @@ def test_documents_with_a_title_a_body_or_only_fields(registry, stages):
     ],
 )
 def test_wrong_ids_are_named_with_their_setting(registry, stages, corpus, split, message):
-    settings = {"source": "ir_datasets", "positive_grade": 1, "corpus": corpus, "splits": {"test": split}}
+    source = {"source": "ir_datasets", "corpus": corpus, "splits": {"test": split}}
     with pytest.raises(ValueError, match=message):
-        run(stages.make("collection", settings))
+        run(stages.make("collection", {"source": source}))

@@ -10,8 +10,7 @@ import pytest
 
 from teleport.collection import official, questions
 from teleport.collection.build import run
-
-POSITIVES = {"positives": "given"}
+from teleport.settings.collection import OfficialSplit
 
 
 def put(folder, name, text):
@@ -32,13 +31,16 @@ def tar_bytes(members):
 
 
 def build(stages, folder, corpus, splits):
-    """Run the collection stage over the files in `folder`; returns ({name: rows of each Parquet file}, facts)."""
+    """Run the collection stage over the files in `folder`; returns ({name: rows of each Parquet file}, facts).
+
+    Without `splits` there is one without queries.
+    """
+    if not splits:
+        splits = {"test": {"queries": put(folder, "no-queries", "").name, "qrels": put(folder, "no-qrels", "").name}}
     files = {p.name: {"path": str(p), "bytes": p.stat().st_size} for p in folder.iterdir()}
     fetched = stages.finish(stages.make("download"), {"files": files})
-    corpus = {"form": "tsv", "titles": None} | corpus
-    splits = {name: {"qrels": None, "all_questions": None} | split for name, split in splits.items()}
-    settings = {"source": "downloads", "positive_grade": 1, "corpus": corpus, "splits": splits}
-    job = stages.run(run, "collection", settings, {"download": fetched})
+    source = {"source": "downloads", "files": dict.fromkeys(files, {}), "corpus": corpus, "splits": splits}
+    job = stages.run(run, "collection", {"source": source}, {"download": fetched})
     tables = {p.name.removesuffix(".parquet"): pq.read_table(p).to_pylist() for p in job.folder.glob("*.parquet")}
     return tables, json.loads((job.folder / "manifest.json").read_text())["facts"]
 
@@ -150,11 +152,8 @@ def test_questions_that_the_training_file_lacks_come_without_contexts(files):
     dpr(files)
     put(files, "nq-train.qa.csv", "who is aaron\t['a prophet']\nwho else\t['nobody']\n")
     facts = {p.name: {"path": str(p), "bytes": p.stat().st_size} for p in files.iterdir()}
-
-    class Form:
-        form, queries, all_questions = "dpr", "biencoder-nq-train.json.gz", "nq-train.qa.csv"
-
-    found = official.split(Form, facts)
+    form = OfficialSplit(form="dpr", queries="biencoder-nq-train.json.gz", all_questions="nq-train.qa.csv")
+    found = official.split(form, facts)
     ids = [(query_id, text) for _, query_id, text in found.queries]
     assert ids == [("0", "who is aaron"), ("1", "no context"), ("2", "who else")]
     assert {query_id for _, query_id, _, _ in found.qrels} == {"0"}

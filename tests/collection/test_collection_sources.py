@@ -77,8 +77,8 @@ def tables(job):
     return {p.name: pq.read_table(p).to_pylist() for p in sorted(job.folder.glob("*.parquet"))}
 
 
-def build(stages, settings):
-    return stages.run(run, "collection", {"positive_grade": 1} | settings)
+def build(stages, source):
+    return stages.run(run, "collection", {"source": source})
 
 
 def manifest(job):
@@ -208,9 +208,13 @@ def test_training_questions_with_answers_stay_where_positives_are_found_by_them(
 
 def test_reader(stages, tmp_path):
     built = build(stages, folder(tmp_path / "data"))
-    offsets, passages = read_positives(Artefact(built.folder), "train")
-    assert (offsets.dtype, passages.dtype) == (np.int64, np.int32)
-    assert offsets.tolist() == [0, 2, 3] and passages.tolist() == [2, 0, 2]  # q1: d3, d1 as judged; q2: d3
+    positives = read_positives(Artefact(built.folder), "train")
+    assert (positives.offsets.dtype, positives.values.dtype) == (np.int64, np.int32)
+    assert positives.offsets.tolist() == [0, 2, 3] and positives.values.tolist() == [
+        2,
+        0,
+        2,
+    ]  # q1: d3, d1 as judged; q2: d3
 
 
 def test_positives_keep_the_order_of_the_judgments(stages, tmp_path):
@@ -228,14 +232,14 @@ def test_positives_keep_the_order_of_the_judgments(stages, tmp_path):
         if grade:
             expected[query].append(passage)
     built = build(stages, settings)
-    offsets, passages = read_positives(Artefact(built.folder), "train")
-    assert [p.tolist() for p in np.split(passages, offsets[1:-1])] == expected
+    assert [one.tolist() for one in read_positives(Artefact(built.folder), "train")] == expected
 
 
 def test_reader_of_queries_without_positives(stages, tmp_path):
     built = build(stages, folder(tmp_path / "data") | {"positive_grade": 2})
-    offsets, passages = read_positives(Artefact(built.folder), "test")
-    assert offsets.tolist() == [0, 0] and passages.tolist() == []
+    positives = read_positives(Artefact(built.folder), "test")
+    assert positives.offsets.tolist() == [0, 0] and positives.values.tolist() == []
+    assert read_positives(Artefact(built.folder), "test", grade=1)[0].tolist() == [1], "a lower grade than positives"
 
 
 # (queries, judgments) of train, dev, test as the README of each collection states them, and its number of passages.
@@ -266,7 +270,8 @@ def test_real_collections(stages, shared, name):
     }
     assert found == {split: (queries, judgments, judgments, 0) for split, (queries, judgments) in counts.items()}
     for split, (queries, judgments) in counts.items():
-        offsets, passages = read_positives(Artefact(job.folder), split)
-        assert len(offsets) == queries + 1 and offsets[-1] == len(passages) == judgments and np.diff(offsets).min() > 0
+        positives = read_positives(Artefact(job.folder), split)
+        assert len(positives) == queries and positives.lengths.min() > 0
+        assert positives.offsets[-1] == len(positives.values) == judgments
         if name != "nfcorpus":
             assert pq.read_metadata(job.folder / f"answers.{split}.parquet").num_rows == queries

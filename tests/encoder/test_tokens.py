@@ -24,20 +24,27 @@ from encoder_world import (
     source_folder,
 )
 from teleport.encoder import tokens
-from teleport.encoder.tokens import TokenMap, load_tokenizer, packed, padded, padded_lengths
+from teleport.encoder.tokens import load_tokenizer, open_tokens, packed, padded, padded_lengths
+from teleport.runtime.arrays import Ragged, offsets_of
 
 
-def token_map(job, name="passages"):
-    return TokenMap(job.folder / f"{name}.ids.npy", job.folder / f"{name}.offsets.npy")
+def tokens_of(stages, job, name="passages"):
+    """The token ids of a finished `tokens` job, as a stage that reads it opens them."""
+    return open_tokens(stages.make("encode", inputs={"tokens": job}), name)
+
+
+def ragged(*lists):
+    """Token ids of some texts."""
+    return Ragged(offsets_of([len(ids) for ids in lists]), np.array([i for ids in lists for i in ids], np.uint16))
 
 
 def special_of(job):
     return json.loads((job.folder / "special.json").read_text())
 
 
-def real_ids(job, name, max_tokens):
+def real_ids(stages, job, name, max_tokens):
     """Per text, what the encoder gets of it, padding left out."""
-    texts = token_map(job, name)
+    texts = tokens_of(stages, job, name)
     ids, mask = padded(texts, np.arange(len(texts)), max_tokens, special_of(job))
     return [line[on.bool()].tolist() for line, on in zip(ids, mask, strict=True)]
 
@@ -56,12 +63,12 @@ def assert_same_as_transformers(stages, checkpoint, passages, queries):
         job = make_tokens(stages, collection, checkpoint, title)
         for max_tokens in (5, 32, 128):
             assert (
-                real_ids(job, "passages", max_tokens)
+                real_ids(stages, job, "passages", max_tokens)
                 == tokenizer(texts, truncation=True, max_length=max_tokens).input_ids
             )
         for split, questions in queries.items():
             ids = tokenizer(questions, truncation=True, max_length=12).input_ids
-            assert real_ids(job, f"queries.{split}", 12) == ids
+            assert real_ids(stages, job, f"queries.{split}", 12) == ids
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
@@ -87,13 +94,13 @@ def test_ids_lengths_and_facts_of_a_small_collection(stages, tmp_path):
     vocabulary = bert_tokenizer().get_vocab()
     collection = make_collection(stages, [("the word", "was a"), ("", "words?")], {"test": ["the the"]})
     job = make_tokens(stages, collection, checkpoint)
-    passages, queries = token_map(job), token_map(job, "queries.test")
+    passages, queries = tokens_of(stages, job), tokens_of(stages, job, "queries.test")
     names = [["the", "word", "[SEP]", "was", "a"], ["word", "##s", "[UNK]"]]
     assert [passages[i].tolist() for i in range(2)] == [[vocabulary[name] for name in text] for text in names]
     assert queries[0].tolist() == [vocabulary["the"]] * 2
     assert passages.lengths.tolist() == [5, 3] and passages.lengths.dtype == np.int64
     assert len(passages) == 2 and len(queries) == 1
-    assert passages.ids.dtype == np.uint16 and passages.offsets.tolist() == [0, 5, 8]
+    assert passages.values.dtype == np.uint16 and passages.offsets.tolist() == [0, 5, 8]
     assert special_of(job) == {"cls": 2, "sep": 3, "pad": 0, "unk": 1, "vocab_size": len(vocabulary)}
     facts = job_facts(job)
     assert facts["passages"] == {"num": 2, "tokens": 8, "mean": 4.0, "p50": 4, "p90": 5, "p99": 5, "p100": 5}
@@ -128,8 +135,8 @@ def test_a_large_vocabulary_takes_32_bits(stages, tmp_path):
     checkpoint = stages.make("pretrained")
     shutil.copytree(folder, checkpoint.output("checkpoint"))
     job = make_tokens(stages, make_collection(stages, [("", "new69999")], {}), stages.finish(checkpoint))
-    passages = token_map(job)
-    assert passages.ids.dtype == np.uint32 and passages[0].tolist() == [size - 1]
+    passages = tokens_of(stages, job)
+    assert passages.values.dtype == np.uint32 and passages[0].tolist() == [size - 1]
 
 
 @pytest.mark.parametrize(
@@ -150,10 +157,8 @@ def test_lower_case_can_be_overridden(tmp_path, family, lower_case, text, expect
     assert tokenizer.encode(text, add_special_tokens=False).tokens == expected
 
 
-def test_padded_adds_special_tokens_truncates_and_pads(tmp_path):
-    np.save(tmp_path / "ids.npy", np.array([11, 12, 13, 14, 21, 31, 32], np.uint16))
-    np.save(tmp_path / "offsets.npy", np.array([0, 4, 5, 5, 7]))
-    texts = TokenMap(tmp_path / "ids.npy", tmp_path / "offsets.npy")
+def test_padded_adds_special_tokens_truncates_and_pads():
+    texts = ragged([11, 12, 13, 14], [21], [], [31, 32])
     ids, mask = padded(texts, [3, 0, 2], 5, {"cls": 1, "sep": 2, "pad": 9})
     assert ids.tolist() == [[1, 31, 32, 2, 9], [1, 11, 12, 13, 2], [1, 2, 9, 9, 9]]
     assert mask.tolist() == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]
@@ -170,11 +175,8 @@ def test_tokenising_and_searching_do_not_load_torch():
     assert done.stdout.strip() == "[]"
 
 
-def test_packed_texts_are_those_of_padded_without_the_padding(tmp_path):
-    lists = [[7, 8, 9, 10], [], [11], [12, 13, 14]]
-    np.save(tmp_path / "ids.npy", np.array([token for ids in lists for token in ids], np.uint16))
-    np.save(tmp_path / "offsets.npy", np.array([0, 4, 4, 5, 8]))
-    texts, special = TokenMap(tmp_path / "ids.npy", tmp_path / "offsets.npy"), {"cls": 1, "sep": 2, "pad": 99}
+def test_packed_texts_are_those_of_padded_without_the_padding():
+    texts, special = ragged([7, 8, 9, 10], [], [11], [12, 13, 14]), {"cls": 1, "sep": 2, "pad": 99}
     ids, lengths = packed(texts, np.array([3, 1, 0, 2, 3]), 5, special)
     assert ids.tolist() == [1, 12, 13, 14, 2] + [1, 2] + [1, 7, 8, 9, 2] + [1, 11, 2] + [1, 12, 13, 14, 2]
     assert lengths.tolist() == [5, 2, 5, 3, 5] and ids.dtype == lengths.dtype == np.int64
@@ -185,8 +187,5 @@ def test_packed_texts_are_those_of_padded_without_the_padding(tmp_path):
             assert ids.tolist() == ids_BL[mask_BL.bool()].tolist() and lengths.tolist() == mask_BL.sum(1).tolist()
 
 
-def test_packing_reads_the_map_no_further_than_its_end(tmp_path):
-    np.save(tmp_path / "ids.npy", np.zeros(0, np.uint16))
-    np.save(tmp_path / "offsets.npy", np.zeros(3, np.int64))
-    empty = TokenMap(tmp_path / "ids.npy", tmp_path / "offsets.npy")
-    assert packed(empty, [0, 1], 8, {"cls": 1, "sep": 2})[0].tolist() == [1, 2, 1, 2]
+def test_packing_reads_the_map_no_further_than_its_end():
+    assert packed(ragged([], []), [0, 1], 8, {"cls": 1, "sep": 2})[0].tolist() == [1, 2, 1, 2]

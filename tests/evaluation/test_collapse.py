@@ -4,9 +4,9 @@ import gzip
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from collection_world import make_collection, make_run
 from teleport.evaluation import evaluate
 from teleport.evaluation.collapse import Documents
 from teleport.evaluation.judged import Judgments
@@ -51,17 +51,9 @@ def test_a_document_has_the_highest_grade_of_its_passages():
 @pytest.mark.parametrize(("mode", "rr", "run"), [("maxp", 0.5, ["b#1", "a", "c"]), ("firstp", 1.0, ["a", "c", "b#1"])])
 def test_evaluate_scores_documents(stages, mode, rr, run):
     """Document a is relevant by its second passage; the run is b#1#7, a#1, a#0, c, b#1#0."""
-    collection = stages.make("collection")
-    pq.write_table(pa.table({"doc_id": IDS}), collection.output("corpus.parquet"))
-    pq.write_table(pa.table({"query_id": ["q"]}), collection.output("queries.test.parquet"))
-    qrels = pa.table({"query": [0], "passage": [2], "grade": [1]})
-    pq.write_table(qrels, collection.output("qrels.test.parquet"))
-    retrieve = stages.make("retrieve")
-    arrays = {"ids": np.array([[4, 2, 0, 3, 1]], np.int32), "scores": np.array([[5, 4, 3, 2, 1]], np.float32)}
-    for name, array in (arrays | {"rows": np.zeros(1, np.int32)}).items():
-        with open(retrieve.output(f"{name}.npy"), "wb") as file:
-            np.save(file, array)
-    inputs = {"collection": stages.finish(collection), "run": stages.finish(retrieve)}
+    passages = [(doc_id, "", "") for doc_id in IDS]
+    collection = make_collection(stages, passages, {"test": [("q", "")]}, {"test": [(0, 2, 1)]})
+    inputs = {"collection": collection, "run": make_run(stages, [[4, 2, 0, 3, 1]])}
     settings = {"split": "test", "measures": ["RR@10", "R@10"], "collapse": mode, "separator": "#"}
     job = stages.run(evaluate.run, "evaluate", settings, inputs)
     assert Artefact(job.folder).facts["means"] == {"RR@10": rr, "R@10": 1}

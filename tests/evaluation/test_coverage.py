@@ -1,10 +1,9 @@
 """Answer coverage as a measure of the stage `evaluate`, counted by hand."""
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from collection_world import make_collection, make_run
 from teleport.evaluation import evaluate
 from teleport.evaluation.coverage import coverage_cutoffs
 from teleport.runtime.artefact import Artefact
@@ -14,23 +13,11 @@ TEXTS = ["in Paris", "in Rome", "Paris, France", "nowhere", "in ROME"]
 
 def make_inputs(stages, ids, rows, qrels, answers):
     """Questions qa, qb, qc, qd over TEXTS, and a run; `answers` {query id: answers}, or None for no file."""
-    collection = stages.make("collection")
-    corpus = {"doc_id": list("vwxyz"), "title": ["Rome Paris"] * 5, "text": TEXTS}
-    pq.write_table(pa.table(corpus), collection.output("corpus.parquet"))
-    queries = {"query_id": ["qa", "qb", "qc", "qd"], "text": ["text"] * 4}
-    pq.write_table(pa.table(queries), collection.output("queries.test.parquet"))
-    columns = dict(zip(("query", "passage", "grade"), np.array(qrels, np.int32).reshape(-1, 3).T, strict=True))
-    pq.write_table(pa.table(columns), collection.output("qrels.test.parquet"))
-    if answers is not None:
-        table = {"query_id": list(answers), "answers": list(answers.values())}
-        pq.write_table(pa.table(table), collection.output("answers.test.parquet"))
-    stages.finish(collection)
-    run, ids = stages.make("retrieve"), np.array(ids, np.int32)
-    arrays = {"ids": ids, "scores": -np.arange(ids.size, dtype=np.float32).reshape(ids.shape), "rows": np.array(rows)}
-    for name, array in arrays.items():
-        with open(run.output(f"{name}.npy"), "wb") as file:
-            np.save(file, array)
-    return {"collection": collection, "run": stages.finish(run)}
+    passages = [(doc_id, "Rome Paris", text) for doc_id, text in zip("vwxyz", TEXTS, strict=True)]
+    queries = [(query_id, "text") for query_id in ("qa", "qb", "qc", "qd")]
+    answers = None if answers is None else {"test": answers}
+    collection = make_collection(stages, passages, {"test": queries}, {"test": qrels}, answers)
+    return {"collection": collection, "run": make_run(stages, ids, rows=rows)}
 
 
 ANSWERS = {"qa": ["Rome", "Roma"], "qc": ["France"], "qd": ["Paris"]}

@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from collection_world import make_collection, make_run
 from teleport.evaluation import evaluate
 from teleport.runtime.artefact import Artefact
 
@@ -19,20 +19,11 @@ MEASURES = ["RR@10", "nDCG@10", "R@2"]
 
 def make_inputs(stages, ids, scores, rows, doc_ids=("d0", "d1", "d,2", 'd"3', "dé")):
     """Queries qa, qb, qc, qd (qd without judgments), five passages, and a run."""
-    collection = stages.make("collection")
-    corpus = {"doc_id": list(doc_ids), "title": [""] * 5, "text": ["text"] * 5}
-    pq.write_table(pa.table(corpus), collection.output("corpus.parquet"))
-    queries = {"query_id": ["qa", "qb", "qc", "qd"], "text": ["text"] * 4}
-    pq.write_table(pa.table(queries), collection.output("queries.test.parquet"))
-    qrels = {"query": [0, 0, 1, 2], "passage": [3, 4, 1, 2], "grade": [1, 2, 1, 1]}
-    pq.write_table(pa.table(qrels), collection.output("qrels.test.parquet"))
-    stages.finish(collection)
-    run = stages.make("retrieve")
-    arrays = {"ids": np.array(ids, np.int32), "scores": np.array(scores, np.float32), "rows": np.array(rows, np.int32)}
-    for name, array in arrays.items():
-        with open(run.output(f"{name}.npy"), "wb") as file:
-            np.save(file, array)
-    return {"collection": collection, "run": stages.finish(run)}
+    passages = [(doc_id, "", "text") for doc_id in doc_ids]
+    queries = [(query_id, "text") for query_id in ("qa", "qb", "qc", "qd")]
+    judged = [(0, 3, 1), (0, 4, 2), (1, 1, 1), (2, 2, 1)]
+    collection = make_collection(stages, passages, {"test": queries}, {"test": judged})
+    return {"collection": collection, "run": make_run(stages, ids, scores, rows)}
 
 
 def evaluate_run(stages, inputs, measures=MEASURES):

@@ -5,10 +5,9 @@ import random
 import re
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+import collection_world
 from teleport.evaluation import evaluate, external
 from teleport.runtime.artefact import Artefact
 
@@ -22,16 +21,10 @@ qa Q0 dé 3 2.0 tag
 
 def make_collection(stages, judgments, passages):
     """A collection with the queries of `judgments` ({query: {passage: grade}}) and the ids `passages`."""
-    job = stages.make("collection")
-    empty = [""] * len(passages)
-    pq.write_table(pa.table({"doc_id": passages, "title": empty, "text": empty}), job.output("corpus.parquet"))
-    queries = pa.table({"query_id": list(judgments), "text": [""] * len(judgments)})
-    pq.write_table(queries, job.output("queries.test.parquet"))
-    row = {passage: number for number, passage in enumerate(passages)}
-    lines = [(n, row[p], g) for n, grades in enumerate(judgments.values()) for p, g in grades.items()]
-    columns = dict(zip(("query", "passage", "grade"), zip(*lines, strict=True), strict=True))
-    pq.write_table(pa.table({name: list(values) for name, values in columns.items()}), job.output("qrels.test.parquet"))
-    return stages.finish(job)
+    queries = [(query, "") for query in judgments]
+    judged = [(n, passages.index(p), g) for n, grades in enumerate(judgments.values()) for p, g in grades.items()]
+    passages = [(passage, "", "") for passage in passages]
+    return collection_world.make_collection(stages, passages, {"test": queries}, {"test": judged})
 
 
 def read_run(stages, collection, path, **settings):

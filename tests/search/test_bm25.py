@@ -10,11 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import Stemmer
 
+from collection_world import make_collection
 from teleport.search import bm25
 
 SETTINGS = {
@@ -40,11 +39,10 @@ STOPWORDS = {"the", "on", "and", "to", "of"}  # those of Lucene's English list t
 
 
 def run(stages, queries=QUERIES, **changes):
-    collection = stages.make("collection")
-    titles, texts = zip(*PASSAGES, strict=True)
-    pq.write_table(pa.table({"title": titles, "text": texts}), collection.output("corpus.parquet"))
-    pq.write_table(pa.table({"text": queries["test"]}), collection.output("queries.test.parquet"))
-    return stages.run(bm25.run, "bm25", SETTINGS | changes, {"collection": stages.finish(collection)})
+    passages = [(f"d{i}", title, text) for i, (title, text) in enumerate(PASSAGES)]
+    texts = [(f"q{i}", text) for i, text in enumerate(queries["test"])]
+    collection = make_collection(stages, passages, {"test": texts})
+    return stages.run(bm25.run, "bm25", SETTINGS | changes, {"collection": collection})
 
 
 def loaded(job):

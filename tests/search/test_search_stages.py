@@ -6,42 +6,30 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from collection_world import make_collection
+from teleport.runtime.arrays import save_array
 from teleport.search import engines, index, retrieve
 from teleport.search.flat import FaissFlat
-from teleport.search.sharded import Sharded
 
 NUM_PASSAGES, NUM_QUERIES, DIM = 90, 11, 6
 # query, passage, grade: query 0 has three positives, 2 has two, 4 has one; 1 and 3 have judgments below the grade
 JUDGMENTS = [(2, 8, 2), (0, 5, 2), (0, 3, 1), (0, 9, 3), (2, 1, 2), (1, 4, 1), (0, 2, 2), (4, 4, 2), (3, 0, 0)]
 
 
-@pytest.fixture(autouse=True)
-def on_cpu(monkeypatch):
-    monkeypatch.setattr(engines, "visible_devices", list)
-
-
 @pytest.fixture
 def world(stages):
     """Finished collection, encode and index jobs around integer vectors, so that scores are exact and often tied."""
     rng = np.random.default_rng(0)
-    collection = stages.make("collection")
-    columns = dict(zip(("query", "passage", "grade"), map(list, zip(*JUDGMENTS, strict=True)), strict=True))
-    table = pa.table({name: pa.array(values, pa.int32()) for name, values in columns.items()})
-    pq.write_table(table, collection.output("qrels.train.parquet"))
-    ids = [f"q{i}" for i in range(NUM_QUERIES)]
-    pq.write_table(pa.table({"query_id": ids, "text": ids}), collection.output("queries.train.parquet"))
-    stages.finish(collection, {"positive_grade": 2})
+    judgments = {"train": JUDGMENTS}
+    collection = make_collection(stages, NUM_PASSAGES, {"train": NUM_QUERIES}, judgments, positive_grade=2)
     encoded = stages.make("encode")
     for name, rows in (("passages", NUM_PASSAGES), ("queries.train", NUM_QUERIES), ("queries.test", 3)):
-        with open(encoded.output(f"{name}.npy"), "wb") as file:
-            np.save(file, rng.integers(0, 3, size=(rows, DIM)).astype(np.float32))
+        save_array(encoded.output(f"{name}.npy"), rng.integers(0, 3, size=(rows, DIM)).astype(np.float32))
     stages.finish(encoded)
-    indexed = stages.run(index.run, "index", {"kind": "flat"}, {"encode": encoded})
-    return {"collection": collection, "encode": encoded, "index": indexed}
+    indexed = stages.run(index.run, "index", {}, {"passages": encoded})
+    return {"collection": collection, "passages": encoded, "queries": encoded, "index": indexed}
 
 
 def loaded(job, *names):
@@ -79,9 +67,8 @@ def test_index_refuses_vectors_that_are_not_finite(stages, monkeypatch, value):
     vectors = np.ones((10, 3), np.float32)
     vectors[6, 1] = vectors[8, 0] = value
     encoded = stages.make("encode")
-    with open(encoded.output("passages.npy"), "wb") as file:
-        np.save(file, vectors)
-    job = stages.make("index", {"kind": "flat"}, {"encode": stages.finish(encoded)})
+    save_array(encoded.output("passages.npy"), vectors)
+    job = stages.make("index", {}, {"passages": stages.finish(encoded)})
     with pytest.raises(ValueError, match="passages.npy: the vector of passage row 6 is not finite"):
         index.run(job)
 
@@ -89,7 +76,7 @@ def test_index_refuses_vectors_that_are_not_finite(stages, monkeypatch, value):
 @pytest.mark.parametrize("split, lines", [("train", NUM_QUERIES), ("test", 3)])
 def test_queries_get_their_nearest_passages(stages, world, split, lines):
     job = run(stages, world, split=split)
-    passages, queries = loaded(world["encode"], "passages", f"queries.{split}")
+    passages, queries = loaded(world["passages"], "passages", f"queries.{split}")
     ids, scores, rows = loaded(job, "ids", "scores", "rows")
     expected_ids, expected_scores = by_sorting(passages, queries, 20)
     np.testing.assert_array_equal(ids, expected_ids)
@@ -105,7 +92,7 @@ def test_queries_get_their_nearest_passages(stages, world, split, lines):
 )
 def test_positives_get_their_nearest_passages(stages, world, anchor, rows, passages):
     job = run(stages, world, of="positives", anchor=anchor)
-    (vectors,) = loaded(world["encode"], "passages")
+    (vectors,) = loaded(world["passages"], "passages")
     ids, scores, found_rows = loaded(job, "ids", "scores", "rows")
     expected_ids, expected_scores = by_sorting(vectors, vectors[passages], 20)
     assert found_rows.tolist() == rows
@@ -121,47 +108,51 @@ def test_depth_may_be_the_whole_collection_but_not_more(stages, world):
 
 
 def test_query_vectors_must_be_finite(stages, world):
-    vectors = np.load(world["encode"].folder / "queries.train.npy")
+    vectors = np.load(world["queries"].folder / "queries.train.npy")
     vectors[7, 2] = np.nan
     encoded = stages.make("encode")
-    for name, array in (("queries.train.npy", vectors), ("passages.npy", vectors)):
-        with open(encoded.output(name), "wb") as file:
-            np.save(file, array)
+    save_array(encoded.output("queries.train.npy"), vectors)
     with pytest.raises(ValueError, match="queries.train.npy: the vector of query row 7 is not finite"):
-        run(stages, world | {"encode": stages.finish(encoded)}, depth=3)
+        run(stages, world | {"queries": stages.finish(encoded)}, depth=3)
+
+
+def noted(job, die_after=None):
+    """The list of rows that the job has searched after each of its blocks; it dies when there are `die_after`."""
+    stops = []
+
+    def progress(done, total, unit):
+        assert (total, unit) == (NUM_QUERIES, "queries")
+        stops.append(done)
+        if len(stops) == die_after:
+            raise KeyboardInterrupt
+
+    job.progress = progress
+    return stops
 
 
 def test_a_killed_run_continues_with_the_same_bits(stages, world, monkeypatch):
     monkeypatch.setattr(retrieve, "BLOCK_ROWS", 4)
     undisturbed = run(stages, world)
     job = stages.make("retrieve", {"of": "queries", "split": "train", "depth": 20}, world, save_every=0.0)
-    searched, search = [], Sharded.search
-
-    def counting(index, queries_QD, depth):
-        if len(searched) == 2 and not job.folder.exists():
-            job.folder.mkdir(parents=True)
-            raise KeyboardInterrupt
-        searched.append(len(queries_QD))
-        return search(index, queries_QD, depth)
-
-    monkeypatch.setattr(Sharded, "search", counting)
+    searched = noted(job, die_after=3)
     with pytest.raises(KeyboardInterrupt):
         retrieve.run(job)
-    assert searched == [4, 4]
+    assert searched == [4, 8, 11] and not job.folder.exists()
+    searched = noted(job)
     stages.finish(job, retrieve.run(job))
-    assert searched == [4, 4, 3]
+    assert searched == [11], "of the block in which it died and of no other"
     for name in ("ids.npy", "scores.npy", "rows.npy"):
         assert (undisturbed.folder / name).read_bytes() == (job.folder / name).read_bytes()
 
 
-@pytest.mark.parametrize("overlaps, expected", [(False, [4, 4, 3]), (True, [8, 3])])
+@pytest.mark.parametrize("overlaps, expected", [(False, [4, 8, 11]), (True, [8, 11])])
 def test_blocks_are_larger_where_the_host_works_beside_a_device(stages, world, monkeypatch, overlaps, expected):
     monkeypatch.setattr(retrieve, "BLOCK_ROWS", 4)
     monkeypatch.setattr(retrieve, "DEVICE_BLOCK_ROWS", 8)
     monkeypatch.setattr(FaissFlat, "overlaps", overlaps)
-    searched, search = [], Sharded.search
-    monkeypatch.setattr(Sharded, "search", lambda index, q, depth: searched.append(len(q)) or search(index, q, depth))
-    run(stages, world)
+    job = stages.make("retrieve", {"of": "queries", "split": "train", "depth": 20}, world)
+    searched = noted(job)
+    retrieve.run(job)
     assert searched == expected
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import yaml
 from toy import World, make_checkpoint
 
+from collection_world import WORDS, random_passages
 from loopback import Server
 from paths import REPOSITORY
 
-WORDS = [f"word{i}" for i in range(400)]
 NUM_PASSAGES = 150
 SMALL = {
     "encoder": {
@@ -37,8 +37,7 @@ EPISODES = [
 
 def passages():
     """Lists of words, one per passage."""
-    rng = np.random.default_rng(0)
-    return [list(rng.choice(WORDS, rng.integers(6, 20))) for _ in range(NUM_PASSAGES)]
+    return random_passages(np.random.default_rng(0), NUM_PASSAGES, 6, 20)
 
 
 def lines(rows):

@@ -11,6 +11,7 @@ from collections import Counter
 import numpy as np
 import yaml
 
+from collection_world import WORDS, random_passages, write_folder
 from paths import REPOSITORY
 
 NUM_PASSAGES, NUM_QUERIES = 240, 120
@@ -37,16 +38,13 @@ CONFIG = {
 def make_collection(folder):
     """Passages of random words; a query is a few words of its positive. Written in the folder form."""
     rng = np.random.default_rng(0)
-    words = [f"word{i}" for i in range(400)]
-    folder.mkdir(parents=True)
-    passages = [list(rng.choice(words, rng.integers(5, 30))) for _ in range(NUM_PASSAGES)]
-    corpus = [f"d{i}\ttitle{i}\t{' '.join(p)}" for i, p in enumerate(passages)]
-    (folder / "corpus.tsv").write_text("\n".join(corpus) + "\n")
-    for split, numbers in SPLITS.items():
-        queries = [f"q{i}\t{' '.join(rng.choice(passages[i], 4))}" for i in numbers]
-        (folder / f"queries.{split}.tsv").write_text("\n".join(queries) + "\n")
-        (folder / f"qrels.{split}.tsv").write_text("\n".join(f"q{i}\t0\td{i}\t1" for i in numbers) + "\n")
-    return words
+    texts = random_passages(rng, NUM_PASSAGES, 5, 30)
+    passages = [(f"d{i}", f"title{i}", " ".join(words)) for i, words in enumerate(texts)]
+    queries = {
+        split: [(f"q{i}", " ".join(rng.choice(texts[i], 4))) for i in numbers] for split, numbers in SPLITS.items()
+    }
+    judgments = {split: [(row, i, 1) for row, i in enumerate(numbers)] for split, numbers in SPLITS.items()}
+    write_folder(folder, passages, queries, judgments)
 
 
 def make_checkpoint(folder, words):
@@ -79,7 +77,8 @@ class World:
     @classmethod
     def create(cls, folder):
         cls.copy_repository(folder)
-        make_checkpoint(folder / "data/bert", make_collection(folder / "data/toy"))
+        make_collection(folder / "data/toy")
+        make_checkpoint(folder / "data/bert", WORDS)
         return cls(folder)
 
     def copy(self, folder):

@@ -25,7 +25,7 @@ def run(job):
     """
     show_licences(job.origins.get("licences", {}))
     files = {}
-    for name, expected in job.raw_settings["files"].items():
+    for name, expected in job.settings.model_dump()["files"].items():
         path, found = obtain(name, expected, job.origins)
         if not known(expected):
             trust(path, found)

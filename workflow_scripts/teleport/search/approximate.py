@@ -15,8 +15,6 @@ def check_parameters(settings, rows, dim):
     """Raise ValueError when an index of these settings cannot be built over [rows, dim] vectors."""
     if settings.kind == "ivf" and settings.nlist > rows:
         raise ValueError(f"mining.index.nlist {settings.nlist} is more than the {rows} passages: lower it.")
-    if settings.kind == "ivf" and settings.nprobe > settings.nlist:
-        raise ValueError(f"mining.index.nprobe {settings.nprobe} is more than nlist {settings.nlist}: lower it.")
     if settings.kind == "pq" and dim % settings.m:
         raise ValueError(f"mining.index.m {settings.m} does not divide the {dim} dimensions: choose a divisor.")
     if settings.kind == "pq" and 2**settings.bits > rows:
