@@ -23,6 +23,7 @@ STAGE_MODULES = {
     "index": "teleport.search.index",
     "retrieve": "teleport.search.retrieve",
     "positives": "teleport.negatives.positives",
+    "negatives_file": "teleport.negatives.file",
     "merge": "teleport.negatives.merge",
     "train": "teleport.training.train",
     "evaluate": "teleport.evaluation.evaluate",
