@@ -7,65 +7,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 
 from teleport.negatives import merge
-from teleport.negatives.pool import FIELDS
-from teleport.runtime.artefact import Artefact
 from teleport.runtime.seed import derive_seed
+from teleport.settings.pool import Pool
 
-FLAGS = {"query": 1, "positive": 2, "momentum": 4}
-ROLES = {"query": "queries", "positive": "positives"}
+FLAGS = {"query": 1, "lookahead": 2, "momentum": 4}
+SEED_NAMES = {"query": "query", "lookahead": "positive", "momentum": "momentum"}
 MASK = 2**64 - 1
-
-
-# --- making inputs and running the stage ------------------------------------------------------------------------------
-
-
-def make_collection(stages, query_ids, judgments, positive_grade=1):
-    """judgments: (query row, passage row, grade) triples."""
-    job = stages.make("collection")
-    queries = {"query_id": query_ids, "text": [f"text of {name}" for name in query_ids]}
-    pq.write_table(pa.table(queries), job.output("queries.train.parquet"))
-    columns = dict(zip(("query", "passage", "grade"), np.array(judgments, np.int32).reshape(-1, 3).T, strict=True))
-    pq.write_table(pa.table(columns), job.output("qrels.train.parquet"))
-    return stages.finish(job, {"positive_grade": positive_grade})
-
-
-def make_retrieval(stages, ids, rows=None):
-    """A retrieve stage with lists `ids` [L, D]; scores fall with the rank and differ between lists."""
-    ids = np.array(ids, np.int32)
-    rows = np.arange(len(ids)) if rows is None else np.array(rows)
-    job = stages.make("retrieve")
-    scores = (np.arange(len(ids))[:, None] - np.arange(ids.shape[1]) / 64).astype(np.float32)
-    for name, array in {"ids": ids, "scores": scores, "rows": rows.astype(np.int32)}.items():
-        with open(job.output(f"{name}.npy"), "wb") as file:
-            np.save(file, array)
-    stages.finish(job)
-    job.lists = [(int(row), line.tolist(), score.tolist()) for row, line, score in zip(rows, ids, scores, strict=True)]
-    return job
-
-
-def run_merge(stages, collection, lists, momentum=None, **settings):
-    """Run the stage; `lists` is {source: retrieve job}. Returns the finished job, its pools and facts as attributes."""
-    inputs = {"collection": collection} | {ROLES[source]: job for source, job in lists.items()}
-    inputs |= {"momentum": momentum} if momentum else {}
-    given = {"sources": [*lists, *(["momentum"] if momentum else [])], "seed": 42, "keep_duplicates": True} | settings
-    job = stages.run(merge.run, "merge", given, inputs)
-    columns = {name: np.load(job.folder / f"{name}.npy") for name in FIELDS}
-    assert {name: column.dtype for name, column in columns.items()} == FIELDS
-    offsets = np.load(job.folder / "offsets.npy")
-    flat = list(zip(*(columns[name].tolist() for name in FIELDS), strict=True))
-    job.pools = [flat[start:stop] for start, stop in zip(offsets, offsets[1:], strict=False)]
-    job.merge_facts = Artefact(job.folder).facts
-    return job
-
-
-def passages_of(job):
-    return [[item[0] for item in pool] for pool in job.pools]
-
 
 # --- the independent implementation -----------------------------------------------------------------------------------
 
@@ -78,7 +29,9 @@ def mix(value):
 
 def draw(query_id, seed, source, episode, slot):
     hashed = int.from_bytes(hashlib.blake2b(query_id.encode(), digest_size=8).digest(), "little")
-    return mix((mix(hashed ^ derive_seed(seed, "merge", source, episode)) + 0x9E3779B97F4A7C15 * (slot + 1)) & MASK)
+    return mix(
+        (mix(hashed ^ derive_seed(seed, "merge", SEED_NAMES[source], episode)) + 0x9E3779B97F4A7C15 * (slot + 1)) & MASK
+    )
 
 
 def sample(candidates, count, *stream):
@@ -99,7 +52,7 @@ def brute_force(query, query_id, positives, lists, last_pool, settings, counts):
                         if passage != -1 and passage not in positives:
                             candidates[slot] = (passage, FLAGS[source], settings["episode"], rank, score)
                         slot += 1
-        count = counts.get(source, len(candidates))
+        count = counts[source]
         if len(candidates) < count:
             facts.short.append(source)
         drawn = sample(candidates, count, query_id, settings["seed"], source, settings["episode"])
@@ -115,10 +68,20 @@ def brute_force(query, query_id, positives, lists, last_pool, settings, counts):
     return pool, facts
 
 
+def counts_of(mode, sources, episode):
+    """What the plan resolves of a pool of 8, alpha and beta 0.5, or of 7 per source and all of the last pool."""
+    if mode == "released":
+        counts = dict.fromkeys(sources, 7)
+        return counts | ({"momentum": 7 * len(sources) * (episode - 1)} if episode > 1 else {})
+    if episode == 1:
+        return dict.fromkeys(sources, 8 // len(sources))
+    return dict.fromkeys(sources, 4 // len(sources)) | {"momentum": 4}
+
+
 @pytest.mark.parametrize("keep_duplicates", [True, False])
 @pytest.mark.parametrize("mode", ["mixture", "released"])
-@pytest.mark.parametrize("sources", [("query", "positive"), ("query",), ("positive",)])
-def test_equals_the_brute_force_over_three_episodes(stages, monkeypatch, mode, keep_duplicates, sources):
+@pytest.mark.parametrize("sources", [("query", "lookahead"), ("query",), ("lookahead",)])
+def test_equals_the_brute_force_over_three_episodes(world, monkeypatch, mode, keep_duplicates, sources):
     monkeypatch.setattr(merge, "BLOCK_SLOTS", 150)  # several blocks of queries, the last one incomplete
     rng = np.random.default_rng(len(mode) + 10 * keep_duplicates + 100 * len(sources[0]) + 1000 * len(sources))
     num_queries, num_passages, depth, grade = 23, 40, 12, 2
@@ -127,171 +90,234 @@ def test_equals_the_brute_force_over_three_episodes(stages, monkeypatch, mode, k
         (q, p, rng.integers(4)) for q in range(num_queries) for p in rng.choice(num_passages, 6, replace=False)
     ]
     positives = [{p for q, p, g in judgments if q == query and g >= grade} for query in range(num_queries)]
-    collection = make_collection(stages, query_ids, judgments, grade)
-    counts = [{"query": 4, "positive": 4}, {"query": 2, "positive": 2, "momentum": 4}]
-    if len(sources) == 1:
-        counts = [dict.fromkeys(sources, 8), dict.fromkeys(sources, 4) | {"momentum": 4}]
-    if mode == "released":
-        counts = [dict.fromkeys(sources, 7)] * 2
+    collection = world.collection(query_ids, judgments, grade)
     last = None
     for episode in (1, 2, 3):
         ids = {source: [rng.permutation(num_passages)[:depth] for _ in range(40)] for source in sources}
         for line in ids[sources[0]]:
             line[rng.integers(1, depth + 1) :] = -1  # some lists end early, some nearly at once
-        rows = {"query": np.arange(num_queries), "positive": rng.integers(num_queries, size=40)}
-        lists = {s: make_retrieval(stages, ids[s][: len(rows[s])], rows[s]) for s in sources}
-        settings = {"mode": mode, "episode": episode, "keep_duplicates": keep_duplicates}
-        settings |= {"per_source": 7} if mode == "released" else {"pool": 8, "alpha": 0.5, "beta": 0.5}
-        job = run_merge(stages, collection, lists, last, **settings)
+        rows = {"query": np.arange(num_queries), "lookahead": rng.integers(num_queries, size=40)}
+        lists = {s: world.retrieval(ids[s][: len(rows[s])], rows[s]) for s in sources}
+        counts = counts_of(mode, sources, episode)
+        momentum = {"momentum": last} if last else {}
+        settings = {"episode": episode, "keep_duplicates": keep_duplicates, "relevant_grade": grade}
+        job = world.merge(collection, counts, lists, momentum, **settings)
         expected, facts = zip(
             *(
                 brute_force(
                     query, query_ids[query], positives[query], lists, last and last.pools[query], job.raw_settings,
-                    counts[episode > 1],
+                    counts,
                 )
                 for query in range(num_queries)
             ),
             strict=True,
         )  # fmt: skip
         assert job.pools == list(expected)
-        drawn = {s: sum(fact.drawn[s] for fact in facts) for s in job.raw_settings["sources"]}
-        assert job.merge_facts["drawn"] == drawn
-        short = {s: sum(s in fact.short for fact in facts) for s in job.merge_facts["wanted"]}
-        assert job.merge_facts["short_queries"] == short
-        assert job.merge_facts["overlap"] == sum(fact.duplicates for fact in facts) / sum(drawn.values())
+        assert job.merge_facts["wanted"] == counts
+        assert job.merge_facts["drawn"] == {s: sum(fact.drawn[s] for fact in facts) for s in counts}
+        assert job.merge_facts["short_queries"] == {s: sum(s in fact.short for fact in facts) for s in counts}
+        drawn = sum(job.merge_facts["drawn"].values())
+        assert job.merge_facts["overlap"] == sum(fact.duplicates for fact in facts) / drawn
         last = job
-    assert any(job.merge_facts["short_queries"].values()) and job.merge_facts["overlap"] > 0.02  # not vacuous
+    short = [job.merge_facts["short_queries"][source] for source in sources]
+    assert any(short) and job.merge_facts["overlap"] > 0.02  # not vacuous
+    assert drawn > 5 * num_queries and len({tuple(pool) for pool in job.pools}) == num_queries
 
 
 # --- single properties ------------------------------------------------------------------------------------------------
 
 
-def test_a_literal_example(stages):
+def test_a_literal_example(world):
     """Lists no longer than the counts, so nothing is left to chance."""
-    collection = make_collection(stages, ["a", "b", "c"], [(0, 10, 1), (1, 11, 1), (1, 12, 1), (2, 13, 1), (0, 1, 0)])
-    queries = make_retrieval(stages, [[1, 10, 2], [11, 12, 3], [13, -1, -1]])
-    positives = make_retrieval(stages, [[10, 2, 4], [11, 12, -1], [13, -1, -1]])
-    lists = {"query": queries, "positive": positives}
-    first = run_merge(stages, collection, lists, mode="released", per_source=2, episode=1)
+    collection = world.collection(["a", "b", "c"], [(0, 10, 1), (1, 11, 1), (1, 12, 1), (2, 13, 1), (0, 1, 0)])
+    queries = world.retrieval([[1, 10, 2], [11, 12, 3], [13, -1, -1]])
+    anchors = world.retrieval([[10, 2, 4], [11, 12, -1], [13, -1, -1]])
+    lists, counts = {"query": queries, "lookahead": anchors}, {"query": 2, "lookahead": 2}
+    first = world.merge(collection, counts, lists)
     assert first.pools == [
         [(1, 1, 1, 1, 0.0), (2, 1, 1, 3, -2 / 64), (2, 2, 1, 2, -1 / 64), (4, 2, 1, 3, -2 / 64)],
         [(3, 1, 1, 3, 1 - 2 / 64)],
         [],
     ]
     assert first.merge_facts == {
-        "wanted": {"query": 2, "positive": 2},
-        "drawn": {"query": 3, "positive": 2},
-        "short_queries": {"query": 2, "positive": 2},
+        "wanted": {"query": 2, "lookahead": 2},
+        "drawn": {"query": 3, "lookahead": 2},
+        "short_queries": {"query": 2, "lookahead": 2},
         "first_episodes": {"1": 5},
         "negatives": 5,
         "empty_queries": 1,
         "overlap": 0.2,
     }
-    second = run_merge(stages, collection, lists, first, mode="released", per_source=2, episode=2)
-    assert passages_of(second) == [[1, 2, 2, 4, 1, 2, 2, 4], [3, 3], []]
+    lists, counts = lists | {"momentum": first}, counts | {"momentum": 4}
+    second = world.merge(collection, counts, lists, episode=2)
+    assert second.passages == [[1, 2, 2, 4, 1, 2, 2, 4], [3, 3], []]
     assert [item[1:3] for item in second.pools[0]] == [(1, 2)] * 2 + [(2, 2)] * 2 + [(5, 1)] * 2 + [(6, 1)] * 2
-    single = run_merge(
-        stages, collection, lists, first, mode="released", per_source=2, episode=2, keep_duplicates=False
-    )
+    single = world.merge(collection, counts, lists, episode=2, keep_duplicates=False)
     assert [item[:3] for item in single.pools[0]] == [(1, 5, 1), (2, 7, 1), (4, 6, 1)]
     assert single.merge_facts["negatives"] == 4
 
 
-def test_all_queries_may_be_without_negatives(stages):
-    collection = make_collection(stages, ["a", "b"], [(0, 1, 1), (1, 1, 1)])
-    lists = {"query": make_retrieval(stages, [[1], [1]])}
-    first = run_merge(stages, collection, lists, mode="mixture", pool=4, episode=1)
-    second = run_merge(stages, collection, lists, first, mode="mixture", pool=4, alpha=0.5, episode=2)
+def test_all_queries_may_be_without_negatives(world):
+    collection = world.collection(["a", "b"], [(0, 1, 1), (1, 1, 1)])
+    lists = {"query": world.retrieval([[1], [1]])}
+    first = world.merge(collection, {"query": 4}, lists)
+    second = world.merge(collection, {"query": 2, "momentum": 2}, lists | {"momentum": first}, episode=2)
     assert first.pools == second.pools == [[], []]
     assert second.merge_facts["empty_queries"] == 2
 
 
-def long_lists(stages, num_queries=200, depth=100, start=0):
+def long_lists(world, num_queries=200, depth=100, start=0):
     """Lists of passages that no other list has, so that the passage tells query and rank."""
-    return make_retrieval(stages, start + np.arange(num_queries * depth).reshape(num_queries, depth))
+    return world.retrieval(start + np.arange(num_queries * depth).reshape(num_queries, depth))
 
 
-def test_sampling_really_happens(stages):
+def test_sampling_really_happens(world):
     names = [f"q{n}" for n in range(200)]
-    collection, lists = make_collection(stages, names, [(q, 10**6, 1) for q in range(200)]), long_lists(stages)
-    settings = {"mode": "released", "per_source": 30, "episode": 1}
-    job = run_merge(stages, collection, {"query": lists}, **settings)
+    collection, lists = world.collection(names, [(q, 10**6, 1) for q in range(200)]), long_lists(world)
+    job = world.merge(collection, {"query": 30}, {"query": lists})
     ranks = np.array([[item[3] for item in pool] for pool in job.pools])
     assert (ranks.min(), ranks.max()) == (1, 100)
     assert abs(ranks.mean() - 50.5) < 1.5  # 4 standard errors; the best thirty have 15.5
     assert len({tuple(row) for row in ranks.tolist()}) == 200  # each query has its own draw
-    both = run_merge(stages, collection, {"query": lists, "positive": lists}, **settings)
+    both = world.merge(collection, {"query": 30, "lookahead": 30}, {"query": lists, "lookahead": lists})
     assert [pool[:30] for pool in both.pools] == job.pools  # another source changes nothing in this one
-    assert all([item[0] for item in pool[:30]] != [item[0] for item in pool[30:]] for pool in both.pools)
+    assert all(pool[:30] != pool[30:] for pool in both.passages)
     for other in ({"seed": 43}, {"episode": 2}):
-        changed = run_merge(stages, collection, {"query": lists}, **(settings | other))
-        assert all(a != b for a, b in zip(passages_of(job), passages_of(changed), strict=True))
-    assert run_merge(stages, collection, {"query": lists}, **settings).pools == job.pools
+        changed = world.merge(collection, {"query": 30}, {"query": lists}, **other)
+        assert all(a != b for a, b in zip(job.passages, changed.passages, strict=True))
+    assert world.merge(collection, {"query": 30}, {"query": lists}).pools == job.pools
 
 
-def test_a_sample_does_not_depend_on_the_other_queries(stages):
+def test_a_sample_does_not_depend_on_the_other_queries(world):
     names = [f"q{n}" for n in range(200)]
-    lists, some = long_lists(stages), [150, 3, 77]
-    settings = {"mode": "mixture", "pool": 20, "episode": 1}
-    whole = run_merge(stages, make_collection(stages, names, []), {"query": lists}, **settings)
-    ids = np.load(lists.folder / "ids.npy")[some]
-    part = run_merge(
-        stages,
-        make_collection(stages, [names[n] for n in some], []),
-        {"query": make_retrieval(stages, ids)},
-        **settings,
+    lists, rows = long_lists(world), [150, 3, 77]
+    whole = world.merge(world.collection(names, []), {"query": 20}, {"query": lists})
+    part = world.merge(
+        world.collection([names[n] for n in rows], []),
+        {"query": 20},
+        {"query": world.retrieval(np.load(lists.folder / "ids.npy")[rows])},
     )
-    assert passages_of(part) == [passages_of(whole)[n] for n in some]
+    assert part.passages == [whole.passages[n] for n in rows]
 
 
-def shares_of_episodes(stages, episodes, **settings):
+def shares_of_episodes(world, episodes, counts_of_episode):
     """Share of each first episode in the last pool, when all episodes mine different passages."""
-    collection, last = make_collection(stages, [f"q{n}" for n in range(200)], []), None
+    collection, last = world.collection([f"q{n}" for n in range(200)], []), None
     for episode in range(1, episodes + 1):
         lists = {
-            "query": long_lists(stages, start=episode * 10**5),
-            "positive": long_lists(stages, start=10**7 + episode * 10**5),
+            "query": long_lists(world, start=episode * 10**5),
+            "lookahead": long_lists(world, start=10**7 + episode * 10**5),
         }
-        last = run_merge(stages, collection, lists, last, episode=episode, **settings)
+        lists |= {"momentum": last} if last else {}
+        last = world.merge(collection, counts_of_episode(episode), lists, episode=episode)
     total = last.merge_facts["negatives"]
     return {episode: count / total for episode, count in last.merge_facts["first_episodes"].items()}
 
 
-def test_old_episodes_decay_geometrically_in_mode_mixture(stages):
-    shares = shares_of_episodes(stages, 4, mode="mixture", pool=40, alpha=0.5, beta=0.5)
+def test_old_episodes_decay_geometrically_when_a_pool_keeps_its_size(world):
+    later = {"query": 10, "lookahead": 10, "momentum": 20}
+    shares = shares_of_episodes(world, 4, lambda episode: later if episode > 1 else {"query": 20, "lookahead": 20})
     assert shares["4"] == 0.5
     assert abs(shares["3"] - 0.25) < 0.02
     assert abs(shares["2"] - 0.125) < 0.02
     assert abs(shares["1"] - 0.125) < 0.02
 
 
-def test_all_episodes_weigh_the_same_in_mode_released(stages):
-    shares = shares_of_episodes(stages, 3, mode="released", per_source=30)
+def test_all_episodes_weigh_the_same_when_the_last_pool_is_taken_whole(world):
+    new = {"query": 30, "lookahead": 30}
+    shares = shares_of_episodes(world, 3, lambda n: new | ({"momentum": 60 * (n - 1)} if n > 1 else {}))
     assert shares == {"1": 1 / 3, "2": 1 / 3, "3": 1 / 3}
 
 
 def test_a_query_with_many_anchors_does_not_make_the_blocks_of_others_small(monkeypatch):
     monkeypatch.setattr(merge, "BLOCK_SLOTS", 100)
-    settings = SimpleNamespace(mode="released", per_source=1, sources=["positive", "momentum"], seed=1, episode=2)
-    widths = {"positive": [10] * 14 + [300, 0, 0, 120] + [10] * 3, "momentum": [0] * 20 + [40]}
+    draws = {"lookahead": {"count": 1, "flag": 2}, "momentum": {"count": 1, "flag": 4}}
+    settings = Pool(sources=draws, seed=1, episode=2)
+    widths = {"lookahead": [10] * 14 + [300, 0, 0, 120] + [10] * 3, "momentum": [0] * 20 + [40]}
     sources = {name: SimpleNamespace(widths_Q=np.array(widths_Q)) for name, widths_Q in widths.items()}
     blocks = list(merge.Merge(settings, sources, np.zeros(21, np.uint64)).blocks())
     assert blocks == [(0, 10), (10, 14), (14, 15), (15, 17), (17, 18), (18, 20), (20, 21)]
 
 
-def test_known_positives_are_removed_from_every_anchor_s_list(stages):
+def test_known_positives_are_removed_from_every_anchor_s_list(world):
     judgments = [(0, 1, 1), (0, 2, 1), (0, 3, 0), (1, 3, 1)]
-    collection = make_collection(stages, ["a", "b"], judgments)
-    anchors = make_retrieval(stages, [[1, 2, 3, 4], [2, 1, 4, 5], [3, 1, 2, 6]], rows=[0, 0, 1])
-    job = run_merge(stages, collection, {"positive": anchors}, mode="released", per_source=9, episode=1)
-    assert passages_of(job) == [[3, 4, 4, 5], [1, 2, 6]]
+    collection = world.collection(["a", "b"], judgments)
+    anchors = world.retrieval([[1, 2, 3, 4], [2, 1, 4, 5], [3, 1, 2, 6]], rows=[0, 0, 1])
+    job = world.merge(collection, {"lookahead": 9}, {"lookahead": anchors})
+    assert job.passages == [[3, 4, 4, 5], [1, 2, 6]]
     assert [item[3] for item in job.pools[0]] == [3, 4, 3, 4]
 
 
-def test_momentum_alone_is_refused(stages):
-    collection = make_collection(stages, ["a"], [])
-    with pytest.raises(ValueError, match=r"negatives.sources leaves episode 1 with \[\].*Add `query` or `positive`"):
-        run_merge(stages, collection, {}, mode="mixture", pool=4, episode=1)
+def test_relevant_passages_are_no_negatives_even_if_they_are_not_trained_on(world):
+    """Query a: grade 2 is trained on, grade 1 is not, and neither is a negative, in lists, last pools and at random."""
+    judgments = [(0, 1, 2), (0, 2, 1), (0, 3, 0), (1, 3, 2)]
+    collection = world.collection(["a", "b"], judgments, positive_grade=2, num_passages=6)
+    lists = {"query": world.retrieval([[1, 2, 3, 4], [1, 2, 3, 4]])}
+    loose = world.merge(collection, {"query": 9}, lists, relevant_grade=2)
+    assert loose.passages == [[2, 3, 4], [1, 2, 4]]
+    counts = {"query": 9, "momentum": 9, "random": 9}
+    strict = world.merge(collection, counts, lists | {"momentum": loose}, episode=2)
+    assert strict.passages == [[3, 4, 3, 4, 0, 3, 4, 5], [1, 2, 4, 1, 2, 4, 0, 1, 2, 4, 5]]
+    higher = world.merge(collection, {"query": 9}, lists, relevant_grade=3)
+    assert higher.passages == [[2, 3, 4], [1, 2, 4]], "what is trained on is no negative, whatever the grade"
+
+
+def test_rank_ranges_count_what_is_left_of_each_list(world):
+    """Positives 1 and 2 are not counted, nor is the end of a list; the pool keeps the ranks of the retrieval."""
+    collection = world.collection(["a", "b"], [(0, 1, 1), (0, 2, 1)])
+    lists = world.retrieval([[1, 5, 2, 6, 7, 8, 9], [1, 2, 3, -1, -1, -1, -1]])
+    for source in ("query", "lookahead", "bm25", "file"):
+        job = world.merge(collection, {source: 9}, {source: lists}, ranks={source: [[1, 2], [4, 4]]})
+        assert [[item[0:4:3] for item in pool] for pool in job.pools] == [[(5, 2), (6, 4), (8, 6)], [(1, 1), (2, 2)]]
+    skipped = world.merge(collection, {"query": 9}, {"query": lists}, filters={"skip_ranks": 2})
+    assert skipped.passages == [[7, 8, 9], [3]]
+    both = world.merge(
+        collection, {"query": 9}, {"query": lists}, filters={"skip_ranks": 1}, ranks={"query": [[1, 2], [4, 4]]}
+    )
+    assert both.passages == [[6, 8], [2]]
+    first_of_each = world.retrieval([[1, 5, 6], [2, 7, 8]], rows=[0, 0])
+    anchors = world.merge(collection, {"lookahead": 9}, {"lookahead": first_of_each}, ranks={"lookahead": [[1, 1]]})
+    assert anchors.passages == [[5, 7], []]
+
+
+def test_rank_arms_draw_from_exactly_the_ranks_they_name(world):
+    collection = world.collection([f"q{n}" for n in range(100)], [(q, 200 * q + q, 1) for q in range(100)])
+    lists = long_lists(world, 100, 200)  # the positive of query q is at its rank q + 1
+    arms = {"1-20": [[1, 20]], "181-199": [[181, 199]], "both": [[1, 20], [181, 199]]}
+    for ranges in arms.values():
+        job = world.merge(collection, {"query": 10}, {"query": lists}, ranks={"query": ranges})
+        wanted = {rank for low, high in ranges for rank in range(low, high + 1)}
+        left = [[p for p in range(200 * q, 200 * q + 200) if p != 201 * q] for q in range(100)]
+        ranks = [[left[q].index(p) + 1 for p in pool] for q, pool in enumerate(job.passages)]
+        assert {rank for row in ranks for rank in row} == wanted
+        assert all(len(set(row)) == 10 for row in ranks)
+    whole = world.merge(collection, {"query": 20}, {"query": lists}, ranks={"query": arms["1-20"]})
+    assert whole.passages == [row[:20] for row in left]
+    assert whole.merge_facts["short_queries"] == {"query": 0}
+
+
+def test_several_sources_lie_in_the_order_of_the_settings(world):
+    collection = world.collection(["a"], [(0, 1, 1)], num_passages=3)
+    lists = {"file": world.retrieval([[5, 1]]), "bm25": world.retrieval([[7, 8]])}
+    job = world.merge(collection, {"file": 2, "random": 5, "bm25": 2}, lists, episode=3)
+    rows = [[item[:4] for item in pool] for pool in job.pools][0]
+    assert rows == [(5, 32, 3, 1), (0, 16, 3, 0), (2, 16, 3, 0), (7, 8, 3, 1), (8, 8, 3, 2)]
+    assert [np.isnan(item[4]) for item in job.pools[0]] == [False, True, True, False, False]
+
+
+def test_a_pool_without_sources_is_refused():
+    with pytest.raises(ValidationError, match="sources"):
+        Pool(sources={}, seed=1, episode=1)
+
+
+def test_no_stage_imports_the_table_of_sources():
+    """A new line there must not change the code of finished stages."""
+    scripts = Path(__file__).resolve().parents[2] / "workflow_scripts"
+    modules = "merge, file, positives, sources.retrieval, sources.momentum, sources.random"
+    names = ", ".join(f"teleport.negatives.{name}" for name in modules.split(", "))
+    code = f"import sys, {names}; print('teleport.settings.registry' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=scripts, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_merge_loads_neither_torch_nor_pandas():

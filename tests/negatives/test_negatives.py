@@ -1,4 +1,4 @@
-"""Shares of the sources, the draw, and the export."""
+"""The draw, and the export."""
 
 import json
 import subprocess
@@ -6,45 +6,17 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from teleport.negatives import export
-from teleport.negatives.draw import draw_slots, hash_ids, mixture_counts, splitmix64
+from teleport.negatives.draw import draw_slots, hash_ids, splitmix64
 from teleport.negatives.export import export_tevatron
+from teleport.runtime.arrays import save_array
 from teleport.runtime.artefact import MANIFEST, Artefact
 from teleport.runtime.files import write_json
 
-ALL = ["query", "positive", "momentum"]
 SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "manage.py"
-
-
-@pytest.mark.parametrize(
-    ("pool", "sources", "alpha", "beta", "expected"),
-    [
-        (60, ["query", "positive"], None, 0.5, {"query": 30, "positive": 30}),
-        (60, ALL, 0.5, 0.5, {"query": 15, "positive": 15, "momentum": 30}),
-        (60, ALL, 0.3, 0.3, {"query": 29, "positive": 13, "momentum": 18}),  # exactly 29.4, 12.6, 18
-        (60, ALL, 0.7, 0.3, {"query": 13, "positive": 5, "momentum": 42}),  # exactly 12.6, 5.4, 42
-        (60, ["query", "momentum"], 0.5, None, {"query": 30, "momentum": 30}),
-        (60, ["positive", "momentum"], 0.25, None, {"positive": 45, "momentum": 15}),
-        (60, ["query"], None, None, {"query": 60}),
-        (5, ALL, 0.5, 0.5, {"query": 1, "positive": 1, "momentum": 3}),  # 1.25, 1.25, 2.5
-        (3, ["query", "positive"], None, 0.5, {"query": 2, "positive": 1}),  # a tie: the earlier source
-        (1, ALL, 0.5, 0.5, {"query": 0, "positive": 0, "momentum": 1}),
-        (10, ALL, 0.0, 1.0, {"query": 0, "positive": 10, "momentum": 0}),
-        (10, ALL, 1.0, 0.5, {"query": 0, "positive": 0, "momentum": 10}),
-    ],
-)
-def test_mixture_counts_are_the_shares_of_appendix_c(pool, sources, alpha, beta, expected):
-    assert mixture_counts(pool, sources, alpha, beta) == expected
-
-
-def test_mixture_counts_always_sum_to_the_pool():
-    for pool in range(1, 70):
-        for tenths in range(11):
-            assert sum(mixture_counts(pool, ALL, tenths / 10, 0.7).values()) == pool
 
 
 def test_splitmix64_gives_the_published_stream():
@@ -97,20 +69,14 @@ def test_a_smaller_sample_is_part_of_a_larger_one():
 
 
 @pytest.fixture
-def merged(stages):
+def merged(stages, world):
     """A collection of two training queries, and a pool with a repeated passage for the first, none for the second."""
-    collection = stages.make("collection")
+    judgments = [(0, 2, 2), (0, 0, 1), (1, 1, 3)]
     corpus = {"doc_id": ["d0", "d1", "d2"], "title": ["", "Ü", "T2"], "text": ["zero", "one", "two"]}
-    pq.write_table(pa.table(corpus), collection.output("corpus.parquet"))
-    queries = {"query_id": ["q0", "q1"], "text": ["first", "second"]}
-    pq.write_table(pa.table(queries), collection.output("queries.train.parquet"))
-    qrels = {"query": [0, 0, 1], "passage": [2, 0, 1], "grade": [2, 1, 3]}
-    pq.write_table(pa.table(qrels), collection.output("qrels.train.parquet"))
-    stages.finish(collection, {"positive_grade": 2})
+    collection = world.collection(["q0", "q1"], judgments, 2, queries=["first", "second"], **corpus)
     negatives = stages.make("merge", inputs={"collection": collection})
-    for name, values in {"offsets": np.array([0, 3, 3]), "passages": np.array([1, 0, 1], np.int32)}.items():
-        with open(negatives.output(f"{name}.npy"), "wb") as file:
-            np.save(file, values)
+    save_array(negatives.output("offsets.npy"), np.array([0, 3, 3]))
+    save_array(negatives.output("passages.npy"), np.array([1, 0, 1], np.int32))
     stages.finish(negatives)
     path = negatives.folder / MANIFEST
     write_json(path, json.loads(path.read_text()) | {"inputs": {"collection": f"collection/{collection.key}"}})

@@ -2,12 +2,16 @@
 
 import numpy as np
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from teleport.negatives import pool as pools
-from teleport.negatives.pool import FIELDS, MOMENTUM, POSITIVE, QUERY, Items
-from teleport.settings.configuration import Episodes
+from teleport.negatives.pool import FIELDS, Items
+from teleport.settings.experiment import MOST_EPISODES
 from teleport.settings.negatives import Mining
+from teleport.settings.pool import Pool
+from teleport.settings.registry import SOURCES
+
+QUERY, LOOKAHEAD, MOMENTUM = (SOURCES[name].flag for name in ("query", "lookahead", "momentum"))
 
 
 def items(*rows):
@@ -16,7 +20,9 @@ def items(*rows):
 
 
 def test_flags_are_distinct_bits():
-    assert (QUERY, POSITIVE, MOMENTUM) == (1, 2, 4)
+    assert (QUERY, LOOKAHEAD, MOMENTUM) == (1, 2, 4)
+    flags = [source.flag for source in SOURCES.values()]
+    assert sum(flags) == np.bitwise_or.reduce(flags) <= 255
 
 
 def test_a_pool_is_read_as_it_was_written(tmp_path):
@@ -41,9 +47,10 @@ def test_settings_stay_within_the_types():
     assert Mining(depth=ranks).depth == ranks
     with pytest.raises(ValidationError, match="less than or equal to 32767"):
         Mining(depth=ranks + 1)
-    assert len(TypeAdapter(Episodes).validate_python([{}] * episodes)) == episodes
-    with pytest.raises(ValidationError, match="at most 255 items"):
-        TypeAdapter(Episodes).validate_python([{}] * (episodes + 1))
+    draws = {"query": {"count": 1, "flag": int(np.iinfo(FIELDS["sources"]).max) // 2 + 1}}
+    assert episodes == MOST_EPISODES == Pool(sources=draws, seed=1, episode=episodes).episode
+    with pytest.raises(ValidationError, match="less than or equal to 255"):
+        Pool(sources=draws, seed=1, episode=episodes + 1)
 
 
 def test_duplicates_are_counted_per_query_and_only_where_filled():
@@ -57,10 +64,10 @@ def test_the_first_occurrence_stays_and_flags_unite():
     queries = np.array([0, 0, 0, 1, 1, 1])
     pool = items(
         (9, QUERY, 3, 4, 0.4),
-        (2, POSITIVE, 3, 1, 0.9),
-        (9, POSITIVE | MOMENTUM, 1, 7, 0.1),
+        (2, LOOKAHEAD, 3, 1, 0.9),
+        (9, LOOKAHEAD | MOMENTUM, 1, 7, 0.1),
         (9, QUERY, 3, 2, 0.2),
-        (1, POSITIVE, 3, 5, 0.5),
+        (1, LOOKAHEAD, 3, 5, 0.5),
         (1, QUERY | MOMENTUM, 2, 6, 0.6),
     )
     kept_queries, kept = pools.drop_duplicates(queries, pool)

@@ -1,35 +1,29 @@
-"""How many negatives each source gives, and which ones: sampling without replacement, the same on every machine."""
+"""Which candidates are drawn: sampling without replacement, the same on every machine."""
 
 import hashlib
 
 import numpy as np
+import pyarrow.parquet as pq
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's increment
 NEVER = np.uint64(2**64 - 1)
 
 
-def mixture_counts(pool, sources, alpha=None, beta=None):
-    """{source: negatives per query} of mode `mixture`; the counts sum to `pool` (ANCE-Tele, Appendix C).
-
-    Shares: momentum alpha, lookahead ("positive") (1 - alpha) * beta, query (1 - alpha) * (1 - beta); a source that is
-    not in `sources` leaves its share to the others. Rounding by largest remainder, ties to the earlier of query,
-    positive, momentum. `alpha` is read with momentum alone, `beta` only with both query and positive.
-    """
-    new = 1 - alpha if "momentum" in sources else 1
-    lookahead = beta if {"query", "positive"} <= set(sources) else float("positive" in sources)
-    shares = {"query": new * (1 - lookahead), "positive": new * lookahead, "momentum": 1 - new}
-    exact = {source: round(pool * shares[source], 9) for source in shares if source in sources}
-    counts = {source: int(share) for source, share in exact.items()}
-    by_remainder = sorted(counts, key=lambda source: counts[source] - exact[source])
-    for source in by_remainder[: pool - sum(counts.values())]:
-        counts[source] += 1
-    return counts
+def hash_bytes(pieces):
+    """A 64-bit hash of each bytes-like object, uint64."""
+    digests = b"".join(hashlib.blake2b(piece, digest_size=8).digest() for piece in pieces)
+    return np.frombuffer(digests, dtype="<u8")
 
 
 def hash_ids(query_ids):
     """A 64-bit hash of each text id, uint64 [Q]: the draws of a query do not depend on its row or its neighbours."""
-    digests = b"".join(hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest() for text in query_ids)
-    return np.frombuffer(digests, dtype="<u8")
+    return hash_bytes(text.encode("utf-8") for text in query_ids)
+
+
+def hashes_of_job(job):
+    """The hashes of the ids of all training queries, uint64 [Q]."""
+    table = pq.read_table(job.input("collection", "queries.train.parquet"), columns=["query_id"])
+    return hash_ids(table["query_id"].to_pylist())
 
 
 def splitmix64(state):
@@ -68,3 +62,8 @@ def smallest_draws(available_QS, hashes_Q, seed, count):
     draws_QS[~available_QS] = NEVER  # no draw has this value: its slot part would be at least num_slots
     draws_QN = np.partition(draws_QS, max(0, count - 1), axis=1)[:, :count]
     return (draws_QN & slot_mask).astype(np.int64)
+
+
+def slots_within(lengths_Q):
+    """bool [Q, S], S the longest length: True in the first lengths_Q[q] slots of row q."""
+    return np.arange(lengths_Q.max(initial=0)) < lengths_Q[:, None]

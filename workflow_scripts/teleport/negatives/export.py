@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from teleport.collection.reader import read_positives
+from teleport.runtime.arrays import Ragged
 from teleport.runtime.artefact import Artefact
 
 BLOCK_QUERIES = 1000
@@ -25,22 +26,20 @@ def export_tevatron(negatives, collection, output):
     is a file to write; the corpus lies beside it, unpacked, until it is done.
     """
     queries = pq.read_table(collection.path("queries.train.parquet")).select(["query_id", "text"]).to_pylist()
-    starts, positive_passages = positives_of_pool(negatives, collection)
-    positives = [part.tolist() for part in np.split(positive_passages, starts[1:-1])]
-    offsets = np.load(negatives.path("offsets.npy"))
-    passages = np.load(negatives.path("passages.npy"), mmap_mode="r")
+    positives = positives_of_pool(negatives, collection)
+    pools = Ragged.open(negatives.path("offsets.npy"), negatives.path("passages.npy"))
     num_lines = 0
     with TemporaryDirectory(dir=Path(output).parent) as folder:
         corpus = Corpus(collection.path("corpus.parquet"), f"{folder}/corpus")
         with open(f"{folder}/lines", "w", encoding="utf-8") as file:
             for first in range(0, len(queries), BLOCK_QUERIES):
                 block = range(first, min(first + BLOCK_QUERIES, len(queries)))
-                pools = {q: passages[offsets[q] : offsets[q + 1]].tolist() for q in block}
-                texts = corpus.read({p for q in block for p in pools[q] + positives[q]})
-                for q in (q for q in block if pools[q] and positives[q]):
+                relevant, mined = ({q: lists[q].tolist() for q in block} for lists in (positives, pools))
+                texts = corpus.read({p for q in block for p in relevant[q] + mined[q]})
+                for q in (q for q in block if relevant[q] and mined[q]):
                     line = {"query_id": queries[q]["query_id"], "query": queries[q]["text"]}
-                    line["positive_passages"] = [texts[p] for p in positives[q]]
-                    line["negative_passages"] = [texts[p] for p in pools[q]]
+                    line["positive_passages"] = [texts[p] for p in relevant[q]]
+                    line["negative_passages"] = [texts[p] for p in mined[q]]
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
                     num_lines += 1
         os.replace(file.name, output)
@@ -72,9 +71,9 @@ class Corpus:
 
 
 def positives_of_pool(negatives, collection):
-    """The positives that a pool was made with: of its stage `positives` where it read one, else the judged ones."""
-    name = negatives.manifest["inputs"].get("relevant")
+    """The positives that a pool was made with, `Ragged`: of its stage `positives` where it read one, or the judged."""
+    name = negatives.manifest["inputs"].get("positives")
     if name is None:
         return read_positives(collection, "train")
-    relevant = Artefact(negatives.folder.parents[1] / name)
-    return tuple(np.load(relevant.path(f"{part}.npy")) for part in ("offsets", "passages"))
+    found = Artefact(negatives.folder.parents[1] / name)
+    return Ragged.open(found.path("offsets.npy"), found.path("passages.npy"))

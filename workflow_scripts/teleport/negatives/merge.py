@@ -1,49 +1,45 @@
 """Stage `merge`: the pool of negatives of an episode (ANCE-Tele, Eq. 4-6 and Appendix C).
 
-Per training query: neighbours of the query and of its positive (lookahead), known positives removed, sampled without
-replacement, then joined with the momentum negatives, in the order query, positive, momentum. With `remove: answers`
-(released, NQ and TriviaQA) every passage whose text has an answer of the question is removed, and nothing else: a
-judged passage without an answer can be a negative. Known positives leave the momentum negatives too: with `positives:
-answers` a positive may be one that an earlier episode did not know.
+Per training query and source, so many candidates as the settings say, sampled without replacement: of what the source
+has, without passages that are known to be relevant and those that a filter takes for relevant. The pool lists them
+source by source in the order of the settings. With `remove: answers` (released, NQ and TriviaQA) every passage whose
+text has an answer of the question is removed, and nothing else: a judged passage without an answer can be a negative.
+Momentum negatives lose the known passages of this episode: with `positives: answers` a positive may be one that an
+earlier episode did not know.
 
-mode `mixture`: `pool` negatives per query, shared by alpha and beta; momentum negatives are sampled from the pool of
-the last episode, so those of older episodes decay geometrically. mode `released`: what the released code does,
-`per_source` negatives of each retrieval and the whole last pool, without decay. A list that is too short gives what
-it has: nothing tops it up, the queries concerned are counted.
+Momentum negatives are sampled from the pool of the last episode, so those of older episodes decay geometrically, unless
+the count is that of the whole pool (the released code). A source with too few candidates gives what it has: nothing
+tops it up, the queries concerned are counted.
 """
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from teleport.collection.answers import find_answers
-from teleport.collection.reader import positives_of_job, read_answers
-from teleport.negatives.draw import draw_slots, hash_ids, mixture_counts
-from teleport.negatives.pool import POSITIVE, QUERY, Items, PoolWriter, count_duplicates, drop_duplicates, read_pool
-from teleport.negatives.sources import Momentum, Retrieval
+from teleport.negatives.draw import draw_slots, hashes_of_job
+from teleport.negatives.filters import open_filters
+from teleport.negatives.known import known_passages
+from teleport.negatives.pool import Items, PoolWriter, count_duplicates, drop_duplicates
 from teleport.runtime.seed import derive_seed
+from teleport.settings.pool import Pool as Settings  # noqa: F401
 
-RETRIEVALS = {"query": ("queries", QUERY), "positive": ("positives", POSITIVE)}
 BLOCK_SLOTS = 2**18  # candidates handled at once: 2 MB of draws and of each step between, which a cache holds
+# The name in a source's seed, where it is not its own: another one would draw other negatives than published results.
+SEED_NAMES = {"lookahead": "positive"}
 
 
 def run(job):
     """Merge the sources of `job` into a pool; returns the facts.
 
-    facts: negatives; drawn and short_queries {source: n}; first_episodes {episode: n}; empty_queries; overlap (share
-    of drawn slots that repeat a passage of the same query); wanted {source: n per query}.
-    Raises ValueError when no retrieval is among the sources.
+    facts: negatives; wanted {source: n per query}; drawn and short_queries {source: n}; first_episodes {episode: n};
+    empty_queries; overlap (share of drawn slots that repeat a passage of the same query); filters, where one looks at
+    scores (see `ScoreFilters.facts`).
     """
-    if not {"query", "positive"} & set(job.settings.sources):
-        raise ValueError(
-            f"negatives.sources leaves episode {job.settings.episode} with {job.settings.sources}: a pool needs "
-            "neighbours of the query or of its positive. Add `query` or `positive` to negatives.sources."
-        )
-    query_ids = pq.read_table(job.input("collection", "queries.train.parquet"), columns=["query_id"])["query_id"]
-    merge = Merge(job.settings, open_sources(job), hash_ids(query_ids.to_pylist()))
+    known = known_passages(job)
+    sources = {name: job.load(name).open_source(job, name, known) for name in job.settings.sources}
+    merge = Merge(job.settings, sources, hashes_of_job(job), open_filters(job))
     writer = PoolWriter(job.output)
     for first, last in merge.blocks():
         writer.append(*merge.block(first, last))
-        job.progress(last, len(query_ids), "queries")
+        job.progress(last, len(known), "queries")
     offsets = writer.close()
     return merge.facts() | {
         "negatives": int(offsets[-1]),
@@ -52,13 +48,18 @@ def run(job):
 
 
 class Merge:
-    """Draws and joins the negatives of a block of queries, and counts what happened."""
+    """Draws and joins the negatives of a block of queries, and counts what happened.
 
-    def __init__(self, settings, sources, hashes_Q):
-        self.settings, self.sources, self.hashes_Q = settings, sources, hashes_Q
-        self.wanted = wanted_counts(settings)
-        self.seeds = {name: derive_seed(settings.seed, "merge", name, settings.episode) for name in sources}
-        self.drawn, self.short = dict.fromkeys(sources, 0), dict.fromkeys(self.wanted, 0)
+    sources: {name: object as negatives/sources describes it}; hashes_Q: uint64, of the queries' ids
+    """
+
+    def __init__(self, settings, sources, hashes_Q, filters=None):
+        self.settings, self.sources, self.hashes_Q, self.filters = settings, sources, hashes_Q, filters
+        self.wanted = {name: settings.sources[name].count for name in sources}
+        self.seeds = {
+            name: derive_seed(settings.seed, "merge", SEED_NAMES.get(name, name), settings.episode) for name in sources
+        }
+        self.drawn, self.short = dict.fromkeys(sources, 0), dict.fromkeys(sources, 0)
         self.duplicates, self.first_episodes = 0, np.zeros(settings.episode + 1, np.int64)
 
     def blocks(self):
@@ -77,13 +78,13 @@ class Merge:
 
     def draw(self, name, first, last):
         """Negatives of one source: (`Items` [Q, N], filled_QN)."""
-        source = self.sources[name]
+        source, count = self.sources[name], self.wanted[name]
         candidates_QS = source.candidates(first, last)
-        count = self.wanted.get(name, candidates_QS.shape[1])
+        if self.filters:
+            candidates_QS = self.filters.kept(name, first, source.passages(first, last), candidates_QS, count)
         slots_QN, filled_QN = draw_slots(candidates_QS, self.hashes_Q[first:last], self.seeds[name], count)
         self.drawn[name] += int(np.count_nonzero(filled_QN))
-        if name in self.short:
-            self.short[name] += int(np.count_nonzero(np.count_nonzero(candidates_QS, axis=1) < count))
+        self.short[name] += int(np.count_nonzero(np.count_nonzero(candidates_QS, axis=1) < count))
         return source.take(first, last, slots_QN), filled_QN
 
     def block(self, first, last):
@@ -99,42 +100,11 @@ class Merge:
         return np.bincount(queries, minlength=last - first), items
 
     def facts(self):
-        return {
+        facts = {
             "wanted": self.wanted,
             "drawn": self.drawn,
             "short_queries": self.short,
             "overlap": self.duplicates / max(1, sum(self.drawn.values())),
             "first_episodes": {str(n): int(count) for n, count in enumerate(self.first_episodes) if n},
         }
-
-
-def wanted_counts(settings):
-    """{source: negatives per query}; in mode `released` without momentum, which is taken whole."""
-    if settings.mode == "released":
-        return {source: settings.per_source for source in settings.sources if source != "momentum"}
-    alpha, beta = getattr(settings, "alpha", None), getattr(settings, "beta", None)
-    return mixture_counts(settings.pool, settings.sources, alpha, beta)
-
-
-def open_sources(job):
-    """{source: `Retrieval` or `Momentum`} of the job's settings, in the order of the pool."""
-    positives, sources = positives_of_job(job, "train"), {}
-    by_answers = getattr(job.settings, "remove", "judged") == "answers"
-    if by_answers:
-        positives = np.zeros_like(positives[0]), positives[1][:0]  # none is removed as such
-    for name in ("query", "positive"):
-        if name in job.settings.sources:
-            role, flag = RETRIEVALS[name]
-            ids, scores, rows = (np.load(job.input(role, f"{n}.npy"), mmap_mode="r") for n in ("ids", "scores", "rows"))
-            ids = without_answers(job, ids, rows) if by_answers else ids
-            sources[name] = Retrieval(ids, scores, rows, positives, flag, job.settings.episode)
-    if "momentum" in job.settings.sources:
-        sources["momentum"] = Momentum(read_pool(lambda name: job.input("momentum", name)), positives)
-    return sources
-
-
-def without_answers(job, ids, rows):
-    """The lists `ids` [L, D] of the query rows `rows` with -1 where a passage has an answer of the question."""
-    answers_Q = read_answers(job.inputs["collection"], "train")
-    corpus = job.input("collection", "corpus.parquet")
-    return np.where(find_answers(corpus, ids, [answers_Q[row] for row in rows]), np.int32(-1), ids)
+        return facts | ({"filters": self.filters.facts()} if self.filters else {})

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Bit flags of `sources`. A negative that came through momentum keeps the flag of the retrieval that found it.
-QUERY, POSITIVE, MOMENTUM = 1, 2, 4
+from teleport.runtime.arrays import GrowingArray, offsets_of, save_array
 
 FIELDS = {
     "passages": np.int32,
@@ -19,8 +18,9 @@ FIELDS = {
 class Items(NamedTuple):
     """Negatives with their origin; all fields have one shape, [Q, N] with padding or flat.
 
-    passages: row numbers; sources: bit flags; first_episodes: 1, 2, ...; ranks: 1-based, in the retrieval that found
-    the passage; scores: inner products of that retrieval.
+    passages: row numbers; sources: bit flags, those of settings/registry.py: a negative that came through momentum
+    keeps the flag of the source that found it; first_episodes: 1, 2, ...; ranks: 1-based, in the retrieval that found
+    the passage, 0 without one; scores: those of that retrieval, NaN without one.
     """
 
     passages: np.ndarray
@@ -44,41 +44,24 @@ def read_pool(path_of):
 
 
 class PoolWriter:
-    """Writes the artefacts of a merge stage block by block: a pool may be larger than memory.
-
-    numpy leaves room in the header of a .npy file for the length to grow, so the true length is written last, into
-    the same bytes.
-    """
+    """Writes the artefacts of a merge stage block by block: a pool may be larger than memory."""
 
     def __init__(self, path_of):
-        self.path_of, self.lengths = path_of, []
-        self.files = [open(path_of(f"{name}.npy"), "wb") for name in FIELDS]  # noqa: SIM115 (closed by `close`)
-        self.write_headers(0)
-
-    def write_headers(self, length):
-        for file, dtype in zip(self.files, FIELDS.values(), strict=True):
-            header = {
-                "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
-                "fortran_order": False,
-                "shape": (length,),
-            }
-            file.seek(0)
-            np.lib.format.write_array_header_1_0(file, header)
+        self.offsets_path, self.lengths = path_of("offsets.npy"), []
+        self.arrays = [GrowingArray(path_of(f"{name}.npy"), dtype) for name, dtype in FIELDS.items()]
 
     def append(self, lengths_Q, items):
         """Add the next queries: how many negatives each has, and their flat `Items`."""
         self.lengths.append(lengths_Q)
-        for file, field, dtype in zip(self.files, items, FIELDS.values(), strict=True):
-            file.write(np.ascontiguousarray(field, dtype).data)
+        for array, field in zip(self.arrays, items, strict=True):
+            array.append(field)
 
     def close(self):
         """Finish all files; returns offsets, int64 [Q + 1]."""
-        offsets = np.concatenate([[0], np.cumsum(np.concatenate(self.lengths), dtype=np.int64)])
-        self.write_headers(int(offsets[-1]))
-        for file in self.files:
-            file.close()
-        with open(self.path_of("offsets.npy"), "wb") as file:  # a file object: np.save adds .npy to a temporary name
-            np.save(file, offsets, allow_pickle=False)
+        for array in self.arrays:
+            array.close()
+        offsets = offsets_of(np.concatenate(self.lengths))
+        save_array(self.offsets_path, offsets)
         return offsets
 
 

@@ -8,35 +8,30 @@ import numpy as np
 
 from teleport.collection.answers import find_answers
 from teleport.collection.reader import read_answers, read_positives
+from teleport.runtime.arrays import Ragged, Run, save_array
+from teleport.settings.section import Section as Settings  # noqa: F401 (it has none)
 
 
 def run(job):
-    """Write offsets.npy int64 [Q + 1] and passages.npy int32: row q has passages[offsets[q] : offsets[q + 1]].
+    """Write offsets.npy int64 [Q + 1] and passages.npy int32: the values of the lists of all queries (`Ragged`).
 
     Facts: how many questions have given, found, or no positives (`given`, `found`, `without`). Raises ValueError when
     the training split has no answers.
     """
-    given = read_positives(job.inputs["collection"], "train")
-    ids_QK, rows = (np.load(job.input("queries", f"{name}.npy"), mmap_mode="r") for name in ("ids", "rows"))
-    lines = np.flatnonzero(np.diff(given[0])[rows] == 0)  # of questions without a judged positive
+    given, retrieved = read_positives(job.inputs["collection"], "train"), Run.read(job, "queries")
+    lines = np.flatnonzero(given.lengths[retrieved.rows] == 0)  # of questions without a judged positive
+    rows, ids_QK = retrieved.rows[lines], retrieved.ids[lines]
     answers_Q = read_answers(job.inputs["collection"], "train")
-    corpus = job.input("collection", "corpus.parquet")
-    found_QK = find_answers(corpus, ids_QK[lines], [answers_Q[row] for row in rows[lines]])
+    found_QK = find_answers(job.input("collection", "corpus.parquet"), ids_QK, [answers_Q[row] for row in rows])
     hits = np.flatnonzero(found_QK.any(axis=1))
-    best = ids_QK[lines[hits], found_QK[hits].argmax(axis=1)]
-    offsets, passages = add_positives(*given, rows[lines[hits]], best)
-    for name, array in {"offsets": offsets, "passages": passages}.items():
-        with open(job.output(f"{name}.npy"), "wb") as file:
-            np.save(file, array)
-    counts = {"given": int(np.count_nonzero(np.diff(given[0]))), "found": len(hits)}
-    return counts | {"without": len(offsets) - 1 - sum(counts.values())}
+    positives = with_one_more(given, rows[hits], ids_QK[hits, found_QK[hits].argmax(axis=1)])
+    save_array(job.output("offsets.npy"), positives.offsets)
+    save_array(job.output("passages.npy"), positives.values)
+    counts = {"given": int(np.count_nonzero(given.lengths)), "found": len(hits)}
+    return counts | {"without": len(given) - sum(counts.values())}
 
 
-def add_positives(offsets, passages, queries, found):
-    """Give each of `queries` (rows without positives) its passage in `found`; returns the new (offsets, passages)."""
-    counts = np.diff(offsets)
-    owners = np.concatenate([np.repeat(np.arange(len(counts)), counts), queries])
-    order = np.argsort(owners, kind="stable")
-    counts[queries] = 1
-    joined = np.concatenate([passages, found])[order].astype(np.int32)
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), joined
+def with_one_more(lists, rows, values):
+    """A `Ragged` of int32 with one more value at the end of the lists `rows`."""
+    rows, values = np.concatenate([lists.rows, rows]), np.concatenate([lists.values, values])
+    return Ragged.grouped(rows, values.astype(np.int32), len(lists))

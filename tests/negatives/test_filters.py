@@ -1,0 +1,133 @@
+"""Filters of probable false negatives, against loops over candidates."""
+
+import numpy as np
+import pytest
+
+from teleport.negatives import filters, merge
+from teleport.settings.pool import Filters
+
+DROPS = {
+    "relative_margin": lambda score, best, margin: score >= best - abs(best) * margin,
+    "absolute_margin": lambda score, best, margin: score >= best - margin,
+    "above_positive": lambda score, best, on: on and score > best,
+}
+CHOOSE = {"lowest": min, "mean": lambda scores: sum(scores) / len(scores), "first": lambda scores: scores[0]}
+
+
+class Scored:
+    """12 queries and 60 passages with vectors of small integers, so that every sum is exact. The positives of query q
+    are q % 3 passages (one query in three has none); the lists of all sources have passages of either sign of score."""
+
+    def __init__(self, world, shift):
+        rng = np.random.default_rng(7)
+        self.world, self.queries = world, rng.integers(-3, 4, (12, 8))
+        self.all_passages = rng.integers(-3, 4, (60, 8)) + shift * self.queries.mean(axis=0).round().astype(int)
+        self.given = [rng.choice(60, (1, 4, 0)[q % 3], replace=False).tolist() for q in range(12)]
+        judgments = [(q, p, 1) for q, given in enumerate(self.given) for p in given]
+        self.collection = world.collection([f"q{q}" for q in range(12)], judgments, num_passages=60)
+        vectors = world.vectors(queries=self.queries, passages=self.all_passages)
+        self.vectors = {"queries": vectors, "passages": vectors}
+        lists = {name: [rng.permutation(60)[:30] for _ in range(12)] for name in ("query", "lookahead")}
+        self.lists = {name: world.retrieval(ids) for name, ids in lists.items()}
+        last = world.merge(self.collection, {"query": 30}, self.lists | {"query": world.retrieval(lists["lookahead"])})
+        self.lists["momentum"] = last
+
+    def merge(self, counts=None, **settings):
+        counts = counts or {"query": 99, "lookahead": 99, "momentum": 99, "random": 99}
+        return self.world.merge(self.collection, counts, self.lists, self.vectors, episode=2, filters=settings)
+
+    def dropped(self, query, passage, rule="lowest", **filters):
+        """The filters that drop a passage."""
+        score = int(self.queries[query] @ self.all_passages[passage])
+        scores = [int(self.queries[query] @ self.all_passages[p]) for p in self.given[query]]
+        return [n for n, value in filters.items() if scores and DROPS[n](score, CHOOSE[rule](scores), value)]
+
+
+@pytest.fixture
+def scored(world):
+    return Scored(world, 0)
+
+
+@pytest.mark.parametrize("rule", ["lowest", "mean", "first"])
+@pytest.mark.parametrize(
+    "on",
+    [
+        {"relative_margin": 0.5},
+        {"relative_margin": 0.0},
+        {"absolute_margin": 3.0},
+        {"above_positive": True},
+        {"relative_margin": 0.25, "absolute_margin": 4.0, "above_positive": True},
+    ],
+)
+def test_filters_equal_loops_over_all_sources(scored, monkeypatch, on, rule):
+    monkeypatch.setattr(merge, "BLOCK_SLOTS", 300)  # several blocks
+    monkeypatch.setattr(filters, "PIECE_PAIRS", 37)  # whose vectors are gathered in several pieces
+    plain, filtered = scored.merge(), scored.merge(**on, positive_score=rule)
+    expected = [
+        [item for item in pool if not scored.dropped(q, item[0], rule, **on)] for q, pool in enumerate(plain.pools)
+    ]
+    without_scores = [[item[:4] for item in pool] for pool in filtered.pools]  # NaN of random ones equals nothing
+    assert without_scores == [[item[:4] for item in pool] for pool in expected]
+    reasons = [[scored.dropped(q, item[0], rule, **on) for item in pool] for q, pool in enumerate(plain.pools)]
+    dropped = [sum(map(bool, row)) for row in reasons]
+    facts = filtered.merge_facts["filters"]
+    assert 100 < sum(dropped) < sum(map(len, plain.pools)) - 100, "not vacuous"
+    for name in on:
+        drops = sum(name in reason for row in reasons for reason in row)
+        assert sum(facts["dropped"][source][name] for source in facts["dropped"]) == drops > 0
+    points = dict(zip(("min", "p25", "median", "p75", "p90", "max"), (0, 25, 50, 75, 90, 100), strict=True))
+    assert facts["dropped_per_query"] == {name: np.percentile(dropped, point) for name, point in points.items()}
+
+
+def test_scores_of_both_signs_are_filtered(scored):
+    """Where the positive scores below 0, s+ * (1 - margin) would lie above it and keep what scores as high."""
+    pairs = [(q, p) for q, given in enumerate(scored.given) for p in given]
+    best = [int(scored.queries[q] @ scored.all_passages[p]) for q, p in pairs]
+    assert min(best) < 0 < max(best)
+    query = next(q for q, p in pairs if len(scored.given[q]) == 1 and scored.queries[q] @ scored.all_passages[p] < 0)
+    kept = scored.merge(relative_margin=0.5).passages[query]
+    score = int(scored.queries[query] @ scored.all_passages[scored.given[query][0]])
+    assert kept and all(scored.queries[query] @ scored.all_passages[p] < score * 1.5 for p in kept)
+
+
+def test_each_rule_is_a_sentence_of_arithmetic():
+    scores, positive = np.array([9, 8, 7, -1], np.float32), np.array([10, 10, 7, -1], np.float32)
+    assert filters.relative_margin(scores, positive, 0.2).tolist() == [True, True, True, True]
+    assert filters.relative_margin(scores, positive, 0.1).tolist() == [True, False, True, True]
+    assert filters.relative_margin(np.float32([-1, -2, -3]), np.float32([-2, -2, -2]), 0.25).tolist() == [
+        True,
+        True,
+        False,
+    ]
+    assert filters.absolute_margin(scores, positive, 1.5).tolist() == [True, False, True, True]
+    assert filters.above_positive(np.float32([1, 2]), np.float32([1, 1])).tolist() == [False, True]
+
+
+def test_the_score_of_several_positives_is_the_lowest_the_mean_or_that_of_the_first():
+    scores, offsets = np.array([3, 1, 5, -2], np.float32), np.array([0, 3, 3, 4])
+    found = {rule: filters.positive_scores(scores, offsets, rule).tolist() for rule in ("lowest", "mean", "first")}
+    assert [row[0] for row in found.values()] == [1, 3, 3] and all(np.isnan(row[1]) for row in found.values())
+    assert [row[2] for row in found.values()] == [-2, -2, -2]
+    assert filters.positive_scores(scores[:0], np.zeros(3, int), "mean").shape == (2,)
+
+
+def test_queries_that_a_filter_leaves_short_are_counted_apart_from_short_lists(world):
+    """Scores are the numbers of the passages; the positive is number 3. Query a loses two of three, c had one only."""
+    collection = world.collection(["a", "b", "c"], [(0, 3, 1), (1, 3, 1), (2, 3, 1)], num_passages=6)
+    lists = {"query": world.retrieval([[4, 3, 5, 0], [0, 1, 2, 3], [0, -1, -1, -1]])}
+    encoded = world.vectors(queries=[[1.0]] * 3, passages=[[float(n)] for n in range(6)])
+    inputs = {"queries": encoded, "passages": encoded}
+    job = world.merge(collection, {"query": 2}, lists, inputs, filters={"above_positive": True})
+    assert [len(pool) for pool in job.pools] == [1, 2, 1] and job.passages[0] == [0]
+    assert job.merge_facts["short_queries"] == {"query": 2}
+    assert job.merge_facts["filters"] == {
+        "dropped": {"query": {"above_positive": 2}},
+        "dropped_per_query": {"min": 0, "p25": 0, "median": 0, "p75": 1, "p90": 1.6, "max": 2},
+        "left_short": {"query": 1},
+    }
+
+
+def test_vectors_are_not_read_when_no_filter_asks_for_scores(scored):
+    del scored.vectors["queries"], scored.vectors["passages"]
+    assert "filters" not in scored.merge(skip_ranks=3).merge_facts
+    assert not Filters(skip_ranks=3).by_score

@@ -1,0 +1,123 @@
+"""Candidates that are probably positives without a judgment, told by their scores.
+
+Scores are inner products of query and passage under the checkpoint that mines for this episode, whatever source a
+passage comes from: a lookahead neighbour's own score is that of the positive with the passage, a momentum negative's
+that of an older checkpoint. s+ is the score of the query's positive. `skip_ranks`, which asks for no score, is part of
+sources/retrieval.py and counted nowhere.
+"""
+
+from functools import partial
+
+import numpy as np
+
+from teleport.collection.reader import positives_of_job
+
+PIECE_PAIRS = 2**10  # whose vectors are gathered at once: 6 MB of 768 numbers each, about what a cache holds
+QUARTILES = {"min": 0, "p25": 25, "median": 50, "p75": 75, "p90": 90, "max": 100}
+
+
+def relative_margin(scores, positive_scores, margin):
+    """bool: the score is at least s+ - |s+| * margin, which is below s+ for negative scores too."""
+    return scores >= positive_scores - np.abs(positive_scores) * margin
+
+
+def absolute_margin(scores, positive_scores, margin):
+    """bool: the score is at least s+ - margin."""
+    return scores >= positive_scores - margin
+
+
+def above_positive(scores, positive_scores):
+    """bool: the score is above s+."""
+    return scores > positive_scores
+
+
+def rules_of(settings):
+    """{name: function of (scores, s+)} of the filters that are on in `settings` (settings.pool.Filters)."""
+    rules = {}
+    if settings.relative_margin is not None:
+        rules["relative_margin"] = partial(relative_margin, margin=settings.relative_margin)
+    if settings.absolute_margin is not None:
+        rules["absolute_margin"] = partial(absolute_margin, margin=settings.absolute_margin)
+    if settings.above_positive:
+        rules["above_positive"] = above_positive
+    return rules
+
+
+def open_filters(job):
+    """The `ScoreFilters` of a merge job; None when no filter looks at scores."""
+    settings = job.settings
+    if not settings.filters.by_score:
+        return None
+    queries = np.load(job.input("queries", "queries.train.npy"), mmap_mode="r")
+    passages = np.load(job.input("passages", "passages.npy"), mmap_mode="r")
+    return ScoreFilters(settings.filters, queries, passages, positives_of_job(job, "train"), settings.sources)
+
+
+class ScoreFilters:
+    """Drops candidates by their scores, and counts them.
+
+    queries [all queries, dim], passages [all passages, dim]: vectors, also memory maps; positives: Ragged, those that
+    are trained on; sources: names. Of a query without positives nothing is dropped.
+    """
+
+    def __init__(self, settings, queries, passages, positives, sources):
+        self.queries, self.passages, self.rules = queries, passages, rules_of(settings)
+        scores = inner_products(queries, passages, positives.rows, positives.values)
+        self.positive_scores_Q = positive_scores(scores, positives.offsets, settings.positive_score)
+        self.dropped = {name: dict.fromkeys(self.rules, 0) for name in sources}
+        self.left_short = dict.fromkeys(sources, 0)
+        self.dropped_Q = np.zeros(len(positives), np.int64)
+
+    def kept(self, name, first, passages_QS, candidates_QS, count):
+        """The candidates of the source `name` that no filter drops, bool [Q, S]; rows count from query row `first`.
+
+        count: how many of them are wanted
+        """
+        rows, slots = np.nonzero(candidates_QS)
+        scores = inner_products(self.queries, self.passages, first + rows, passages_QS[rows, slots])
+        dropped = np.zeros(len(rows), bool)
+        for rule, drops in self.rules.items():
+            hit = drops(scores, self.positive_scores_Q[first + rows])
+            self.dropped[name][rule] += int(np.count_nonzero(hit))
+            dropped |= hit
+        kept_QS = candidates_QS.copy()
+        kept_QS[rows[dropped], slots[dropped]] = False
+        num_queries = len(candidates_QS)
+        self.dropped_Q[first : first + num_queries] += np.bincount(rows[dropped], minlength=num_queries)
+        enough_before, enough = (np.count_nonzero(part, axis=1) >= count for part in (candidates_QS, kept_QS))
+        self.left_short[name] += int(np.count_nonzero(enough_before & ~enough))
+        return kept_QS
+
+    def facts(self):
+        """dropped {source: {filter: candidates}}; dropped_per_query: by any filter, its quartiles; left_short {source:
+        queries that had enough candidates before}."""
+        quartiles = zip(QUARTILES, np.percentile(self.dropped_Q, list(QUARTILES.values())).tolist(), strict=True)
+        return {"dropped": self.dropped, "dropped_per_query": dict(quartiles), "left_short": self.left_short}
+
+
+def inner_products(queries, passages, query_rows, passage_rows):
+    """float32 [n]: the inner product of each pair of a query and a passage, whose vectors are gathered in pieces."""
+    scores = np.empty(len(query_rows), np.float32)
+    for start in range(0, len(scores), PIECE_PAIRS):
+        piece = slice(start, start + PIECE_PAIRS)
+        queries_ND = queries[query_rows[piece]].astype(np.float32, copy=False)
+        passages_ND = passages[passage_rows[piece]].astype(np.float32, copy=False)
+        scores[piece] = np.einsum("nd,nd->n", queries_ND, passages_ND)
+    return scores
+
+
+def positive_scores(scores, offsets, rule):
+    """s+ of each query, float32 [Q], NaN without positives, from the scores of all positives and their offsets.
+
+    rule: "lowest", "mean", or "first" of several
+    """
+    found_Q = np.full(len(offsets) - 1, np.nan, np.float32)
+    has = np.flatnonzero(np.diff(offsets))
+    starts = offsets[:-1][has]
+    if rule == "first" or not len(has):
+        found_Q[has] = scores[starts]
+    elif rule == "lowest":
+        found_Q[has] = np.minimum.reduceat(scores, starts)
+    else:
+        found_Q[has] = np.add.reduceat(scores, starts) / np.diff(offsets)[has]
+    return found_Q

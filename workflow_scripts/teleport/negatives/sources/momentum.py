@@ -1,0 +1,38 @@
+"""Negatives from the pool of the last episode, in the role `momentum` (ANCE-Tele, Eq. 5)."""
+
+import numpy as np
+
+from teleport.negatives.draw import slots_within
+from teleport.negatives.known import are_known
+from teleport.negatives.pool import Items, read_pool
+
+
+def open_source(job, name, known):
+    return Momentum(read_pool(lambda file: job.input(name, file)), known, job.settings.sources[name].flag)
+
+
+class Momentum:
+    """What is drawn from the last `Pool` keeps its origin and gets the bit `flag` besides.
+
+    known: Ragged of this episode; the last one may not have known all of it (`positives: answers`).
+    """
+
+    def __init__(self, pool, known, flag):
+        self.pool, self.known, self.flag = pool, known, flag
+        self.widths_Q = np.diff(pool.offsets)
+
+    def candidates(self, first, last):
+        """bool [Q, S]: the query's last pool has this slot, with a passage that is not known."""
+        known_QS = are_known(self.passages(first, last), np.arange(first, last), self.known)
+        return slots_within(self.widths_Q[first:last]) & ~known_QS
+
+    def passages(self, first, last):
+        within_QS = slots_within(self.widths_Q[first:last])
+        passages_QS = np.zeros(within_QS.shape, np.int32)
+        passages_QS[within_QS] = self.pool.items.passages[self.pool.offsets[first] : self.pool.offsets[last]]
+        return passages_QS
+
+    def take(self, first, last, slots_QN):
+        places_QN = np.minimum(self.pool.offsets[first:last, None] + slots_QN, self.pool.offsets[-1] - 1)
+        items = Items(*(field[places_QN] for field in self.pool.items))
+        return items._replace(sources=items.sources | np.uint8(self.flag))

@@ -1,0 +1,98 @@
+"""Negatives that are drawn uniformly from the corpus, without replacement: no list is stored.
+
+The passages of a query come from a SplitMix64 stream that starts from the hash of its id, so they do not depend on its
+row or on other queries.
+"""
+
+import numpy as np
+
+from teleport.negatives.draw import GOLDEN, hashes_of_job, splitmix64
+from teleport.negatives.known import are_known, have_answers
+from teleport.negatives.pool import Items
+from teleport.runtime.seed import derive_seed
+
+SPARE = 2  # slots per wanted negative: what is left when filters or answers take some
+SMALL = 8  # a corpus of at most so many passages per slot is offered whole: repeats would be many
+EXTRA_DRAWS = 8  # drawn beyond the slots at first: known and repeated passages are few in a large corpus
+
+
+def open_source(job, name, known):
+    settings, draw = job.settings, job.settings.sources[name]
+    streams_Q = splitmix64(hashes_of_job(job) ^ np.uint64(derive_seed(settings.seed, "random", name, settings.episode)))
+    source = Random(streams_Q, job.facts("collection")["num_passages"], known, draw, settings.episode)
+    if settings.remove == "answers":
+        rows = np.arange(len(streams_Q))
+        source.refused = have_answers(job, source.passages(0, len(rows)), rows)
+    return source
+
+
+class Random:
+    """`SPARE` times as many different passages as are wanted, none of them known; or all passages of a small corpus.
+
+    streams_Q: uint64, where the stream of each query starts; known: Ragged; draw: settings.pool.Draw
+    """
+
+    def __init__(self, streams_Q, num_passages, known, draw, episode):
+        self.streams_Q, self.num_passages, self.known = streams_Q, num_passages, known
+        self.draw, self.episode, self.refused = draw, episode, None
+        self.num_slots, self.block, self.block_passages = SPARE * draw.count, None, None
+        self.whole = num_passages <= SMALL * self.num_slots
+        if self.whole:
+            self.num_slots = num_passages
+        self.widths_Q = np.full(len(streams_Q), self.num_slots)
+
+    def candidates(self, first, last):
+        """bool [Q, S]: there is a passage in the slot, and it is not known and has no answer."""
+        passages_QS = self.passages(first, last)
+        candidates_QS = passages_QS >= 0
+        if self.whole:
+            known = self.known.part(first, last)
+            candidates_QS[known.rows, known.values[known.offsets[0] : known.offsets[-1]]] = False
+        return candidates_QS if self.refused is None else candidates_QS & ~self.refused[first:last]
+
+    def passages(self, first, last):
+        """int32 [Q, S], -1 where the corpus has not enough passages that are not known."""
+        if self.whole:
+            return np.broadcast_to(np.arange(self.num_passages, dtype=np.int32), (last - first, self.num_passages))
+        if self.block != (first, last):  # asked for up to three times in a row
+            rows = np.arange(first, last)
+            self.block, self.block_passages = (first, last), self.drawn(rows, self.num_slots + EXTRA_DRAWS)
+        return self.block_passages
+
+    def drawn(self, rows_Q, num_draws):
+        """int32 [Q, S]: the first S different passages in the stream of each query that are not known, then -1."""
+        numbers_D = np.arange(1, num_draws + 1, dtype=np.uint64)
+        values_QD = splitmix64(self.streams_Q[rows_Q, None] + GOLDEN * numbers_D)
+        passages_QD = (values_QD % np.uint64(self.num_passages)).astype(np.int32)
+        # Values from the last multiple of the corpus size on would make its first passages likelier.
+        usable_QD = values_QD <= np.uint64(2**64 - 1 - 2**64 % self.num_passages)
+        usable_QD &= are_first(passages_QD) & ~are_known(passages_QD, rows_Q, self.known)
+        order_QS = np.argsort(~usable_QD, axis=1, kind="stable")[:, : self.num_slots]
+        found_QS = np.take_along_axis(np.where(usable_QD, passages_QD, np.int32(-1)), order_QS, axis=1)
+        possible_Q = np.minimum(self.num_slots, self.num_passages - self.known.lengths[rows_Q])
+        short = np.flatnonzero(np.count_nonzero(found_QS >= 0, axis=1) < possible_Q)
+        if len(short):  # a longer part of the same streams begins with what was found
+            found_QS[short] = self.drawn(rows_Q[short], 2 * num_draws)
+        return found_QS
+
+    def take(self, first, last, slots_QN):
+        """The `Items` [Q, N] in the given slots; they have no rank (0) and no score (NaN)."""
+        shape = slots_QN.shape
+        return Items(
+            np.take_along_axis(self.passages(first, last), slots_QN, axis=1),
+            np.full(shape, self.draw.flag, np.uint8),
+            np.full(shape, self.episode, np.uint8),
+            np.zeros(shape, np.int16),
+            np.full(shape, np.nan, np.float32),
+        )
+
+
+def are_first(values_QD):
+    """bool [Q, D]: no earlier value of the row is the same."""
+    order_QD = np.argsort(values_QD, axis=1, kind="stable")
+    sorted_QD = np.take_along_axis(values_QD, order_QD, axis=1)
+    first_QD = np.ones(values_QD.shape, bool)
+    first_QD[:, 1:] = sorted_QD[:, 1:] != sorted_QD[:, :-1]
+    in_order_QD = np.empty_like(first_QD)
+    np.put_along_axis(in_order_QD, order_QD, first_QD, axis=1)
+    return in_order_QD
