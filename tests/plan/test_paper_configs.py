@@ -15,7 +15,7 @@ from teleport.report.specs import table_specs
 from teleport.settings.read import load, merged
 
 CONFIG = REPOSITORY / "config"
-# ANCE-Tele Table 5 and Appendix C.2, N as in the released scripts: lengths, batch, rate, warm-up, epochs, N and early stops.
+# ANCE-Tele Table 5 and Appendix C.2, N as in the released scripts: lengths, batch, rate, warm-up, epochs, N, stops.
 TABLE_5 = {
     "marco": (32, 128, 8, 5e-6, 0.1, 3, [15, 31, 31], [20000, 20000, None]),
     "nq": (32, 156, 128, 5e-6, 0.1, 40, [3, 7, 11], [2000, 2000, None]),

@@ -32,7 +32,8 @@ class Tail:
     def take(self, first, last, slots_QN):
         passages_QN = np.take_along_axis(self.passages(first, last), slots_QN, axis=1)
         flags, episodes = (np.full(slots_QN.shape, n, np.uint8) for n in (self.flag, self.episode))
-        return Items(passages_QN, flags, episodes, np.zeros(slots_QN.shape, np.int16), np.zeros(slots_QN.shape, np.float32))
+        ranks, scores = (np.zeros(slots_QN.shape, dtype) for dtype in (np.int16, np.float32))
+        return Items(passages_QN, flags, episodes, ranks, scores)
 '''
 SOURCE_LINE = '    "tail": Source("teleport.negatives.sources.tail", 64),\n'
 
