@@ -24,10 +24,10 @@ ANSWERS = pa.schema({"query_id": pa.string(), "answers": pa.list_(pa.string())})
 def write_collection(job, source):
     """Check `source` (a records.Source) and write its canonical form to the job's outputs; returns the facts.
 
-    Queries that can never count are dropped and counted: in `train` those without a judgment of at least
-    the source's `positive_grade` (and, where positives are found by answers, without answers too), in other splits those
-    without any judgment and without answers. Raises ValueError naming file, line and remedy for everything that is wrong
-    in the files.
+    Queries that can never count are dropped and counted: in `train` those without a judgment of at least the source's
+    `positive_grade` (and, where positives are found by answers, without answers too), in other splits those without any
+    judgment and without answers. Raises ValueError naming file, line and remedy for everything that is wrong in the
+    files.
     """
     passages, digest = write_corpus(job.output("corpus.parquet"), source.corpus)
     log.info("%d passages, corpus digest %s", len(passages), digest)
