@@ -35,7 +35,7 @@ CONFIG = {
 }
 
 
-def make_collection(folder):
+def make_data(folder):
     """Passages of random words; a query is a few words of its positive. Written in the folder form."""
     rng = np.random.default_rng(0)
     texts = random_passages(rng, NUM_PASSAGES, 5, 30)
@@ -77,7 +77,7 @@ class World:
     @classmethod
     def create(cls, folder):
         cls.copy_repository(folder)
-        make_collection(folder / "data/toy")
+        make_data(folder / "data/toy")
         make_checkpoint(folder / "data/bert", WORDS)
         return cls(folder)
 
