@@ -1,4 +1,4 @@
-"""A finished collection as other stages read it: positives of each query as flat arrays of row numbers, and answers.
+"""A finished collection as other stages read it: each query's positives as row numbers, and answers.
 
 Apart from `canonical`, so that an edit to the validation of files reruns only the collection, not what reads it.
 """
@@ -6,21 +6,21 @@ Apart from `canonical`, so that an edit to the validation of files reruns only t
 import numpy as np
 import pyarrow.parquet as pq
 
+from teleport.runtime.arrays import Ragged
 
-def read_positives(collection, split):
+
+def read_positives(collection, split, grade=None):
     """The positives of all queries of a split, from the Artefact of a collection stage.
 
-    Returns offsets int64 [num_queries + 1] and passages int32 [num_positives]: the positives of query row q are
-    `passages[offsets[q]:offsets[q + 1]]`, in the order of the judgments.
+    Returns a `Ragged` of passage rows (int32), one list per query row, in the order of the judgments. grade: the lowest
+    grade of a positive; None for that of the collection (`positive_grade`).
     """
     num_queries = pq.read_metadata(collection.path(f"queries.{split}.parquet")).num_rows
     columns = ["query", "passage", "grade"]
     qrels = pq.read_table(collection.path(f"qrels.{split}.parquet"), columns=columns)
-    query, passage, grade = (qrels[name].to_numpy() for name in columns)
-    positive = grade >= collection.facts["positive_grade"]
-    query, passage = query[positive], passage[positive]
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(query, minlength=num_queries))]).astype(np.int64)
-    return offsets, passage[np.argsort(query, kind="stable")]
+    query, passage, grades = (qrels[name].to_numpy() for name in columns)
+    positive = grades >= (collection.facts["positive_grade"] if grade is None else grade)
+    return Ragged.grouped(query[positive], passage[positive], num_queries)
 
 
 def positives_of_job(job, split):
@@ -28,8 +28,8 @@ def positives_of_job(job, split):
 
     Those of the stage `positives` (training queries, by answer match) where the job reads one, else the judged ones.
     """
-    if "relevant" in job.inputs:
-        return tuple(np.load(job.input("relevant", f"{name}.npy")) for name in ("offsets", "passages"))
+    if "positives" in job.inputs:
+        return Ragged(*(np.load(job.input("positives", f"{name}.npy")) for name in ("offsets", "passages")))
     return read_positives(job.inputs["collection"], split)
 
 
