@@ -47,9 +47,9 @@ def make_shard(world, root, shard, **changes):
     return job
 
 
-def join(world, root, count):
+def join(world, root, count, **changes):
     """Run the job that joins; returns its folder and its manifest."""
-    job = Job(spec_of(world, shards=count), save_every=0.0, root=root)
+    job = Job(spec_of(world, shards=count, **changes), save_every=0.0, root=root)
     run_stage.run(job)
     return job.folder, json.loads((job.folder / "manifest.json").read_text())
 
@@ -123,9 +123,7 @@ def test_a_stage_of_passages_alone_is_joined_too(world, tmp_path):
     whole = files(join(world, tmp_path, 1)[1])
     for name in names(2):
         make_shard(world, tmp_path, name, **alone)
-    job = Job(spec_of(world, shards=2, **alone), save_every=0.0, root=tmp_path)
-    run_stage.run(job)
-    manifest = json.loads((job.folder / "manifest.json").read_text())
+    manifest = join(world, tmp_path, 2, **alone)[1]
     assert files(manifest) == {"passages.npy": whole["passages.npy"]}
 
 
