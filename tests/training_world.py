@@ -8,7 +8,9 @@ import torch
 from transformers import BertConfig, BertModel, BertTokenizer
 
 import collection_world
+from teleport.encoder import encode
 from teleport.encoder.model import Encoder, save_encoders
+from teleport.runtime.arrays import offsets_of, save_array
 from teleport.training import train
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(195))]
@@ -38,18 +40,22 @@ SETTINGS = {
     "tied": True,
     "seed": 42,
     "episode": 1,
+    "run_episode": 1,
 }
+LOSS = "teleport.training.losses."
 
 
 @pytest.fixture(autouse=True)
 def on_cpu(monkeypatch):
     """Equal bits are promised on a CPU only, so these tests use it even where there is a GPU."""
-    monkeypatch.setattr(train, "pick_device", lambda: torch.device("cpu"))
+    for module in (train, encode):
+        monkeypatch.setattr(module, "pick_device", lambda: torch.device("cpu"))
 
 
 def settings(training=None, **others):
-    """Settings of a train job: the defaults above with changes."""
-    return SETTINGS | others | {"training": TRAINING | (training or {})}
+    """Settings of a train job: the defaults above with changes. An episode begins its own training unless told."""
+    own = {"run_episode": others["episode"]} if "episode" in others else {}
+    return SETTINGS | own | others | {"training": TRAINING | (training or {})}
 
 
 def texts():
@@ -77,9 +83,8 @@ def make_tokens(stages, lower_case=None):
     """Token maps as the stage `tokens` writes them."""
     job = stages.make("tokens", {"title": "sep", "lower_case": lower_case})
     for name, lists in zip(("queries.train", "passages"), texts(), strict=True):
-        np.save(job.output(f"{name}.ids.npy").open("wb"), np.concatenate(lists).astype(np.uint16))
-        offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in lists])]).astype(np.int64)
-        np.save(job.output(f"{name}.offsets.npy").open("wb"), offsets)
+        save_array(job.output(f"{name}.ids.npy"), np.concatenate(lists).astype(np.uint16))
+        save_array(job.output(f"{name}.offsets.npy"), offsets_of([len(ids) for ids in lists]))
     job.output("special.json").write_text(json.dumps(SPECIAL))
     return stages.finish(job)
 
@@ -92,8 +97,8 @@ def make_negatives(stages, sizes=None, first=40):
     rng = np.random.default_rng(1)
     sizes = np.full(NUM_QUERIES, 10) if sizes is None else np.asarray(sizes)
     job = stages.make("merge", {"episode": 1})
-    np.save(job.output("offsets.npy").open("wb"), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
-    np.save(job.output("passages.npy").open("wb"), rng.integers(first, 59, size=sizes.sum()).astype(np.int32))
+    save_array(job.output("offsets.npy"), offsets_of(sizes))
+    save_array(job.output("passages.npy"), rng.integers(first, 59, size=sizes.sum()).astype(np.int32))
     return stages.finish(job)
 
 
@@ -130,6 +135,13 @@ def make_pretrained(stages, dropout=0.1, tied=True):
     return stages.finish(job, {"weights_sha256": "beef", "model_type": "bert", "dim": 32})
 
 
+def make_vectors(stages, checkpoint, collection, tokens, side):
+    """A finished encode stage of one side of a checkpoint."""
+    settings = {"sides": [side], "max_query_tokens": 8, "max_passage_tokens": 24, "precision": "fp32"}
+    inputs = {"collection": collection, "tokens": tokens, "checkpoint": checkpoint}
+    return stages.run(encode.run, "encode", settings, inputs)
+
+
 class World:
     """Finished upstream stages, and train jobs on top of them."""
 
@@ -144,10 +156,18 @@ class World:
             "pretrained": pretrained,
         }
 
-    def job(self, training=None, save_every=1e9, checkpoint=None, **others):
-        """A fresh train job, one thread."""
-        inputs = self.inputs | ({"checkpoint": checkpoint} if checkpoint else {})
-        return self.stages.make("train", settings(training, tied=self.tied, **others), inputs, save_every=save_every)
+    def job(self, training=None, save_every=1e9, inputs=None, **others):
+        """A fresh train job, one thread; `inputs` are those of other roles, or others for a role (None: none)."""
+        made = settings(training, tied=self.tied, **others)
+        named = {role: job for role, job in (self.inputs | (inputs or {})).items() if job}
+        loads = {"loss": LOSS + made["training"].get("loss", "softmax")}
+        return self.stages.make("train", made, named, save_every=save_every, loads=loads)
+
+    def frozen(self, side, checkpoint=None):
+        """The inputs of a job in which a side is frozen: {role: the encode stage of its vectors}."""
+        checkpoint = checkpoint or self.inputs["checkpoint"]
+        made = make_vectors(self.stages, checkpoint, self.inputs["collection"], self.inputs["tokens"], side)
+        return {{"query": "queries", "passage": "passages"}[side]: made, "checkpoint": checkpoint}
 
     def finished(self, job):
         """Run a train job and publish it; returns the job."""

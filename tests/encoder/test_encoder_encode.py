@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from pydantic import ValidationError
 
 from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
 from teleport.encoder import encode, tokens
 from teleport.encoder.model import load_encoders, save_encoders
 from teleport.encoder.packed import PackedEncoder
+from teleport.settings.encoding import EncodeSettings
 
-SETTINGS = {"max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
+SETTINGS = {"sides": ["query", "passage"], "max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +97,31 @@ def test_each_side_has_its_encoder(stages, tmp_path):
     without_title = upstream(stages, checkpoint, [("", PASSAGES[-1][1])]) | {"checkpoint": trained}
     job = stages.run(encode.run, "encode", SETTINGS, without_title)
     np.testing.assert_allclose(np.load(job.folder / "passages.npy"), passages, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_one_side_alone_has_the_vectors_of_both(stages, tmp_path, tied):
+    checkpoint = make_pretrained(stages, source_folder(tmp_path / "source"), pooling="mean", tied=tied)
+    world = upstream(stages, checkpoint)
+    both = arrays(stages.run(encode.run, "encode", SETTINGS, world))
+    for side, names in (("passage", ["passages.npy"]), ("query", ["queries.test.npy", "queries.train.npy"])):
+        job = stages.run(encode.run, "encode", SETTINGS | {"sides": [side]}, world)
+        assert list(arrays(job)) == names
+        assert all(array.tobytes() == both[name].tobytes() for name, array in arrays(job).items())
+        facts = json.loads((job.folder / "manifest.json").read_text())["facts"]
+        assert facts["texts"] == sum(len(both[name]) for name in names)
+        assert ("passages_per_second" in facts) == (side == "passage")
+
+
+@pytest.mark.parametrize("sides", [[], ["passage", "query"], ["query", "query"], ["document"]])
+def test_sides_have_one_spelling(sides):
+    with pytest.raises(ValidationError):
+        EncodeSettings(**SETTINGS | {"sides": sides})
+
+
+def test_queries_alone_ask_nothing_of_the_length_of_passages(stages, world):
+    job = stages.run(encode.run, "encode", SETTINGS | {"sides": ["query"], "max_passage_tokens": 65}, world)
+    assert len(arrays(job)) == 2
 
 
 def test_no_tokenizer_is_called(stages, world, monkeypatch):
@@ -204,7 +231,7 @@ def test_the_real_model_as_sentence_transformers_has_it(stages, shared):
     texts = [line.split("\t")[1] for line in lines[:14]] + [text for _, text in PASSAGES]
     checkpoint = make_pretrained(stages, source, pooling="mean", normalize=True)
     inputs = upstream(stages, checkpoint, [("", text) for text in texts])
-    settings = {"max_query_tokens": 32, "max_passage_tokens": 256, "precision": "auto"}
+    settings = SETTINGS | {"max_query_tokens": 32, "max_passage_tokens": 256, "precision": "auto"}
     vectors = np.load(stages.run(encode.run, "encode", settings, inputs).folder / "passages.npy")
     expected = SentenceTransformer(str(source), device="cpu", local_files_only=True).encode(texts)
     assert ((vectors * expected).sum(1) > 0.9999).all()

@@ -15,7 +15,7 @@ from teleport.runtime.blocks import RowBlocks
 from teleport.runtime.job import Job
 from teleport.runtime.run import run, run_shard
 
-SETTINGS = {"max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
+SETTINGS = {"sides": ["query", "passage"], "max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
 BLOCK = 4
 
 
@@ -47,9 +47,9 @@ def make_shard(world, root, shard, **changes):
     return job
 
 
-def join(world, root, count):
+def join(world, root, count, **changes):
     """Run the job that joins; returns its folder and its manifest."""
-    job = Job(spec_of(world, shards=count), save_every=0.0, root=root)
+    job = Job(spec_of(world, shards=count, **changes), save_every=0.0, root=root)
     run(job)
     return job.folder, json.loads((job.folder / "manifest.json").read_text())
 
@@ -116,6 +116,15 @@ def test_joined_is_whole(world, tmp_path, monkeypatch, count):
     ]
     counts = ("texts", "real_tokens", "padded_tokens", "dim", "dtype")
     assert [joined["facts"][key] for key in counts] == [whole["facts"][key] for key in counts]
+
+
+def test_a_stage_of_passages_alone_is_joined_too(world, tmp_path):
+    alone = {"settings": SETTINGS | {"sides": ["passage"]}}
+    whole = files(join(world, tmp_path, 1)[1])
+    for name in names(2):
+        make_shard(world, tmp_path, name, **alone)
+    manifest = join(world, tmp_path, 2, **alone)[1]
+    assert files(manifest) == {"passages.npy": whole["passages.npy"]}
 
 
 def test_time_is_that_of_all_shards(world, tmp_path, monkeypatch):

@@ -7,12 +7,14 @@ import torch
 import transformers
 
 from teleport.encoder import grouped, packed
-from teleport.encoder.encode import BLOCK_TEXTS, Side
+from teleport.encoder.encode import BLOCK_TEXTS, TOKEN_BUDGET
 from teleport.encoder.model import Encoder
 from teleport.encoder.packed import PackedEncoder
-from teleport.encoder.tokens import TokenMap, padded_lengths
+from teleport.encoder.side import Side
 from teleport.encoder.tokens import packed as pack
-from teleport.training import forward, train
+from teleport.encoder.tokens import padded_lengths
+from teleport.runtime.arrays import Ragged
+from teleport.training import train
 from training_world import SPECIAL, World, on_cpu, tiny_bert  # noqa: F401
 
 TEXTS, MAX_TOKENS = 600, 64  # tiny_bert has 64 positions
@@ -25,7 +27,7 @@ def token_map(tmp_path):
     lengths = np.maximum(1, rng.lognormal(np.log(38) - 0.125, 0.5, TEXTS).astype(int))
     np.save(tmp_path / "ids.npy", rng.integers(5, SPECIAL["vocab_size"], lengths.sum()).astype(np.uint16))
     np.save(tmp_path / "offsets.npy", np.concatenate([[0], np.cumsum(lengths)]))
-    return TokenMap(tmp_path / "ids.npy", tmp_path / "offsets.npy")
+    return Ragged.open(tmp_path / "offsets.npy", tmp_path / "ids.npy")
 
 
 @pytest.fixture
@@ -64,11 +66,13 @@ def ratios(computed, lengths, passes=1):
 
 
 def test_encoding_computes_no_padding(token_map, computed):
-    side = Side(PackedEncoder(Encoder(tiny_bert(), "mean").eval()), MAX_TOKENS, SPECIAL, torch.device("cpu"))
+    encoder = Encoder(tiny_bert(), "mean").eval()
+    with torch.inference_mode():
+        side = Side(encoder, token_map, MAX_TOKENS, SPECIAL, prepared=PackedEncoder(encoder))
     lengths = padded_lengths(token_map, MAX_TOKENS)
     assert MAX_TOKENS * TEXTS / lengths.sum() > 1.5 and len(lengths) <= BLOCK_TEXTS["cpu"]
     with torch.inference_mode():
-        encoded = side.encode(token_map, np.arange(TEXTS), lengths, np.empty((TEXTS, 32), np.float32))
+        _, encoded = side.vectors(np.arange(TEXTS), TOKEN_BUDGET["cpu"])
     assert encoded / lengths.sum() <= 1.01
     found = ratios(computed, lengths)
     assert min(found.values()) == 1.0 and max(found.values()) <= 1.01
@@ -76,7 +80,7 @@ def test_encoding_computes_no_padding(token_map, computed):
 
 def test_training_computes_no_padding(token_map, computed):
     lengths = padded_lengths(token_map, MAX_TOKENS)
-    side = forward.Side(Encoder(tiny_bert(), "mean").train(), token_map, lengths, MAX_TOKENS, SPECIAL)
+    side = Side(Encoder(tiny_bert(), "mean").train(), token_map, MAX_TOKENS, SPECIAL)
     rows = np.random.default_rng(1).integers(TEXTS, size=8 * 32)
     vectors, encoded = side.vectors(rows, 4096)
     vectors.sum().backward()

@@ -6,11 +6,11 @@ import pytest
 import torch
 from transformers import get_linear_schedule_with_warmup
 
-from teleport.training.schedule import learning_rate, schedule_steps
+from teleport.training.schedule import end_of_segment, learning_rate, schedule_steps
 
 
 def training(**values):
-    return SimpleNamespace(**({"epochs": None, "steps": None, "batch_queries": 8} | values))
+    return SimpleNamespace(**({"epochs": None, "steps": None, "stop_after_steps": None, "batch_queries": 8} | values))
 
 
 def queries(number, without_negatives=0, without_positives=0):
@@ -31,9 +31,20 @@ def test_length_in_steps():
 
 @pytest.mark.parametrize("length", [{"epochs": 3}, {"steps": 80}])
 def test_fewer_queries_than_a_batch_is_an_error(length):
-    counts = r"only 7 training queries have negatives and a positive \(3 are without negatives, 5 without a positive\)"
+    counts = r"only 7 training queries can be trained on \(3 are without negatives, 5 without a positive\)"
     with pytest.raises(ValueError, match=f"batch_queries is 8, but {counts}: lower training"):
         schedule_steps(training(**length), queries(7, 3, 5))
+
+
+@pytest.mark.parametrize(("first", "stop_after", "end"), [(0, None, 80), (0, 30, 30), (30, 30, 60), (60, 30, 80)])
+def test_a_segment_stops_after_its_own_steps_or_with_the_schedule(first, stop_after, end):
+    assert end_of_segment(training(steps=80, stop_after_steps=stop_after), 80, first) == end
+
+
+@pytest.mark.parametrize("first", [80, 90])
+def test_no_step_left_is_an_error(first):
+    with pytest.raises(ValueError, match=f"steps is 80, but .* have done {first} steps already: raise training.steps"):
+        end_of_segment(training(steps=80), 80, first)
 
 
 def test_literal_rates():

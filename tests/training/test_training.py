@@ -73,10 +73,10 @@ def test_stopping_early_keeps_the_full_schedule(world):
     assert losses_of(other)[0] != losses_of(short)[0]
 
 
-def test_continuing_starts_from_the_previous_checkpoint(world):
+def test_an_episode_may_start_from_the_previous_checkpoint(world):
     first = world.finished(world.job({"steps": 30}))
     fresh = world.finished(world.job({"steps": 2}, episode=2))
-    continued = world.finished(world.job({"steps": 2}, episode=2, checkpoint=first))
+    continued = world.finished(world.job({"steps": 2}, inputs={"checkpoint": first}, episode=2))
     first_losses = [float(losses_of(job)[1][0]) for job in (fresh, continued)]  # before any update: the rate is 0
     assert first_losses[1] < 0.7 * first_losses[0]
 
@@ -140,7 +140,7 @@ def test_queries_without_negatives_are_left_out_and_counted(stages, caplog):
 
 def test_no_negatives_at_all_is_an_error(stages):
     world = World(stages, sizes=np.zeros(NUM_QUERIES, int))
-    with pytest.raises(ValueError, match=r"only 0 training queries have negatives .*\(20 are without negatives, 0 "):
+    with pytest.raises(ValueError, match=r"only 0 training queries can be trained on \(20 are without negatives, 0 "):
         train.run(world.job())
 
 

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from reference_encoder import reference_of
-from teleport.encoder.batches import length_buckets
 from teleport.encoder.tokens import padded
-from teleport.training import forward, train, trainer
+from teleport.training import train, trainer
 from teleport.training.data import read_training_set
-from teleport.training.loss import false_negative_mask, softmax_loss
-from training_world import World, on_cpu  # noqa: F401
+from teleport.training.losses import hardest, nll, ranknet, softmax
+from teleport.training.masks import false_negative_mask
+from training_world import World, facts_of, on_cpu  # noqa: F401
 
 
 def make(stages, training=None, **others):
@@ -32,9 +32,16 @@ def padded_vectors(side, rows):
     return reference_of(side.encoder)(*padded(side.tokens, rows, side.max_tokens, side.special))
 
 
-def padded_loss(made, batch, masked=None):
-    vectors = padded_vectors(made.queries, batch.queries_Q), padded_vectors(made.passages, batch.passages_P)
-    return softmax_loss(*vectors, torch.from_numpy(batch.positive_columns_Q), made.settings.scale, masked)
+def padded_loss(made, batch, masked=None, loss=softmax.loss):
+    """From the definition: scaled inner products of all queries and passages, masked ones at minus infinity."""
+    queries_QD, passages_PD = (
+        padded_vectors(made.queries, batch.queries_Q),
+        padded_vectors(made.passages, batch.passages_P),
+    )
+    scores_QP = queries_QD @ passages_PD.T * made.settings.scale
+    if masked is not None:
+        scores_QP = scores_QP.masked_fill(masked, float("-inf"))
+    return loss(scores_QP, *map(torch.from_numpy, (batch.positive_columns_Q, batch.own_columns_QN)))
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -44,19 +51,13 @@ def test_step_in_chunks_equals_one_padded_batch(stages, monkeypatch, tied, budge
     expected_loss = padded_loss(made, batch)
     expected = gradients(made, expected_loss)
 
-    chunks = []
-
-    def buckets(lengths, token_budget):
-        chunks.append(length_buckets(lengths, token_budget))
-        return chunks[-1]
-
-    monkeypatch.setattr(forward, "length_buckets", buckets)
+    chunks = made.passages.chunks(batch.passages_P, budget)
     monkeypatch.setitem(trainer.TOKEN_BUDGET, "cpu", budget)
-    loss, _ = made.loss(batch)
+    loss, *_ = made.loss(batch)
     found = gradients(made, loss)
 
-    assert len(chunks[1]) > 2, "the passages were not split: this test would show nothing"
-    assert np.concatenate(chunks[1]).tolist() != list(range(16)), "in order already: this test would show nothing"
+    assert len(chunks) > 2, "the passages were not split: this test would show nothing"
+    assert np.concatenate(chunks).tolist() != list(range(16)), "in order already: this test would show nothing"
     assert loss.item() == pytest.approx(expected_loss.item(), rel=1e-6)
     assert found.keys() == expected.keys() and len(found) > 30
     largest = max(gradient.abs().max() for gradient in expected.values())
@@ -85,9 +86,39 @@ def test_masked_false_negatives_leave_the_loss(stages):
     """The first query's positive also stands among the second query's negatives: the switch leaves it out."""
     made, batch = make(stages, {"mask_false_negatives": True})
     batch.passages_P[5] = batch.passages_P[0]
-    positives = [made.data.positives[row] for row in batch.queries_Q]
+    positives = [made.data.known_positives(row) for row in batch.queries_Q]
     mask = false_negative_mask(batch.passages_P, batch.positive_columns_Q, positives)
     assert mask.nonzero().tolist() == [[0, 5]]
-    loss, _ = made.loss(batch)
+    loss, *_ = made.loss(batch)
     assert loss.item() == pytest.approx(padded_loss(made, batch, mask).item(), rel=1e-6)
     assert loss.item() < padded_loss(made, batch).item() - 1e-4
+
+
+@pytest.mark.parametrize("name", ["nll", "ranknet", "hardest"])
+def test_the_stage_takes_the_loss_that_its_settings_name(stages, name):
+    """With scale and mask, which the trainer applies: the second query knows the first one's negative as relevant."""
+    world = World(stages, dropout=0.0)
+    job = world.job({"loss": name, "mask_false_negatives": True}, scale=0.5)
+    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    batch = made.data.batch(1)
+    batch.passages_P[1] = made.data.positives[batch.queries_Q[1]][0]
+    mask = false_negative_mask(
+        batch.passages_P, batch.positive_columns_Q, [made.data.known_positives(row) for row in batch.queries_Q]
+    )
+    assert mask[1, 1]
+    function = {"nll": nll, "ranknet": ranknet, "hardest": hardest}[name].loss
+    loss, *_ = made.loss(batch)
+    assert loss.item() == pytest.approx(padded_loss(made, batch, mask, function).item(), rel=1e-6)
+    assert loss.item() != pytest.approx(padded_loss(made, batch, mask).item(), rel=1e-2)
+
+
+@pytest.mark.parametrize("name", ["softmax", "ranknet", "hardest"])
+def test_a_step_without_own_negatives(stages, name):
+    world = World(stages, dropout=0.0)
+    job = world.job({"loss": name, "negatives_per_query": 0}, inputs={"negatives": None})
+    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    batch = made.data.batch(1)
+    function = {"softmax": softmax, "ranknet": ranknet, "hardest": hardest}[name].loss
+    assert batch.own_columns_QN.shape == (4, 0) and len(batch.passages_P) == 4
+    assert made.loss(batch)[0].item() == pytest.approx(padded_loss(made, batch, loss=function).item(), rel=1e-6)
+    assert facts_of(world.finished(job))["steps"] == 12

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from teleport.training.data import Ragged, TrainingSet, read_training_set
+from teleport.runtime.arrays import Ragged, save_array
+from teleport.training.data import TrainingSet, read_training_set
 from training_world import World
 
 
@@ -23,11 +24,25 @@ def training_set(sizes, **training):
 def test_layout_of_a_batch():
     batch = training_set([9, 9, 9, 9, 9]).batch(0)
     assert batch.positive_columns_Q.tolist() == [0, 4]
+    assert batch.own_columns_QN.tolist() == [[1, 2, 3], [5, 6, 7]]
     assert len(batch.queries_Q) == 2 and len(batch.passages_P) == 8
     for query, column in zip(batch.queries_Q, batch.positive_columns_Q, strict=True):
         positive, *negatives = batch.passages_P[column : column + 4]
         assert positive in (100 + query, 200 + query)
         assert all(passage // 1000 == query for passage in negatives) and len(set(negatives)) == 3
+
+
+def test_without_own_negatives_every_query_with_a_positive_is_trained_on():
+    full = training_set([9, 0, 2, 9], negatives_per_query=0)
+    positives = Ragged(np.array([0, 2, 2, 3, 5]), np.array([100, 200, 102, 103, 203]))
+    data = TrainingSet(full.query_ids, positives, None, full.training, seed=42)
+    assert (data.without_negatives, data.without_positives, data.rows.tolist()) == (0, 1, [0, 2, 3])
+    batch = data.batch(0)
+    assert batch.own_columns_QN.shape == (2, 0) and batch.positive_columns_Q.tolist() == [0, 1]
+    assert all(p in positives[row] for p, row in zip(batch.passages_P, batch.queries_Q, strict=True))
+    parts = batch.split(2)
+    assert [part.own_columns_QN.shape for part in parts] == [(1, 0), (1, 0)]
+    assert [part.positive_columns_Q.tolist() for part in parts] == [[0], [0]]
 
 
 def test_an_epoch_has_every_query_once_and_drops_the_incomplete_batch():
@@ -94,6 +109,23 @@ def test_read_from_the_inputs_of_a_job(stages):
     assert batch.passages_P.dtype == np.int64
     for query, block in zip(batch.queries_Q, batch.passages_P.reshape(4, 4), strict=True):
         assert block[0] in data.positives[query] and set(block[1:]) <= set(data.pools[query])
+
+
+@pytest.mark.parametrize(("grade", "known"), [(1, {4, 24, 59}), (2, {4, 24})])
+def test_known_positives_are_those_of_training_and_those_judged_relevant(stages, grade, known):
+    job = World(stages).job({"mask_false_negatives": True}, relevant_grade=grade)
+    assert set(read_training_set(job, 1).known_positives(4)) == known
+    assert set(read_training_set(World(stages).job(), 1).known_positives(4)) == {4, 24}
+
+
+def test_positives_found_by_a_stage_are_trained_on_and_judged_ones_are_masked_too(stages):
+    world, found = World(stages), stages.make("positives")
+    save_array(found.output("offsets.npy"), np.arange(21))
+    save_array(found.output("passages.npy"), np.arange(20, 40, dtype=np.int32))
+    job = world.job({"mask_false_negatives": True}, inputs={"positives": stages.finish(found)}, relevant_grade=2)
+    data = read_training_set(job, 1)
+    assert data.positives[5].tolist() == [25] and set(data.known_positives(5)) == {25, 5}
+    assert set(data.batch(0).passages_P[data.batch(0).positive_columns_Q]) <= set(range(20, 40))
 
 
 @pytest.mark.parametrize("seed", [1, 2])

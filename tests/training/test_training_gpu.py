@@ -67,10 +67,16 @@ def test_gradient_caching_draws_the_dropout_of_the_direct_step(stages, precision
     assert (gradients[1] - gradients[0]).norm() < 2e-2 * gradients[0].norm()
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
-def test_a_step_does_not_wait_for_the_device(stages, optimizer):
+@pytest.mark.parametrize("trains", [["query", "passage"], ["query"]])
+@pytest.mark.parametrize(
+    ("optimizer", "loss"),
+    [("adamw", "softmax"), ("lamb", "softmax"), ("adamw", "nll"), ("adamw", "ranknet"), ("adamw", "hardest")],
+)
+def test_a_step_does_not_wait_for_the_device(stages, optimizer, loss, trains):
     """Torch raises an error at every wait that it knows of."""
-    job = World(stages).job({"optimizer": optimizer, "mask_false_negatives": True})
+    world, training = World(stages), {"optimizer": optimizer, "loss": loss, "trains": trains}
+    frozen = world.frozen("passage") if len(trains) == 1 else {}
+    job = world.job(training | {"mask_false_negatives": True}, inputs=frozen)
     made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
     made.step(0)  # sets up the optimiser
     batch = made.data.batch(1)

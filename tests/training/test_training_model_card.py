@@ -62,6 +62,7 @@ def test_card_says_how_the_checkpoint_was_made(stages):
         "queries 8 tokens and passages 24 tokens",
         "title [SEP] text",
         '"learning_rate": 0.003',
+        "Trained: the encoder of queries and passages, with the loss `softmax`",
     ):
         assert part in card
 
@@ -72,6 +73,32 @@ def test_cards_of_untied_encoders_speak_of_their_side(stages):
     query, passage = card_of(job, "query"), card_of(job, "passage")
     assert "Encodes queries as" in query and "max_seq_length = 8" in query and "passages 24" not in query
     assert "Encodes passages as" in passage and "max_seq_length = 24" in passage and "queries 8" not in passage
+
+
+def test_card_of_a_frozen_side_says_that_it_was_not_trained(stages):
+    world = World(stages)
+    training = {"steps": 2, "trains": ["query"], "loss": "nll"}
+    job = world.finished(world.job(training, inputs=world.frozen("passage")))
+    query, passage = card_of(job, "query"), card_of(job, "passage")
+    trained = "Trained: the encoder of queries, with the loss `nll`"
+    assert f"{trained}\n" in query
+    assert f"{trained}; this encoder of passages is the one that training started from\n" in passage
+
+
+def test_card_of_a_continued_training_says_where_it_began(stages):
+    world = World(stages)
+    first = world.finished(world.job({"continues": True, "stop_after_steps": 5}, episode=2))
+    inputs = {"checkpoint": first, "continued": first}
+    second = world.finished(world.job({"continues": True}, inputs=inputs, episode=3, run_episode=2))
+    begun = "One training since Episode 2: went on with the optimiser and the schedule of stage"
+    assert f"{begun} `train/{first.key}` after 5 steps\n" in card_of(second)
+    assert "One training since" not in card_of(first)
+
+
+def test_card_without_own_negatives(stages):
+    world = World(stages)
+    card = model_card(world.job({"negatives_per_query": 0}, inputs={"negatives": None}), "queries and passages")
+    assert "Negatives: other passages of the batch alone" in card
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from training_process import gradients_of
 
+from teleport.encoder import encode
 from teleport.runtime.launch import launch
 from teleport.training import train
 from teleport.training.data import read_training_set
@@ -24,7 +25,13 @@ VARIANTS = {
     "micro-batches with gradient caching": ({"accumulate": 2, "gradient_caching": True}, {}),
     "cosine": ({}, {"scale": 20.0}),
     "untied": ({}, {}),
+    "ranknet": ({"loss": "ranknet"}, {}),
+    "nll": ({"loss": "nll"}, {}),
+    "no own negatives": ({"negatives_per_query": 0}, {}),
+    "frozen passages": ({"trains": ["query"]}, {"scale": 5.0}),
+    "frozen queries with gradient caching": ({"trains": ["passage"], "gradient_caching": True}, {}),
 }
+FROZEN = {"frozen passages": "passage", "frozen queries with gradient caching": "query"}
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +44,8 @@ def without_gpu(monkeypatch):
 def spec_of(job):
     """The specification of a job, as run_stage.py takes it."""
     inputs = {role: f"{a.manifest['kind']}/{a.manifest['key']}" for role, a in job.inputs.items()}
-    return {"kind": job.kind, "key": job.key, "settings": job.raw_settings, "inputs": inputs, "code": job.code}
+    spec = {"kind": job.kind, "key": job.key, "settings": job.raw_settings, "inputs": inputs, "code": job.code}
+    return spec | {"loads": job.loads}
 
 
 @pytest.fixture(scope="module")
@@ -46,21 +54,31 @@ def steps(tmp_path_factory):
     from stages import Stages
 
     root = tmp_path_factory.mktemp("parallel")
-    world = World(Stages(root), dropout=0.0)
-    mixed = World(Stages(root / "mixed"), dropout=0.0, first_negative=0)
-    others = {"untied": World(Stages(root / "untied"), dropout=0.0, tied=False)}
-    others |= dict.fromkeys(("positives in the pools", "masked"), mixed)
-    jobs = {n: others.get(n, world).job(changes, **settings) for n, (changes, settings) in VARIANTS.items()}
     script = str(Path(__file__).with_name("training_process.py"))
-    pairs = json.dumps([[str(job.resume.parents[3]), spec_of(job)] for job in jobs.values()])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         patch.setenv("OMP_NUM_THREADS", "1")
-        patch.setattr(train, "pick_device", lambda: torch.device("cpu"))
+        for module in (train, encode):
+            patch.setattr(module, "pick_device", lambda: torch.device("cpu"))
+        jobs = variants(root, Stages)
+        pairs = json.dumps([[str(job.resume.parents[3]), spec_of(job)] for job in jobs.values()])
         assert launch(2, [sys.executable, script, pairs, str(root / "found")]) == 0
         return {
             name: found for number, item in enumerate(jobs.items()) for name, found in compared(root, number, *item)
         }
+
+
+def variants(root, stages_class):
+    """{variant: its train job}, without dropout and clipping."""
+    world = World(stages_class(root), dropout=0.0)
+    mixed = World(stages_class(root / "mixed"), dropout=0.0, first_negative=0)
+    worlds = {"untied": World(stages_class(root / "untied"), dropout=0.0, tied=False)}
+    worlds |= dict.fromkeys(("positives in the pools", "masked"), mixed)
+    frozen = {name: world.frozen(side) for name, side in FROZEN.items()}
+    return {
+        name: worlds.get(name, world).job({"max_grad_norm": 1e9} | changes, inputs=frozen.get(name), **settings)
+        for name, (changes, settings) in VARIANTS.items()
+    }
 
 
 def compared(root, number, name, job):

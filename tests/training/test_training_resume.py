@@ -101,8 +101,8 @@ def test_guard_these_tests_see_what_they_should(world, monkeypatch, broken):
     if broken == "moments":
         load = resume.load_state
 
-        def load_weights_only(folder, encoders, optimizer, computed):
-            state = load(folder, encoders, optimizer, computed)
+        def load_weights_only(folder, encoders, optimizer, *others):
+            state = load(folder, encoders, optimizer, *others)
             optimizer.state.clear()
             return state
 

@@ -15,6 +15,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import stages  # noqa: F401 - puts the library on the path
+from teleport.encoder.side import Frozen
 from teleport.runtime.job import Job
 from teleport.training import train
 from teleport.training.data import read_training_set
@@ -31,11 +32,24 @@ def gradients_of(job, processes, double):
     made = train.make_trainer(job, read_training_set(job, 1), 12, 1, processes)
     if double:
         made.encoders.double()
-    made.training.max_grad_norm = 1e9
+        made.queries, made.passages = map(in_double, (made.queries, made.passages))
     made.optimizer.step = made.optimizer.zero_grad = lambda: None
     loss = made.finish(made.step(STEP))
     named = made.encoders.named_parameters()
     return {"loss": np.float64(loss)} | {name: p.grad.numpy() for name, p in named if p.grad is not None}
+
+
+class DoubleFrozen(Frozen):
+    """A frozen side whose vectors are float64."""
+
+    def vectors(self, rows, token_budget):
+        vectors, tokens = super().vectors(rows, token_budget)
+        return vectors.double(), tokens
+
+
+def in_double(side):
+    """A side for encoders that compute in float64."""
+    return DoubleFrozen(side.encoder, side.array, side.device) if isinstance(side, Frozen) else side
 
 
 def main(jobs, output):

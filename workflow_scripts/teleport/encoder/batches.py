@@ -25,6 +25,6 @@ def length_buckets(lengths, token_budget):
 
 
 def in_order(vectors, batches):
-    """One tensor [n, dim] of the vectors of some batches, each row in the place that its batch names."""
-    places = torch.from_numpy(np.argsort(np.concatenate(batches)))
-    return torch.cat(vectors)[to_device(places, vectors[0].device)]
+    """One tensor [n, dim] of the vectors of all batches, each row in the position that its batch names."""
+    positions = torch.from_numpy(np.argsort(np.concatenate(batches)))
+    return torch.cat(vectors)[to_device(positions, vectors[0].device)]

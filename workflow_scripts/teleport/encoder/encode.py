@@ -1,22 +1,23 @@
-"""Stage `encode`: the vectors of all passages and of the queries of every split, from the token maps."""
+"""Stage `encode`: the vectors of all passages, of the queries of every split, or of both, from the token maps."""
 
 import json
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import torch
 
-from teleport.encoder.batches import in_order, length_buckets
 from teleport.encoder.model import load_encoders
 from teleport.encoder.packed import PackedEncoder
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.shards import MADE_BY, join, read_shards, shard_rows
-from teleport.encoder.tokens import TokenMap, packed, padded_lengths
+from teleport.encoder.side import Side
+from teleport.encoder.tokens import open_tokens
 from teleport.runtime.blocks import RowBlocks
 from teleport.runtime.device_memory import out_of_memory
 from teleport.runtime.files import require_free_space
+from teleport.settings.encoding import EncodeSettings as Settings  # noqa: F401
 
 # Tokens per batch. CPU: with 4,096 a layer's activations stay in the cache (16,384 took 1.4 times as
 # long). CUDA: enough that a batch's arithmetic hides the launching of its kernels.
@@ -28,68 +29,40 @@ TOO_LARGE = "Set training.precision to bf16, or take a device with more memory."
 COUNTED = ("texts", "real_tokens", "padded_tokens")
 
 
-@dataclass(frozen=True)
-class Side:
-    """How one kind of text is encoded; `special` is the content of special.json."""
-
-    encoder: PackedEncoder
-    max_tokens: int
-    special: dict
-    device: torch.device
-
-    def encode(self, tokens, rows, lengths, vectors):
-        """Write the vectors of the texts `rows` (a contiguous int64 array) into `vectors` [n, dim].
-
-        All batches are handed to the device before the first vector is waited for.
-
-        lengths: int64 [rows], tokens of these texts as the encoder sees them
-        returns: tokens that were encoded: the rows of every token-wise operation
-        """
-        batches, found, encoded = length_buckets(lengths, TOKEN_BUDGET[self.device.type]), [], 0
-        for batch in batches:
-            ids_T, lengths_B = packed(tokens, rows[batch], self.max_tokens, self.special)
-            found.append(self.encoder(ids_T, lengths_B))
-            encoded += len(ids_T)
-        vectors[rows] = in_order(found, batches).cpu().numpy()
-        return encoded
-
-
 @out_of_memory(TOO_LARGE)
 def run(job):
-    """Encode passages with the passage encoder and queries with the query encoder.
+    """Encode the texts of `settings.sides`: passages with the passage encoder, queries with the query encoder.
 
     Writes passages.npy and queries.SPLIT.npy, float32 [n, dim]. Where the job has shards the passages are joined from
     them, and nothing of these is left to encode. A killed run continues at its block, with the same bits on a CPU.
 
     Facts: dim, dtype, device of the computation, and whether it was compiled; of all jobs and attempts that made the
-    vectors texts, real_tokens, padded_tokens, encode_seconds, and passages_per_second of one device; earlier_seconds,
-    the part of encode_seconds that killed runs and shards spent before this process; shards, a summary of each, where
-    there are some.
+    vectors texts, real_tokens, padded_tokens, encode_seconds, and, where there are passages, passages_per_second of one
+    device; earlier_seconds, the part of encode_seconds that killed runs and shards spent before this process; shards, a
+    summary of each, where there are some.
 
     Raises ValueError when a maximum length exceeds the encoder's positions, when the disk is too full, or when a shard
     is unusable.
     """
-    passages, queries, facts = open_sides(job)
-    sides = {"passages": passages} | {f"queries.{split}": queries for split in job.facts("collection")["splits"]}
-    maps = {name: open_map(job, name) for name in sides}
-    shards = read_shards(job, facts, len(maps["passages"])) if job.shards > 1 else []
-    total = sum(map(len, maps.values()))
+    sides, facts = open_sides(job)
+    shards = read_shards(job, facts, len(sides["passages"].tokens)) if job.shards > 1 else []
+    total = sum(len(side.tokens) for side in sides.values())
     # Of a whole that is joined no more than a shard and the queries is on the disk twice.
-    twice = [shard.rows[1] - shard.rows[0] for shard in shards] or [len(maps["passages"])]
-    require_free_space(job.resume, (total - len(maps["passages"]) + max(twice)) * passages.encoder.dim * 4)
+    sizes = [shard.rows[1] - shard.rows[0] for shard in shards]
+    require_free_space(job.resume, (total - sum(sizes) + max(sizes, default=0)) * facts["dim"] * 4)
     totals, before = Counter(), 0
     with torch.inference_mode():
         for name, side in sides.items():
-            blocks = open_blocks(job, name, side, maps[name], facts)
+            blocks = open_blocks(job, name, side, facts)
             if name == "passages":
                 join(blocks, shards)
             totals["earlier"] += blocks.totals["seconds"]
-            encode_texts(blocks, name, side, maps[name], lambda n, b=before: job.progress(b + n, total, "texts"))
+            encode_texts(blocks, name, side, lambda n, b=before: job.progress(b + n, total, "texts"))
             blocks.publish()
             if name == "passages":
                 facts["passages_per_second"] = speed(blocks.totals)
             totals.update(blocks.totals)
-            before += len(maps[name])
+            before += len(side.tokens)
     facts |= {key: totals[key] for key in COUNTED}
     facts |= {"encode_seconds": round(totals["seconds"], 3), "earlier_seconds": round(totals["earlier"], 3)}
     return facts | ({"shards": [shard.summary() for shard in shards]} if shards else {})
@@ -104,51 +77,59 @@ def run_shard(job):
 
     Raises ValueError as `run` does.
     """
-    side, _, facts = open_sides(job)
-    tokens, block_texts = open_map(job, "passages"), BLOCK_TEXTS[side.device.type]
-    first, last = shard_rows(len(tokens), block_texts, job.shard)
-    tokens = tokens.part(first, last)
-    require_free_space(job.resume, len(tokens) * side.encoder.dim * 4)
-    blocks = open_blocks(job, "passages", side, tokens, facts)
+    sides, facts = open_sides(job)
+    side, block_texts = sides["passages"], BLOCK_TEXTS[sides["passages"].device.type]
+    first, last = shard_rows(len(side.tokens), block_texts, job.shard)
+    side = replace(side, tokens=side.tokens.part(first, last))
+    require_free_space(job.resume, (last - first) * facts["dim"] * 4)
+    blocks = open_blocks(job, "passages", side, facts)
     with torch.inference_mode():
-        encode_texts(blocks, "passages", side, tokens, lambda n: job.progress(n, len(tokens), "texts"))
+        encode_texts(blocks, "passages", side, lambda n: job.progress(n, last - first, "texts"))
     facts |= {"rows": [first, last], "block_texts": block_texts, "totals": blocks.totals}
     return facts | {"encode_seconds": round(blocks.totals["seconds"], 3)}
 
 
 def open_sides(job):
-    """(passages: Side, queries: Side, facts {dim, dtype, device, compiled})."""
+    """({"passages" or "queries.SPLIT": Side} of the texts to encode, facts {dim, dtype, device, compiled})."""
     torch.set_num_threads(job.threads)
     settings, device = job.settings, pick_device()
     dtype, compiled = resolve_precision(settings.precision, device), compiles(job.compile, device)
     query_encoder, passage_encoder = load_encoders(job.input("checkpoint", "checkpoint"))
-    check_positions(passage_encoder, settings)
     special = json.loads(job.input("tokens", "special.json").read_text())
-    with torch.inference_mode():
-        encoders = {encoder.to(device) for encoder in (query_encoder, passage_encoder)}
-        packs = {encoder: PackedEncoder(encoder, dtype, compiled) for encoder in encoders}
-    queries = Side(packs[query_encoder], settings.max_query_tokens, special, device)
-    passages = Side(packs[passage_encoder], settings.max_passage_tokens, special, device)
+    wanted, sides, prepared = [], {}, {}
+    if "passage" in settings.sides:
+        wanted = [("passages", passage_encoder, "max_passage_tokens")]
+    if "query" in settings.sides:
+        splits = job.facts("collection")["splits"]
+        wanted += [(f"queries.{split}", query_encoder, "max_query_tokens") for split in splits]
+    for name, encoder, key in wanted:
+        limit = getattr(settings, key)
+        require_positions(encoder, key, limit)
+        if encoder not in prepared:  # a tied one is prepared once
+            with torch.inference_mode():
+                prepared[encoder] = PackedEncoder(encoder.to(device), dtype, compiled)
+        sides[name] = Side(encoder, open_tokens(job, name), limit, special, dtype, compiled, prepared[encoder])
     facts = {"dim": passage_encoder.dim, "dtype": "float32" if dtype is None else "bfloat16", "device": device.type}
-    return passages, queries, facts | {"compiled": compiled}
+    return sides, facts | {"compiled": compiled}
 
 
-def open_blocks(job, name, side, tokens, facts):
-    """The vectors of one token map as NAME.npy in the job's resume folder, with what earlier runs did of them.
+def open_blocks(job, name, side, facts):
+    """The vectors of one side as NAME.npy in the job's resume folder, with what earlier runs did of them.
 
     Nothing is kept of runs on another kind of device or in another precision than those of `facts`.
     """
-    array, made = (np.float32, (len(tokens), side.encoder.dim)), {name: facts[name] for name in MADE_BY}
+    array, made = (np.float32, (len(side.tokens), facts["dim"])), {name: facts[name] for name in MADE_BY}
     return RowBlocks(job, {f"{name}.npy": array}, BLOCK_TEXTS[side.device.type], made)
 
 
-def encode_texts(blocks, name, side, tokens, progress):
-    """Encode all texts of one token map that `blocks` lacks, and count in `blocks.totals` what was done."""
-    lengths, vectors = padded_lengths(tokens, side.max_tokens), blocks[f"{name}.npy"]
+def encode_texts(blocks, name, side, progress):
+    """Encode all texts of one side that `blocks` lacks, and count in `blocks.totals` what was done."""
+    vectors, budget = blocks[f"{name}.npy"], TOKEN_BUDGET[side.device.type]
     for start, stop in blocks:
-        started = time.monotonic()
-        padded_tokens = side.encode(tokens, np.arange(start, stop), lengths[start:stop], vectors)
-        counts = {"texts": stop - start, "real_tokens": int(lengths[start:stop].sum()), "padded_tokens": padded_tokens}
+        started, rows = time.monotonic(), np.arange(start, stop)
+        found, padded_tokens = side.vectors(rows, budget)
+        vectors[rows] = found.cpu().numpy()
+        counts = {"texts": stop - start, "real_tokens": side.count_tokens(rows), "padded_tokens": padded_tokens}
         blocks.totals.update(counts | {"seconds": time.monotonic() - started})
         progress(stop)
 
@@ -158,16 +139,10 @@ def speed(totals):
     return round(totals["texts"] / totals["seconds"], 1) if totals["seconds"] else 0.0
 
 
-def open_map(job, name):
-    """The token map of `passages` or `queries.SPLIT`."""
-    return TokenMap(job.input("tokens", f"{name}.ids.npy"), job.input("tokens", f"{name}.offsets.npy"))
-
-
-def check_positions(encoder, settings):
-    """Raise ValueError when texts may be longer than the encoder has positions."""
-    for key in ("max_query_tokens", "max_passage_tokens"):
-        if getattr(settings, key) > encoder.max_tokens:
-            raise ValueError(
-                f"encoder.{key} is {getattr(settings, key)}, but the checkpoint has {encoder.max_tokens} positions. "
-                f"Set encoder.{key} to {encoder.max_tokens} or less."
-            )
+def require_positions(encoder, key, max_tokens):
+    """Raise ValueError, naming the configuration's `key`, when texts may be longer than the encoder has positions."""
+    if max_tokens > encoder.max_tokens:
+        raise ValueError(
+            f"encoder.{key} is {max_tokens}, but the checkpoint has {encoder.max_tokens} positions. "
+            f"Set encoder.{key} to {encoder.max_tokens} or less."
+        )

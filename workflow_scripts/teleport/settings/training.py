@@ -68,6 +68,11 @@ class Training(Section):
                 f"batch_queries {self.batch_queries} cannot be split into {self.accumulate} equal micro-batches: "
                 "make batch_queries a multiple of accumulate"
             )
+        if self.batch_queries == self.accumulate and not self.negatives_per_query:
+            raise ValueError(
+                "with negatives_per_query 0 a micro-batch of one query has no negative at all: lower accumulate, or "
+                "raise batch_queries or negatives_per_query"
+            )
         return self
 
     @model_validator(mode="after")

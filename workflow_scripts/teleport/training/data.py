@@ -5,50 +5,49 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.parquet as pq
 
-from teleport.collection.reader import positives_of_job
+from teleport.collection.reader import positives_of_job, read_positives
+from teleport.runtime.arrays import Ragged
 from teleport.runtime.log import log
 from teleport.training.sampling import negative_window, positive_place, query_order
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Row numbers of one step: Q queries, and for each in turn its positive and its N negatives, P = Q * (1 + N)."""
+    """Row numbers of one step: Q queries, and for each in turn its positive and its N negatives, P = Q * (1 + N).
+
+    positive_columns_Q, own_columns_QN: where in `passages_P` each query's positive and its own negatives are
+    """
 
     queries_Q: np.ndarray
     passages_P: np.ndarray
     positive_columns_Q: np.ndarray
+    own_columns_QN: np.ndarray
 
     def split(self, parts):
         """Consecutive `Batch`es with Q / parts queries each, and their passages; `parts` must divide Q."""
-        queries, passages, columns = (
-            np.split(a, parts) for a in (self.queries_Q, self.passages_P, self.positive_columns_Q)
+        queries, passages, positives, own = (
+            np.split(a, parts) for a in (self.queries_Q, self.passages_P, self.positive_columns_Q, self.own_columns_QN)
         )
         starts = np.arange(parts) * len(passages[0])
-        return [Batch(q, p, c - start) for q, p, c, start in zip(queries, passages, columns, starts, strict=True)]
-
-
-@dataclass(frozen=True)
-class Ragged:
-    """Lists of different lengths in two flat arrays: list `row` is values[offsets[row] : offsets[row + 1]]."""
-
-    offsets: np.ndarray
-    values: np.ndarray
-
-    def __getitem__(self, row):
-        return self.values[self.offsets[row] : self.offsets[row + 1]]
+        split = zip(queries, passages, positives, own, starts, strict=True)
+        return [Batch(q, p, c - start, n - start) for q, p, c, n, start in split]
 
 
 class TrainingSet:
-    """Batches of the queries that have negatives; the batch of a step is a pure function of (seed, step).
+    """Batches of the queries that can be trained on; the batch of a step is a pure function of (seed, step).
 
-    `query_ids` are text ids, `positives` and `pools` are `Ragged` lists of passage rows, one list per query. Queries
-    with an empty pool, or without a positive, are left out, counted and logged.
+    query_ids: text ids; positives, pools: `Ragged` lists of passage rows, one list per query; pools: None when a step
+    has no negatives of its own; relevant: `Ragged` lists of more passages that are no negatives, or None.
+    Queries with an empty pool, or without a positive, are left out, counted and logged.
+
+    A trainer asks for `batch`, and for `known_positives` where it masks them.
     """
 
-    def __init__(self, query_ids, positives, pools, training, seed):
-        self.query_ids, self.positives, self.pools = query_ids, positives, pools
+    def __init__(self, query_ids, positives, pools, training, seed, relevant=None):
+        self.query_ids, self.positives, self.pools, self.relevant = query_ids, positives, pools, relevant
         self.training, self.seed = training, seed
-        with_negatives, with_positives = np.diff(pools.offsets) > 0, np.diff(positives.offsets) > 0
+        with_positives = positives.lengths > 0
+        with_negatives = np.ones(len(positives), bool) if pools is None else pools.lengths > 0
         self.rows = np.flatnonzero(with_negatives & with_positives)
         self.without_negatives = int(np.count_nonzero(~with_negatives))
         self.without_positives = int(np.count_nonzero(~with_positives))
@@ -63,20 +62,35 @@ class TrainingSet:
         order = query_order(len(self.rows), epoch, self.seed)
         queries_Q = self.rows[order[place * size : (place + 1) * size]]
         passages_P = np.concatenate([self.passages(row, epoch) for row in queries_Q])
-        return Batch(queries_Q, passages_P, np.arange(size) * (1 + self.training.negatives_per_query))
+        columns = np.arange(len(passages_P)).reshape(size, -1)
+        return Batch(queries_Q, passages_P, columns[:, 0], columns[:, 1:])
 
     def passages(self, row, epoch):
         """The query's positive and negatives of an epoch: passage rows, int64 [1 + N]."""
-        query_id, positives, pool = self.query_ids[row], self.positives[row], self.pools[row]
+        query_id, positives, number = self.query_ids[row], self.positives[row], self.training.negatives_per_query
         place = positive_place(len(positives), epoch, self.seed, query_id, self.training.positive)
-        window = negative_window(len(pool), self.training.negatives_per_query, epoch, self.seed, query_id)
-        return np.concatenate([positives[[place]], pool[window]]).astype(np.int64)
+        negatives = positives[:0]
+        if number:
+            pool = self.pools[row]
+            negatives = pool[negative_window(len(pool), number, epoch, self.seed, query_id)]
+        return np.concatenate([positives[[place]], negatives]).astype(np.int64)
+
+    def known_positives(self, row):
+        """The passages that are no negatives of a query (rows, some maybe twice)."""
+        return self.positives[row] if self.relevant is None else np.append(self.positives[row], self.relevant[row])
 
 
 def read_training_set(job, seed):
-    """The `TrainingSet` of a train job, from its inputs `collection` and `negatives`."""
-    queries = pq.read_table(job.input("collection", "queries.train.parquet"), columns=["query_id"])
-    positives = Ragged(*positives_of_job(job, "train"))
-    offsets = np.load(job.input("negatives", "offsets.npy"))
-    pools = Ragged(offsets, np.load(job.input("negatives", "passages.npy"), mmap_mode="r"))
-    return TrainingSet(queries["query_id"].to_pylist(), positives, pools, job.settings.training, seed)
+    """The `TrainingSet` of a train job, from its inputs `collection`, `positives` (optional) and `negatives`.
+
+    Without negatives of its own, a step has those of the batch alone, and every query with a positive is trained on.
+    """
+    training, collection = job.settings.training, job.inputs["collection"]
+    queries = pq.read_table(collection.path("queries.train.parquet"), columns=["query_id"])
+    pools = relevant = None
+    if training.negatives_per_query:
+        pools = Ragged.open(job.input("negatives", "offsets.npy"), job.input("negatives", "passages.npy"))
+    if training.mask_false_negatives:
+        relevant = read_positives(collection, "train", job.settings.relevant_grade)
+    query_ids = queries["query_id"].to_pylist()
+    return TrainingSet(query_ids, positives_of_job(job, "train"), pools, training, seed, relevant)

@@ -28,11 +28,11 @@ class Lamb(torch.optim.Optimizer):
         for group in self.param_groups:
             weights = [weight for weight in group["params"] if weight.grad is not None]
             together = all(weight.is_cuda for weight in weights)
-            for some in [weights] if weights and together else [[weight] for weight in weights]:
-                self.update(some, group)
+            for tensors in [weights] if weights and together else [[weight] for weight in weights]:
+                self.update(tensors, group)
 
     def update(self, weights, group):
-        """One step of some tensors, in place."""
+        """One step of a list of tensors, in place."""
         for weight in weights:
             if not self.state[weight]:
                 self.state[weight] |= {name: torch.zeros_like(weight) for name in MOMENTS}

@@ -2,6 +2,8 @@
 
 import json
 
+from teleport.encoder.checkpoint import PASSAGE, QUERY
+
 SENTENCE_TRANSFORMERS = """\
 from sentence_transformers import SentenceTransformer
 
@@ -44,12 +46,15 @@ CASE = {
 }
 
 
+ENCODES = {QUERY: "queries", PASSAGE: "passages"}
+
+
 def write_model_cards(job, folder):
     """Write README.md into every model folder of the checkpoint `folder` made by the train job `job`."""
-    if job.settings.tied:
+    if not (folder / QUERY).is_dir():  # one encoder for both
         (folder / "README.md").write_text(model_card(job, "queries and passages"), encoding="utf-8")
         return
-    for side, texts in (("query", "queries"), ("passage", "passages")):
+    for side, texts in ENCODES.items():
         (folder / side / "README.md").write_text(model_card(job, texts), encoding="utf-8")
 
 
@@ -64,10 +69,11 @@ def model_card(job, encodes):
             front_matter(base_checkpoint(job)),
             f"# Dense retriever, episode {settings.episode}",
             "",
-            f"Encodes {encodes} as vectors that are compared by inner product. Trained with mined negatives "
-            "(ANCE-Tele, https://arxiv.org/abs/2210.17167); its stage is `" + f"{job.kind}/{job.key}`.",
+            f"Encodes {encodes} as vectors that are compared by inner product. Made by a workflow for dense retrievers "
+            "with mined negatives (ANCE-Tele, https://arxiv.org/abs/2210.17167, and related methods); its stage is `"
+            + f"{job.kind}/{job.key}`.",
             "",
-            *how_made(job),
+            *how_made(job, encodes),
             "",
             *usage(job, encodes),
             "",
@@ -104,21 +110,41 @@ def stage(job, role):
     return f"{manifest['kind']}/{manifest['key']}"
 
 
-def how_made(job):
-    """Lines on the checkpoint, collection and negatives that went in."""
+def how_made(job, encodes):
+    """Lines on the checkpoint, collection and negatives that went in, and on what was trained."""
     collection = job.inputs["collection"].manifest
     facts = job.facts("pretrained")
     base = f"- Pretrained checkpoint: {place(base_checkpoint(job))}; weights SHA-256 `{facts['weights_sha256']}`"
     if own := job.inputs["pretrained"].manifest["settings"].get("query_checkpoint"):
         base += f"; of queries: {place(own)}; weights SHA-256 `{facts['query_weights_sha256']}`"
+    mined = "negatives" in job.inputs
+    negatives = f"stage `{stage(job, 'negatives')}`" if mined else "other passages of the batch alone"
     return [
         "## How it was made",
         base,
         f"- Training started from: stage `{stage(job, 'checkpoint')}`",
-        f"- Collection: {collection['settings']['source']}, {collection['facts']['num_passages']} passages, "
+        *what_was_trained(job, encodes),
+        f"- Collection: {collection['settings']['source']['source']}, {collection['facts']['num_passages']} passages, "
         f"corpus digest `{collection['facts']['corpus_digest']}`",
-        f"- Negatives: stage `{stage(job, 'negatives')}`",
+        f"- Negatives: {negatives}",
         f"- Root seed: {job.settings.seed}",
+    ]
+
+
+def what_was_trained(job, encodes):
+    """Lines on the trained encoders, their loss, and the episodes that were one training with this one."""
+    settings = job.settings
+    trained = [ENCODES[side] for side in settings.training.trains]
+    line = f"- Trained: the encoder of {' and '.join(trained)}, with the loss `{settings.training.loss}`"
+    if encodes in ENCODES.values() and encodes not in trained:
+        line += f"; this encoder of {encodes} is the one that training started from"
+    if "continued" not in job.inputs:
+        return [line]
+    steps = job.facts("continued")["end_step"]
+    return [
+        line,
+        f"- One training since Episode {settings.run_episode}: went on with the optimiser and the schedule of stage "
+        f"`{stage(job, 'continued')}` after {steps} steps",
     ]
 
 
@@ -133,7 +159,7 @@ def usage(job, encodes):
         "passages": f"passages {settings.max_passage_tokens} tokens",
     }
     text = job.inputs["tokens"].manifest["settings"]
-    kept = " and ".join(text for side, text in lengths.items() if side in encodes)
+    kept = " and ".join(limit for side, limit in lengths.items() if side in encodes)
     head = f", projection to {settings.projection} dimensions and LayerNorm" if settings.projection else ""
     pooling = POOLING[settings.pooling]
     if settings.normalize:

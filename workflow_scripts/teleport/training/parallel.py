@@ -85,9 +85,9 @@ class Gather(torch.autograd.Function):
 def joined():
     """Within the block the processes started together can exchange tensors; yields this one's `Processes`.
 
-    Reads what `launch` or torchrun set: RANK, LOCAL_RANK, WORLD_SIZE, and the place to meet. Without them a process is
-    alone. A process that ends by an exception, be it SystemExit, leaves the others without a word, once Python has
-    printed it: NCCL's farewell waits for all of them, and these may wait for its vectors.
+    Reads what `launch` or torchrun set: RANK, LOCAL_RANK, WORLD_SIZE, and where to meet. Without them a process is
+    alone. A process that ends by an exception (SystemExit is one) does not say goodbye to the others: once Python has
+    printed the exception the process is gone. NCCL's goodbye would wait for the others, which may wait for its vectors.
 
     Raises ValueError when there are fewer GPUs than processes.
     """

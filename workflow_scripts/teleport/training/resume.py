@@ -1,4 +1,8 @@
-"""State of an unfinished training: one safetensors file, replaced atomically, that a later attempt continues from."""
+"""What a training goes on from: the state of an unfinished one, and the moments of a finished stage.
+
+Both are safetensors files. The state is replaced atomically, and a later attempt of the same stage continues from it;
+the moments are an artefact, for the next stage of the same training.
+"""
 
 import json
 import os
@@ -15,12 +19,14 @@ FILE = "state.safetensors"
 
 @dataclass
 class TrainingState:
-    """What is known after `len(losses)` steps, apart from weights and optimiser.
+    """What a stage knows after `len(losses)` steps of its own, apart from weights and optimiser.
 
-    computed: how the steps were, for example "bfloat16 on cuda, compiled"
+    computed: how the steps were, for example "bfloat16 on cuda, compiled"; first_step: how many steps of this training
+    earlier stages have done
     """
 
     computed: str
+    first_step: int = 0
     losses: list[float] = field(default_factory=list)
     seconds: float = 0.0
     attempts: int = 0
@@ -29,8 +35,8 @@ class TrainingState:
 
     @property
     def step(self):
-        """How many steps are done."""
-        return len(self.losses)
+        """How many steps of the training are done, those of earlier stages included."""
+        return self.first_step + len(self.losses)
 
 
 def save_state(folder, state, encoders, optimizer):
@@ -40,40 +46,63 @@ def save_state(folder, state, encoders, optimizer):
     derive from the step number.
     """
     tensors = {f"weights/{name}": tensor for name, tensor in encoders.state_dict().items()}
-    for name, parameter in encoders.named_parameters():
-        for moment, tensor in optimizer.state.get(parameter, {}).items():
-            tensors[f"{moment}/{name}"] = tensor
     part = folder / f"{FILE}.part"
-    save_file(tensors, part, metadata={"state": json.dumps(asdict(state))})
+    save_file(tensors | moments(encoders, optimizer), part, metadata={"state": json.dumps(asdict(state))})
     with open(part, "rb") as file:
         os.fsync(file.fileno())  # the name must not reach the disk before the bytes
     os.replace(part, folder / FILE)
 
 
-def load_state(folder, encoders, optimizer, computed):
+def load_state(folder, encoders, optimizer, computed, first_step=0):
     """Put the state saved in `folder` into `encoders` and `optimizer`; returns it, or an empty one if there is none.
 
     Raises ValueError when its steps were computed otherwise than this process computes (`computed`, see TrainingState).
     """
     if not (folder / FILE).exists():
-        return TrainingState(computed)
+        return TrainingState(computed, first_step)
     with safe_open(folder / FILE, framework="pt") as file:
         state = TrainingState(**json.loads(file.metadata()["state"]))
         if state.computed != computed:  # an error and not a fresh start: days of training may lie in the state
             raise ValueError(
-                f"{folder / FILE} has {state.step} steps computed in {state.computed}, this machine would go on in "
-                f"{computed}. Run the workflow again on a machine like the first, with the same resource `compile`, or "
-                f"delete the folder {folder} to train anew here. For others, training.precision fp32 or bf16 in "
+                f"{folder / FILE} has {len(state.losses)} steps computed in {state.computed}, this machine would go on "
+                f"in {computed}. Run the workflow again on a machine like the first, with the same resource `compile`, "
+                f"or delete the folder {folder} to train anew here. For others, training.precision fp32 or bf16 in "
                 "place of auto fixes the precision."
             )
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     encoders.load_state_dict({n.removeprefix("weights/"): t for n, t in tensors.items() if n.startswith("weights/")})
+    set_moments(tensors, encoders, optimizer)
+    return state
+
+
+def moments(encoders, optimizer):
+    """The optimiser's moments by the parameters' names: {"exp_avg/NAME": tensor, ...}."""
+    return {
+        f"{moment}/{name}": tensor
+        for name, parameter in encoders.named_parameters()
+        for moment, tensor in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def set_moments(tensors, encoders, optimizer):
+    """Give the optimiser the moments that `moments` took."""
     for name, parameter in encoders.named_parameters():
         # LAMB has no "step": it does not correct its moments.
-        moments = {m: tensors[f"{m}/{name}"] for m in ("step", "exp_avg", "exp_avg_sq") if f"{m}/{name}" in tensors}
-        if moments:
-            optimizer.state[parameter] = {m: tensor.to(parameter.device, copy=True) for m, tensor in moments.items()}
-    return state
+        found = {m: tensors[f"{m}/{name}"] for m in ("step", "exp_avg", "exp_avg_sq") if f"{m}/{name}" in tensors}
+        if found:
+            optimizer.state[parameter] = {m: tensor.to(parameter.device, copy=True) for m, tensor in found.items()}
+
+
+def save_moments(path, encoders, optimizer, steps):
+    """Write the optimiser's moments with the number of steps since the training began."""
+    save_file(moments(encoders, optimizer), path, metadata={"steps": str(steps)})
+
+
+def load_moments(path, encoders, optimizer):
+    """Put moments that `save_moments` wrote into `optimizer`; returns the number of steps that made them."""
+    with safe_open(path, framework="pt") as file:
+        set_moments({name: file.get_tensor(name) for name in file.keys()}, encoders, optimizer)  # noqa: SIM118
+        return int(file.metadata()["steps"])
 
 
 @contextmanager

@@ -12,18 +12,32 @@ def schedule_steps(training, data):
     steps_per_epoch = len(data.rows) // training.batch_queries
     if steps_per_epoch == 0:
         raise ValueError(
-            f"training.batch_queries is {training.batch_queries}, but only {len(data.rows)} training queries have "
-            f"negatives and a positive ({data.without_negatives} are without negatives, {data.without_positives} "
-            "without a positive): lower training.batch_queries, or give more queries judgments or negatives."
+            f"training.batch_queries is {training.batch_queries}, but only {len(data.rows)} training queries can be "
+            f"trained on ({data.without_negatives} are without negatives, {data.without_positives} without a "
+            "positive): lower training.batch_queries, or give more queries judgments or negatives."
         )
     return training.steps or training.epochs * steps_per_epoch
+
+
+def end_of_segment(training, total, first):
+    """The step before which a stage stops that begins at step `first` of a schedule of `total` steps.
+
+    `training.stop_after_steps` counts the steps of this stage alone. Raises ValueError when no step is left.
+    """
+    if first >= total:
+        raise ValueError(
+            f"training.steps is {total}, but the episodes that this one continues have done {first} steps already: "
+            "raise training.steps, let earlier episodes stop sooner (training.stop_after_steps), or leave this one out."
+        )
+    return min(total, first + (training.stop_after_steps or total))
 
 
 def learning_rate(step, total, peak, warmup_ratio):
     """The rate of step 0, 1, ..., total - 1: linear from 0 to `peak` during the warm-up, then linear towards 0.
 
-    `total` is the length of the full schedule, also when training stops earlier (ANCE-Tele §4.3): 20,000 of 188,601
-    steps end just after the warm-up, at 99.3 % of the peak. The same rule as transformers' `linear` scheduler.
+    `total` is the length of the full schedule, also when training stops earlier (ANCE-Tele's Appendix C.2 stops after
+    20,000 steps, its released code plans 188,601): that ends just after the warm-up, at 99.3 % of the peak. The same
+    rule as transformers' `linear` scheduler.
     """
     warmup = math.ceil(total * warmup_ratio)
     if step < warmup:

@@ -1,26 +1,31 @@
-"""Stage `train`: one episode's training of the dual encoder on mined negatives."""
+"""Stage `train`: one episode's training of the dual encoder."""
 
+import copy
 import json
 import time
 
+import numpy as np
 import torch
 
 from teleport.encoder.lower_case import save_lower_case
 from teleport.encoder.model import load_encoders, save_encoders
 from teleport.encoder.precision import compiles, manner, pick_device, resolve_precision
-from teleport.encoder.tokens import TokenMap, padded_lengths
+from teleport.encoder.side import Frozen, Side
+from teleport.encoder.tokens import open_tokens
 from teleport.runtime.device_memory import out_of_memory
 from teleport.runtime.files import require_free_space
 from teleport.runtime.log import PROGRESS_SECONDS, log
 from teleport.runtime.seed import derive_seed
+from teleport.settings.training import TrainSettings as Settings  # noqa: F401
 from teleport.training.data import read_training_set
-from teleport.training.forward import Side
 from teleport.training.model_card import write_model_cards
 from teleport.training.parallel import ALONE, joined
-from teleport.training.resume import load_state, save_state, sigterm, system_errors
-from teleport.training.schedule import schedule_steps
+from teleport.training.resume import load_moments, load_state, save_moments, save_state, sigterm, system_errors
+from teleport.training.schedule import end_of_segment, schedule_steps
 from teleport.training.trainer import Trainer
 
+TEXTS = {"query": "queries.train", "passage": "passages"}  # of each side: its token map, and its vectors
+ROLES = {"query": "queries", "passage": "passages"}  # where the vectors of a frozen side come from
 TOO_LARGE = (
     "Set training.gradient_caching: true (the memory of one chunk, with the same gradients), or let several GPUs share "
     "the step with --set-resources train:gpu=N. Where it is set already, training.precision: bf16 or a device with "
@@ -32,9 +37,13 @@ TOO_LARGE = (
 def run(job):
     """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and `losses.tsv`.
 
-    Raises ValueError when there are too few queries for a batch, the loss is not finite, a device has too little memory
-    or the resume state comes from another precision or kind of device, OSError when the disk is full, and
-    SystemExit(143) after saving on SIGTERM.
+    With training.continues it is a segment of a training that several stages share: steps count from its beginning,
+    also where they decide learning rate, batches and dropout, and `optimizer.safetensors` is written, from which the
+    next stage goes on (role `continued`). Equal bits with one long stage are promised on a CPU.
+
+    Raises ValueError when there are too few queries for a batch, no step is left, the loss is not finite, a device has
+    too little memory or the resume state comes from another precision or kind of device, OSError when the disk is full,
+    and SystemExit(143) after saving on SIGTERM.
     """
     torch.set_num_threads(job.threads)
     with joined() as processes:
@@ -44,43 +53,65 @@ def run(job):
 def train_together(job, processes):
     """What each of the `parallel.Processes` does; the first one writes the files. Returns the facts."""
     training = job.settings.training
-    seed = derive_seed(job.settings.seed, "train", job.settings.episode)
+    seed = derive_seed(job.settings.seed, "train", job.settings.run_episode)
     data = read_training_set(job, seed)
-    total = schedule_steps(training, data)
-    stop = min(total, training.stop_after_steps or total)
-    trainer = make_trainer(job, data, total, seed, processes)
-    num_bytes = sum(p.numel() * p.element_size() for p in trainer.encoders.parameters())
-    require_free_space(job.resume, 7 * num_bytes)  # weights and two moments, twice while replaced; and the checkpoint
-    computed = manner(precision(trainer), trainer.device.type, trainer.passages.compiled)
-    state = load_state(job.resume, trainer.encoders, trainer.optimizer, computed)
-    resumed_from = state.step
+    trainer = make_trainer(job, data, schedule_steps(training, data), seed, processes)
+    require_room(job, trainer)
+    first = 0
+    if "continued" in job.inputs:
+        moments = job.input("continued", "optimizer.safetensors")
+        first = load_moments(moments, trainer.encoders, trainer.optimizer)
+    stop = end_of_segment(training, trainer.total, first)
+    computed = manner(precision(trainer), trainer.device.type, trainer.trained[0].compiled)
+    state = load_state(job.resume, trainer.encoders, trainer.optimizer, computed, first)
+    resumed_from = state.step if state.losses else 0
     state.attempts += 1
-    if resumed_from:
-        log.info("continuing at step %d of %d (attempt %d)", resumed_from, stop, state.attempts)
+    if state.step:
+        log.info("continuing at step %d of %d (attempt %d)", state.step, stop, state.attempts)
     with system_errors():
         train(job, trainer, state, stop)
         if processes.rank == 0:
             write_checkpoint(job, trainer)
+            if training.continues:
+                save_moments(job.output("optimizer.safetensors"), trainer.encoders, trainer.optimizer, stop)
     if processes.rank == 0:
-        write_losses(job.output("losses.tsv"), trainer, state.losses)
-    return facts(trainer, state, stop) | {"resumed_from": resumed_from}
+        write_losses(job.output("losses.tsv"), trainer, state)
+    return facts(trainer, state) | {"resumed_from": resumed_from}
 
 
 def make_trainer(job, data, total, seed, processes=ALONE):
-    """The `Trainer` of a job: encoders from its checkpoint, texts from its token maps."""
+    """The `Trainer` of a job: encoders from its checkpoint, texts from its token maps, vectors of a frozen side."""
     settings, device = job.settings, pick_device()
     query_encoder, passage_encoder = load_encoders(job.input("checkpoint", "checkpoint"))
-    queries = make_side(job, query_encoder, "queries.train", settings.max_query_tokens)
-    passages = make_side(job, passage_encoder, "passages", settings.max_passage_tokens)
-    return Trainer(queries, passages, data, settings, total, seed, device, processes)
+    if query_encoder is passage_encoder and len(settings.training.trains) == 1:
+        query_encoder = copy.deepcopy(passage_encoder)  # from here on the sides differ
+    queries = make_side(job, "query", query_encoder, device)
+    passages = make_side(job, "passage", passage_encoder, device)
+    return Trainer(queries, passages, data, job.load("loss").loss, settings, total, seed, device, processes)
 
 
-def make_side(job, encoder, name, max_tokens):
-    """The `Side` of the token map `name`: "queries.train" or "passages"."""
-    tokens = TokenMap(job.input("tokens", f"{name}.ids.npy"), job.input("tokens", f"{name}.offsets.npy"))
+def make_side(job, side, encoder, device):
+    """The `Side` of "query" or "passage", or a `Frozen` one where the settings do not train it."""
+    settings, name = job.settings, TEXTS[side]
+    if side not in settings.training.trains:
+        return Frozen(encoder, np.load(job.input(ROLES[side], f"{name}.npy"), mmap_mode="r"), device)
+    tokens = open_tokens(job, name)
+    max_tokens = {"query": settings.max_query_tokens, "passage": settings.max_passage_tokens}[side]
     special = json.loads(job.input("tokens", "special.json").read_text())
-    dtype, compiled = resolve_precision(job.settings.training.precision), compiles(job.compile, pick_device())
-    return Side(encoder, tokens, padded_lengths(tokens, max_tokens), max_tokens, special, dtype, compiled)
+    dtype, compiled = resolve_precision(settings.training.precision), compiles(job.compile, device)
+    return Side(encoder, tokens, max_tokens, special, dtype, compiled)
+
+
+def require_room(job, trainer):
+    """Raise ValueError when the disk has no room for the resume state, twice while it is replaced, and the outputs."""
+    trained = num_bytes(trainer.encoders)
+    frozen = sum(num_bytes(s.encoder) for s in (trainer.queries, trainer.passages) if s not in trainer.trained)
+    require_free_space(job.resume, (9 if trainer.training.continues else 7) * trained + frozen)  # two moments a weight
+
+
+def num_bytes(module):
+    """The size of a module's parameters."""
+    return sum(p.numel() * p.element_size() for p in module.parameters())
 
 
 def train(job, trainer, state, stop):
@@ -108,7 +139,7 @@ def train(job, trainer, state, stop):
                     "step %d: loss %.4f, learning rate %.3g", state.step, state.losses[-1], trainer.rate(state.step - 1)
                 )
             if processes.rank == 0:
-                job.progress(step + 1, stop, "steps")
+                job.progress(step + 1 - state.first_step, stop - state.first_step, "steps")
                 if saving:
                     save_state(job.resume, state, trainer.encoders, trainer.optimizer)
             saved = time.monotonic() if saving else saved
@@ -118,7 +149,7 @@ def train(job, trainer, state, stop):
 
 
 def write_checkpoint(job, trainer):
-    """Save the trained encoders with tokenizer files and model cards as the output `checkpoint`."""
+    """Save both encoders, trained or not, with tokenizer files and model cards as the output `checkpoint`."""
     folder, source, settings = job.output("checkpoint"), job.input("checkpoint", "checkpoint"), job.settings
     encoders = trainer.queries.encoder, trainer.passages.encoder
     save_encoders(*encoders, folder, source, settings.max_query_tokens, settings.max_passage_tokens)
@@ -127,24 +158,30 @@ def write_checkpoint(job, trainer):
     write_model_cards(job, folder)
 
 
-def write_losses(path, trainer, losses):
+def write_losses(path, trainer, state):
     """One tab-separated line per step: step (from 1), learning rate, loss (as many digits as the numbers have)."""
-    lines = [f"{step + 1}\t{trainer.rate(step)!r}\t{loss!r}\n" for step, loss in enumerate(losses)]
+    steps = enumerate(state.losses, start=state.first_step)
+    lines = [f"{step + 1}\t{trainer.rate(step)!r}\t{loss!r}\n" for step, loss in steps]
     path.write_text("step\tlearning_rate\tloss\n" + "".join(lines))
 
 
 def precision(trainer):
     """The precision that a trainer computes in: "float32" or "bfloat16"."""
-    return str(trainer.passages.dtype or torch.float32).removeprefix("torch.")
+    return str(trainer.trained[0].dtype or torch.float32).removeprefix("torch.")
 
 
-def facts(trainer, state, stop):
-    """What the manifest keeps of the training (plain JSON)."""
+def facts(trainer, state):
+    """What the manifest keeps of the training (plain JSON).
+
+    steps: of this stage; first_step and end_step: steps done before and after it since the training began
+    """
     first, last = state.losses[:10], state.losses[-10:]
     return {
-        "steps": stop,
+        "first_step": state.first_step,
+        "end_step": state.step,
+        "steps": len(state.losses),
         "schedule_steps": trainer.total,
-        "stopped_early": stop < trainer.total,
+        "stopped_early": state.step < trainer.total,
         "first_loss": sum(first) / len(first),
         "last_loss": sum(last) / len(last),
         "queries": len(trainer.data.rows),
@@ -156,6 +193,6 @@ def facts(trainer, state, stop):
         "attempts": state.attempts,
         "precision": precision(trainer),
         "device": str(trainer.device),
-        "compiled": trainer.passages.compiled,
+        "compiled": trainer.trained[0].compiled,
         "processes": trainer.processes.size,
     }

@@ -5,10 +5,11 @@ import math
 import torch
 
 from teleport.encoder.precision import to_device
+from teleport.encoder.side import Side
 from teleport.runtime.seed import derive_seed
 from teleport.training.gradcache import CachedSide
 from teleport.training.lamb import Lamb
-from teleport.training.loss import false_negative_mask, softmax_loss
+from teleport.training.masks import false_negative_mask
 from teleport.training.parallel import ALONE
 from teleport.training.schedule import learning_rate
 
@@ -37,70 +38,67 @@ class Outcome:
 
 
 class Trainer:
-    """Weights and optimiser of an episode, and the step that changes them.
+    """Weights and optimiser of a training, and the step that changes them.
 
-    `queries` and `passages` are `forward.Side`s, whose encoders are one object when tied; `data` is a
-    `data.TrainingSet`; `total` is the length of the full schedule; `processes` are those that train together
-    (`parallel.Processes`).
+    queries, passages: a `Side`, which is trained, or a `Frozen` one; two sides with one encoder object are tied
+    data: gives the batch of a step and what is masked in it, such as `data.TrainingSet`
+    loss: function of the scores and the columns of positives and own negatives, see the folder losses
+    total: length of the full schedule; processes: those that train together (`parallel.Processes`)
     """
 
-    def __init__(self, queries, passages, data, settings, total, seed, device, processes=ALONE):
-        self.queries, self.passages, self.data = queries, passages, data
+    def __init__(self, queries, passages, data, loss, settings, total, seed, device, processes=ALONE):
+        self.queries, self.passages, self.data, self.loss_function = queries, passages, data, loss
         self.settings, self.training, self.total, self.seed = settings, settings.training, total, seed
         self.device, self.processes = device, processes
-        self.accumulate = getattr(self.training, "accumulate", 1)
-        self.caches = getattr(self.training, "gradient_caching", False)
+        self.accumulate, self.caches = self.training.accumulate, self.training.gradient_caching
         processes.require_divisible(self.training.batch_queries, self.accumulate)
-        tied = queries.encoder is passages.encoder
-        self.encoders = torch.nn.ModuleList([queries.encoder] if tied else [queries.encoder, passages.encoder])
+        self.trained = [side for side in (queries, passages) if isinstance(side, Side)]
+        self.encoders = torch.nn.ModuleList(dict.fromkeys(side.encoder for side in self.trained))
         self.encoders.to(device).train()
-        make_optimizer = OPTIMIZERS[getattr(self.training, "optimizer", "adamw")]
-        self.optimizer = make_optimizer(self.encoders, self.training.weight_decay)
+        self.optimizer = OPTIMIZERS[self.training.optimizer](self.encoders, self.training.weight_decay)
 
     def rate(self, step):
         """Learning rate of a step."""
         return learning_rate(step, self.total, self.training.learning_rate, self.training.warmup_ratio)
 
     def loss(self, batch):
-        """The loss of a `data.Batch` with its graph (float32 scalar), and how many tokens were encoded.
+        """The loss of a `data.Batch` with its graph (float32 scalar), tokens encoded, and `CachedSide`s.
 
-        The graph ends in the vectors that this process encoded.
+        The graph ends in the vectors that this process encoded, and with gradient caching in vectors without a graph:
+        then each chunk has one of its own, which the `CachedSide`s go through after the loss.
         """
         part, budget = self.processes.part(batch), TOKEN_BUDGET[self.device.type]
-        query_vectors_QD, query_tokens = self.queries.vectors(part.queries_Q, budget)
-        passage_vectors_PD, passage_tokens = self.passages.vectors(part.passages_P, budget)
-        return self.loss_of(batch, query_vectors_QD, passage_vectors_PD), query_tokens + passage_tokens
+        vectors, tokens, cached = [], 0, []
+        for side, rows in ((self.queries, part.queries_Q), (self.passages, part.passages_P)):
+            if self.caches and side in self.trained:
+                cached.append(CachedSide(side, rows, budget, self.device))
+                found = cached[-1].vectors.requires_grad_(), cached[-1].tokens
+            else:
+                found = side.vectors(rows, budget)
+            vectors.append(found[0])
+            tokens += found[1]
+        return self.loss_of(batch, *vectors), tokens, cached
 
     def loss_of(self, batch, query_vectors, passage_vectors):
         """The loss of a whole `data.Batch` (float32 scalar), given the vectors of this process's part of it."""
         query_vectors_QD = self.processes.gather(query_vectors)
         passage_vectors_PD = self.processes.gather(passage_vectors)
-        masked_QP = None
+        scores_QP = self.settings.scale * query_vectors_QD @ passage_vectors_PD.T
         if self.training.mask_false_negatives:
-            positives = [self.data.positives[row] for row in batch.queries_Q]
+            positives = [self.data.known_positives(row) for row in batch.queries_Q]
             masked_QP = false_negative_mask(batch.passages_P, batch.positive_columns_Q, positives)
-            masked_QP = to_device(masked_QP, self.device)
-        columns_Q = to_device(torch.from_numpy(batch.positive_columns_Q), self.device)
-        return softmax_loss(query_vectors_QD, passage_vectors_PD, columns_Q, self.settings.scale, masked_QP)
+            scores_QP = scores_QP.masked_fill(to_device(masked_QP, self.device), float("-inf"))
+        columns = (batch.positive_columns_Q, batch.own_columns_QN)
+        return self.loss_function(scores_QP, *(to_device(torch.from_numpy(c), self.device) for c in columns))
 
     def backward(self, batch):
-        """Add the gradients of a (micro-)batch's share in the step's loss; returns that share, and tokens encoded.
-
-        With gradient caching, the graph of the loss ends in the vectors, and each chunk has one of its own.
-        """
-        if not self.caches:
-            loss, tokens = self.loss(batch)
-            loss = loss / self.accumulate
-            loss.backward()
-            return loss.detach(), tokens
-        part, budget = self.processes.part(batch), TOKEN_BUDGET[self.device.type]
-        pairs = (self.queries, part.queries_Q), (self.passages, part.passages_P)
-        sides = [CachedSide(side, rows, budget, self.device) for side, rows in pairs]
-        loss = self.loss_of(batch, *(side.vectors.requires_grad_() for side in sides)) / self.accumulate
+        """Add the gradients of a (micro-)batch's share in the step's loss; returns that share, and tokens encoded."""
+        loss, tokens, cached = self.loss(batch)
+        loss = loss / self.accumulate
         loss.backward()
-        for side in sides:
+        for side in cached:
             side.backward(side.vectors.grad)
-        return loss.detach(), sum(side.tokens for side in sides)
+        return loss.detach(), tokens
 
     def step(self, step):
         """Do step 0, 1, ...; returns its `Outcome`, which `finish` must read before the weights are saved.
@@ -127,8 +125,8 @@ class Trainer:
         return loss
 
     def real_tokens(self, batch):
-        """How many tokens the texts of a `data.Batch` have, without padding."""
-        return int(self.queries.lengths[batch.queries_Q].sum() + self.passages.lengths[batch.passages_P].sum())
+        """How many tokens the texts of a `data.Batch` have that are encoded, without padding."""
+        return self.queries.count_tokens(batch.queries_Q) + self.passages.count_tokens(batch.passages_P)
 
     def require_finite(self, step, batch, loss, norm):
         """Raise ValueError with step and query ids when the loss or the norm of its gradient is not a number."""
