@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from pydantic import ValidationError
 
 from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
 from teleport.encoder import encode, tokens
 from teleport.encoder.model import load_encoders, save_encoders
 from teleport.encoder.packed import PackedEncoder
-from teleport.settings.encoding import EncodeSettings
 
 SETTINGS = {"sides": ["query", "passage"], "max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
 
@@ -113,12 +111,6 @@ def test_one_side_alone_has_the_vectors_of_both(stages, tmp_path, tied):
         assert ("passages_per_second" in facts) == (side == "passage")
 
 
-@pytest.mark.parametrize("sides", [[], ["passage", "query"], ["query", "query"], ["document"]])
-def test_sides_have_one_spelling(sides):
-    with pytest.raises(ValidationError):
-        EncodeSettings(**SETTINGS | {"sides": sides})
-
-
 def test_queries_alone_ask_nothing_of_the_length_of_passages(stages, world):
     job = stages.run(encode.run, "encode", SETTINGS | {"sides": ["query"], "max_passage_tokens": 65}, world)
     assert len(arrays(job)) == 2
@@ -187,7 +179,7 @@ def test_facts_count_tokens(stages, world, monkeypatch):
     job = stages.run(encode.run, "encode", SETTINGS, world)
     facts = json.loads((job.folder / "manifest.json").read_text())["facts"]
     lengths = {
-        name: tokens.padded_lengths(encode.open_map(job, name), limit).tolist()
+        name: tokens.padded_lengths(tokens.open_tokens(job, name), limit).tolist()
         for name, limit in [("passages", 48), ("queries.train", 16), ("queries.test", 16)]
     }
     assert facts["real_tokens"] == sum(map(sum, lengths.values()))

@@ -62,5 +62,5 @@ def test_a_training_writes_rule_and_card(stages, lower_case):
     assert ids == ([2, 8, 9, 3] if lower_case is None else [2, 1, 9, 3])
     card = (job.folder / "checkpoint/README.md").read_text()
     assert ("keeps the case of letters" in card) == (lower_case is False)
-    start = world.finished(world.job({"steps": 1}, checkpoint=job))
+    start = world.finished(world.job({"steps": 1}, inputs={"checkpoint": job}))
     assert AutoTokenizer.from_pretrained(start.folder / "checkpoint")("W3 w4")["input_ids"] == ids
