@@ -166,6 +166,12 @@ def test_modes_become_counts_per_source():
     ]  # fmt: skip
 
 
+def test_a_job_draws_in_the_order_of_the_registry_whatever_the_order_of_keys():
+    (stage, *_) = merges(negatives={"counts": {"random": 1, "lookahead": 2, "query": 3, "bm25": 4}})
+    settings = type(stage.settings).model_validate(json.loads(stage.spec())["settings"])
+    assert list(settings.sources) == list(stage.settings.sources) == ["query", "lookahead", "bm25", "random"]
+
+
 @pytest.mark.parametrize("mode", ["mixture", "released"])
 @pytest.mark.parametrize("sources", [["query"], ["lookahead"], ["query", "momentum"], ["query", "lookahead"]])
 def test_kinds_of_negatives_are_compared_at_equal_pools(mode, sources):

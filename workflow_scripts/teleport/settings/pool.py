@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from teleport.settings.section import Integer, NumberOrNull, Section
 
@@ -51,8 +51,14 @@ class Pool(Section):
 
     episode: Integer = Field(ge=1, le=255)
     seed: Integer
-    sources: dict[str, Draw] = Field(min_length=1, description="In the order of the pool.")
+    sources: dict[str, Draw] = Field(min_length=1)
     keep_duplicates: bool = True
     remove: Literal["judged", "answers"] = "judged"
     relevant_grade: Integer = 1
     filters: Filters = Filters()
+
+    @field_validator("sources")
+    @classmethod
+    def in_the_order_of_the_pool(cls, sources):
+        """By flag: a job gets its settings as JSON with sorted keys."""
+        return dict(sorted(sources.items(), key=lambda item: item[1].flag))
