@@ -296,13 +296,13 @@ def test_rank_arms_draw_from_exactly_the_ranks_they_name(world):
     assert whole.merge_facts["short_queries"] == {"query": 0}
 
 
-def test_several_sources_lie_in_the_order_of_the_settings(world):
+def test_several_sources_lie_in_the_order_of_their_flags(world):
     collection = world.collection(["a"], [(0, 1, 1)], num_passages=3)
     lists = {"file": world.retrieval([[5, 1]]), "bm25": world.retrieval([[7, 8]])}
     job = world.merge(collection, {"file": 2, "random": 5, "bm25": 2}, lists, episode=3)
     rows = [[item[:4] for item in pool] for pool in job.pools][0]
-    assert rows == [(5, 32, 3, 1), (0, 16, 3, 0), (2, 16, 3, 0), (7, 8, 3, 1), (8, 8, 3, 2)]
-    assert [np.isnan(item[4]) for item in job.pools[0]] == [False, True, True, False, False]
+    assert rows == [(7, 8, 3, 1), (8, 8, 3, 2), (0, 16, 3, 0), (2, 16, 3, 0), (5, 32, 3, 1)]
+    assert [np.isnan(item[4]) for item in job.pools[0]] == [False, False, True, True, False]
 
 
 def test_a_pool_without_sources_is_refused():
