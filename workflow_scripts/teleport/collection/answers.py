@@ -56,9 +56,9 @@ def find_answers(corpus, ids_QK, answers_Q):
     passages, starts = np.unique(ids[slots], return_index=True)
     stops = np.append(starts[1:], len(slots))
     for number, text in enumerate(read_texts(corpus, passages)):
-        some = slots[starts[number] : stops[number]]
-        held = holds(text, [prepared_Q[row] for row in (some // depth).tolist()])
-        found[some[held]] = True
+        places = slots[starts[number] : stops[number]]
+        held = holds(text, [prepared_Q[row] for row in (places // depth).tolist()])
+        found[places[held]] = True
     return found_QK
 
 
@@ -66,14 +66,9 @@ def holds(text, questions):
     """Whether a text holds an answer of each question, bool list; a question is what `prepare` returned."""
     cheap, words, held = folded(text), None, []
     for answers in questions:
-        hit = False
-        for token, answer in answers:
-            if token in cheap:
-                words = phrase(text) if words is None else words
-                hit = answer in words
-                if hit:
-                    break
-        held.append(hit)
+        likely = [answer for token, answer in answers if token in cheap]
+        words = phrase(text) if likely and words is None else words
+        held.append(any(answer in words for answer in likely))
     return held
 
 
