@@ -48,12 +48,12 @@ def source(versions, min_words):
     """
     place = "API documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
     docs = list(enumerate(harvest(versions, min_words), 1))
-    corpus = Rows(place, lambda: ((number, doc.name, doc.name, doc.body) for number, doc in docs))
+    corpus = Rows(place, lambda _: ((number, doc.name, doc.name, doc.body) for number, doc in docs))
 
     def split(name):
         part = [(number, doc) for number, doc in docs if split_of(doc.name) == name]
-        queries = Rows(place, lambda: ((number, f"query:{doc.name}", doc.summary) for number, doc in part))
-        qrels = Rows(place, lambda: ((number, f"query:{doc.name}", doc.name, "1") for number, doc in part))
+        queries = Rows(place, lambda _: ((number, f"query:{doc.name}", doc.summary) for number, doc in part))
+        qrels = Rows(place, lambda _: ((number, f"query:{doc.name}", doc.name, "1") for number, doc in part))
         return Split(queries, qrels)
 
     return Source(corpus, {name: split(name) for name in SPLIT_BELOW}, facts={"versions": versions})

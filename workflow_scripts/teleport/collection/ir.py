@@ -26,7 +26,7 @@ def source(settings):
 
 def rows(place, records, fields):
     """Rows of the records that `records()` iterates over, numbered from 1; `fields` takes one record apart."""
-    return Rows(place, lambda: ((number, *fields(record)) for number, record in enumerate(records(), 1)))
+    return Rows(place, lambda _: ((number, *fields(record)) for number, record in enumerate(records(), 1)))
 
 
 def open_registry():
@@ -62,7 +62,7 @@ def split(registry, dataset, name):
     queries, qrels, answers = f"{dataset} queries", rows(f"{dataset} qrels", found.qrels_iter, judgment_fields), None
     if "answers" in found.queries_cls()._fields:
         answers = rows(queries, found.queries_iter, lambda query: (query.query_id, list(query.answers)))
-    judged = Rows(qrels.place, lambda: distinct(dataset, qrels))
+    judged = Rows(qrels.place, lambda _: distinct(dataset, qrels))
     return Split(rows(queries, found.queries_iter, query_fields), judged, answers)
 
 

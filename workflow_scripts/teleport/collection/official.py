@@ -3,8 +3,17 @@
 from pathlib import Path
 
 from teleport.collection.questions import csv_rows, dpr_questions, qa_questions, tevatron_questions
-from teleport.collection.records import Rows, Source, Split, distinct, judgment_rows, lines, passage_rows, wrong_row
-from teleport.collection.sources import query_rows
+from teleport.collection.records import (
+    Rows,
+    Source,
+    Split,
+    distinct,
+    judgment_rows,
+    lines,
+    passage_rows,
+    query_rows,
+    wrong_row,
+)
 from teleport.runtime.log import log
 
 DPR_HEADER = ["id", "text", "title"]
@@ -16,9 +25,8 @@ def downloads(settings, files):
 
     Raises ValueError when a file has changed since it was verified, or is not in its form.
     """
-    corpus = located(settings.corpus.file, files)
     read = dpr_passages if settings.corpus.form == "dpr" else passage_rows
-    passages = Rows(corpus, lambda: read(corpus))
+    passages = Rows(located(settings.corpus.file, files), read)
     if settings.corpus.titles:
         passages = with_titles(passages, located(settings.corpus.titles, files))
     return Source(passages, {name: split(form, files) for name, form in settings.splits.items()})
@@ -38,16 +46,16 @@ def split(form, files):
     """The Split of one settings.OfficialSplit."""
     path = located(form.queries, files)
     if form.form == "tsv":
-        qrels = located(form.qrels, files)
-        return Split(query_rows(path), Rows(qrels, lambda: distinct(qrels, judgment_rows(qrels))))
+        qrels = Rows(located(form.qrels, files), lambda path: distinct(path, judgment_rows(path)))
+        return Split(Rows(path, query_rows), qrels)
     questions = list(QUESTIONS[form.form](path))
     if form.all_questions:
         questions += lacking(questions, qa_questions(located(form.all_questions, files)))
     answered = any(question.answers for question in questions)
     return Split(
-        Rows(path, lambda: ((q.line, q.query_id, q.text) for q in questions)),
-        Rows(path, lambda: ((q.line, q.query_id, d, "1") for q in questions for d in dict.fromkeys(q.positives))),
-        Rows(path, lambda: ((q.line, q.query_id, q.answers) for q in questions if q.answers)) if answered else None,
+        Rows(path, lambda _: ((q.line, q.query_id, q.text) for q in questions)),
+        Rows(path, lambda _: ((q.line, q.query_id, d, "1") for q in questions for d in dict.fromkeys(q.positives))),
+        Rows(path, lambda _: ((q.line, q.query_id, q.answers) for q in questions if q.answers)) if answered else None,
     )
 
 
@@ -62,7 +70,7 @@ def lacking(questions, more):
 def with_titles(passages, path):
     """`passages` with the titles of a file of id TAB title, or empty ones; ValueError when not one is of a passage."""
 
-    def read():
+    def read(_):
         titles = dict(line.partition("\t")[::2] for _, line in lines(path))
         untitled = count = 0
         for number, doc_id, _, text in passages:

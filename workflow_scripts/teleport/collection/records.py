@@ -22,13 +22,13 @@ REFETCH = (
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows that can be read again and again: iterating yields (line number, field, field, ...) from the start."""
+    """What `read(place)` yields, (line number, field, field, ...); iterating reads it again from the start."""
 
     place: str | Path
-    read: Callable[[], Iterator[tuple]]
+    read: Callable[[str | Path], Iterator[tuple]]
 
     def __iter__(self):
-        return iter(self.read())
+        return iter(self.read(self.place))
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,11 @@ def passage_rows(path, counts=(2, 3)):
     """(line number, id, title, text) of a tab-separated corpus; the title is empty in a corpus of two columns."""
     for number, doc_id, *title, text in tab_rows(path, counts, "passage id, title if any, text"):
         yield number, doc_id, title[0] if title else "", text
+
+
+def query_rows(path):
+    """(line number, id, text) of a tab-separated file of queries."""
+    return tab_rows(path, (2,), "query id, text")
 
 
 def judgment_rows(path, header=None):

@@ -29,9 +29,20 @@ def check_depths(depths, num_passages):
     """Raise ValueError when a depth ({setting: value}) is more than there are passages."""
     for key, depth in depths.items():
         if num_passages < depth:
+            found = f"The collection has {num_passages} passages, fewer than {key}: {depth}"
+            raise ValueError(f"{found}. Set {key} to at most {num_passages}.")
+
+
+def check_cutoffs(cutoffs, depth, num_passages):
+    """Raise ValueError when a measure of {name: k} would be taken on shorter lists than its name says.
+
+    A run that ranks the whole collection has all there is, whatever the cut-off.
+    """
+    for name, cutoff in cutoffs.items():
+        if depth < (needed := min(cutoff, num_passages)):
             raise ValueError(
-                f"The collection has {num_passages} passages, fewer than {key}: {depth}. "
-                f"Set {key} to at most {num_passages}."
+                f"evaluation.measures has {name!r}, but evaluation.depth is {depth}: runs would be too short for it. "
+                f"Set evaluation.depth to at least {needed}, or give evaluation.measures without it."
             )
 
 
@@ -60,21 +71,8 @@ def check_splits(settings, splits):
     return {name: queries[name] for name in needed}
 
 
-def check_cutoffs(cutoffs, depth, num_passages):
-    """Raise ValueError when a measure would be taken on shorter lists than its name says; `cutoffs` is {name: k}.
-
-    A run that ranks the whole collection has all there is, whatever the cut-off.
-    """
-    for name, cutoff in cutoffs.items():
-        if depth < min(cutoff, num_passages):
-            raise ValueError(
-                f"evaluation.measures has {name!r}, but evaluation.depth is {depth}: runs would be too short for it. "
-                f"Set evaluation.depth to at least {min(cutoff, num_passages)}, or give evaluation.measures without it."
-            )
-
-
 def check_evidence(settings, coverage, splits):
-    """Raise ValueError when what passages are judged by is missing: judgments or answers of evaluated or train split.
+    """Raise ValueError when the judgments or answers that a measure or negatives.remove works with are missing.
 
     `coverage` are the coverage measures among settings.measures ({name: k}), `splits` the collection's facts.
     """
@@ -82,18 +80,16 @@ def check_evidence(settings, coverage, splits):
         measures = (settings.measures_of or {}).get(name, settings.measures)
         covering = [measure for measure in measures if measure in coverage]
         if covering and not splits[name].get("answers"):
-            raise ValueError(
-                f"evaluation.measures has {covering[0]!r}, but the split {name!r} has no answers. "
-                f"Add answers.{name}.jsonl to the collection, or take the measure out."
-            )
+            found = f"evaluation.measures has {covering[0]!r}, but the split {name!r} has no answers"
+            raise ValueError(f"{found}. Add answers.{name}.jsonl to the collection, or take the measure out.")
         if len(covering) < len(measures) and splits[name].get("judgments") == 0:
             raise ValueError(
                 f"evaluation.measures has measures of judgments, but the split {name!r} has none, only answers. "
                 "Give answer coverage alone, for example [Cov@5, Cov@20, Cov@100]."
             )
     train = splits.get("train", {})
-    if settings.remove == "answers" and train.get("answers", 0) < train["queries"]:
+    if settings.remove == "answers" and (missing := train["queries"] - train.get("answers", 0)) > 0:
         raise ValueError(
-            f"negatives.remove is 'answers', but {train['queries'] - train.get('answers', 0)} of {train['queries']} "
-            "training queries have no answers. Add them to answers.train.jsonl, or set negatives.remove to judged."
+            f"negatives.remove is 'answers', but {missing} of {train['queries']} training queries have no answers. "
+            "Add them to answers.train.jsonl, or set negatives.remove to judged."
         )

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from teleport.evaluation.collapse import Documents
 from teleport.evaluation.coverage import coverage_cutoffs, score_coverage
-from teleport.evaluation.judged import Judgments
+from teleport.evaluation.judged import Judgments, order_within
 from teleport.evaluation.measures import refuse_repeated_ids, score_run
 from teleport.runtime.arrays import Run
 from teleport.settings.scoring import EvaluateSettings as Settings  # noqa: F401
@@ -22,12 +22,10 @@ def run(job):
 
     Measures of judgments are over the judged queries of the split, answer coverage (`Cov@k`) is over its questions
     that have answers; one without results counts 0. With settings.collapse ("maxp" or "firstp") the run, its measures
-    of judgments and the judgments are of documents: a passage's document is its id before the last
-    settings.separator, a document's grade the highest of its passages'.
+    of judgments and the judgments are of documents (see `Documents`).
 
-    facts: means {measure: mean}; num_queries, how many queries the first measure of judgments has, or the first
-    measure where none is; num_questions, how many coverage has. Raises ValueError for an unknown measure and for a
-    passage that a list has twice.
+    facts: means {measure: mean}; num_queries of the first measure of judgments, or of coverage where it is alone;
+    num_questions of coverage. Raises ValueError for an unknown measure and for a passage that a list has twice.
     """
     split, names = job.settings.split, job.settings.measures
     ids_QK, scores_QK, rows = Run.read(job, "run")
@@ -80,17 +78,12 @@ def write_run(job, split, names, retrieved):
                 query_ids.take(pa.array(rows[block][lines])),
                 "Q0",
                 doc_ids.take(pa.array(ids_QK[block][lines, slots])),
-                pa.array(filled_ranks(lines)).cast(pa.string()),
+                pa.array(order_within(lines) + 1).cast(pa.string()),
                 pa.array(scores_QK[block][lines, slots]).cast(pa.string()),
                 f"{source['kind']}-{source['key']}\n",
                 " ",
             )
             zipped.write(text.buffers()[2])  # all lines, end to end
-
-
-def filled_ranks(lines):
-    """1-based ranks within equal, ascending line numbers, empty slots skipped: [0, 0, 2] gives [1, 2, 1]."""
-    return np.arange(len(lines)) - np.searchsorted(lines, lines) + 1
 
 
 def refuse_spaces(name, texts):
@@ -101,10 +94,7 @@ def refuse_spaces(name, texts):
 
 
 def write_scores(job, query_ids, scored):
-    """Write per_query.parquet: all queries of the first measure, then of the second, ...
-
-    `scored` has (measure, rows of its queries, their values) of each measure.
-    """
+    """Write per_query.parquet, measure by measure; `scored`: (measure, rows of its queries, their values) of each."""
     table = {
         "query_id": pa.concat_arrays([query_ids.take(pa.array(rows)) for _, rows, _ in scored]),
         "measure": np.repeat([name for name, _, _ in scored], [len(rows) for _, rows, _ in scored]),
