@@ -44,7 +44,7 @@ def run(job):
         covered, answered = score_coverage(job.inputs["collection"], split, passages_QK, rows, cutoffs)
         values, queries = values | covered, queries | dict.fromkeys(covered, answered)
         facts["num_questions"] = len(answered)
-    write_run(job, split, (query_ids, doc_ids), (ids_QK, scores_QK, rows))
+    write_run(job, query_ids, doc_ids, Run(ids_QK, scores_QK, rows))
     write_scores(job, query_ids, [(name, queries[name], values[name]) for name in names])
     num_queries = len(next(iter(queries.values())))
     return facts | {"means": {name: float(values[name].mean()) for name in names}, "num_queries": num_queries}
@@ -61,25 +61,24 @@ def read_judgments(job, split):
     return Judgments(*(column.to_numpy() for column in table.columns))
 
 
-def write_run(job, split, names, retrieved):
-    """Write the run in TREC's six columns, always the same bytes; its tag names the stage that made it.
+def write_run(job, query_ids, doc_ids, retrieved):
+    """Write a `Run` in TREC's six columns, always the same bytes; its tag names the stage that made it.
 
     Scores are those of the retrieval, so that a tie in them stays visible; the order of a query's lines is the ranking.
     """
-    (query_ids, doc_ids), (ids_QK, scores_QK, rows) = names, retrieved
     refuse_spaces("query_id", query_ids)
     refuse_spaces("doc_id", doc_ids)
-    source = job.inputs["run"].manifest
-    with open(job.output(f"{split}.run.gz"), "wb") as file, gzip.GzipFile("", "wb", 1, file, mtime=0) as zipped:
-        for first in range(0, len(rows), BLOCK_QUERIES):
-            block = slice(first, first + BLOCK_QUERIES)
-            lines, slots = np.nonzero(ids_QK[block] >= 0)
+    source, path = job.inputs["run"].manifest, job.output(f"{job.settings.split}.run.gz")
+    with open(path, "wb") as file, gzip.GzipFile("", "wb", 1, file, mtime=0) as zipped:
+        for first in range(0, len(retrieved.rows), BLOCK_QUERIES):
+            ids_QK, scores_QK, rows = (array[first : first + BLOCK_QUERIES] for array in retrieved)
+            lines, slots = np.nonzero(ids_QK >= 0)
             text = pc.binary_join_element_wise(
-                query_ids.take(pa.array(rows[block][lines])),
+                query_ids.take(pa.array(rows[lines])),
                 "Q0",
-                doc_ids.take(pa.array(ids_QK[block][lines, slots])),
+                doc_ids.take(pa.array(ids_QK[lines, slots])),
                 pa.array(order_within(lines) + 1).cast(pa.string()),
-                pa.array(scores_QK[block][lines, slots]).cast(pa.string()),
+                pa.array(scores_QK[lines, slots]).cast(pa.string()),
                 f"{source['kind']}-{source['key']}\n",
                 " ",
             )

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from teleport.collection.records import lines as numbered_lines
-from teleport.collection.records import wrong_row
+from teleport.collection import records
 from teleport.evaluation.judged import order_within
 from teleport.runtime.arrays import Run
 from teleport.settings.scoring import ExternalSettings as Settings  # noqa: F401
@@ -23,9 +22,8 @@ def run(job):
     column and the order of lines do not count. Shorter lists end with id -1 and score 0.
 
     Facts: lines, num_queries, depth, unknown_queries (lines dropped because the split does not have their query).
-
-    Raises ValueError with file, line and remedy for a line that has not six columns, a score that is no finite number,
-    a query or passage that the collection does not have, and a pair that is listed twice; for a run without any line of
+    Raises ValueError with file, line and remedy for a line without six columns, a score that is not a finite number, a
+    query or passage that the collection does not have, and a pair that is listed twice; for a run without any line of
     the split's queries; and as `records.lines` does for a file that is damaged or not UTF-8.
     """
     file, split = job.settings.file, job.settings.split
@@ -50,15 +48,12 @@ def run(job):
 
 
 def read_lines(path, row_of, drop_unknown):
-    """The run as columns: line numbers, query rows (int64), passage ids (list of str), scores (float32), dropped lines.
-
-    row_of: {query id: row}
-    """
+    """The run as columns: line numbers, query rows (int64), passage ids (list), scores (float32); and dropped lines."""
     lines, rows, passages, scores, dropped = [], [], [], [], 0
-    for line, text in numbered_lines(path):
+    for line, text in records.lines(path):
         columns = text.split()
         if len(columns) != 6:
-            raise wrong_row(path, line, f"{len(columns)} columns, a run has six ({COLUMNS}). Correct the line.")
+            raise records.wrong_row(path, line, f"{len(columns)} columns, a run has six ({COLUMNS}). Correct the line.")
         query, _, passage, _, score, _ = columns
         if query in row_of:
             lines.append(line)
@@ -69,7 +64,7 @@ def read_lines(path, row_of, drop_unknown):
             dropped += 1
         else:
             remedy = "Give the run of this split, or set unknown_queries: drop to leave such lines out."
-            raise wrong_row(path, line, f"query {query!r} is not among the split's judged queries. {remedy}")
+            raise records.wrong_row(path, line, f"query {query!r} is not among the split's judged queries. {remedy}")
     return np.array(lines, np.int64), np.array(rows, np.int64), passages, np.array(scores, np.float32), dropped
 
 
@@ -80,7 +75,7 @@ def as_number(text, path, line):
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise wrong_row(path, line, f"the score {text!r} is not a finite number. Correct the line.")
+        raise records.wrong_row(path, line, f"the score {text!r} is not a finite number. Correct the line.")
     return value
 
 
@@ -91,7 +86,7 @@ def find_passages(path, corpus, passages, lines):
     if found.null_count:
         first = int(np.argmax(found.is_null().to_numpy(zero_copy_only=False)))
         remedy = "Give a run over this collection, or the collection that the run was made on."
-        raise wrong_row(path, lines[first], f"passage {passages[first]!r} is not in the corpus. {remedy}")
+        raise records.wrong_row(path, lines[first], f"passage {passages[first]!r} is not in the corpus. {remedy}")
     return found.to_numpy().astype(np.int32)
 
 
@@ -103,4 +98,4 @@ def refuse_repeated_pairs(path, rows, ids, passages, lines):
     if len(repeated):
         again, before = repeated[0], lines[first[inverse[repeated[0]]]]
         twice = f"passage {passages[again]!r} is listed for this query on line {before} already"
-        raise wrong_row(path, lines[again], f"{twice}. Remove one of the lines.")
+        raise records.wrong_row(path, lines[again], f"{twice}. Remove one of the lines.")

@@ -17,7 +17,6 @@ def paired_p_value(scores_Q, baseline_Q, resamples, seed):
     """
     if len(scores_Q) < 2:
         return 1.0  # scipy refuses a single query; its two swaps are equally extreme
-
     pair = [np.asarray(scores, np.float64) for scores in (scores_Q, baseline_Q)]
     observed = np.sum(pair[0] - pair[1])
 
