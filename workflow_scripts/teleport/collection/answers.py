@@ -19,9 +19,8 @@ TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 def phrase(text):
     """The tokens of a text, lower-cased, with a space before, between and after them: no token has a space.
 
-    So one phrase is in another, as text, exactly when its tokens are a contiguous part of the other's tokens. Whether
-    a sigma is lower-cased to a final one depends on its neighbours; the spaces keep it a matter of one token, as where
-    tokens are lower-cased one by one.
+    So one phrase is in another, as text, exactly when its tokens are a contiguous part of the other's tokens. Between
+    spaces, whether a sigma becomes a final one depends on its token alone, as where tokens are lower-cased one by one.
     """
     return " ".join(["", *TOKEN.findall(unicodedata.normalize("NFD", text)), ""]).lower()
 

@@ -27,6 +27,7 @@ NOT_A_SUMMARY = re.compile(r"[\w.]+\(.*|\.\. .*|.*:")
 # Percent of the names by their hash, cumulated: an added function moves no other one to another split.
 SPLIT_BELOW = {"train": 80, "dev": 85, "test": 100}
 
+DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 UNDERLINE = re.compile(r"^\s*([=\-~^*#+])\1{2,}\s*$", re.MULTILINE)
 # `x`, ``x``, :func:`~x`, `text <target>`_: what a reader of the rendered page sees is x or text.
 MARKUP = re.compile(r"(?::[\w:+-]+:)?(`+)[~!]?([^`]+?)(?:\s*<[^`<>]*>)?\1_{0,2}")
@@ -88,10 +89,8 @@ def package_docs(package, version):
     ValueError when the package is missing, has another public version than `version`, or has no docstrings.
     """
     if (installed := package_version(package)) != version:
-        raise ValueError(
-            f"collection.packages: {package} {installed} is installed, but {version} is pinned, and other versions "
-            "have other texts. Install the pinned version."
-        )
+        found = f"{package} {installed} is installed, but {version} is pinned, and other versions have other texts"
+        raise ValueError(f"collection.packages: {found}. Install the pinned version.")
     listed = metadata.distribution(DISTRIBUTIONS.get(package, package)).files or []
     files = [file for file in sorted(listed) if file.suffix == ".py" and file.parts[0] == package]
     docs = [doc for file in files if not SKIPPED & {*file.with_suffix("").parts} for doc in file_docs(file)]
@@ -101,10 +100,7 @@ def package_docs(package, version):
 
 
 def file_docs(file):
-    """The Docs of one source file (an importlib.metadata.PackagePath): the module, its functions, classes, methods.
-
-    A file in the syntax of a newer Python has none; the log names it.
-    """
+    """The Docs of an importlib.metadata.PackagePath; a file in the syntax of a newer Python has none and is logged."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # invalid escapes in other people's strings
         try:
@@ -122,9 +118,7 @@ def documented(node, name):
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If | ast.Try):
             yield from documented(child, name)
-        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not child.name.startswith(
-            "_"
-        ):
+        elif isinstance(child, DEFINITIONS) and not child.name.startswith("_"):
             yield f"{name}.{child.name}", child
             if isinstance(child, ast.ClassDef):  # what a function defines inside is not API
                 yield from documented(child, f"{name}.{child.name}")

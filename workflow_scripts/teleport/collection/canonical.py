@@ -55,11 +55,7 @@ def write_corpus(path, corpus):
 
 
 def checked(rows, ids):
-    """Pass `rows` (line, id, text) or (line, id, title, text) on and number their ids in the dict `ids`.
-
-    Raises ValueError for an id that is there already or is not one word, and for an empty text; a title is text enough,
-    as BEIR's collections have passages of a title alone.
-    """
+    """Pass on `rows` of (line, id, text) or (line, id, title, text), once checked, and number their ids in `ids`."""
     for row in rows:
         line, name, title, text = row[0], row[1], row[2], row[-1]  # of a query, both are its text
         if name in ids:
@@ -68,6 +64,7 @@ def checked(rows, ids):
         if len(name.split()) != 1:
             problem = "is empty or has white space, which separates columns in runs and judgments. Rename it."
             raise wrong_row(rows.place, line, f"the id {name!r} {problem}")
+        # A title is text enough: BEIR's collections have passages of a title alone.
         if (not text or text.isspace()) and (not title or title.isspace()):
             raise wrong_row(rows.place, line, f"the text of {name!r} is empty. Give it a text or remove the line.")
         ids[name] = len(ids)
@@ -85,7 +82,7 @@ def write_split(job, name, split, passages, doc_ids):
     if name != "train" or settings.positives == "answers":
         kept[[queries[query_id] for query_id in answered]] = True
     if name == "train":
-        refuse_useless_training(split, settings, kept, answered)
+        require_train_queries(split, settings, kept, answered)
     table = pa.table({"query_id": list(queries), "text": texts}, schema=QUERIES).filter(kept)
     pq.write_table(table, job.output(f"queries.{name}.parquet"))
     counts = {"queries": len(table)}
@@ -104,26 +101,20 @@ def write_split(job, name, split, passages, doc_ids):
     return counts | {"judgments": len(grade), "positives": positives, "dropped": len(queries) - len(table)}
 
 
-def refuse_useless_training(split, settings, kept, answered):
+def require_train_queries(split, settings, kept, answered):
     """Raise ValueError when no training query is kept, or none has the answers by which positives are to be found."""
     if settings.positives == "answers" and not answered:
-        raise ValueError(
-            f"{split.queries.place}: collection.positives is 'answers', but no training query has answers. "
-            "Add answers.train.jsonl, or set collection.positives to given."
-        )
+        found = "collection.positives is 'answers', but no training query has answers"
+        remedy = "Add answers.train.jsonl, or set collection.positives to given."
+        raise ValueError(f"{split.queries.place}: {found}. {remedy}")
     if not kept.any():
-        raise ValueError(
-            f"{split.qrels.place}: no training query has a judgment of grade {settings.positive_grade} or more. "
-            "Give judgments with positives, or lower collection.positive_grade."
-        )
+        found = f"no training query has a judgment of grade {settings.positive_grade} or more"
+        remedy = "Give judgments with positives, or lower collection.positive_grade."
+        raise ValueError(f"{split.qrels.place}: {found}. {remedy}")
 
 
 def judgments(qrels, queries, passages):
-    """Rows of query, rows of passage and grades of all judgments in file order, three int32 arrays [num_judgments].
-
-    `queries` and `passages` are {id: row}. Raises ValueError for an id that is not in them, for a grade that is not an
-    integer, and for a pair that is judged twice.
-    """
+    """Query rows, passage rows and grades of all judgments, three int32 arrays; queries and passages are {id: row}."""
     query_rows, passage_rows, grades, first_lines = array("i"), array("i"), array("i"), {}
     for line, query_id, doc_id, grade in qrels:
         if query_id not in queries:

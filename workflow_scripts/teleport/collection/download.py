@@ -54,10 +54,7 @@ def obtain(name, expected, origins):
 
 
 def trust(path, found):
-    """Compare a file that has no published digest with the one recorded at its first use, or record it now.
-
-    Raises ValueError when it has changed or is a web page. The file stays: it may be right, and the record wrong.
-    """
+    """Compare a file without a published digest with the digest of its first use, or record it; never remove it."""
     recorded = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.is_file() else {}
     refuse_page(path)
     if (entry := recorded.get(str(path))) is None:

@@ -56,10 +56,7 @@ def fetch(path, mirrors, expected):
 
 
 def receive_all(url, part, expected):
-    """Receive `url` into the file `part`, connecting again after every cut.
-
-    Raises OSError or HTTPException when ATTEMPTS connections in a row brought nothing, or the mirror refuses the file.
-    """
+    """Receive `url` into the file `part`, connecting again after every cut; OSError or HTTPException when in vain."""
     if part.exists() and not (has_digest(expected) or origin(part).get("url") == url):
         forget(part)  # nothing would tell whether two halves of different files were joined
     fruitless = 0
@@ -102,9 +99,8 @@ def receive(url, part, expected):
         length = response.headers.get("Content-Length")
         require_free_space(part.parent, int(length or 0))
         if not continued:
-            validator = response.headers.get("ETag") or response.headers.get("Last-Modified")
-            weak = validator and validator.startswith("W/")
-            write_json(origin_path(part), {"url": url, "validator": None if weak else validator})
+            validator = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
+            write_json(origin_path(part), {"url": url, "validator": "" if validator.startswith("W/") else validator})
         with open(part, "ab" if continued else "wb") as file:
             shutil.copyfileobj(response, file, CHUNK_BYTES)
     return length is None or size(part) == int(length) + (have if continued else 0)

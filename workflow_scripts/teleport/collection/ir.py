@@ -40,10 +40,7 @@ def open_registry():
 
 
 def part(registry, dataset, entity, key):
-    """The set `dataset` when it has `entity` (docs, queries, qrels).
-
-    Raises ValueError naming the setting `key` for an unknown id and for a set without that part.
-    """
+    """The set `dataset`, which must have `entity` (docs, queries, qrels); `key` is the setting that names it."""
     try:
         found = registry[dataset]
     except KeyError:
@@ -59,15 +56,15 @@ def split(registry, dataset, name):
     """The Split of one id: its queries, its judgments, and answers where its queries have them."""
     found = part(registry, dataset, "queries", f"collection.splits.{name}")
     part(registry, dataset, "qrels", f"collection.splits.{name}")
-    queries, qrels, answers = f"{dataset} queries", rows(f"{dataset} qrels", found.qrels_iter, judgment_fields), None
+    queries, answers = rows(f"{dataset} queries", found.queries_iter, query_fields), None
     if "answers" in found.queries_cls()._fields:
-        answers = rows(queries, found.queries_iter, lambda query: (query.query_id, list(query.answers)))
-    judged = Rows(qrels.place, lambda _: distinct(dataset, qrels))
-    return Split(rows(queries, found.queries_iter, query_fields), judged, answers)
+        answers = rows(queries.place, found.queries_iter, lambda query: (query.query_id, list(query.answers)))
+    qrels = rows(f"{dataset} qrels", found.qrels_iter, lambda j: (j.query_id, j.doc_id, str(j.relevance)))
+    return Split(queries, Rows(qrels.place, lambda _: distinct(dataset, qrels)), answers)
 
 
 def passage_fields(doc):
-    """Id, title and text of a document. What has neither `text` nor `body` is all text, its title too."""
+    """Id, title and text of a document. One with neither `text` nor `body` is one text, title included."""
     text = first_of(doc, "text", "body")
     return (doc.doc_id, "", doc.default_text()) if text is None else (doc.doc_id, getattr(doc, "title", ""), text)
 
@@ -76,11 +73,6 @@ def query_fields(query):
     """Id and text of a query; a TREC topic has its text in `title`."""
     text = first_of(query, "text", "title")
     return query.query_id, query.default_text() if text is None else text
-
-
-def judgment_fields(judgment):
-    """Query id, passage id and grade of a judgment."""
-    return judgment.query_id, judgment.doc_id, str(judgment.relevance)
 
 
 def first_of(record, *names):

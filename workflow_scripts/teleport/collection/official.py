@@ -2,21 +2,10 @@
 
 from pathlib import Path
 
-from teleport.collection.questions import csv_rows, dpr_questions, qa_questions, tevatron_questions
-from teleport.collection.records import (
-    Rows,
-    Source,
-    Split,
-    distinct,
-    judgment_rows,
-    lines,
-    passage_rows,
-    query_rows,
-    wrong_row,
-)
+from teleport.collection.questions import dpr_passages, dpr_questions, qa_questions, tevatron_questions
+from teleport.collection.records import Rows, Source, Split, distinct, judgment_rows, lines, passage_rows, query_rows
 from teleport.runtime.log import log
 
-DPR_HEADER = ["id", "text", "title"]
 QUESTIONS = {"dpr": dpr_questions, "qa": qa_questions, "tevatron": tevatron_questions}
 
 
@@ -25,11 +14,12 @@ def downloads(settings, files):
 
     Raises ValueError when a file has changed since it was verified, or is not in its form.
     """
-    read = dpr_passages if settings.corpus.form == "dpr" else passage_rows
-    passages = Rows(located(settings.corpus.file, files), read)
+    rows = dpr_passages if settings.corpus.form == "dpr" else passage_rows
+    passages = corpus = Rows(located(settings.corpus.file, files), rows)
     if settings.corpus.titles:
-        passages = with_titles(passages, located(settings.corpus.titles, files))
-    return Source(passages, {name: split(form, files) for name, form in settings.splits.items()})
+        titles = located(settings.corpus.titles, files)
+        corpus = Rows(passages.place, lambda _: with_titles(passages, titles))
+    return Source(corpus, {name: split(form, files) for name, form in settings.splits.items()})
 
 
 def located(name, files):
@@ -69,28 +59,12 @@ def lacking(questions, more):
 
 def with_titles(passages, path):
     """`passages` with the titles of a file of id TAB title, or empty ones; ValueError when not one is of a passage."""
-
-    def read(_):
-        titles = dict(line.partition("\t")[::2] for _, line in lines(path))
-        untitled = count = 0
-        for number, doc_id, _, text in passages:
-            title = titles.get(doc_id, "")
-            count, untitled = count + 1, untitled + (not title)
-            yield number, doc_id, title, text
-        if count and untitled == count:
-            raise ValueError(f"{path}: no line gives a passage a title. Give a file of passage id, tab, title.")
-        log.info("%s: %d of %d passages have no title", path, untitled, count)
-
-    return Rows(passages.place, read)
-
-
-def dpr_passages(path):
-    """(line number, id, title, text) of DPR's psgs_w100.tsv: a header, then id, text in CSV's quotes, title."""
-    for number, fields in csv_rows(path):
-        if number == 1:
-            if fields != DPR_HEADER:
-                raise wrong_row(path, 1, f"{fields} is not the header {DPR_HEADER}. Give DPR's passage file.")
-        elif len(fields) != 3:
-            raise wrong_row(path, number, f"{len(fields)} columns, expected id, text, title. Correct it.")
-        else:
-            yield number, fields[0], fields[2], fields[1]
+    titles = dict(line.partition("\t")[::2] for _, line in lines(path))
+    untitled = count = 0
+    for number, doc_id, _, text in passages:
+        title = titles.get(doc_id, "")
+        count, untitled = count + 1, untitled + (not title)
+        yield number, doc_id, title, text
+    if count and untitled == count:
+        raise ValueError(f"{path}: no line gives a passage a title. Give a file of passage id, tab, title.")
+    log.info("%s: %d of %d passages have no title", path, untitled, count)

@@ -1,4 +1,4 @@
-"""Questions with what published records hold beside them: DPR's *.qa.csv and training JSON, Tevatron's JSON lines."""
+"""Published forms of questions with their positives and answers, DPR's and Tevatron's, and of DPR's passages."""
 
 import ast
 import codecs
@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from teleport.collection.records import REFETCH, json_rows, lines, open_bytes, wrong_row
 
+DPR_HEADER = ["id", "text", "title"]
 CHUNK_CHARACTERS = 2**22  # of JSON held at once; a record of DPR's training files has about 100,000
 
 
@@ -31,6 +32,18 @@ def csv_rows(path):
         raise wrong_row(path, reader.line_num, f"wrong quoting ({error}). {REFETCH}") from None
 
 
+def dpr_passages(path):
+    """(line number, id, title, text) of DPR's psgs_w100.tsv: a header, then id, text in CSV's quotes, title."""
+    for number, fields in csv_rows(path):
+        if number == 1:
+            if fields != DPR_HEADER:
+                raise wrong_row(path, 1, f"{fields} is not the header {DPR_HEADER}. Give DPR's passage file.")
+        elif len(fields) != 3:
+            raise wrong_row(path, number, f"{len(fields)} columns, expected id, text, title. Correct it.")
+        else:
+            yield number, fields[0], fields[2], fields[1]
+
+
 def qa_questions(path):
     """The Questions of DPR's *.qa.csv: question, and a list of answers as Python writes it; ids count from 0."""
     for row, (number, fields) in enumerate(csv_rows(path)):
@@ -45,10 +58,7 @@ def qa_questions(path):
 
 
 def dpr_questions(path):
-    """The Questions of DPR's training JSON: `question`, `answers`, `positive_ctxs`; ids count from 0.
-
-    The contexts' ids are `passage_id` (NQ) or `psg_id` (TriviaQA). Raises ValueError for a record without one of these.
-    """
+    """The Questions of DPR's training JSON; contexts have passage_id (NQ) or psg_id (TriviaQA), ids count from 0."""
     for row, record in enumerate(json_array(path)):
         try:
             contexts = record["positive_ctxs"]

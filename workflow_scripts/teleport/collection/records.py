@@ -80,11 +80,9 @@ def open_bytes(path):
 def archive_and_member(path):
     """(ARCHIVE, MEMBER) of `ARCHIVE!MEMBER`; (path, "") of the path of a file, whose folders may have a `!` too."""
     text = str(path)
-    if not Path(text).is_file():
-        for mark in re.finditer("!", text):
-            if Path(text[: mark.start()]).is_file():
-                return text[: mark.start()], text[mark.end() :]
-    return text, ""
+    ends = [len(text), *(mark.start() for mark in re.finditer("!", text))]
+    end = next((end for end in ends if Path(text[:end]).is_file()), len(text))
+    return text[:end], text[end + 1 :]
 
 
 def lines(path):
@@ -109,15 +107,13 @@ def tab_rows(path, counts, meaning):
     All lines have as many columns as the first one, and that is one of `counts`; else raises ValueError, in which
     `meaning` tells what the columns are.
     """
-    count = None
+    expected = " or ".join(map(str, counts))
     for number, line in lines(path):
         fields = line.split("\t")
-        if number == 1 and len(fields) in counts:
-            count = len(fields)
-        if len(fields) != count:
-            expected = " or ".join(map(str, counts)) if count is None else f"{count} as in line 1"
-            problem = f"column count {len(fields)}, expected {expected} ({meaning}). {TAB_REMEDY}"
-            raise wrong_row(path, number, problem)
+        if len(fields) not in counts:
+            raise wrong_row(path, number, f"column count {len(fields)}, expected {expected} ({meaning}). {TAB_REMEDY}")
+        if number == 1:
+            counts, expected = [len(fields)], f"{len(fields)} as in line 1"
         yield number, *fields
 
 

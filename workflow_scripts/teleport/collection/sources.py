@@ -11,13 +11,11 @@ BEIR_HEADER = ["query-id", "corpus-id", "score"]
 def tsv(settings):
     """MS MARCO-style files, each named in the configuration (settings.Tsv). Raises ValueError when one is missing."""
     corpus = existing(settings.corpus, "collection.corpus")
-    splits = {
-        name: Split(
-            Rows(existing(split.queries, f"collection.splits.{name}.queries"), query_rows),
-            Rows(existing(split.qrels, f"collection.splits.{name}.qrels"), judgment_rows),
-        )
-        for name, split in settings.splits.items()
-    }
+    splits = {}
+    for name, files in settings.splits.items():
+        queries = existing(files.queries, f"collection.splits.{name}.queries")
+        qrels = existing(files.qrels, f"collection.splits.{name}.qrels")
+        splits[name] = Split(Rows(queries, query_rows), Rows(qrels, judgment_rows))
     return Source(Rows(corpus, passage_rows), splits)
 
 
@@ -37,7 +35,8 @@ def folder(settings):
             judged = Rows(existing(qrels, key), judgment_rows)
         else:
             judged = Rows(qrels, lambda _: iter(()))
-        return Split(Rows(queries, query_rows), judged, answers and Rows(answers, answer_rows))
+        answers = answers and Rows(answers, lambda path: json_rows(path, {"id": str, "answers": list}))
+        return Split(Rows(queries, query_rows), judged, answers)
 
     names = split_names(home, r"(?:queries|qrels)\.(.+)\.tsv", key)
     return Source(Rows(corpus, lambda path: passage_rows(path, counts=(3,))), {name: split(name) for name in names})
@@ -67,11 +66,6 @@ def judged_queries(path, qrels):
     return (row for row in json_rows(path, {"_id": str, "text": str}) if row[1] in judged)
 
 
-def answer_rows(path):
-    """(line number, query id, list of answers) of JSON lines."""
-    return json_rows(path, {"id": str, "answers": list})
-
-
 def existing(path, key):
     """`path` or `path`.gz, whichever is there. Raises ValueError naming the file and the setting `key`."""
     if place := found(path):
@@ -85,10 +79,7 @@ def found(path):
 
 
 def split_names(home, pattern, key):
-    """The splits in the folder `home`, sorted: group 1 of the regular expression in its file names without .gz.
-
-    Raises ValueError when there is none.
-    """
+    """The splits in the folder `home`, sorted: group 1 of the regular expression in its file names without .gz."""
     names = {match[1] for path in home.glob("*") if (match := re.fullmatch(pattern, path.name.removesuffix(".gz")))}
     if not names:
         raise ValueError(f"{home}: no files named like {pattern!r}, so no queries. Put them there, or correct {key}.")
