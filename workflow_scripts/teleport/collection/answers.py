@@ -19,9 +19,8 @@ TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 def phrase(text):
     """The tokens of a text, lower-cased, with a space before, between and after them: no token has a space.
 
-    So one phrase is in another, as text, exactly when its tokens are a contiguous part of the other's tokens. Whether
-    a sigma is lower-cased to a final one depends on its neighbours; the spaces keep it a matter of one token, as where
-    tokens are lower-cased one by one.
+    So one phrase is in another, as text, exactly when its tokens are a contiguous part of the other's tokens. Between
+    spaces, whether a sigma becomes a final one depends on its token alone, as where tokens are lower-cased one by one.
     """
     return " ".join(["", *TOKEN.findall(unicodedata.normalize("NFD", text)), ""]).lower()
 
@@ -56,9 +55,9 @@ def find_answers(corpus, ids_QK, answers_Q):
     passages, starts = np.unique(ids[slots], return_index=True)
     stops = np.append(starts[1:], len(slots))
     for number, text in enumerate(read_texts(corpus, passages)):
-        some = slots[starts[number] : stops[number]]
-        held = holds(text, [prepared_Q[row] for row in (some // depth).tolist()])
-        found[some[held]] = True
+        places = slots[starts[number] : stops[number]]
+        held = holds(text, [prepared_Q[row] for row in (places // depth).tolist()])
+        found[places[held]] = True
     return found_QK
 
 
@@ -66,14 +65,9 @@ def holds(text, questions):
     """Whether a text holds an answer of each question, bool list; a question is what `prepare` returned."""
     cheap, words, held = folded(text), None, []
     for answers in questions:
-        hit = False
-        for token, answer in answers:
-            if token in cheap:
-                words = phrase(text) if words is None else words
-                hit = answer in words
-                if hit:
-                    break
-        held.append(hit)
+        likely = [answer for token, answer in answers if token in cheap]
+        words = phrase(text) if likely and words is None else words
+        held.append(any(answer in words for answer in likely))
     return held
 
 

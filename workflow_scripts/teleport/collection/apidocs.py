@@ -27,6 +27,7 @@ NOT_A_SUMMARY = re.compile(r"[\w.]+\(.*|\.\. .*|.*:")
 # Percent of the names by their hash, cumulated: an added function moves no other one to another split.
 SPLIT_BELOW = {"train": 80, "dev": 85, "test": 100}
 
+DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 UNDERLINE = re.compile(r"^\s*([=\-~^*#+])\1{2,}\s*$", re.MULTILINE)
 # `x`, ``x``, :func:`~x`, `text <target>`_: what a reader of the rendered page sees is x or text.
 MARKUP = re.compile(r"(?::[\w:+-]+:)?(`+)[~!]?([^`]+?)(?:\s*<[^`<>]*>)?\1_{0,2}")
@@ -48,17 +49,15 @@ def source(versions, min_words):
     """
     place = "API documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
     docs = list(enumerate(harvest(versions, min_words), 1))
-    corpus = Rows(place, lambda: ((number, doc.name, doc.name, doc.body) for number, doc in docs))
-    splits = {name: split(place, [(n, doc) for n, doc in docs if split_of(doc.name) == name]) for name in SPLIT_BELOW}
-    return Source(corpus, splits, facts={"versions": versions})
+    corpus = Rows(place, lambda _: ((number, doc.name, doc.name, doc.body) for number, doc in docs))
 
+    def split(name):
+        part = [(number, doc) for number, doc in docs if split_of(doc.name) == name]
+        queries = Rows(place, lambda _: ((number, f"query:{doc.name}", doc.summary) for number, doc in part))
+        qrels = Rows(place, lambda _: ((number, f"query:{doc.name}", doc.name, "1") for number, doc in part))
+        return Split(queries, qrels)
 
-def split(place, docs):
-    """The Split of numbered Docs."""
-    return Split(
-        queries=Rows(place, lambda: ((number, f"query:{doc.name}", doc.summary) for number, doc in docs)),
-        qrels=Rows(place, lambda: ((number, f"query:{doc.name}", doc.name, "1") for number, doc in docs)),
-    )
+    return Source(corpus, {name: split(name) for name in SPLIT_BELOW}, facts={"versions": versions})
 
 
 def split_of(name):
@@ -71,8 +70,7 @@ def harvest(versions, min_words):
     """The documented objects of the packages `versions` ({package: version}) as Docs sorted by name.
 
     Left out: bodies of fewer than `min_words` words; summaries that are none (SUMMARY_WORDS, NOT_A_SUMMARY); objects
-    with the summary or body of one that comes before them, letter case aside. Raises ValueError when a package is
-    missing, has another public version than the pinned one, or has no docstrings.
+    with the summary or body of an earlier one, ignoring case. Raises ValueError as `package_docs` does.
     """
     docs, seen = [], set()
     for doc in sorted(doc for package, version in versions.items() for doc in package_docs(package, version)):
@@ -87,13 +85,12 @@ def harvest(versions, min_words):
 def package_docs(package, version):
     """The Docs of all public objects in the .py files of an installed package, unfiltered.
 
-    The files are those that its distribution's record lists: stray files in its folder change nothing.
+    The files are those that its distribution's record lists: stray files in its folder change nothing. Raises
+    ValueError when the package is missing, has another public version than `version`, or has no docstrings.
     """
     if (installed := package_version(package)) != version:
-        raise ValueError(
-            f"collection.packages: {package} {installed} is installed, but {version} is pinned, and other versions "
-            "have other texts. Install the pinned version."
-        )
+        found = f"{package} {installed} is installed, but {version} is pinned, and other versions have other texts"
+        raise ValueError(f"collection.packages: {found}. Install the pinned version.")
     listed = metadata.distribution(DISTRIBUTIONS.get(package, package)).files or []
     files = [file for file in sorted(listed) if file.suffix == ".py" and file.parts[0] == package]
     docs = [doc for file in files if not SKIPPED & {*file.with_suffix("").parts} for doc in file_docs(file)]
@@ -103,10 +100,7 @@ def package_docs(package, version):
 
 
 def file_docs(file):
-    """The Docs of one source file (an importlib.metadata.PackagePath): the module, its functions, classes, methods.
-
-    A file in the syntax of a newer Python has none; the log names it.
-    """
+    """The Docs of an importlib.metadata.PackagePath; a file in the syntax of a newer Python has none and is logged."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # invalid escapes in other people's strings
         try:
@@ -115,34 +109,22 @@ def file_docs(file):
             log.warning("%s left out: %s", file, error)
             return []
     module = ".".join(file.with_suffix("").parts).removesuffix(".__init__")
-    return [parse(name, text) for name, node in documented(tree, module) if (text := ast.get_docstring(node))]
+    objects = [(module, tree), *documented(tree, module)]
+    return [parse(name, text) for name, node in objects if (text := ast.get_docstring(node))]
 
 
 def documented(node, name):
-    """(qualified name, node) of a module or class and of all public functions and classes in it."""
-    yield name, node
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return  # what a function defines inside is not API
-    for child in definitions(node):
-        if not child.name.startswith("_"):
-            yield from documented(child, f"{name}.{child.name}")
-
-
-def definitions(node):
-    """The functions and classes that a module or class defines, also those below an `if` or `try`."""
+    """(qualified name, node) of all public functions and classes in a module or class, also below an `if` or `try`."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield child
-        elif isinstance(child, ast.If | ast.Try):
-            yield from definitions(child)
+        if isinstance(child, ast.If | ast.Try):
+            yield from documented(child, name)
+        elif isinstance(child, DEFINITIONS) and not child.name.startswith("_"):
+            yield f"{name}.{child.name}", child
+            if isinstance(child, ast.ClassDef):  # what a function defines inside is not API
+                yield from documented(child, f"{name}.{child.name}")
 
 
 def parse(name, docstring):
-    """The Doc of a docstring: its first paragraph and the rest, both on one line and without markup."""
+    """The Doc of a docstring: its first paragraph and the rest, each on one line and without inline markup."""
     summary, _, body = UNDERLINE.sub("", docstring).strip().partition("\n\n")
-    return Doc(name, one_line(summary), one_line(body))
-
-
-def one_line(text):
-    """`text` with single spaces for all white space and without reStructuredText's inline markup."""
-    return " ".join(MARKUP.sub(r"\2", text).split())
+    return Doc(name, *(" ".join(MARKUP.sub(r"\2", text).split()) for text in (summary, body)))

@@ -2,9 +2,8 @@
 
 from teleport.collection import apidocs, ir, official, sources
 from teleport.collection.canonical import write_collection
-from teleport.settings.collection import CollectionSettings as Settings
+from teleport.settings.collection import CollectionSettings as Settings  # noqa: F401
 
-__all__ = ["Settings", "run"]
 READERS = {"folder": sources.folder, "beir": sources.beir, "tsv": sources.tsv, "ir_datasets": ir.source}
 
 

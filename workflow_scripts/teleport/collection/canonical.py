@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from teleport.collection.records import wrong_row
 from teleport.runtime.log import log
 
 ROW_GROUP = 65536  # passages held in memory while writing: about 25 MB of MS MARCO
@@ -54,129 +55,97 @@ def write_corpus(path, corpus):
 
 
 def checked(rows, ids):
-    """Pass `rows` (line, id, text) or (line, id, title, text) on and number their ids in the dict `ids`.
-
-    Raises ValueError for an id that is there already or is not one word, and for an empty text; a title is text enough,
-    as BEIR's collections have passages of a title alone.
-    """
+    """Pass on `rows` of (line, id, text) or (line, id, title, text), once checked, and number their ids in `ids`."""
     for row in rows:
         line, name, title, text = row[0], row[1], row[2], row[-1]  # of a query, both are its text
         if name in ids:
             first = next(other[0] for other in rows if other[1] == name)
-            raise ValueError(
-                f"{rows.place}, line {line}: duplicate id {name!r}, first on line {first}. Remove one of them."
-            )
+            raise wrong_row(rows.place, line, f"duplicate id {name!r}, first on line {first}. Remove one of them.")
         if len(name.split()) != 1:
-            raise ValueError(
-                f"{rows.place}, line {line}: the id {name!r} is empty or has white space, which separates columns "
-                "in runs and judgments. Rename it."
-            )
+            problem = "is empty or has white space, which separates columns in runs and judgments. Rename it."
+            raise wrong_row(rows.place, line, f"the id {name!r} {problem}")
+        # A title is text enough: BEIR's collections have passages of a title alone.
         if (not text or text.isspace()) and (not title or title.isspace()):
-            raise ValueError(
-                f"{rows.place}, line {line}: the text of {name!r} is empty. Give it a text or remove the line."
-            )
+            raise wrong_row(rows.place, line, f"the text of {name!r} is empty. Give it a text or remove the line.")
         ids[name] = len(ids)
         yield row
 
 
 def write_split(job, name, split, passages, doc_ids):
     """Write the queries, judgments and answers of one split; returns its counts (facts of the split)."""
-    queries, positive_grade = {}, job.settings.source.positive_grade
-    by_answers = name != "train" or job.settings.source.positives == "answers"
+    queries, settings = {}, job.settings.source
     texts = [text for _, _, text in checked(split.queries, queries)]
     query, passage, grade = judgments(split.qrels, queries, passages)
-    kept = np.zeros(len(queries), dtype=bool)
-    kept[query[grade >= positive_grade] if name == "train" else query] = True
     answered = {} if split.answers is None else answers(split.answers, queries)
-    if by_answers:
+    kept = np.zeros(len(queries), dtype=bool)
+    kept[query[grade >= settings.positive_grade] if name == "train" else query] = True
+    if name != "train" or settings.positives == "answers":
         kept[[queries[query_id] for query_id in answered]] = True
-        if name == "train" and not answered:
-            raise ValueError(
-                f"{split.queries.place}: collection.positives is 'answers', but no training query has answers. "
-                "Add answers.train.jsonl, or set collection.positives to given."
-            )
-    if name == "train" and not kept.any():
-        raise ValueError(
-            f"{split.qrels.place}: no training query has a judgment of grade {positive_grade} or more. "
-            "Give judgments with positives, or lower collection.positive_grade."
-        )
+    if name == "train":
+        require_train_queries(split, settings, kept, answered)
     table = pa.table({"query_id": list(queries), "text": texts}, schema=QUERIES).filter(kept)
     pq.write_table(table, job.output(f"queries.{name}.parquet"))
     counts = {"queries": len(table)}
     if split.answers is not None:
-        path = job.output(f"answers.{name}.parquet")
-        counts["answers"] = write_answers(path, table["query_id"].to_pylist(), answered)
+        ids = [query_id for query_id in table["query_id"].to_pylist() if query_id in answered]
+        columns = {"query_id": ids, "answers": [answered[query_id] for query_id in ids]}
+        pq.write_table(pa.table(columns, schema=ANSWERS), job.output(f"answers.{name}.parquet"))
+        counts["answers"] = len(ids)
     # Judgments of dropped queries go with them, the others get the new rows of their queries.
     of_kept = kept[query]
     query, passage, grade = (np.cumsum(kept, dtype=np.int32) - 1)[query[of_kept]], passage[of_kept], grade[of_kept]
     ids = {"query_id": table["query_id"].take(query), "doc_id": doc_ids.take(passage)}
     rows = {"grade": grade, "query": query, "passage": passage}
     pq.write_table(pa.table(ids | rows), job.output(f"qrels.{name}.parquet"))
-    positives = int((grade >= positive_grade).sum())
-    dropped = len(queries) - len(table)
-    return counts | {"judgments": len(grade), "positives": positives, "dropped": dropped}
+    positives = int((grade >= settings.positive_grade).sum())
+    return counts | {"judgments": len(grade), "positives": positives, "dropped": len(queries) - len(table)}
 
 
-def write_answers(path, kept_ids, answered):
-    """Write the answers of those queries in `kept_ids` that have some, in this order; returns how many these are."""
-    ids = [query_id for query_id in kept_ids if query_id in answered]
-    pq.write_table(pa.table({"query_id": ids, "answers": [answered[i] for i in ids]}, schema=ANSWERS), path)
-    return len(ids)
+def require_train_queries(split, settings, kept, answered):
+    """Raise ValueError when no training query is kept, or none has the answers by which positives are to be found."""
+    if settings.positives == "answers" and not answered:
+        found = "collection.positives is 'answers', but no training query has answers"
+        remedy = "Add answers.train.jsonl, or set collection.positives to given."
+        raise ValueError(f"{split.queries.place}: {found}. {remedy}")
+    if not kept.any():
+        found = f"no training query has a judgment of grade {settings.positive_grade} or more"
+        remedy = "Give judgments with positives, or lower collection.positive_grade."
+        raise ValueError(f"{split.qrels.place}: {found}. {remedy}")
 
 
 def judgments(qrels, queries, passages):
-    """Rows of query, rows of passage and grades of all judgments in file order, three int32 arrays [num_judgments].
-
-    Raises ValueError for an id that is not in `queries` or `passages` ({id: row}), for a grade that is not an integer,
-    and for a pair that is judged twice.
-    """
+    """Query rows, passage rows and grades of all judgments, three int32 arrays; queries and passages are {id: row}."""
     query_rows, passage_rows, grades, first_lines = array("i"), array("i"), array("i"), {}
     for line, query_id, doc_id, grade in qrels:
         if query_id not in queries:
-            raise ValueError(
-                f"{qrels.place}, line {line}: query {query_id!r} is not among the split's queries. "
-                "Remove the line, or give the query file that belongs to these judgments."
-            )
+            remedy = "Remove the line, or give the query file that belongs to these judgments."
+            raise wrong_row(qrels.place, line, f"query {query_id!r} is not among the split's queries. {remedy}")
         if doc_id not in passages:
-            raise ValueError(
-                f"{qrels.place}, line {line}: the judged passage {doc_id!r} is not in the corpus. "
-                "Remove the line, or give the corpus that belongs to these judgments."
-            )
+            remedy = "Remove the line, or give the corpus that belongs to these judgments."
+            raise wrong_row(qrels.place, line, f"the judged passage {doc_id!r} is not in the corpus. {remedy}")
         pair = queries[query_id], passages[doc_id]
         if (first := first_lines.setdefault(pair, line)) != line:
-            raise ValueError(
-                f"{qrels.place}, line {line}: query {query_id!r} and passage {doc_id!r} are judged twice, "
-                f"first on line {first}. Remove one of them."
-            )
+            twice = f"query {query_id!r} and passage {doc_id!r} are judged twice, first on line {first}"
+            raise wrong_row(qrels.place, line, f"{twice}. Remove one of them.")
         try:
             grades.append(int(grade))
         except (ValueError, OverflowError):
-            raise ValueError(
-                f"{qrels.place}, line {line}: grade {grade!r} is not a 32-bit integer. Write a whole number."
-            ) from None
+            problem = f"grade {grade!r} is not a 32-bit integer. Write a whole number."
+            raise wrong_row(qrels.place, line, problem) from None
         query_rows.append(pair[0])
         passage_rows.append(pair[1])
     return tuple(np.array(column, dtype=np.int32) for column in (query_rows, passage_rows, grades))
 
 
 def answers(rows, queries):
-    """{query_id: list of answers} of the rows.
-
-    Raises ValueError for a query that is unknown or has two lines, and for answers that are not a list of strings.
-    """
+    """{query_id: list of answers} of the rows, of which each is of another query and has one or more strings."""
     lists, first_lines = {}, {}
     for line, query_id, values in rows:
         if query_id not in queries:
-            raise ValueError(
-                f"{rows.place}, line {line}: query {query_id!r} is not among the split's queries. Remove the line."
-            )
+            raise wrong_row(rows.place, line, f"query {query_id!r} is not among the split's queries. Remove the line.")
         if (first := first_lines.setdefault(query_id, line)) != line:
-            raise ValueError(
-                f"{rows.place}, line {line}: query {query_id!r} has answers on line {first} too. Join them."
-            )
+            raise wrong_row(rows.place, line, f"query {query_id!r} has answers on line {first} too. Join them.")
         if not values or not all(isinstance(value, str) for value in values):
-            raise ValueError(
-                f"{rows.place}, line {line}: 'answers' must be a list of one or more strings. Correct the line."
-            )
+            raise wrong_row(rows.place, line, "'answers' must be a list of one or more strings. Correct the line.")
         lists[query_id] = values
     return lists

@@ -7,7 +7,7 @@ import codecs
 import json
 from pathlib import Path
 
-from teleport.collection.fetch import fetch, file_digests, known, verify
+from teleport.collection.fetch import fetch, file_digests, has_digest, verify
 from teleport.runtime.files import write_json
 from teleport.runtime.log import log
 from teleport.settings.collection import DownloadSettings as Settings  # noqa: F401
@@ -27,7 +27,7 @@ def run(job):
     files = {}
     for name, expected in job.settings.model_dump()["files"].items():
         path, found = obtain(name, expected, job.origins)
-        if not known(expected):
+        if not has_digest(expected):
             trust(path, found)
         files[name] = {"path": str(path), "bytes": found["bytes"], "sha256": found["sha256"]}
         log.info("%s: %d bytes, SHA-256 %s", path, found["bytes"], found["sha256"])
@@ -36,43 +36,34 @@ def run(job):
 
 def obtain(name, expected, origins):
     """(path, `file_digests`) of one verified file. A wrong file in data/downloads is removed, a local one never."""
-    if origins.get("local"):
-        path = Path(origins["local"]) / name
-        if not path.is_file():
-            raise ValueError(
-                f"{path}: no such file. collection.local replaces every download, so put it there, "
-                "or set collection.local to null."
-            )
-        found = file_digests(path)
-        verify(found, expected, str(path))
-        return path, found
-    path = FOLDER / name
+    local = origins.get("local")
+    path = Path(local or FOLDER, name)
+    if local and not path.is_file():
+        remedy = "collection.local replaces every download, so put it there, or set collection.local to null."
+        raise ValueError(f"{path}: no such file. {remedy}")
     if not path.is_file():
         return path, fetch(path, origins["mirrors"][name], expected)
     found = file_digests(path)
     try:
         verify(found, expected, str(path))
     except ValueError:
-        path.unlink()
+        if not local:
+            path.unlink()
         raise
     return path, found
 
 
 def trust(path, found):
-    """Compare a file that has no published digest with the one recorded at its first use, or record it now.
-
-    Raises ValueError when it has changed, and when it is a web page. The file stays: nothing here tells whether it or
-    the recorded one is right.
-    """
+    """Compare a file without a published digest with the digest of its first use, or record it; never remove it."""
     recorded = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.is_file() else {}
     refuse_page(path)
-    if str(path) not in recorded:
+    if (entry := recorded.get(str(path))) is None:
         log.warning("%s: no digest is published; SHA-256 %s is trusted and holds from now on", path, found["sha256"])
         write_json(RECORDED, recorded | {str(path): {"bytes": found["bytes"], "sha256": found["sha256"]}})
-    elif recorded[str(path)]["sha256"] != found["sha256"]:
+    elif entry["sha256"] != found["sha256"]:
         raise ValueError(
-            f"{path} has SHA-256 {found['sha256']}, at its first use it had {recorded[str(path)]['sha256']}: another "
-            f"file. Bring the old one back, or, if this one is right, delete the entry {str(path)!r} in {RECORDED}."
+            f"{path} has SHA-256 {found['sha256']}, at its first use it had {entry['sha256']}: another file. "
+            f"Bring the old one back, or, if this one is right, delete the entry {str(path)!r} in {RECORDED}."
         )
 
 

@@ -4,11 +4,11 @@ import errno
 import hashlib
 import http.client
 import json
+import shutil
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from pathlib import Path
 
 from teleport.runtime.files import require_free_space, write_json
 from teleport.runtime.log import log
@@ -18,16 +18,15 @@ PAUSE_SECONDS = 2.0
 TIMEOUT_SECONDS = 60.0  # without a single byte
 CHUNK_BYTES = 2**20
 TRANSIENT = (408, 416, 425, 429, 500, 502, 503, 504)  # HTTP answers after which the same mirror is asked again
-DIGESTS = ("bytes", "sha256", "md5")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no other mirror helps
 
 
 def fetch(path, mirrors, expected):
     """Fetch a file to `path` from the first of `mirrors` (URLs) that has it; returns its `file_digests`.
 
-    An interrupted download is continued, also by a later call: what has come so far lies in `path`.part. With a wrong
-    size or digest nothing is kept. Raises ValueError for that, and when every mirror fails, listing why; OSError when
-    the disk is full.
+    An interrupted download is continued, also by a later call: what has come so far is in `path`.part. Raises
+    ValueError for a wrong size or digest, of which nothing is kept, and when every mirror fails, listing why; OSError
+    when the disk is full.
     """
     part, failures = path.with_name(path.name + ".part"), []
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,11 +56,8 @@ def fetch(path, mirrors, expected):
 
 
 def receive_all(url, part, expected):
-    """Receive `url` into the file `part`, connecting again after every cut.
-
-    Raises OSError or HTTPException when ATTEMPTS connections in a row brought nothing, or the mirror refuses the file.
-    """
-    if part.exists() and not (known(expected) or origin(part).get("url") == url):
+    """Receive `url` into the file `part`, connecting again after every cut; OSError or HTTPException when in vain."""
+    if part.exists() and not (has_digest(expected) or origin(part).get("url") == url):
         forget(part)  # nothing would tell whether two halves of different files were joined
     fruitless = 0
     while True:
@@ -69,12 +65,9 @@ def receive_all(url, part, expected):
         try:
             if receive(url, part, expected):
                 return
-        except urllib.error.HTTPError as error:
-            if error.code not in TRANSIENT:
-                raise
-            reason = error
         except (OSError, http.client.HTTPException) as error:
-            if getattr(error, "errno", None) in DISK_FULL:
+            refused = isinstance(error, urllib.error.HTTPError) and error.code not in TRANSIENT
+            if refused or getattr(error, "errno", None) in DISK_FULL:
                 raise
             reason = error
         fruitless = 0 if size(part) > before else fruitless + 1
@@ -90,15 +83,8 @@ def receive(url, part, expected):
     have = size(part)
     if have and have == expected["bytes"]:
         return True
-    headers = {"User-Agent": "teleport", "Accept-Encoding": "identity"}
-    if urllib.parse.urlsplit(url).hostname.endswith(".core.windows.net"):
-        headers["X-Ms-Version"] = "2019-12-12"  # without it this storage (MS MARCO's) does not offer ranges
-    if have:
-        headers["Range"] = f"bytes={have}-"
-        if validator := origin(part).get("validator"):
-            headers["If-Range"] = validator
     try:
-        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS)
+        response = urllib.request.urlopen(request(url, part, have), timeout=TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
         if error.code == 416:  # nothing after what is here: it is all there, or it is not this file
             if error.headers.get("Content-Range", "").removeprefix("bytes */") == str(have):
@@ -106,26 +92,30 @@ def receive(url, part, expected):
             forget(part)
         raise
     with response:
-        continued = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
-        if response.status == 206 and not continued:
+        continued, found = response.status == 206, response.headers.get("Content-Range")
+        if continued and not (found or "").startswith(f"bytes {have}-"):
             forget(part)
-            raise OSError(f"answered bytes {have}- with {response.headers.get('Content-Range')!r}")
-        start = have if continued else 0
+            raise OSError(f"answered bytes {have}- with {found!r}")
         length = response.headers.get("Content-Length")
         require_free_space(part.parent, int(length or 0))
         if not continued:
-            validator = response.headers.get("ETag") or response.headers.get("Last-Modified")
-            weak = validator and validator.startswith("W/")
-            write_json(origin_path(part), {"url": url, "validator": None if weak else validator})
-        copy(response, part, "ab" if continued else "wb")
-    return length is None or size(part) == start + int(length)
+            validator = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
+            write_json(origin_path(part), {"url": url, "validator": "" if validator.startswith("W/") else validator})
+        with open(part, "ab" if continued else "wb") as file:
+            shutil.copyfileobj(response, file, CHUNK_BYTES)
+    return length is None or size(part) == int(length) + (have if continued else 0)
 
 
-def copy(response, part, mode):
-    """Write what comes from `response` to the file `part`."""
-    with open(part, mode) as file:
-        while chunk := response.read(CHUNK_BYTES):
-            file.write(chunk)
+def request(url, part, have):
+    """The request for `url` from byte `have` on, as long as it is the version that `part` began with."""
+    headers = {"User-Agent": "teleport", "Accept-Encoding": "identity"}
+    if urllib.parse.urlsplit(url).hostname.endswith(".core.windows.net"):
+        headers["X-Ms-Version"] = "2019-12-12"  # without it this storage (MS MARCO's) does not offer ranges
+    if have:
+        headers["Range"] = f"bytes={have}-"
+        if validator := origin(part).get("validator"):
+            headers["If-Range"] = validator
+    return urllib.request.Request(url, headers=headers)
 
 
 def size(path):
@@ -139,7 +129,7 @@ def origin_path(part):
 
 
 def origin(part):
-    """{url, validator} of an unfinished download; empty when not known."""
+    """{url, validator} of an unfinished download; empty without a note of them."""
     try:
         return json.loads(origin_path(part).read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
@@ -152,7 +142,7 @@ def forget(part):
     origin_path(part).unlink(missing_ok=True)
 
 
-def known(expected):
+def has_digest(expected):
     """Whether a digest is given, so that the content cannot be another one."""
     return bool(expected["sha256"] or expected["md5"])
 
@@ -164,17 +154,14 @@ def file_digests(path):
         while chunk := file.read(CHUNK_BYTES):
             sha256.update(chunk)
             md5.update(chunk)
-    return {"bytes": Path(path).stat().st_size, "sha256": sha256.hexdigest(), "md5": md5.hexdigest()}
+    return {"bytes": path.stat().st_size, "sha256": sha256.hexdigest(), "md5": md5.hexdigest()}
 
 
 def verify(found, expected, what):
-    """Compare `found` with what is given in `expected` (both {bytes, sha256, md5}; None: not given).
-
-    Raises ValueError naming `what` and both values.
-    """
-    for name in DIGESTS:
-        if expected[name] is not None and found[name] != expected[name]:
+    """Raise ValueError when a value of `expected` ({bytes, sha256, md5}; None: not given) is not that of `found`."""
+    for name, value in expected.items():
+        if value not in (None, found[name]):
             raise ValueError(
-                f"{what} has {name} {found[name]}, expected {expected[name]}: another file, or a damaged one. "
-                f"It is not used; fetch it anew, or correct {name} in collection.files if the publisher changed it."
+                f"{what} has {name} {found[name]}, expected {value}: another file, or a damaged one. It is not used; "
+                f"fetch it anew, or correct {name} in collection.files if the publisher changed it."
             )

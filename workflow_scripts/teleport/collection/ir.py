@@ -9,8 +9,7 @@ import os
 from pathlib import Path
 
 from teleport.collection.download import show_licences
-from teleport.collection.records import Rows, Source, Split
-from teleport.runtime.log import log
+from teleport.collection.records import Rows, Source, Split, distinct
 
 HOME = Path("data/ir_datasets")
 
@@ -22,11 +21,12 @@ def source(settings):
     splits = {name: split(registry, dataset, name) for name, dataset in settings.splits.items()}
     names = sorted({dataset.split("/")[0] for dataset in [settings.corpus, *settings.splits.values()]})
     show_licences({f"ir_datasets-{name}": f"see https://ir-datasets.com/{name}.html." for name in names})
-    passages = Rows(
-        f"{settings.corpus} docs",
-        lambda: ((line, doc.doc_id, *title_and_text(doc)) for line, doc in enumerate(corpus.docs_iter(), 1)),
-    )
-    return Source(passages, splits)
+    return Source(rows(f"{settings.corpus} docs", corpus.docs_iter, passage_fields), splits)
+
+
+def rows(place, records, fields):
+    """Rows of the records that `records()` iterates over, numbered from 1; `fields` takes one record apart."""
+    return Rows(place, lambda _: ((number, *fields(record)) for number, record in enumerate(records(), 1)))
 
 
 def open_registry():
@@ -40,10 +40,7 @@ def open_registry():
 
 
 def part(registry, dataset, entity, key):
-    """The set `dataset` when it has `entity` (docs, queries, qrels).
-
-    Raises ValueError naming the setting `key` for an unknown id and for a set without that part.
-    """
+    """The set `dataset`, which must have `entity` (docs, queries, qrels); `key` is the setting that names it."""
     try:
         found = registry[dataset]
     except KeyError:
@@ -57,48 +54,27 @@ def part(registry, dataset, entity, key):
 
 def split(registry, dataset, name):
     """The Split of one id: its queries, its judgments, and answers where its queries have them."""
-    key = f"collection.splits.{name}"
-    found = part(registry, dataset, "queries", key)
-    part(registry, dataset, "qrels", key)
-    answers = None
+    found = part(registry, dataset, "queries", f"collection.splits.{name}")
+    part(registry, dataset, "qrels", f"collection.splits.{name}")
+    queries, answers = rows(f"{dataset} queries", found.queries_iter, query_fields), None
     if "answers" in found.queries_cls()._fields:
-        answers = Rows(
-            f"{dataset} queries",
-            lambda: ((line, query.query_id, list(query.answers)) for line, query in enumerate(found.queries_iter(), 1)),
-        )
-    return Split(
-        Rows(
-            f"{dataset} queries",
-            lambda: ((line, query.query_id, query_text(query)) for line, query in enumerate(found.queries_iter(), 1)),
-        ),
-        Rows(f"{dataset} qrels", lambda: judgments(dataset, found)),
-        answers,
-    )
+        answers = rows(queries.place, found.queries_iter, lambda query: (query.query_id, list(query.answers)))
+    qrels = rows(f"{dataset} qrels", found.qrels_iter, lambda j: (j.query_id, j.doc_id, str(j.relevance)))
+    return Split(queries, Rows(qrels.place, lambda _: distinct(dataset, qrels)), answers)
 
 
-def judgments(dataset, found):
-    """(number, query id, passage id, grade) of a set's judgments; exact repetitions are read once and counted."""
-    seen, repeated = set(), 0
-    for line, judgment in enumerate(found.qrels_iter(), 1):
-        row = (judgment.query_id, judgment.doc_id, str(judgment.relevance))
-        if row in seen:
-            repeated += 1
-        else:
-            seen.add(row)
-            yield line, *row
-    if repeated:
-        log.info("%s: %d judgments are repeated and read once", dataset, repeated)
+def passage_fields(doc):
+    """Id, title and text of a document. One with neither `text` nor `body` is one text, title included."""
+    text = first_of(doc, "text", "body")
+    return (doc.doc_id, "", doc.default_text()) if text is None else (doc.doc_id, getattr(doc, "title", ""), text)
 
 
-def title_and_text(doc):
-    """Title and text of a document, whatever ir_datasets calls its fields (`text`, `body`, or all it has as one)."""
-    text = next((getattr(doc, name) for name in ("text", "body") if hasattr(doc, name)), None)
-    if text is None:
-        return "", doc.default_text()
-    return getattr(doc, "title", ""), text
+def query_fields(query):
+    """Id and text of a query; a TREC topic has its text in `title`."""
+    text = first_of(query, "text", "title")
+    return query.query_id, query.default_text() if text is None else text
 
 
-def query_text(query):
-    """The text of a query, whatever its field is called (a TREC topic's is `title`)."""
-    text = next((getattr(query, name) for name in ("text", "title") if hasattr(query, name)), None)
-    return query.default_text() if text is None else text
+def first_of(record, *names):
+    """The first of these fields that a record has, or None."""
+    return next((getattr(record, name) for name in names if hasattr(record, name)), None)

@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-from teleport.collection.questions import csv_rows, dpr_questions, qa_questions, tevatron_questions
-from teleport.collection.records import Rows, Source, Split, judgment_rows, lines, passage_rows
-from teleport.collection.sources import query_rows
+from teleport.collection.questions import dpr_passages, dpr_questions, qa_questions, tevatron_questions
+from teleport.collection.records import Rows, Source, Split, distinct, judgment_rows, lines, passage_rows, query_rows
 from teleport.runtime.log import log
 
-DPR_HEADER = ["id", "text", "title"]
 QUESTIONS = {"dpr": dpr_questions, "qa": qa_questions, "tevatron": tevatron_questions}
 
 
@@ -16,14 +14,12 @@ def downloads(settings, files):
 
     Raises ValueError when a file has changed since it was verified, or is not in its form.
     """
-    corpus = located(settings.corpus.file, files)
-    if settings.corpus.form == "dpr":
-        passages = Rows(corpus, lambda: dpr_passages(corpus))
-    else:
-        passages = Rows(corpus, lambda: passage_rows(corpus))
+    rows = dpr_passages if settings.corpus.form == "dpr" else passage_rows
+    passages = corpus = Rows(located(settings.corpus.file, files), rows)
     if settings.corpus.titles:
-        passages = with_titles(passages, located(settings.corpus.titles, files))
-    return Source(passages, {name: split(form, files) for name, form in settings.splits.items()})
+        titles = located(settings.corpus.titles, files)
+        corpus = Rows(passages.place, lambda _: with_titles(passages, titles))
+    return Source(corpus, {name: split(form, files) for name, form in settings.splits.items()})
 
 
 def located(name, files):
@@ -31,10 +27,8 @@ def located(name, files):
     archive, mark, member = name.partition("!")
     path, expected = Path(files[archive]["path"]), files[archive]["bytes"]
     if not path.is_file() or path.stat().st_size != expected:
-        raise ValueError(
-            f"{path} is missing or has not the {expected} bytes that were verified. Put it back, or verify anew "
-            "with `snakemake --forcerun download`."
-        )
+        remedy = "Put it back, or verify anew with `snakemake --forcerun download`."
+        raise ValueError(f"{path} is missing or has not the {expected} bytes that were verified. {remedy}")
     return f"{path}{mark}{member}" if member else path
 
 
@@ -42,16 +36,16 @@ def split(form, files):
     """The Split of one settings.OfficialSplit."""
     path = located(form.queries, files)
     if form.form == "tsv":
-        qrels = located(form.qrels, files)
-        return Split(query_rows(path), Rows(qrels, lambda: distinct(qrels, judgment_rows(qrels))))
+        qrels = Rows(located(form.qrels, files), lambda path: distinct(path, judgment_rows(path)))
+        return Split(Rows(path, query_rows), qrels)
     questions = list(QUESTIONS[form.form](path))
     if form.all_questions:
         questions += lacking(questions, qa_questions(located(form.all_questions, files)))
     answered = any(question.answers for question in questions)
     return Split(
-        Rows(path, lambda: ((q.line, q.query_id, q.text) for q in questions)),
-        Rows(path, lambda: positive_rows(questions)),
-        Rows(path, lambda: ((q.line, q.query_id, q.answers) for q in questions if q.answers)) if answered else None,
+        Rows(path, lambda _: ((q.line, q.query_id, q.text) for q in questions)),
+        Rows(path, lambda _: ((q.line, q.query_id, d, "1") for q in questions for d in dict.fromkeys(q.positives))),
+        Rows(path, lambda _: ((q.line, q.query_id, q.answers) for q in questions if q.answers)) if answered else None,
     )
 
 
@@ -60,58 +54,17 @@ def lacking(questions, more):
     texts = {question.text for question in questions}
     added = [question for question in more if question.text not in texts]
     log.info("%d questions with contexts, %d without", len(questions), len(added))
-    first = len(questions)
-    return [q._replace(line=first + n + 1, query_id=str(first + n)) for n, q in enumerate(added)]
-
-
-def positive_rows(questions):
-    """(line, query id, passage id, "1") of the positives, each once per question."""
-    return ((q.line, q.query_id, doc_id, "1") for q in questions for doc_id in dict.fromkeys(q.positives))
-
-
-def distinct(path, rows):
-    """`rows` of judgments without the exact repetitions that official files may have; the log counts them."""
-    seen, repeated = set(), 0
-    for row in rows:
-        if row[1:] in seen:
-            repeated += 1
-        else:
-            seen.add(row[1:])
-            yield row
-    if repeated:
-        log.info("%s: %d judgments are repeated word for word and read once", path, repeated)
+    return [q._replace(line=row + 1, query_id=str(row)) for row, q in enumerate(added, len(questions))]
 
 
 def with_titles(passages, path):
-    """`passages` with the titles of a file of id TAB title; one without a title there gets an empty one.
-
-    Raises ValueError, while it is read, when not one title belongs to a passage.
-    """
-
-    def read():
-        titles = dict(line.partition("\t")[::2] for _, line in lines(path))
-        untitled = count = 0
-        for number, doc_id, _, text in passages:
-            title = titles.get(doc_id, "")
-            count, untitled = count + 1, untitled + (not title)
-            yield number, doc_id, title, text
-        if count and untitled == count:
-            raise ValueError(f"{path}: no line gives a passage a title. Give a file of passage id, tab, title.")
-        log.info("%s: %d of %d passages have no title", path, untitled, count)
-
-    return Rows(passages.place, read)
-
-
-def dpr_passages(path):
-    """(line number, id, title, text) of DPR's psgs_w100.tsv: a header, then id, text in CSV's quotes, title.
-
-    Raises ValueError for another header and another number of columns.
-    """
-    for number, fields in csv_rows(path):
-        if number == 1:
-            if fields != DPR_HEADER:
-                raise ValueError(f"{path}, line 1: {fields} is not the header {DPR_HEADER}. Give DPR's passage file.")
-        elif len(fields) != 3:
-            raise ValueError(f"{path}, line {number}: {len(fields)} columns, expected id, text, title. Correct it.")
-        else:
-            yield number, fields[0], fields[2], fields[1]
+    """`passages` with the titles of a file of id TAB title, or empty ones; ValueError when not one is of a passage."""
+    titles = dict(line.partition("\t")[::2] for _, line in lines(path))
+    untitled = count = 0
+    for number, doc_id, _, text in passages:
+        title = titles.get(doc_id, "")
+        count, untitled = count + 1, untitled + (not title)
+        yield number, doc_id, title, text
+    if count and untitled == count:
+        raise ValueError(f"{path}: no line gives a passage a title. Give a file of passage id, tab, title.")
+    log.info("%s: %d of %d passages have no title", path, untitled, count)

@@ -13,6 +13,5 @@ def package_version(name):
     try:
         return metadata.version(DISTRIBUTIONS.get(name, name)).split("+")[0]
     except metadata.PackageNotFoundError:
-        raise ValueError(
-            f"the package {name!r} of the configuration is not installed: install it, or take it out of the list."
-        ) from None
+        remedy = "install it, or take it out of the list."
+        raise ValueError(f"the package {name!r} of the configuration is not installed: {remedy}") from None

@@ -1,4 +1,4 @@
-"""Questions with what published records hold beside them: DPR's *.qa.csv and training JSON, Tevatron's JSON lines."""
+"""Published forms of questions with their positives and answers, DPR's and Tevatron's, and of DPR's passages."""
 
 import ast
 import codecs
@@ -6,8 +6,9 @@ import csv
 import json
 from typing import NamedTuple
 
-from teleport.collection.records import REFETCH, json_rows, lines, open_bytes
+from teleport.collection.records import REFETCH, json_rows, lines, open_bytes, wrong_row
 
+DPR_HEADER = ["id", "text", "title"]
 CHUNK_CHARACTERS = 2**22  # of JSON held at once; a record of DPR's training files has about 100,000
 
 
@@ -28,14 +29,23 @@ def csv_rows(path):
         for fields in reader:
             yield reader.line_num, fields
     except csv.Error as error:
-        raise ValueError(f"{path}, line {reader.line_num}: wrong quoting ({error}). {REFETCH}") from None
+        raise wrong_row(path, reader.line_num, f"wrong quoting ({error}). {REFETCH}") from None
+
+
+def dpr_passages(path):
+    """(line number, id, title, text) of DPR's psgs_w100.tsv: a header, then id, text in CSV's quotes, title."""
+    for number, fields in csv_rows(path):
+        if number == 1:
+            if fields != DPR_HEADER:
+                raise wrong_row(path, 1, f"{fields} is not the header {DPR_HEADER}. Give DPR's passage file.")
+        elif len(fields) != 3:
+            raise wrong_row(path, number, f"{len(fields)} columns, expected id, text, title. Correct it.")
+        else:
+            yield number, fields[0], fields[2], fields[1]
 
 
 def qa_questions(path):
-    """The Questions of DPR's *.qa.csv: question, and a list of answers as Python writes it; ids count from 0.
-
-    Raises ValueError for a line that is not so.
-    """
+    """The Questions of DPR's *.qa.csv: question, and a list of answers as Python writes it; ids count from 0."""
     for row, (number, fields) in enumerate(csv_rows(path)):
         try:
             question, answers = fields
@@ -43,15 +53,12 @@ def qa_questions(path):
         except (ValueError, SyntaxError):
             answers = None
         if not isinstance(answers, list):
-            raise ValueError(f"{path}, line {number}: not a question, a tab and a list of answers. Correct the line.")
+            raise wrong_row(path, number, "not a question, a tab and a list of answers. Correct the line.")
         yield Question(number, str(row), question, [], answers)
 
 
 def dpr_questions(path):
-    """The Questions of DPR's training JSON: `question`, `answers`, `positive_ctxs`; ids count from 0.
-
-    The contexts' ids are `passage_id` (NQ) or `psg_id` (TriviaQA). Raises ValueError for a record that is not so.
-    """
+    """The Questions of DPR's training JSON; contexts have passage_id (NQ) or psg_id (TriviaQA), ids count from 0."""
     for row, record in enumerate(json_array(path)):
         try:
             contexts = record["positive_ctxs"]
@@ -71,15 +78,12 @@ def tevatron_questions(path):
         try:
             positives = [str(passage["docid"]) for passage in passages]
         except (KeyError, TypeError):
-            raise ValueError(f"{path}, line {number}: a positive passage has no docid. Add it.") from None
+            raise wrong_row(path, number, "a positive passage has no docid. Add it.") from None
         yield Question(number, query_id, text, positives, answers)
 
 
 def json_array(path):
-    """The elements of a file that is one JSON array, read piece by piece.
-
-    Raises ValueError when the file is not one, is torn, or is not UTF-8.
-    """
+    """The elements of a file that is one JSON array, read in pieces. Raises ValueError for any other file."""
     decoder, pieces = json.JSONDecoder(), characters(path)
     buffer = next(pieces, "").lstrip()
     if not buffer.startswith("["):

@@ -38,10 +38,8 @@ def read_answers(collection, split):
     Raises ValueError when the split has no answers at all.
     """
     if f"answers.{split}.parquet" not in collection.manifest["files"]:
-        raise ValueError(
-            f"the split {split!r} has no answers, so no passage can be looked at for one. "
-            f"Add answers.{split}.jsonl to the collection, or leave answer coverage and answer rules out."
-        )
+        remedy = f"Add answers.{split}.jsonl to the collection, or leave answer coverage and answer rules out."
+        raise ValueError(f"the split {split!r} has no answers, so no passage can be looked at for one. {remedy}")
     query_ids = pq.read_table(collection.path(f"queries.{split}.parquet"), columns=["query_id"])["query_id"]
     table = pq.read_table(collection.path(f"answers.{split}.parquet"))
     answers = dict(zip(table["query_id"].to_pylist(), table["answers"].to_pylist(), strict=True))

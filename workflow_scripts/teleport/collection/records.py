@@ -1,6 +1,5 @@
 """Rows of collection files, each with the line that it comes from, so that every error can name its place."""
 
-import codecs
 import gzip
 import json
 import re
@@ -10,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from teleport.runtime.log import log
 
 TAB_REMEDY = "One record per line, and no tabs or line breaks inside texts."
 # A file without a published digest was recorded as it came, good or bad: the entry must go with it.
@@ -21,13 +22,13 @@ REFETCH = (
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows that can be read again and again: iterating yields (line number, field, field, ...) from the start."""
+    """What `read(place)` yields, (line number, field, field, ...); iterating reads it again from the start."""
 
     place: str | Path
-    read: Callable[[], Iterator[tuple]]
+    read: Callable[[str | Path], Iterator[tuple]]
 
     def __iter__(self):
-        return iter(self.read())
+        return iter(self.read(self.place))
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,16 @@ class Source:
     facts: dict = field(default_factory=dict)
 
 
+def wrong_row(place, line, problem):
+    """The ValueError of a row: `problem` says what is wrong with it, and the remedy."""
+    return ValueError(f"{place}, line {line}: {problem}")
+
+
 @contextmanager
 def open_bytes(path):
     """The bytes of a file, of a .gz uncompressed, or of the member of a tar archive (`ARCHIVE!MEMBER`), for reading.
 
-    Raises ValueError when the archive has no such member, and when a .gz or archive is none or is torn, also while the
-    bytes are read.
+    Raises ValueError for an archive without that member, and for a damaged .gz or archive, also while it is read.
     """
     archive, member = archive_and_member(path)
     try:
@@ -75,11 +80,9 @@ def open_bytes(path):
 def archive_and_member(path):
     """(ARCHIVE, MEMBER) of `ARCHIVE!MEMBER`; (path, "") of the path of a file, whose folders may have a `!` too."""
     text = str(path)
-    if not Path(text).is_file():
-        for mark in re.finditer("!", text):
-            if Path(text[: mark.start()]).is_file():
-                return text[: mark.start()], text[mark.end() :]
-    return text, ""
+    ends = [len(text), *(mark.start() for mark in re.finditer("!", text))]
+    end = next((end for end in ends if Path(text[:end]).is_file()), len(text))
+    return text[:end], text[end + 1 :]
 
 
 def lines(path):
@@ -89,34 +92,28 @@ def lines(path):
     """
     with open_bytes(path) as file:
         for number, line in enumerate(file, 1):
-            if number == 1:
-                line = line.removeprefix(codecs.BOM_UTF8)
             try:
-                text = line.decode("utf-8")
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{path}, line {number}: byte 0x{line[error.start]:02x} at position {error.start} is not UTF-8. "
-                    "Convert the file, for example with `iconv -f latin1 -t utf-8`."
-                ) from None
+                found = f"byte 0x{error.object[error.start]:02x} at position {error.start} is not UTF-8"
+                remedy = "Convert the file, for example with `iconv -f latin1 -t utf-8`."
+                raise wrong_row(path, number, f"{found}. {remedy}") from None
             yield number, text.rstrip("\r\n")
 
 
 def tab_rows(path, counts, meaning):
-    """(line number, fields...) of tab-separated lines; tabs alone separate, quotes are text.
+    """(line number, fields...) of tab-separated lines; only tabs separate columns, and quotes are text.
 
-    All lines have as many columns as the first one, and that is one of `counts`. Raises ValueError otherwise, with
-    `meaning` telling what the columns are.
+    All lines have as many columns as the first one, and that is one of `counts`; else raises ValueError, in which
+    `meaning` tells what the columns are.
     """
-    count = None
+    expected = " or ".join(map(str, counts))
     for number, line in lines(path):
         fields = line.split("\t")
-        if number == 1 and len(fields) in counts:
-            count = len(fields)
-        if len(fields) != count:
-            expected = " or ".join(map(str, counts)) if count is None else f"{count} as in line 1"
-            raise ValueError(
-                f"{path}, line {number}: column count {len(fields)}, expected {expected} ({meaning}). {TAB_REMEDY}"
-            )
+        if len(fields) not in counts:
+            raise wrong_row(path, number, f"column count {len(fields)}, expected {expected} ({meaning}). {TAB_REMEDY}")
+        if number == 1:
+            counts, expected = [len(fields)], f"{len(fields)} as in line 1"
         yield number, *fields
 
 
@@ -124,6 +121,11 @@ def passage_rows(path, counts=(2, 3)):
     """(line number, id, title, text) of a tab-separated corpus; the title is empty in a corpus of two columns."""
     for number, doc_id, *title, text in tab_rows(path, counts, "passage id, title if any, text"):
         yield number, doc_id, title[0] if title else "", text
+
+
+def query_rows(path):
+    """(line number, id, text) of a tab-separated file of queries."""
+    return tab_rows(path, (2,), "query id, text")
 
 
 def judgment_rows(path, header=None):
@@ -135,16 +137,26 @@ def judgment_rows(path, header=None):
         fields = line.split()
         if header and number == 1:
             if fields != header:
-                raise ValueError(
-                    f"{path}, line 1: {line!r} is not the header. Write the columns' names: {', '.join(header)}."
-                )
+                remedy = f"Write the columns' names: {', '.join(header)}."
+                raise wrong_row(path, 1, f"{line!r} is not the header. {remedy}")
         elif len(fields) not in (3, 4):
-            raise ValueError(
-                f"{path}, line {number}: column count {len(fields)}, expected 4 (query id, iteration, passage id, "
-                "grade) or 3 (without iteration). One judgment per line."
-            )
+            expected = "4 (query id, iteration, passage id, grade) or 3 (without iteration). One judgment per line."
+            raise wrong_row(path, number, f"column count {len(fields)}, expected {expected}")
         else:
             yield number, fields[0], fields[-2], fields[-1]
+
+
+def distinct(place, rows):
+    """`rows` of judgments without the exact repetitions that published sets may have; the log counts them."""
+    seen, repeated = set(), 0
+    for row in rows:
+        if row[1:] in seen:
+            repeated += 1
+        else:
+            seen.add(row[1:])
+            yield row
+    if repeated:
+        log.info("%s: %d judgments are repeated word for word and read once", place, repeated)
 
 
 def json_rows(path, types, defaults=None):
@@ -158,12 +170,8 @@ def json_rows(path, types, defaults=None):
             if "\\u" in line:  # an escape can stand for half a surrogate pair, which no UTF-8 file can hold
                 json.dumps(record, ensure_ascii=False).encode("utf-8")
         except (ValueError, TypeError) as error:
-            raise ValueError(
-                f"{path}, line {number}: not a JSON object ({error}). Write one object per line."
-            ) from None
+            raise wrong_row(path, number, f"not a JSON object ({error}). Write one object per line.") from None
         for key, kind in types.items():
             if not isinstance(record.get(key), kind):
-                raise ValueError(
-                    f"{path}, line {number}: {key!r} is missing or not a {kind.__name__}. Correct the line."
-                )
+                raise wrong_row(path, number, f"{key!r} is missing or not a {kind.__name__}. Correct the line.")
         yield number, *(record[key] for key in types)

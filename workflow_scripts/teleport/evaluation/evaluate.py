@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from teleport.evaluation.collapse import Documents
 from teleport.evaluation.coverage import coverage_cutoffs, score_coverage
-from teleport.evaluation.judged import Judgments
+from teleport.evaluation.judged import Judgments, order_within
 from teleport.evaluation.measures import refuse_repeated_ids, score_run
 from teleport.runtime.arrays import Run
 from teleport.settings.scoring import EvaluateSettings as Settings  # noqa: F401
@@ -22,12 +22,10 @@ def run(job):
 
     Measures of judgments are over the judged queries of the split, answer coverage (`Cov@k`) is over its questions
     that have answers; one without results counts 0. With settings.collapse ("maxp" or "firstp") the run, its measures
-    of judgments and the judgments are of documents: a passage's document is its id before the last
-    settings.separator, a document's grade the highest of its passages'.
+    of judgments and the judgments are of documents (see `Documents`).
 
-    facts: means {measure: mean}; num_queries, how many queries the first measure of judgments has, or the first
-    measure where none is; num_questions, how many coverage has. Raises ValueError for an unknown measure and for a
-    passage that a list has twice.
+    facts: means {measure: mean}; num_queries of the first measure of judgments, or of coverage where it is alone;
+    num_questions of coverage. Raises ValueError for an unknown measure and for a passage that a list has twice.
     """
     split, names = job.settings.split, job.settings.measures
     ids_QK, scores_QK, rows = Run.read(job, "run")
@@ -46,7 +44,7 @@ def run(job):
         covered, answered = score_coverage(job.inputs["collection"], split, passages_QK, rows, cutoffs)
         values, queries = values | covered, queries | dict.fromkeys(covered, answered)
         facts["num_questions"] = len(answered)
-    write_run(job, split, (query_ids, doc_ids), (ids_QK, scores_QK, rows))
+    write_run(job, query_ids, doc_ids, Run(ids_QK, scores_QK, rows))
     write_scores(job, query_ids, [(name, queries[name], values[name]) for name in names])
     num_queries = len(next(iter(queries.values())))
     return facts | {"means": {name: float(values[name].mean()) for name in names}, "num_queries": num_queries}
@@ -63,34 +61,28 @@ def read_judgments(job, split):
     return Judgments(*(column.to_numpy() for column in table.columns))
 
 
-def write_run(job, split, names, retrieved):
-    """Write the run in TREC's six columns, always the same bytes; its tag names the stage that made it.
+def write_run(job, query_ids, doc_ids, retrieved):
+    """Write a `Run` in TREC's six columns, always the same bytes; its tag names the stage that made it.
 
     Scores are those of the retrieval, so that a tie in them stays visible; the order of a query's lines is the ranking.
     """
-    (query_ids, doc_ids), (ids_QK, scores_QK, rows) = names, retrieved
     refuse_spaces("query_id", query_ids)
     refuse_spaces("doc_id", doc_ids)
-    source = job.inputs["run"].manifest
-    with open(job.output(f"{split}.run.gz"), "wb") as file, gzip.GzipFile("", "wb", 1, file, mtime=0) as zipped:
-        for first in range(0, len(rows), BLOCK_QUERIES):
-            block = slice(first, first + BLOCK_QUERIES)
-            lines, slots = np.nonzero(ids_QK[block] >= 0)
+    source, path = job.inputs["run"].manifest, job.output(f"{job.settings.split}.run.gz")
+    with open(path, "wb") as file, gzip.GzipFile("", "wb", 1, file, mtime=0) as zipped:
+        for first in range(0, len(retrieved.rows), BLOCK_QUERIES):
+            ids_QK, scores_QK, rows = (array[first : first + BLOCK_QUERIES] for array in retrieved)
+            lines, slots = np.nonzero(ids_QK >= 0)
             text = pc.binary_join_element_wise(
-                query_ids.take(pa.array(rows[block][lines])),
+                query_ids.take(pa.array(rows[lines])),
                 "Q0",
-                doc_ids.take(pa.array(ids_QK[block][lines, slots])),
-                pa.array(filled_ranks(lines)).cast(pa.string()),
-                pa.array(scores_QK[block][lines, slots]).cast(pa.string()),
+                doc_ids.take(pa.array(ids_QK[lines, slots])),
+                pa.array(order_within(lines) + 1).cast(pa.string()),
+                pa.array(scores_QK[lines, slots]).cast(pa.string()),
                 f"{source['kind']}-{source['key']}\n",
                 " ",
             )
             zipped.write(text.buffers()[2])  # all lines, end to end
-
-
-def filled_ranks(lines):
-    """1-based ranks within equal, ascending line numbers, empty slots skipped: [0, 0, 2] gives [1, 2, 1]."""
-    return np.arange(len(lines)) - np.searchsorted(lines, lines) + 1
 
 
 def refuse_spaces(name, texts):
@@ -101,10 +93,7 @@ def refuse_spaces(name, texts):
 
 
 def write_scores(job, query_ids, scored):
-    """Write per_query.parquet: all queries of the first measure, then of the second, ...
-
-    `scored` has (measure, rows of its queries, their values) of each measure.
-    """
+    """Write per_query.parquet, measure by measure; `scored`: (measure, rows of its queries, their values) of each."""
     table = {
         "query_id": pa.concat_arrays([query_ids.take(pa.array(rows)) for _, rows, _ in scored]),
         "measure": np.repeat([name for name, _, _ in scored], [len(rows) for _, rows, _ in scored]),

@@ -13,10 +13,8 @@ def forgetting_rate(before_QK, after_QK, positives):
     Raises ValueError when the two retrievals are not of the same queries.
     """
     if len(before_QK) != len(after_QK):
-        raise ValueError(
-            f"the retrievals before and after the episode have {len(before_QK)} and {len(after_QK)} queries: "
-            "they are not of one collection. Run the workflow again."
-        )
+        found = f"the retrievals before and after the episode have {len(before_QK)} and {len(after_QK)} queries"
+        raise ValueError(f"{found}: they are not of one collection. Run the workflow again.")
     before_Q, after_Q = (reciprocal_ranks(ids, positives) for ids in (before_QK, after_QK))
     return float(np.mean(after_Q < before_Q))
 

@@ -56,9 +56,9 @@ def rank_judged(ids_QK, rows, judgments):
     line_J, rank_J = line_of[judgments.queries], np.full(len(query_J), FAR)
     retrieved = np.flatnonzero(line_J >= 0)  # of queries that have a line
     for first in range(0, len(retrieved), BLOCK):
-        some = retrieved[first : first + BLOCK]
-        same = ids_QK[line_J[some]] == judgments.passages[some, None]
-        rank_J[some] = np.where(same.any(axis=1), same.argmax(axis=1) + 1, FAR)
+        block = retrieved[first : first + BLOCK]
+        same = ids_QK[line_J[block]] == judgments.passages[block, None]
+        rank_J[block] = np.where(same.any(axis=1), same.argmax(axis=1) + 1, FAR)
     line_Q = line_of[queries]
     lengths = np.where(line_Q >= 0, np.append(np.count_nonzero(ids_QK >= 0, axis=1), 0)[line_Q], 0)
     order = np.lexsort((rank_J, query_J))

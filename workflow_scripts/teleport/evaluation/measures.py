@@ -33,14 +33,12 @@ def parse_measures(names):
             supported = False
         if not supported:
             raise ValueError(
-                f"evaluation.measures has {name!r}, which ir-measures cannot compute here. "
-                "Give its names, for example RR@10, nDCG@10, R@1000, R(rel=2)@100 or AP; "
-                "answer coverage is Cov@20."
+                f"evaluation.measures has {name!r}, which ir-measures cannot compute here. Give its names, for example "
+                "RR@10, nDCG@10, R@1000, R(rel=2)@100 or AP; answer coverage is Cov@20."
             )
         if min(measure.params.get("cutoff", 1), measure.params.get("rel", 1)) < 1:
-            raise ValueError(
-                f"evaluation.measures has {name!r}, whose cut-off or rel is below 1. Give whole numbers from 1 on."
-            )
+            problem = "whose cut-off or rel is below 1. Give whole numbers from 1 on."
+            raise ValueError(f"evaluation.measures has {name!r}, {problem}")
         measures.append(measure)
     return measures
 
@@ -62,14 +60,12 @@ def refuse_repeated_ids(ids_QK, rows, query_ids, doc_ids):
         query = query_ids[int(queries[counts > 1][0])]
         raise ValueError(f"the run has more than one list for query {str(query)!r}. Make the run anew.")
     sorted_QK = np.sort(ids_QK, axis=1)
-    repeated_QK = sorted_QK[:, 1:] == sorted_QK[:, :-1]
-    repeated_QK &= sorted_QK[:, 1:] >= 0
+    repeated_QK = (sorted_QK[:, 1:] == sorted_QK[:, :-1]) & (sorted_QK[:, 1:] >= 0)
     if repeated_QK.any():
         line, slot = np.argwhere(repeated_QK)[0]
-        raise ValueError(
-            f"the run has passage {str(doc_ids[int(sorted_QK[line, slot])])!r} more than once for query "
-            f"{str(query_ids[int(rows[line])])!r}: a run lists each passage once per query. Make the run anew."
-        )
+        passage, query = str(doc_ids[int(sorted_QK[line, slot])]), str(query_ids[int(rows[line])])
+        found = f"the run has passage {passage!r} more than once for query {query!r}"
+        raise ValueError(f"{found}: a run lists each passage once per query. Make the run anew.")
 
 
 def score_run(ids_QK, rows, judgments, names):
@@ -98,9 +94,8 @@ def in_arrays(measure):
 
 def score_by_ir_measures(ids_QK, rows, judgments, measures):
     """{measure: float64 [judged queries]} by ir-measures, several hundred times slower."""
-    columns = (column.tolist() for column in judgments)
     grades = {}
-    for query, passage, grade in zip(*columns, strict=True):
+    for query, passage, grade in zip(*(column.tolist() for column in judgments), strict=True):
         grades.setdefault(str(query), {})[str(passage)] = grade
     ranked = {
         str(row): {str(passage): -rank for rank, passage in enumerate(ids[ids >= 0].tolist())}

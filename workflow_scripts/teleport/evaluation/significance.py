@@ -17,23 +17,16 @@ def paired_p_value(scores_Q, baseline_Q, resamples, seed):
     """
     if len(scores_Q) < 2:
         return 1.0  # scipy refuses a single query; its two swaps are equally extreme
+    pair = [np.asarray(scores, np.float64) for scores in (scores_Q, baseline_Q)]
+    observed = np.sum(pair[0] - pair[1])
 
-    systems = [np.asarray(scores, np.float64) for scores in (scores_Q, baseline_Q)]
-    observed = np.sum(systems[0] - systems[1])
-
-    def summed_difference(scores, baseline, axis):
+    def difference(scores, baseline, axis):
         sums = np.sum(scores - baseline, axis=axis)
         return np.where(np.abs(sums - observed) < TIE, observed, sums)
 
+    batch, rng = max(1, BATCH_VALUES // len(scores_Q)), np.random.default_rng(seed)
     result = permutation_test(
-        systems,
-        summed_difference,
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=resamples,
-        batch=max(1, BATCH_VALUES // len(scores_Q)),
-        alternative="two-sided",
-        rng=np.random.default_rng(seed),
+        pair, difference, permutation_type="samples", vectorized=True, n_resamples=resamples, batch=batch, rng=rng
     )
     return float(result.pvalue)
 
