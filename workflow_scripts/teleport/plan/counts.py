@@ -64,8 +64,8 @@ def most_candidates(name, draw, mining):
     return mining.depth
 
 
-def pool_warnings(draws, episode):
-    """What a person should know about a pool before it is made (list of sentences). episode: settings.Episode.
+def pool_warnings(draws, episode, place):
+    """What a person should know about the pool of a settings.Episode at `place` before it is made (list of sentences).
 
     Raises ValueError, where negatives.short_pool asks for it, when a pool is smaller than negatives_per_query.
     """
@@ -74,13 +74,12 @@ def pool_warnings(draws, episode):
         most = most_candidates(name, draw, episode.mining)
         size += draw.count if most is None else min(draw.count, most)
         if most is not None and draw.count > most:
-            found.append(f"{draw.count} negatives of {name} are asked for, its lists have {most} passages")
+            found.append(f"{place}: {draw.count} negatives of {name} are asked for, its lists have {most} passages.")
     if size < episode.training.negatives_per_query:
-        sentence = (
-            f"the pool has {size} negatives per query, fewer than training.negatives_per_query "
-            f"{episode.training.negatives_per_query}: every step repeats some of them"
+        found.append(
+            f"{place}: the pool has {size} negatives per query, fewer than training.negatives_per_query "
+            f"{episode.training.negatives_per_query}: every step repeats some of them."
         )
         if episode.negatives.short_pool == "error":
-            raise ValueError(f"{sentence}. Enlarge the pool, or set negatives.short_pool to warn.")
-        found.append(sentence)
+            raise ValueError(f"{found[-1]} Enlarge the pool, or set negatives.short_pool to warn.")
     return found

@@ -12,8 +12,7 @@ from teleport.settings.experiment import Start
 from teleport.settings.pool import Pool
 from teleport.settings.registry import LOSSES, SOURCES
 from teleport.settings.scoring import CheckSettings
-from teleport.settings.search import FlatIndex, IndexSettings, RetrieveSettings
-from teleport.settings.section import NoSettings
+from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.training import Training, TrainSettings
 
 BOTH = ["query", "passage"]
@@ -34,7 +33,7 @@ class Row:
 class Checkpoint:
     """A dual encoder. stage: whose folder holds both encoders; query, passage: the stages that these come from.
 
-    A side that was frozen comes from an earlier stage, whose vectors and index go on being used.
+    A side that was frozen comes from an earlier stage, whose vectors and index are used again.
     """
 
     stage: Stage
@@ -95,7 +94,8 @@ class Trajectory:
             self.pools.append(self.merge(mining) if episode.counts else None)
             self.reach(self.train(mining), number)
         if self.trains and self.evaluation.forgetting:
-            self.last_search = self.search_train(len(self.trains))
+            last = Mining(self, len(self.trains), self.vectors[-1])
+            self.last_search = last.retrieve("queries", "search-train")
 
     def reach(self, checkpoint, episode):
         """Go on with a checkpoint: encode, index and evaluate it."""
@@ -106,11 +106,10 @@ class Trajectory:
     def pretrained_settings(self):
         encoder = self.experiment.encoder
         checkpoint = identify_checkpoint(encoder.checkpoint, "encoder.checkpoint")
-        own = encoder.query_checkpoint
-        own = own and identify_checkpoint(own, "encoder.query_checkpoint")
+        own = encoder.query_checkpoint and identify_checkpoint(encoder.query_checkpoint, "encoder.query_checkpoint")
         architecture = encoder.model_dump(include={"pooling", "projection", "normalize", "tied"})
-        head = self.seed if encoder.projection else None
-        return PretrainedSettings(checkpoint=checkpoint, query_checkpoint=own, seed=head, **architecture)
+        seed = self.seed if encoder.projection else None
+        return PretrainedSettings(checkpoint=checkpoint, query_checkpoint=own, seed=seed, **architecture)
 
     def add_check(self):
         evaluation, method = self.evaluation, self.experiment.method
@@ -136,10 +135,11 @@ class Trajectory:
         return Checkpoint(self.pretrained, self.pretrained, self.pretrained)
 
     def encode(self, checkpoint, episode):
-        """The `Vectors` under a checkpoint; those of a frozen side are there already."""
+        """The `Vectors` under a checkpoint; those of a frozen side are the ones of an earlier episode."""
         queries, passages = (self.encoding_of(stage) for stage in (checkpoint.query, checkpoint.passage))
         for stage in {stage.name: stage for stage in (queries, passages)}.values():
-            self.add_existing(stage, episode, link_of(stage))
+            sides = stage.settings.sides
+            self.add_existing(stage, episode, "encode" if len(sides) > 1 else f"encode-{sides[0]}")
         index = self.add("index", IndexSettings(), {"passages": passages}, episode)
         return Vectors(queries, passages, index)
 
@@ -152,23 +152,10 @@ class Trajectory:
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": stage}
         return Stage("encode", settings, inputs)
 
-    def mining_index(self, vectors, mining, episode):
-        """What negatives are mined with: the exact index, or another kind over the same vectors.
-
-        Its recall is measured at the depth of mining, which therefore is among its settings.
-        """
-        if isinstance(mining.index, FlatIndex):
-            return vectors.index
-        settings = IndexSettings(index=mining.index, depth=mining.depth)
-        inputs = {"passages": vectors.passages, "queries": vectors.queries}
-        return self.add("index", settings, inputs, episode, "index-mining")
-
     def retrieve(self, vectors, index, settings, episode, link, inputs=None):
-        found = {"index": index, "passages": vectors.passages, "queries": vectors.queries}
-        return self.add("retrieve", settings, found | {"collection": self.collection} | (inputs or {}), episode, link)
-
-    def add_positives(self, queries, episode):
-        return self.add("positives", NoSettings(), {"collection": self.collection, "queries": queries}, episode)
+        searched = {"index": index, "passages": vectors.passages, "queries": vectors.queries}
+        inputs = searched | {"collection": self.collection} | (inputs or {})
+        return self.add("retrieve", settings, inputs, episode, link)
 
     @property
     def last_pool(self):
@@ -180,11 +167,7 @@ class Trajectory:
         negatives, last = mining.episode.negatives, self.last_pool
         last_size = sum(draw.count for draw in last.settings.sources.values()) if last else 0
         draws = resolve_draws(negatives, mining.number, last_size)
-        where = f"experiment {self.name}, episode {mining.number}"
-        try:
-            self.warnings += [f"{where}: {text}." for text in pool_warnings(draws, mining.episode)]
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from None
+        self.warnings += pool_warnings(draws, mining.episode, f"experiment {self.name}, episode {mining.number}")
         shared = negatives.model_dump(include={"keep_duplicates", "remove", "relevant_grade"})
         settings = Pool(episode=mining.number, seed=self.seed, sources=draws, filters=negatives.filters, **shared)
         inputs = {"collection": self.collection}
@@ -231,33 +214,19 @@ class Trajectory:
         before, now = (self.experiment.method[n].training for n in (number - 2, number - 1))
         if not (before.continues and now.continues):
             return None
-        parts = {"start_from": ("previous", now.start_from)}
-        parts |= {name: (getattr(before, name), getattr(now, name)) for name in ("steps", "trains", "optimizer")}
-        for name, (expected, found) in parts.items():
-            if expected != found:
+        for name in ("start_from", "steps", "trains", "optimizer"):
+            expected = "previous" if name == "start_from" else getattr(before, name)
+            if getattr(now, name) != expected:
                 raise ValueError(
                     f"experiment {self.name}, episode {number}: training.continues goes on with episode {number - 1}, "
-                    f"so training.{name} must be {expected}, not {found}."
+                    f"so training.{name} must be {expected}, not {getattr(now, name)}."
                 )
         return self.trains[-1]
 
-    def search_train(self, episode):
-        """The retrieval of the training queries with the last checkpoint, which no episode mines."""
-        vectors, mining = self.vectors[-1], self.experiment.method[-1].mining
-        index = self.mining_index(vectors, mining, episode)
-        settings = RetrieveSettings(of="queries", split="train", depth=mining.depth)
-        return self.retrieve(vectors, index, settings, episode, "search-train")
-
     def evaluate(self, vectors, episode):
         """Search and score every evaluated split with the checkpoint of `episode`."""
-        runs = {}
+        self.runs.append({})
         for split in self.evaluation.splits:
-            searched = RetrieveSettings(of="queries", split=split, depth=self.evaluation.depth)
-            run = self.retrieve(vectors, vectors.index, searched, episode, f"search-{split}")
-            runs[split] = self.add_existing(self.plan.score(run, split), episode, f"evaluate-{split}")
-        self.runs.append(runs)
-
-
-def link_of(stage):
-    """`encode`, or what an encode stage encodes alone: `encode-query`, `encode-passage`."""
-    return "encode" if len(stage.settings.sides) > 1 else f"encode-{stage.settings.sides[0]}"
+            settings = RetrieveSettings(of="queries", split=split, depth=self.evaluation.depth)
+            run = self.retrieve(vectors, vectors.index, settings, episode, f"search-{split}")
+            self.runs[-1][split] = self.add_existing(self.plan.score(run, split), episode, f"evaluate-{split}")

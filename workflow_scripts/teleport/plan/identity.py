@@ -5,12 +5,11 @@ stay where they are. Digests of large files are remembered by path, size and mod
 """
 
 import hashlib
-import json
 from pathlib import Path
 
 from teleport.collection.packages import package_version
 from teleport.encoder.source import find_weights, require_digest
-from teleport.runtime.files import sha256_file, write_json
+from teleport.runtime.files import read_saved, sha256_file, write_json
 from teleport.settings.checkpoint import Identified
 from teleport.settings.collection import CollectionSettings, Download, DownloadSettings, Expected
 
@@ -35,7 +34,7 @@ def identify_source(source):
     if source.source == "downloads":  # the files are those of the download stage, wherever they come from
         unplaced = {"files": dict.fromkeys(source.files, Download()), "local": None, "licences": {}}
         return CollectionSettings(source=source.model_copy(update=unplaced))
-    return CollectionSettings(source=source, files={str(path): file_digest(path) for path in source_files(source)})
+    return CollectionSettings(source=source, files=source_digests(source))
 
 
 def identify_downloads(source):
@@ -49,36 +48,30 @@ def identify_downloads(source):
     return DownloadSettings(files=files), origins
 
 
-def source_files(source):
-    """The local files a collection is read from. Raises ValueError when one of them or their folder is missing."""
+def source_digests(source):
+    """{path: SHA-256} of the local files of a collection. Raises ValueError when one or its folder is missing."""
     if source.source == "tsv":
         named = {"corpus": source.corpus}
         for split, files in source.splits.items():
             named |= {f"splits.{split}.{role}": path for role, path in files.model_dump().items()}
-        for key, path in named.items():
-            if not Path(path).is_file():
-                raise ValueError(f"collection.{key}: there is no file {path}. Give the path of an existing file.")
-        return [Path(path) for path in named.values()]
+        return {path: identify_file(path, f"collection.{key}") for key, path in named.items()}
     found, patterns = [], PATTERNS[source.source]
     for key in ("path", "queries"):
         folder = getattr(source, key, None)
         if folder is not None and not Path(folder).is_dir():
             raise ValueError(f"collection.{key}: there is no folder {folder}. Give the path of an existing folder.")
-        if folder is not None:
-            found += [path for pattern in patterns for path in sorted(Path(folder).glob(pattern))]
+        found += [path for pattern in patterns if folder for path in Path(folder).glob(pattern)]
     if not any(path.name.startswith("corpus.") for path in found):
-        wanted = patterns[0].rstrip("*")
-        raise ValueError(
-            f"collection.path: {source.path} has no {wanted}, plain or .gz. Name the folder of the corpus."
-        )
-    return found
+        place, wanted = f"collection.path: {source.path}", patterns[0].rstrip("*")
+        raise ValueError(f"{place} has no {wanted}, plain or .gz. Name the folder of the corpus.")
+    return {str(path): file_digest(path) for path in found}
 
 
 def identify_checkpoint(checkpoint, key):
     """A `CheckpointSource` with what pins its content (`Identified`): package version, or digests of a folder's files.
 
-    The digest of a folder's weights, which the stage compares before it reads them, is there whether it was written
-    down or not. Raises ValueError, naming the configuration's `key`, when there is no such package, folder or weights.
+    The stage compares the weights of a folder with their digest, so that is always there. Raises ValueError, naming the
+    configuration's `key`, when there is no such package, folder or weights.
     """
     settings = checkpoint.model_dump()
     if checkpoint.package:
@@ -91,9 +84,8 @@ def identify_checkpoint(checkpoint, key):
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {str(path.relative_to(folder)): file_digest(path) for path in paths}
     weights = find_weights(folder, key)
-    found = files[weights.name]
-    require_digest(weights, found, checkpoint.sha256, key)
-    return Identified(**settings | {"sha256": found}, files=files)
+    require_digest(weights, files[weights.name], checkpoint.sha256, key)
+    return Identified(**settings | {"sha256": files[weights.name]}, files=files)
 
 
 def identify_file(file, key):
@@ -108,17 +100,9 @@ def file_digest(path):
     status = path.stat()
     if status.st_size < REMEMBER_FROM_BYTES:
         return sha256_file(path)
-    known = read_remembered()
+    digests = read_saved(REMEMBERED)
     stamp = hashlib.sha256(f"{path.resolve()} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()
-    if stamp not in known:
-        known[stamp] = sha256_file(path)
-        write_json(REMEMBERED, known)
-    return known[stamp]
-
-
-def read_remembered():
-    """The digests remembered so far; empty when there are none or the file is torn."""
-    try:
-        return json.loads(REMEMBERED.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
-        return {}
+    if stamp not in digests:
+        digests[stamp] = sha256_file(path)
+        write_json(REMEMBERED, digests)
+    return digests[stamp]

@@ -49,10 +49,8 @@ class Plan:
         Raises ValueError when experiments start from each other in a circle.
         """
         if (name, seed) in self.planning:
-            circle = ", ".join(other for other, _ in self.planning)
-            raise ValueError(
-                f"experiments.{name}: start_from goes in a circle ({circle}). Start one of them elsewhere."
-            )
+            circle = f"start_from goes in a circle ({', '.join(other for other, _ in self.planning)})"
+            raise ValueError(f"experiments.{name}: {circle}. Start one of them elsewhere.")
         if (name, seed) not in self.planned:
             self.planning.append((name, seed))
             self.planned[name, seed] = Trajectory(self, name, seed)
@@ -96,14 +94,17 @@ class Plan:
         settings = EvaluateSettings(split=split, measures=evaluation.measures_of(split), **collapse)
         return Stage("evaluate", settings, {"collection": self.collection, "run": run})
 
+    def note_scored(self, run, split, user):
+        """Note a run on a split and its evaluation, which is returned."""
+        evaluated = self.score(run, split)
+        self.note(run, user, f"{run.kind} search-{split}")
+        self.note(evaluated, user, f"evaluate-{split}")
+        return evaluated
+
     def plan_bm25(self):
-        runs = {}
-        for split in self.config.evaluation.splits:
-            run = self.bm25(split, self.config.evaluation.depth, self.config.encoder.title)
-            runs[split] = self.score(run, split)
-            self.note(run, "BM25", f"bm25 search-{split}")
-            self.note(runs[split], "BM25", f"evaluate-{split}")
-        return runs
+        depth, title = self.config.evaluation.depth, self.config.encoder.title
+        splits = self.config.evaluation.splits
+        return {split: self.note_scored(self.bm25(split, depth, title), split, "BM25") for split in splits}
 
     def plan_external(self, name, external):
         """{split: evaluate stage} of the run files of one entry of `external`."""
@@ -111,11 +112,9 @@ class Plan:
         for split, file in external.runs.items():
             digest = identify_file(file, f"external.{name}.runs.{split}")
             settings = ExternalSettings(file=file, sha256=digest, split=split, unknown_queries=external.unknown_queries)
-            run = Stage("external", settings, {"collection": self.collection})
-            runs[split] = self.score(run, split)
             self.note(self.collection, name, "collection")
-            self.note(run, name, f"external search-{split}")
-            self.note(runs[split], name, f"evaluate-{split}")
+            run = Stage("external", settings, {"collection": self.collection})
+            runs[split] = self.note_scored(run, split, name)
         return runs
 
     def label(self, name):

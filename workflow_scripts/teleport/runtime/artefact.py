@@ -40,9 +40,9 @@ class Artefact:
         self.folder = Path(folder)
         self.remedy = remake(self.folder.parent.name, self.folder.name)
         self.manifest = read_manifest(self.folder, f"not finished, or deleted. {self.remedy}", self.remedy)
-        found = (self.manifest.get("kind"), self.manifest.get("key"))
-        if found != (self.folder.parent.name, self.folder.name):
-            raise ValueError(f"{self.folder / MANIFEST} describes {found[0]}/{found[1]}, another stage. {self.remedy}")
+        described = f"{self.manifest.get('kind')}/{self.manifest.get('key')}"
+        if described != f"{self.folder.parent.name}/{self.folder.name}":
+            raise ValueError(f"{self.folder / MANIFEST} describes {described}, another stage. {self.remedy}")
 
     @property
     def facts(self):
@@ -55,13 +55,12 @@ class Artefact:
         Sizes are always compared; SHA-256 for files up to 64 MiB, or for all of them with `full`.
         Raises ValueError naming the file that is missing, torn or edited.
         """
-        listed = {n: f for n, f in self.manifest["files"].items() if n == name or n.startswith(name + "/")}
+        files = self.manifest["files"]
+        listed = [file for file in files if file == name or file.startswith(name + "/")]
         if not listed:
-            raise ValueError(
-                f"{self.folder} has no artefact {name!r}; its manifest lists {sorted(self.manifest['files'])}."
-            )
-        for file_name, expected in listed.items():
-            check_file(self.folder / file_name, expected, full, self.remedy)
+            raise ValueError(f"{self.folder} has no artefact {name!r}; its manifest lists {sorted(files)}.")
+        for file in listed:
+            check_file(self.folder / file, files[file], full, self.remedy)
         return self.folder / name
 
     def verify(self):

@@ -17,6 +17,5 @@ def out_of_memory(remedy):
     except RuntimeError as error:
         if type(error).__name__ != "OutOfMemoryError" and not any(sign in str(error) for sign in SIGNS):
             raise
-        raise ValueError(
-            f"{error} {remedy} Other programs take memory of the device too: nvidia-smi lists them."
-        ) from error
+        others = "Other programs take memory of the device too: nvidia-smi lists them."
+        raise ValueError(f"{error} {remedy} {others}") from error

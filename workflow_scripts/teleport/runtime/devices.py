@@ -28,8 +28,7 @@ def lease_devices(count, folder=LEASES):
 
     Waits until so many are free. 0 hides all devices; without a driver on the machine nothing is done. To be entered
     before torch is loaded, which looks at CUDA_VISIBLE_DEVICES once. The devices are those in that variable when it is
-    set, else all of the machine. Where Slurm has set it to `count` devices they are this job's own already.
-
+    set, else all of the machine. Where Slurm has set it to `count` devices they are this job's own and not leased.
     Raises ValueError when the machine has devices, but fewer than `count`.
     """
     before = os.environ.get(VISIBLE)
@@ -63,8 +62,8 @@ def visible_devices():
     if files and result.returncode not in (0, NO_DEVICE):
         raise ValueError(
             f"nvidia-smi -L ended with status {result.returncode} ({(result.stdout + result.stderr).strip()}), "
-            f"although there are {', '.join(sorted(files))}: mend the driver, or name the devices in {VISIBLE} "
-            f"({VISIBLE}= with nothing behind it: compute on the CPU)."
+            f"although there are {', '.join(sorted(files))}: repair the driver, or name the devices in {VISIBLE} "
+            f"(an empty {VISIBLE}= computes on the CPU)."
         )
     return parse_devices(result.stdout)
 
@@ -90,9 +89,8 @@ def choose(devices, count, folder, held):
     if job and count == len(devices):
         return devices
     # Slurm numbers the devices of each of its jobs from 0, so a number means a device within its job only.
-    folder = folder / (f"{os.uname().nodename}-{job}" if job else os.uname().nodename)
+    folder, leased = folder / (f"{os.uname().nodename}-{job}" if job else os.uname().nodename), {}
     folder.mkdir(parents=True, exist_ok=True)
-    leased = {}
     # One process chooses at a time: two that have one device each and wait for another would wait for ever.
     with open(folder / "queue.lock", "a") as queue:
         wait_until(lambda: try_lease(queue), "other jobs wait for CUDA devices before this one")
@@ -119,7 +117,5 @@ def try_lease(file):
     try:
         return try_lock(file)
     except OSError as error:
-        raise ValueError(
-            f"{file.name} cannot be locked ({error}), so CUDA devices cannot be shared out: put `results` on a "
-            "file system that has locks."
-        ) from None
+        lack = f"{file.name} cannot be locked ({error}), so CUDA devices cannot be shared out"
+        raise ValueError(f"{lack}: put `results` on a file system that has locks.") from None

@@ -17,7 +17,7 @@ FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Sna
 RANK = int(os.environ.get("RANK", 0))  # of this process among those that run the stage together
 
 
-def run(job, attempt_on_cluster=0, clock=time.time):
+def run(job, attempt_on_cluster=0):
     """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear.
 
     Of several processes, the others only help the first one with its work. attempt_on_cluster: 0 on one machine. When a
@@ -33,12 +33,12 @@ def run(job, attempt_on_cluster=0, clock=time.time):
         log.info("%s/%s was finished by an earlier attempt", job.kind, job.key)
         return
     (job.folder / FINISHED).unlink(missing_ok=True)  # an earlier run's: no later attempt of this run takes it
-    started = clock()
+    started = time.time()
     attempt = begin_attempt(job, f"{job.kind}/{job.key}")
     require_settings(job)
-    loaded = clock()
+    loaded = time.time()
     facts = job.module.run(job)
-    worked = clock()
+    worked = time.time()
     manifest = {
         "kind": job.kind,
         "key": job.key,
@@ -47,21 +47,21 @@ def run(job, attempt_on_cluster=0, clock=time.time):
         "inputs": {role: f"{a.manifest['kind']}/{a.manifest['key']}" for role, a in job.inputs.items()},
         "facts": facts,
         "files": job.publish(),
-        "provenance": provenance(job, started, clock(), attempt),
+        "provenance": provenance(job, started, time.time(), attempt),
     }
-    seconds = {"load": loaded - started, "work": worked - loaded, "publish": clock() - worked}
+    seconds = {"load": loaded - started, "work": worked - loaded, "publish": time.time() - worked}
     manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}
     if attempt_on_cluster:
         write_json(job.folder / FINISHED, manifest)
     write_json(job.folder / MANIFEST, manifest)
     shutil.rmtree(job.resume)
     shutil.rmtree(job.shards_folder, ignore_errors=True)
-    log.info("%s/%s done in %.1f s", job.kind, job.key, clock() - started)
+    log.info("%s/%s done in %.1f s", job.kind, job.key, time.time() - started)
 
 
-def run_shard(job, clock=time.time):
+def run_shard(job):
     """Make one shard of a stage in a folder of its own; the job of the stage joins it with the others."""
-    started, name = clock(), f"{job.kind}/{job.key} shard {job.shard}"
+    started, name = time.time(), f"{job.kind}/{job.key} shard {job.shard}"
     attempt = begin_attempt(job, name)
     require_settings(job)
     facts = job.module.run_shard(job)
@@ -70,10 +70,10 @@ def run_shard(job, clock=time.time):
         "stamp": job.stamp(),
         "facts": facts,
         "files": {path.name: file_entry(path) for path in sorted(job.resume.glob("*.npy"))},
-        "provenance": provenance(job, started, clock(), attempt),
+        "provenance": provenance(job, started, time.time(), attempt),
     }
     write_json(job.resume / MANIFEST, manifest)
-    log.info("%s done in %.1f s", name, clock() - started)
+    log.info("%s done in %.1f s", name, time.time() - started)
 
 
 def begin_attempt(job, name):
@@ -109,7 +109,7 @@ def require_settings(job):
         raise ValueError(
             f"the settings of the stage {job.kind}/{job.key} are not what {STAGE_MODULES[job.kind]} takes: "
             f"{'; '.join(f'{key}: {rule}' if key else rule for key, rule in mistakes)}. The workflow plans stages "
-            "whose settings fit: run it, or mend the settings in --spec."
+            "whose settings fit: run it, or correct the settings in --spec."
         ) from None
 
 

@@ -22,9 +22,7 @@ def meaning(measure):
 class Significance(Section):
     """Paired test of every row against one baseline row."""
 
-    baseline: str = Field(
-        "Zero-shot", description="Row label to compare with: `Zero-shot`, `BM25`, or an experiment's label."
-    )
+    baseline: str = Field("Zero-shot", description="Row to compare with: Zero-shot, BM25 or an experiment's label.")
     test: Literal["permutation", "t-test"] = Field(
         "permutation", description="permutation (ANCE-Tele), or a two-sided paired t-test (STAR and ADORE)."
     )
@@ -40,22 +38,15 @@ class Evaluation(Section):
     )
     depth: Integer = Field(1000, ge=1, description="Length of a run per query.")
     measures: list[str] | dict[str, list[str]] = Field(
-        ["RR@10", "nDCG@10", "R@100", "R@1000"],
-        min_length=1,
-        description="ir-measures names, and Cov@k; or split → names.",
+        ["RR@10", "nDCG@10", "R@100", "R@1000"], min_length=1, description="ir-measures names, Cov@k; or split → names."
     )
     significance: Significance = Field(Significance(), description="The test that marks cells.")
     collapse: Literal["maxp", "firstp"] | None = Field(
-        None,
-        description="Score documents by their best passage (maxp) or their first one (firstp); null: score passages.",
+        None, description="Score documents by their best passage (maxp) or first one (firstp); null: score passages."
     )
-    separator: str = Field(
-        "#", min_length=1, description="collapse: a passage's document is its id before the last of these."
-    )
+    separator: str = Field("#", min_length=1, description="A passage's document: its id before the last of these.")
     forgetting: bool = Field(
-        False,
-        description="Search the training queries with the last checkpoint too, which no episode mines: the forgetting "
-        "rate of the last episode (ANCE-Tele Table 9) needs it.",
+        False, description="Search training queries with the last checkpoint too, for its forgetting rate (Table 9)."
     )
 
     @field_validator("measures")
@@ -90,9 +81,7 @@ class External(Section):
     runs: dict[str, LocalPath] | None = Field(
         None, min_length=1, description="Split → run file of six columns, plain or .gz; ties go as in trec_eval."
     )
-    unknown_queries: Literal["error", "drop"] = Field(
-        "error", description="runs: what happens to lines of queries that the split does not have."
-    )
+    unknown_queries: Literal["error", "drop"] = Field("error", description="For lines of queries that the split lacks.")
     encoder: dict | None = Field(None, description="Settings of `encoder` that differ: its checkpoint, pooling, …")
 
     @model_validator(mode="after")

@@ -25,9 +25,7 @@ class EpisodeTraining(Training):
     """How an episode trains, and from where."""
 
     start_from: Literal["pretrained", "previous"] | Start = Field(
-        "pretrained",
-        description="ANCE-Tele: pretrained, every episode (Appendix C.1). In the first episode {experiment: NAME} is "
-        "what it mines with, too.",
+        "pretrained", description="ANCE-Tele: pretrained. The first episode mines with {experiment: NAME}, too."
     )
 
     @field_validator("loss")
@@ -43,10 +41,7 @@ class Override(Section):
 
     repeat: Integer = Field(1, ge=1, le=MOST_EPISODES, description="How many episodes in a row this entry stands for.")
     lag: Integer = Field(
-        0,
-        ge=0,
-        description="Mine with the checkpoint so many episodes before the last one, but none before this entry: mining "
-        "and training can then go on at the same time (ANCE: 1).",
+        0, ge=0, description="Mine this many checkpoints back, within the entry; mining can overlap training (ANCE: 1)."
     )
     mining: dict = Field({}, description="Settings of `mining` for this episode.")
     negatives: dict = Field({}, description="Settings of `negatives` for this episode.")
