@@ -7,9 +7,8 @@ from teleport.settings.registry import SOURCES
 def mixture_counts(pool, sources, alpha, beta):
     """{source: negatives per query} of mode `mixture`; the counts sum to `pool` (ANCE-Tele, Appendix C).
 
-    Shares: momentum alpha, lookahead (1 - alpha) * beta, query (1 - alpha) * (1 - beta); a source that is not in
-    `sources` leaves its share to the others. Rounding by largest remainder, ties to the earlier of query, lookahead,
-    momentum.
+    Shares: momentum alpha, lookahead (1 - alpha) * beta, query (1 - alpha) * (1 - beta); one that is not in `sources`
+    leaves its share to the others. Rounding by largest remainder, ties to the first of query, lookahead, momentum.
     """
     new = 1 - alpha if "momentum" in sources else 1
     lookahead = beta if {"query", "lookahead"} <= set(sources) else float("lookahead" in sources)
@@ -25,9 +24,8 @@ def mixture_counts(pool, sources, alpha, beta):
 def released_counts(per_source, sources, episode, last_size):
     """{source: negatives per query} of mode `released`: a pool of 2 * per_source * episode, whatever the sources.
 
-    With momentum the last pool is taken whole and 2 * per_source are new; without it all are. The neighbours of the
-    query and of its positive have equal shares, `per_source` each in the full method (released code). For fewer sources
-    nothing was released; equal pools make them comparable.
+    With momentum the last pool is taken whole and 2 * per_source are new, else all are; query and lookahead have equal
+    shares of these (released code). For fewer sources nothing was released; equal pools make them comparable.
     """
     retrievals = [source for source in ("query", "lookahead") if source in sources]
     new = 2 * per_source * (1 if "momentum" in sources else episode)
@@ -38,8 +36,7 @@ def released_counts(per_source, sources, episode, last_size):
 def resolve_draws(negatives, episode, last_size):
     """{source: Draw} of the pool of an episode, in the order of the registry.
 
-    negatives: settings.Negatives; last_size: negatives per query of the last pool, 0 where there is none, so that
-    nothing comes from momentum.
+    negatives: settings.Negatives; last_size: negatives per query of the last pool, 0 where there is none
     """
     if negatives.counts is not None:
         counts = {name: count for name, count in negatives.counts.items() if name != "momentum" or last_size}

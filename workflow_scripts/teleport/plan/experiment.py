@@ -1,6 +1,6 @@
 """The life of one experiment as stages: mine with the last checkpoint, train the next one, evaluate it."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from teleport.plan.counts import pool_warnings, resolve_draws
 from teleport.plan.identity import identify_checkpoint
@@ -19,8 +19,7 @@ BOTH = ["query", "passage"]
 FROZEN = {"query": "queries", "passage": "passages"}  # the role of the vectors that are read where a side is frozen
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A stage in the life of one experiment: where it is linked and what it is called."""
 
     stage: Stage
@@ -29,8 +28,7 @@ class Row:
     link: str
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """A dual encoder. stage: whose folder holds both encoders; query, passage: the stages that these come from.
 
     A side that was frozen comes from an earlier stage, whose vectors and index are used again.
@@ -41,8 +39,7 @@ class Checkpoint:
     passage: Stage
 
 
-@dataclass(frozen=True)
-class Vectors:
+class Vectors(NamedTuple):
     """Where the vectors of queries and passages under a checkpoint are (encode stages), and the exact index."""
 
     queries: Stage
@@ -54,15 +51,18 @@ class Trajectory:
     """The stages of one experiment under one seed, in order, and the evaluations of its checkpoints.
 
     rows: every stage with its link; checkpoints: from 0, where the experiment starts; runs: per checkpoint {split:
-    evaluate stage}; pools: per episode from 1 the merge stage, or None without negatives; trains: per episode;
+    evaluate stage}; pools, trains: per episode from 1 the merge (None without negatives) and the train stage;
     last_search: of the training queries with the last checkpoint, when it is asked for; from_pretrained: whether
     checkpoint 0 is the pretrained one; warnings: what a person should know before anything runs
     """
 
     def __init__(self, plan, name, seed):
         self.plan, self.name, self.seed = plan, name, seed
-        self.experiment, self.collection = plan.experiments[name], plan.collection
-        self.evaluation = plan.config.evaluation
+        self.experiment, self.collection, self.evaluation = (
+            plan.experiments[name],
+            plan.collection,
+            plan.config.evaluation,
+        )
         self.rows, self.checkpoints, self.vectors, self.runs, self.pools, self.trains = [], [], [], [], [], []
         self.last_search, self.warnings = None, []
         self.prefix = f"seed-{seed}/" if len(self.experiment.seeds) > 1 else ""
@@ -89,8 +89,7 @@ class Trajectory:
         self.from_pretrained = not isinstance(start, Start)
         self.reach(self.start(start), 0)
         for number, episode in enumerate(self.experiment.method, 1):
-            miner = max(episode.entry - 1, number - 1 - episode.lag)
-            mining = Mining(self, number, self.vectors[miner])
+            mining = Mining(self, number, self.vectors[max(episode.entry - 1, number - 1 - episode.lag)])
             self.pools.append(self.merge(mining) if episode.counts else None)
             self.reach(self.train(mining), number)
         if self.trains and self.evaluation.forgetting:
@@ -98,10 +97,19 @@ class Trajectory:
             self.last_search = last.retrieve("queries", "search-train")
 
     def reach(self, checkpoint, episode):
-        """Go on with a checkpoint: encode, index and evaluate it."""
+        """Go on with a checkpoint: encode, index and evaluate it. A frozen side was encoded in an earlier episode."""
+        queries, passages = (self.encoding_of(stage) for stage in (checkpoint.query, checkpoint.passage))
+        for stage in {stage.name: stage for stage in (queries, passages)}.values():
+            sides = stage.settings.sides
+            self.add_existing(stage, episode, "encode" if len(sides) > 1 else f"encode-{sides[0]}")
+        index = self.add("index", IndexSettings(), {"passages": passages}, episode)
         self.checkpoints.append(checkpoint)
-        self.vectors.append(self.encode(checkpoint, episode))
-        self.evaluate(self.vectors[-1], episode)
+        self.vectors.append(Vectors(queries, passages, index))
+        self.runs.append({})
+        for split in self.evaluation.splits:
+            settings = RetrieveSettings(of="queries", split=split, depth=self.evaluation.depth)
+            run = self.retrieve(self.vectors[-1], index, settings, episode, f"search-{split}")
+            self.runs[-1][split] = self.add_existing(self.plan.score(run, split), episode, f"evaluate-{split}")
 
     def pretrained_settings(self):
         encoder = self.experiment.encoder
@@ -113,13 +121,13 @@ class Trajectory:
 
     def add_check(self):
         evaluation, method = self.evaluation, self.experiment.method
-        by_split = isinstance(evaluation.measures, dict)
+        by_split = {split: evaluation.measures_of(split) for split in evaluation.splits}
         settings = CheckSettings(
             mining_depth=max((episode.mining.depth for episode in method if episode.counts), default=0),
             evaluation_depth=evaluation.depth,
             splits=evaluation.splits,
-            measures=list(dict.fromkeys(m for split in evaluation.splits for m in evaluation.measures_of(split))),
-            measures_of={split: evaluation.measures_of(split) for split in evaluation.splits} if by_split else None,
+            measures=list(dict.fromkeys(measure for measures in by_split.values() for measure in measures)),
+            measures_of=by_split if isinstance(evaluation.measures, dict) else None,
             trains=bool(method),
             batch_queries=max((episode.training.batch_queries for episode in method), default=None),
             remove="answers" if any(episode.negatives.remove == "answers" for episode in method) else "judged",
@@ -133,15 +141,6 @@ class Trajectory:
         if isinstance(start_from, Start):
             return self.plan.checkpoint_of(start_from, self)
         return Checkpoint(self.pretrained, self.pretrained, self.pretrained)
-
-    def encode(self, checkpoint, episode):
-        """The `Vectors` under a checkpoint; those of a frozen side are the ones of an earlier episode."""
-        queries, passages = (self.encoding_of(stage) for stage in (checkpoint.query, checkpoint.passage))
-        for stage in {stage.name: stage for stage in (queries, passages)}.values():
-            sides = stage.settings.sides
-            self.add_existing(stage, episode, "encode" if len(sides) > 1 else f"encode-{sides[0]}")
-        index = self.add("index", IndexSettings(), {"passages": passages}, episode)
-        return Vectors(queries, passages, index)
 
     def encoding_of(self, stage):
         """The encode stage of the sides that a checkpoint's stage has made."""
@@ -192,13 +191,12 @@ class Trajectory:
             relevant_grade=mining.episode.negatives.relevant_grade,
             **self.experiment.encoder.model_dump(include=architecture),
         )
-        inputs = {"collection": self.collection, "tokens": self.tokens}
-        inputs |= {"checkpoint": start.stage, "pretrained": self.pretrained} | mining.positives
-        inputs |= {"negatives": self.pools[-1]} if self.pools[-1] else {}
-        inputs |= {"continued": before} if before else {}
+        inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": start.stage}
+        inputs |= {"pretrained": self.pretrained, "negatives": self.pools[-1], "continued": before} | mining.positives
         for side in set(BOTH) - set(training.trains):
             vectors = self.encoding_of(getattr(start, side))
             inputs[FROZEN[side]] = self.add_existing(vectors, number, f"frozen-{FROZEN[side]}")
+        inputs = {role: stage for role, stage in inputs.items() if stage}
         stage = self.add("train", settings, inputs, number, loads={"loss": LOSSES[training.loss]})
         self.trains.append(stage)
         made = {side: stage if side in training.trains else getattr(start, side) for side in BOTH}
@@ -222,11 +220,3 @@ class Trajectory:
                     f"so training.{name} must be {expected}, not {getattr(now, name)}."
                 )
         return self.trains[-1]
-
-    def evaluate(self, vectors, episode):
-        """Search and score every evaluated split with the checkpoint of `episode`."""
-        self.runs.append({})
-        for split in self.evaluation.splits:
-            settings = RetrieveSettings(of="queries", split=split, depth=self.evaluation.depth)
-            run = self.retrieve(vectors, vectors.index, settings, episode, f"search-{split}")
-            self.runs[-1][split] = self.add_existing(self.plan.score(run, split), episode, f"evaluate-{split}")

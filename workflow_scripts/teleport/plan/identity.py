@@ -24,8 +24,7 @@ PATTERNS = {
 def identify_source(source):
     """The `CollectionSettings` of a source: as configured, with the versions or digests that pin its content.
 
-    Sets that are fetched need not be there: their ids and expected digests say what they are.
-    Raises ValueError for a package that is not installed and for a file or folder that does not exist.
+    Raises ValueError for a package, file or folder that is not there; what is fetched need not be.
     """
     if source.source == "apidocs":
         return CollectionSettings(source=source, versions={name: package_version(name) for name in source.packages})
@@ -38,14 +37,10 @@ def identify_source(source):
 
 
 def identify_downloads(source):
-    """What the download stage fetches and from where: (`DownloadSettings`, {mirrors, local, licences}).
-
-    Only the former decides anything: another mirror or a local folder holds the same files.
-    """
+    """What the download stage fetches (`DownloadSettings`), and from where ({mirrors, local, licences}; in no key)."""
     files = {name: Expected(**file.model_dump(exclude={"mirrors"})) for name, file in source.files.items()}
     mirrors = {name: file.mirrors for name, file in source.files.items()}
-    origins = {"mirrors": mirrors, "local": source.local, "licences": source.licences}
-    return DownloadSettings(files=files), origins
+    return DownloadSettings(files=files), {"mirrors": mirrors, "local": source.local, "licences": source.licences}
 
 
 def source_digests(source):

@@ -19,9 +19,9 @@ def plan_collection(source):
 class Plan:
     """All stages of a configuration, shared where experiments agree.
 
-    `stages`: {"kind/key": Stage}; `trajectories`: {experiment name: [Trajectory per seed]};
-    `bm25_runs`: {split: evaluate stage}, empty when the configuration has no BM25 row; `external_runs`: {name of the
-    entry in `external`: {split: evaluate stage}} of run files from elsewhere; `warnings`: sentences for a person.
+    `stages`: {"kind/key": Stage}; `trajectories`: {experiment name: [Trajectory per seed]}; `bm25_runs`: {split:
+    evaluate stage}, empty without a BM25 row; `external_runs`: {name in `external`: {split: evaluate stage}} of run
+    files from elsewhere; `warnings`: sentences for a person.
     """
 
     def __init__(self, config, experiments):

@@ -1,8 +1,7 @@
 """A stage as it is planned: its key, what it reads, and what run_stage.py is told.
 
-The key of a stage is a digest of its kind, of the settings that decide its result, and of the keys of the stages it
-reads. Experiments that agree up to a stage therefore share it, and a changed setting makes new keys from the first
-stage that it decides, nowhere else.
+The key is a digest of the stage's kind, of the settings that decide its result, and of the keys of the stages it reads.
+So experiments share stages as far as they agree, and a changed setting makes new keys from the first stage it decides.
 """
 
 import hashlib

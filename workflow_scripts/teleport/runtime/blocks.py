@@ -12,7 +12,7 @@ from teleport.runtime.files import read_saved, write_json
 class RowBlocks:
     """Arrays of the same number of rows in a resume folder, as .npy files, with a small JSON count of done rows.
 
-    Blocks are fixed by `rows` and `block_rows` alone, never by where a run was killed: every run computes with the same.
+    Blocks are fixed by `rows` and `block_rows` alone, never by where a run was killed: all runs compute with the same.
 
         blocks = RowBlocks(job, {"passages.npy": (np.float32, (n, dim))}, block_rows=1024)
         for start, stop in blocks:
@@ -77,7 +77,7 @@ class RowBlocks:
         write_json(self.counter, {"plan": self.plan, "done": self.done, "totals": self.totals})
 
     def publish(self):
-        """Make the finished files outputs of the job; linked in the resume folder, they outlive a kill before the end."""
+        """Make the finished files outputs of the job; links in the resume folder outlive a kill before the manifest."""
         for name in self.names:
             output = self.job.output(name)
             try:

@@ -17,28 +17,29 @@ FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Sna
 RANK = int(os.environ.get("RANK", 0))  # of this process among those that run the stage together
 
 
-def run(job, attempt_on_cluster=0):
+def run(job, attempt_on_cluster=0, clock=time.time):
     """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear.
 
     Of several processes, the others only help the first one with its work. attempt_on_cluster: 0 on one machine. When a
     group of stages is submitted again, Snakemake has deleted the manifests of those that were finished and asks for all
-    of them; in attempts after the first they are taken as they are. Raises ValueError for settings that are not those
-    of the stage.
+    of them; attempts after the first take what this code made from these inputs, if it is sound.
+    Raises ValueError for settings that are not those of the stage.
     """
     if RANK:
         require_settings(job)
         job.module.run(job)
         return
-    if attempt_on_cluster > 1 and restore_finished(job):
+    if attempt_on_cluster > 1 and (manifest := read_finished(job, job.folder / FINISHED)):
+        write_json(job.folder / MANIFEST, manifest)
         log.info("%s/%s was finished by an earlier attempt", job.kind, job.key)
         return
     (job.folder / FINISHED).unlink(missing_ok=True)  # an earlier run's: no later attempt of this run takes it
-    started = time.time()
+    started = clock()
     attempt = begin_attempt(job, f"{job.kind}/{job.key}")
     require_settings(job)
-    loaded = time.time()
+    loaded = clock()
     facts = job.module.run(job)
-    worked = time.time()
+    worked = clock()
     manifest = {
         "kind": job.kind,
         "key": job.key,
@@ -47,16 +48,16 @@ def run(job, attempt_on_cluster=0):
         "inputs": {role: f"{a.manifest['kind']}/{a.manifest['key']}" for role, a in job.inputs.items()},
         "facts": facts,
         "files": job.publish(),
-        "provenance": provenance(job, started, time.time(), attempt),
+        "provenance": provenance(job, started, clock(), attempt),
     }
-    seconds = {"load": loaded - started, "work": worked - loaded, "publish": time.time() - worked}
+    seconds = {"load": loaded - started, "work": worked - loaded, "publish": clock() - worked}
     manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}
     if attempt_on_cluster:
         write_json(job.folder / FINISHED, manifest)
     write_json(job.folder / MANIFEST, manifest)
     shutil.rmtree(job.resume)
     shutil.rmtree(job.shards_folder, ignore_errors=True)
-    log.info("%s/%s done in %.1f s", job.kind, job.key, time.time() - started)
+    log.info("%s/%s done in %.1f s", job.kind, job.key, clock() - started)
 
 
 def run_shard(job):
@@ -90,14 +91,6 @@ def count_attempt(job):
     with open(history, "a", encoding="utf-8") as file:
         file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} host {os.uname().nodename} process {os.getpid()}\n")
     return len(history.read_text(encoding="utf-8").splitlines())
-
-
-def restore_finished(job):
-    """Write the manifest that an earlier attempt left; False when there is none for this code, inputs and files."""
-    manifest = read_finished(job, job.folder / FINISHED)
-    if manifest is not None:
-        write_json(job.folder / MANIFEST, manifest)
-    return manifest is not None
 
 
 def require_settings(job):

@@ -1,5 +1,6 @@
 """Measures, baselines and systems from elsewhere."""
 
+from itertools import groupby
 from typing import Annotated, Literal
 
 import ir_measures
@@ -9,10 +10,7 @@ from teleport.settings.section import Integer, LocalPath, Number, Section, disti
 
 
 def meaning(measure):
-    """One text for all spellings of a measure: ir-measures reads MRR@10 as RR@10. Names that it lacks mean themselves.
-
-    Whether a measure can be computed is asked in the stage `check`.
-    """
+    """One text for all spellings of a measure, such as MRR@10 and RR@10; names that ir-measures lacks as they are."""
     try:
         return str(ir_measures.parse_measure(measure))
     except (NameError, ValueError, AssertionError, KeyError):
@@ -53,11 +51,8 @@ class Evaluation(Section):
     @classmethod
     def measures_differ(cls, measures):
         for names in measures.values() if isinstance(measures, dict) else [measures]:
-            spellings = {}
-            for name in names:
-                spellings.setdefault(meaning(name), []).append(name)
-            for same in spellings.values():
-                if len(same) > 1:
+            for _, group in groupby(sorted(names, key=meaning), meaning):
+                if len(same := list(group)) > 1:
                     raise ValueError(f"one measure stands here as {' and '.join(same)}: leave one of them out")
         return measures
 

@@ -65,9 +65,7 @@ class Episode(Section):
     @model_validator(mode="after")
     def negatives_are_used(self):
         if not self.counts and self.negatives.counts:
-            raise ValueError(
-                "negatives.counts has negatives, but training.negatives_per_query is 0: change one of them"
-            )
+            raise ValueError("negatives.counts has negatives but training.negatives_per_query is 0: change one of them")
         if self.counts and self.negatives.counts is not None and not any(self.negatives.counts.values()):
             raise ValueError("negatives.counts has none: set training.negatives_per_query to 0 to train without")
         return self

@@ -1,5 +1,6 @@
 """Mining, and the pool of training negatives."""
 
+from itertools import pairwise
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -83,13 +84,8 @@ class Negatives(Section):
     @classmethod
     def ranks_rise(cls, ranks):
         for name, ranges in ranks.items():
-            ends = [end for ends in ranges for end in ends]
-            if (
-                not ranges
-                or ends[0] < 1
-                or any(a > b for a, b in ranges)
-                or any(before[1] >= after[0] for before, after in zip(ranges, ranges[1:], strict=False))
-            ):
+            ordered = all(a <= b for a, b in ranges) and all(before[1] < after[0] for before, after in pairwise(ranges))
+            if not ranges or ranges[0][0] < 1 or not ordered:
                 raise ValueError(f"ranks of {name} must be ascending ranges from 1 on, such as [[1, 20], [181, 200]]")
             if SOURCES[name].needs in (None, "last pool"):
                 raise ValueError(f"{name} has no ranks: it is no retrieval")
