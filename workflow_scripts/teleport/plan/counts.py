@@ -34,10 +34,7 @@ def released_counts(per_source, sources, episode, last_size):
 
 
 def resolve_draws(negatives, episode, last_size):
-    """{source: Draw} of the pool of an episode, in the order of the registry.
-
-    negatives: settings.Negatives; last_size: negatives per query of the last pool, 0 where there is none
-    """
+    """{source: Draw} of an episode by its settings.Negatives, in registry order; last_size: of the last pool, or 0."""
     if negatives.counts is not None:
         counts = {name: count for name, count in negatives.counts.items() if name != "momentum" or last_size}
     elif negatives.mode == "released":
@@ -62,7 +59,7 @@ def most_candidates(name, draw, mining):
 
 
 def pool_warnings(draws, episode, place):
-    """What a person should know about the pool of a settings.Episode at `place` before it is made (list of sentences).
+    """Sentences for a person on the pool of a settings.Episode, before it is made; `place` begins each of them.
 
     Raises ValueError, where negatives.short_pool asks for it, when a pool is smaller than negatives_per_query.
     """

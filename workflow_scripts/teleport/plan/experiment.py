@@ -29,10 +29,7 @@ class Row(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """A dual encoder. stage: whose folder holds both encoders; query, passage: the stages that these come from.
-
-    A side that was frozen comes from an earlier stage, whose vectors and index are used again.
-    """
+    """A dual encoder. stage: whose folder has it; query, passage: the stages, perhaps earlier, that made each."""
 
     stage: Stage
     query: Stage
@@ -203,10 +200,7 @@ class Trajectory:
         return Checkpoint(stage, **made)
 
     def continued(self, number):
-        """The train stage whose optimiser and schedule an episode goes on with; None where it begins anew.
-
-        Raises ValueError when two episodes that `continues` joins are no single training.
-        """
+        """The train stage that an episode goes on with, or None. Raises ValueError when they are no single training."""
         if number == 1:
             return None
         before, now = (self.experiment.method[n].training for n in (number - 2, number - 1))

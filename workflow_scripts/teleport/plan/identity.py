@@ -1,7 +1,6 @@
 """What a collection or checkpoint is, by content: file digests and package versions enter the keys of their stages.
 
-A changed corpus file or another package version is another collection, with its own stages; results of the old one
-stay where they are. Digests of large files are remembered by path, size and modification time.
+A changed file or package is another collection, with its own stages; results of the old one stay where they are.
 """
 
 import hashlib
@@ -22,10 +21,7 @@ PATTERNS = {
 
 
 def identify_source(source):
-    """The `CollectionSettings` of a source: as configured, with the versions or digests that pin its content.
-
-    Raises ValueError for a package, file or folder that is not there; what is fetched need not be.
-    """
+    """The `CollectionSettings` of a source, with what pins its content. Raises ValueError for what is not there."""
     if source.source == "apidocs":
         return CollectionSettings(source=source, versions={name: package_version(name) for name in source.packages})
     if source.source == "ir_datasets":
@@ -63,10 +59,9 @@ def source_digests(source):
 
 
 def identify_checkpoint(checkpoint, key):
-    """A `CheckpointSource` with what pins its content (`Identified`): package version, or digests of a folder's files.
+    """A `CheckpointSource` as `Identified`: with the version of its package, or digests of the files of its folder.
 
-    The stage compares the weights of a folder with their digest, so that is always there. Raises ValueError, naming the
-    configuration's `key`, when there is no such package, folder or weights.
+    Raises ValueError, naming the configuration's `key`, when there is no such package, folder or weights.
     """
     settings = checkpoint.model_dump()
     if checkpoint.package:

@@ -44,10 +44,7 @@ class Plan:
         self.warnings = list(dict.fromkeys(of_seeds))
 
     def trajectory(self, name, seed):
-        """The `Trajectory` of an experiment under a seed; planned once, also where another one starts from it.
-
-        Raises ValueError when experiments start from each other in a circle.
-        """
+        """The `Trajectory` of an experiment under a seed, planned once. Raises ValueError for starts in a circle."""
         if (name, seed) in self.planning:
             circle = f"start_from goes in a circle ({', '.join(other for other, _ in self.planning)})"
             raise ValueError(f"experiments.{name}: {circle}. Start one of them elsewhere.")
@@ -58,10 +55,7 @@ class Plan:
         return self.planned[name, seed]
 
     def checkpoint_of(self, start, trajectory):
-        """The `Checkpoint` that a `settings.Start` of a trajectory names.
-
-        Raises ValueError when there is no such experiment or episode, or when its encoder is another one.
-        """
+        """The `Checkpoint` that a `settings.Start` names. Raises ValueError for no such episode, or another encoder."""
         where = f"experiments.{trajectory.name}: training.start_from"
         if start.experiment not in self.experiments:
             raise ValueError(f"{where}: no experiment is called {start.experiment!r}. Add it, or name another one.")

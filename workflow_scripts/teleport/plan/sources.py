@@ -10,10 +10,7 @@ from teleport.settings.section import NoSettings
 
 
 class Mining:
-    """The retrievals of episode `number` (from 1) of a trajectory, each planned when a source asks for it.
-
-    vectors: of the checkpoint that mines
-    """
+    """The retrievals of episode `number` (from 1), planned when asked for; vectors: of the checkpoint that mines."""
 
     def __init__(self, trajectory, number, vectors):
         self.trajectory, self.number = trajectory, number

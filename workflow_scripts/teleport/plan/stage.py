@@ -15,8 +15,7 @@ from teleport.settings.section import Section
 class Stage:
     """One node of the DAG. `settings` are typed (a `Section`), `inputs` map a role to the stage that fills it.
 
-    loads: {name: library module} that the stage loads by name besides its own; origins: where files are fetched from.
-    Neither decides which stage this is.
+    loads: {name: library module} to load by name; origins: where files are fetched from. Neither decides the key.
     """
 
     kind: str

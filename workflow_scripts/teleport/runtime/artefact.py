@@ -31,10 +31,7 @@ def remake(kind, key):
 
 
 class Artefact:
-    """A finished stage as its readers see it: its folder and its manifest.
-
-    Raises ValueError when the manifest is missing, unreadable, or belongs to another stage.
-    """
+    """A finished stage, for its readers. Raises ValueError for a manifest that is missing, torn or another stage's."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -52,8 +49,7 @@ class Artefact:
     def path(self, name, full=False):
         """The path of file or folder `name` of this artefact, after checking it against the manifest.
 
-        Sizes are always compared; SHA-256 for files up to 64 MiB, or for all of them with `full`.
-        Raises ValueError naming the file that is missing, torn or edited.
+        Compares sizes, and SHA-256 up to 64 MiB or, with `full`, always. Raises ValueError naming a file that differs.
         """
         files = self.manifest["files"]
         listed = [file for file in files if file == name or file.startswith(name + "/")]

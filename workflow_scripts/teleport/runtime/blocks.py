@@ -47,10 +47,9 @@ class RowBlocks:
         return self.arrays[name]
 
     def __iter__(self):
-        """Yield (start, stop) of every block that no earlier run has finished.
+        """Yield (start, stop) of every block that no earlier run has finished; done when the next one is asked for.
 
-        A block counts as done when the next one is asked for; done rows are saved after at most `save_every` seconds
-        and a block. Raises OSError when the disk has no room for a block.
+        Done rows are saved every `save_every` seconds. Raises OSError when the disk has no room for a block.
         """
         saved = time.monotonic()
         for start in range(self.done, self.rows, self.block_rows):

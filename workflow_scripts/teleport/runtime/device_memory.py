@@ -9,8 +9,7 @@ SIGNS = "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"
 def out_of_memory(remedy):
     """Within the block (or the function decorated with it) lack of device memory becomes a ValueError with `remedy`.
 
-    torch.OutOfMemoryError is told by its name, so that torch need not be loaded; CUDA's own allocations, of a context
-    for example, fail with other RuntimeErrors.
+    It is told by its name, so that torch need not be loaded; errors of CUDA itself, as of a context, by their text.
     """
     try:
         yield

@@ -1,8 +1,8 @@
 """What every stage shares: checked inputs, atomic outputs, resume state, manifest, progress.
 
-A stage is one function `run(job) -> facts` of its settings, its input artefacts and its code. It writes files through
-`job.output`, and `run_stage` publishes them: hash, rename, last of all the manifest, the one file that other stages and
-Snakemake wait for. A stage that dies leaves no manifest and no half-written artefact under its final name.
+A stage is a function `run(job) -> facts` of settings, input artefacts and code. It writes files through `job.output`;
+`run_stage` publishes them: hash, rename, and last the manifest, the one file that other stages and Snakemake wait for.
+A stage that dies leaves no manifest and no half-written artefact under its final name.
 """
 
 import importlib

@@ -35,8 +35,8 @@ def sole_process(job):
     """Within this context no other process makes the stage (or shard) of `job`; waits for the one that does.
 
     A stage goes on when Snakemake alone was killed; a second process would write the same files. Yields whether the
-    stage was finished while this one waited, by the same code from the same inputs: then nothing is left to do. What
-    was there before does not count, Snakemake wants it made anew. Without locks in the file system nobody waits.
+    stage was finished meanwhile, by the same code from the same inputs: what was there before, Snakemake wants anew.
+    Without locks in the file system nobody waits.
     """
     manifest = (job.resume if job.shard else job.folder) / MANIFEST
     before = version(manifest)

@@ -20,10 +20,9 @@ RANK = int(os.environ.get("RANK", 0))  # of this process among those that run th
 def run(job, attempt_on_cluster=0, clock=time.time):
     """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear.
 
-    Of several processes, the others only help the first one with its work. attempt_on_cluster: 0 on one machine. When a
-    group of stages is submitted again, Snakemake has deleted the manifests of those that were finished and asks for all
-    of them; attempts after the first take what this code made from these inputs, if it is sound.
-    Raises ValueError for settings that are not those of the stage.
+    Of several processes, the others only help the first one with its work. attempt_on_cluster: 0 on one machine. For a
+    group of stages submitted again, Snakemake deletes the manifests of finished ones and asks for all: later attempts
+    take what is sound and from the same code and inputs. Raises ValueError for settings that the stage does not take.
     """
     if RANK:
         require_settings(job)
@@ -107,10 +106,7 @@ def require_settings(job):
 
 
 def require_unedited(job, files):
-    """Raise ValueError when the code on disk is not that of the job: the stage would be recorded under the other.
-
-    files: `files_digest` when the digest of the job's code was computed; None if not known
-    """
+    """Raise ValueError when the code on disk is not that of the job; files: the `files_digest` of that, or None."""
     try:  # files that vanish or are half written are an edit
         if files == files_digest() or stage_code(job.kind, job.loads) == job.code:
             return

@@ -5,9 +5,8 @@ from typing import Literal
 from pydantic import Field
 
 from teleport.settings.collection import CollectionSource, Counts
-from teleport.settings.encoder import Encoder
 from teleport.settings.evaluation import Evaluation, External
-from teleport.settings.experiment import EpisodeTraining, Override
+from teleport.settings.experiment import Encoder, EpisodeTraining, Override
 from teleport.settings.negatives import Mining, Negatives
 from teleport.settings.search import Bm25
 from teleport.settings.section import NAME, Integer, Section

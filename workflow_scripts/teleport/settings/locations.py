@@ -6,10 +6,7 @@ import yaml
 
 
 class Locations:
-    """Finds the file and line of a key, looking into the last file first, because later files win.
-
-    Raises ValueError for a key that a file has twice: of the two, YAML keeps the last and says nothing.
-    """
+    """Finds the file and line of a key; later files win. Raises ValueError for a key that a file has twice."""
 
     def __init__(self, files):
         self.trees = [(file, yaml.compose(Path(file).read_text(encoding="utf-8"))) for file in reversed(list(files))]
@@ -42,7 +39,7 @@ def deepest(node, path):
 
 
 def refuse_repeated_keys(file, node, path=()):
-    """Raise ValueError, naming both lines, when a mapping at or below a YAML node has a key twice."""
+    """Raise ValueError, naming both lines, for a repeated key at or below a YAML node: YAML drops the first entry."""
     if isinstance(node, yaml.MappingNode):
         lines = {}
         for key, value in node.value:

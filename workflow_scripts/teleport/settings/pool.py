@@ -12,8 +12,7 @@ Rank = Integer
 class Filters(Section):
     """Passages that are probably positives without a judgment. All are off in the papers' configurations.
 
-    Scores are inner products of query and passage under the checkpoint that mines for this episode, whatever source a
-    passage comes from. s+ is that of the positive.
+    Scores are inner products under the checkpoint that mines, whatever the source; s+ is that of the positive.
     """
 
     skip_ranks: Integer = Field(0, ge=0, le=32_767, description="Leave out so many ranks, known positives not counted.")

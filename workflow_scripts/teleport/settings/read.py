@@ -1,7 +1,6 @@
 """Reading a configuration: merge, validate, and say what is wrong with file, line, key and remedy.
 
-`--configfile` files are merged in order (Snakemake does it); an experiment is a set of overrides merged over the
-settings of the configuration. Numbers such as 1e-5, which YAML reads as text, become numbers here.
+An experiment is a set of overrides merged over the configuration. 1e-5, which YAML reads as text, becomes a number.
 """
 
 import difflib
@@ -13,8 +12,7 @@ from pydantic import BaseModel, ValidationError
 from snakemake.utils import update_config
 
 from teleport.settings.configuration import Config
-from teleport.settings.encoder import Encoder
-from teleport.settings.experiment import Episode, Experiment
+from teleport.settings.experiment import Encoder, Episode, Experiment
 from teleport.settings.locations import Locations
 from teleport.settings.registry import LOSSES, SOURCES
 from teleport.settings.section import MAIN_TABLE, NAME, TABLE_NAME, merged
@@ -52,10 +50,7 @@ def load(raw, files=()):
 
 
 def load_files(files):
-    """What `load` returns for the YAML files of one configuration, merged in order as `--configfile` merges them.
-
-    Raises ValueError with one line per mistake, and OSError when a file cannot be read.
-    """
+    """What `load` returns for YAML files, merged in order as `--configfile` does. Raises OSError for one not read."""
     raw = {}
     for file in files:
         update_config(raw, read_mapping(file))  # Snakemake's own: every mapping deeply, also those in WHOLE
@@ -77,10 +72,7 @@ def check_names(config, locations):
 
 
 def external_checkpoints(config, shared, experiments, locations):
-    """{name: Experiment without episodes} of the checkpoints from elsewhere; checks the splits of all.
-
-    Raises ValueError for a name that an experiment has, and for a run of an unknown split.
-    """
+    """{name: Experiment} of checkpoints from elsewhere. Raises ValueError for taken names and unknown splits."""
     found = {}
     for name, external in config.external.items():
         place = ("external", name)

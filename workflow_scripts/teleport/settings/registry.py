@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 
 class Source(NamedTuple):
-    """A source of negatives.
+    """A source of negatives. module: reads it, see negatives/sources/; flag: its bit in a pool's `sources`.
 
-    module: reads it, see negatives/sources/; flag: its bit in a pool's `sources`; needs: what has to be planned before
-    a pool can be drawn from it, a key of NEEDS in plan/sources.py, or None for nothing.
+    needs: what has to be planned before a pool can be drawn from it, a key of NEEDS in plan/sources.py; None: nothing.
     """
 
     module: str
