@@ -15,8 +15,7 @@ from teleport.settings.scoring import CheckSettings
 from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.training import Training, TrainSettings
 
-BOTH = ["query", "passage"]
-FROZEN = {"query": "queries", "passage": "passages"}  # the role of the vectors that are read where a side is frozen
+SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read where it is frozen
 
 
 class Row(NamedTuple):
@@ -55,11 +54,8 @@ class Trajectory:
 
     def __init__(self, plan, name, seed):
         self.plan, self.name, self.seed = plan, name, seed
-        self.experiment, self.collection, self.evaluation = (
-            plan.experiments[name],
-            plan.collection,
-            plan.config.evaluation,
-        )
+        self.experiment, self.collection = plan.experiments[name], plan.collection
+        self.evaluation = plan.config.evaluation
         self.rows, self.checkpoints, self.vectors, self.runs, self.pools, self.trains = [], [], [], [], [], []
         self.last_search, self.warnings = None, []
         self.prefix = f"seed-{seed}/" if len(self.experiment.seeds) > 1 else ""
@@ -141,10 +137,10 @@ class Trajectory:
 
     def encoding_of(self, stage):
         """The encode stage of the sides that a checkpoint's stage has made."""
-        sides = stage.settings.training.trains if stage.kind == "train" else BOTH
+        sides = stage.settings.training.trains if stage.kind == "train" else SIDES
         lengths = self.experiment.encoder.model_dump(include={"max_query_tokens", "max_passage_tokens"})
         precision = self.experiment.training.precision
-        settings = EncodeSettings(sides=[side for side in BOTH if side in sides], precision=precision, **lengths)
+        settings = EncodeSettings(sides=[side for side in SIDES if side in sides], precision=precision, **lengths)
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": stage}
         return Stage("encode", settings, inputs)
 
@@ -190,13 +186,13 @@ class Trajectory:
         )
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": start.stage}
         inputs |= {"pretrained": self.pretrained, "negatives": self.pools[-1], "continued": before} | mining.positives
-        for side in set(BOTH) - set(training.trains):
+        for side in set(SIDES) - set(training.trains):
             vectors = self.encoding_of(getattr(start, side))
-            inputs[FROZEN[side]] = self.add_existing(vectors, number, f"frozen-{FROZEN[side]}")
+            inputs[SIDES[side]] = self.add_existing(vectors, number, f"frozen-{SIDES[side]}")
         inputs = {role: stage for role, stage in inputs.items() if stage}
         stage = self.add("train", settings, inputs, number, loads={"loss": LOSSES[training.loss]})
         self.trains.append(stage)
-        made = {side: stage if side in training.trains else getattr(start, side) for side in BOTH}
+        made = {side: stage if side in training.trains else getattr(start, side) for side in SIDES}
         return Checkpoint(stage, **made)
 
     def continued(self, number):

@@ -7,15 +7,6 @@ from teleport.settings.scoring import EvaluateSettings, ExternalSettings
 from teleport.settings.search import Bm25, Bm25Settings
 
 
-def plan_collection(source):
-    """The collection stage of the configuration's source, with the stage that fetches its files where it has one."""
-    inputs = {}
-    if source.source == "downloads":
-        settings, origins = identify_downloads(source)
-        inputs["download"] = Stage("download", settings, {}, origins=origins)
-    return Stage("collection", identify_source(source), inputs)
-
-
 class Plan:
     """All stages of a configuration, shared where experiments agree.
 
@@ -26,7 +17,11 @@ class Plan:
 
     def __init__(self, config, experiments):
         self.config, self.experiments = config, experiments
-        self.collection = plan_collection(config.collection)
+        fetched = {}
+        if config.collection.source == "downloads":
+            settings, origins = identify_downloads(config.collection)
+            fetched["download"] = Stage("download", settings, {}, origins=origins)
+        self.collection = Stage("collection", identify_source(config.collection), fetched)
         self.planned, self.planning = {}, []
         self.trajectories = {
             name: [self.trajectory(name, seed) for seed in experiment.seeds] for name, experiment in experiments.items()
@@ -77,8 +72,8 @@ class Plan:
 
     def bm25(self, split, depth, title):
         """The BM25 run of a split, by the configuration's parameters, or the default ones where its row is left out."""
-        parameters = (self.config.bm25 or Bm25()).model_dump()
-        settings = Bm25Settings(split=split, depth=depth, title=title, **parameters)
+        parameters = self.config.bm25 or Bm25()
+        settings = Bm25Settings(split=split, depth=depth, title=title, **parameters.model_dump())
         return Stage("bm25", settings, {"collection": self.collection})
 
     def score(self, run, split):

@@ -22,8 +22,7 @@ LIBRARIES = [
     "bm25s",
 ]
 LIBRARIES += ["PyStemmer", "ir-measures", "scipy", "pandas", "snakemake"]
-# Loading one of these costs a noticeable part of a second.
-HEAVY = ("torch", "transformers", "faiss", "pandas", "scipy", "bm25s")
+HEAVY = ("torch", "transformers", "faiss", "pandas", "scipy", "bm25s")  # to load one takes part of a second
 
 
 def git_commit():

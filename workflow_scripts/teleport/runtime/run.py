@@ -3,6 +3,7 @@
 import os
 import shutil
 import time
+from contextlib import suppress
 
 from pydantic import ValidationError
 
@@ -107,11 +108,9 @@ def require_settings(job):
 
 def require_unedited(job, files):
     """Raise ValueError when the code on disk is not that of the job; files: the `files_digest` of that, or None."""
-    try:  # files that vanish or are half written are an edit
+    with suppress(OSError, SyntaxError, ValueError):  # files that vanish or are half written are an edit
         if files == files_digest() or stage_code(job.kind, job.loads) == job.code:
             return
-    except (OSError, SyntaxError, ValueError):
-        pass
     raise ValueError(
         f"the code of the stage {job.kind} was edited since the workflow started, with digest {job.code}: run the "
         "workflow again. Edits wait until it has ended, or go into a copy of the repository."

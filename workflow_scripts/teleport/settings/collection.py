@@ -123,8 +123,7 @@ class Downloads(Judged):
     def files_are_listed(self):
         used = [self.corpus.file, self.corpus.titles]
         used += [name for split in self.splits.values() for name in (split.queries, split.qrels, split.all_questions)]
-        missing = sorted({name.split("!")[0] for name in used if name} - set(self.files))
-        if missing:
+        if missing := sorted({name.split("!")[0] for name in used if name} - set(self.files)):
             raise ValueError(f"files lacks {', '.join(missing)}, which corpus or splits name")
         return self
 

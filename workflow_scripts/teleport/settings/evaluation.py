@@ -58,10 +58,9 @@ class Evaluation(Section):
 
     @model_validator(mode="after")
     def measures_of_every_split(self):
-        if isinstance(self.measures, dict):
-            missing = [split for split in self.splits if not self.measures.get(split)]
-            if missing:
-                raise ValueError(f"measures by split must name every split; it lacks {', '.join(missing)}")
+        by_split = isinstance(self.measures, dict)
+        if missing := [split for split in self.splits if by_split and not self.measures.get(split)]:
+            raise ValueError(f"measures by split must name every split; it lacks {', '.join(missing)}")
         return self
 
     def measures_of(self, split):

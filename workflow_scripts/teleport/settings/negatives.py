@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from teleport.settings.pool import Filters, Rank
+from teleport.settings.pool import Filters
 from teleport.settings.registry import SOURCES
 from teleport.settings.search import FlatIndex, Index
 from teleport.settings.section import Integer, LocalPath, Number, Section
@@ -45,15 +45,12 @@ class Negatives(Section):
     beta: Number = Field(0.5, ge=0, le=1, description="mixture: share of lookahead among the new ones (Table 5: 0.5).")
     pool: Integer = Field(60, ge=1, description="mixture: negatives per query (released Episode 1: 30 + 30).")
     per_source: Integer = Field(
-        30,
-        ge=1,
-        description="released: new negatives per source and episode (30 MARCO, 80 QA). Where `sources` lacks one, the "
-        "others share its number, so that pools are of one size.",
+        30, ge=1, description="released: new negatives per source (30 MARCO, 80 QA); one source alone has those of two."
     )
     counts: dict[str, Integer] | None = Field(
         None, description="Negatives per query of each source, instead of a mode; {}: none but those of the batch."
     )
-    ranks: dict[str, list[tuple[Rank, Rank]]] = Field(
+    ranks: dict[str, list[tuple[Integer, Integer]]] = Field(
         {}, description="Source → ranks drawn from, such as [[1, 20], [181, 200]]; known positives do not count."
     )
     file: NegativesFile | None = Field(None, description="What the source `file` reads.")

@@ -6,8 +6,6 @@ from pydantic import Field
 
 from teleport.settings.section import Integer, NumberOrNull, Section
 
-Rank = Integer
-
 
 class Filters(Section):
     """Passages that are probably positives without a judgment. All are off in the papers' configurations.
@@ -34,7 +32,9 @@ class Draw(Section):
 
     count: Integer = Field(ge=0, description="Negatives per query.")
     flag: Integer = Field(ge=1, le=128, description="The bit of the source in the pool's `sources`.")
-    ranks: list[tuple[Rank, Rank]] | None = Field(None, description="Ranks drawn from: first and last, from 1 on.")
+    ranks: list[tuple[Integer, Integer]] | None = Field(
+        None, description="Ranks drawn from: first and last, from 1 on."
+    )
 
 
 class Pool(Section):

@@ -113,9 +113,9 @@ def describe(model, mistake, place, locations):
         location = ("collection", *location[2:])
     where = locations.of((*place, *location))
     if mistake["type"] == "extra_forbidden":
-        known = known_keys(model, location[:-1])
-        close = difflib.get_close_matches(str(location[-1]), known, n=1)
-        remedy = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(known)}."
+        keys = known_keys(model, location[:-1])
+        close = difflib.get_close_matches(str(location[-1]), keys, n=1)
+        remedy = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(keys)}."
         return f"{where}: unknown key. {remedy}"
     if mistake["type"] == "missing":
         return f"{where}: this key is required; add it."
