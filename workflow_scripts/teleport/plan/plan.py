@@ -22,7 +22,7 @@ class Plan:
             settings, origins = identify_downloads(config.collection)
             fetched["download"] = Stage("download", settings, {}, origins=origins)
         self.collection = Stage("collection", identify_source(config.collection), fetched)
-        self.planned, self.planning = {}, []
+        self.planned = {}
         self.trajectories = {
             name: [self.trajectory(name, seed) for seed in experiment.seeds] for name, experiment in experiments.items()
         }
@@ -40,13 +40,14 @@ class Plan:
 
     def trajectory(self, name, seed):
         """The `Trajectory` of an experiment under a seed, planned once. Raises ValueError for starts in a circle."""
-        if (name, seed) in self.planning:
-            circle = f"start_from goes in a circle ({', '.join(other for other, _ in self.planning)})"
-            raise ValueError(f"experiments.{name}: {circle}. Start one of them elsewhere.")
         if (name, seed) not in self.planned:
-            self.planning.append((name, seed))
+            self.planned[name, seed] = None  # until it is planned
             self.planned[name, seed] = Trajectory(self, name, seed)
-            self.planning.pop()
+        if self.planned[name, seed] is None:
+            circle = ", ".join(other for (other, _), trajectory in self.planned.items() if trajectory is None)
+            raise ValueError(
+                f"experiments.{name}: start_from goes in a circle ({circle}). Start one of them elsewhere."
+            )
         return self.planned[name, seed]
 
     def checkpoint_of(self, start, trajectory):

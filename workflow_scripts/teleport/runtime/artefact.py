@@ -8,7 +8,7 @@ from teleport.runtime.files import sha256_file
 
 STAGES = Path("results/stages")
 MANIFEST = "manifest.json"
-# Larger files are hashed by `make verify` alone: to hash an index of 27 GB at every use would cost more than the search.
+# Larger files are hashed by `make verify` alone: hashing an index of 27 GB at every use would outlast the search.
 ALWAYS_HASHED_BYTES = 64 * 2**20
 
 

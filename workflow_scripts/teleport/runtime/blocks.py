@@ -20,11 +20,9 @@ class RowBlocks:
             blocks.totals["texts"] += stop - start
         blocks.publish()
 
-    `totals` (Counter) is saved with the rows: what it counts, it counts over all runs.
-
-    job: teleport.runtime.job.Job, for its folders and `save_every` (seconds)
-    arrays: {name of the output: (dtype, shape)}, all with the same first dimension
-    made: what else must be the same for rows to be kept (plain JSON), for example the precision they are computed in
+    job: for its folders and `save_every` (seconds); arrays: {name of the output: (dtype, shape)}, of as many rows each;
+    made: what else must be the same for rows to be kept (plain JSON), for example the precision they are computed in;
+    totals: a Counter that is saved with the rows, so that it counts over all runs
     """
 
     def __init__(self, job, arrays, block_rows, made=None):

@@ -10,18 +10,8 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-LIBRARIES = [
-    "numpy",
-    "pyarrow",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "safetensors",
-    "faiss-cpu",
-    "faiss-gpu",
-    "bm25s",
-]
-LIBRARIES += ["PyStemmer", "ir-measures", "scipy", "pandas", "snakemake"]
+LIBRARIES = ["numpy", "pyarrow", "torch", "transformers", "tokenizers", "safetensors", "faiss-cpu", "faiss-gpu"]
+LIBRARIES += ["bm25s", "PyStemmer", "ir-measures", "scipy", "pandas", "snakemake"]
 HEAVY = ("torch", "transformers", "faiss", "pandas", "scipy", "bm25s")  # to load one takes part of a second
 
 

@@ -99,11 +99,10 @@ def require_settings(job):
         job.settings  # noqa: B018
     except ValidationError as error:
         mistakes = [(".".join(map(str, m["loc"])), m["msg"].removeprefix("Value error, ")) for m in error.errors()]
-        raise ValueError(
-            f"the settings of the stage {job.kind}/{job.key} are not what {STAGE_MODULES[job.kind]} takes: "
-            f"{'; '.join(f'{key}: {rule}' if key else rule for key, rule in mistakes)}. The workflow plans stages "
-            "whose settings fit: run it, or correct the settings in --spec."
-        ) from None
+        wrong = "; ".join(f"{key}: {rule}" if key else rule for key, rule in mistakes)
+        place = f"the settings of the stage {job.kind}/{job.key} are not what {STAGE_MODULES[job.kind]} takes"
+        remedy = "The workflow plans stages whose settings fit: run it, or correct the settings in --spec."
+        raise ValueError(f"{place}: {wrong}. {remedy}") from None
 
 
 def require_unedited(job, files):

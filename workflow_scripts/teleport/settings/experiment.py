@@ -17,7 +17,7 @@ MOST_EPISODES = 255  # a pool keeps first episodes as uint8
 class Encoder(Section):
     """The dual encoder: vectors of queries and passages, compared by inner product."""
 
-    checkpoint: CheckpointSource = Field(description="The pretrained checkpoint that episodes start from.")
+    checkpoint: CheckpointSource = Field(description="Where episodes start; only passages beside a query_checkpoint.")
     pooling: Literal["cls", "mean"] = Field("cls", description="From token vectors to that of a text (ANCE-Tele: cls).")
     projection: IntegerOrNull = Field(None, gt=0, description="Width of a linear + LayerNorm head (ANCE 768), or null.")
     normalize: bool = Field(False, description="Scale vectors to length 1 (ANCE-Tele: no).")

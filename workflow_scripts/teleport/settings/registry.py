@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Source(NamedTuple):
-    """The module that reads a source, its bit in a pool's `sources`, what must be planned first (see plan/sources.py)."""
+    """The module that reads a source, its bit in a pool's `sources`, and what is planned first (plan/sources.py)."""
 
     module: str
     flag: int
