@@ -44,10 +44,8 @@ class Plan:
             self.planned[name, seed] = None  # until it is planned
             self.planned[name, seed] = Trajectory(self, name, seed)
         if self.planned[name, seed] is None:
-            circle = ", ".join(other for (other, _), trajectory in self.planned.items() if trajectory is None)
-            raise ValueError(
-                f"experiments.{name}: start_from goes in a circle ({circle}). Start one of them elsewhere."
-            )
+            names = ", ".join(other for (other, _), trajectory in self.planned.items() if trajectory is None)
+            raise ValueError(f"experiments.{name}: start_from goes in a circle ({names}). Start one of them elsewhere.")
         return self.planned[name, seed]
 
     def checkpoint_of(self, start, trajectory):
