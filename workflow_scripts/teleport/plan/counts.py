@@ -7,9 +7,8 @@ from teleport.settings.registry import SOURCES
 def mixture_counts(pool, sources, alpha, beta):
     """{source: negatives per query} of mode `mixture`; the counts sum to `pool` (ANCE-Tele, Appendix C).
 
-    Shares: momentum alpha, lookahead (1 - alpha) * beta, query (1 - alpha) * (1 - beta); a source that is not in
-    `sources` leaves its share to the others. Rounding by largest remainder, ties to the earlier of query, lookahead,
-    momentum.
+    Shares: momentum alpha, lookahead (1 - alpha) * beta, query (1 - alpha) * (1 - beta); one that is not in `sources`
+    leaves its share to the others. Rounding by largest remainder, ties to the first of query, lookahead, momentum.
     """
     new = 1 - alpha if "momentum" in sources else 1
     lookahead = beta if {"query", "lookahead"} <= set(sources) else float("lookahead" in sources)
@@ -25,9 +24,8 @@ def mixture_counts(pool, sources, alpha, beta):
 def released_counts(per_source, sources, episode, last_size):
     """{source: negatives per query} of mode `released`: a pool of 2 * per_source * episode, whatever the sources.
 
-    With momentum the last pool is taken whole and 2 * per_source are new; without it all are. The neighbours of the
-    query and of its positive have equal shares, `per_source` each in the full method (released code). For fewer sources
-    nothing was released; equal pools make them comparable.
+    With momentum the last pool is taken whole and 2 * per_source are new, else all are; query and lookahead have equal
+    shares of these (released code). For fewer sources nothing was released; equal pools make them comparable.
     """
     retrievals = [source for source in ("query", "lookahead") if source in sources]
     new = 2 * per_source * (1 if "momentum" in sources else episode)
@@ -36,11 +34,7 @@ def released_counts(per_source, sources, episode, last_size):
 
 
 def resolve_draws(negatives, episode, last_size):
-    """{source: Draw} of the pool of an episode, in the order of the registry.
-
-    negatives: settings.Negatives; last_size: negatives per query of the last pool, 0 where there is none, so that
-    nothing comes from momentum.
-    """
+    """{source: Draw} of an episode by its settings.Negatives, in registry order; last_size: of the last pool, or 0."""
     if negatives.counts is not None:
         counts = {name: count for name, count in negatives.counts.items() if name != "momentum" or last_size}
     elif negatives.mode == "released":
@@ -64,8 +58,8 @@ def most_candidates(name, draw, mining):
     return mining.depth
 
 
-def pool_warnings(draws, episode):
-    """What a person should know about a pool before it is made (list of sentences). episode: settings.Episode.
+def pool_warnings(draws, episode, place):
+    """Sentences for a person on the pool of a settings.Episode, before it is made; `place` begins each of them.
 
     Raises ValueError, where negatives.short_pool asks for it, when a pool is smaller than negatives_per_query.
     """
@@ -74,13 +68,12 @@ def pool_warnings(draws, episode):
         most = most_candidates(name, draw, episode.mining)
         size += draw.count if most is None else min(draw.count, most)
         if most is not None and draw.count > most:
-            found.append(f"{draw.count} negatives of {name} are asked for, its lists have {most} passages")
+            found.append(f"{place}: {draw.count} negatives of {name} are asked for, its lists have {most} passages.")
     if size < episode.training.negatives_per_query:
-        sentence = (
-            f"the pool has {size} negatives per query, fewer than training.negatives_per_query "
-            f"{episode.training.negatives_per_query}: every step repeats some of them"
+        found.append(
+            f"{place}: the pool has {size} negatives per query, fewer than training.negatives_per_query "
+            f"{episode.training.negatives_per_query}: every step repeats some of them."
         )
         if episode.negatives.short_pool == "error":
-            raise ValueError(f"{sentence}. Enlarge the pool, or set negatives.short_pool to warn.")
-        found.append(sentence)
+            raise ValueError(f"{found[-1]} Enlarge the pool, or set negatives.short_pool to warn.")
     return found

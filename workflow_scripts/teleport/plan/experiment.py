@@ -1,6 +1,6 @@
 """The life of one experiment as stages: mine with the last checkpoint, train the next one, evaluate it."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from teleport.plan.counts import pool_warnings, resolve_draws
 from teleport.plan.identity import identify_checkpoint
@@ -12,16 +12,13 @@ from teleport.settings.experiment import Start
 from teleport.settings.pool import Pool
 from teleport.settings.registry import LOSSES, SOURCES
 from teleport.settings.scoring import CheckSettings
-from teleport.settings.search import FlatIndex, IndexSettings, RetrieveSettings
-from teleport.settings.section import NoSettings
+from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.training import Training, TrainSettings
 
-BOTH = ["query", "passage"]
-FROZEN = {"query": "queries", "passage": "passages"}  # the role of the vectors that are read where a side is frozen
+SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read where it is frozen
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A stage in the life of one experiment: where it is linked and what it is called."""
 
     stage: Stage
@@ -30,20 +27,15 @@ class Row:
     link: str
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """A dual encoder. stage: whose folder holds both encoders; query, passage: the stages that these come from.
-
-    A side that was frozen comes from an earlier stage, whose vectors and index go on being used.
-    """
+class Checkpoint(NamedTuple):
+    """A dual encoder. stage: whose folder has it; query, passage: the stages, perhaps earlier, that made each."""
 
     stage: Stage
     query: Stage
     passage: Stage
 
 
-@dataclass(frozen=True)
-class Vectors:
+class Vectors(NamedTuple):
     """Where the vectors of queries and passages under a checkpoint are (encode stages), and the exact index."""
 
     queries: Stage
@@ -55,7 +47,7 @@ class Trajectory:
     """The stages of one experiment under one seed, in order, and the evaluations of its checkpoints.
 
     rows: every stage with its link; checkpoints: from 0, where the experiment starts; runs: per checkpoint {split:
-    evaluate stage}; pools: per episode from 1 the merge stage, or None without negatives; trains: per episode;
+    evaluate stage}; pools, trains: per episode from 1 the merge (None without negatives) and the train stage;
     last_search: of the training queries with the last checkpoint, when it is asked for; from_pretrained: whether
     checkpoint 0 is the pretrained one; warnings: what a person should know before anything runs
     """
@@ -90,37 +82,45 @@ class Trajectory:
         self.from_pretrained = not isinstance(start, Start)
         self.reach(self.start(start), 0)
         for number, episode in enumerate(self.experiment.method, 1):
-            miner = max(episode.entry - 1, number - 1 - episode.lag)
-            mining = Mining(self, number, self.vectors[miner])
+            mining = Mining(self, number, self.vectors[max(episode.entry - 1, number - 1 - episode.lag)])
             self.pools.append(self.merge(mining) if episode.counts else None)
             self.reach(self.train(mining), number)
         if self.trains and self.evaluation.forgetting:
-            self.last_search = self.search_train(len(self.trains))
+            last = Mining(self, len(self.trains), self.vectors[-1])
+            self.last_search = last.retrieve("queries", "search-train")
 
     def reach(self, checkpoint, episode):
-        """Go on with a checkpoint: encode, index and evaluate it."""
+        """Go on with a checkpoint: encode, index and evaluate it. A frozen side was encoded in an earlier episode."""
+        queries, passages = (self.encoding_of(stage) for stage in (checkpoint.query, checkpoint.passage))
+        for stage in {stage.name: stage for stage in (queries, passages)}.values():
+            sides = stage.settings.sides
+            self.add_existing(stage, episode, "encode" if len(sides) > 1 else f"encode-{sides[0]}")
+        index = self.add("index", IndexSettings(), {"passages": passages}, episode)
         self.checkpoints.append(checkpoint)
-        self.vectors.append(self.encode(checkpoint, episode))
-        self.evaluate(self.vectors[-1], episode)
+        self.vectors.append(Vectors(queries, passages, index))
+        self.runs.append({})
+        for split in self.evaluation.splits:
+            settings = RetrieveSettings(of="queries", split=split, depth=self.evaluation.depth)
+            run = self.retrieve(self.vectors[-1], index, settings, episode, f"search-{split}")
+            self.runs[-1][split] = self.add_existing(self.plan.score(run, split), episode, f"evaluate-{split}")
 
     def pretrained_settings(self):
         encoder = self.experiment.encoder
         checkpoint = identify_checkpoint(encoder.checkpoint, "encoder.checkpoint")
-        own = encoder.query_checkpoint
-        own = own and identify_checkpoint(own, "encoder.query_checkpoint")
+        own = encoder.query_checkpoint and identify_checkpoint(encoder.query_checkpoint, "encoder.query_checkpoint")
         architecture = encoder.model_dump(include={"pooling", "projection", "normalize", "tied"})
-        head = self.seed if encoder.projection else None
-        return PretrainedSettings(checkpoint=checkpoint, query_checkpoint=own, seed=head, **architecture)
+        seed = self.seed if encoder.projection else None
+        return PretrainedSettings(checkpoint=checkpoint, query_checkpoint=own, seed=seed, **architecture)
 
     def add_check(self):
         evaluation, method = self.evaluation, self.experiment.method
-        by_split = isinstance(evaluation.measures, dict)
+        by_split = {split: evaluation.measures_of(split) for split in evaluation.splits}
         settings = CheckSettings(
             mining_depth=max((episode.mining.depth for episode in method if episode.counts), default=0),
             evaluation_depth=evaluation.depth,
             splits=evaluation.splits,
-            measures=list(dict.fromkeys(m for split in evaluation.splits for m in evaluation.measures_of(split))),
-            measures_of={split: evaluation.measures_of(split) for split in evaluation.splits} if by_split else None,
+            measures=list(dict.fromkeys(measure for measures in by_split.values() for measure in measures)),
+            measures_of=by_split if isinstance(evaluation.measures, dict) else None,
             trains=bool(method),
             batch_queries=max((episode.training.batch_queries for episode in method), default=None),
             remove="answers" if any(episode.negatives.remove == "answers" for episode in method) else "judged",
@@ -135,40 +135,19 @@ class Trajectory:
             return self.plan.checkpoint_of(start_from, self)
         return Checkpoint(self.pretrained, self.pretrained, self.pretrained)
 
-    def encode(self, checkpoint, episode):
-        """The `Vectors` under a checkpoint; those of a frozen side are there already."""
-        queries, passages = (self.encoding_of(stage) for stage in (checkpoint.query, checkpoint.passage))
-        for stage in {stage.name: stage for stage in (queries, passages)}.values():
-            self.add_existing(stage, episode, link_of(stage))
-        index = self.add("index", IndexSettings(), {"passages": passages}, episode)
-        return Vectors(queries, passages, index)
-
     def encoding_of(self, stage):
         """The encode stage of the sides that a checkpoint's stage has made."""
-        sides = stage.settings.training.trains if stage.kind == "train" else BOTH
+        sides = stage.settings.training.trains if stage.kind == "train" else SIDES
         lengths = self.experiment.encoder.model_dump(include={"max_query_tokens", "max_passage_tokens"})
         precision = self.experiment.training.precision
-        settings = EncodeSettings(sides=[side for side in BOTH if side in sides], precision=precision, **lengths)
+        settings = EncodeSettings(sides=[side for side in SIDES if side in sides], precision=precision, **lengths)
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": stage}
         return Stage("encode", settings, inputs)
 
-    def mining_index(self, vectors, mining, episode):
-        """What negatives are mined with: the exact index, or another kind over the same vectors.
-
-        Its recall is measured at the depth of mining, which therefore is among its settings.
-        """
-        if isinstance(mining.index, FlatIndex):
-            return vectors.index
-        settings = IndexSettings(index=mining.index, depth=mining.depth)
-        inputs = {"passages": vectors.passages, "queries": vectors.queries}
-        return self.add("index", settings, inputs, episode, "index-mining")
-
     def retrieve(self, vectors, index, settings, episode, link, inputs=None):
-        found = {"index": index, "passages": vectors.passages, "queries": vectors.queries}
-        return self.add("retrieve", settings, found | {"collection": self.collection} | (inputs or {}), episode, link)
-
-    def add_positives(self, queries, episode):
-        return self.add("positives", NoSettings(), {"collection": self.collection, "queries": queries}, episode)
+        searched = {"index": index, "passages": vectors.passages, "queries": vectors.queries}
+        inputs = searched | {"collection": self.collection} | (inputs or {})
+        return self.add("retrieve", settings, inputs, episode, link)
 
     @property
     def last_pool(self):
@@ -180,11 +159,7 @@ class Trajectory:
         negatives, last = mining.episode.negatives, self.last_pool
         last_size = sum(draw.count for draw in last.settings.sources.values()) if last else 0
         draws = resolve_draws(negatives, mining.number, last_size)
-        where = f"experiment {self.name}, episode {mining.number}"
-        try:
-            self.warnings += [f"{where}: {text}." for text in pool_warnings(draws, mining.episode)]
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from None
+        self.warnings += pool_warnings(draws, mining.episode, f"experiment {self.name}, episode {mining.number}")
         shared = negatives.model_dump(include={"keep_duplicates", "remove", "relevant_grade"})
         settings = Pool(episode=mining.number, seed=self.seed, sources=draws, filters=negatives.filters, **shared)
         inputs = {"collection": self.collection}
@@ -209,55 +184,29 @@ class Trajectory:
             relevant_grade=mining.episode.negatives.relevant_grade,
             **self.experiment.encoder.model_dump(include=architecture),
         )
-        inputs = {"collection": self.collection, "tokens": self.tokens}
-        inputs |= {"checkpoint": start.stage, "pretrained": self.pretrained} | mining.positives
-        inputs |= {"negatives": self.pools[-1]} if self.pools[-1] else {}
-        inputs |= {"continued": before} if before else {}
-        for side in set(BOTH) - set(training.trains):
+        inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": start.stage}
+        inputs |= {"pretrained": self.pretrained, "negatives": self.pools[-1], "continued": before} | mining.positives
+        for side in set(SIDES) - set(training.trains):
             vectors = self.encoding_of(getattr(start, side))
-            inputs[FROZEN[side]] = self.add_existing(vectors, number, f"frozen-{FROZEN[side]}")
+            inputs[SIDES[side]] = self.add_existing(vectors, number, f"frozen-{SIDES[side]}")
+        inputs = {role: stage for role, stage in inputs.items() if stage}
         stage = self.add("train", settings, inputs, number, loads={"loss": LOSSES[training.loss]})
         self.trains.append(stage)
-        made = {side: stage if side in training.trains else getattr(start, side) for side in BOTH}
+        made = {side: stage if side in training.trains else getattr(start, side) for side in SIDES}
         return Checkpoint(stage, **made)
 
     def continued(self, number):
-        """The train stage whose optimiser and schedule an episode goes on with; None where it begins anew.
-
-        Raises ValueError when two episodes that `continues` joins are no single training.
-        """
+        """The train stage that an episode goes on with, or None. Raises ValueError when they are no single training."""
         if number == 1:
             return None
         before, now = (self.experiment.method[n].training for n in (number - 2, number - 1))
         if not (before.continues and now.continues):
             return None
-        parts = {"start_from": ("previous", now.start_from)}
-        parts |= {name: (getattr(before, name), getattr(now, name)) for name in ("steps", "trains", "optimizer")}
-        for name, (expected, found) in parts.items():
-            if expected != found:
+        for name in ("start_from", "steps", "trains", "optimizer"):
+            expected = "previous" if name == "start_from" else getattr(before, name)
+            if getattr(now, name) != expected:
                 raise ValueError(
                     f"experiment {self.name}, episode {number}: training.continues goes on with episode {number - 1}, "
-                    f"so training.{name} must be {expected}, not {found}."
+                    f"so training.{name} must be {expected}, not {getattr(now, name)}."
                 )
         return self.trains[-1]
-
-    def search_train(self, episode):
-        """The retrieval of the training queries with the last checkpoint, which no episode mines."""
-        vectors, mining = self.vectors[-1], self.experiment.method[-1].mining
-        index = self.mining_index(vectors, mining, episode)
-        settings = RetrieveSettings(of="queries", split="train", depth=mining.depth)
-        return self.retrieve(vectors, index, settings, episode, "search-train")
-
-    def evaluate(self, vectors, episode):
-        """Search and score every evaluated split with the checkpoint of `episode`."""
-        runs = {}
-        for split in self.evaluation.splits:
-            searched = RetrieveSettings(of="queries", split=split, depth=self.evaluation.depth)
-            run = self.retrieve(vectors, vectors.index, searched, episode, f"search-{split}")
-            runs[split] = self.add_existing(self.plan.score(run, split), episode, f"evaluate-{split}")
-        self.runs.append(runs)
-
-
-def link_of(stage):
-    """`encode`, or what an encode stage encodes alone: `encode-query`, `encode-passage`."""
-    return "encode" if len(stage.settings.sides) > 1 else f"encode-{stage.settings.sides[0]}"

@@ -1,16 +1,14 @@
 """What a collection or checkpoint is, by content: file digests and package versions enter the keys of their stages.
 
-A changed corpus file or another package version is another collection, with its own stages; results of the old one
-stay where they are. Digests of large files are remembered by path, size and modification time.
+A changed file or package is another collection, with its own stages; results of the old one stay where they are.
 """
 
 import hashlib
-import json
 from pathlib import Path
 
 from teleport.collection.packages import package_version
 from teleport.encoder.source import find_weights, require_digest
-from teleport.runtime.files import sha256_file, write_json
+from teleport.runtime.files import read_saved, sha256_file, write_json
 from teleport.settings.checkpoint import Identified
 from teleport.settings.collection import CollectionSettings, Download, DownloadSettings, Expected
 
@@ -23,11 +21,7 @@ PATTERNS = {
 
 
 def identify_source(source):
-    """The `CollectionSettings` of a source: as configured, with the versions or digests that pin its content.
-
-    Sets that are fetched need not be there: their ids and expected digests say what they are.
-    Raises ValueError for a package that is not installed and for a file or folder that does not exist.
-    """
+    """The `CollectionSettings` of a source, with what pins its content. Raises ValueError for what is not there."""
     if source.source == "apidocs":
         return CollectionSettings(source=source, versions={name: package_version(name) for name in source.packages})
     if source.source == "ir_datasets":
@@ -35,50 +29,39 @@ def identify_source(source):
     if source.source == "downloads":  # the files are those of the download stage, wherever they come from
         unplaced = {"files": dict.fromkeys(source.files, Download()), "local": None, "licences": {}}
         return CollectionSettings(source=source.model_copy(update=unplaced))
-    return CollectionSettings(source=source, files={str(path): file_digest(path) for path in source_files(source)})
+    return CollectionSettings(source=source, files=source_digests(source))
 
 
 def identify_downloads(source):
-    """What the download stage fetches and from where: (`DownloadSettings`, {mirrors, local, licences}).
-
-    Only the former decides anything: another mirror or a local folder holds the same files.
-    """
+    """What the download stage fetches (`DownloadSettings`), and from where ({mirrors, local, licences}; in no key)."""
     files = {name: Expected(**file.model_dump(exclude={"mirrors"})) for name, file in source.files.items()}
     mirrors = {name: file.mirrors for name, file in source.files.items()}
-    origins = {"mirrors": mirrors, "local": source.local, "licences": source.licences}
-    return DownloadSettings(files=files), origins
+    return DownloadSettings(files=files), {"mirrors": mirrors, "local": source.local, "licences": source.licences}
 
 
-def source_files(source):
-    """The local files a collection is read from. Raises ValueError when one of them or their folder is missing."""
+def source_digests(source):
+    """{path: SHA-256} of the local files of a collection. Raises ValueError when one or its folder is missing."""
     if source.source == "tsv":
         named = {"corpus": source.corpus}
         for split, files in source.splits.items():
             named |= {f"splits.{split}.{role}": path for role, path in files.model_dump().items()}
-        for key, path in named.items():
-            if not Path(path).is_file():
-                raise ValueError(f"collection.{key}: there is no file {path}. Give the path of an existing file.")
-        return [Path(path) for path in named.values()]
+        return {path: identify_file(path, f"collection.{key}") for key, path in named.items()}
     found, patterns = [], PATTERNS[source.source]
     for key in ("path", "queries"):
         folder = getattr(source, key, None)
         if folder is not None and not Path(folder).is_dir():
             raise ValueError(f"collection.{key}: there is no folder {folder}. Give the path of an existing folder.")
-        if folder is not None:
-            found += [path for pattern in patterns for path in sorted(Path(folder).glob(pattern))]
+        found += [path for pattern in patterns if folder for path in Path(folder).glob(pattern)]
     if not any(path.name.startswith("corpus.") for path in found):
-        wanted = patterns[0].rstrip("*")
-        raise ValueError(
-            f"collection.path: {source.path} has no {wanted}, plain or .gz. Name the folder of the corpus."
-        )
-    return found
+        place, wanted = f"collection.path: {source.path}", patterns[0].rstrip("*")
+        raise ValueError(f"{place} has no {wanted}, plain or .gz. Name the folder of the corpus.")
+    return {str(path): file_digest(path) for path in found}
 
 
 def identify_checkpoint(checkpoint, key):
-    """A `CheckpointSource` with what pins its content (`Identified`): package version, or digests of a folder's files.
+    """A `CheckpointSource` as `Identified`: with the version of its package, or digests of the files of its folder.
 
-    The digest of a folder's weights, which the stage compares before it reads them, is there whether it was written
-    down or not. Raises ValueError, naming the configuration's `key`, when there is no such package, folder or weights.
+    Raises ValueError, naming the configuration's `key`, when there is no such package, folder or weights.
     """
     settings = checkpoint.model_dump()
     if checkpoint.package:
@@ -91,9 +74,8 @@ def identify_checkpoint(checkpoint, key):
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {str(path.relative_to(folder)): file_digest(path) for path in paths}
     weights = find_weights(folder, key)
-    found = files[weights.name]
-    require_digest(weights, found, checkpoint.sha256, key)
-    return Identified(**settings | {"sha256": found}, files=files)
+    require_digest(weights, files[weights.name], checkpoint.sha256, key)
+    return Identified(**settings | {"sha256": files[weights.name]}, files=files)
 
 
 def identify_file(file, key):
@@ -108,17 +90,9 @@ def file_digest(path):
     status = path.stat()
     if status.st_size < REMEMBER_FROM_BYTES:
         return sha256_file(path)
-    known = read_remembered()
+    digests = read_saved(REMEMBERED)
     stamp = hashlib.sha256(f"{path.resolve()} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()
-    if stamp not in known:
-        known[stamp] = sha256_file(path)
-        write_json(REMEMBERED, known)
-    return known[stamp]
-
-
-def read_remembered():
-    """The digests remembered so far; empty when there are none or the file is torn."""
-    try:
-        return json.loads(REMEMBERED.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
-        return {}
+    if stamp not in digests:
+        digests[stamp] = sha256_file(path)
+        write_json(REMEMBERED, digests)
+    return digests[stamp]

@@ -7,27 +7,22 @@ from teleport.settings.scoring import EvaluateSettings, ExternalSettings
 from teleport.settings.search import Bm25, Bm25Settings
 
 
-def plan_collection(source):
-    """The collection stage of the configuration's source, with the stage that fetches its files where it has one."""
-    inputs = {}
-    if source.source == "downloads":
-        settings, origins = identify_downloads(source)
-        inputs["download"] = Stage("download", settings, {}, origins=origins)
-    return Stage("collection", identify_source(source), inputs)
-
-
 class Plan:
     """All stages of a configuration, shared where experiments agree.
 
-    `stages`: {"kind/key": Stage}; `trajectories`: {experiment name: [Trajectory per seed]};
-    `bm25_runs`: {split: evaluate stage}, empty when the configuration has no BM25 row; `external_runs`: {name of the
-    entry in `external`: {split: evaluate stage}} of run files from elsewhere; `warnings`: sentences for a person.
+    `stages`: {"kind/key": Stage}; `trajectories`: {experiment name: [Trajectory per seed]}; `bm25_runs`: {split:
+    evaluate stage}, empty without a BM25 row; `external_runs`: {name in `external`: {split: evaluate stage}} of run
+    files from elsewhere; `warnings`: sentences for a person.
     """
 
     def __init__(self, config, experiments):
         self.config, self.experiments = config, experiments
-        self.collection = plan_collection(config.collection)
-        self.planned, self.planning = {}, []
+        fetched = {}
+        if config.collection.source == "downloads":
+            settings, origins = identify_downloads(config.collection)
+            fetched["download"] = Stage("download", settings, {}, origins=origins)
+        self.collection = Stage("collection", identify_source(config.collection), fetched)
+        self.planned = {}
         self.trajectories = {
             name: [self.trajectory(name, seed) for seed in experiment.seeds] for name, experiment in experiments.items()
         }
@@ -44,26 +39,17 @@ class Plan:
         self.warnings = list(dict.fromkeys(of_seeds))
 
     def trajectory(self, name, seed):
-        """The `Trajectory` of an experiment under a seed; planned once, also where another one starts from it.
-
-        Raises ValueError when experiments start from each other in a circle.
-        """
-        if (name, seed) in self.planning:
-            circle = ", ".join(other for other, _ in self.planning)
-            raise ValueError(
-                f"experiments.{name}: start_from goes in a circle ({circle}). Start one of them elsewhere."
-            )
+        """The `Trajectory` of an experiment under a seed, planned once. Raises ValueError for starts in a circle."""
         if (name, seed) not in self.planned:
-            self.planning.append((name, seed))
+            self.planned[name, seed] = None  # until it is planned
             self.planned[name, seed] = Trajectory(self, name, seed)
-            self.planning.pop()
+        if self.planned[name, seed] is None:
+            names = ", ".join(other for (other, _), trajectory in self.planned.items() if trajectory is None)
+            raise ValueError(f"experiments.{name}: start_from goes in a circle ({names}). Start one of them elsewhere.")
         return self.planned[name, seed]
 
     def checkpoint_of(self, start, trajectory):
-        """The `Checkpoint` that a `settings.Start` of a trajectory names.
-
-        Raises ValueError when there is no such experiment or episode, or when its encoder is another one.
-        """
+        """The `Checkpoint` that a `settings.Start` names. Raises ValueError for no such episode, or another encoder."""
         where = f"experiments.{trajectory.name}: training.start_from"
         if start.experiment not in self.experiments:
             raise ValueError(f"{where}: no experiment is called {start.experiment!r}. Add it, or name another one.")
@@ -85,8 +71,8 @@ class Plan:
 
     def bm25(self, split, depth, title):
         """The BM25 run of a split, by the configuration's parameters, or the default ones where its row is left out."""
-        parameters = (self.config.bm25 or Bm25()).model_dump()
-        settings = Bm25Settings(split=split, depth=depth, title=title, **parameters)
+        parameters = self.config.bm25 or Bm25()
+        settings = Bm25Settings(split=split, depth=depth, title=title, **parameters.model_dump())
         return Stage("bm25", settings, {"collection": self.collection})
 
     def score(self, run, split):
@@ -96,14 +82,17 @@ class Plan:
         settings = EvaluateSettings(split=split, measures=evaluation.measures_of(split), **collapse)
         return Stage("evaluate", settings, {"collection": self.collection, "run": run})
 
+    def note_scored(self, run, split, user):
+        """Note a run on a split and its evaluation, which is returned."""
+        evaluated = self.score(run, split)
+        self.note(run, user, f"{run.kind} search-{split}")
+        self.note(evaluated, user, f"evaluate-{split}")
+        return evaluated
+
     def plan_bm25(self):
-        runs = {}
-        for split in self.config.evaluation.splits:
-            run = self.bm25(split, self.config.evaluation.depth, self.config.encoder.title)
-            runs[split] = self.score(run, split)
-            self.note(run, "BM25", f"bm25 search-{split}")
-            self.note(runs[split], "BM25", f"evaluate-{split}")
-        return runs
+        depth, title = self.config.evaluation.depth, self.config.encoder.title
+        splits = self.config.evaluation.splits
+        return {split: self.note_scored(self.bm25(split, depth, title), split, "BM25") for split in splits}
 
     def plan_external(self, name, external):
         """{split: evaluate stage} of the run files of one entry of `external`."""
@@ -111,11 +100,9 @@ class Plan:
         for split, file in external.runs.items():
             digest = identify_file(file, f"external.{name}.runs.{split}")
             settings = ExternalSettings(file=file, sha256=digest, split=split, unknown_queries=external.unknown_queries)
-            run = Stage("external", settings, {"collection": self.collection})
-            runs[split] = self.score(run, split)
             self.note(self.collection, name, "collection")
-            self.note(run, name, f"external search-{split}")
-            self.note(runs[split], name, f"evaluate-{split}")
+            run = Stage("external", settings, {"collection": self.collection})
+            runs[split] = self.note_scored(run, split, name)
         return runs
 
     def label(self, name):

@@ -5,14 +5,12 @@ from functools import cached_property
 from teleport.plan.identity import identify_file
 from teleport.plan.stage import Stage
 from teleport.settings.negatives_file import NegativesFileSettings
-from teleport.settings.search import RetrieveSettings
+from teleport.settings.search import FlatIndex, IndexSettings, RetrieveSettings
+from teleport.settings.section import NoSettings
 
 
 class Mining:
-    """The retrievals of one episode, planned when a source asks for them.
-
-    trajectory: the experiment's; number: of the episode, from 1; vectors: of the checkpoint that mines
-    """
+    """The retrievals of episode `number` (from 1), planned when asked for; vectors: of the checkpoint that mines."""
 
     def __init__(self, trajectory, number, vectors):
         self.trajectory, self.number = trajectory, number
@@ -20,34 +18,35 @@ class Mining:
 
     @cached_property
     def index(self):
-        return self.trajectory.mining_index(self.vectors, self.episode.mining, self.number)
+        """What negatives are mined with: the exact index, or another kind, whose recall at that depth is measured."""
+        mining = self.episode.mining
+        if isinstance(mining.index, FlatIndex):
+            return self.vectors.index
+        settings = IndexSettings(index=mining.index, depth=mining.depth)
+        inputs = {"passages": self.vectors.passages, "queries": self.vectors.queries}
+        return self.trajectory.add("index", settings, inputs, self.number, "index-mining")
 
     @cached_property
     def queries(self):
         """The retrieval of the training queries."""
-        return self.retrieve("queries", {})
+        return self.retrieve("queries", "retrieve-queries")
 
     @cached_property
     def lookahead(self):
         """The retrieval of the positives of the training queries (ANCE-Tele §4, Eq. 6)."""
-        return self.retrieve("positives", self.positives)
+        return self.retrieve("positives", "retrieve-positives", self.positives, anchor=self.episode.mining.anchor)
 
-    def retrieve(self, of, inputs):
-        mining = self.episode.mining
-        anchor = {"anchor": mining.anchor} if of == "positives" else {}
-        settings = RetrieveSettings(of=of, split="train", depth=mining.depth, **anchor)
-        return self.trajectory.retrieve(self.vectors, self.index, settings, self.number, f"retrieve-{of}", inputs)
+    def retrieve(self, of, link, inputs=None, **anchor):
+        settings = RetrieveSettings(of=of, split="train", depth=self.episode.mining.depth, **anchor)
+        return self.trajectory.retrieve(self.vectors, self.index, settings, self.number, link, inputs)
 
     @cached_property
     def positives(self):
         """{"positives": stage} where positives are found by answer match, anew in every episode; {} where judged."""
         if self.trajectory.collection.settings.source.positives == "given":
             return {}
-        return {"positives": self.trajectory.add_positives(self.queries, self.number)}
-
-    @property
-    def last_pool(self):
-        return self.trajectory.last_pool
+        inputs = {"collection": self.trajectory.collection, "queries": self.queries}
+        return {"positives": self.trajectory.add("positives", NoSettings(), inputs, self.number)}
 
 
 def from_bm25(mining):
@@ -69,7 +68,7 @@ def from_file(mining):
 NEEDS = {
     "query neighbours": lambda mining: mining.queries,
     "positive neighbours": lambda mining: mining.lookahead,
-    "last pool": lambda mining: mining.last_pool,
+    "last pool": lambda mining: mining.trajectory.last_pool,
     "bm25": from_bm25,
     "file": from_file,
 }

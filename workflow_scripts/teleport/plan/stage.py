@@ -1,8 +1,7 @@
 """A stage as it is planned: its key, what it reads, and what run_stage.py is told.
 
-The key of a stage is a digest of its kind, of the settings that decide its result, and of the keys of the stages it
-reads. Experiments that agree up to a stage therefore share it, and a changed setting makes new keys from the first
-stage that it decides, nowhere else.
+The key is a digest of the stage's kind, of the settings that decide its result, and of the keys of the stages it reads.
+So experiments share stages as far as they agree, and a changed setting makes new keys from the first stage it decides.
 """
 
 import hashlib
@@ -16,8 +15,7 @@ from teleport.settings.section import Section
 class Stage:
     """One node of the DAG. `settings` are typed (a `Section`), `inputs` map a role to the stage that fills it.
 
-    loads: {name: library module} that the stage loads by name besides its own; origins: where files are fetched from.
-    Neither decides which stage this is.
+    loads: {name: library module} to load by name; origins: where files are fetched from. Neither decides the key.
     """
 
     kind: str

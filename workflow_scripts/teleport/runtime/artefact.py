@@ -8,8 +8,7 @@ from teleport.runtime.files import sha256_file
 
 STAGES = Path("results/stages")
 MANIFEST = "manifest.json"
-# Files up to this size are hashed whenever they are read; larger ones only by `make verify`, because hashing an
-# index of 27 GB at every use would cost more than the search.
+# Larger files are hashed by `make verify` alone: hashing an index of 27 GB at every use would outlast the search.
 ALWAYS_HASHED_BYTES = 64 * 2**20
 
 
@@ -31,18 +30,15 @@ def remake(kind, key):
 
 
 class Artefact:
-    """A finished stage as its readers see it: its folder and its manifest.
-
-    Raises ValueError when the manifest is missing, unreadable, or belongs to another stage.
-    """
+    """A finished stage, for its readers. Raises ValueError for a manifest that is missing, torn or another stage's."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
         self.remedy = remake(self.folder.parent.name, self.folder.name)
         self.manifest = read_manifest(self.folder, f"not finished, or deleted. {self.remedy}", self.remedy)
-        found = (self.manifest.get("kind"), self.manifest.get("key"))
-        if found != (self.folder.parent.name, self.folder.name):
-            raise ValueError(f"{self.folder / MANIFEST} describes {found[0]}/{found[1]}, another stage. {self.remedy}")
+        described = f"{self.manifest.get('kind')}/{self.manifest.get('key')}"
+        if described != f"{self.folder.parent.name}/{self.folder.name}":
+            raise ValueError(f"{self.folder / MANIFEST} describes {described}, another stage. {self.remedy}")
 
     @property
     def facts(self):
@@ -52,16 +48,14 @@ class Artefact:
     def path(self, name, full=False):
         """The path of file or folder `name` of this artefact, after checking it against the manifest.
 
-        Sizes are always compared; SHA-256 for files up to 64 MiB, or for all of them with `full`.
-        Raises ValueError naming the file that is missing, torn or edited.
+        Compares sizes, and SHA-256 up to 64 MiB or, with `full`, always. Raises ValueError naming a file that differs.
         """
-        listed = {n: f for n, f in self.manifest["files"].items() if n == name or n.startswith(name + "/")}
+        files = self.manifest["files"]
+        listed = [file for file in files if file == name or file.startswith(name + "/")]
         if not listed:
-            raise ValueError(
-                f"{self.folder} has no artefact {name!r}; its manifest lists {sorted(self.manifest['files'])}."
-            )
-        for file_name, expected in listed.items():
-            check_file(self.folder / file_name, expected, full, self.remedy)
+            raise ValueError(f"{self.folder} has no artefact {name!r}; its manifest lists {sorted(files)}.")
+        for file in listed:
+            check_file(self.folder / file, files[file], full, self.remedy)
         return self.folder / name
 
     def verify(self):

@@ -1,9 +1,8 @@
 """Which code a stage runs: the digest of its modules and of all library modules that they import.
 
-Snakemake tracks this digest as a parameter. It is taken from the syntax tree without docstrings and without the
-descriptions of settings, so an edit reruns exactly the stages that depend on the edited module, and a comment, a touch
-or a checkout reruns nothing. The modules of a stage are that of its kind and those that the plan chose by name, such as
-a loss: a new loss changes the code of no stage that does without it.
+Snakemake tracks it as a parameter. It is taken from the syntax tree without docstrings and without the descriptions of
+settings: an edit reruns exactly the stages that depend on the module; a comment, a touch or a checkout reruns none. The
+modules of a stage are that of its kind and those that the plan chose by name, such as a loss.
 """
 
 import ast
@@ -85,22 +84,16 @@ def import_closure(path):
 
 
 def module_digest(name):
-    """12 hex digits that change when the library module `name`, or one that it can load, changes in substance.
-
-    What runs every stage belongs to each of them. Raises ValueError when there is no such module.
-    """
+    """12 hex digits of the library module `name` and all that it can load. Raises ValueError when there is none."""
     path = module_path(name)
     if path is None:
         raise ValueError(f"there is no library module {name}: it needs a file below {LIBRARY}, or another name.")
-    files = import_closure(path) | import_closure(RUNNER)
+    files = import_closure(path) | import_closure(RUNNER)  # what runs every stage belongs to each
     return digest_of(f"{path.relative_to(LIBRARY.parent)} {parsed(path)[0]}" for path in files)
 
 
 def stage_code(kind, loads, digest=module_digest):
-    """The code digest of a stage of `kind` that also loads some modules by name (`loads`: {name: module}).
-
-    digest: from the name of a module to its digest
-    """
+    """The code digest of a stage of `kind` and the modules it loads ({name: module}); digest: of a module by name."""
     return digest_of({digest(name) for name in (STAGE_MODULES[kind], *loads.values())})
 
 
@@ -110,10 +103,7 @@ def digest_of(lines):
 
 
 def files_digest():
-    """12 hex digits of the bytes of all files that code digests are taken from.
-
-    Where it is what it was, so are they: a job compares it and need not parse files that nobody has edited.
-    """
+    """12 hex digits of the bytes of all files that code digests come from: while they hold, nothing need be parsed."""
     digest = hashlib.sha256()
     for path in sorted([RUNNER, *LIBRARY.rglob("[!.]*.py")]):  # editors keep hidden files
         digest.update(f"{path.relative_to(LIBRARY.parent)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())

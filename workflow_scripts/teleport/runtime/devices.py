@@ -1,7 +1,7 @@
 """CUDA devices for the jobs of one machine: leased, so that concurrent jobs compute on distinct ones.
 
-Snakemake counts the devices that jobs ask for (`resources: gpu`), but says to none of them which is its own. Each
-device has a file here whose lock is the lease; the kernel gives it back when the process ends, however it ends.
+Snakemake counts the devices that jobs ask for (`resources: gpu`), but tells no job which is its own. Each device has a
+file here whose lock is the lease; the kernel gives it back when the process ends, however it ends.
 """
 
 import glob
@@ -26,11 +26,9 @@ NO_DEVICE = 6  # status of nvidia-smi where a query finds nothing, as in a job o
 def lease_devices(count, folder=LEASES):
     """Within this context the process sees `count` CUDA devices that no other process of this workflow has.
 
-    Waits until so many are free. 0 hides all devices; without a driver on the machine nothing is done. To be entered
-    before torch is loaded, which looks at CUDA_VISIBLE_DEVICES once. The devices are those in that variable when it is
-    set, else all of the machine. Where Slurm has set it to `count` devices they are this job's own already.
-
-    Raises ValueError when the machine has devices, but fewer than `count`.
+    Waits until so many are free. 0 hides all devices; without a driver nothing is done. To be entered before torch is
+    loaded, which looks at CUDA_VISIBLE_DEVICES once. The devices are those in that variable when it is set, else all;
+    `count` devices of a job of Slurm are its own and not leased. Raises ValueError when there are some, but too few.
     """
     before = os.environ.get(VISIBLE)
     with ExitStack() as held:
@@ -49,8 +47,7 @@ def lease_devices(count, folder=LEASES):
 def visible_devices():
     """Names of the CUDA devices that this process may use (list of str), found without loading torch.
 
-    Without nvidia-smi, which some containers lack, they are counted by their files and have CUDA's own numbers.
-    Raises ValueError when nvidia-smi fails on a machine with such files.
+    Without nvidia-smi, as in some containers, they have CUDA's own numbers. Raises ValueError when nvidia-smi fails.
     """
     listed = os.environ.get(VISIBLE)
     if listed is not None:  # CUDA itself reads it up to the first name that is none
@@ -63,8 +60,8 @@ def visible_devices():
     if files and result.returncode not in (0, NO_DEVICE):
         raise ValueError(
             f"nvidia-smi -L ended with status {result.returncode} ({(result.stdout + result.stderr).strip()}), "
-            f"although there are {', '.join(sorted(files))}: mend the driver, or name the devices in {VISIBLE} "
-            f"({VISIBLE}= with nothing behind it: compute on the CPU)."
+            f"although there are {', '.join(sorted(files))}: repair the driver, or name the devices in {VISIBLE} "
+            f"(an empty {VISIBLE}= computes on the CPU)."
         )
     return parse_devices(result.stdout)
 
@@ -90,9 +87,8 @@ def choose(devices, count, folder, held):
     if job and count == len(devices):
         return devices
     # Slurm numbers the devices of each of its jobs from 0, so a number means a device within its job only.
-    folder = folder / (f"{os.uname().nodename}-{job}" if job else os.uname().nodename)
+    folder, leased = folder / (f"{os.uname().nodename}-{job}" if job else os.uname().nodename), {}
     folder.mkdir(parents=True, exist_ok=True)
-    leased = {}
     # One process chooses at a time: two that have one device each and wait for another would wait for ever.
     with open(folder / "queue.lock", "a") as queue:
         wait_until(lambda: try_lease(queue), "other jobs wait for CUDA devices before this one")
@@ -119,7 +115,5 @@ def try_lease(file):
     try:
         return try_lock(file)
     except OSError as error:
-        raise ValueError(
-            f"{file.name} cannot be locked ({error}), so CUDA devices cannot be shared out: put `results` on a "
-            "file system that has locks."
-        ) from None
+        lack = f"{file.name} cannot be locked ({error}), so CUDA devices cannot be shared out"
+        raise ValueError(f"{lack}: put `results` on a file system that has locks.") from None

@@ -15,13 +15,26 @@ def sha256_file(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_json(path, value):
-    """Write `value` as JSON under a temporary name, then rename: a reader sees the old file or the new one."""
+def write_text(path, text):
+    """Write UTF-8 `text` under a temporary name, then rename: a reader sees the old file or the new one."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.write_text(text, encoding="utf-8")
     os.replace(part, path)
+
+
+def write_json(path, value):
+    """Write `value` as JSON, as `write_text` does; folders are made."""
+    write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def read_saved(path):
+    """The content (dict) of a JSON file that a process saved for later ones; {} when it is missing or torn."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
 
 
 def files_below(path):
@@ -35,16 +48,5 @@ def require_free_space(folder, num_bytes):
     existing = next(p for p in [Path(folder).resolve(), *Path(folder).resolve().parents] if p.exists())
     free = shutil.disk_usage(existing).free
     if free < num_bytes:
-        raise ValueError(
-            f"{folder} needs {num_bytes / 1e9:.2f} GB, its disk has {free / 1e9:.2f} GB free: "
-            f"free some space ({PRUNE}) and run again."
-        )
-
-
-def write_text(path, text):
-    """Write UTF-8 `text` under a temporary name, then rename; folders are made."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+        lack = f"{folder} needs {num_bytes / 1e9:.2f} GB, its disk has {free / 1e9:.2f} GB free"
+        raise ValueError(f"{lack}: free some space ({PRUNE}) and run again.")

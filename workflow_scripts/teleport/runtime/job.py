@@ -1,13 +1,11 @@
 """What every stage shares: checked inputs, atomic outputs, resume state, manifest, progress.
 
-A stage is one function `run(job) -> facts` of its settings, its input artefacts and its code. It writes files
-through `job.output`, and `run_stage` publishes them: hash, rename, and last of all the manifest, which is the only
-file that other stages and Snakemake wait for. A stage that dies leaves no manifest and no half-written artefact
-under its final name.
+A stage is a function `run(job) -> facts` of settings, input artefacts and code. It writes files through `job.output`;
+`run_stage` publishes them: hash, rename, and last the manifest, the one file that other stages and Snakemake wait for.
+A stage that dies leaves no manifest and no half-written artefact under its final name.
 """
 
 import importlib
-import json
 import os
 import shutil
 from functools import cached_property
@@ -15,7 +13,7 @@ from pathlib import Path
 
 from teleport.runtime.artefact import STAGES, Artefact, file_entry
 from teleport.runtime.code import STAGE_MODULES
-from teleport.runtime.files import files_below, write_json
+from teleport.runtime.files import files_below, read_saved, write_json
 from teleport.runtime.log import Progress
 
 RESUME = Path("results/resume")
@@ -34,12 +32,10 @@ class Job:
 
     def __init__(self, spec, threads=1, save_every=60.0, root=Path(".")):
         self.kind, self.key, self.code = spec["kind"], spec["key"], spec["code"]
-        self.raw_settings, self.loads = spec["settings"], spec.get("loads", {})
-        self.origins = spec.get("origins", {})
+        self.raw_settings, self.loads, self.origins = spec["settings"], spec.get("loads", {}), spec.get("origins", {})
+        self.shard, self.shards, self.compile = spec.get("shard"), spec.get("shards", 1), spec.get("compile", False)
         self.threads, self.save_every = threads, save_every
         self.folder = root / STAGES / self.kind / self.key
-        self.shard, self.shards = spec.get("shard"), spec.get("shards", 1)
-        self.compile = spec.get("compile", False)
         self.shards_folder = root / SHARDS / self.kind / self.key
         self.resume = self.shards_folder / self.shard if self.shard else root / RESUME / self.kind / self.key
         self.lock = root / LOCKS / self.kind / (f"{self.key}.{self.shard}" if self.shard else self.key)
@@ -85,14 +81,11 @@ class Job:
 
     def open_resume(self):
         """Keep resume state made by the same code from the same inputs; throw away any other."""
-        path = self.resume / "stamp.json"
-        try:
-            same = json.loads(path.read_text()) == self.stamp()
-        except (FileNotFoundError, json.JSONDecodeError):
-            same = False
+        path, stamp = self.resume / "stamp.json", self.stamp()
+        same = read_saved(path) == stamp
         if not same:
             shutil.rmtree(self.resume, ignore_errors=True)
-            write_json(path, self.stamp())
+            write_json(path, stamp)
         return same
 
     def publish(self):
@@ -105,6 +98,5 @@ class Job:
             if final.is_dir():
                 shutil.rmtree(final)
             os.replace(part, final)
-            for file in files_below(final):
-                files[str(file.relative_to(self.folder))] = file_entry(file)
+            files |= {str(file.relative_to(self.folder)): file_entry(file) for file in files_below(final)}
         return files

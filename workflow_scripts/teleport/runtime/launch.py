@@ -1,7 +1,7 @@
 """Several processes of one stage on this machine: started as torchrun does it, and ended together.
 
-Unlike torchrun it loads no torch, lets the processes end in their own time after SIGTERM, and keeps their messages as
-they are. A stage can as well be started by torchrun: the variables are the same.
+Unlike torchrun it loads no torch, lets processes end in their own time after SIGTERM, and keeps their messages as they
+are. torchrun can start a stage as well: the variables are the same.
 """
 
 import ctypes
@@ -63,8 +63,7 @@ def forwarded_sigterm(processes):
 def wait(processes, forwarded):
     """Wait for all processes; returns 0 or 143. Raises ValueError as soon as one has failed and the others had time.
 
-    forwarded: times when SIGTERM went to them. From then on one that dies of it has not failed, and as another may be
-    saving, all have `STOP_SECONDS`.
+    forwarded: when SIGTERM went to them. One that dies of it has not failed; another may be saving, for `STOP_SECONDS`.
     """
     failed = failed_at = None
     while None in [process.poll() for process in processes]:  # a list: every process must be looked at

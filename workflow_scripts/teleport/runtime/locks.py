@@ -3,7 +3,7 @@
 import fcntl
 import json
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from teleport.runtime.artefact import MANIFEST, check_file
 from teleport.runtime.log import log
@@ -22,12 +22,10 @@ def try_lock(file):
 
 def wait_until(condition, reason):
     """Poll until `condition()`; says once in the log why nothing happens."""
-    told = False
-    while not condition():
-        if not told:
-            log.info("waiting: %s", reason)
-        told = True
-        time.sleep(POLL_SECONDS)
+    if not condition():
+        log.info("waiting: %s", reason)
+        while not condition():
+            time.sleep(POLL_SECONDS)
 
 
 @contextmanager
@@ -35,8 +33,8 @@ def sole_process(job):
     """Within this context no other process makes the stage (or shard) of `job`; waits for the one that does.
 
     A stage goes on when Snakemake alone was killed; a second process would write the same files. Yields whether the
-    stage was finished while this one waited, by the same code from the same inputs: then nothing is left to do. What
-    was there before does not count, Snakemake wants it made anew. Without locks in the file system nobody waits.
+    stage was finished meanwhile, by the same code from the same inputs: what was there before, Snakemake wants anew.
+    Without locks in the file system nobody waits.
     """
     manifest = (job.resume if job.shard else job.folder) / MANIFEST
     before = version(manifest)
@@ -55,11 +53,9 @@ def sole_process(job):
 
 def version(path):
     """What tells a file from the one that replaces it; None when there is none."""
-    try:
+    with suppress(FileNotFoundError):
         status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_mtime_ns
+        return status.st_ino, status.st_mtime_ns
 
 
 def last_attempt(job):
@@ -72,12 +68,9 @@ def last_attempt(job):
 
 def read_finished(job, path):
     """The manifest (dict) at `path` when this code made it from these inputs and its files are sound; else None."""
-    try:
+    with suppress(FileNotFoundError, ValueError, KeyError):
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        if manifest["stamp"] != job.stamp():
-            return None
-        for name, expected in manifest["files"].items():
-            check_file(path.parent / name, expected, full=True, remedy="")
-    except (FileNotFoundError, ValueError, KeyError):
-        return None
-    return manifest
+        if manifest["stamp"] == job.stamp():
+            for name, expected in manifest["files"].items():
+                check_file(path.parent / name, expected, full=True, remedy="")
+            return manifest

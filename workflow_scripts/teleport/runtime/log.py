@@ -15,8 +15,7 @@ class Progress:
     """Plain log lines with step, rate and ETA, at most one every ten seconds, and a small JSON file for `status`."""
 
     def __init__(self, path):
-        self.path = path
-        self.started = self.last = None
+        self.path, self.started, self.last = path, None, None
 
     def __call__(self, done, total, unit):
         """Report `done` of `total` units, for example `progress(128, 5000, "passages")`."""

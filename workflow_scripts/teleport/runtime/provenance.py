@@ -6,55 +6,30 @@ import resource
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-LIBRARIES = [
-    "numpy",
-    "pyarrow",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "safetensors",
-    "faiss-cpu",
-    "faiss-gpu",
-    "bm25s",
-    "PyStemmer",
-    "ir-measures",
-    "scipy",
-    "pandas",
-    "snakemake",
-]
-
-HEAVY = (
-    "torch",
-    "transformers",
-    "faiss",
-    "pandas",
-    "scipy",
-    "bm25s",
-)  # loading one costs a noticeable part of a second
+LIBRARIES = ["numpy", "pyarrow", "torch", "transformers", "tokenizers", "safetensors", "faiss-cpu", "faiss-gpu"]
+LIBRARIES += ["bm25s", "PyStemmer", "ir-measures", "scipy", "pandas", "snakemake"]
+HEAVY = ("torch", "transformers", "faiss", "pandas", "scipy", "bm25s")  # to load one takes part of a second
 
 
 def git_commit():
     """The commit of this repository, with `+changes` when tracked files differ from it; None outside git."""
-    here = Path(__file__).parent
+    command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"]
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
-        changes = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=here, capture_output=True)
+        return subprocess.check_output(command, cwd=Path(__file__).parent, text=True, stderr=subprocess.DEVNULL).strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-    return commit.stdout.strip() + ("+changes" if changes.returncode else "")
 
 
 def versions():
     """{library: version} of the installed libraries that can influence an artefact."""
     found = {"python": platform.python_version()}
     for name in LIBRARIES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
@@ -67,8 +42,7 @@ def hardware():
         processor = platform.processor()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found = {"processor": processor, "cores": os.cpu_count(), "memory_bytes": memory}
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
+    if (torch := sys.modules.get("torch")) and torch.cuda.is_available():
         found |= {"gpu": torch.cuda.get_device_name(), "gpu_peak_bytes": torch.cuda.max_memory_allocated()}
     return found
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import time
+from contextlib import suppress
 
 from pydantic import ValidationError
 
@@ -20,16 +21,16 @@ RANK = int(os.environ.get("RANK", 0))  # of this process among those that run th
 def run(job, attempt_on_cluster=0, clock=time.time):
     """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear.
 
-    Of several processes, the others only help the first one with its work. attempt_on_cluster: 0 on one machine. When a
-    group of stages is submitted again, Snakemake has deleted the manifests of those that were finished and asks for all
-    of them; in attempts after the first they are taken as they are. Raises ValueError for settings that are not those
-    of the stage.
+    Of several processes, the others only help the first one with its work. attempt_on_cluster: 0 on one machine. For a
+    group of stages submitted again, Snakemake deletes the manifests of finished ones and asks for all: later attempts
+    take what is sound and from the same code and inputs. Raises ValueError for settings that the stage does not take.
     """
     if RANK:
         require_settings(job)
         job.module.run(job)
         return
-    if attempt_on_cluster > 1 and restore_finished(job):
+    if attempt_on_cluster > 1 and (manifest := read_finished(job, job.folder / FINISHED)):
+        write_json(job.folder / MANIFEST, manifest)
         log.info("%s/%s was finished by an earlier attempt", job.kind, job.key)
         return
     (job.folder / FINISHED).unlink(missing_ok=True)  # an earlier run's: no later attempt of this run takes it
@@ -59,9 +60,9 @@ def run(job, attempt_on_cluster=0, clock=time.time):
     log.info("%s/%s done in %.1f s", job.kind, job.key, clock() - started)
 
 
-def run_shard(job, clock=time.time):
+def run_shard(job):
     """Make one shard of a stage in a folder of its own; the job of the stage joins it with the others."""
-    started, name = clock(), f"{job.kind}/{job.key} shard {job.shard}"
+    started, name = time.time(), f"{job.kind}/{job.key} shard {job.shard}"
     attempt = begin_attempt(job, name)
     require_settings(job)
     facts = job.module.run_shard(job)
@@ -70,10 +71,10 @@ def run_shard(job, clock=time.time):
         "stamp": job.stamp(),
         "facts": facts,
         "files": {path.name: file_entry(path) for path in sorted(job.resume.glob("*.npy"))},
-        "provenance": provenance(job, started, clock(), attempt),
+        "provenance": provenance(job, started, time.time(), attempt),
     }
     write_json(job.resume / MANIFEST, manifest)
-    log.info("%s done in %.1f s", name, clock() - started)
+    log.info("%s done in %.1f s", name, time.time() - started)
 
 
 def begin_attempt(job, name):
@@ -92,37 +93,23 @@ def count_attempt(job):
     return len(history.read_text(encoding="utf-8").splitlines())
 
 
-def restore_finished(job):
-    """Write the manifest that an earlier attempt left; False when there is none for this code, inputs and files."""
-    manifest = read_finished(job, job.folder / FINISHED)
-    if manifest is not None:
-        write_json(job.folder / MANIFEST, manifest)
-    return manifest is not None
-
-
 def require_settings(job):
     """Load the module of the stage; raises ValueError, one sentence, when the settings are not what it takes."""
     try:
         job.settings  # noqa: B018
     except ValidationError as error:
         mistakes = [(".".join(map(str, m["loc"])), m["msg"].removeprefix("Value error, ")) for m in error.errors()]
-        raise ValueError(
-            f"the settings of the stage {job.kind}/{job.key} are not what {STAGE_MODULES[job.kind]} takes: "
-            f"{'; '.join(f'{key}: {rule}' if key else rule for key, rule in mistakes)}. The workflow plans stages "
-            "whose settings fit: run it, or mend the settings in --spec."
-        ) from None
+        wrong = "; ".join(f"{key}: {rule}" if key else rule for key, rule in mistakes)
+        place = f"the settings of the stage {job.kind}/{job.key} are not what {STAGE_MODULES[job.kind]} takes"
+        remedy = "The workflow plans stages whose settings fit: run it, or correct the settings in --spec."
+        raise ValueError(f"{place}: {wrong}. {remedy}") from None
 
 
 def require_unedited(job, files):
-    """Raise ValueError when the code on disk is not that of the job: the stage would be recorded under the other.
-
-    files: `files_digest` when the digest of the job's code was computed; None if not known
-    """
-    try:  # files that vanish or are half written are an edit
+    """Raise ValueError when the code on disk is not that of the job; files: the `files_digest` of that, or None."""
+    with suppress(OSError, SyntaxError, ValueError):  # files that vanish or are half written are an edit
         if files == files_digest() or stage_code(job.kind, job.loads) == job.code:
             return
-    except (OSError, SyntaxError, ValueError):
-        pass
     raise ValueError(
         f"the code of the stage {job.kind} was edited since the workflow started, with digest {job.code}: run the "
         "workflow again. Edits wait until it has ended, or go into a copy of the repository."

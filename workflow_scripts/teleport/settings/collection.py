@@ -10,13 +10,9 @@ from teleport.settings.section import NAME, Integer, IntegerOrNull, LocalPath, N
 class Judged(Section):
     """What every source has."""
 
-    positive_grade: Integer = Field(
-        1, ge=1, description="Judgments of at least this grade are trained on; negatives.relevant_grade may be lower."
-    )
+    positive_grade: Integer = Field(1, ge=1, description="Lowest grade trained on; compare negatives.relevant_grade.")
     positives: Literal["given", "answers"] = Field(
-        "given",
-        description="Positives of training queries: those judged; or, for a question without one, the best retrieved "
-        "passage of the episode with an answer (released, NQ and TriviaQA).",
+        "given", description="Of training queries: those judged; or else the best passage found with an answer (QA)."
     )
 
 
@@ -24,9 +20,7 @@ class ApiDocs(Judged):
     """The embedded collection: API documentation of installed packages, read from their sources with `ast`."""
 
     source: Literal["apidocs"]
-    packages: list[str] = Field(
-        min_length=1, description="Installed packages to harvest; their versions enter the key."
-    )
+    packages: list[str] = Field(min_length=1, description="Installed packages to harvest; their versions enter the key")
     min_words: Integer = Field(20, ge=1, description="Docstring bodies with fewer words are left out.")
 
 
@@ -49,9 +43,7 @@ class Split(Section):
     """The two files of a split."""
 
     queries: LocalPath = Field(description="Tab-separated: query id, text.")
-    qrels: LocalPath = Field(
-        description="TREC judgments (query, iteration, passage, grade) or three columns without iteration."
-    )
+    qrels: LocalPath = Field(description="TREC judgments: query, iteration (may be absent), passage, grade.")
 
 
 class Tsv(Judged):
@@ -67,9 +59,7 @@ class IrDatasets(Judged):
 
     source: Literal["ir_datasets"]
     corpus: str = Field(description="The id whose documents are the passages, for example `msmarco-passage`.")
-    splits: dict[str, str] = Field(
-        min_length=1, description="Split → the id of its queries and judgments, such as `msmarco-passage/dev/small`."
-    )
+    splits: dict[str, str] = Field(min_length=1, description="Split → its id, such as `msmarco-passage/dev/small`.")
 
 
 class Expected(Section):
@@ -106,9 +96,7 @@ class OfficialSplit(Section):
     )
     queries: str = Field(description="A name of `files`, or FILE!MEMBER: the queries, for dpr and tevatron all.")
     qrels: str | None = Field(None, description="tsv: the file of TREC judgments.")
-    all_questions: str | None = Field(
-        None, description="dpr: a file of the form qa; those of its questions that `queries` lacks have no contexts."
-    )
+    all_questions: str | None = Field(None, description="dpr: a file of form qa; further questions have no contexts.")
 
     @model_validator(mode="after")
     def files_of_the_form(self):
@@ -135,8 +123,7 @@ class Downloads(Judged):
     def files_are_listed(self):
         used = [self.corpus.file, self.corpus.titles]
         used += [name for split in self.splits.values() for name in (split.queries, split.qrels, split.all_questions)]
-        missing = sorted({name.split("!")[0] for name in used if name} - set(self.files))
-        if missing:
+        if missing := sorted({name.split("!")[0] for name in used if name} - set(self.files)):
             raise ValueError(f"files lacks {', '.join(missing)}, which corpus or splits name")
         return self
 
@@ -164,7 +151,5 @@ class Counts(Section):
     passages: Integer = Field(ge=1, description="Passages of the corpus.")
     queries: dict[str, Integer] = Field(description="Queries of each split.")
     positives: dict[str, Integer] = Field({}, description="Positives of each split; one per query where not given.")
-    passage_tokens: NumberOrNull = Field(
-        None, gt=0, description="Mean tokens per passage as encoded: special tokens included, cut at the maximum."
-    )
+    passage_tokens: NumberOrNull = Field(None, gt=0, description="Mean tokens per passage, cut, special ones included.")
     query_tokens: NumberOrNull = Field(None, gt=0, description="The same of queries.")

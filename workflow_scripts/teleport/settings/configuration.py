@@ -5,9 +5,8 @@ from typing import Literal
 from pydantic import Field
 
 from teleport.settings.collection import CollectionSource, Counts
-from teleport.settings.encoder import Encoder
 from teleport.settings.evaluation import Evaluation, External
-from teleport.settings.experiment import EpisodeTraining, Override
+from teleport.settings.experiment import Encoder, EpisodeTraining, Override
 from teleport.settings.negatives import Mining, Negatives
 from teleport.settings.search import Bm25
 from teleport.settings.section import NAME, Integer, Section
@@ -18,9 +17,7 @@ class Ablation(Section):
 
     title: str = Field(description="Caption of the table.")
     baseline: str | None = Field(None, description="Row label that the others are tested against; null: no test.")
-    columns: list[Literal["negatives", "loss", "episodes", "seconds"]] = Field(
-        [], description="What the table says of each system besides its measures."
-    )
+    columns: list[Literal["negatives", "loss", "episodes", "seconds"]] = Field([], description="Columns on the system.")
     bm25: bool = Field(False, description="Whether BM25 has the first row.")
     experiments: dict[str, dict] = Field(min_length=1, description="Name → overrides, one row each.")
 
@@ -42,6 +39,4 @@ class Config(Section):
     evaluation: Evaluation = Field(Evaluation(), description="Measures, splits, significance.")
     bm25: Bm25 | None = Field(Bm25(), description="The lexical baseline; null leaves it out.")
     external: dict[str, External] = Field({}, description="Name → a run or a checkpoint from elsewhere, one row each.")
-    published: list[str] = Field(
-        [], description="Tables of published figures to set beside ours: names in config/published, or paths."
-    )
+    published: list[str] = Field([], description="Published tables beside ours: names in config/published, or paths.")

@@ -1,5 +1,6 @@
 """Measures, baselines and systems from elsewhere."""
 
+from itertools import groupby
 from typing import Annotated, Literal
 
 import ir_measures
@@ -9,10 +10,7 @@ from teleport.settings.section import Integer, LocalPath, Number, Section, disti
 
 
 def meaning(measure):
-    """One text for all spellings of a measure: ir-measures reads MRR@10 as RR@10. Names that it lacks mean themselves.
-
-    Whether a measure can be computed is asked in the stage `check`.
-    """
+    """One text for all spellings of a measure, such as MRR@10 and RR@10; names that ir-measures lacks as they are."""
     try:
         return str(ir_measures.parse_measure(measure))
     except (NameError, ValueError, AssertionError, KeyError):
@@ -22,9 +20,7 @@ def meaning(measure):
 class Significance(Section):
     """Paired test of every row against one baseline row."""
 
-    baseline: str = Field(
-        "Zero-shot", description="Row label to compare with: `Zero-shot`, `BM25`, or an experiment's label."
-    )
+    baseline: str = Field("Zero-shot", description="Row to compare with: Zero-shot, BM25 or an experiment's label.")
     test: Literal["permutation", "t-test"] = Field(
         "permutation", description="permutation (ANCE-Tele), or a two-sided paired t-test (STAR and ADORE)."
     )
@@ -40,42 +36,31 @@ class Evaluation(Section):
     )
     depth: Integer = Field(1000, ge=1, description="Length of a run per query.")
     measures: list[str] | dict[str, list[str]] = Field(
-        ["RR@10", "nDCG@10", "R@100", "R@1000"],
-        min_length=1,
-        description="ir-measures names, and Cov@k; or split → names.",
+        ["RR@10", "nDCG@10", "R@100", "R@1000"], min_length=1, description="ir-measures names, Cov@k; or split → names."
     )
     significance: Significance = Field(Significance(), description="The test that marks cells.")
     collapse: Literal["maxp", "firstp"] | None = Field(
-        None,
-        description="Score documents by their best passage (maxp) or their first one (firstp); null: score passages.",
+        None, description="Score documents by their best passage (maxp) or first one (firstp); null: score passages."
     )
-    separator: str = Field(
-        "#", min_length=1, description="collapse: a passage's document is its id before the last of these."
-    )
+    separator: str = Field("#", min_length=1, description="A passage's document: its id before the last of these.")
     forgetting: bool = Field(
-        False,
-        description="Search the training queries with the last checkpoint too, which no episode mines: the forgetting "
-        "rate of the last episode (ANCE-Tele Table 9) needs it.",
+        False, description="Search training queries with the last checkpoint too, for its forgetting rate (Table 9)."
     )
 
     @field_validator("measures")
     @classmethod
     def measures_differ(cls, measures):
         for names in measures.values() if isinstance(measures, dict) else [measures]:
-            spellings = {}
-            for name in names:
-                spellings.setdefault(meaning(name), []).append(name)
-            for same in spellings.values():
-                if len(same) > 1:
+            for _, group in groupby(sorted(names, key=meaning), meaning):
+                if len(same := list(group)) > 1:
                     raise ValueError(f"one measure stands here as {' and '.join(same)}: leave one of them out")
         return measures
 
     @model_validator(mode="after")
     def measures_of_every_split(self):
-        if isinstance(self.measures, dict):
-            missing = [split for split in self.splits if not self.measures.get(split)]
-            if missing:
-                raise ValueError(f"measures by split must name every split; it lacks {', '.join(missing)}")
+        by_split = isinstance(self.measures, dict)
+        if missing := [split for split in self.splits if by_split and not self.measures.get(split)]:
+            raise ValueError(f"measures by split must name every split; it lacks {', '.join(missing)}")
         return self
 
     def measures_of(self, split):
@@ -90,9 +75,7 @@ class External(Section):
     runs: dict[str, LocalPath] | None = Field(
         None, min_length=1, description="Split → run file of six columns, plain or .gz; ties go as in trec_eval."
     )
-    unknown_queries: Literal["error", "drop"] = Field(
-        "error", description="runs: what happens to lines of queries that the split does not have."
-    )
+    unknown_queries: Literal["error", "drop"] = Field("error", description="For lines of queries that the split lacks.")
     encoder: dict | None = Field(None, description="Settings of `encoder` that differ: its checkpoint, pooling, …")
 
     @model_validator(mode="after")

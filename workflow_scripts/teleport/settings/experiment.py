@@ -1,17 +1,39 @@
-"""An experiment: a list of episodes, each of which is negatives x loss x schedule x start x what is trained."""
+"""An experiment: an encoder, and episodes, each of which is negatives x loss x schedule x start x what is trained."""
 
 from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from teleport.settings.encoder import Encoder
+from teleport.settings.checkpoint import CheckpointSource
 from teleport.settings.negatives import Mining, Negatives
 from teleport.settings.registry import LOSSES
-from teleport.settings.section import Integer, Section, distinct, merged
+from teleport.settings.section import Integer, IntegerOrNull, Number, Section, distinct, merged
 from teleport.settings.training import Training
 
 MOST_EPISODES = 255  # a pool keeps first episodes as uint8
+
+
+class Encoder(Section):
+    """The dual encoder: vectors of queries and passages, compared by inner product."""
+
+    checkpoint: CheckpointSource = Field(description="Where episodes start; only passages beside a query_checkpoint.")
+    pooling: Literal["cls", "mean"] = Field("cls", description="From token vectors to that of a text (ANCE-Tele: cls).")
+    projection: IntegerOrNull = Field(None, gt=0, description="Width of a linear + LayerNorm head (ANCE 768), or null.")
+    normalize: bool = Field(False, description="Scale vectors to length 1 (ANCE-Tele: no).")
+    scale: Number = Field(1.0, gt=0, description="Factor on inner products in the loss (ANCE-Tele 1, cosine about 20).")
+    tied: bool = Field(True, description="One encoder for both sides (ANCE-Tele on MS MARCO), or two (NQ, TriviaQA).")
+    title: Literal["sep", "space", "none"] = Field("sep", description="Between title and text; none: without title.")
+    lower_case: bool | None = Field(None, description="Lower-case before tokenising; null: as the tokenizer does.")
+    max_query_tokens: Integer = Field(32, ge=3, description="With special tokens (ANCE-Tele Table 5: 32).")
+    max_passage_tokens: Integer = Field(128, ge=3, description="With special tokens (Table 5: 128 MARCO, 156 QA).")
+    query_checkpoint: CheckpointSource | None = Field(None, description="That of queries, where two were published.")
+
+    @model_validator(mode="after")
+    def two_checkpoints_make_two_encoders(self):
+        if self.query_checkpoint and self.tied:
+            raise ValueError("query_checkpoint goes with tied: false only")
+        return self
 
 
 class Start(Section):
@@ -25,9 +47,7 @@ class EpisodeTraining(Training):
     """How an episode trains, and from where."""
 
     start_from: Literal["pretrained", "previous"] | Start = Field(
-        "pretrained",
-        description="ANCE-Tele: pretrained, every episode (Appendix C.1). In the first episode {experiment: NAME} is "
-        "what it mines with, too.",
+        "pretrained", description="ANCE-Tele: pretrained. The first episode mines with {experiment: NAME}, too."
     )
 
     @field_validator("loss")
@@ -43,10 +63,7 @@ class Override(Section):
 
     repeat: Integer = Field(1, ge=1, le=MOST_EPISODES, description="How many episodes in a row this entry stands for.")
     lag: Integer = Field(
-        0,
-        ge=0,
-        description="Mine with the checkpoint so many episodes before the last one, but none before this entry: mining "
-        "and training can then go on at the same time (ANCE: 1).",
+        0, ge=0, description="Mine this many checkpoints back, within the entry; mining can overlap training (ANCE: 1)."
     )
     mining: dict = Field({}, description="Settings of `mining` for this episode.")
     negatives: dict = Field({}, description="Settings of `negatives` for this episode.")
@@ -70,9 +87,7 @@ class Episode(Section):
     @model_validator(mode="after")
     def negatives_are_used(self):
         if not self.counts and self.negatives.counts:
-            raise ValueError(
-                "negatives.counts has negatives, but training.negatives_per_query is 0: change one of them"
-            )
+            raise ValueError("negatives.counts has negatives but training.negatives_per_query is 0: change one of them")
         if self.counts and self.negatives.counts is not None and not any(self.negatives.counts.values()):
             raise ValueError("negatives.counts has none: set training.negatives_per_query to 0 to train without")
         return self

@@ -6,25 +6,19 @@ import yaml
 
 
 class Locations:
-    """Finds the file and line of a key, looking into the last file first, because later files win.
-
-    Raises ValueError for a key that a file has twice: of the two, YAML keeps the last and says nothing.
-    """
+    """Finds the file and line of a key; later files win. Raises ValueError for a key that a file has twice."""
 
     def __init__(self, files):
-        self.trees = [(str(f), yaml.compose(Path(f).read_text(encoding="utf-8"))) for f in reversed(list(files))]
+        self.trees = [(file, yaml.compose(Path(file).read_text(encoding="utf-8"))) for file in reversed(list(files))]
         for file, tree in self.trees:
             refuse_repeated_keys(file, tree)
 
     def of(self, path):
         """`file, line N: a.b.c` for the deepest part of `path` that stands in a file."""
         name = ".".join(str(part) for part in path)
-        best = (0, None)
-        for file, tree in self.trees:
-            depth, line = deepest(tree, path)
-            if depth > best[0]:
-                best = (depth, f"{file}, line {line}")
-        return f"{best[1]}: {name}" if best[1] else (name or "configuration")
+        found = [(*deepest(tree, path), file) for file, tree in self.trees]
+        depth, line, file = max(found, key=lambda place: place[0], default=(0, 0, None))
+        return f"{file}, line {line}: {name}" if depth else name or "configuration"
 
 
 def deepest(node, path):
@@ -45,7 +39,7 @@ def deepest(node, path):
 
 
 def refuse_repeated_keys(file, node, path=()):
-    """Raise ValueError, naming both lines, when a mapping at or below a YAML node has a key twice."""
+    """Raise ValueError, naming both lines, for a repeated key at or below a YAML node: YAML drops the first entry."""
     if isinstance(node, yaml.MappingNode):
         lines = {}
         for key, value in node.value:

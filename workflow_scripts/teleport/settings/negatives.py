@@ -1,10 +1,11 @@
 """Mining, and the pool of training negatives."""
 
+from itertools import pairwise
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from teleport.settings.pool import Filters, Rank
+from teleport.settings.pool import Filters
 from teleport.settings.registry import SOURCES
 from teleport.settings.search import FlatIndex, Index
 from teleport.settings.section import Integer, LocalPath, Number, Section
@@ -15,15 +16,8 @@ MIXED = ("query", "lookahead", "momentum")  # what the modes mixture and release
 class Mining(Section):
     """Retrieval of negative candidates."""
 
-    depth: Integer = Field(
-        200,
-        ge=1,
-        le=32_767,
-        description="Neighbours retrieved per anchor (ANCE-Tele Table 5: 200). A pool keeps ranks as int16.",
-    )
-    anchor: Literal["first", "all"] = Field(
-        "first", description="Lookahead anchors: the first positive (released), or all."
-    )
+    depth: Integer = Field(200, ge=1, le=32_767, description="Neighbours per anchor (Table 5: 200); ranks are int16.")
+    anchor: Literal["first", "all"] = Field("first", description="Lookahead anchors: first positive (released) or all.")
     index: Index = Field(FlatIndex(), description="What is searched for negatives; evaluation always searches exactly.")
 
 
@@ -42,49 +36,31 @@ class Negatives(Section):
     """The pool of training negatives of an episode."""
 
     sources: list[Literal["query", "lookahead", "momentum"]] = Field(
-        list(MIXED),
-        min_length=1,
-        description="mixture and released: neighbours of the query, of its positive (lookahead), and the last pool.",
+        list(MIXED), min_length=1, description="Neighbours of the query, of its positive (lookahead); the last pool."
     )
     mode: Literal["mixture", "released"] = Field(
-        "mixture",
-        description="Counts per source by alpha and beta (Appendix C), or equal ones, concatenated (released code).",
+        "mixture", description="Counts per source by alpha and beta (Appendix C), or equal ones (released code)."
     )
     alpha: Number = Field(0.5, ge=0, le=1, description="mixture: share of momentum negatives (ANCE-Tele Table 5: 0.5).")
     beta: Number = Field(0.5, ge=0, le=1, description="mixture: share of lookahead among the new ones (Table 5: 0.5).")
     pool: Integer = Field(60, ge=1, description="mixture: negatives per query (released Episode 1: 30 + 30).")
     per_source: Integer = Field(
-        30,
-        ge=1,
-        description="released: new negatives per source and episode (30 MARCO, 80 QA). Where `sources` lacks one, the "
-        "others share its number, so that pools are of one size.",
+        30, ge=1, description="released: new negatives per source (30 MARCO, 80 QA); one source alone has those of two."
     )
     counts: dict[str, Integer] | None = Field(
-        None, description="Negatives per query of each source, in the place of a mode; {} for none but the batch's own."
+        None, description="Negatives per query of each source, instead of a mode; {}: none but those of the batch."
     )
-    ranks: dict[str, list[tuple[Rank, Rank]]] = Field(
-        {},
-        description="Source → ranks of its retrieval that are drawn from, such as [[1, 20], [181, 200]]; they count "
-        "from 1, without known positives.",
+    ranks: dict[str, list[tuple[Integer, Integer]]] = Field(
+        {}, description="Source → ranks drawn from, such as [[1, 20], [181, 200]]; known positives do not count."
     )
     file: NegativesFile | None = Field(None, description="What the source `file` reads.")
     filters: Filters = Field(Filters(), description="Leave out probable false negatives.")
-    keep_duplicates: bool = Field(
-        True, description="Keep a passage as often as it was drawn (Table 8: dropping costs 0.9)."
-    )
+    keep_duplicates: bool = Field(True, description="Keep a passage as often as drawn (Table 8: dropping costs 0.9).")
     remove: Literal["judged", "answers"] = Field(
-        "judged",
-        description="What is no negative: known positives; or every passage whose text has an answer, and nothing else "
-        "(released, NQ and TriviaQA).",
+        "judged", description="Never negatives: known positives; or, instead, passages with an answer (released QA)."
     )
-    relevant_grade: Integer = Field(
-        1,
-        description="A passage judged at least so is never a negative; collection.positive_grade says which ones are "
-        "trained on.",
-    )
-    short_pool: Literal["warn", "error"] = Field(
-        "warn", description="When a pool is smaller by plan than training.negatives_per_query, so that steps repeat."
-    )
+    relevant_grade: Integer = Field(1, description="From this grade on no negative; see collection.positive_grade.")
+    short_pool: Literal["warn", "error"] = Field("warn", description="If a planned pool is below negatives_per_query.")
 
     @field_validator("counts", "ranks")
     @classmethod
@@ -105,13 +81,8 @@ class Negatives(Section):
     @classmethod
     def ranks_rise(cls, ranks):
         for name, ranges in ranks.items():
-            ends = [end for ends in ranges for end in ends]
-            if (
-                not ranges
-                or ends[0] < 1
-                or any(a > b for a, b in ranges)
-                or any(before[1] >= after[0] for before, after in zip(ranges, ranges[1:], strict=False))
-            ):
+            ordered = all(a <= b for a, b in ranges) and all(before[1] < after[0] for before, after in pairwise(ranges))
+            if not ranges or ranges[0][0] < 1 or not ordered:
                 raise ValueError(f"ranks of {name} must be ascending ranges from 1 on, such as [[1, 20], [181, 200]]")
             if SOURCES[name].needs in (None, "last pool"):
                 raise ValueError(f"{name} has no ranks: it is no retrieval")

@@ -6,28 +6,19 @@ from pydantic import Field, field_validator
 
 from teleport.settings.section import Integer, NumberOrNull, Section
 
-Rank = Integer
-
 
 class Filters(Section):
     """Passages that are probably positives without a judgment. All are off in the papers' configurations.
 
-    Scores are inner products of query and passage under the checkpoint that mines for this episode, whatever source a
-    passage comes from. s+ is that of the positive.
+    Scores are inner products under the checkpoint that mines, whatever the source; s+ is that of the positive.
     """
 
-    skip_ranks: Integer = Field(
-        0, ge=0, le=32_767, description="Leave out the first ranks of every retrieval (known positives do not count)."
-    )
-    relative_margin: NumberOrNull = Field(
-        None, ge=0, description="Leave out a passage with a score of at least s+ - |s+| x margin."
-    )
+    skip_ranks: Integer = Field(0, ge=0, le=32_767, description="Leave out so many ranks, known positives not counted.")
+    relative_margin: NumberOrNull = Field(None, ge=0, description="Leave out a score of at least s+ - |s+| x margin.")
     absolute_margin: NumberOrNull = Field(None, ge=0, description="Leave out one with at least s+ - margin.")
     above_positive: bool = Field(False, description="Leave out one with a higher score than s+.")
     positive_score: Literal["lowest", "mean", "first"] = Field(
-        "lowest",
-        description="s+ of a query with several positives. first: in the order of the judgments, which is the one that "
-        "`training.positive: first` trains on.",
+        "lowest", description="s+ with several positives; first: as judged, the one that `positive: first` trains on."
     )
 
     @property
@@ -41,8 +32,8 @@ class Draw(Section):
 
     count: Integer = Field(ge=0, description="Negatives per query.")
     flag: Integer = Field(ge=1, le=128, description="The bit of the source in the pool's `sources`.")
-    ranks: list[tuple[Rank, Rank]] | None = Field(
-        None, description="Ranks of the retrieval that are drawn from, first and last, from 1; known positives removed."
+    ranks: list[tuple[Integer, Integer]] | None = Field(
+        None, description="Ranks drawn from: first and last, from 1 on."
     )
 
 

@@ -1,11 +1,9 @@
 """Reading a configuration: merge, validate, and say what is wrong with file, line, key and remedy.
 
-`--configfile` files are merged in order (Snakemake does it); an experiment is a set of overrides merged over the
-settings of the configuration. Numbers such as 1e-5, which YAML reads as text, become numbers here.
+An experiment is a set of overrides merged over the configuration. 1e-5, which YAML reads as text, becomes a number.
 """
 
 import difflib
-import json
 import re
 import types
 import typing
@@ -14,14 +12,13 @@ from pydantic import BaseModel, ValidationError
 from snakemake.utils import update_config
 
 from teleport.settings.configuration import Config
-from teleport.settings.encoder import Encoder
-from teleport.settings.experiment import Episode, Experiment
+from teleport.settings.experiment import Encoder, Episode, Experiment
 from teleport.settings.locations import Locations
 from teleport.settings.registry import LOSSES, SOURCES
 from teleport.settings.section import MAIN_TABLE, NAME, TABLE_NAME, merged
 from teleport.settings.yaml_mapping import read_mapping
 
-SHARED = ("encoder", "mining", "negatives", "training", "episodes", "seeds")  # what an experiment may override
+SHARED = {"encoder", "mining", "negatives", "training", "episodes", "seeds"}  # what an experiment may override
 
 
 def load(raw, files=()):
@@ -37,13 +34,13 @@ def load(raw, files=()):
         )
     config = validated(Config, raw, (), locations)
     check_names(config, locations)
-    shared = {name: dump(getattr(config, name)) for name in SHARED}
+    shared = config.model_dump(include=SHARED)
     experiments = {}
     for place, name, overrides in named_experiments(config):
         experiment = validated(Experiment, merged(shared, overrides), place, locations)
         for number in range(len(experiment.episodes)):
-            at = (*(place if "episodes" in overrides else ()), "episodes", number)
-            validated(Episode, experiment.overridden(number), at, locations)
+            entry = (*(place if "episodes" in overrides else ()), "episodes", number)
+            validated(Episode, experiment.overridden(number), entry, locations)
         if experiments.setdefault(name, experiment) != experiment:
             raise ValueError(f"{locations.of(place)}: another experiment has this name but other settings. Rename one.")
     experiments |= external_checkpoints(config, shared, experiments, locations)
@@ -53,10 +50,7 @@ def load(raw, files=()):
 
 
 def load_files(files):
-    """What `load` returns for the YAML files of one configuration, merged in order as `--configfile` merges them.
-
-    Raises ValueError with one line per mistake, and OSError when a file cannot be read.
-    """
+    """What `load` returns for YAML files, merged in order as `--configfile` does. Raises OSError for one not read."""
     raw = {}
     for file in files:
         update_config(raw, read_mapping(file))  # Snakemake's own: every mapping deeply, also those in WHOLE
@@ -70,40 +64,29 @@ def check_names(config, locations):
     named += [(("ablations", name), TABLE_NAME) for name in config.ablations]
     for place, pattern in named:
         if not re.fullmatch(pattern, place[-1]):
-            raise ValueError(
-                f"{locations.of(place)}: the name must match {pattern}, as it becomes a folder or a file. Rename it."
-            )
+            rule = f"the name must match {pattern}, as it becomes a folder or a file"
+            raise ValueError(f"{locations.of(place)}: {rule}. Rename it.")
     if MAIN_TABLE in config.ablations:
         place = locations.of(("ablations", MAIN_TABLE))
         raise ValueError(f"{place}: the table of every system and episode has this name. Rename the ablation.")
 
 
 def external_checkpoints(config, shared, experiments, locations):
-    """{name: Experiment without episodes} of the checkpoints from elsewhere; checks the splits of all.
-
-    Raises ValueError for a name that an experiment has, and for a run of an unknown split.
-    """
+    """{name: Experiment} of checkpoints from elsewhere. Raises ValueError for taken names and unknown splits."""
     found = {}
     for name, external in config.external.items():
         place = ("external", name)
         if name in experiments:
             raise ValueError(f"{locations.of(place)}: an experiment has this name. Rename one of them.")
         for split in set(external.runs or ()) - set(config.evaluation.splits):
-            splits = ", ".join(config.evaluation.splits)
-            raise ValueError(
-                f"{locations.of((*place, 'runs', split))}: evaluation.splits has {splits}. Add {split!r} there."
-            )
+            where, splits = locations.of((*place, "runs", split)), ", ".join(config.evaluation.splits)
+            raise ValueError(f"{where}: evaluation.splits has {splits}. Add {split!r} there.")
         if external.encoder is not None:
             encoder = merged(shared["encoder"], external.encoder)
             validated(Encoder, encoder, (*place, "encoder"), locations)
-            settings = shared | {"label": external.label, "encoder": encoder, "episodes": []}
-            found[name] = validated(Experiment, settings | {"seeds": shared["seeds"][:1]}, place, locations)
+            own = {"label": external.label, "encoder": encoder, "episodes": [], "seeds": shared["seeds"][:1]}
+            found[name] = validated(Experiment, shared | own, place, locations)
     return found
-
-
-def dump(value):
-    """A validated section (or list of sections) as plain data."""
-    return [dump(item) for item in value] if isinstance(value, list) else getattr(value, "model_dump", lambda: value)()
 
 
 def named_experiments(config):
@@ -120,8 +103,7 @@ def validated(model, data, place, locations):
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        lines = [describe(model, mistake, place, locations) for mistake in error.errors()]
-        raise ValueError("\n".join(lines)) from None
+        raise ValueError("\n".join(describe(model, m, place, locations) for m in error.errors())) from None
 
 
 def describe(model, mistake, place, locations):
@@ -131,9 +113,9 @@ def describe(model, mistake, place, locations):
         location = ("collection", *location[2:])
     where = locations.of((*place, *location))
     if mistake["type"] == "extra_forbidden":
-        known = known_keys(model, location[:-1])
-        close = difflib.get_close_matches(str(location[-1]), known, n=1)
-        remedy = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(known)}."
+        keys = known_keys(model, location[:-1])
+        close = difflib.get_close_matches(str(location[-1]), keys, n=1)
+        remedy = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(keys)}."
         return f"{where}: unknown key. {remedy}"
     if mistake["type"] == "missing":
         return f"{where}: this key is required; add it."
@@ -161,19 +143,13 @@ def models_in(annotation):
 def json_schema():
     """The JSON Schema of a configuration (dict); an experiment's overrides are its settings with nothing required."""
     schema = Config.model_json_schema()
-    override = Experiment.model_json_schema()
-    definitions = override.pop("$defs")
-    partial = {"ExperimentOverride": override} | {f"{name}Override": value for name, value in definitions.items()}
-    text = re.sub(r'"#/\$defs/(\w+)"', r'"#/$defs/\1Override"', json.dumps(partial))
-    partial = json.loads(text)
-    for value in partial.values():
+    override = Experiment.model_json_schema(ref_template="#/$defs/{model}Override")
+    for name, value in ({"Experiment": override} | override.pop("$defs")).items():
         value.pop("required", None)
-    schema["$defs"] |= partial
-    reference = {"$ref": "#/$defs/ExperimentOverride"}
-    schema["properties"]["experiments"]["additionalProperties"] = reference
-    schema["$defs"]["Ablation"]["properties"]["experiments"]["additionalProperties"] = reference
-    # An ablation file is valid alone in an editor: it only lacks what the file that it ablates has.
-    schema.pop("required")
+        schema["$defs"][f"{name}Override"] = value
+    for owner in (schema, schema["$defs"]["Ablation"]):
+        owner["properties"]["experiments"]["additionalProperties"] = {"$ref": "#/$defs/ExperimentOverride"}
+    schema.pop("required")  # in an editor an ablation file is valid alone: it lacks what the file that it ablates has
     for suffix in ("", "Override"):
         training = schema["$defs"][f"EpisodeTraining{suffix}"]["properties"]
         training["loss"]["enum"] = list(LOSSES)

@@ -1,18 +1,13 @@
 """The names that a configuration may use for negative sources and losses, and the modules behind them.
 
-A new source or loss is one module and one line here. Stages load these modules by name and never import this table, so
-that a new line changes the code of no stage that is finished.
+A new source or loss is one module and one line here. No stage imports this table: a new line changes no stage's code.
 """
 
 from typing import NamedTuple
 
 
 class Source(NamedTuple):
-    """A source of negatives.
-
-    module: reads it, see negatives/sources/; flag: its bit in a pool's `sources`; needs: what has to be planned before
-    a pool can be drawn from it, a key of NEEDS in plan/sources.py, or None for nothing.
-    """
+    """The module that reads a source, its bit in a pool's `sources`, and what is planned first (plan/sources.py)."""
 
     module: str
     flag: int

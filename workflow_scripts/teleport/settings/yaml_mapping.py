@@ -4,11 +4,7 @@ import yaml
 
 
 def read_mapping(path):
-    """The content (dict) of a YAML file.
-
-    Raises ValueError, with the file and where the parser knows it the line, when it is no YAML in UTF-8 or no mapping,
-    as an empty file is none; OSError when it cannot be read.
-    """
+    """The content (dict) of a YAML file. Raises ValueError, with file and line, when it is no mapping in YAML."""
     try:
         with open(path, encoding="utf-8") as file:
             content = yaml.safe_load(file)
