@@ -9,7 +9,7 @@ import numpy as np
 from teleport.collection.answers import find_answers
 from teleport.collection.reader import read_answers, read_positives
 from teleport.runtime.arrays import Ragged, Run, save_array
-from teleport.settings.section import Section as Settings  # noqa: F401 (it has none)
+from teleport.settings.section import NoSettings as Settings  # noqa: F401
 
 
 def run(job):
