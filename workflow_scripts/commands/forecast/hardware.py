@@ -19,7 +19,7 @@ Rate = Annotated[float, Field(gt=0)]
 
 
 class Hardware(Section):
-    """One line. Rates are amounts a second, of work as `teleport.forecast.costs` counts it."""
+    """One line. Rates are amounts a second, of work as `commands.forecast.costs` counts it."""
 
     source: str = Field(description="Where each figure was measured, or that it is an estimate and of what.")
     encode_flop: Rate = Field(description="FLOP/s of encoding, of real tokens, so that padding lowers it.")

@@ -4,8 +4,8 @@ import os
 import shutil
 from dataclasses import dataclass
 
-from teleport.forecast.costs import stage_cost
-from teleport.forecast.counts import Counts, encoder_shape, finished
+from commands.forecast.costs import stage_cost
+from commands.forecast.counts import Counts, encoder_shape, finished
 from teleport.runtime.artefact import STAGES
 from teleport.runtime.code import STAGE_MODULES
 
