@@ -9,32 +9,24 @@ A table's specification, JSON made by the plan:
 `lines` holds only those that the configuration can fill.
 """
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
 from teleport.report.figures import figures
 from teleport.report.published import read_published
 from teleport.report.published_text import printed
-from teleport.report.render import csv_text, latex, markdown
-from teleport.runtime.files import write_text
-
-EXACT, WITHIN, NOT_RUN, NOTHING_PUBLISHED = "exact", "within tolerance", "not run", "no published figure"
+from teleport.report.render import write_forms
 
 
 def write_published(spec, root, output_folder):
     """Write NAME.csv, NAME.md and NAME.tex of `spec` below `output_folder`; stages that are not finished count as
-    not run. `root` is the folder that holds results/. Raises ValueError when a manifest is torn or edited.
+    not run. `root` (a Path) is the folder that holds results/. Raises ValueError when a manifest is torn or edited.
     """
-    root, stem = Path(root), Path(output_folder) / spec["name"]
     table = read_published(root / spec["file"])
     lines = make_lines(table, spec, root)
     frame = pd.DataFrame(lines).drop(columns=["decimals", "planned seeds"])
     frame["stages"] = frame["stages"].str.join(" ")
-    text = printed(table, spec, lines, root)
-    for suffix, content in {"csv": csv_text(frame), "md": markdown(text), "tex": latex(text)}.items():
-        write_text(f"{stem}.{suffix}", content)
+    write_forms(printed(table, spec, lines, root), frame, output_folder)
 
 
 def make_lines(table, spec, root):
@@ -63,26 +55,15 @@ def make_line(table, row, column, number, planned, root):
     published, runs, released = row.values[number], planned.get("ours", []), planned.get("released", [])
     decimals = max(column.decimals if column.decimals is not None else table.decimals, own_decimals(published))
     found, theirs = (figures(table, row, column, those, root) for those in (runs, released))
-    ours = float(np.mean(found)) if found else None
-    return {
-        "system": row.system,
-        "group": row.group,
-        "figure": column.name,
-        "configuration": column.configuration,
-        "split": column.split,
-        "measure": column.measure,
-        "published": published,
-        "released": theirs[0] if theirs else None,
-        "ours": ours,
-        "ours sd": float(np.std(found, ddof=1)) if len(found) > 1 else None,
-        "seeds": len(found),
-        "difference": difference(published, ours, decimals),
-        "verdict": verdict(published, ours, decimals, table.tolerance.value),
-        "experiment": experiment(row),
-        "stages": [name for run in runs + released for names in run.values() for name in names],
-        "decimals": decimals,
-        "planned seeds": len(runs),
-    }
+    ours, sd = float(np.mean(found)) if found else None, float(np.std(found, ddof=1)) if len(found) > 1 else None
+    line = {"system": row.system, "group": row.group, "figure": column.name, "configuration": column.configuration}
+    line |= {"split": column.split, "measure": column.measure, "published": published}
+    line |= {"released": theirs[0] if theirs else None, "ours": ours, "ours sd": sd, "seeds": len(found)}
+    line["difference"] = difference(published, ours, decimals)
+    line["verdict"] = verdict(published, ours, decimals, table.tolerance.value)
+    line["experiment"] = experiment(row)
+    line["stages"] = [name for run in runs + released for names in run.values() for name in names]
+    return line | {"decimals": decimals, "planned seeds": len(runs)}
 
 
 def experiment(row):
@@ -112,12 +93,10 @@ def verdict(published, ours, decimals, tolerance):
     "no published figure" with one but nothing to compare it with. Too good is off as much as too bad is.
     """
     if ours is None:
-        return NOT_RUN
+        return "not run"
     if published is None:
-        return NOTHING_PUBLISHED
+        return "no published figure"
     above = difference(published, ours, decimals)
-    if above == 0:
-        return EXACT
     if abs(above) <= tolerance:
-        return WITHIN
+        return "within tolerance" if above else "exact"
     return "off (above)" if above > 0 else "off (below)"

@@ -8,14 +8,10 @@ from teleport.report.figures import machines
 from teleport.report.render import NONE, Printed
 from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
 
-RIGHT = ("Published", "Released checkpoint", "Ours", "Difference")
-
 
 def printed(table, spec, lines, root):
     """The table as it is printed (`Printed`), from its lines (`make_line`)."""
-    frame = cells(table, lines)
-    align = "".join("r" if name in RIGHT else "l" for name in frame.columns)
-    return Printed(spec["name"], table.title, frame, align, footer(table, spec, lines, root), long=True)
+    return Printed(spec["name"], table.title, cells(table, lines), footer(table, spec, lines, root), long=True)
 
 
 def cells(table, lines):

@@ -18,12 +18,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from teleport.evaluation.coverage import coverage_cutoffs
 from teleport.evaluation.significance import holm, paired_p_value, paired_t_p_value
-from teleport.report.figures import seconds
-from teleport.report.render import csv_text, latex, markdown
+from teleport.report.figures import seconds, trace_figures
+from teleport.report.render import csv_text, write_forms
 from teleport.report.table_text import printed
-from teleport.report.trace import trace_figures
 from teleport.runtime.artefact import STAGES, Artefact
 from teleport.runtime.files import write_text
 from teleport.runtime.seed import derive_seed
@@ -48,29 +46,21 @@ class Table(NamedTuple):
 def write_table(spec, root, output_folder):
     """Write NAME.csv, NAME.md, NAME.tex and NAME.sources.csv of `spec` below `output_folder`.
 
-    `root` is the folder that holds results/. Raises ValueError when an artefact is missing, torn or edited.
+    `root` (a Path) is the folder that holds results/. Raises ValueError when an artefact is missing, torn or edited.
     """
-    root, stem = Path(root), Path(output_folder) / spec["name"]
     table = make_table(spec, root)
-    text = printed(spec, table, root, count_queries(spec, root))
-    texts = {
-        "csv": csv_text(csv_frame(table)),
-        "md": markdown(text),
-        "tex": latex(text),
-        "sources.csv": csv_text(trace_figures(spec["rows"], root)),
-    }
-    for suffix, text in texts.items():
-        write_text(f"{stem}.{suffix}", text)
+    write_forms(printed(spec, table, root), csv_frame(table), output_folder)
+    write_text(Path(output_folder) / f"{spec['name']}.sources.csv", csv_text(trace_figures(spec["rows"], root)))
 
 
 def make_table(spec, root):
     """The `Table` of a specification."""
     baseline, none = find_baseline(spec), pd.Series(dtype=float)
+    rows = pd.DataFrame([describe(row, spec, root) for row in spec["rows"]])
     scores = [read_scores(row, spec, root) for row in spec["rows"]]
     by_seed = [{column: row[column].mean() if column in row else none for column in columns(spec)} for row in scores]
     means = pd.DataFrame([{column: values.mean() for column, values in row.items()} for row in by_seed])
     deviations = pd.DataFrame([{column: values.std(ddof=1) for column, values in row.items()} for row in by_seed])
-    rows = pd.DataFrame([describe(row, spec, root) for row in spec["rows"]])
     p_values = pd.DataFrame(float("nan"), index=means.index, columns=means.columns)
     if baseline is not None:
         for column in scores[baseline]:
@@ -118,20 +108,6 @@ def compare(spec, scores, index, baseline, column):
     row = spec["rows"][index]
     seed = derive_seed(SEED, "significance", row["system"], row["episode"], column)
     return paired_p_value(ours, theirs.loc[ours.index], spec["significance"]["resamples"], seed)
-
-
-def count_queries(spec, root):
-    """What every split's figures are means of, such as "412 test queries": judged queries, questions with answers."""
-    runs = {split: names for row in reversed(spec["rows"]) for split, names in row["runs"].items()}
-    counted = []
-    for split in [split for split in spec["splits"] if split in runs]:
-        facts, names = Artefact(root / STAGES / runs[split][0]).facts, spec["measures"][split]
-        cutoffs = coverage_cutoffs(names)
-        if len(cutoffs) < len(names):
-            counted.append(f"{facts['num_queries']:,} {split} queries")
-        if cutoffs:
-            counted.append(f"{facts['num_questions']:,} {split} questions with answers")
-    return counted
 
 
 def csv_frame(table):

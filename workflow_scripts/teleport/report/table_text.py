@@ -2,18 +2,18 @@
 
 import pandas as pd
 
+from teleport.evaluation.coverage import coverage_cutoffs
 from teleport.report.figures import machines
 from teleport.report.render import NONE, Printed
 from teleport.runtime.artefact import STAGES, Artefact
 
 
-def printed(spec, table, root, queries):
-    """A `Table` as it is printed (`Printed`). queries: the counts of `count_queries`, for the notes."""
+def printed(spec, table, root):
+    """A `Table` as it is printed (`Printed`)."""
     rows, measures = row_cells(table.rows), measure_cells(spec, table)
     spent = [name for name in rows if name == "Seconds"]  # last, after the measures
     frame = pd.concat([rows.drop(columns=spent), measures, rows[spent]], axis=1)
-    align = "".join("l" if name in ("System", "Negatives", "Loss") else "r" for name in frame.columns)
-    return Printed(spec["name"], spec["title"], frame, align, footer(spec, table, root, queries))
+    return Printed(spec["name"], spec["title"], frame, footer(spec, table, root))
 
 
 def row_cells(rows):
@@ -43,11 +43,11 @@ def measure_cells(spec, table):
     return pd.DataFrame(columns)
 
 
-def footer(spec, table, root, queries):
+def footer(spec, table, root):
     """What a reader must know beside the figures: a list of sentences."""
     facts, test = Artefact(root / STAGES / spec["collection"]).facts, spec["significance"]
-    digest, passages = facts["corpus_digest"][:16], f"{facts['num_passages']:,} passages"
-    notes = [f"Collection {digest}: {', '.join([passages, *queries])}."]
+    counted = ", ".join([f"{facts['num_passages']:,} passages", *count_queries(spec, root)])
+    notes = [f"Collection {facts['corpus_digest'][:16]}: {counted}."]
     if "versions" in facts:
         notes.append(f"Made from {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}.")
     if table.deviations.notna().any(axis=None):
@@ -65,3 +65,17 @@ def footer(spec, table, root, queries):
         where = machines(Artefact(root / STAGES / name) for name in names)
         notes.append(f"Seconds of mining and training, as if each system ran alone, one stage after another: {where}.")
     return notes
+
+
+def count_queries(spec, root):
+    """What every split's figures are means of, such as "412 test queries": judged queries, questions with answers."""
+    runs = {split: names for row in reversed(spec["rows"]) for split, names in row["runs"].items()}
+    counted = []
+    for split in [split for split in spec["splits"] if split in runs]:
+        facts, names = Artefact(root / STAGES / runs[split][0]).facts, spec["measures"][split]
+        cutoffs = coverage_cutoffs(names)
+        if len(cutoffs) < len(names):
+            counted.append(f"{facts['num_queries']:,} {split} queries")
+        if cutoffs:
+            counted.append(f"{facts['num_questions']:,} {split} questions with answers")
+    return counted
