@@ -1,5 +1,7 @@
 """The figures of tables, from finished stages: a measure, hours, or a forgetting rate; and where each comes from."""
 
+from itertools import chain
+
 import numpy as np
 import pandas as pd
 
@@ -17,10 +19,9 @@ def figures(table, row, column, runs, root):
     runs: [{role: [stage names]}], one per seed, as published_specs.py plans them; a run counts only when all of its
     stages are finished.
     """
-    done = [
-        run for run in runs if all((root / STAGES / n / MANIFEST).is_file() for names in run.values() for n in names)
-    ]
-    artefacts = [{role: [Artefact(root / STAGES / n) for n in names] for role, names in run.items()} for run in done]
+    runs = [{role: [root / STAGES / name for name in names] for role, names in run.items()} for run in runs]
+    done = [run for run in runs if all((folder / MANIFEST).is_file() for folder in chain(*run.values()))]
+    artefacts = [{role: [Artefact(folder) for folder in folders] for role, folders in run.items()} for run in done]
     scale = column.scale or table.scale
     if table.kind == "hours":
         return [hours(run, row.figure) for run in artefacts]

@@ -10,11 +10,8 @@ from teleport.runtime.files import write_text
 
 NONE = "–"
 WORDS = {"System", "Negatives", "Loss", "Group", "Figure", "Verdict", "Experiment"}  # columns aligned to the left
-LATEX_ESCAPES = str.maketrans(
-    {sign: "\\" + sign for sign in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-)
-LATEX_SIGNS = str.maketrans({"±": r"$\pm$", "†": r"$^{\dagger}$"})
+LATEX_SIGNS = {sign: "\\" + sign for sign in "&%$#_{}"} | {"±": r"$\pm$", "†": r"$^{\dagger}$"}
+LATEX_SIGNS |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 
 
 class Printed(NamedTuple):
@@ -67,7 +64,7 @@ def latex_cell(text):
 
 def escape(text):
     """Plain text for LaTeX."""
-    return text.translate(LATEX_ESCAPES).translate(LATEX_SIGNS)
+    return text.translate(str.maketrans(LATEX_SIGNS))
 
 
 def csv_text(frame):

@@ -18,12 +18,9 @@ class Spec:
     def of(cls, content):
         """From what becomes JSON: each `Stage` in it becomes its name."""
         stages = {}
-
-        def name(stage):
-            stages[stage.name] = stage
-            return stage.name
-
-        text = json.dumps(content, sort_keys=True, ensure_ascii=False, default=name)
+        text = json.dumps(
+            content, sort_keys=True, ensure_ascii=False, default=lambda s: stages.setdefault(s.name, s).name
+        )
         return cls(text, list(stages.values()))
 
 

@@ -55,10 +55,8 @@ def footer(spec, table, root):
     if test:
         resampled = f"permutation test over queries, {test['resamples']:,} resamples"
         kind = "t-test over queries" if test["test"] == "t-test" else resampled
-        notes.append(
-            f"† differs from {test['baseline']}, p < {test['level']:g} (two-sided paired {kind}, Holm-corrected within "
-            "the column)."
-        )
+        method = f"two-sided paired {kind}, Holm-corrected within the column"
+        notes.append(f"† differs from {test['baseline']}, p < {test['level']:g} ({method}).")
     notes.append("Best of each column in bold.")
     if "seconds" in spec["columns"]:
         names = {name for row in spec["rows"] for seed in row["columns"]["seconds"] for name in seed}

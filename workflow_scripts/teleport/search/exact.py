@@ -56,17 +56,16 @@ def rescore(vectors, queries_QD, proposed_QC, ids_QC, depth, errors_Q, threads):
     """
     scores_QC = np.full(ids_QC.shape, -np.inf, np.float32)
 
-    def some(part):
+    def score_rows(rows):
         scorer = Scorer(vectors)
-        for row in part:
+        for row in rows:
             query, ids, scores = queries_QD[row].astype(np.float64), ids_QC[row], scores_QC[row]
             scorer.score(query, ids[:depth], scores[:depth])
             possible = np.count_nonzero(proposed_QC[row] >= scores[:depth].min() - errors_Q[row])
             scorer.score(query, ids[depth:possible], scores[depth:possible])
 
-    parts = [part for part in np.array_split(np.arange(len(queries_QD)), threads) if len(part)]
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(some, parts))
+        list(pool.map(score_rows, np.array_split(np.arange(len(queries_QD)), threads)))
     return scores_QC
 
 

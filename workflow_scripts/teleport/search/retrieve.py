@@ -11,6 +11,7 @@ from teleport.runtime.blocks import RowBlocks
 from teleport.runtime.device_memory import out_of_memory
 from teleport.runtime.files import require_free_space
 from teleport.search.engines import open_exact
+from teleport.search.flat import require_finite
 from teleport.settings.search import IndexSettings
 from teleport.settings.search import RetrieveSettings as Settings  # noqa: F401
 
@@ -67,12 +68,7 @@ def read_anchors(job, vectors):
         return vectors, lines, rows
     path = job.input("queries", f"queries.{settings.split}.npy")
     anchors = np.load(path, mmap_mode="r")
-    finite = np.isfinite(anchors).all(axis=1)
-    if not finite.all():
-        raise ValueError(
-            f"{path}: the vector of query row {int(np.argmin(finite))} is not finite. The checkpoint that made it is "
-            "broken: train with a lower learning rate, or with precision fp32."
-        )
+    require_finite(path, anchors, "query")
     rows = np.arange(len(anchors))
     return anchors, rows, rows
 
