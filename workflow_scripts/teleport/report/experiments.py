@@ -11,11 +11,11 @@ COLUMNS = ["seed", "episode", "stage", "kind", "key", "folder"]
 
 
 def link_experiment(rows, folder):
-    """Make `folder` show exactly the stages in `rows`: relative symlinks, and plan.tsv with a line per stage.
+    """Make `folder` show exactly the stages in `rows`: relative symlinks, and plan.tsv with a line per row.
 
-    A row is {"link": path below folder, for example "episode-1/encode", "stage": "kind/key", "seed", "episode"}. Links
-    of an earlier plan are removed; other links, real files and folders, and experiments in folders below never are.
-    Raises ValueError when one is in the way.
+    A row is {"link": path below folder, for example "episode-1/encode", "stage": "kind/key", "seed", "episode"}; in
+    plan.tsv a stage has the name of its link. Links of an earlier plan are removed; other links, real files and
+    folders, and experiments in folders below never are. Raises ValueError when one is in the way.
     """
     folder = Path(folder)
     targets = {folder / row["link"]: STAGES / row["stage"] for row in rows}
@@ -30,7 +30,11 @@ def link_experiment(rows, folder):
         part.unlink(missing_ok=True)
         part.symlink_to(os.path.relpath(target, link.parent))
         os.replace(part, link)
-    write_text(folder / INDEX, plan_text(rows))
+    lines = [COLUMNS]
+    for row in rows:
+        kind, key = row["stage"].split("/")
+        lines.append([row["seed"], row["episode"], Path(row["link"]).name, kind, key, STAGES / row["stage"]])
+    write_text(folder / INDEX, "".join("\t".join(map(str, line)) + "\n" for line in lines))
 
 
 def own_links(folder):
@@ -48,12 +52,3 @@ def stage_links(folder):
     links = [path for path in folder.rglob("*") if path.is_symlink()]
     names = {link: os.path.relpath(link.parent / link.readlink(), STAGES) for link in links}
     return {link: name for link, name in names.items() if name.count("/") == 1 and not name.startswith("..")}
-
-
-def plan_text(rows):
-    """The text of plan.tsv, in the order of the rows; its column "stage" is the last part of the link."""
-    lines = [COLUMNS]
-    for row in rows:
-        kind, key = row["stage"].split("/")
-        lines.append([row["seed"], row["episode"], row["link"].rsplit("/", 1)[-1], kind, key, STAGES / kind / key])
-    return "".join("\t".join(map(str, line)) + "\n" for line in lines)

@@ -16,8 +16,7 @@ SOURCES = ["system", "episode", "split", "seed", "stage", "folder", "run", "chec
 def figures(table, row, column, runs, root):
     """One figure per finished run (seed), in the table's units: a list of floats.
 
-    runs: [{role: [stage names]}], one per seed, as published_specs.py plans them; a run counts only when all of its
-    stages are finished.
+    runs: [{role: [stage names]}], one per seed, of which those count whose stages are all finished.
     """
     runs = [{role: [root / STAGES / name for name in names] for role, names in run.items()} for run in runs]
     done = [run for run in runs if all((folder / MANIFEST).is_file() for folder in chain(*run.values()))]

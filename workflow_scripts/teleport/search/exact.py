@@ -6,7 +6,7 @@ import numpy as np
 
 PAIRS = 256  # (query, passage) pairs at a time: with fewer, threads wait for each other in the interpreter
 ID_BITS = 32
-NO_RANK, NO_KEY = np.iinfo(np.int32).max, np.iinfo(np.int64).max  # behind every passage
+NO_RANK, NO_KEY = np.iinfo(np.int32).max, np.iinfo(np.int64).max  # after every passage
 
 
 def ranks_of(scores):
@@ -50,7 +50,6 @@ def rescore(vectors, queries_QD, proposed_QC, ids_QC, depth, errors_Q, threads):
     """Exact scores of all candidates that can be among the best: float64 sums rounded to float32, else -inf; [Q, C].
 
     proposed_QC: approximate scores, best first (-inf: no candidate); errors_Q: their largest error per query
-
     The lowest exact score of the first `depth` candidates is a lower bound of the last rank's: a candidate whose
     approximate score plus its error is below it has no place among the best.
     """

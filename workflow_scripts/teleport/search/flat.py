@@ -100,12 +100,10 @@ def search(index, queries_QD, depth):
     """The `depth` passages of largest inner product, ties by the smaller number, for each query.
 
     index: FaissFlat, ReducedFlat or TorchFlat; queries_QD: float32, finite
-    returns: (ids int32, scores float32), both [Q, depth], best first
+    returns: (ids int32, scores float32), both [Q, depth], best first. Raises ValueError when there are fewer passages.
 
     Candidates are proposed for at most `index.step` queries at a time. Where the index computes on a device
     (`index.overlaps`), the host scores those of one step while the next step is proposed.
-
-    Raises ValueError when there are fewer passages than `depth`.
     """
     total = len(index.vectors)
     require_depth(depth, total)

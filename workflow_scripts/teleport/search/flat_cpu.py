@@ -70,7 +70,7 @@ def one_thread_each():
 
 
 class Running:
-    """The candidates of some queries while the passages go by.
+    """The candidates of a part of the queries while the passages go by.
 
     waiting: [(query rows, `keys_of` scores and passage numbers)], what is kept first and what came since after it
     floor_Q: no score that was dropped exceeds it; band_Q: how far below the last rank so far a score is still kept
