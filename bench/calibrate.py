@@ -3,7 +3,7 @@
     python bench/calibrate.py [--scale 1] [--shared] [--bert-base]
 
 Runs the stages themselves on random texts with the embedded checkpoint, in a temporary folder, and divides the work
-that `teleport.forecast.costs` counts for each by the time it took. --bert-base takes that architecture, and steps of 31
+that `commands.forecast.costs` counts for each by the time it took. --bert-base takes that architecture, and steps of 31
 negatives a query, as in the paper: arithmetic goes faster in larger matrices, most of all on a GPU. --scale multiplies
 the texts and the passages searched: on a GPU more of them (the default there is 20) let the arithmetic outweigh the
 start of its kernels. --shared is for a machine that others use at the same time: it times by the processor seconds of
@@ -24,13 +24,13 @@ import torch
 import yaml
 
 import texts
+from commands.forecast.costs import stage_cost
+from commands.forecast.counts import Counts, finished
+from commands.forecast.hardware import MEASURED, Hardware
 from rates import clock, disk_rate, merge_rate, process_seconds, search_rates, text_rates
 from rounds import REPOSITORY
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
-from teleport.forecast.costs import stage_cost
-from teleport.forecast.counts import Counts, finished
-from teleport.forecast.hardware import MEASURED, Hardware
 from teleport.plan.plan import Plan
 from teleport.runtime.files import write_json
 from teleport.runtime.job import Job

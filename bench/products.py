@@ -5,8 +5,8 @@ from statistics import median
 
 import torch
 
-from rounds import interleaved
-from teleport.forecast.flops import Shape, forward_flop
+import rounds  # puts the packages of workflow_scripts on the path
+from commands.forecast.flops import Shape, forward_flop
 
 ROWS = 4096  # on a CPU, by the matrix of the encoder's first layer that is the widest
 SQUARE = 8192  # rows and columns on CUDA, where that matrix would be done before its kernel is launched
@@ -28,11 +28,11 @@ def product(shape, device, dtype):
     return lambda: torch.nn.functional.linear(left, weight), 2 * rows * width * columns
 
 
-def product_rates(shape, device, rounds):
+def product_rates(shape, device, num_rounds):
     """{"fp32": FLOP/s, "bf16": FLOP/s} of matrix products, which take turns."""
     products = {name: product(shape, device, dtype) for name, dtype in FORMATS.items()}
     with torch.inference_mode():
-        seconds = interleaved({name: run for name, (run, _) in products.items()}, rounds)
+        seconds = rounds.interleaved({name: run for name, (run, _) in products.items()}, num_rounds)
     return {name: products[name][1] / median(times) for name, times in seconds.items()}
 
 

@@ -13,12 +13,12 @@ import numpy as np
 
 import merge
 import texts
+from commands.forecast.costs import MARGIN
+from commands.forecast.flops import search_flop
 from rounds import REPOSITORY
 from search import Timed
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
-from teleport.forecast.costs import MARGIN
-from teleport.forecast.flops import search_flop
 from teleport.search.bm25 import best, tokeniser
 from teleport.search.engines import open_exact
 from teleport.settings.search import Bm25

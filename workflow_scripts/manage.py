@@ -29,7 +29,7 @@ def plan_of(files):
 
 def status(arguments):
     """Show what runs where, and how much of the plan is finished."""
-    from teleport.report.status import finished, render, unfinished
+    from commands.status import finished, render, unfinished
 
     plan = plan_of(arguments.files)
     labels = {name: plan.label(name) for name in plan.stages}
@@ -43,8 +43,8 @@ def forecast(arguments):
     Hardware lines are in config/hardware.yaml; `bench/calibrate.py` measures this machine, and its line is then the
     default. With --strict a warning ends the command with status 1.
     """
-    from teleport.forecast.hardware import read_hardware
-    from teleport.forecast.table import forecast, heading, render, total_line, warnings
+    from commands.forecast.hardware import read_hardware
+    from commands.forecast.table import forecast, heading, render, total_line, warnings
 
     plan = plan_of(arguments.files)
     name, hardware = read_hardware(arguments.hardware)
@@ -69,7 +69,7 @@ def prune(arguments):
     table to let its stages go. --also names another configuration, and is needed for experiments that are not finished:
     nothing shows them yet.
     """
-    from teleport.report.disk import unused
+    from commands.disk import unused
     from teleport.runtime.files import files_below
 
     planned = set().union(*(plan_of(files).stages for files in [arguments.files, *arguments.also]))
@@ -98,7 +98,7 @@ def verify(arguments):
     Prints one line per stage that is torn or edited and per link to a stage that is not there, each with the remedy,
     and ends with status 1 when there is one.
     """
-    from teleport.report.disk import broken_links, check_stages
+    from commands.disk import broken_links, check_stages
 
     (bad, number), broken = check_stages(), broken_links()
     print("".join(f"{line}\n" for line in bad + broken), end="")

@@ -98,7 +98,7 @@ def test_a_table_without_peers_has_no_column_for_them(tmp_path, capsys):
 
 
 def test_the_share_of_the_products_rate_is_that_of_real_tokens():
-    from teleport.forecast.flops import forward_flop
+    from commands.forecast.flops import forward_flop
 
     products, torch = importlib.import_module("products"), importlib.import_module("torch")
     sizes = {"num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}

@@ -110,7 +110,7 @@ def test_calibration_in_processor_seconds_is_refused_on_a_gpu(monkeypatch, capsy
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [["--shared"], ["--bert-base"]])
 def test_calibration_writes_a_complete_hardware_line(flags, tmp_path, monkeypatch):
-    from teleport.forecast.hardware import THIS, read_hardware
+    from commands.forecast.hardware import THIS, read_hardware
 
     calibrate, rates = importlib.import_module("calibrate"), importlib.import_module("rates")
     for name, value in {"PASSAGES": 520, "TRAIN": 16, "TEST": 8, "STEPS": 1}.items():

@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 
+from commands.forecast.hardware import read_hardware
+from commands.forecast.table import forecast, warnings
 from paths import REPOSITORY
-from teleport.forecast.hardware import read_hardware
-from teleport.forecast.table import forecast, warnings
 from teleport.plan.plan import Plan
 from teleport.report.published import read_published
 from teleport.report.published_specs import published_spec

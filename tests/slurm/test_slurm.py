@@ -14,8 +14,8 @@ from cluster_world import wait_for
 from test_kill import running_stages
 from test_shards import small_blocks
 
+from commands.status import unfinished
 from paths import REPOSITORY
-from teleport.report.status import unfinished
 
 pytestmark = pytest.mark.slurm
 

@@ -10,19 +10,19 @@ INDEX = "plan.tsv"
 COLUMNS = ["seed", "episode", "stage", "kind", "key", "folder"]
 
 
-def link_experiment(rows, folder, stages=STAGES):
-    """Make `folder` show exactly the stages in `rows`: relative symlinks, and plan.tsv with a line per stage.
+def link_experiment(rows, folder):
+    """Make `folder` show exactly the stages in `rows`: relative symlinks, and plan.tsv with a line per row.
 
-    A row is {"link": path below folder, for example "episode-1/encode", "stage": "kind/key", "seed", "episode"}. Links
-    of an earlier plan are removed; other links, real files and folders, and experiments in folders below never are.
-    Raises ValueError when one is in the way.
+    A row is {"link": path below folder, for example "episode-1/encode", "stage": "kind/key", "seed", "episode"}; in
+    plan.tsv a stage has the name of its link. Links of an earlier plan are removed; other links, real files and
+    folders, and experiments in folders below never are. Raises ValueError when one is in the way.
     """
-    folder, stages = Path(folder), Path(stages)
-    targets = {folder / row["link"]: stages / row["stage"] for row in rows}
+    folder = Path(folder)
+    targets = {folder / row["link"]: STAGES / row["stage"] for row in rows}
     for link in targets:
         if link.exists() and not link.is_symlink():
             raise ValueError(f"{link} is no link but must become one. Move it away and run again.")
-    for link in set(own_links(folder, stages)) - set(targets):
+    for link in set(own_links(folder)) - set(targets):
         link.unlink()
     for link, target in targets.items():
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -30,34 +30,25 @@ def link_experiment(rows, folder, stages=STAGES):
         part.unlink(missing_ok=True)
         part.symlink_to(os.path.relpath(target, link.parent))
         os.replace(part, link)
-    write_text(folder / INDEX, plan_text(rows, stages))
-
-
-def own_links(folder, stages):
-    """The links below a folder that lead to stages, without those of an experiment whose own folder lies in it.
-
-    The experiment `marco` of a configuration without a name has the folder that the configuration `marco` has for its
-    experiments. Snakemake deletes the earlier plan.tsv of `folder` itself before this, so it cannot be asked.
-    """
-    others = {index.parent for index in folder.rglob(INDEX)} - {folder}
-    return [link for link in stage_links(folder, stages) if not others.intersection(link.parents)]
-
-
-def stage_links(folder, stages=STAGES):
-    """{symlink below a folder: "kind/key" of the stage that it leads to}; other links are left out."""
-    found = {}
-    for parent, folders, files in os.walk(folder):
-        for link in (path for name in folders + files if (path := Path(parent, name)).is_symlink()):
-            name = os.path.relpath(link.parent / link.readlink(), stages)
-            if name.count("/") == 1 and not name.startswith(".."):
-                found[link] = name
-    return found
-
-
-def plan_text(rows, stages):
-    """The text of plan.tsv, in the order of the rows; its column "stage" is the last part of the link."""
     lines = [COLUMNS]
     for row in rows:
         kind, key = row["stage"].split("/")
-        lines.append([row["seed"], row["episode"], row["link"].rsplit("/", 1)[-1], kind, key, stages / kind / key])
-    return "".join("\t".join(map(str, line)) + "\n" for line in lines)
+        lines.append([row["seed"], row["episode"], Path(row["link"]).name, kind, key, STAGES / row["stage"]])
+    write_text(folder / INDEX, "".join("\t".join(map(str, line)) + "\n" for line in lines))
+
+
+def own_links(folder):
+    """The links below a folder that lead to stages, without those of an experiment whose own folder lies in it.
+
+    The experiment `marco` of a configuration without a name has the folder that the configuration `marco` has for its
+    experiments. Snakemake has deleted the earlier plan.tsv of `folder` itself by now, so that cannot be asked.
+    """
+    others = {index.parent for index in folder.rglob(INDEX)} - {folder}
+    return [link for link in stage_links(folder) if not others.intersection(link.parents)]
+
+
+def stage_links(folder):
+    """{symlink below a folder: "kind/key" of the stage that it leads to}; other links are left out."""
+    links = [path for path in folder.rglob("*") if path.is_symlink()]
+    names = {link: os.path.relpath(link.parent / link.readlink(), STAGES) for link in links}
+    return {link: name for link, name in names.items() if name.count("/") == 1 and not name.startswith("..")}

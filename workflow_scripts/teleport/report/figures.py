@@ -1,25 +1,26 @@
-"""Our figure for a line of a published table, from finished stages: a measure, hours, or a forgetting rate."""
+"""The figures of tables, from finished stages: a measure, hours, or a forgetting rate; and where each comes from."""
+
+from itertools import chain
 
 import numpy as np
+import pandas as pd
 
 from teleport.collection.reader import read_positives
 from teleport.evaluation.forgetting import forgetting_rate
-from teleport.report.trace import upstream
 from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
 
 SECONDS = 3600
+SOURCES = ["system", "episode", "split", "seed", "stage", "folder", "run", "checkpoint", "code", "git_commit"]
 
 
 def figures(table, row, column, runs, root):
     """One figure per finished run (seed), in the table's units: a list of floats.
 
-    runs: [{role: [stage names]}], one per seed, as published_specs.py plans them; a run counts only when all of its
-    stages are finished.
+    runs: [{role: [stage names]}], one per seed, of which those count whose stages are all finished.
     """
-    done = [
-        run for run in runs if all((root / STAGES / n / MANIFEST).is_file() for names in run.values() for n in names)
-    ]
-    artefacts = [{role: [Artefact(root / STAGES / n) for n in names] for role, names in run.items()} for run in done]
+    runs = [{role: [root / STAGES / name for name in names] for role, names in run.items()} for run in runs]
+    done = [run for run in runs if all((folder / MANIFEST).is_file() for folder in chain(*run.values()))]
+    artefacts = [{role: [Artefact(folder) for folder in folders] for role, folders in run.items()} for run in done]
     scale = column.scale or table.scale
     if table.kind == "hours":
         return [hours(run, row.figure) for run in artefacts]
@@ -58,3 +59,35 @@ def forgetting(before, after):
     positives = read_positives(upstream(before, "collection"), "train")
     ids = [np.load(retrieval.path("ids.npy"), mmap_mode="r") for retrieval in (before, after)]
     return forgetting_rate(*ids, positives)
+
+
+def upstream(artefact, role):
+    """The `Artefact` that `artefact` read in `role`; None when it has no such input, or is None itself."""
+    name = artefact and artefact.manifest.get("inputs", {}).get(role)
+    return Artefact(artefact.folder.parents[1] / name) if name else None
+
+
+def trace_figures(rows, root):
+    """One line per system, episode, split and seed of a table's rows (DataFrame with SOURCES, text).
+
+    `stage` is the evaluation, `folder` its folder; `run` and `checkpoint` are the folders of the search that it scored
+    and of the encoder of its queries (empty for BM25); `code` and `git_commit` are those of the evaluation; `seed` is
+    the seed of the encoder's training (empty when nothing was trained).
+    """
+    lines = []
+    for row in rows:
+        for split, names in row["runs"].items():
+            lines += [[row["system"], row["episode"], split, *trace(name, root)] for name in names]
+    return pd.DataFrame(lines, columns=SOURCES)
+
+
+def trace(name, root):
+    """The columns from `seed` on, for the evaluate stage called `name` ("evaluate/KEY")."""
+    evaluate = Artefact(root / STAGES / name)
+    run = upstream(evaluate, "run")
+    checkpoint = upstream(upstream(run, "queries"), "checkpoint")
+    seed = checkpoint.manifest["settings"].get("seed") if checkpoint else None
+    provenance = evaluate.manifest.get("provenance", {})
+    folders = [str(a.folder.relative_to(root)) if a else "" for a in (evaluate, run, checkpoint)]
+    code, commit = provenance.get("code", ""), provenance.get("git_commit") or ""
+    return ["" if seed is None else seed, name, *folders, code, commit]

@@ -89,6 +89,6 @@ def published_path(name):
 def read_published(path):
     """A `PublishedTable`. Raises ValueError, with file, line and key, when the file is missing or wrong."""
     if not Path(path).is_file():
-        known = ", ".join(sorted(file.stem for file in Path(path).parent.glob("*.yaml"))) or "none"
-        raise ValueError(f"published: there is no file {path}. Tables in its folder: {known}.")
+        names = ", ".join(sorted(file.stem for file in Path(path).parent.glob("*.yaml"))) or "none"
+        raise ValueError(f"published: there is no file {path}. Tables in its folder: {names}.")
     return validated(PublishedTable, read_mapping(path), (), Locations([path]))

@@ -38,11 +38,9 @@ def published_spec(plan, path):
 
 def can_fill(plan, table, column):
     """Whether the configuration has figures for a column: it is the column's, and it evaluates the measure."""
-    if column.configuration != plan.config.name:
-        return False
     evaluation = plan.config.evaluation
     evaluated = column.split in evaluation.splits and column.measure in evaluation.measures_of(column.split)
-    return table.kind != "measures" or evaluated
+    return column.configuration == plan.config.name and (evaluated or table.kind != "measures")
 
 
 def our_runs(plan, table, row, column):
@@ -54,12 +52,11 @@ def our_runs(plan, table, row, column):
     trajectories = plan.trajectories.get(row.ours.experiment, [])
     last = len(trajectories[0].trains) if trajectories else 0
     episode = last if row.ours.episode == "last" else row.ours.episode
-    if not trajectories or episode > last:
+    if episode > last:
         return []
     if table.kind == "measures":
         return scored([trajectory.runs[episode] for trajectory in trajectories], column)
-    hours = table.kind == "hours"
-    runs = [timed(t, row.figure) if hours else searched(t, episode) for t in trajectories]
+    runs = [timed(t, row.figure) if table.kind == "hours" else searched(t, episode) for t in trajectories]
     return runs if all(runs) else []
 
 
@@ -70,11 +67,10 @@ def scored(runs, column):
 
 def released_runs(plan, table, row, column):
     """The evaluation of the row's entry in `external`."""
-    if row.released is None or table.kind != "measures":
+    if table.kind != "measures":
         return []
-    if row.released in plan.external_runs:
-        return scored([plan.external_runs[row.released]], column)
-    return scored([t.runs[0] for t in plan.trajectories.get(row.released, [])[:1]], column)
+    checkpoints = [trajectory.runs[0] for trajectory in plan.trajectories.get(row.released, [])[:1]]
+    return scored([plan.external_runs.get(row.released, {}), *checkpoints], column)
 
 
 def timed(trajectory, figure):
@@ -87,10 +83,8 @@ def timed(trajectory, figure):
         found = trajectory.trains[int(figure.split()[1]) - 1 :][:1]
         return {"train": found} if found else None
     pools = [pool for pool in trajectory.pools if pool is not None]
-    if not pools:
-        return None
-    refreshes = {"refresh": mining_stages(pools) + pools}
-    return refreshes | ({"train": trajectory.trains} if figure == "overall" else {})
+    trains = {"train": trajectory.trains} if figure == "overall" else {}
+    return {"refresh": mining_stages(pools) + pools} | trains if pools else None
 
 
 def searched(trajectory, episode):
@@ -98,9 +92,9 @@ def searched(trajectory, episode):
 
     They are found by the vectors that they search: with a lag, no episode mines with the checkpoint just before it.
     """
-    retrievals = [pool.inputs.get("query") for pool in trajectory.pools if pool is not None] + [trajectory.last_search]
-    planned = [retrieval for retrieval in retrievals if retrieval is not None]
-    found = {(retrieval.inputs["queries"].name, retrieval.inputs["passages"].name): retrieval for retrieval in planned}
+    mined = [pool.inputs.get("query") for pool in trajectory.pools if pool is not None]
+    searches = [search for search in [*mined, trajectory.last_search] if search is not None]
+    found = {(search.inputs["queries"].name, search.inputs["passages"].name): search for search in searches}
     vectors = trajectory.vectors[episode - 1 : episode + 1] if episode else []
     before_and_after = [found.get((v.queries.name, v.passages.name)) for v in vectors]
     return {"forgetting": before_and_after} if before_and_after and all(before_and_after) else None

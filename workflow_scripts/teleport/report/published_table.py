@@ -9,32 +9,28 @@ A table's specification, JSON made by the plan:
 `lines` holds only those that the configuration can fill.
 """
 
-from pathlib import Path
+from collections import Counter
 
 import numpy as np
 import pandas as pd
 
-from teleport.report.figures import figures
+from teleport.report.figures import figures, machines
 from teleport.report.published import read_published
-from teleport.report.published_text import printed
-from teleport.report.render import csv_text, latex, markdown
-from teleport.runtime.files import write_text
-
-EXACT, WITHIN, NOT_RUN, NOTHING_PUBLISHED = "exact", "within tolerance", "not run", "no published figure"
+from teleport.report.render import NONE, Printed, write_forms
+from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
 
 
 def write_published(spec, root, output_folder):
-    """Write NAME.csv, NAME.md and NAME.tex of `spec` below `output_folder`; stages that are not finished count as
-    not run. `root` is the folder that holds results/. Raises ValueError when a manifest is torn or edited.
+    """Write NAME.csv, NAME.md and NAME.tex of `spec` below `output_folder`; what is not finished counts as not run.
+
+    `root` (a Path) is the folder that holds results/. Raises ValueError when a manifest is torn or edited.
     """
-    root, stem = Path(root), Path(output_folder) / spec["name"]
     table = read_published(root / spec["file"])
     lines = make_lines(table, spec, root)
     frame = pd.DataFrame(lines).drop(columns=["decimals", "planned seeds"])
     frame["stages"] = frame["stages"].str.join(" ")
-    text = printed(table, spec, lines, root)
-    for suffix, content in {"csv": csv_text(frame), "md": markdown(text), "tex": latex(text)}.items():
-        write_text(f"{stem}.{suffix}", content)
+    text = Printed(spec["name"], table.title, cells(table, lines), footer(table, spec, lines, root), long=True)
+    write_forms(text, frame, output_folder)
 
 
 def make_lines(table, spec, root):
@@ -63,26 +59,15 @@ def make_line(table, row, column, number, planned, root):
     published, runs, released = row.values[number], planned.get("ours", []), planned.get("released", [])
     decimals = max(column.decimals if column.decimals is not None else table.decimals, own_decimals(published))
     found, theirs = (figures(table, row, column, those, root) for those in (runs, released))
-    ours = float(np.mean(found)) if found else None
-    return {
-        "system": row.system,
-        "group": row.group,
-        "figure": column.name,
-        "configuration": column.configuration,
-        "split": column.split,
-        "measure": column.measure,
-        "published": published,
-        "released": theirs[0] if theirs else None,
-        "ours": ours,
-        "ours sd": float(np.std(found, ddof=1)) if len(found) > 1 else None,
-        "seeds": len(found),
-        "difference": difference(published, ours, decimals),
-        "verdict": verdict(published, ours, decimals, table.tolerance.value),
-        "experiment": experiment(row),
-        "stages": [name for run in runs + released for names in run.values() for name in names],
-        "decimals": decimals,
-        "planned seeds": len(runs),
-    }
+    ours, sd = float(np.mean(found)) if found else None, float(np.std(found, ddof=1)) if len(found) > 1 else None
+    line = {"system": row.system, "group": row.group, "figure": column.name, "configuration": column.configuration}
+    line |= {"split": column.split, "measure": column.measure, "published": published}
+    line |= {"released": theirs[0] if theirs else None, "ours": ours, "ours sd": sd, "seeds": len(found)}
+    line["difference"] = difference(published, ours, decimals)
+    line["verdict"] = verdict(published, ours, decimals, table.tolerance.value)
+    line["experiment"] = experiment(row)
+    line["stages"] = [name for run in runs + released for names in run.values() for name in names]
+    return line | {"decimals": decimals, "planned seeds": len(runs)}
 
 
 def experiment(row):
@@ -112,12 +97,85 @@ def verdict(published, ours, decimals, tolerance):
     "no published figure" with one but nothing to compare it with. Too good is off as much as too bad is.
     """
     if ours is None:
-        return NOT_RUN
+        return "not run"
     if published is None:
-        return NOTHING_PUBLISHED
+        return "no published figure"
     above = difference(published, ours, decimals)
-    if above == 0:
-        return EXACT
     if abs(above) <= tolerance:
-        return WITHIN
+        return "within tolerance" if above else "exact"
     return "off (above)" if above > 0 else "off (below)"
+
+
+def cells(table, lines):
+    """The lines (`make_line`) as text (DataFrame); the column Group is there when a row has one."""
+    columns = {
+        "Group": [line["group"] or "" for line in lines],
+        "System": [line["system"] for line in lines],
+        "Figure": [line["figure"] for line in lines],
+        "Published": [number_cell(line, "published", "not reported") for line in lines],
+        "Released checkpoint": [number_cell(line, "released") for line in lines],
+        "Ours": [our_cell(line) for line in lines],
+        "Difference": [number_cell(line, "difference", sign="+") for line in lines],
+        "Verdict": [line["verdict"] for line in lines],
+        "Experiment": [line["experiment"] for line in lines],
+    }
+    if not any(columns["Group"]):
+        del columns["Group"]
+    if table.kind != "measures":  # a checkpoint has neither hours nor episodes
+        del columns["Released checkpoint"]
+    return pd.DataFrame(columns)
+
+
+def number_cell(line, name, absent=NONE, sign=""):
+    """A number of a line with the decimals of its figure, as text."""
+    return absent if line[name] is None else f"{line[name]:{sign}.{line['decimals']}f}"
+
+
+def our_cell(line):
+    """Our figure, with its deviation over seeds, and how many of the planned seeds it has when that is not all."""
+    deviation = "" if line["ours sd"] is None else f" ± {number_cell(line, 'ours sd')}"
+    partial = 0 < line["seeds"] < line["planned seeds"]
+    return number_cell(line, "ours") + deviation + partial * f" ({line['seeds']} of {line['planned seeds']} seeds)"
+
+
+def footer(table, spec, lines, root):
+    """What a reader must know beside the figures: a list of sentences."""
+    others = sorted({c.configuration for c in table.columns} - {spec["configuration"]})
+    notes = [f"Published: {table.source}.", count_verdicts(lines)]
+    if len(others) == len({column.configuration for column in table.columns}):
+        notes.append(f"Only the configuration {' or '.join(others)} can fill this table.")
+    elif others:
+        notes.append(f"Figures of {' and '.join(others)}: {', '.join(f'results/published/{name}' for name in others)}.")
+    notes.append(f"Tolerance ±{table.tolerance.value:g}, above and below: {table.tolerance.reason}.")
+    if any(line["ours sd"] is not None for line in lines):
+        notes.append("Mean ± standard deviation over seeds.")
+    if table.kind == "measures":
+        notes.append("Released checkpoint: the system as its makers gave it, under our evaluation.")
+    if any(line["ours"] is not None or line["released"] is not None for line in lines):
+        notes.append(measured_on(Artefact(root / STAGES / spec["collection"]).facts, lines))
+    return notes + table.notes + (spent_on(lines, root) if table.kind == "hours" else [])
+
+
+def count_verdicts(lines):
+    """How many lines were run, and with which verdict."""
+    counts = Counter(line["verdict"] for line in lines if line["ours"] is not None)
+    ran = sum(counts.values())
+    parts = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
+    return f"{ran} of {len(lines)} figures were run{': ' + parts if parts else ''}. What was not run is not reproduced."
+
+
+def measured_on(facts, lines):
+    """On what our figures were measured, in numbers: a toy collection must not be mistaken for the paper's."""
+    splits = sorted({line["split"] or "train" for line in lines} & set(facts["splits"]))
+    queries = ", ".join(f"{facts['splits'][split]['queries']:,} {split} queries" for split in splits)
+    return f"Ours on collection {facts['corpus_digest'][:16]}: {facts['num_passages']:,} passages, {queries}."
+
+
+def spent_on(lines, root):
+    """Where our hours were spent."""
+    names = sorted({name for line in lines for name in line["stages"] if (root / STAGES / name / MANIFEST).is_file()})
+    found = [Artefact(root / STAGES / name) for name in names]
+    notes = [f"Hours of ours on {machines(found)}."] if found else []
+    if any(stage.manifest["provenance"]["attempt"] > 1 for stage in found):
+        notes.append("Of a search that was interrupted only the time of its last attempt counts.")
+    return notes

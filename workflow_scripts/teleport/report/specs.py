@@ -18,12 +18,9 @@ class Spec:
     def of(cls, content):
         """From what becomes JSON: each `Stage` in it becomes its name."""
         stages = {}
-
-        def name(stage):
-            stages[stage.name] = stage
-            return stage.name
-
-        text = json.dumps(content, sort_keys=True, ensure_ascii=False, default=name)
+        text = json.dumps(
+            content, sort_keys=True, ensure_ascii=False, default=lambda s: stages.setdefault(s.name, s).name
+        )
         return cls(text, list(stages.values()))
 
 
@@ -53,19 +50,15 @@ def zero_shot_rows(plan, names):
     found = {}
     for name in names:
         if plan.trajectories[name][0].from_pretrained:
-            row = checkpoint_row(plan, name, 0, "Zero-shot")
-            scored = frozenset(stage.name for stages in row["runs"].values() for stage in stages)
-            found.setdefault(scored, (name, row))
-    if len(found) == 1:
-        return [row for _, row in found.values()]
-    return [row | {"system": f"Zero-shot ({label_of(plan, name)})"} for name, row in found.values()]
+            row = checkpoint_row(plan, name, 0, f"Zero-shot ({label_of(plan, name)})")
+            found.setdefault(frozenset(stage.name for stages in row["runs"].values() for stage in stages), row)
+    return [row | {"system": "Zero-shot"} if len(found) == 1 else row for row in found.values()]
 
 
 def main_rows(plan):
     """BM25, zero-shot, every experiment of the configuration after every episode, and systems from elsewhere."""
     rows = [single_row("BM25", plan.bm25_runs)] if plan.bm25_runs else []
-    own = [name for name in plan.experiments if name not in plan.config.external]
-    names = list(plan.config.experiments) or own
+    names = list(plan.config.experiments) or [name for name in plan.experiments if name not in plan.config.external]
     rows += zero_shot_rows(plan, names)
     for name in names:
         episodes = range(1, len(plan.experiments[name].method) + 1)
@@ -77,7 +70,7 @@ def main_rows(plan):
 
 
 def ablation_rows(plan, table):
-    """Every experiment of an ablation after its last episode, with the columns that it asks for; BM25 where it does.
+    """Every experiment of an ablation after its last episode, with the columns it asks for; BM25 where it asks for it.
 
     Raises ValueError for BM25 in a configuration without it.
     """
@@ -109,25 +102,18 @@ def table_spec(plan, name, title, baseline, rows, columns=()):
     if baseline is not None and baseline not in labels:
         key = "evaluation.significance.baseline" if name == MAIN_TABLE else f"ablations.{name}.baseline"
         raise ValueError(f"{key}: {baseline!r} is no row of table {name}. Its rows are {', '.join(labels)}.")
-    evaluation = plan.config.evaluation
-    spec = {
-        "name": name,
-        "title": title,
-        "columns": list(columns),
-        "measures": {split: evaluation.measures_of(split) for split in evaluation.splits},
-        "splits": list(evaluation.splits),
-        "significance": evaluation.significance.model_dump() | {"baseline": baseline} if baseline is not None else None,
-        "collection": plan.collection.name,
-        "rows": rows,
-    }
-    return Spec.of(spec)
+    evaluation, splits = plan.config.evaluation, plan.config.evaluation.splits
+    spec = {"name": name, "title": title, "columns": list(columns), "collection": plan.collection.name, "rows": rows}
+    spec |= {"splits": list(splits), "measures": {split: evaluation.measures_of(split) for split in splits}}
+    tested = evaluation.significance.model_dump() | {"baseline": baseline}
+    return Spec.of(spec | {"significance": None if baseline is None else tested})
 
 
 def experiment_specs(plan):
     """{folder: Spec} of the indexes below results/experiments."""
     specs = {}
     for name, trajectories in plan.trajectories.items():
-        folder, rows = f"{in_folder('experiments', plan.config)}/{name}", [row for t in trajectories for row in t.rows]
-        rows = [{"link": r.link, "stage": r.stage, "seed": r.seed, "episode": r.episode} for r in rows]
+        folder = f"{in_folder('experiments', plan.config)}/{name}"
+        rows = [vars(row) for trajectory in trajectories for row in trajectory.rows]
         specs[folder] = Spec.of({"folder": folder, "rows": rows})
     return specs

@@ -6,8 +6,7 @@ MINING = ("encode", "index", "retrieve", "bm25", "negatives_file", "positives", 
 def system_columns(trajectories, wanted):
     """{column: what it says} of the columns `wanted` of an experiment, from its `Trajectory` per seed (none: BM25).
 
-    "seconds" is a list per seed of the stages that mined and trained: what they took is known when they are finished.
-    None, or no list, where nothing was trained.
+    "seconds" is a list per seed of the stages that mined and trained. None, or no list, where nothing was trained.
     """
     trained = [trajectory for trajectory in trajectories if trajectory.trains]
     last = trained[0] if trained else None

@@ -20,10 +20,8 @@ import pandas as pd
 
 from teleport.evaluation.coverage import coverage_cutoffs
 from teleport.evaluation.significance import holm, paired_p_value, paired_t_p_value
-from teleport.report.figures import seconds
-from teleport.report.render import csv_text, latex, markdown
-from teleport.report.table_text import printed
-from teleport.report.trace import trace_figures
+from teleport.report.figures import machines, seconds, trace_figures
+from teleport.report.render import NONE, Printed, csv_text, write_forms
 from teleport.runtime.artefact import STAGES, Artefact
 from teleport.runtime.files import write_text
 from teleport.runtime.seed import derive_seed
@@ -48,29 +46,21 @@ class Table(NamedTuple):
 def write_table(spec, root, output_folder):
     """Write NAME.csv, NAME.md, NAME.tex and NAME.sources.csv of `spec` below `output_folder`.
 
-    `root` is the folder that holds results/. Raises ValueError when an artefact is missing, torn or edited.
+    `root` (a Path) is the folder that holds results/. Raises ValueError when an artefact is missing, torn or edited.
     """
-    root, stem = Path(root), Path(output_folder) / spec["name"]
     table = make_table(spec, root)
-    text = printed(spec, table, root, count_queries(spec, root))
-    texts = {
-        "csv": csv_text(csv_frame(table)),
-        "md": markdown(text),
-        "tex": latex(text),
-        "sources.csv": csv_text(trace_figures(spec["rows"], root)),
-    }
-    for suffix, text in texts.items():
-        write_text(f"{stem}.{suffix}", text)
+    write_forms(printed(spec, table, root), csv_frame(table), output_folder)
+    write_text(Path(output_folder) / f"{spec['name']}.sources.csv", csv_text(trace_figures(spec["rows"], root)))
 
 
 def make_table(spec, root):
     """The `Table` of a specification."""
     baseline, none = find_baseline(spec), pd.Series(dtype=float)
+    rows = pd.DataFrame([describe(row, spec, root) for row in spec["rows"]])
     scores = [read_scores(row, spec, root) for row in spec["rows"]]
     by_seed = [{column: row[column].mean() if column in row else none for column in columns(spec)} for row in scores]
     means = pd.DataFrame([{column: values.mean() for column, values in row.items()} for row in by_seed])
     deviations = pd.DataFrame([{column: values.std(ddof=1) for column, values in row.items()} for row in by_seed])
-    rows = pd.DataFrame([describe(row, spec, root) for row in spec["rows"]])
     p_values = pd.DataFrame(float("nan"), index=means.index, columns=means.columns)
     if baseline is not None:
         for column in scores[baseline]:
@@ -120,6 +110,69 @@ def compare(spec, scores, index, baseline, column):
     return paired_p_value(ours, theirs.loc[ours.index], spec["significance"]["resamples"], seed)
 
 
+def csv_frame(table):
+    """The columns of the CSV: those of the rows, measures, then " sd" (with several seeds) and " p" (when tested)."""
+    parts = [table.rows, table.means]
+    for frame, suffix in ((table.deviations, " sd"), (table.p_values, " p")):
+        if frame.notna().any(axis=None):
+            parts.append(frame.add_suffix(suffix))
+    return pd.concat(parts, axis=1)
+
+
+def printed(spec, table, root):
+    """A `Table` as it is printed (`Printed`)."""
+    rows, measures = row_cells(table.rows), measure_cells(spec, table)
+    spent = [name for name in rows if name == "Seconds"]  # last, after the measures
+    frame = pd.concat([rows.drop(columns=spent), measures, rows[spent]], axis=1)
+    return Printed(spec["name"], spec["title"], frame, footer(spec, table, root))
+
+
+def row_cells(rows):
+    """What a table says of its rows, as text; the number of episodes takes the place of the row's own episode."""
+    texts = rows.drop(columns="episode") if "episodes" in rows else rows
+    if "seconds" in texts:
+        texts = texts.assign(seconds=texts["seconds"].map("{:,.0f}".format, na_action="ignore"))
+    return texts.astype(object).where(texts.notna(), NONE).astype(str).rename(columns=str.capitalize)
+
+
+def measure_cells(spec, table):
+    """The measures' columns as text: "0.505", with " ± 0.003" over several seeds and "†" where p is below the level.
+
+    The best of each column, as printed, is **bold**; a hole rate (`Hole@k`) says nothing about quality and has no best.
+    """
+    cells, level = {}, (spec["significance"] or {"level": 0})["level"]
+    for name, means in table.means.round(3).items():
+        best, texts = None if "Hole@" in name else means.max(), []
+        for mean, sd, p in zip(means, table.deviations[name], table.p_values[name], strict=True):
+            text = f"**{mean:.3f}**" if mean == best else f"{mean:.3f}"
+            text += (f" ± {sd:.3f}" if pd.notna(sd) else "") + ("†" if p < level else "")
+            texts.append(NONE if pd.isna(mean) else text)
+        cells[name] = texts
+    return pd.DataFrame(cells)
+
+
+def footer(spec, table, root):
+    """What a reader must know beside the figures: a list of sentences."""
+    facts, test = Artefact(root / STAGES / spec["collection"]).facts, spec["significance"]
+    counted = ", ".join([f"{facts['num_passages']:,} passages", *count_queries(spec, root)])
+    notes = [f"Collection {facts['corpus_digest'][:16]}: {counted}."]
+    if "versions" in facts:
+        notes.append(f"Made from {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}.")
+    if table.deviations.notna().any(axis=None):
+        notes.append("Mean ± standard deviation over seeds.")
+    if test:
+        resampled = f"permutation test over queries, {test['resamples']:,} resamples"
+        kind = "t-test over queries" if test["test"] == "t-test" else resampled
+        method = f"two-sided paired {kind}, Holm-corrected within the column"
+        notes.append(f"† differs from {test['baseline']}, p < {test['level']:g} ({method}).")
+    notes.append("Best of each column in bold.")
+    if "seconds" in spec["columns"]:
+        names = {name for row in spec["rows"] for seed in row["columns"]["seconds"] for name in seed}
+        where = machines(Artefact(root / STAGES / name) for name in names)
+        notes.append(f"Seconds of mining and training, as if each system ran alone, one stage after another: {where}.")
+    return notes
+
+
 def count_queries(spec, root):
     """What every split's figures are means of, such as "412 test queries": judged queries, questions with answers."""
     runs = {split: names for row in reversed(spec["rows"]) for split, names in row["runs"].items()}
@@ -132,12 +185,3 @@ def count_queries(spec, root):
         if cutoffs:
             counted.append(f"{facts['num_questions']:,} {split} questions with answers")
     return counted
-
-
-def csv_frame(table):
-    """The columns of the CSV: those of the rows, measures, then " sd" (with several seeds) and " p" (when tested)."""
-    parts = [table.rows, table.means]
-    for frame, suffix in ((table.deviations, " sd"), (table.p_values, " p")):
-        if frame.notna().any(axis=None):
-            parts.append(frame.add_suffix(suffix))
-    return pd.concat(parts, axis=1)

@@ -41,16 +41,15 @@ def empty_index(settings, dim):
 def build(settings, vectors, threads, progress):
     """The faiss index of `vectors` (float32 [n, dim], memory map), trained on a sample of rows drawn with `SEED`.
 
-    A graph (hnsw) is built by one thread: with more, its edges would depend on which was first.
+    settings: those that `check_parameters` lets through. A graph (hnsw) is built by one thread: with more, its edges
+    would depend on which was first.
     """
     rows, dim = vectors.shape
-    check_parameters(settings, rows, dim)
     faiss.omp_set_num_threads(1 if settings.kind == "hnsw" else threads)
     index = empty_index(settings, dim)
     if not index.is_trained:
         centroids = settings.nlist if settings.kind == "ivf" else 2**settings.bits
-        count = min(rows, TRAIN_PER_LIST * centroids)
-        sample = np.sort(np.random.default_rng(SEED).choice(rows, count, replace=False))
+        sample = np.sort(np.random.default_rng(SEED).choice(rows, min(rows, TRAIN_PER_LIST * centroids), replace=False))
         index.train(vectors[sample])
     for start in range(0, rows, BLOCK):
         index.add(np.ascontiguousarray(vectors[start : start + BLOCK]))

@@ -25,24 +25,19 @@ def run(job):
     passages = tokenise(passage_texts(job.input("collection", "corpus.parquet"), settings.title))
     bm25 = bm25s.BM25(method="lucene", k1=settings.k1, b=settings.b)
     bm25.index(passages, show_progress=False)
-    num_passages = len(passages.ids)
     queries = pq.read_table(job.input("collection", f"queries.{settings.split}.parquet"), columns=["text"])
     terms = tokenise(queries.column("text").to_pylist(), return_ids=False)
     ids_QK = np.full((len(terms), settings.depth), -1, np.int32)
     scores_QK = np.zeros((len(terms), settings.depth), np.float32)
     for row, query in enumerate(terms):
-        scores_P = bm25.get_scores(query) if query else np.zeros(num_passages, np.float32)
-        ids = best(scores_P, settings.depth)
-        ids_QK[row, : len(ids)], scores_QK[row, : len(ids)] = ids, scores_P[ids]
+        if query:  # bm25s refuses one without terms
+            scores_P = bm25.get_scores(query)
+            ids = best(scores_P, settings.depth)
+            ids_QK[row, : len(ids)], scores_QK[row, : len(ids)] = ids, scores_P[ids]
         job.progress(row + 1, len(terms), "queries")
     Run(ids_QK, scores_QK, np.arange(len(terms))).write(job)
-    mean_retrieved = float((ids_QK >= 0).sum(axis=1).mean()) if len(terms) else 0.0
-    return {
-        "num_queries": len(terms),
-        "depth": settings.depth,
-        "vocabulary": len(passages.vocab),
-        "mean_retrieved": mean_retrieved,
-    }
+    counts = {"num_queries": len(terms), "depth": settings.depth, "vocabulary": len(passages.vocab)}
+    return counts | {"mean_retrieved": float((ids_QK >= 0).sum(axis=1).mean()) if len(terms) else 0.0}
 
 
 def tokeniser(settings):

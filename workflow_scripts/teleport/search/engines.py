@@ -25,8 +25,7 @@ def open_exact(vectors, threads, lines):
 
         from teleport.search.flat_torch import TorchFlat
 
-        devices = torch.cuda.device_count()
-        if devices:
+        if devices := torch.cuda.device_count():
             each = max(1, threads // devices)
             return Sharded(vectors, devices, lambda number, part: TorchFlat(part, f"cuda:{number}", each))
     if lines >= INT8_LINES and lines * vectors.size >= INT8_PRODUCTS and computes_in_int8():

@@ -6,7 +6,7 @@ import numpy as np
 
 PAIRS = 256  # (query, passage) pairs at a time: with fewer, threads wait for each other in the interpreter
 ID_BITS = 32
-NO_RANK, NO_KEY = np.iinfo(np.int32).max, np.iinfo(np.int64).max  # behind every passage
+NO_RANK, NO_KEY = np.iinfo(np.int32).max, np.iinfo(np.int64).max  # after every passage
 
 
 def ranks_of(scores):
@@ -50,23 +50,21 @@ def rescore(vectors, queries_QD, proposed_QC, ids_QC, depth, errors_Q, threads):
     """Exact scores of all candidates that can be among the best: float64 sums rounded to float32, else -inf; [Q, C].
 
     proposed_QC: approximate scores, best first (-inf: no candidate); errors_Q: their largest error per query
-
     The lowest exact score of the first `depth` candidates is a lower bound of the last rank's: a candidate whose
     approximate score plus its error is below it has no place among the best.
     """
     scores_QC = np.full(ids_QC.shape, -np.inf, np.float32)
 
-    def some(part):
+    def score_rows(rows):
         scorer = Scorer(vectors)
-        for row in part:
+        for row in rows:
             query, ids, scores = queries_QD[row].astype(np.float64), ids_QC[row], scores_QC[row]
             scorer.score(query, ids[:depth], scores[:depth])
             possible = np.count_nonzero(proposed_QC[row] >= scores[:depth].min() - errors_Q[row])
             scorer.score(query, ids[depth:possible], scores[depth:possible])
 
-    parts = [part for part in np.array_split(np.arange(len(queries_QD)), threads) if len(part)]
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(some, parts))
+        list(pool.map(score_rows, np.array_split(np.arange(len(queries_QD)), threads)))
     return scores_QC
 
 

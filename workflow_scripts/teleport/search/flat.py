@@ -78,25 +78,37 @@ class FaissFlat:
         return scores_QC, ids_QC, scores_QC[:, -1].astype(np.float64)
 
 
-def search(index, queries_QD, depth):
-    """The `depth` passages of largest inner product, ties by the smaller number, for each query.
+def require_finite(path, vectors, what, first=0):
+    """Raise ValueError that names the first row with a number that is not finite; row `first` is the first given."""
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise ValueError(
+            f"{path}: the vector of {what} row {first + int(np.argmin(finite))} is not finite. The checkpoint that "
+            "made it is broken: train with a lower learning rate, or with precision fp32."
+        )
 
-    index: FaissFlat, ReducedFlat or TorchFlat; queries_QD: float32, finite
-    returns: (ids int32, scores float32), both [Q, depth], best first
 
-    Candidates are proposed for at most `index.step` queries at a time. Where the index computes on a device
-    (`index.overlaps`), the host scores those of one step while the next step is proposed.
-
-    Raises ValueError when there are fewer passages than `depth`.
-    """
-    total = len(index.vectors)
+def require_depth(depth, total):
+    """Raise ValueError when there are fewer passages than are asked for."""
     if depth > total:
         raise ValueError(
             f"depth {depth} is more than the collection's {total} passages: lower mining.depth or evaluation.depth."
         )
+
+
+def search(index, queries_QD, depth):
+    """The `depth` passages of largest inner product, ties by the smaller number, for each query.
+
+    index: FaissFlat, ReducedFlat or TorchFlat; queries_QD: float32, finite
+    returns: (ids int32, scores float32), both [Q, depth], best first. Raises ValueError when there are fewer passages.
+
+    Candidates are proposed for at most `index.step` queries at a time. Where the index computes on a device
+    (`index.overlaps`), the host scores those of one step while the next step is proposed.
+    """
+    total = len(index.vectors)
+    require_depth(depth, total)
     ids_QK = np.empty((len(queries_QD), depth), np.int32)
     scores_QK = np.empty((len(queries_QD), depth), np.float32)
-
     unsettled, count = np.arange(len(queries_QD)), min(index.first_count(depth), total)
     while len(unsettled):
         step, remaining = max(1, min(index.step, CANDIDATES // count)), []

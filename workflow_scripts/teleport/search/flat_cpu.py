@@ -70,17 +70,15 @@ def one_thread_each():
 
 
 class Running:
-    """The candidates of some queries while the passages go by.
+    """The candidates of a part of the queries while the passages go by.
 
     waiting: [(query rows, `keys_of` scores and passage numbers)], what is kept first and what came since after it
     floor_Q: no score that was dropped exceeds it; band_Q: how far below the last rank so far a score is still kept
     """
 
     def __init__(self, queries, units_Q, band_Q, depth, count, block):
-        self.queries, self.units_Q, self.band_Q = queries, units_Q, band_Q
-        self.depth, self.count = depth, count
-        self.floor_Q = np.full(len(queries), -np.inf)
-        self.waiting, self.num_waiting, self.patience = [], 0, depth * len(queries)
+        self.queries, self.units_Q, self.band_Q, self.depth, self.count = queries, units_Q, band_Q, depth, count
+        self.floor_Q, self.waiting, self.patience = np.full(len(queries), -np.inf), [], depth * len(queries)
         self.dtype = torch.int32 if queries.dtype == torch.int8 else queries.dtype
         self.buffer = torch.empty(len(queries) * block, dtype=self.dtype)
 
@@ -103,8 +101,7 @@ class Running:
         found = torch.from_numpy(products_QP.view(RAW[self.dtype]).numpy().ravel()[places]).view(self.dtype)
         scores = found.double().numpy() * self.units_Q[rows]
         self.waiting.append((rows.astype(np.uint16), keys_of(scores.astype(np.float32), columns + first)))
-        self.num_waiting += len(rows)
-        if self.num_waiting > self.patience:
+        if sum(len(rows) for rows, _ in self.waiting) > self.patience:
             self.merge()
 
     def passing(self, products_QP):
@@ -127,14 +124,10 @@ class Running:
             self.floor_Q = np.maximum(self.floor_Q, last_Q)
         if self.count in places:
             self.floor_Q = np.maximum(self.floor_Q, scores_of_ranks(ranks_QC[:, self.count]))
-        kept = keys <= lowest_keys(self.floor_Q)[rows]
-        self.waiting, self.num_waiting = [(rows[kept], keys[kept])], 0
+        lowest_Q = keys_of(self.floor_Q.astype(np.float32), np.int64(2**ID_BITS - 1))  # of a score that reaches it
+        kept = keys <= lowest_Q[rows]
+        self.waiting = [(rows[kept], keys[kept])]
         self.patience = max(int(kept.sum()), self.depth * len(self.queries))
-
-
-def lowest_keys(floor_Q):
-    """The largest keys of scores that reach the floor."""
-    return keys_of(floor_Q.astype(np.float32), np.int64(2**ID_BITS - 1))
 
 
 def table(rows, values, num_rows, nothing):

@@ -47,7 +47,7 @@ class TorchFlat(Reduced):
 
 
 class Best:
-    """The `count` best of some queries while the passages go by."""
+    """The `count` best of a part of the queries while the passages go by."""
 
     def __init__(self, queries, count):
         self.queries, self.count = queries, count

@@ -9,7 +9,7 @@ import numpy as np
 
 from teleport.runtime.files import require_free_space, write_json
 from teleport.runtime.log import log
-from teleport.search.flat import FaissFlat, search
+from teleport.search.flat import FaissFlat, require_finite, search
 from teleport.settings.search import IndexSettings as Settings  # noqa: F401
 
 BLOCK = 65536  # vectors read at a time
@@ -27,15 +27,9 @@ def run(job):
     path = job.input("passages", "passages.npy")
     vectors = np.load(path, mmap_mode="r")
     for start in range(0, len(vectors), BLOCK):
-        finite = np.isfinite(vectors[start : start + BLOCK]).all(axis=1)
-        if not finite.all():
-            raise ValueError(
-                f"{path}: the vector of passage row {start + int(np.argmin(finite))} is not finite. The checkpoint "
-                "that made it is broken: train with a lower learning rate, or with precision fp32."
-            )
+        require_finite(path, vectors[start : start + BLOCK], "passage", start)
         job.progress(min(start + BLOCK, len(vectors)), len(vectors), "vectors")
-    rows, dim = vectors.shape
-    kind = job.settings.index.kind
+    (rows, dim), kind = vectors.shape, job.settings.index.kind
     measured = {} if kind == "flat" else build_approximate(job, vectors)
     write_json(job.output("index.json"), {"metric": "inner product", "kind": kind, "dim": dim, "rows": rows})
     return {"num_passages": rows, "dim": dim, "bytes": vectors.nbytes} | measured

@@ -86,11 +86,10 @@ class Reduced:
 
     def centred(self):
         """Yield (number of the first, passages less the mean), block by block; for a GPU the next is read meanwhile."""
-        read = (self.read(first) for first in range(0, len(self.vectors), self.block))
-        first = 0
-        for passages in ahead(read) if self.overlaps else read:
+        firsts = range(0, len(self.vectors), self.block)
+        blocks = map(self.read, firsts)
+        for first, passages in zip(firsts, ahead(blocks) if self.overlaps else blocks, strict=True):
             yield first, passages.to(self.device, non_blocking=True).sub_(self.mean)
-            first += len(passages)
 
     def read(self, first):
         """The block of passages from `first` on; for a GPU in page-locked memory, which it copies while it computes."""

@@ -11,6 +11,7 @@ from teleport.runtime.blocks import RowBlocks
 from teleport.runtime.device_memory import out_of_memory
 from teleport.runtime.files import require_free_space
 from teleport.search.engines import open_exact
+from teleport.search.flat import require_finite
 from teleport.settings.search import IndexSettings
 from teleport.settings.search import RetrieveSettings as Settings  # noqa: F401
 
@@ -32,18 +33,15 @@ def run(job):
     (anchor "first") or of each (anchor "all"); queries without a positive have no line.
 
     Writes ids.npy int32 and scores.npy float32 [lines, depth], rows.npy int32 [lines] (the query row of a line).
-    Facts: lines, depth, engine, lines_per_second of this run.
-
-    Raises ValueError when there are fewer passages than `depth`, when an approximate index finds fewer, or when a
-    vector to search for is not finite.
+    Facts: lines, depth, engine, lines_per_second of this run. Raises ValueError when there are fewer passages than
+    `depth`, when an approximate index finds fewer, or when a vector to search for is not finite.
     """
     depth = job.settings.depth
     vectors = np.load(job.input("passages", "passages.npy"), mmap_mode="r")
     anchors, lines, rows = read_anchors(job, vectors)
     require_free_space(job.resume, len(lines) * depth * 8)
     index = open_index(job, vectors, len(lines))
-    shape = (len(lines), depth)
-    block_rows = DEVICE_BLOCK_ROWS if index.overlaps else BLOCK_ROWS
+    shape, block_rows = (len(lines), depth), DEVICE_BLOCK_ROWS if index.overlaps else BLOCK_ROWS
     blocks = RowBlocks(job, {"ids.npy": (np.int32, shape), "scores.npy": (np.float32, shape)}, block_rows)
     todo, started = len(lines) - blocks.done, time.monotonic()
     for start, stop in blocks:
@@ -57,31 +55,20 @@ def run(job):
 
 
 def read_anchors(job, vectors):
-    """What to search with: (anchors float32 [m, dim], lines int64: rows of `anchors`, query rows int64 of the lines).
-
-    vectors: the passages' vectors, of which the positives are rows
-    """
+    """What to search with: (anchors float32 [m, dim]; int64 [lines]: rows of `anchors`; the query row of each line)."""
     settings = job.settings
     if settings.of == "positives":
         rows, lines = lookahead_anchors(positives_of_job(job, settings.split), settings.anchor)
         return vectors, lines, rows
     path = job.input("queries", f"queries.{settings.split}.npy")
     anchors = np.load(path, mmap_mode="r")
-    finite = np.isfinite(anchors).all(axis=1)
-    if not finite.all():
-        raise ValueError(
-            f"{path}: the vector of query row {int(np.argmin(finite))} is not finite. The checkpoint that made it is "
-            "broken: train with a lower learning rate, or with precision fp32."
-        )
+    require_finite(path, anchors, "query")
     rows = np.arange(len(anchors))
     return anchors, rows, rows
 
 
 def lookahead_anchors(positives, anchor):
-    """(query rows, passage rows), int64 [lines]: the first positive of each query that has one, or all ("all").
-
-    positives: `Ragged`, a list of passage rows per query row
-    """
+    """(query rows, passage rows), int64 [lines], of each query's first positive (`Ragged`), or of all ("all")."""
     if anchor == "first":
         queries = np.flatnonzero(positives.lengths)
         return queries, positives.values[positives.offsets[queries]].astype(np.int64)

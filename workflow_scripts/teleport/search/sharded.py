@@ -5,13 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from teleport.search.exact import best
-from teleport.search.flat import search
+from teleport.search.flat import require_depth, search
 
 
 class Sharded:
     """Exact search in which each of `count` contiguous parts of the passages has an engine of its own.
 
     open_shard(number, vectors): the engine of one part (FaissFlat, ReducedFlat or TorchFlat)
+    engine: its name, and how many there are; overlaps: whether the host scores candidates while devices search on
     Scores are exact and ties go by passage number, so the result is the same for any number of shards.
     """
 
@@ -21,33 +22,22 @@ class Sharded:
         self.firsts = bounds[:-1].tolist()
         parts = zip(bounds[:-1], bounds[1:], strict=True)
         self.shards = [open_shard(number, vectors[first:last]) for number, (first, last) in enumerate(parts)]
-
-    @property
-    def engine(self):
-        """The name of the engine, and how many there are."""
-        return f"{type(self.shards[0]).__name__} x {len(self.shards)}"
-
-    @property
-    def overlaps(self):
-        """Whether the shards are searched on devices, step by step, while the host scores candidates."""
-        return self.shards[0].overlaps
+        self.engine = f"{type(self.shards[0]).__name__} x {len(self.shards)}"
+        self.overlaps = self.shards[0].overlaps
 
     def search(self, queries_QD, depth):
         """As `flat.search`, over all passages: (ids int32, scores float32), both [Q, depth]."""
-        if depth > self.total:
-            raise ValueError(
-                f"depth {depth} is more than the collection's {self.total} passages: lower mining.depth or "
-                "evaluation.depth."
-            )
+        require_depth(depth, self.total)
 
-        def one(first, shard):
+        def search_shard(first, shard):
             ids_QK, scores_QK = search(shard, queries_QD, min(depth, len(shard.vectors)))
-            return first, len(shard.vectors), ids_QK.astype(np.int64) + first, scores_QK
+            return scores_QK, ids_QK.astype(np.int64) + first
 
         with ThreadPoolExecutor(len(self.shards)) as pool:
-            found = list(pool.map(one, self.firsts, self.shards))
-        check_covered([(first, rows) for first, rows, _, _ in found], self.total)
-        return best(np.hstack([scores for *_, scores in found]), np.hstack([ids for *_, ids, _ in found]), depth)
+            scores, ids = zip(*pool.map(search_shard, self.firsts, self.shards), strict=True)
+        searched = [(first, len(shard.vectors)) for first, shard in zip(self.firsts, self.shards, strict=True)]
+        check_covered(searched, self.total)
+        return best(np.hstack(scores), np.hstack(ids), depth)
 
 
 def check_covered(searched, total):
@@ -55,9 +45,8 @@ def check_covered(searched, total):
     end = 0
     for first, rows in sorted(searched):
         if first != end:
-            raise RuntimeError(
-                f"passage rows {min(first, end)} to {max(first, end) - 1} were not searched exactly once"
-            )
+            start, stop = sorted((first, end))
+            raise RuntimeError(f"passage rows {start} to {stop - 1} were not searched exactly once")
         end = first + rows
     if end != total:
         raise RuntimeError(f"{end} passage rows were searched, but the index has {total}")

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from commands.status import duration, finished, render, unfinished
 from paths import REPOSITORY
-from teleport.report.status import duration, finished, render, unfinished
 from teleport.runtime.job import Job
 from teleport.runtime.run import count_attempt
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from teleport.forecast.flops import Shape
+from commands.forecast.flops import Shape
 from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
 
 SPECIAL_TOKENS = 2  # CLS and SEP

@@ -66,11 +66,11 @@ def read_unfinished(folder, name, label, now):
     age = max(0.0, now - max(heard)) if heard else float("inf")
     if report["time"] < local_seconds(started):
         report["rate"] = 0.0  # an earlier attempt's
-    known = {key: report[key] for key in ("done", "total", "unit", "rate")}
+    reported = {key: report[key] for key in ("done", "total", "unit", "rate")}
     state = state_of(name.split("/")[1], host, int(process), age)
     if (folder / MANIFEST).is_file():
         state = "finished"
-    return Unfinished(name, label, host, int(process), len(attempts), age=age, state=state, **known)
+    return Unfinished(name, label, host, int(process), len(attempts), age=age, state=state, **reported)
 
 
 def read_text(path):

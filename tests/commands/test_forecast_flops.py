@@ -2,7 +2,7 @@
 
 import pytest
 
-from teleport.forecast.flops import Shape, activation_bytes, forward_flop, search_flop, step_flop, vector_bytes
+from commands.forecast.flops import Shape, activation_bytes, forward_flop, search_flop, step_flop, vector_bytes
 
 MARCO, TRAIN_QUERIES, POSITIVES, WIKIPEDIA = 8_841_823, 502_939, 516_472, 21_015_324
 BASE = Shape()

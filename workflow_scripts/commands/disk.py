@@ -52,7 +52,7 @@ def with_upstream(names):
 
 
 def orphans(used, *roots):
-    """(folders below some roots of stages that are not in `used`, number of all)."""
+    """(folders below `roots` of stages that are not in `used`, number of all)."""
     folders = sorted(path for root in roots for path in root.glob("*/*") if path.is_dir())
     return [folder for folder in folders if f"{folder.parent.name}/{folder.name}" not in used], len(folders)
 

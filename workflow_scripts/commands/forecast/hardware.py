@@ -19,7 +19,7 @@ Rate = Annotated[float, Field(gt=0)]
 
 
 class Hardware(Section):
-    """One line. Rates are amounts a second, of work as `teleport.forecast.costs` counts it."""
+    """One line. Rates are amounts a second, of work as `commands.forecast.costs` counts it."""
 
     source: str = Field(description="Where each figure was measured, or that it is an estimate and of what.")
     encode_flop: Rate = Field(description="FLOP/s of encoding, of real tokens, so that padding lowers it.")
@@ -51,17 +51,17 @@ def read_hardware(name=None, measured=MEASURED, lines=LINES):
 
     Raises ValueError when there is no such line or one is not complete.
     """
-    known = yaml.safe_load(Path(lines).read_text(encoding="utf-8"))
+    entries = yaml.safe_load(Path(lines).read_text(encoding="utf-8"))
     if Path(measured).is_file():
-        known = {THIS: yaml.safe_load(Path(measured).read_text(encoding="utf-8"))} | known
-    name = name or next(iter(known))
-    if name not in known:
+        entries = {THIS: yaml.safe_load(Path(measured).read_text(encoding="utf-8"))} | entries
+    name = name or next(iter(entries))
+    if name not in entries:
         raise ValueError(
-            f"there is no hardware line {name!r}: {lines} has {', '.join(known)}. Choose one of them, add one, or "
+            f"there is no hardware line {name!r}: {lines} has {', '.join(entries)}. Choose one of them, add one, or "
             "measure this machine with `python bench/calibrate.py`."
         )
     try:
-        return name, Hardware.model_validate(known[name])
+        return name, Hardware.model_validate(entries[name])
     except ValidationError as error:
         mistake, place = error.errors()[0], measured if name == THIS else lines
         raise ValueError(

@@ -4,10 +4,11 @@ import os
 import shutil
 from dataclasses import dataclass
 
-from teleport.forecast.costs import stage_cost
-from teleport.forecast.counts import Counts, encoder_shape, finished
+from commands.forecast.costs import stage_cost
+from commands.forecast.counts import Counts, encoder_shape, finished
 from teleport.runtime.artefact import STAGES
 from teleport.runtime.code import STAGE_MODULES
+from teleport.runtime.files import PRUNE
 
 GB = 1e9
 SUMMED = ("stages", "done", "bytes", "bytes_left", "seconds", "seconds_left", "measured", "estimated")
@@ -42,7 +43,7 @@ class Line:
     seconds_left: float = 0.0
     measured: float = 0.0
     estimated: float = 0.0
-    known: bool = True
+    has_estimate: bool = True
 
     def include(self, other):
         """Count the stages of another line too."""
@@ -77,7 +78,7 @@ def forecast(plan, hardware):
         seconds = hardware.seconds(cost) if cost else 0.0
         if cost and hardware.device_memory is None:
             cost = cost.on_processor()
-        line = lines.setdefault(stage.kind, Line(stage.kind, known=cost is not None))
+        line = lines.setdefault(stage.kind, Line(stage.kind, has_estimate=cost is not None))
         line.include(stage_line(stage.kind, cost, seconds, finished(stage)))
     order = {kind: place for place, kind in enumerate(STAGE_MODULES)}
     return sorted(lines.values(), key=lambda line: order.get(line.kind, len(order))), counts
@@ -122,7 +123,7 @@ def total_line(lines):
 def cells(line):
     """A Line as text."""
     counted = (line.kind, str(line.stages), str(line.done))
-    if not line.known:
+    if not line.has_estimate:
         return (*counted, number(line.bytes / GB) if line.done else "?", *["?"] * 4, "", "")
     memory = [number(size / GB) if size else "" for size in (line.memory, line.device_memory)]
     compared = [duration(line.measured), duration(line.estimated)] if line.done else ["", ""]
@@ -153,8 +154,7 @@ def warnings(lines, hardware, folder=STAGES):
     if total.bytes_left + total.scratch > free:
         found.append(
             f"disk: {(total.bytes_left + total.scratch) / GB:.1f} GB are needed below {folder}, {free / GB:.1f} GB are "
-            "free. Free some space (`make prune CONFIG=FILES` lists stages that neither this configuration nor a "
-            "finished result uses), or move `results`."
+            f"free. Free some space ({PRUNE}), or move `results`."
         )
     for what, has in (("memory", memory), ("device_memory", hardware.device_memory)):
         for line in lines:

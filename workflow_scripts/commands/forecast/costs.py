@@ -7,8 +7,8 @@ same amounts and measured times into rates.
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from teleport.forecast.counts import encoder_shape
-from teleport.forecast.flops import activation_bytes, forward_flop, search_flop, step_flop, vector_bytes
+from commands.forecast.counts import encoder_shape
+from commands.forecast.flops import activation_bytes, forward_flop, search_flop, step_flop, vector_bytes
 
 BASE, TORCH_BASE = 0.15e9, 0.65e9  # memory of a process that has loaded numpy and pyarrow, and torch besides
 BYTES_PER_TOKEN = 2.0  # of text in the compressed corpus.parquet: 4.5 characters of English, compressed 2.2 times
