@@ -11,12 +11,11 @@ NEVER = np.uint64(2**64 - 1)
 
 def hash_bytes(pieces):
     """A 64-bit hash of each bytes-like object, uint64."""
-    digests = b"".join(hashlib.blake2b(piece, digest_size=8).digest() for piece in pieces)
-    return np.frombuffer(digests, dtype="<u8")
+    return np.frombuffer(b"".join(hashlib.blake2b(piece, digest_size=8).digest() for piece in pieces), dtype="<u8")
 
 
 def hash_ids(query_ids):
-    """A 64-bit hash of each text id, uint64 [Q]: the draws of a query do not depend on its row or its neighbours."""
+    """A 64-bit hash of each text id, uint64 [Q]: a query's draws depend neither on its row nor on its neighbours."""
     return hash_bytes(text.encode("utf-8") for text in query_ids)
 
 
@@ -67,3 +66,11 @@ def smallest_draws(available_QS, hashes_Q, seed, count):
 def slots_within(lengths_Q):
     """bool [Q, S], S the longest length: True in the first lengths_Q[q] slots of row q."""
     return np.arange(lengths_Q.max(initial=0)) < lengths_Q[:, None]
+
+
+def in_slots(lengths_Q, values, empty=0):
+    """[Q, S]: the first lengths_Q[q] slots of row q have the next of all `values`, the others are `empty`."""
+    within_QS = slots_within(lengths_Q)
+    values_QS = np.full(within_QS.shape, empty, values.dtype)
+    values_QS[within_QS] = values.ravel()
+    return values_QS

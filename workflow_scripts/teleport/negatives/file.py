@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from teleport.collection.questions import json_array
 from teleport.collection.records import json_rows
-from teleport.negatives.draw import hash_bytes, hash_ids
+from teleport.negatives.draw import hash_bytes, hash_ids, in_slots
 from teleport.runtime.arrays import Ragged, Run
 from teleport.runtime.files import sha256_file
 from teleport.settings.negatives_file import NegativesFileSettings as Settings  # noqa: F401
@@ -56,16 +56,9 @@ def run(job):
         raise ValueError(f"{path}: none of its {counts['lines']} queries is a training query. {other_queries}")
     if not any(map(len, lists)):
         raise ValueError(f"{path}: none of its negatives is in the collection. {other_texts}")
-    to_run(rows, lists).write(job)
+    ids = in_slots(np.array([len(passages) for passages in lists]), np.concatenate(lists), empty=-1)
+    Run(ids, np.zeros(ids.shape, np.float32), np.array(rows)).write(job)
     return dict(counts) | {"queries": len(set(rows)), "negatives": sum(map(len, lists))}
-
-
-def to_run(rows, lists):
-    """A `Run` of passages in lists of different lengths."""
-    ids = np.full((len(lists), max(map(len, lists))), -1, np.int32)
-    for line, passages in zip(ids, lists, strict=True):
-        line[: len(passages)] = passages
-    return Run(ids, np.zeros(ids.shape, np.float32), np.array(rows, np.int32))
 
 
 class Lookup:
@@ -185,13 +178,12 @@ def token_ids(job):
 def token_records(path):
     """Queries and negatives as bytes, four for each token id."""
     for number, query, negatives in json_rows(path, {"query": list, "negatives": list}):
+        place = f"{path}, line {number}"
         try:
             query, *negatives = (array("I", ids).tobytes() for ids in (query, *negatives))
         except (TypeError, OverflowError):
-            raise ValueError(
-                f"{path}, line {number}: query and negatives are not lists of token ids. Correct the line."
-            ) from None
-        yield f"{path}, line {number}", query, negatives
+            raise ValueError(f"{place}: query and negatives are not lists of token ids. Correct the line.") from None
+        yield place, query, negatives
 
 
 def token_keys(lists, cut):

@@ -91,11 +91,7 @@ class Merge:
         return np.bincount(queries, minlength=last - first), items
 
     def facts(self):
-        facts = {
-            "wanted": self.wanted,
-            "drawn": self.drawn,
-            "short_queries": self.short,
-            "overlap": self.duplicates / max(1, sum(self.drawn.values())),
-            "first_episodes": {str(n): int(count) for n, count in enumerate(self.first_episodes) if n},
-        }
+        facts = {"wanted": self.wanted, "drawn": self.drawn, "short_queries": self.short}
+        facts["overlap"] = self.duplicates / max(1, sum(self.drawn.values()))
+        facts["first_episodes"] = {str(n): int(count) for n, count in enumerate(self.first_episodes) if n}
         return facts | ({"filters": self.filters.facts()} if self.filters else {})

@@ -7,13 +7,7 @@ import numpy as np
 
 from teleport.runtime.arrays import GrowingArray, offsets_of, save_array
 
-FIELDS = {
-    "passages": np.int32,
-    "sources": np.uint8,
-    "first_episodes": np.uint8,
-    "ranks": np.int16,
-    "scores": np.float32,
-}
+FIELDS = dict(passages=np.int32, sources=np.uint8, first_episodes=np.uint8, ranks=np.int16, scores=np.float32)
 
 
 class Items(namedtuple("Items", FIELDS)):

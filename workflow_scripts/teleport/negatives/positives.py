@@ -24,14 +24,10 @@ def run(job):
     answers_Q = read_answers(job.inputs["collection"], "train")
     found_QK = find_answers(job.input("collection", "corpus.parquet"), ids_QK, [answers_Q[row] for row in rows])
     hits = np.flatnonzero(found_QK.any(axis=1))
-    positives = with_one_more(given, rows[hits], ids_QK[hits, found_QK[hits].argmax(axis=1)])
+    best = ids_QK[hits, found_QK[hits].argmax(axis=1)]
+    passages = np.concatenate([given.values, best]).astype(np.int32)
+    positives = Ragged.grouped(np.concatenate([given.rows, rows[hits]]), passages, len(given))
     save_array(job.output("offsets.npy"), positives.offsets)
     save_array(job.output("passages.npy"), positives.values)
     counts = {"given": int(np.count_nonzero(given.lengths)), "found": len(hits)}
     return counts | {"without": len(given) - sum(counts.values())}
-
-
-def with_one_more(lists, rows, values):
-    """A `Ragged` of int32 with one more value at the end of the lists `rows`."""
-    rows, values = np.concatenate([lists.rows, rows]), np.concatenate([lists.values, values])
-    return Ragged.grouped(rows, values.astype(np.int32), len(lists))

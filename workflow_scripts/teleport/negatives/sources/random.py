@@ -44,10 +44,10 @@ class Random:
 
     def candidates(self, first, last):
         """bool [Q, S]: there is a passage in the slot, and it is not known and has no answer."""
-        candidates_QS = self.passages(first, last) >= 0
+        passages_QS = self.passages(first, last)
+        candidates_QS = passages_QS >= 0
         if self.whole:
-            known = self.known.part(first, last)
-            candidates_QS[known.rows, known.values[known.offsets[0] : known.offsets[-1]]] = False
+            candidates_QS &= ~are_known(passages_QS, np.arange(first, last), self.known)
         return candidates_QS if self.refused is None else candidates_QS & ~self.refused[first:last]
 
     def passages(self, first, last):

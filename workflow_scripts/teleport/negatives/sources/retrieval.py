@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from teleport.negatives.draw import slots_within
+from teleport.negatives.draw import in_slots
 from teleport.negatives.known import are_known, have_answers
 from teleport.negatives.pool import found_items
 from teleport.runtime.arrays import Run
@@ -40,17 +40,11 @@ class Retrieval:
             wanted_LD &= ranks_LD > self.skip_ranks
         if self.draw.ranks:
             wanted_LD &= np.logical_or.reduce([(ranks_LD >= low) & (ranks_LD <= high) for low, high in self.draw.ranks])
-        return self.by_query(first, last, wanted_LD)
+        return in_slots(self.widths_Q[first:last], wanted_LD)
 
     def passages(self, first, last):
-        return self.by_query(first, last, self.ids[self.lines[self.starts[first] : self.starts[last]]])
-
-    def by_query(self, first, last, values_LD):
-        """Values of the lines of a block, [L, D], in the slots of their queries: [Q, S], 0 where there is no line."""
-        within_QS = slots_within(self.widths_Q[first:last])
-        values_QS = np.zeros(within_QS.shape, values_LD.dtype)
-        values_QS[within_QS] = values_LD.ravel()
-        return values_QS
+        ids_LD = self.ids[self.lines[self.starts[first] : self.starts[last]]]
+        return in_slots(self.widths_Q[first:last], ids_LD)
 
     def take(self, first, last, slots_QN):
         lists_QN, columns_QN = np.divmod(slots_QN, self.ids.shape[1])
