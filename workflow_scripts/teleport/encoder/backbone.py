@@ -1,7 +1,7 @@
 """The weights of a BERT or RoBERTa backbone under the names that transformers gives them, without transformers.
 
-Its forward is `encoder.packed`. Loading the transformers library takes three times as long as loading torch, in every
-job that encodes or trains; what reads checkpoints from elsewhere, and what tests compare with, is `encoder.reference`.
+Its forward is `encoder.packed`. Loading transformers takes three times as long as loading torch, in every job that
+encodes or trains; what reads checkpoints from elsewhere, and what tests compare with, is `encoder.reference`.
 """
 
 import json
@@ -28,11 +28,6 @@ class Backbone(nn.Module):
         layers = nn.ModuleList(layer(self.config) for _ in range(self.config.num_hidden_layers))
         self.encoder = nn.ModuleDict({"layer": layers})
 
-    @property
-    def dtype(self):
-        """The type of the parameters."""
-        return self.embeddings.word_embeddings.weight.dtype
-
     def save_pretrained(self, folder):
         """Write config.json and model.safetensors, which transformers loads."""
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -58,9 +53,8 @@ def layer(config):
     projections = {name: nn.Linear(hidden, hidden) for name in ("query", "key", "value")}
     mixing = nn.ModuleDict(projections | {"dropout": nn.Dropout(config.attention_probs_dropout_prob)})
     attention = nn.ModuleDict({"self": mixing, "output": output(hidden, config)})
-    widening = {"dense": nn.Linear(hidden, wide), "intermediate_act_fn": activation(config.hidden_act)}
-    parts = {"attention": attention, "intermediate": nn.ModuleDict(widening), "output": output(wide, config)}
-    return nn.ModuleDict(parts)
+    widening = nn.ModuleDict({"dense": nn.Linear(hidden, wide), "intermediate_act_fn": activation(config.hidden_act)})
+    return nn.ModuleDict({"attention": attention, "intermediate": widening, "output": output(wide, config)})
 
 
 def output(width, config):

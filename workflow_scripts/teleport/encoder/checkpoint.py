@@ -1,8 +1,8 @@
 """The folder form of a checkpoint: one that transformers and sentence-transformers load, with no code of ours.
 
-A tied checkpoint is one such folder; an untied one holds two, `query/` and `passage/`. The weights of the backbone
-and the tokenizer lie in the folder itself (transformers); `modules.json` names what follows the backbone
-(sentence-transformers), so that pooling, head and normalisation are part of the checkpoint, not of a config.
+A tied checkpoint is one such folder; an untied one holds two, `query/` and `passage/`. Weights of the backbone and the
+tokenizer lie in the folder itself (transformers); `modules.json` names what follows (sentence-transformers), so that
+pooling, head and normalisation are part of the checkpoint, not of a config.
 """
 
 import json
@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from teleport.runtime.files import write_json
 
 QUERY, PASSAGE = "query", "passage"
-# Everything that a BERT or RoBERTa tokenizer may be made of; a folder has some of these.
+# All that a BERT or RoBERTa tokenizer may be made of; a folder has some of these.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 TOKENIZER_FILES += ("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model")
 # The old spelling of the module types and of the keys below: releases from 2 to 6 of sentence-transformers read it.
@@ -22,18 +22,16 @@ TYPES = "sentence_transformers.models."
 
 def sides(checkpoint):
     """The folders (query, passage) of a checkpoint folder; the same path twice when it is tied."""
-    checkpoint = Path(checkpoint)
-    untied = (checkpoint / QUERY).is_dir()
-    return (checkpoint / QUERY, checkpoint / PASSAGE) if untied else (checkpoint, checkpoint)
+    folder = Path(checkpoint)
+    return (folder / QUERY, folder / PASSAGE) if (folder / QUERY).is_dir() else (folder, folder)
 
 
 def copy_tokenizer(source, folder):
     """Copy the tokenizer files of `source` (a transformers folder, or a checkpoint of ours) into `folder`."""
-    source = sides(source)[1]
     Path(folder).mkdir(parents=True, exist_ok=True)
-    for name in TOKENIZER_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, Path(folder) / name)
+    for path in (sides(source)[1] / name for name in TOKENIZER_FILES):
+        if path.is_file():
+            shutil.copyfile(path, Path(folder) / path.name)
 
 
 def write_modules(folder, encoder, max_tokens):

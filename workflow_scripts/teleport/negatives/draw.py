@@ -55,8 +55,7 @@ def smallest_draws(available_QS, hashes_Q, seed, count):
     streams_Q = splitmix64(hashes_Q ^ np.uint64(seed))
     draws_QS = splitmix64(streams_Q[:, None] + GOLDEN * np.arange(1, num_slots + 1, dtype=np.uint64))
     # The low bits of a draw make way for its slot number, so that one partition of plain integers yields the slots.
-    bits = np.uint64(num_slots.bit_length())
-    slot_mask = (np.uint64(1) << bits) - np.uint64(1)
+    slot_mask = np.uint64(2 ** num_slots.bit_length() - 1)
     draws_QS = (draws_QS & ~slot_mask) | np.arange(num_slots, dtype=np.uint64)
     draws_QS[~available_QS] = NEVER  # no draw has this value: its slot part would be at least num_slots
     draws_QN = np.partition(draws_QS, max(0, count - 1), axis=1)[:, :count]

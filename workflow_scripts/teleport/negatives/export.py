@@ -21,9 +21,9 @@ def export_tevatron(negatives, collection, output):
     """Write one JSON line per training query in Tevatron's form with inline passages; returns the number of lines.
 
     Each line has query_id, query, positive_passages and negative_passages, a passage being docid, title, text.
-    Negatives keep the order and the duplicates of the pool; a query without negatives or without positives is
-    left out, since Tevatron cannot train on it. `negatives` and `collection` are `runtime.artefact.Artefact`s, `output`
-    is a file to write; the corpus lies beside it, unpacked, until it is done.
+    Negatives keep the order and the duplicates of the pool; a query without negatives or positives is left out, since
+    Tevatron cannot train on it. negatives, collection: `runtime.artefact.Artefact`s; output: a file to write, beside
+    which the corpus lies unpacked until it is done.
     """
     queries = pq.read_table(collection.path("queries.train.parquet"), columns=["query_id", "text"]).to_pylist()
     positives = positives_of_pool(negatives, collection)

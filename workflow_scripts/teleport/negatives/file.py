@@ -1,10 +1,9 @@
 """Stage `negatives_file`: negatives made elsewhere, in the form of our own retrievals.
 
-Training on another system's negatives tells a fault of mining from a fault of training.
-
-Each form of such files (FORMS) is a function of the job. It returns `records`, which yields (place, query, negatives)
-as the file has them, `queries` {query: rows of the training queries that are meant, several where texts are the same},
-and `find(place, negatives)`, int32 passage rows, -1 where no passage has the text. `place` is "FILE, line 3".
+Training on another system's negatives tells a fault of mining from a fault of training. Each form of file (FORMS) is a
+function of the job. It returns `records`, which yields (place, query, negatives) as the file has them, `queries`
+{query: rows of the training queries that are meant, several where texts are the same}, and `find(place, negatives)`,
+int32 passage rows, -1 where no passage has the text. `place` is "FILE, line 3".
 """
 
 import json
@@ -36,10 +35,8 @@ def run(job):
 
     A query on several lines of the file has as many here. Facts: lines (or records) of the file, queries (training
     queries with a line), other_queries (lines of others, left out), negatives, unmatched (negatives whose text or
-    token ids no passage has, left out).
-
-    Raises ValueError, with file and line where there is one, for a passage id that the collection does not have, for
-    a file of another form, of other queries or of another corpus, and for one that changed after planning.
+    token ids no passage has, left out). Raises ValueError, with file and line where there is one, for a passage id
+    that the corpus lacks, a file of another form, other queries or another corpus, or one changed since planning.
     """
     path, found = job.settings.path, sha256_file(job.settings.path)
     if found != job.settings.sha256:

@@ -1,9 +1,8 @@
 """Candidates that are probably positives without a judgment, told by their scores.
 
-Scores are inner products of query and passage under the checkpoint that mines for this episode, whatever source a
-passage comes from: a lookahead neighbour's own score is that of the positive with the passage, a momentum negative's
-that of an older checkpoint. s+ is the score of the query's positive. `skip_ranks`, which needs no score, is part of
-sources/retrieval.py and not counted.
+Scores are inner products of query and passage under the checkpoint that mines for this episode, whatever source found a
+passage: its own score is that of a positive with the passage (lookahead) or of an older checkpoint (momentum). s+ is
+the score of the query's positive. `skip_ranks`, which needs no score, is part of sources/retrieval.py and not counted.
 """
 
 from functools import partial
@@ -68,8 +67,7 @@ class ScoreFilters:
         self.dropped_Q = np.zeros(len(positives), np.int64)
 
     def kept(self, name, first, passages_QS, candidates_QS, count):
-        """bool [Q, S]: the candidates of source `name` that no filter drops, from query row `first` on; `count` are
-        wanted."""
+        """bool [Q, S]: candidates of source `name` that no filter drops, from query row `first` on; `count` are wanted."""
         rows, slots = np.nonzero(candidates_QS)
         scores = inner_products(self.queries, self.passages, first + rows, passages_QS[rows, slots])
         dropped = np.zeros(len(rows), bool)
@@ -96,9 +94,8 @@ def inner_products(queries, passages, query_rows, passage_rows):
     scores = np.empty(len(query_rows), np.float32)
     for start in range(0, len(scores), PIECE_PAIRS):
         piece = slice(start, start + PIECE_PAIRS)
-        queries_ND = queries[query_rows[piece]].astype(np.float32, copy=False)
-        passages_ND = passages[passage_rows[piece]].astype(np.float32, copy=False)
-        scores[piece] = np.einsum("nd,nd->n", queries_ND, passages_ND)
+        pairs = queries[query_rows[piece]], passages[passage_rows[piece]]
+        scores[piece] = np.einsum("nd,nd->n", *(vectors_ND.astype(np.float32, copy=False) for vectors_ND in pairs))
     return scores
 
 

@@ -6,7 +6,7 @@ in the order of the settings. A source with too few candidates gives what it has
 
 With `remove: answers` (released, NQ and TriviaQA) every passage whose text has an answer of the question is removed,
 and nothing else: a judged passage without an answer can be a negative. Momentum negatives are sampled from the pool of
-the last episode, so those of older ones decay geometrically, unless all of the pool are wanted (the released code).
+the last episode, so those of older ones decay geometrically, unless the whole pool is wanted (the released code).
 They lose what this episode knows: with `positives: answers` a positive may be one that earlier episodes did not know.
 """
 
