@@ -67,7 +67,7 @@ class ScoreFilters:
         self.dropped_Q = np.zeros(len(positives), np.int64)
 
     def kept(self, name, first, passages_QS, candidates_QS, count):
-        """bool [Q, S]: candidates of source `name` that no filter drops, from query row `first` on; `count` are wanted."""
+        """bool [Q, S]: candidates of source `name` that no filter drops, from query row `first` on; `count`: wanted."""
         rows, slots = np.nonzero(candidates_QS)
         scores = inner_products(self.queries, self.passages, first + rows, passages_QS[rows, slots])
         dropped = np.zeros(len(rows), bool)
