@@ -1,12 +1,12 @@
-"""Attention within each text of a packed batch: the texts lie behind one another in [T, ...], and nothing is padded.
+"""Attention within each text of a packed batch: the texts lie one after another in [T, ...], and nothing is padded.
 
-CPU: module `grouped`, texts of equal length that lie beside one another together. Batches are sorted by length, so
-there are few such groups. CUDA: torch's own variable-length kernels, which read the packed rows where they lie and draw
-the dropout themselves.
+CPU: module `grouped`, neighbouring texts of equal length together; batches are sorted by length, so there are few such
+groups. CUDA: torch's variable-length kernels, which read the packed rows where they lie and draw the dropout.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -20,10 +20,7 @@ WIDTHS = 8  # the kernels want heads of a multiple of this width
 
 @dataclass(frozen=True)
 class Spans:
-    """Where the texts of a packed batch lie.
-
-    lengths_B: int64 numpy, tokens of each text in turn (none is 0); heads: of the attention
-    """
+    """Where the texts of a packed batch lie. lengths_B: int64 numpy, tokens of each text (none is 0)."""
 
     lengths_B: np.ndarray
     device: torch.device
@@ -46,9 +43,8 @@ class Spans:
 
     def groups(self, most_texts):
         """(number of texts, their length) of consecutive texts of equal length; `most_texts(length)` bounds each."""
-        ends = np.flatnonzero(np.diff(self.lengths_B, append=-1)) + 1
-        for count, length in zip(np.diff(ends, prepend=0).tolist(), self.lengths_B[ends - 1].tolist(), strict=True):
-            most = most_texts(length)
+        for length, texts in groupby(self.lengths_B.tolist()):
+            count, most = len(list(texts)), most_texts(length)
             yield from ((min(most, count - done), length) for done in range(0, count, most))
 
 
@@ -56,8 +52,7 @@ def attention(queries, inputs, spans, rate):
     """Softmax attention of every text to itself.
 
     queries: [B, H] where one token of each text asks, None where all do; inputs: keys and values [T, 2H], or queries,
-    keys and values [T, 3H]; rate: of the dropout of attention weights
-    returns: [B, H] or [T, H]
+    keys and values [T, 3H]; rate: of the dropout of attention weights; returns [B, H] or [T, H]
     """
     if inputs.device.type == "cpu":
         return GroupedAttention.apply(queries, inputs, spans, rate)
@@ -77,11 +72,9 @@ def varlen_attention(queries, inputs, spans, rate):
 def kernel(q, k, v, offsets_q, offsets_k, longest_q, longest_k, rate):
     """Softmax attention of text i's queries, rows offsets_q[i] to offsets_q[i + 1] - 1 of q, to its keys and values.
 
-    q, k, v: [rows, heads, width of a head], strided; offsets: int32 [B + 1] on the device; returns as q
-
-    FlashAttention 2 in bfloat16, the memory-efficient kernel in float32. They are called as torch's attention of nested
-    tensors calls them, which itself needs 2 ms of Python a layer: more than the GPU needs for its work.
-    `torch.nn.attention.varlen.varlen_attn` has neither dropout nor float32.
+    q, k, v: [rows, heads, width of a head], strided; offsets: int32 [B + 1] on the device; returns as q. In bfloat16
+    FlashAttention 2, in float32 the memory-efficient kernel, called as torch's attention of nested tensors calls them:
+    that takes 2 ms of Python a layer, more than the GPU's work. torch's `varlen_attn` has neither dropout nor float32.
     """
     width, lengths = q.shape[-1], (offsets_q, offsets_k, longest_q, longest_k)
     if width % WIDTHS:

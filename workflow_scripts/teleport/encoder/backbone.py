@@ -1,10 +1,11 @@
 """The weights of a BERT or RoBERTa backbone under the names that transformers gives them, without transformers.
 
-Its forward is `encoder.packed`. Loading the transformers library takes three times as long as loading torch, in every
-job that encodes or trains; what reads checkpoints from elsewhere, and what tests compare with, is `encoder.reference`.
+Its forward is `encoder.packed`. Loading transformers takes three times as long as loading torch, in every job that
+encodes or trains; what reads checkpoints from elsewhere, and what tests compare with, is `encoder.reference`.
 """
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,13 +14,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-ACTIVATIONS = {
-    "gelu": nn.GELU,
-    "gelu_new": lambda: nn.GELU(approximate="tanh"),
-    "gelu_pytorch_tanh": lambda: nn.GELU(approximate="tanh"),
-    "relu": nn.ReLU,
-    "silu": nn.SiLU,
-}
+TANH = partial(nn.GELU, approximate="tanh")
+ACTIVATIONS = {"gelu": nn.GELU, "gelu_new": TANH, "gelu_pytorch_tanh": TANH, "relu": nn.ReLU, "silu": nn.SiLU}
 
 
 class Backbone(nn.Module):
@@ -29,12 +25,8 @@ class Backbone(nn.Module):
         super().__init__()
         self.raw_config, self.config = config, SimpleNamespace(**config)
         self.embeddings = embeddings(self.config)
-        self.encoder = named(layer=nn.ModuleList(layer(self.config) for _ in range(self.config.num_hidden_layers)))
-
-    @property
-    def dtype(self):
-        """The type of the parameters."""
-        return self.embeddings.word_embeddings.weight.dtype
+        layers = nn.ModuleList(layer(self.config) for _ in range(self.config.num_hidden_layers))
+        self.encoder = nn.ModuleDict({"layer": layers})
 
     def save_pretrained(self, folder):
         """Write config.json and model.safetensors, which transformers loads."""
@@ -43,48 +35,36 @@ class Backbone(nn.Module):
         save_file(self.state_dict(), Path(folder) / WEIGHTS, metadata={"format": "pt"})
 
 
-def named(**children):
-    """A module that is nothing but its children."""
-    module = nn.Module()
-    for name, child in children.items():
-        module.add_module(name, child)
-    return module
-
-
 def embeddings(config):
     """Word, position and type embeddings. The padding token's rows get no gradient, as in transformers."""
     hidden, padding = config.hidden_size, config.pad_token_id
-    return named(
-        word_embeddings=nn.Embedding(config.vocab_size, hidden, padding_idx=padding),
-        position_embeddings=nn.Embedding(
-            config.max_position_embeddings, hidden, padding_idx=None if config.model_type == "bert" else padding
-        ),
-        token_type_embeddings=nn.Embedding(config.type_vocab_size, hidden),
-        LayerNorm=nn.LayerNorm(hidden, eps=config.layer_norm_eps),
-        dropout=nn.Dropout(config.hidden_dropout_prob),
-    )
+    no_position = None if config.model_type == "bert" else padding
+    tables = {
+        "word_embeddings": nn.Embedding(config.vocab_size, hidden, padding),
+        "position_embeddings": nn.Embedding(config.max_position_embeddings, hidden, no_position),
+        "token_type_embeddings": nn.Embedding(config.type_vocab_size, hidden),
+    }
+    return nn.ModuleDict(tables | norm_and_dropout(config))
 
 
 def layer(config):
     """One transformer layer: attention, then two products with an activation between them."""
     hidden, wide = config.hidden_size, config.intermediate_size
     projections = {name: nn.Linear(hidden, hidden) for name in ("query", "key", "value")}
-    attention = named(**projections, dropout=nn.Dropout(config.attention_probs_dropout_prob))
-    return named(
-        attention=named(**{"self": attention, "output": output(hidden, config)}),
-        intermediate=named(dense=nn.Linear(hidden, wide), intermediate_act_fn=activation(config.hidden_act)),
-        output=output(wide, config),
-    )
+    mixing = nn.ModuleDict(projections | {"dropout": nn.Dropout(config.attention_probs_dropout_prob)})
+    attention = nn.ModuleDict({"self": mixing, "output": output(hidden, config)})
+    widening = nn.ModuleDict({"dense": nn.Linear(hidden, wide), "intermediate_act_fn": activation(config.hidden_act)})
+    return nn.ModuleDict({"attention": attention, "intermediate": widening, "output": output(wide, config)})
 
 
 def output(width, config):
     """What brings `width` numbers a token back into the residual stream."""
-    hidden = config.hidden_size
-    return named(
-        dense=nn.Linear(width, hidden),
-        LayerNorm=nn.LayerNorm(hidden, eps=config.layer_norm_eps),
-        dropout=nn.Dropout(config.hidden_dropout_prob),
-    )
+    return nn.ModuleDict({"dense": nn.Linear(width, config.hidden_size)} | norm_and_dropout(config))
+
+
+def norm_and_dropout(config):
+    norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+    return {"LayerNorm": norm, "dropout": nn.Dropout(config.hidden_dropout_prob)}
 
 
 def activation(name):

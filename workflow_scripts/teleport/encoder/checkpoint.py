@@ -1,8 +1,8 @@
 """The folder form of a checkpoint: one that transformers and sentence-transformers load, with no code of ours.
 
-A tied checkpoint is one such folder; an untied one holds two, `query/` and `passage/`. The weights of the backbone
-and the tokenizer lie in the folder itself (transformers); `modules.json` names what follows the backbone
-(sentence-transformers), so that pooling, head and normalisation are part of the checkpoint, not of a config.
+A tied checkpoint is one such folder; an untied one holds two, `query/` and `passage/`. Weights of the backbone and the
+tokenizer lie in the folder itself (transformers); `modules.json` names what follows (sentence-transformers), so that
+pooling, head and normalisation are part of the checkpoint, not of a config.
 """
 
 import json
@@ -13,50 +13,42 @@ from types import SimpleNamespace
 from teleport.runtime.files import write_json
 
 QUERY, PASSAGE = "query", "passage"
-# Everything that a BERT or RoBERTa tokenizer may be made of; a folder has some of these.
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "sentencepiece.bpe.model",
-)
+# All that a BERT or RoBERTa tokenizer may be made of; a folder has some of these.
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+TOKENIZER_FILES += ("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model")
 # The old spelling of the module types and of the keys below: releases from 2 to 6 of sentence-transformers read it.
 TYPES = "sentence_transformers.models."
 
 
 def sides(checkpoint):
     """The folders (query, passage) of a checkpoint folder; the same path twice when it is tied."""
-    checkpoint = Path(checkpoint)
-    untied = (checkpoint / QUERY).is_dir()
-    return (checkpoint / QUERY, checkpoint / PASSAGE) if untied else (checkpoint, checkpoint)
+    folder = Path(checkpoint)
+    return (folder / QUERY, folder / PASSAGE) if (folder / QUERY).is_dir() else (folder, folder)
 
 
 def copy_tokenizer(source, folder):
     """Copy the tokenizer files of `source` (a transformers folder, or a checkpoint of ours) into `folder`."""
-    source = sides(source)[1]
     Path(folder).mkdir(parents=True, exist_ok=True)
-    for name in TOKENIZER_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, Path(folder) / name)
+    for path in (sides(source)[1] / name for name in TOKENIZER_FILES):
+        if path.is_file():
+            shutil.copyfile(path, Path(folder) / path.name)
 
 
-def write_modules(folder, pooling, hidden, projection, normalize, max_tokens):
-    """Write the sentence-transformers side of a checkpoint folder (all but the weights of the head).
+def write_modules(folder, encoder, max_tokens):
+    """Write the sentence-transformers side of the checkpoint folder of an `Encoder` (all but the weights of its head).
 
-    `hidden`: width of the backbone; `projection`: width of the head, or None; `max_tokens`: where
-    sentence-transformers truncates a text, special tokens included.
+    `max_tokens`: where sentence-transformers truncates a text, special tokens included.
     """
-    folder = Path(folder)
-    steps = [("Transformer", None), ("Pooling", pooling_config(pooling, hidden))]
-    if projection:
+    folder, hidden, width = Path(folder), encoder.backbone.config.hidden_size, encoder.projection
+    modes = {"cls_token": encoder.pooling == "cls", "mean_tokens": encoder.pooling == "mean"}
+    modes |= {"max_tokens": False, "mean_sqrt_len_tokens": False}
+    pooling = {"word_embedding_dimension": hidden} | {f"pooling_mode_{name}": on for name, on in modes.items()}
+    steps = [("Transformer", None), ("Pooling", pooling)]
+    if width:
         identity = "torch.nn.modules.linear.Identity"
-        dense = {"in_features": hidden, "out_features": projection, "bias": True, "activation_function": identity}
-        steps += [("Dense", dense), ("LayerNorm", {"dimension": projection})]
-    if normalize:
+        dense = {"in_features": hidden, "out_features": width, "bias": True, "activation_function": identity}
+        steps += [("Dense", dense), ("LayerNorm", {"dimension": width})]
+    if encoder.normalize:
         steps.append(("Normalize", {}))
     modules = []
     for number, (name, config) in enumerate(steps):
@@ -70,17 +62,6 @@ def write_modules(folder, pooling, hidden, projection, normalize, max_tokens):
     write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "dot", "prompts": {}})
 
 
-def pooling_config(pooling, hidden):
-    """The config of sentence-transformers' Pooling module for `cls` or `mean`."""
-    return {
-        "word_embedding_dimension": hidden,
-        "pooling_mode_cls_token": pooling == "cls",
-        "pooling_mode_mean_tokens": pooling == "mean",
-        "pooling_mode_max_tokens": False,
-        "pooling_mode_mean_sqrt_len_tokens": False,
-    }
-
-
 def read_modules(folder):
     """What `write_modules` wrote: pooling, projection (width or None), normalize, and `paths` {module: folder}.
 
@@ -91,13 +72,7 @@ def read_modules(folder):
         raise ValueError(f"{folder} has no modules.json, so its pooling is unknown: give a `checkpoint` folder.")
     modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
     paths = {module["type"].rpartition(".")[2]: folder / module["path"] for module in modules}
-    pooled = json.loads((paths["Pooling"] / "config.json").read_text(encoding="utf-8"))
-    projection = None
-    if "Dense" in paths:
-        projection = json.loads((paths["Dense"] / "config.json").read_text(encoding="utf-8"))["out_features"]
-    return SimpleNamespace(
-        pooling="cls" if pooled["pooling_mode_cls_token"] else "mean",
-        projection=projection,
-        normalize="Normalize" in paths,
-        paths=paths,
-    )
+    made = [paths[name] / "config.json" for name in ("Pooling", "Dense") if name in paths]
+    config = {key: value for path in made for key, value in json.loads(path.read_text(encoding="utf-8")).items()}
+    pooling, projection = "cls" if config["pooling_mode_cls_token"] else "mean", config.get("out_features")
+    return SimpleNamespace(pooling=pooling, projection=projection, normalize="Normalize" in paths, paths=paths)

@@ -10,12 +10,9 @@ SCORES = 2**18
 
 
 class GroupedAttention(torch.autograd.Function):
-    """`attention.attention` on a CPU.
-
-    The gradient is written out: a recorded one copies the groups' gradients into that of the batch, and keeps the
-    dropout's factors. 64 texts, 12 heads, float32, both directions: 85 ms, by a recorded gradient 110 ms. Padding texts
-    of nearly equal length to make fewer groups saved nothing more.
-    """
+    """`attention.attention` on a CPU. The gradient is written out: a recorded one copies the groups' gradients into the
+    batch's and keeps the dropout's factors (64 texts, 12 heads, float32, both directions: 110 ms instead of 85 ms).
+    Padding texts of nearly equal length to make fewer groups saved nothing more."""
 
     @staticmethod
     def forward(context, queries, inputs, spans, rate):

@@ -10,6 +10,7 @@ from teleport.encoder.backbone import load_backbone
 from teleport.encoder.checkpoint import PASSAGE, QUERY, copy_tokenizer, read_modules, sides, write_modules
 
 HEAD_STD = 0.02  # of the head's initial weights: ANCE's released code, the value that BERT itself was initialised with
+HEAD = ("Dense", "linear."), ("LayerNorm", "norm.")  # each part's folder (`read_modules`) and prefix of its weights
 
 
 class Encoder(nn.Module):
@@ -23,11 +24,11 @@ class Encoder(nn.Module):
 
     def __init__(self, backbone, pooling, projection=None, normalize=False):
         super().__init__()
-        hidden = backbone.config.hidden_size
         self.backbone, self.pooling, self.projection, self.normalize = backbone, pooling, projection, normalize
-        # skip_init: torch's own initialisation would draw from the global random state. See init_head, load_encoder.
-        linear = nn.utils.skip_init(nn.Linear, hidden, projection) if projection else None
-        self.head = nn.Sequential(linear, nn.LayerNorm(projection)) if projection else nn.Identity()
+        self.head = nn.Identity()
+        if projection:  # skip_init: torch's own initialisation would draw from the global random state
+            linear = nn.utils.skip_init(nn.Linear, backbone.config.hidden_size, projection)
+            self.head = nn.Sequential(linear, nn.LayerNorm(projection))
 
     @property
     def dim(self):
@@ -36,10 +37,9 @@ class Encoder(nn.Module):
 
     @property
     def max_tokens(self):
-        """The longest input, special tokens included. RoBERTa's positions start behind its padding id."""
+        """The longest input, special tokens included. RoBERTa's positions start after its padding id."""
         config = self.backbone.config
-        first = 0 if config.model_type == "bert" else config.pad_token_id + 1
-        return config.max_position_embeddings - first
+        return config.max_position_embeddings - (0 if config.model_type == "bert" else config.pad_token_id + 1)
 
     def init_head(self, generator):
         """Draw the head's weights from N(0, 0.02) with a torch.Generator; its bias is 0."""
@@ -49,7 +49,7 @@ class Encoder(nn.Module):
     def forward(self, input_ids, attention_mask):
         """input_ids, attention_mask: int64 [B, L] -> float32 [B, dim], also under autocast.
 
-        With a backbone of transformers: the reference of `encoder.packed`, which is what stages compute with.
+        Needs a backbone of transformers: the reference of `encoder.packed`, which is what stages compute with.
         """
         hidden_BLH = self.backbone(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         if self.pooling == "cls":
@@ -74,14 +74,10 @@ def load_encoder(folder, load_backbone=load_backbone):
     modules = read_modules(folder)
     encoder = Encoder(load_backbone(folder), modules.pooling, modules.projection, modules.normalize)
     if modules.projection:
-        encoder.head[0].load_state_dict(without_prefix(modules.paths["Dense"], "linear."))
-        encoder.head[1].load_state_dict(without_prefix(modules.paths["LayerNorm"], "norm."))
+        for module, (name, prefix) in zip(encoder.head, HEAD, strict=True):
+            tensors = load_file(modules.paths[name] / "model.safetensors")
+            module.load_state_dict({key.removeprefix(prefix): tensor for key, tensor in tensors.items()})
     return encoder.eval()
-
-
-def without_prefix(folder, prefix):
-    """The tensors of a module's model.safetensors, their names without `prefix`."""
-    return {name.removeprefix(prefix): tensor for name, tensor in load_file(folder / "model.safetensors").items()}
 
 
 def load_encoders(checkpoint, load_backbone=load_backbone):
@@ -90,28 +86,23 @@ def load_encoders(checkpoint, load_backbone=load_backbone):
     Raises ValueError when the folder is not of that form.
     """
     query, passage = sides(checkpoint)
-    passage_encoder = load_encoder(passage, load_backbone)
-    return (passage_encoder if query == passage else load_encoder(query, load_backbone)), passage_encoder
+    encoders = {folder: load_encoder(folder, load_backbone) for folder in dict.fromkeys([passage, query])}
+    return encoders[query], encoders[passage]
 
 
 def save_encoder(encoder, folder, tokenizer_source, max_tokens=None):
     """Write one encoder as a folder of transformers and sentence-transformers, weights in safetensors.
 
-    tokenizer_source: a transformers folder or a checkpoint folder, whose tokenizer files are copied.
-    max_tokens: where sentence-transformers truncates; None: where the backbone's positions end.
+    The arguments are those of `save_encoders`; max_tokens None: where the backbone's positions end.
     """
-    folder = Path(folder)
     encoder.backbone.save_pretrained(folder)
     copy_tokenizer(tokenizer_source, folder)
-    hidden = encoder.backbone.config.hidden_size
-    write_modules(
-        folder, encoder.pooling, hidden, encoder.projection, encoder.normalize, max_tokens or encoder.max_tokens
-    )
+    write_modules(folder, encoder, max_tokens or encoder.max_tokens)
     if encoder.projection:
         paths = read_modules(folder).paths
-        linear, norm = encoder.head
-        save_file({f"linear.{n}": t for n, t in linear.state_dict().items()}, paths["Dense"] / "model.safetensors")
-        save_file({f"norm.{n}": t for n, t in norm.state_dict().items()}, paths["LayerNorm"] / "model.safetensors")
+        for module, (name, prefix) in zip(encoder.head, HEAD, strict=True):
+            tensors = {prefix + key: tensor for key, tensor in module.state_dict().items()}
+            save_file(tensors, paths[name] / "model.safetensors")
 
 
 def save_encoders(
@@ -122,8 +113,7 @@ def save_encoders(
     tokenizer_source: a transformers folder or a checkpoint folder, whose tokenizer files are copied.
     max_query_tokens, max_passage_tokens: where sentence-transformers truncates (a tied checkpoint: as passages).
     """
-    if query_encoder is passage_encoder:
-        save_encoder(passage_encoder, folder, tokenizer_source, max_passage_tokens)
-        return
-    save_encoder(query_encoder, Path(folder) / QUERY, tokenizer_source, max_query_tokens)
-    save_encoder(passage_encoder, Path(folder) / PASSAGE, tokenizer_source, max_passage_tokens)
+    tied = query_encoder is passage_encoder
+    if not tied:
+        save_encoder(query_encoder, Path(folder) / QUERY, tokenizer_source, max_query_tokens)
+    save_encoder(passage_encoder, folder if tied else Path(folder) / PASSAGE, tokenizer_source, max_passage_tokens)

@@ -1,10 +1,9 @@
 """The encoder's forward over packed texts: one row per real token, and no padding in any operation.
 
-It reads the parameters of a backbone and computes what transformers computes with them (`Encoder.forward`), which
-the tests compare with. It differs in what it does not do: no row for padding, one product for queries, keys and values
-instead of three, and in the last layer only the tokens that are pooled. With bfloat16 the matrix products and the
-attention are in bfloat16; the sums of the residual stream and LayerNorm stay in float32, which is 20 times as
-exact as a model cast to bfloat16.
+It computes what transformers computes with the parameters of a backbone (`Encoder.forward`, which tests compare with),
+but without rows for padding, with one product instead of three for queries, keys and values, and in the last layer only
+for the tokens that are pooled. With bfloat16 the matrix products and the attention are in bfloat16; the sums of the
+residual stream and LayerNorm stay in float32, which is 20 times as exact as a model cast to bfloat16.
 """
 
 from functools import cache
@@ -22,8 +21,8 @@ from teleport.encoder.products import laid_out, linear
 class Linears(NamedTuple):
     """(weight, bias) of a layer's matrix products, in the type that they are computed in.
 
-    queries: None, or where only the first token of every text is computed, of the queries; inputs: of all that is
-    made of every token, which are keys and values, before them the queries where those are not apart.
+    queries: of the queries where only the first token of every text is computed, else None; inputs: of what is made of
+    every token: queries (where they have no product of their own), keys and values.
     """
 
     queries: tuple | None
@@ -34,15 +33,15 @@ class Linears(NamedTuple):
 
 
 class PackedEncoder:
-    """An `Encoder` that encodes packed texts.
+    """An `Encoder` that encodes packed texts. Its weights are converted here: for encoding make one and keep it; for
+    training make one per call, so that the gradients reach the encoder's parameters.
 
-    The weights are converted here: for encoding make one and keep it; for training make one per call, so that the
-    gradients reach the encoder's parameters. dtype: torch.bfloat16, or None for that of the parameters (float32).
-    compiled: have torch.compile join what lies between the products into few kernels (for CUDA).
+    dtype: torch.bfloat16, or None for that of the parameters (float32)
+    compiled: have torch.compile join what lies between the products into few kernels (for CUDA)
     """
 
     def __init__(self, encoder, dtype=None, compiled=False):
-        self.encoder, self.dtype = encoder, dtype or encoder.backbone.dtype
+        self.encoder, self.dtype = encoder, dtype or next(encoder.parameters()).dtype
         self.finish = compiled_finish() if compiled else finish
         *layers, last = encoder.backbone.encoder.layer
         self.linears = [linears(layer, self.dtype) for layer in layers]
@@ -56,17 +55,16 @@ class PackedEncoder:
     def __call__(self, ids_T, lengths_B):
         """The vectors of B texts, float32 [B, dim], on the encoder's device.
 
-        ids_T: int64 numpy, the ids of all texts behind one another, special tokens included; lengths_B: int64 numpy,
-        how many of them each text has. Fast on a CPU when texts of equal length lie beside one another.
+        ids_T: int64 numpy, the ids of one text after another, special tokens included; lengths_B: int64 numpy, how many
+        of them each text has. Fast on a CPU when texts of equal length are neighbours.
         """
-        backbone, pooling = self.encoder.backbone, self.encoder.pooling
-        device = backbone.embeddings.word_embeddings.weight.device
+        backbone, device = self.encoder.backbone, next(self.encoder.parameters()).device
         spans = Spans(lengths_B, device, backbone.config.num_attention_heads)
         hidden_TH = embed(backbone, to_device(torch.from_numpy(ids_T), device), spans)
         for layer, products in zip(backbone.encoder.layer, self.linears, strict=True):
             hidden_TH, mixed = attend(layer, products, hidden_TH, spans)
             hidden_TH = self.finish(layer, products, hidden_TH, mixed)
-        if pooling == "mean":
+        if self.encoder.pooling == "mean":
             hidden_TH = torch.segment_reduce(hidden_TH, "mean", lengths=spans.lengths, unsafe=True)
         return self.encoder.project(hidden_TH)  # by now a row a text
 
@@ -81,16 +79,15 @@ def linears(layer, dtype, first_only=False):
 
 
 def product(modules, dtype):
-    """(weight, bias) of one product in the place of those of some linear modules with the same input."""
-    weight, bias = ([getattr(module, name) for module in modules] for name in ("weight", "bias"))
-    weight, bias = (torch.cat(parts) if len(parts) > 1 else parts[0] for parts in (weight, bias))
+    """(weight, bias) of one product instead of those of several linear modules with the same input."""
+    parts = [module.weight for module in modules], [module.bias for module in modules]
+    weight, bias = (torch.cat(tensors) if len(modules) > 1 else tensors[0] for tensors in parts)
     return laid_out(weight.to(dtype)), bias.to(dtype)
 
 
 def embed(backbone, ids_T, spans):
     """Sum of word, position and type embeddings, LayerNorm and dropout: float32 [T, H]."""
-    embeddings = backbone.embeddings
-    places_T = positions(ids_T, spans, backbone.config)
+    embeddings, places_T = backbone.embeddings, positions(ids_T, spans, backbone.config)
     hidden_TH = embeddings.word_embeddings(ids_T) + embeddings.token_type_embeddings.weight[0]
     hidden_TH = embeddings.LayerNorm(hidden_TH + embeddings.position_embeddings(places_T))
     return dropout(hidden_TH, rate(embeddings))
@@ -104,8 +101,7 @@ def rate(module):
 def positions(ids_T, spans, config):
     """Each token's row in the position embeddings, int64 [T].
 
-    BERT counts from 0. RoBERTa and XLM-R count behind the padding id, and give that id's own row to a padding token
-    that stands in a text.
+    BERT counts from 0. RoBERTa and XLM-R count from after the padding id, whose own row a padding token in a text gets.
     """
     starts_T = spans.offsets[:-1].repeat_interleave(spans.lengths, output_size=len(ids_T))
     if config.model_type == "bert":
@@ -119,10 +115,9 @@ def positions(ids_T, spans, config):
 def attend(layer, products, hidden_TH, spans):
     """The first half of a layer (Vaswani et al. 2017): the rows it goes on with, and what attention mixes for them.
 
-    Both are [T, H], the first in float32; or [B, H] with a product for queries apart: the first token of every text,
-    which attends to all tokens of its text.
+    Both are [T, H], the first in float32; [B, H], the first token of each text, where queries have their own product.
     """
-    queries, dtype = None, products.mixed[1].dtype
+    queries, dtype = None, products.mixed[1].dtype  # the type of a bias
     inputs = linear(hidden_TH.to(dtype), *products.inputs)
     if products.queries:
         hidden_TH = hidden_TH[spans.offsets[:-1]]
@@ -131,7 +126,7 @@ def attend(layer, products, hidden_TH, spans):
 
 
 def finish(layer, products, hidden_TH, mixed):
-    """The second half of a layer, LayerNorm behind each sum, from what `attend` gives: float32 [T, H] or [B, H]."""
+    """The second half of a layer, LayerNorm after each sum, from what `attend` gives: float32 [T, H] or [B, H]."""
     hidden_TH = add_and_norm(layer.attention.output, linear(mixed, *products.mixed), hidden_TH)
     wide = linear(hidden_TH.to(mixed.dtype), *products.wide, layer.intermediate.intermediate_act_fn)
     return add_and_norm(layer.output, linear(wide, *products.narrow), hidden_TH)

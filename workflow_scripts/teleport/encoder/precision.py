@@ -17,21 +17,22 @@ def pick_device():
 
 
 def to_device(tensor, device):
-    """Copy a tensor of the CPU to `device`; from pageable memory, a copy to CUDA would wait for all work before it."""
+    """Copy a tensor of the CPU to `device`; from pageable memory a copy to CUDA would wait for all work before it."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def compiles(asked, device):
-    """Whether torch.compile prepares the layers for `device`: where that is asked for, on CUDA.
+    """Whether torch.compile prepares the layers for `device`: where that is asked for, on CUDA (a CPU gained nothing).
 
-    On a CPU it gained nothing. Raises ValueError when there is no C compiler, with which Triton builds its launchers.
+    Raises ValueError when there is no C compiler, with which Triton builds its launchers.
     """
-    if asked and device.type == "cuda" and not any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))):
+    compiled = bool(asked) and device.type == "cuda"
+    if compiled and not any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))):
         raise ValueError(
             "resource `compile`: there is no C compiler (cc, gcc or clang) on this machine. Install one (Debian: gcc), "
-            "or leave the resource away."
+            "or run without the resource."
         )
-    return bool(asked) and device.type == "cuda"
+    return compiled
 
 
 def resolve_precision(precision, device=None):
@@ -40,9 +41,8 @@ def resolve_precision(precision, device=None):
     auto: bfloat16 where the hardware computes in it (measured on a CPU with avx512_bf16: 2.8 times as fast, cosine
     with float32 above 0.99999), else float32.
     """
-    if precision == "auto":
-        precision = "bf16" if computes_in_bf16(device or pick_device()) else "fp32"
-    return {"fp32": None, "bf16": torch.bfloat16}[precision]
+    in_bf16 = precision == "bf16" or (precision == "auto" and computes_in_bf16(device or pick_device()))
+    return torch.bfloat16 if in_bf16 else None
 
 
 def computes_in_bf16(device):

@@ -12,19 +12,13 @@ transformers_logging.set_verbosity_error()  # its load report is about the heads
 
 
 def load_backbone(folder):
-    """The backbone of a transformers folder in float32, without pooler, in evaluation mode; never the network.
+    """The backbone of a transformers folder in float32, without pooler, in evaluation mode; never uses the network.
 
     Raises ValueError when weights of the backbone are missing: transformers would fill them with random numbers.
     """
-    backbone, report = AutoModel.from_pretrained(
-        folder,
-        add_pooling_layer=False,
-        attn_implementation="sdpa",
-        dtype=torch.float32,
-        local_files_only=True,
-        weights_only=True,
-        output_loading_info=True,
-    )
+    kind = {"add_pooling_layer": False, "attn_implementation": "sdpa", "dtype": torch.float32}
+    safe = {"local_files_only": True, "weights_only": True}
+    backbone, report = AutoModel.from_pretrained(folder, **kind, **safe, output_loading_info=True)
     if missing := sorted(report["missing_keys"]):
         raise ValueError(f"{folder} lacks {len(missing)} weights of its model_type, for example {missing[0]}.")
     return backbone

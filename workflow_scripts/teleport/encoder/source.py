@@ -26,10 +26,7 @@ def locate(checkpoint):
 
 
 def download(hub_id, revision):
-    """The folder of a hub repository at one commit, in the hub's cache; only the files that are needed.
-
-    With HF_HUB_OFFLINE=1 the cache alone is used.
-    """
+    """The folder of a hub repository at one commit, in the hub's cache. With HF_HUB_OFFLINE=1 nothing is downloaded."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
@@ -55,14 +52,12 @@ def folder_in_package(name):
         spec = None
     if spec is None or not spec.submodule_search_locations:
         raise ValueError(f"{KEY}.package: {name!r} is not an installed package. Install it into the environment first.")
-    roots = [Path(root) for root in spec.submodule_search_locations]
-    configs = [config for root in roots for config in sorted(root.rglob("config.json"))]
-    folders = [config.parent for config in configs if any((config.parent / w).is_file() for w in WEIGHTS)]
+    configs = [path for root in spec.submodule_search_locations for path in sorted(Path(root).rglob("config.json"))]
+    folders = [path.parent for path in configs if any((path.parent / weights).is_file() for weights in WEIGHTS)]
     if len(folders) != 1:
-        found = ", ".join(map(str, folders)) or "none"
         raise ValueError(
-            f"{KEY}.package: {name!r} must hold one folder with config.json and weights; found {found}. "
-            f"Name the folder itself in {KEY}.folder."
+            f"{KEY}.package: {name!r} must hold one folder with config.json and weights; found "
+            f"{', '.join(map(str, folders)) or 'none'}. Name the folder itself in {KEY}.folder."
         )
     return folders[0]
 
@@ -89,6 +84,6 @@ def require_digest(weights, found, expected, key=KEY):
     """Raise ValueError, naming the configuration's `key`, when a weights file has not the digest expected of it."""
     if expected not in (None, found):
         raise ValueError(
-            f"{key}.sha256: {weights} has SHA-256 {found}, expected {expected}. "
-            "These are other weights: get the right file, or correct the digest if you trust this one."
+            f"{key}.sha256: {weights} has SHA-256 {found}, expected {expected}. These are other weights: get the right "
+            "file, or correct the digest if you trust this one."
         )

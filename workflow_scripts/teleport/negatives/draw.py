@@ -11,12 +11,11 @@ NEVER = np.uint64(2**64 - 1)
 
 def hash_bytes(pieces):
     """A 64-bit hash of each bytes-like object, uint64."""
-    digests = b"".join(hashlib.blake2b(piece, digest_size=8).digest() for piece in pieces)
-    return np.frombuffer(digests, dtype="<u8")
+    return np.frombuffer(b"".join(hashlib.blake2b(piece, digest_size=8).digest() for piece in pieces), dtype="<u8")
 
 
 def hash_ids(query_ids):
-    """A 64-bit hash of each text id, uint64 [Q]: the draws of a query do not depend on its row or its neighbours."""
+    """A 64-bit hash of each text id, uint64 [Q]: a query's draws depend neither on its row nor on its neighbours."""
     return hash_bytes(text.encode("utf-8") for text in query_ids)
 
 
@@ -56,8 +55,7 @@ def smallest_draws(available_QS, hashes_Q, seed, count):
     streams_Q = splitmix64(hashes_Q ^ np.uint64(seed))
     draws_QS = splitmix64(streams_Q[:, None] + GOLDEN * np.arange(1, num_slots + 1, dtype=np.uint64))
     # The low bits of a draw make way for its slot number, so that one partition of plain integers yields the slots.
-    bits = np.uint64(num_slots.bit_length())
-    slot_mask = (np.uint64(1) << bits) - np.uint64(1)
+    slot_mask = np.uint64(2 ** num_slots.bit_length() - 1)
     draws_QS = (draws_QS & ~slot_mask) | np.arange(num_slots, dtype=np.uint64)
     draws_QS[~available_QS] = NEVER  # no draw has this value: its slot part would be at least num_slots
     draws_QN = np.partition(draws_QS, max(0, count - 1), axis=1)[:, :count]
@@ -67,3 +65,11 @@ def smallest_draws(available_QS, hashes_Q, seed, count):
 def slots_within(lengths_Q):
     """bool [Q, S], S the longest length: True in the first lengths_Q[q] slots of row q."""
     return np.arange(lengths_Q.max(initial=0)) < lengths_Q[:, None]
+
+
+def in_slots(lengths_Q, values, empty=0):
+    """[Q, S]: the first lengths_Q[q] slots of row q have the next of all `values`, the others are `empty`."""
+    within_QS = slots_within(lengths_Q)
+    values_QS = np.full(within_QS.shape, empty, values.dtype)
+    values_QS[within_QS] = values.ravel()
+    return values_QS

@@ -21,11 +21,11 @@ def export_tevatron(negatives, collection, output):
     """Write one JSON line per training query in Tevatron's form with inline passages; returns the number of lines.
 
     Each line has query_id, query, positive_passages and negative_passages, a passage being docid, title, text.
-    Negatives keep the order and the duplicates of the pool; a query without negatives or without positives is
-    left out, since Tevatron cannot train on it. `negatives` and `collection` are `runtime.artefact.Artefact`s, `output`
-    is a file to write; the corpus lies beside it, unpacked, until it is done.
+    Negatives keep the order and the duplicates of the pool; a query without negatives or positives is left out, since
+    Tevatron cannot train on it. negatives, collection: `runtime.artefact.Artefact`s; output: a file to write, beside
+    which the corpus lies unpacked until it is done.
     """
-    queries = pq.read_table(collection.path("queries.train.parquet")).select(["query_id", "text"]).to_pylist()
+    queries = pq.read_table(collection.path("queries.train.parquet"), columns=["query_id", "text"]).to_pylist()
     positives = positives_of_pool(negatives, collection)
     pools = Ragged.open(negatives.path("offsets.npy"), negatives.path("passages.npy"))
     num_lines = 0
@@ -49,7 +49,7 @@ def export_tevatron(negatives, collection, output):
 class Corpus:
     """The passages of corpus.parquet in any order, from a memory map of them in Arrow's own form at `path`.
 
-    Of Parquet whole columns would have to be in memory, and Arrow's strings end at 2 GiB in one array.
+    With Parquet whole columns would have to be in memory, and Arrow's strings end at 2 GiB in one array.
     """
 
     def __init__(self, parquet, path):
@@ -62,18 +62,18 @@ class Corpus:
 
     def read(self, rows):
         """{row: {docid, title, text}} of the given rows (int)."""
-        rows, found = np.array(sorted(rows), np.int64), []
-        for number, some in enumerate(np.split(rows, np.searchsorted(rows, self.starts[1:-1]))):
-            if len(some):
-                chunk = self.chunks.get_batch(number).take(pa.array(some - self.starts[number]))
-                found += chunk.rename_columns(["docid", "title", "text"]).to_pylist()
-        return dict(zip(rows.tolist(), found, strict=True))
+        rows, passages = np.array(sorted(rows), np.int64), []
+        for number, part in enumerate(np.split(rows, np.searchsorted(rows, self.starts[1:-1]))):
+            if len(part):
+                chunk = self.chunks.get_batch(number).take(pa.array(part - self.starts[number]))
+                passages += chunk.rename_columns(["docid", "title", "text"]).to_pylist()
+        return dict(zip(rows.tolist(), passages, strict=True))
 
 
 def positives_of_pool(negatives, collection):
-    """The positives that a pool was made with, `Ragged`: of its stage `positives` where it read one, or the judged."""
+    """The positives that a pool was made with, `Ragged`: of its stage `positives` if it read one, or those judged."""
     name = negatives.manifest["inputs"].get("positives")
     if name is None:
         return read_positives(collection, "train")
-    found = Artefact(negatives.folder.parents[1] / name)
-    return Ragged.open(found.path("offsets.npy"), found.path("passages.npy"))
+    stage = Artefact(negatives.folder.parents[1] / name)
+    return Ragged.open(stage.path("offsets.npy"), stage.path("passages.npy"))

@@ -1,59 +1,200 @@
 """Stage `negatives_file`: negatives made elsewhere, in the form of our own retrievals.
 
-Training on another system's negatives tells a fault of mining from a fault of training.
+Training on another system's negatives tells a fault of mining from a fault of training. Each form of file (FORMS) is a
+function of the job. It returns `records`, which yields (place, query, negatives) as the file has them, `queries`
+{query: rows of the training queries that are meant, several where texts are the same}, and `find(place, negatives)`,
+int32 passage rows, -1 where no passage has the text. `place` is "FILE, line 3".
 """
 
-from collections import Counter
+import json
+from array import array
+from collections import Counter, defaultdict
+from functools import cache, partial
+from itertools import pairwise
 
 import numpy as np
+import pyarrow.parquet as pq
 
-from teleport.negatives.file_forms import FORMS
-from teleport.runtime.arrays import Run
+from teleport.collection.questions import json_array
+from teleport.collection.records import json_rows
+from teleport.negatives.draw import hash_bytes, hash_ids, in_slots
+from teleport.runtime.arrays import Ragged, Run
 from teleport.runtime.files import sha256_file
 from teleport.settings.negatives_file import NegativesFileSettings as Settings  # noqa: F401
+
+CHUNK_TEXTS = 65536  # in memory at a time: about 25 MB of MS MARCO
+GIVE_NAMES = "Give ids, or titles and texts to the character as the collection has them."
+SAME_TOKENIZER = (
+    "Its texts must have been tokenised as the collection is: by the same tokenizer (bert-base-uncased in "
+    "ANCE-Tele's release), with encoder.title: sep."
+)
 
 
 def run(job):
     """Write a `Run` of the training queries that the file has: negatives in its order, scores 0.
 
-    A query that the file has on several lines has as many lines here. Facts: lines (or records) of the file, queries
-    (training queries with a line), other_queries (lines of queries that are no training queries, left out), negatives,
-    unmatched (negatives whose text or token ids no passage has, left out).
-
-    Raises ValueError, with file and line where there is one, for a passage id that the collection does not have, for
-    a file of another form, of other queries or of another corpus, and for one that changed after planning.
+    A query on several lines of the file has as many here. Facts: lines (or records) of the file, queries (training
+    queries with a line), other_queries (lines of others, left out), negatives, unmatched (negatives whose text or
+    token ids no passage has, left out). Raises ValueError, with file and line where there is one, for a passage id
+    that the corpus lacks, a file of another form, other queries or another corpus, or one changed since planning.
     """
     path, found = job.settings.path, sha256_file(job.settings.path)
     if found != job.settings.sha256:
         raise ValueError(f"{path} has changed since it was planned (SHA-256 {found}). Run the workflow again.")
-    form, counts, rows, lists = FORMS[job.settings.form](job), Counter(), [], []
-    for place, query, negatives in form.records():
-        counts["lines"] += 1
-        query_rows = form.query_rows(query)
-        if not query_rows:
-            counts["other_queries"] += 1
-            continue
-        passages = form.passages(place, negatives)
-        counts["unmatched"] += int(np.count_nonzero(passages < 0))
-        rows += query_rows
-        lists += [passages[passages >= 0]] * len(query_rows)
-    refuse_nothing(path, form, rows, lists, counts)
-    to_run(rows, lists).write(job)
-    facts = {name: counts[name] for name in ("lines", "other_queries", "unmatched")}
-    return facts | {"queries": len(set(rows)), "negatives": sum(map(len, lists))}
-
-
-def refuse_nothing(path, form, rows, lists, counts):
-    """Raise ValueError when no query of the file is a training query, or none of its negatives is in the collection."""
+    form, other_queries, other_texts = FORMS[job.settings.form]
+    (records, queries, find), counts, rows, lists = form(job), Counter(), [], []
+    for place, query, negatives in records:
+        meant = queries.get(query, [])
+        passages = find(place, negatives) if meant else np.zeros(0, np.int32)
+        counts.update(lines=1, other_queries=int(not meant), unmatched=int(np.count_nonzero(passages < 0)))
+        rows += meant
+        lists += [passages[passages >= 0]] * len(meant)
     if not rows:
-        raise ValueError(f"{path}: none of its {counts['lines']} queries is a training query. {form.other_queries}")
+        raise ValueError(f"{path}: none of its {counts['lines']} queries is a training query. {other_queries}")
     if not any(map(len, lists)):
-        raise ValueError(f"{path}: none of its negatives is in the collection. {form.other_texts}")
+        raise ValueError(f"{path}: none of its negatives is in the collection. {other_texts}")
+    ids = in_slots(np.array([len(passages) for passages in lists]), np.concatenate(lists), empty=-1)
+    Run(ids, np.zeros(ids.shape, np.float32), np.array(rows)).write(job)
+    return dict(counts) | {"queries": len(set(rows)), "negatives": sum(map(len, lists))}
 
 
-def to_run(rows, lists):
-    """A `Run` of passages in lists of different lengths."""
-    ids = np.full((len(lists), max(map(len, lists))), -1, np.int32)
-    for line, passages in zip(ids, lists, strict=True):
-        line[: len(passages)] = passages
-    return Run(ids, np.zeros(ids.shape, np.float32), np.array(rows, np.int32))
+class Lookup:
+    """Rows by 64-bit hashes: of several rows with one hash the first, or the one with the smallest of `lengths`."""
+
+    def __init__(self, hashes, lengths=None):
+        self.rows = np.argsort(hashes, kind="stable") if lengths is None else np.lexsort((lengths, hashes))
+        self.hashes = hashes[self.rows]
+
+    def find(self, hashes):
+        """int32, -1 where there is no such row."""
+        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        return np.where(self.hashes[places] == hashes, self.rows[places], -1).astype(np.int32)
+
+
+def rows_by(keys):
+    """{key: rows} of a sequence of keys."""
+    rows = defaultdict(list)
+    for row, key in enumerate(keys):
+        rows[key].append(row)
+    return rows
+
+
+def queries_by(job, column):
+    """{value: rows} of a column of the training queries."""
+    return rows_by(pq.read_table(job.input("collection", "queries.train.parquet"))[column].to_pylist())
+
+
+def passages_by(job, *columns):
+    """The `Lookup` of the corpus by columns of it."""
+    corpus = pq.ParquetFile(job.input("collection", "corpus.parquet"))
+    chunks = (chunk.columns for chunk in corpus.iter_batches(CHUNK_TEXTS, columns=list(columns)))
+    texts = (map("\0".join, zip(*(column.to_pylist() for column in chunk), strict=True)) for chunk in chunks)
+    return Lookup(np.concatenate([hash_ids(chunk) for chunk in texts]))
+
+
+def find_ids(lookup, place, ids):
+    """Rows of passage ids. Raises ValueError for one that the corpus does not have; lookup: `passages_by` of a job."""
+    rows = lookup("doc_id").find(hash_ids(ids))
+    if len(missing := np.flatnonzero(rows < 0)):
+        raise ValueError(
+            f"{place}: passage {ids[missing[0]]!r} is not in the corpus. Give negatives from this collection, or the "
+            "collection that they were mined from."
+        )
+    return rows
+
+
+def tevatron(job):
+    """Lines of query_id and negative_passages, each with docid or, where that is missing, title and text."""
+    path, lookup = job.settings.path, cache(partial(passages_by, job))
+
+    def find(place, negatives):
+        try:
+            with_id = np.array(["docid" in passage for passage in negatives], bool)
+            ids = [str(passage["docid"]) for passage in negatives if "docid" in passage]
+            texts = [f"{p.get('title') or ''}\0{p['text']}" for p in negatives if "docid" not in p]
+        except (KeyError, TypeError, AttributeError):
+            raise ValueError(f"{place}: a negative passage has neither docid nor text. Add one of them.") from None
+        rows = np.empty(len(negatives), np.int32)
+        rows[with_id] = find_ids(lookup, place, ids)
+        if texts:
+            rows[~with_id] = lookup("title", "text").find(hash_ids(texts))
+        return rows
+
+    lines = json_rows(path, {"query_id": str, "negative_passages": list})
+    return ((f"{path}, line {n}", *line) for n, *line in lines), queries_by(job, "query_id"), find
+
+
+def dpr(job):
+    """DPR's training JSON: a list of records with a question and its hard_negative_ctxs."""
+
+    def records(path):
+        for number, record in enumerate(json_array(path), 1):
+            try:
+                contexts = record["hard_negative_ctxs"]
+                ids = [str(c["passage_id"] if "passage_id" in c else c["psg_id"]) for c in contexts]
+                yield f"{path}, record {number}", record["question"], ids
+            except (KeyError, TypeError):
+                raise ValueError(
+                    f"{path}, record {number}: DPR's records have question and hard_negative_ctxs, whose contexts "
+                    "have passage_id or psg_id. Correct the record."
+                ) from None
+
+    return records(job.settings.path), queries_by(job, "text"), partial(find_ids, cache(partial(passages_by, job)))
+
+
+def token_ids(job):
+    """ANCE-Tele's released lines of query and negatives, each text a list of token ids without special tokens.
+
+    Texts were cut at one length, which is that of the longest one in the file, so passages are compared up to there.
+    A passage without a title begins with [SEP] in the file, not in the stage `tokens`. Ids are compared as bytes.
+    """
+    queries, passages = (
+        Ragged.open(job.input("tokens", f"{name}.offsets.npy"), job.input("tokens", f"{name}.ids.npy"))
+        for name in ("queries.train", "passages")
+    )
+    sep = array("I", [json.loads(job.input("tokens", "special.json").read_text(encoding="utf-8"))["sep"]]).tobytes()
+    longest_query = longest = 0
+    for _, query, negatives in token_records(job.settings.path):
+        longest_query, longest = max(longest_query, len(query)), max([longest, *map(len, negatives)])
+
+    @cache
+    def lookup(cut):  # of passages that begin alike the shortest
+        return Lookup(hash_bytes(token_keys(passages, cut)), passages.lengths)
+
+    def find(_, negatives):
+        rows = []
+        for ids in negatives:
+            text = ids.removeprefix(sep)
+            rows.append(lookup(longest - len(ids) + len(text)).find(hash_bytes([text]))[0])
+        return np.array(rows, np.int32)
+
+    cut_queries, whole_queries = (rows_by(token_keys(queries, cut)) for cut in (longest_query, None))
+    return token_records(job.settings.path), cut_queries | whole_queries, find
+
+
+def token_records(path):
+    """Queries and negatives as bytes, four for each token id."""
+    for number, query, negatives in json_rows(path, {"query": list, "negatives": list}):
+        place = f"{path}, line {number}"
+        try:
+            query, *negatives = (array("I", ids).tobytes() for ids in (query, *negatives))
+        except (TypeError, OverflowError):
+            raise ValueError(f"{place}: query and negatives are not lists of token ids. Correct the line.") from None
+        yield place, query, negatives
+
+
+def token_keys(lists, cut):
+    """The token ids of each list of a `Ragged` as bytes, four for each id: the first `cut` bytes, or all (None)."""
+    for start in range(0, len(lists), CHUNK_TEXTS):
+        offsets = lists.offsets[start : start + CHUNK_TEXTS + 1]
+        ids = lists.values[offsets[0] : offsets[-1]].astype(np.uint32).tobytes()
+        places = (4 * (offsets - offsets[0])).tolist()
+        yield from (ids[first:last][:cut] for first, last in pairwise(places))
+
+
+# {form: (function, what to do when all queries are unknown, and when all passages are)}
+FORMS = {
+    "tevatron": (tevatron, "Give a file with the `query_id`s of the training split.", GIVE_NAMES),
+    "dpr": (dpr, "Give the training file of the data set whose questions the collection has.", GIVE_NAMES),
+    "token-ids": (token_ids, SAME_TOKENIZER, SAME_TOKENIZER),
+}

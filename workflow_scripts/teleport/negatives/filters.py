@@ -1,9 +1,8 @@
 """Candidates that are probably positives without a judgment, told by their scores.
 
-Scores are inner products of query and passage under the checkpoint that mines for this episode, whatever source a
-passage comes from: a lookahead neighbour's own score is that of the positive with the passage, a momentum negative's
-that of an older checkpoint. s+ is the score of the query's positive. `skip_ranks`, which asks for no score, is part of
-sources/retrieval.py and counted nowhere.
+Scores are inner products of query and passage under the checkpoint that mines for this episode, whatever source found a
+passage: its own score is that of a positive with the passage (lookahead) or of an older checkpoint (momentum). s+ is
+the score of the query's positive. `skip_ranks`, which needs no score, is part of sources/retrieval.py and not counted.
 """
 
 from functools import partial
@@ -13,7 +12,7 @@ import numpy as np
 from teleport.collection.reader import positives_of_job
 
 PIECE_PAIRS = 2**10  # whose vectors are gathered at once: 6 MB of 768 numbers each, about what a cache holds
-QUARTILES = {"min": 0, "p25": 25, "median": 50, "p75": 75, "p90": 90, "max": 100}
+PERCENTILES = {"min": 0, "p25": 25, "median": 50, "p75": 75, "p90": 90, "max": 100}
 
 
 def relative_margin(scores, positive_scores, margin):
@@ -45,19 +44,18 @@ def rules_of(settings):
 
 def open_filters(job):
     """The `ScoreFilters` of a merge job; None when no filter looks at scores."""
-    settings = job.settings
-    if not settings.filters.by_score:
+    if not job.settings.filters.by_score:
         return None
     queries = np.load(job.input("queries", "queries.train.npy"), mmap_mode="r")
     passages = np.load(job.input("passages", "passages.npy"), mmap_mode="r")
-    return ScoreFilters(settings.filters, queries, passages, positives_of_job(job, "train"), settings.sources)
+    return ScoreFilters(job.settings.filters, queries, passages, positives_of_job(job, "train"), job.settings.sources)
 
 
 class ScoreFilters:
     """Drops candidates by their scores, and counts them.
 
     queries [all queries, dim], passages [all passages, dim]: vectors, also memory maps; positives: Ragged, those that
-    are trained on; sources: names. Of a query without positives nothing is dropped.
+    are trained on; sources: names. Nothing is dropped for a query without positives.
     """
 
     def __init__(self, settings, queries, passages, positives, sources):
@@ -69,10 +67,7 @@ class ScoreFilters:
         self.dropped_Q = np.zeros(len(positives), np.int64)
 
     def kept(self, name, first, passages_QS, candidates_QS, count):
-        """The candidates of the source `name` that no filter drops, bool [Q, S]; rows count from query row `first`.
-
-        count: how many of them are wanted
-        """
+        """bool [Q, S]: candidates of source `name` that no filter drops, from query row `first` on; `count`: wanted."""
         rows, slots = np.nonzero(candidates_QS)
         scores = inner_products(self.queries, self.passages, first + rows, passages_QS[rows, slots])
         dropped = np.zeros(len(rows), bool)
@@ -82,17 +77,16 @@ class ScoreFilters:
             dropped |= hit
         kept_QS = candidates_QS.copy()
         kept_QS[rows[dropped], slots[dropped]] = False
-        num_queries = len(candidates_QS)
-        self.dropped_Q[first : first + num_queries] += np.bincount(rows[dropped], minlength=num_queries)
-        enough_before, enough = (np.count_nonzero(part, axis=1) >= count for part in (candidates_QS, kept_QS))
-        self.left_short[name] += int(np.count_nonzero(enough_before & ~enough))
+        before_Q, after_Q = (np.count_nonzero(part, axis=1) for part in (candidates_QS, kept_QS))
+        self.dropped_Q[first : first + len(before_Q)] += before_Q - after_Q
+        self.left_short[name] += int(np.count_nonzero((before_Q >= count) & (after_Q < count)))
         return kept_QS
 
     def facts(self):
-        """dropped {source: {filter: candidates}}; dropped_per_query: by any filter, its quartiles; left_short {source:
-        queries that had enough candidates before}."""
-        quartiles = zip(QUARTILES, np.percentile(self.dropped_Q, list(QUARTILES.values())).tolist(), strict=True)
-        return {"dropped": self.dropped, "dropped_per_query": dict(quartiles), "left_short": self.left_short}
+        """dropped {source: {filter: candidates}}; dropped_per_query: percentiles of how many candidates of a query any
+        filter dropped; left_short {source: queries that had enough candidates before}."""
+        percentiles = {name: float(np.percentile(self.dropped_Q, p)) for name, p in PERCENTILES.items()}
+        return {"dropped": self.dropped, "dropped_per_query": percentiles, "left_short": self.left_short}
 
 
 def inner_products(queries, passages, query_rows, passage_rows):
@@ -100,21 +94,17 @@ def inner_products(queries, passages, query_rows, passage_rows):
     scores = np.empty(len(query_rows), np.float32)
     for start in range(0, len(scores), PIECE_PAIRS):
         piece = slice(start, start + PIECE_PAIRS)
-        queries_ND = queries[query_rows[piece]].astype(np.float32, copy=False)
-        passages_ND = passages[passage_rows[piece]].astype(np.float32, copy=False)
-        scores[piece] = np.einsum("nd,nd->n", queries_ND, passages_ND)
+        pairs = queries[query_rows[piece]], passages[passage_rows[piece]]
+        scores[piece] = np.einsum("nd,nd->n", *(vectors_ND.astype(np.float32, copy=False) for vectors_ND in pairs))
     return scores
 
 
 def positive_scores(scores, offsets, rule):
-    """s+ of each query, float32 [Q], NaN without positives, from the scores of all positives and their offsets.
-
-    rule: "lowest", "mean", or "first" of several
-    """
+    """s+ of each query, float32 [Q], NaN without positives: by `rule` the lowest, mean or first of their scores."""
     found_Q = np.full(len(offsets) - 1, np.nan, np.float32)
     has = np.flatnonzero(np.diff(offsets))
     starts = offsets[:-1][has]
-    if rule == "first" or not len(has):
+    if rule == "first":
         found_Q[has] = scores[starts]
     elif rule == "lowest":
         found_Q[has] = np.minimum.reduceat(scores, starts)

@@ -8,7 +8,7 @@ from teleport.runtime.arrays import Ragged
 
 
 def known_passages(job):
-    """What a merge removes from every source: `Ragged`, the passages of each training query, each once.
+    """What a merge removes from every source: `Ragged`, passages of each training query, ascending, each once.
 
     Those judged at least `relevant_grade`, and those trained on. With `remove: answers` nothing: then sources remove
     what `have_answers` finds, and a judged passage without an answer can be a negative.
@@ -17,13 +17,8 @@ def known_passages(job):
     if job.settings.remove == "answers":
         return Ragged(np.zeros_like(trained_on.offsets), np.zeros(0, np.int32))
     judged = read_positives(job.inputs["collection"], "train", job.settings.relevant_grade)
-    return united(judged, trained_on)
-
-
-def united(first, second):
-    """For each row what is in the one `Ragged` of passages or the other, ascending, each passage once."""
-    keys = np.unique(np.concatenate([part.rows << 32 | part.values for part in (first, second)]))
-    return Ragged.grouped(keys >> 32, (keys & (2**32 - 1)).astype(np.int32), len(first))
+    keys = np.unique(np.concatenate([part.rows << 32 | part.values for part in (judged, trained_on)]))
+    return Ragged.grouped(keys >> 32, (keys & (2**32 - 1)).astype(np.int32), len(judged))
 
 
 def are_known(passages_LD, rows_L, known):

@@ -1,15 +1,13 @@
 """Stage `merge`: the pool of negatives of an episode (ANCE-Tele, Eq. 4-6 and Appendix C).
 
-Per training query and source, so many candidates as the settings say, sampled without replacement: of what the source
-has, without passages that are known to be relevant and those that a filter takes for relevant. The pool lists them
-source by source in the order of the settings. With `remove: answers` (released, NQ and TriviaQA) every passage whose
-text has an answer of the question is removed, and nothing else: a judged passage without an answer can be a negative.
-Momentum negatives lose the known passages of this episode: with `positives: answers` a positive may be one that an
-earlier episode did not know.
+Per training query, as many candidates of each source as the settings say, sampled without replacement from what it has
+without passages that are known to be relevant or that a filter takes for relevant. The pool lists them source by source
+in the order of the settings. A source with too few candidates gives what it has, and the queries concerned are counted.
 
-Momentum negatives are sampled from the pool of the last episode, so those of older episodes decay geometrically, unless
-the count is that of the whole pool (the released code). A source with too few candidates gives what it has: nothing
-tops it up, the queries concerned are counted.
+With `remove: answers` (released, NQ and TriviaQA) every passage whose text has an answer of the question is removed,
+and nothing else: a judged passage without an answer can be a negative. Momentum negatives are sampled from the pool of
+the last episode, so those of older ones decay geometrically, unless the whole pool is wanted (the released code).
+They lose what this episode knows: with `positives: answers` a positive may be one that earlier episodes did not know.
 """
 
 import numpy as np
@@ -30,7 +28,7 @@ def run(job):
     """Merge the sources of `job` into a pool; returns the facts.
 
     facts: negatives; wanted {source: n per query}; drawn and short_queries {source: n}; first_episodes {episode: n};
-    empty_queries; overlap (share of drawn slots that repeat a passage of the same query); filters, where one looks at
+    empty_queries; overlap (share of drawn slots that repeat a passage of the same query); filters, when one looks at
     scores (see `ScoreFilters.facts`).
     """
     known = known_passages(job)
@@ -40,11 +38,8 @@ def run(job):
     for first, last in merge.blocks():
         writer.append(*merge.block(first, last))
         job.progress(last, len(known), "queries")
-    offsets = writer.close()
-    return merge.facts() | {
-        "negatives": int(offsets[-1]),
-        "empty_queries": int(np.count_nonzero(np.diff(offsets) == 0)),
-    }
+    lengths = np.diff(writer.close())
+    return merge.facts() | {"negatives": int(lengths.sum()), "empty_queries": int(np.count_nonzero(lengths == 0))}
 
 
 class Merge:
@@ -56,17 +51,12 @@ class Merge:
     def __init__(self, settings, sources, hashes_Q, filters=None):
         self.settings, self.sources, self.hashes_Q, self.filters = settings, sources, hashes_Q, filters
         self.wanted = {name: settings.sources[name].count for name in sources}
-        self.seeds = {
-            name: derive_seed(settings.seed, "merge", SEED_NAMES.get(name, name), settings.episode) for name in sources
-        }
         self.drawn, self.short = dict.fromkeys(sources, 0), dict.fromkeys(sources, 0)
         self.duplicates, self.first_episodes = 0, np.zeros(settings.episode + 1, np.int64)
 
     def blocks(self):
-        """Yield (first, last) of consecutive query rows that go as one block: its rows have the length of its longest.
-
-        So a query with very many anchors makes a small block of its own neighbourhood, and none of the others.
-        """
+        """Yield (first, last) of the query rows of each block: all of its rows take as many slots as its longest, so a
+        query with very many anchors makes its own block small, and no other."""
         widths_Q, first = np.maximum.reduce([source.widths_Q for source in self.sources.values()]), 0
         while first < len(widths_Q):
             at_most = BLOCK_SLOTS // max(1, int(widths_Q[first]))
@@ -82,7 +72,8 @@ class Merge:
         candidates_QS = source.candidates(first, last)
         if self.filters:
             candidates_QS = self.filters.kept(name, first, source.passages(first, last), candidates_QS, count)
-        slots_QN, filled_QN = draw_slots(candidates_QS, self.hashes_Q[first:last], self.seeds[name], count)
+        seed = derive_seed(self.settings.seed, "merge", SEED_NAMES.get(name, name), self.settings.episode)
+        slots_QN, filled_QN = draw_slots(candidates_QS, self.hashes_Q[first:last], seed, count)
         self.drawn[name] += int(np.count_nonzero(filled_QN))
         self.short[name] += int(np.count_nonzero(np.count_nonzero(candidates_QS, axis=1) < count))
         return source.take(first, last, slots_QN), filled_QN
@@ -100,11 +91,7 @@ class Merge:
         return np.bincount(queries, minlength=last - first), items
 
     def facts(self):
-        facts = {
-            "wanted": self.wanted,
-            "drawn": self.drawn,
-            "short_queries": self.short,
-            "overlap": self.duplicates / max(1, sum(self.drawn.values())),
-            "first_episodes": {str(n): int(count) for n, count in enumerate(self.first_episodes) if n},
-        }
+        facts = {"wanted": self.wanted, "drawn": self.drawn, "short_queries": self.short}
+        facts["overlap"] = self.duplicates / max(1, sum(self.drawn.values()))
+        facts["first_episodes"] = {str(n): int(count) for n, count in enumerate(self.first_episodes) if n}
         return facts | ({"filters": self.filters.facts()} if self.filters else {})

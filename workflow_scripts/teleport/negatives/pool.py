@@ -1,33 +1,28 @@
 """The pool of negatives of an episode: what it holds for every query, and where each negative came from."""
 
+from collections import namedtuple
 from typing import NamedTuple
 
 import numpy as np
 
 from teleport.runtime.arrays import GrowingArray, offsets_of, save_array
 
-FIELDS = {
-    "passages": np.int32,
-    "sources": np.uint8,
-    "first_episodes": np.uint8,
-    "ranks": np.int16,
-    "scores": np.float32,
-}
+FIELDS = dict(passages=np.int32, sources=np.uint8, first_episodes=np.uint8, ranks=np.int16, scores=np.float32)
 
 
-class Items(NamedTuple):
-    """Negatives with their origin; all fields have one shape, [Q, N] with padding or flat.
+class Items(namedtuple("Items", FIELDS)):
+    """Negatives with their origin: arrays of one shape, [Q, N] with padding or flat.
 
     passages: row numbers; sources: bit flags, those of settings/registry.py: a negative that came through momentum
     keeps the flag of the source that found it; first_episodes: 1, 2, ...; ranks: 1-based, in the retrieval that found
     the passage, 0 without one; scores: those of that retrieval, NaN without one.
     """
 
-    passages: np.ndarray
-    sources: np.ndarray
-    first_episodes: np.ndarray
-    ranks: np.ndarray
-    scores: np.ndarray
+
+def found_items(passages, flag, episode, ranks=0, scores=np.nan):
+    """`Items` of the passages that one source found in one episode."""
+    fields = np.broadcast_arrays(passages, flag, episode, ranks, scores)
+    return Items(*(field.astype(dtype) for field, dtype in zip(fields, FIELDS.values(), strict=True)))
 
 
 class Pool(NamedTuple):
@@ -74,17 +69,15 @@ def count_duplicates(passages_QN, filled_QN):
 def drop_duplicates(queries, items):
     """Keep the first occurrence of every passage of a query, in order.
 
-    `queries` int [n] gives the query of each flat item. What stays unites the source flags of all its occurrences
-    and has the earliest of their first episodes. Returns (queries, items).
+    `queries` int [n] gives the query of each flat item. What stays unites the source flags of all occurrences and has
+    the earliest of their first episodes. Returns (queries, items).
     """
     keys = (queries.astype(np.int64) << 32) | items.passages
     order = np.argsort(keys, kind="stable")
     starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
     firsts = order[starts]
     sources, first_episodes = items.sources.copy(), items.first_episodes.copy()
-    if len(starts):
-        sources[firsts] = np.bitwise_or.reduceat(sources[order], starts)
-        first_episodes[firsts] = np.minimum.reduceat(first_episodes[order], starts)
-    kept = np.sort(firsts)
-    items = items._replace(sources=sources, first_episodes=first_episodes)
+    sources[firsts] = np.bitwise_or.reduceat(sources[order], starts)
+    first_episodes[firsts] = np.minimum.reduceat(first_episodes[order], starts)
+    items, kept = items._replace(sources=sources, first_episodes=first_episodes), np.sort(firsts)
     return queries[kept], Items(*(field[kept] for field in items))

@@ -6,8 +6,8 @@ the question that this episode retrieved. It is looked for anew in every episode
 
 import numpy as np
 
-from teleport.collection.answers import find_answers
-from teleport.collection.reader import read_answers, read_positives
+from teleport.collection.reader import read_positives
+from teleport.negatives.known import have_answers
 from teleport.runtime.arrays import Ragged, Run, save_array
 from teleport.settings.section import NoSettings as Settings  # noqa: F401
 
@@ -21,17 +21,12 @@ def run(job):
     given, retrieved = read_positives(job.inputs["collection"], "train"), Run.read(job, "queries")
     lines = np.flatnonzero(given.lengths[retrieved.rows] == 0)  # of questions without a judged positive
     rows, ids_QK = retrieved.rows[lines], retrieved.ids[lines]
-    answers_Q = read_answers(job.inputs["collection"], "train")
-    found_QK = find_answers(job.input("collection", "corpus.parquet"), ids_QK, [answers_Q[row] for row in rows])
+    found_QK = have_answers(job, ids_QK, rows)
     hits = np.flatnonzero(found_QK.any(axis=1))
-    positives = with_one_more(given, rows[hits], ids_QK[hits, found_QK[hits].argmax(axis=1)])
+    best = ids_QK[hits, found_QK[hits].argmax(axis=1)]
+    passages = np.concatenate([given.values, best]).astype(np.int32)
+    positives = Ragged.grouped(np.concatenate([given.rows, rows[hits]]), passages, len(given))
     save_array(job.output("offsets.npy"), positives.offsets)
     save_array(job.output("passages.npy"), positives.values)
     counts = {"given": int(np.count_nonzero(given.lengths)), "found": len(hits)}
     return counts | {"without": len(given) - sum(counts.values())}
-
-
-def with_one_more(lists, rows, values):
-    """A `Ragged` of int32 with one more value at the end of the lists `rows`."""
-    rows, values = np.concatenate([lists.rows, rows]), np.concatenate([lists.values, values])
-    return Ragged.grouped(rows, values.astype(np.int32), len(lists))

@@ -1,6 +1,6 @@
 """Where negatives are drawn from. A stage `merge` loads these modules by the names that settings/registry.py gives.
 
-`open_source(job, name, known)` of each returns an object that numbers the candidates of a query by slots 0, 1, ...:
+`open_source(job, name, known)` of each returns an object that numbers a query's candidates by slots 0, 1, ...:
 
     widths_Q                       int64 [all queries]: how many slots each query has
     candidates(first, last)        bool [Q, S]: the slot may be drawn

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from teleport.negatives.draw import slots_within
+from teleport.negatives.draw import in_slots, slots_within
 from teleport.negatives.known import are_known
 from teleport.negatives.pool import Items, read_pool
 
@@ -27,10 +27,8 @@ class Momentum:
         return slots_within(self.widths_Q[first:last]) & ~known_QS
 
     def passages(self, first, last):
-        within_QS = slots_within(self.widths_Q[first:last])
-        passages_QS = np.zeros(within_QS.shape, np.int32)
-        passages_QS[within_QS] = self.pool.items.passages[self.pool.offsets[first] : self.pool.offsets[last]]
-        return passages_QS
+        passages = self.pool.items.passages[self.pool.offsets[first] : self.pool.offsets[last]]
+        return in_slots(self.widths_Q[first:last], passages)
 
     def take(self, first, last, slots_QN):
         places_QN = np.minimum(self.pool.offsets[first:last, None] + slots_QN, self.pool.offsets[-1] - 1)

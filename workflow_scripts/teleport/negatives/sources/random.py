@@ -4,11 +4,13 @@ The passages of a query come from a SplitMix64 stream that starts from the hash 
 row or on other queries.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from teleport.negatives.draw import GOLDEN, hashes_of_job, splitmix64
 from teleport.negatives.known import are_known, have_answers
-from teleport.negatives.pool import Items
+from teleport.negatives.pool import found_items
 from teleport.runtime.seed import derive_seed
 
 SPARE = 2  # slots per wanted negative: what is left when filters or answers take some
@@ -35,29 +37,24 @@ class Random:
     def __init__(self, streams_Q, num_passages, known, draw, episode):
         self.streams_Q, self.num_passages, self.known = streams_Q, num_passages, known
         self.draw, self.episode, self.refused = draw, episode, None
-        self.num_slots, self.block, self.block_passages = SPARE * draw.count, None, None
-        self.whole = num_passages <= SMALL * self.num_slots
-        if self.whole:
-            self.num_slots = num_passages
+        self.whole = num_passages <= SMALL * SPARE * draw.count
+        self.num_slots = num_passages if self.whole else SPARE * draw.count
         self.widths_Q = np.full(len(streams_Q), self.num_slots)
+        self.passages = lru_cache(maxsize=1)(self.passages)  # asked for up to three times in a row
 
     def candidates(self, first, last):
         """bool [Q, S]: there is a passage in the slot, and it is not known and has no answer."""
         passages_QS = self.passages(first, last)
         candidates_QS = passages_QS >= 0
         if self.whole:
-            known = self.known.part(first, last)
-            candidates_QS[known.rows, known.values[known.offsets[0] : known.offsets[-1]]] = False
+            candidates_QS &= ~are_known(passages_QS, np.arange(first, last), self.known)
         return candidates_QS if self.refused is None else candidates_QS & ~self.refused[first:last]
 
     def passages(self, first, last):
         """int32 [Q, S], -1 where the corpus has not enough passages that are not known."""
         if self.whole:
             return np.broadcast_to(np.arange(self.num_passages, dtype=np.int32), (last - first, self.num_passages))
-        if self.block != (first, last):  # asked for up to three times in a row
-            rows = np.arange(first, last)
-            self.block, self.block_passages = (first, last), self.drawn(rows, self.num_slots + EXTRA_DRAWS)
-        return self.block_passages
+        return self.drawn(np.arange(first, last), self.num_slots + EXTRA_DRAWS)
 
     def drawn(self, rows_Q, num_draws):
         """int32 [Q, S]: the first S different passages in the stream of each query that are not known, then -1."""
@@ -76,23 +73,13 @@ class Random:
         return found_QS
 
     def take(self, first, last, slots_QN):
-        """The `Items` [Q, N] in the given slots; they have no rank (0) and no score (NaN)."""
-        shape = slots_QN.shape
-        return Items(
-            np.take_along_axis(self.passages(first, last), slots_QN, axis=1),
-            np.full(shape, self.draw.flag, np.uint8),
-            np.full(shape, self.episode, np.uint8),
-            np.zeros(shape, np.int16),
-            np.full(shape, np.nan, np.float32),
-        )
+        passages_QN = np.take_along_axis(self.passages(first, last), slots_QN, axis=1)
+        return found_items(passages_QN, self.draw.flag, self.episode)
 
 
 def are_first(values_QD):
     """bool [Q, D]: no earlier value of the row is the same."""
-    order_QD = np.argsort(values_QD, axis=1, kind="stable")
-    sorted_QD = np.take_along_axis(values_QD, order_QD, axis=1)
-    first_QD = np.ones(values_QD.shape, bool)
-    first_QD[:, 1:] = sorted_QD[:, 1:] != sorted_QD[:, :-1]
-    in_order_QD = np.empty_like(first_QD)
-    np.put_along_axis(in_order_QD, order_QD, first_QD, axis=1)
-    return in_order_QD
+    keys_QD = np.arange(len(values_QD))[:, None] << 32 | values_QD
+    first_QD = np.zeros(values_QD.shape, bool)
+    first_QD.flat[np.unique(keys_QD, return_index=True)[1]] = True
+    return first_QD

@@ -2,18 +2,17 @@
 
 import numpy as np
 
-from teleport.negatives.draw import slots_within
+from teleport.negatives.draw import in_slots
 from teleport.negatives.known import are_known, have_answers
-from teleport.negatives.pool import Items
+from teleport.negatives.pool import found_items
 from teleport.runtime.arrays import Run
 
 
 def open_source(job, name, known):
     """The `Retrieval` in the role `name`, without passages that have an answer where the settings say so."""
-    run = Run.read(job, name)
-    if job.settings.remove == "answers":
+    run, settings = Run.read(job, name), job.settings
+    if settings.remove == "answers":
         run = run._replace(ids=np.where(have_answers(job, run.ids, run.rows), np.int32(-1), run.ids))
-    settings = job.settings
     return Retrieval(run, known, settings.sources[name], settings.episode, settings.filters.skip_ranks)
 
 
@@ -37,34 +36,19 @@ class Retrieval:
         ids_LD = self.ids[lines_L]
         wanted_LD = (ids_LD >= 0) & ~are_known(ids_LD, self.rows[lines_L], self.known)
         if self.draw.ranks or self.skip_ranks:
-            wanted_LD &= self.have_wanted_ranks(np.cumsum(wanted_LD, axis=1))
-        return self.by_query(first, last, wanted_LD)
-
-    def have_wanted_ranks(self, ranks_LD):
-        """bool [L, D]: the rank is above `skip_ranks` and in one of the ranges of the source, when it has some."""
-        wanted_LD = ranks_LD > self.skip_ranks
+            ranks_LD = np.cumsum(wanted_LD, axis=1)
+            wanted_LD &= ranks_LD > self.skip_ranks
         if self.draw.ranks:
             wanted_LD &= np.logical_or.reduce([(ranks_LD >= low) & (ranks_LD <= high) for low, high in self.draw.ranks])
-        return wanted_LD
+        return in_slots(self.widths_Q[first:last], wanted_LD)
 
     def passages(self, first, last):
-        return self.by_query(first, last, self.ids[self.lines[self.starts[first] : self.starts[last]]])
-
-    def by_query(self, first, last, values_LD):
-        """Values of the lines of a block, [L, D], in the slots of their queries: [Q, S], 0 where there is no line."""
-        within_QS = slots_within(self.widths_Q[first:last])
-        values_QS = np.zeros(within_QS.shape, values_LD.dtype)
-        values_QS[within_QS] = values_LD.ravel()
-        return values_QS
+        ids_LD = self.ids[self.lines[self.starts[first] : self.starts[last]]]
+        return in_slots(self.widths_Q[first:last], ids_LD)
 
     def take(self, first, last, slots_QN):
         lists_QN, columns_QN = np.divmod(slots_QN, self.ids.shape[1])
         lists_QN += self.starts[first:last, None]
         lines_QN = self.lines[np.minimum(lists_QN, len(self.lines) - 1)]  # a query without a line fills no slot
-        return Items(
-            self.ids[lines_QN, columns_QN],
-            np.full(slots_QN.shape, self.draw.flag, np.uint8),
-            np.full(slots_QN.shape, self.episode, np.uint8),
-            (columns_QN + 1).astype(np.int16),
-            self.scores[lines_QN, columns_QN],
-        )
+        passages_QN, scores_QN = (values[lines_QN, columns_QN] for values in (self.ids, self.scores))
+        return found_items(passages_QN, self.draw.flag, self.episode, columns_QN + 1, scores_QN)
