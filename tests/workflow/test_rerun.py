@@ -44,7 +44,8 @@ def change(section, key, value):
 
 def comment(world):
     edit(world, "negatives/merge.py", "\ndef ", "\n# a comment\ndef ")
-    edit(world, "stage.py", '"""Hex SHA-256', '"""Hexadecimal SHA-256')
+    edit(world, "runtime/files.py", '"""Hex SHA-256', '"""Hexadecimal SHA-256')
+    edit(world, "settings/training.py", 'description="Peak', 'description="Highest')
 
 
 NOTHING = {}
@@ -66,11 +67,23 @@ ALL_STAGES = {
             lambda w: w.config["experiments"]["tele"].update(label="Télé"), {"table": 1, "all": 1}, None, id="label"
         ),
         pytest.param(touch, NOTHING, None, id="touch"),
-        pytest.param(comment, NOTHING, None, id="comment and docstring"),
+        pytest.param(comment, NOTHING, None, id="comment, docstring and description"),
         pytest.param(
             lambda w: add_code(w, "negatives/merge.py"), episodes(1), "merge, episode 1", id="module of merge alone"
         ),
-        pytest.param(lambda w: add_code(w, "stage.py"), ALL_STAGES | REPORT, None, id="module of all"),
+        pytest.param(lambda w: add_code(w, "runtime/job.py"), ALL_STAGES | REPORT, None, id="module of all"),
+        pytest.param(
+            lambda w: add_code(w, "negatives/sources/momentum.py"),
+            episodes(2),
+            "merge, episode 2",
+            id="module of a source",
+        ),
+        pytest.param(
+            lambda w: add_code(w, "training/losses/nll.py"), NOTHING, None, id="module of a loss that is not used"
+        ),
+        pytest.param(
+            lambda w: add_code(w, "settings/negatives.py"), NOTHING, None, id="settings that the plan resolves"
+        ),
         pytest.param(lambda w: add_code(w, "report/table.py"), {"table": 1, "all": 1}, None, id="module of the table"),
     ],
 )
