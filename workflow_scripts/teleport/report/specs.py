@@ -114,6 +114,6 @@ def experiment_specs(plan):
     specs = {}
     for name, trajectories in plan.trajectories.items():
         folder = f"{in_folder('experiments', plan.config)}/{name}"
-        rows = [vars(row) for trajectory in trajectories for row in trajectory.rows]
+        rows = [row._asdict() for trajectory in trajectories for row in trajectory.rows]
         specs[folder] = Spec.of({"folder": folder, "rows": rows})
     return specs
