@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from teleport.encoder.side import Side
 
 import texts
 from products import product_rates, shape_of, shares
@@ -23,6 +22,7 @@ from rounds import interleaved, report
 from teleport.encoder.encode import TOKEN_BUDGET
 from teleport.encoder.packed import PackedEncoder
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
+from teleport.encoder.side import Side
 from teleport.encoder.tokens import load_tokenizer, padded_lengths
 
 PADDED, SENTENCE_TRANSFORMERS = "transformers, padded to 128", "sentence-transformers encode()"

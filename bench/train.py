@@ -13,17 +13,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from teleport.encoder.side import Side
-from teleport.training.losses import softmax
 
 import texts
+from padding import padded
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
-from teleport.encoder.tokens import padded, padded_lengths
+from teleport.encoder.side import Side
+from teleport.encoder.tokens import padded_lengths
 from teleport.runtime.arrays import Ragged
 from teleport.settings.training import Training
 from teleport.training.data import TrainingSet
+from teleport.training.losses import softmax
 from teleport.training.trainer import Trainer, adamw
 
 PEER = "padded to 128, fp32"

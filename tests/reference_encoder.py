@@ -1,8 +1,14 @@
-"""An encoder as transformers computes it, to compare ours with."""
+"""An encoder as transformers computes it, to compare ours with, and `padded`, which makes its input."""
+
+import sys
 
 from transformers import AutoConfig, AutoModel
 
+from paths import REPOSITORY
 from teleport.encoder.model import Encoder
+
+sys.path.append(str(REPOSITORY / "bench"))
+from padding import padded  # noqa: E402, F401
 
 
 def reference_of(encoder):

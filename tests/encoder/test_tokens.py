@@ -23,8 +23,9 @@ from encoder_world import (
     make_tokens,
     source_folder,
 )
+from reference_encoder import padded
 from teleport.encoder import tokens
-from teleport.encoder.tokens import load_tokenizer, open_tokens, packed, padded, padded_lengths
+from teleport.encoder.tokens import load_tokenizer, open_tokens, packed, padded_lengths
 from teleport.runtime.arrays import Ragged, offsets_of
 
 

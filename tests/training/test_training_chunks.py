@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from reference_encoder import reference_of
-from teleport.encoder.tokens import padded
+from reference_encoder import padded, reference_of
 from teleport.training import train, trainer
 from teleport.training.data import read_training_set
 from teleport.training.losses import hardest, nll, ranknet, softmax

@@ -1,8 +1,7 @@
 """Stage `tokens`: every text of a collection as token ids, once; no later stage calls a tokenizer.
 
 Ids lie flat in one array per set of texts, without special tokens and not truncated, so that every maximum length
-and every episode reads the same files. The encoder's input is made from them by `packed`; `padded` makes that of
-transformers, which tests and benchmarks compare with.
+and every episode reads the same files. The encoder's input is made from them by `packed`.
 """
 
 import json
@@ -30,25 +29,6 @@ def open_tokens(job, name):
 def padded_lengths(token_map, max_tokens):
     """Tokens per text as the encoder sees them, int64 [n]: with CLS and SEP, truncated to max_tokens."""
     return np.minimum(token_map.lengths + 2, max_tokens)
-
-
-def padded(token_map, rows, max_tokens, special):
-    """The encoder's input for some texts: CLS ids SEP, truncated to max_tokens in all, padded to the longest.
-
-    rows: B text numbers; special: the content of special.json
-    returns: torch tensors (input_ids int64 [B, L], attention_mask int64 [B, L])
-    """
-    import torch  # here, so that the stages that only tokenise or count do not load it
-
-    texts = [token_map[row][: max_tokens - 2] for row in rows]
-    lengths = np.array([len(text) + 2 for text in texts])
-    ids_BL = np.full((len(texts), lengths.max()), special["pad"], dtype=np.int64)
-    ids_BL[:, 0] = special["cls"]
-    for line, text in zip(ids_BL, texts, strict=True):
-        line[1 : len(text) + 1] = text
-        line[len(text) + 1] = special["sep"]
-    mask_BL = (np.arange(ids_BL.shape[1]) < lengths[:, None]).astype(np.int64)
-    return torch.from_numpy(ids_BL), torch.from_numpy(mask_BL)
 
 
 def packed(token_map, rows, max_tokens, special):
