@@ -162,10 +162,10 @@ def test_a_line_break_is_no_part_of_a_name(tmp_path, text):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("tele: {}", "tele: {seeds: [1]}\n  tele: {}", "config.yaml, line 10: experiments.tele stands on line 9 "),
-        ("  steps: 60\n", "  steps: 60\n  'steps': 60\n", "config.yaml, line 6: training.steps stands on line 5 "),
-        ("[{training", "[{training: {}, training", "line 7: episodes.0.training stands on line 7 "),
-        ("experiments:", "seeds: [1]\nexperiments: {}\nexperiments:", "line 10: experiments stands on line 9 "),
+        ("tele: {}", "tele: {seeds: [1]}\n  tele: {}", "config.yaml, line 10: experiments.tele is on line 9, too"),
+        ("  steps: 60\n", "  steps: 60\n  'steps': 60\n", "config.yaml, line 6: training.steps is on line 5, too"),
+        ("[{training", "[{training: {}, training", "line 7: episodes.0.training is on line 7, too"),
+        ("experiments:", "seeds: [1]\nexperiments: {}\nexperiments:", "line 10: experiments is on line 9, too"),
     ],
 )
 def test_a_key_that_stands_twice_is_refused(tmp_path, old, new, message):

@@ -53,6 +53,6 @@ def computes_in_bf16(device):
     return not CPU_BF16_FLAGS.isdisjoint(flags)
 
 
-def manner(dtype, device, compiled):
+def computed_in(dtype, device, compiled):
     """How vectors or steps are computed, in words, from names and a flag: "bfloat16 on cuda, compiled"."""
     return f"{dtype} on {device}{', compiled' if compiled else ''}"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from teleport.encoder.precision import manner
+from teleport.encoder.precision import computed_in
 from teleport.runtime.artefact import MANIFEST, check_file, read_manifest
 from teleport.runtime.log import log
 
@@ -80,7 +80,7 @@ def read_shards(job, facts, num_texts):
         made, here = (tuple(f[name] for name in MADE_BY) for f in (shard.facts, facts))
         if made != here:
             raise ValueError(
-                f"{shard.folder} was computed in {manner(*made)}, this job computes in {manner(*here)}. Run this job "
+                f"{shard.folder} was computed in {computed_in(*made)}, this job computes in {computed_in(*here)}. Run this job "
                 "on a machine of that kind, with the same resource `compile`, or "
                 f"delete the folder {job.shards_folder} to have all shards made on this kind."
             )

@@ -88,10 +88,10 @@ def wait(processes, forwarded):
 
 
 def first_failed(processes, forwarded):
-    """The number of the first process that has ended otherwise than well or by SIGTERM; None if there is none."""
+    """The number of a process that has ended otherwise than well or by SIGTERM, one that was killed before others."""
     well = (None, 0, STOPPED, *([-signal.SIGTERM] if forwarded else []))
-    statuses = [process.returncode for process in processes]
-    return next((rank for rank, status in enumerate(statuses) if status not in well), None)
+    failed = {rank: process.returncode for rank, process in enumerate(processes) if process.returncode not in well}
+    return min(failed, key=lambda rank: failed[rank] > 0, default=None)  # the others may have failed for want of it
 
 
 def end_with_parent():

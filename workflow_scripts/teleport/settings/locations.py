@@ -46,7 +46,7 @@ def refuse_repeated_keys(file, node, path=()):
             name, line = ".".join([*path, key.value]), key.start_mark.line + 1
             if key.value in lines:
                 first = lines[key.value]
-                raise ValueError(f"{file}, line {line}: {name} stands on line {first} already. Join the two entries.")
+                raise ValueError(f"{file}, line {line}: {name} is on line {first}, too. Join the two entries.")
             lines[key.value] = line
             refuse_repeated_keys(file, value, (*path, key.value))
     elif isinstance(node, yaml.SequenceNode):

@@ -9,7 +9,7 @@ import torch
 
 from teleport.encoder.lower_case import save_lower_case
 from teleport.encoder.model import load_encoders, save_encoders
-from teleport.encoder.precision import compiles, manner, pick_device, resolve_precision
+from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision
 from teleport.encoder.side import Frozen, Side
 from teleport.encoder.tokens import open_tokens
 from teleport.runtime.device_memory import out_of_memory
@@ -62,7 +62,7 @@ def train_together(job, processes):
         moments = job.input("continued", "optimizer.safetensors")
         first = load_moments(moments, trainer.encoders, trainer.optimizer)
     stop = end_of_segment(training, trainer.total, first)
-    computed = manner(precision(trainer), trainer.device.type, trainer.trained[0].compiled)
+    computed = computed_in(precision(trainer), trainer.device.type, trainer.trained[0].compiled)
     state = load_state(job.resume, trainer.encoders, trainer.optimizer, computed, first)
     resumed_from = state.step if state.losses else 0
     state.attempts += 1
