@@ -171,7 +171,7 @@ def test_a_line_break_is_no_part_of_a_name(tmp_path, text):
 def test_a_key_that_stands_twice_is_refused(tmp_path, old, new, message):
     """YAML would drop the first entry without a word."""
     assert load(BASE, tmp_path)
-.*Join the two entries"):
+    with pytest.raises(ValueError, match=message + ".*Join the two entries"):
         load(BASE.replace(old, new), tmp_path)
 
 
