@@ -80,8 +80,8 @@ def read_shards(job, facts, num_texts):
         made, here = (tuple(f[name] for name in MADE_BY) for f in (shard.facts, facts))
         if made != here:
             raise ValueError(
-                f"{shard.folder} was computed in {computed_in(*made)}, this job computes in {computed_in(*here)}. Run this "
-                "job on a machine of that kind, with the same resource `compile`, or delete the folder "
+                f"{shard.folder} was computed in {computed_in(*made)}, this job computes in {computed_in(*here)}. Run "
+                "this job on a machine of that kind, with the same resource `compile`, or delete the folder "
                 f"{job.shards_folder} to have all shards made on this kind."
             )
         if shard.rows[0] != row:
