@@ -15,7 +15,7 @@ help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 14
 
 test: .venv/installed lint  ## lint, then unit tests and the real workflow at toy size
-	$(VENV)/python -m pytest -m "not slow and not gpu and not slurm"
+	$(VENV)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not slurm"
 
 test-slow: .venv/installed  ## the tests that take minutes
 	$(VENV)/python -m pytest -m "slow and not gpu and not slurm"

@@ -67,7 +67,7 @@ def test_every_runtime_dependency_is_imported_or_has_another_reason():
     packages = packages_distributions()
     used = {normalised(name) for module in imported for name in packages.get(module, [])}
     assert direct(runtime) - used == set(NOT_IMPORTED)
-    assert development.split() == ["sentence-transformers", "pytest", "ruff", "snakefmt"]
+    assert development.split() == ["sentence-transformers", "pytest", "pytest-xdist", "ruff", "snakefmt"]
 
 
 def test_the_divergences_name_settings_that_exist():
