@@ -1,0 +1,88 @@
+"""The method block in the real workflow: every source, loss, start and side, by configuration alone."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+
+START = {"experiment": "warm-up"}
+SHORT = {"steps": 4, "stop_after_steps": None}
+EXPERIMENTS = {
+    "warm-up": {
+        "negatives": {"counts": {"bm25": 6, "random": 4}},
+        "training": SHORT | {"loss": "nll"},
+        "episodes": [{}],
+    },
+    "ance": {
+        "negatives": {"counts": {"query": 8}},
+        "training": {"loss": "nll", "optimizer": "lamb", "continues": True, "steps": 12, "stop_after_steps": 3},
+        "episodes": [
+            {"training": {"start_from": START}},
+            {"repeat": 2, "lag": 1, "training": {"start_from": "previous"}},
+        ],
+    },
+    "query-side": {
+        "negatives": {"counts": {"query": 8}, "filters": {"relative_margin": 0.01, "skip_ranks": 1}},
+        "training": SHORT | {"loss": "ranknet", "mask_false_negatives": True, "trains": ["query"], "start_from": START},
+        "episodes": [{}],
+    },
+    "hardest": {"training": SHORT | {"loss": "hardest", "negatives_per_query": 0}, "episodes": [{}]},
+    "file": {
+        "negatives": {"counts": {"file": 5}, "file": {"path": "data/negatives.jsonl"}},
+        "training": SHORT,
+        "episodes": [{}],
+    },
+}
+
+
+def export(world, stage, output):
+    command = [sys.executable, "workflow_scripts/manage.py", "export", stage, output]
+    subprocess.run(command, cwd=world.folder, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_every_part_of_a_method(world):
+    export(world, "results/experiments/tele/episode-1/merge", "data/negatives.jsonl")
+    world.config["experiments"] |= EXPERIMENTS
+    world.snakemake()
+    experiments = world.folder / "results/experiments"
+
+    def manifest(link):
+        return json.loads((experiments / link / "manifest.json").read_text())
+
+    def weights(link, side):
+        return manifest(link)["files"][f"checkpoint/{side}model.safetensors"]["sha256"]
+
+    assert manifest("warm-up/episode-1/merge")["facts"]["drawn"] == {"bm25": 6 * 80, "random": 4 * 80}
+
+    # ANCE: three segments of one training; the third was mined with what the first one left.
+    facts = [manifest(f"ance/episode-{number}/train")["facts"] for number in (1, 2, 3)]
+    assert [(f["first_step"], f["end_step"], f["schedule_steps"]) for f in facts] == [
+        (0, 3, 12),
+        (3, 6, 12),
+        (6, 9, 12),
+    ]
+    mined = [manifest(f"ance/episode-{number}/retrieve-queries")["inputs"]["queries"] for number in (1, 2, 3)]
+    assert mined[1] == mined[2] != mined[0]
+
+    # A frozen side: its weights, vectors and index are those of where the training started.
+    train = manifest("query-side/episode-1/train")
+    assert weights("query-side/episode-1/train", "passage/") == weights("warm-up/episode-1/train", "")
+    assert weights("query-side/episode-1/train", "query/") != weights("warm-up/episode-1/train", "")
+    assert sorted(manifest("query-side/episode-1/encode-query")["files"]) == [
+        f"queries.{split}.npy" for split in ("dev", "test", "train")
+    ]
+    warm_up = manifest("warm-up/episode-1/encode")
+    assert train["inputs"]["passages"] == f"encode/{warm_up['key']}"
+    assert manifest("query-side/episode-1/index")["key"] == manifest("warm-up/episode-1/index")["key"]
+    assert sum(manifest("query-side/episode-1/merge")["facts"]["filters"]["dropped"]["query"].values()) > 0
+
+    assert "negatives" not in manifest("hardest/episode-1/train")["inputs"]
+    pools = [np.load(experiments / link / "passages.npy") for link in ("file/episode-1/merge", "tele/episode-1/merge")]
+    offsets = [np.load(experiments / link / "offsets.npy") for link in ("file/episode-1/merge", "tele/episode-1/merge")]
+    for query in range(80):
+        own, exported = (pool[o[query] : o[query + 1]] for pool, o in zip(pools, offsets, strict=True))
+        assert len(own) == 5 and set(own) <= set(exported)
+    table = (world.folder / "results/tables/main.md").read_text()
+    assert all(f"| {name} | 1 |" in table for name in EXPERIMENTS)
+    assert world.would_run()[0] == {}
