@@ -22,3 +22,10 @@ def shared():
     if not SHARED.is_dir():
         pytest.skip("no folder `shared` beside the repository: real collections are not here")
     return SHARED
+
+
+def pytest_collection_modifyitems(items):
+    """Workers share the tests by file; those of the finished toy workflow go together, so that it runs once."""
+    for item in items:
+        group = "finished" if "finished" in item.fixturenames else item.path.name
+        item.add_marker(pytest.mark.xdist_group(group))
