@@ -4,7 +4,6 @@ VENV := .venv/bin
 MANAGE := $(VENV)/python workflow_scripts/manage.py
 CONFIG ?= config/config.yaml
 CORES ?= all
-TESTS := tests/workflow tests  # the long ones first, so that both workers end at about the same time
 
 .PHONY: demo help test test-slow test-gpu test-slurm status lint forecast verify prune schema lock
 
@@ -16,7 +15,7 @@ help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 14
 
 test: .venv/installed lint  ## lint, then unit tests and the real workflow at toy size
-	$(VENV)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not slow and not gpu and not slurm" $(TESTS)
+	$(VENV)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not slow and not gpu and not slurm"
 
 test-slow: .venv/installed  ## the tests that take minutes
 	$(VENV)/python -m pytest -m "slow and not gpu and not slurm"
