@@ -2,7 +2,7 @@
 
 Per training query, as many candidates of each source as the settings say, sampled without replacement from what it has
 without passages that are known to be relevant or that a filter takes for relevant. The pool lists them source by source
-in the order of the settings. A source with too few candidates gives what it has, and the queries concerned are counted.
+in the order of their flags. A source with too few candidates gives what it has, and the queries concerned are counted.
 
 With `remove: answers` (released, NQ and TriviaQA) every passage whose text has an answer of the question is removed,
 and nothing else: a judged passage without an answer can be a negative. Momentum negatives are sampled from the pool of
