@@ -4,6 +4,9 @@ VENV := .venv/bin
 MANAGE := $(VENV)/python workflow_scripts/manage.py
 CONFIG ?= config/config.yaml
 CORES ?= all
+# What `make test` runs, and by how many processes at a time.
+TESTS ?= not slow and not gpu and not slurm
+WORKERS ?= 2
 
 .PHONY: demo help test test-slow test-gpu test-slurm status lint forecast verify prune schema lock
 
@@ -15,7 +18,7 @@ help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 14
 
 test: .venv/installed lint  ## lint, then unit tests and the real workflow at toy size
-	$(VENV)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not slow and not gpu and not slurm"
+	$(VENV)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "$(TESTS)"
 
 test-slow: .venv/installed  ## the tests that take minutes
 	$(VENV)/python -m pytest -m "slow and not gpu and not slurm"

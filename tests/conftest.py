@@ -10,6 +10,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from paths import SHARED  # noqa: E402
 from stages import Stages  # noqa: E402
 
+FIRST = {"slurm": 0, "workflow": 1}  # folders of the tests that take longest
+
 
 @pytest.fixture
 def stages(tmp_path):
@@ -29,7 +31,7 @@ def pytest_collection_modifyitems(items):
 
     The long ones come first, so that the workers end at about the same time.
     """
-    items.sort(key=lambda item: item.path.parent.name != "workflow")
+    items.sort(key=lambda item: FIRST.get(item.path.parent.name, len(FIRST)))
     for item in items:
         group = "finished" if "finished" in item.fixturenames else item.path.name
         item.add_marker(pytest.mark.xdist_group(group))
