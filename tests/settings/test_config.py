@@ -254,6 +254,16 @@ def test_truth_is_taken_where_it_is_asked_for(tmp_path):
     assert experiments["tele"].encoder.normalize is True and experiments["tele"].encoder.tied is False
 
 
+def test_null_removes_a_key_of_the_collection_of_an_earlier_file(tmp_path):
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text(BASE)
+    second.write_text("collection: {source: folder, path: here, packages: null}\n")
+    assert config.load_files([first, second])[0].collection.model_dump(exclude_unset=True).keys() == {"source", "path"}
+    second.write_text("collection: {source: folder, path: here}\n")
+    with pytest.raises(ValueError, match="packages: unknown key"):
+        config.load_files([first, second])
+
+
 def test_an_episode_overrides_training(tmp_path):
     _, experiments = load(BASE, tmp_path)
     first, second = (episode.training for episode in experiments["tele"].method)

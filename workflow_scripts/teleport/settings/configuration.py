@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from teleport.settings.collection import CollectionSource, Counts
 from teleport.settings.evaluation import Evaluation, External
@@ -40,3 +40,11 @@ class Config(Section):
     bm25: Bm25 | None = Field(Bm25(), description="The lexical baseline; null leaves it out.")
     external: dict[str, External] = Field({}, description="Name → a run or a checkpoint from elsewhere, one row each.")
     published: list[str] = Field([], description="Published tables beside ours: names in config/published, or paths.")
+
+    @field_validator("collection", mode="before")
+    @classmethod
+    def null_removes_a_key(cls, collection):
+        """So that a file can take another source than the file before it, whose keys are merged with its own."""
+        if isinstance(collection, dict):
+            return {key: value for key, value in collection.items() if value is not None}
+        return collection
