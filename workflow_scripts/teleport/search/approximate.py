@@ -34,6 +34,7 @@ def empty_index(settings, dim):
     elif settings.kind == "pq":
         index = faiss.IndexPQ(dim, settings.m, settings.bits, metric)
         index.pq.cp.seed = SEED
+        index.pq.cp.min_points_per_centroid = 1  # faiss warns once a part; small collections are meant
     else:
         index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, settings.nlist, metric)
         index.cp.seed = SEED
