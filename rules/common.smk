@@ -22,7 +22,7 @@ from teleport.report.specs import experiment_specs, in_folder, table_specs
 from teleport.runtime.code import STAGE_MODULES, files_digest, module_digest
 from teleport.runtime.code import stage_code
 from teleport.settings.read import load
-from teleport.settings.registry import LOSSES, SOURCES
+from teleport.settings.registry import LIVE, LOSSES, SOURCES
 
 REPORTS = [f"teleport.report.{n}" for n in ("table", "published_table", "experiments")]
 
@@ -39,8 +39,8 @@ INDEXES = experiment_specs(PLAN)
 # The code that Snakemake records for a stage is what its main process has read. A job of a cluster reads the Snakefile
 # anew: it is told what was read, and refuses to run code edited since.
 if workflow.is_main_process:
-    sources = {source.module for source in SOURCES.values()}
-    modules = {*STAGE_MODULES.values(), *LOSSES.values(), *sources, *REPORTS}
+    named = {entry.module for entry in (*SOURCES.values(), *LOSSES.values())}
+    modules = {*STAGE_MODULES.values(), *named, LIVE, *REPORTS}
     digests = {name: module_digest(name) for name in sorted(modules)}
     os.environ["TELEPORT_CODE"] = json.dumps(digests | {"files": files_digest()})
     for warning in PLAN.warnings:

@@ -11,6 +11,10 @@ import collection_world
 from teleport.encoder import encode
 from teleport.encoder.model import Encoder, save_encoders
 from teleport.runtime.arrays import offsets_of, save_array
+from teleport.search import index
+from teleport.settings import registry
+from teleport.settings.registry import LOSSES
+from teleport.settings.search import IndexSettings
 from teleport.training import train
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(195))]
@@ -42,7 +46,7 @@ SETTINGS = {
     "episode": 1,
     "run_episode": 1,
 }
-LOSS = "teleport.training.losses."
+LIVE = {"trains": ["query"], "negatives_per_query": 0, "loss": "lambda", "metric_cut": 20}  # of a live search
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +164,8 @@ class World:
         """A fresh train job, one thread; `inputs` are those of other roles, or others for a role (None: none)."""
         made = settings(training, tied=self.tied, **others)
         named = {role: job for role, job in (self.inputs | (inputs or {})).items() if job}
-        loads = {"loss": LOSS + made["training"].get("loss", "softmax")}
+        loads = {"loss": LOSSES[made["training"].get("loss", "softmax")].module}
+        loads |= {"live": registry.LIVE} if made.get("live") else {}
         return self.stages.make("train", made, named, save_every=save_every, loads=loads)
 
     def frozen(self, side, checkpoint=None):
@@ -168,6 +173,14 @@ class World:
         checkpoint = checkpoint or self.inputs["checkpoint"]
         made = make_vectors(self.stages, checkpoint, self.inputs["collection"], self.inputs["tokens"], side)
         return {{"query": "queries", "passage": "passages"}[side]: made, "checkpoint": checkpoint}
+
+    def live(self, search=None, **options):
+        """Arguments of `job` for a training that searches at every step. search: settings of negatives.live."""
+        search = {"depth": 20} | (search or {})
+        inputs = self.frozen("passage") | {"negatives": None}
+        settings = IndexSettings(index=search.get("index", {"kind": "flat"}))
+        inputs["index"] = self.stages.run(index.run, "index", settings, {"passages": inputs["passages"]})
+        return {"training": LIVE | options.pop("training", {}), "inputs": inputs, "live": search} | options
 
     def finished(self, job):
         """Run a train job and publish it; returns the job."""

@@ -44,12 +44,13 @@ def forecast(arguments):
     default. With --strict a warning ends the command with status 1.
     """
     from commands.forecast.hardware import read_hardware
-    from commands.forecast.table import forecast, heading, render, total_line, warnings
+    from commands.forecast.table import forecast, heading, live_search, render, total_line, warnings
 
     plan = plan_of(arguments.files)
     name, hardware = read_hardware(arguments.hardware)
     lines, counts = forecast(plan, hardware)
     print("\n".join(heading(plan, counts, name, hardware)), render(lines), sep="\n\n")
+    print("".join(f"\n{line}" for line in live_search(plan, counts, hardware)), end="")
     total = total_line(lines)
     if total.measured:
         print(f"\ndone stages took {total.measured:.0f} s, forecast {total.estimated:.0f} s: ", end="")

@@ -11,12 +11,13 @@ PEERS = {
     "encode": ["transformers, padded to 128", "sentence-transformers encode()"],
     "train": ["padded to 128, fp32"],
     "step": ["stage, plain"],
+    "live": ["encoding the queries"],
     "search": ["faiss IndexFlatIP"],
     "merge": ["loops over text ids"],
     "measures": ["ir-measures from dictionaries"],
     "answers": ["plain implementation, sample"],
 }
-HEAVY = ("encode", "train", "step")  # they load the embedded checkpoint and every library that reads it
+HEAVY = ("encode", "train", "step", "live")  # they load the embedded checkpoint and every library that reads it
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in HEAVY else n for n in SIZES])

@@ -76,6 +76,6 @@ def test_an_edited_loss_concerns_its_trainings_and_a_new_one_nothing(world):
     assert {kind for kind, _ in changed} == {"train"} and all("losses.nll" in loads for _, loads in changed)
     (library / "training/losses/own.py").write_text("X = 1\n")
     registry = library / "settings/registry.py"
-    line = '    "own": "teleport.training.losses.own",\n'
+    line = '    "own": Loss("teleport.training.losses.own"),\n'
     registry.write_text(registry.read_text().replace("LOSSES = {\n", "LOSSES = {\n" + line))
     assert codes(world) == after

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from commands.forecast.counts import encoder_shape
 from commands.forecast.flops import activation_bytes, forward_flop, search_flop, step_flop, vector_bytes
+from teleport.settings.search import FlatIndex
 
 BASE, TORCH_BASE = 0.15e9, 0.65e9  # memory of a process that has loaded numpy and pyarrow, and torch besides
 BYTES_PER_TOKEN = 2.0  # of text in the compressed corpus.parquet: 4.5 characters of English, compressed 2.2 times
@@ -21,6 +22,9 @@ MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
 CANDIDATE_BYTES = 2**25 * 20  # search.flat.CANDIDATES: numbers, scores proposed and exact
 SCORE_BYTES = 2**30  # on a GPU: search.flat_torch.QUERIES x BLOCK_PASSAGES, in float32
 MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
+# Reading the passages of a live search takes a GPU as long as comparing so many queries with them: 1,536 bytes in fp16
+# at 4.3 TB/s (H200) against 5.1 ps a score, config/hardware.yaml; 65 on an A100.
+PASS_QUERIES = 70
 CHUNK_TOKENS = 21504  # training.trainer.TOKEN_BUDGET["cuda"]
 TEXT_COST = {"apidocs": 20}  # packages are parsed: a passage takes as long as twenty lines of a file
 PAIR_BYTES = 40  # a retrieved passage in memory: ids, scores and a sorted copy of the ids
@@ -125,21 +129,48 @@ def index_cost(stage, counts, plan):
     work = Counter(disk=vectors)  # of other kinds than flat, training and adding come on top: no rate is measured
     if index.kind == "flat":
         return Cost(work=work)
-    links = counts.passages * (8 * index.M if index.kind == "hnsw" else 8)  # 4 bytes each; 2 M a passage
-    size = counts.passages * index.m * index.bits / 8 if index.kind == "pq" else vectors + links
+    size = index_bytes(index, counts.passages, dim)
     return Cost(size, memory=BASE + size, work=work)
 
 
+def index_bytes(index, passages, dim):
+    """The size of an index: codes, vectors, or vectors and links of 4 bytes, 2 M a passage."""
+    if index.kind == "pq":
+        return passages * index.m * index.bits / 8
+    links = 8 * index.M if index.kind == "hnsw" else 8 if index.kind == "ivf" else 0
+    return vector_bytes(passages, dim) + passages * links
+
+
+def search_work(index, lines, passages, dim, depth):
+    """Work of searching with so many lines. PQ adds up numbers of a table, taken to be as fast as scoring again."""
+    if index.kind == "pq":
+        return Counter(rescored=lines * passages * index.m)
+    return Counter(search_flop=search_flop(lines, passages, dim), rescored=lines * (depth + MARGIN) * dim)
+
+
+def compressed_retrieve_cost(stage, counts):
+    """By codes alone, on the processor; the vectors are read for the recall of a sample."""
+    _, dim, _ = encoder_of(stage.inputs["passages"])
+    (lines, depth), index = run_lines(stage, counts), stage.inputs["index"]
+    size = index_bytes(index.settings.index, counts.passages, dim)
+    work = search_work(index.settings.index, lines, counts.passages, dim, depth)
+    work["disk"] = size + vector_bytes(counts.passages, dim)
+    return Cost(run_bytes(stage, counts), memory=BASE + size + min(CANDIDATE_BYTES, lines * depth * 20), work=work)
+
+
 def retrieve_cost(stage, counts, plan):
+    if stage.settings.scores == "compressed":
+        return compressed_retrieve_cost(stage, counts)
     _, dim, _ = encoder_of(stage.inputs["passages"])
     lines, depth = run_lines(stage, counts)
     vectors, candidates = vector_bytes(counts.passages, dim), lines * (depth + MARGIN)
+    work = search_work(FlatIndex(), lines, counts.passages, dim, depth)
     return Cost(
         run_bytes(stage, counts),
         memory=BASE + vectors + min(CANDIDATE_BYTES, candidates * 20),
         device_memory=vectors / 2 + SCORE_BYTES,  # in fp16
         copied=True,
-        work=Counter(search_flop=search_flop(lines, counts.passages, dim), rescored=candidates * dim, disk=vectors),
+        work=work + Counter(disk=vectors),
     )
 
 
@@ -190,6 +221,20 @@ def train_steps(stage, queries):
     return before, min(schedule, before + (training.stop_after_steps or schedule))
 
 
+def live_cost(stage, counts):
+    """What searching at every step adds to a train stage: every micro-batch reads all passages once."""
+    _, dim, _ = encoder_of(stage.inputs["passages"])
+    live, training, passages = stage.settings.live, stage.settings.training, counts.passages
+    first, last = train_steps(stage, counts.queries.get("train", 0))
+    lines = (last - first) * max(training.batch_queries, training.accumulate * PASS_QUERIES)
+    if live.index.kind == "pq":
+        lines = (last - first) * training.batch_queries
+    vectors, size = vector_bytes(passages, dim), index_bytes(live.index, passages, dim)
+    work = search_work(live.index, lines, passages, dim, live.depth) + Counter(disk=vectors)
+    on_device = vectors / 2 if live.index.kind == "flat" else 0.0  # in fp16; codes stay with the processor
+    return Cost(memory=vectors + (size if live.index.kind == "pq" else 0.0), device_memory=on_device, work=work)
+
+
 def train_cost(stage, counts, plan):
     shape, _, encoders = encoder_of(stage)
     settings, training, tokens = stage.settings, stage.settings.training, stage.inputs["tokens"]
@@ -203,15 +248,16 @@ def train_cost(stage, counts, plan):
     if training.gradient_caching:
         flop *= 4 / 3  # a second forward pass
         tokens_at_once = min(tokens_at_once, CHUNK_TOKENS)
+    live = live_cost(stage, counts) if settings.live else Cost(memory=0.0)
     kept = activation_bytes(shape, tokens_at_once, passage_tokens if passages else query_tokens)
     weights, trained = 4 * shape.parameters, min(encoders, len(training.trains))
     return Cost(
         weights * (encoders + (2 * trained if training.continues else 0)),  # and two moments for the next stage
         scratch=6 * weights * trained,  # weights and moments of the resume state, twice while it is replaced
-        memory=TORCH_BASE + weights * encoders,
+        memory=TORCH_BASE + weights * encoders + live.memory,
         # Weights, gradients and the two moments of AdamW, and a copy of the weights in 16 bits.
-        device_memory=4.5 * weights * trained + kept,
-        work=Counter(train_flop=flop),
+        device_memory=4.5 * weights * trained + kept + live.device_memory,
+        work=Counter(train_flop=flop) + live.work,
         model=True,
     )
 

@@ -4,7 +4,7 @@ import os
 import shutil
 from dataclasses import dataclass
 
-from commands.forecast.costs import stage_cost
+from commands.forecast.costs import live_cost, stage_cost, train_steps
 from commands.forecast.counts import Counts, encoder_shape, finished
 from teleport.runtime.artefact import STAGES
 from teleport.runtime.code import STAGE_MODULES
@@ -98,6 +98,19 @@ def heading(plan, counts, name, hardware):
             shape, source = encoder_shape(stage)
             text.append(f"encoder: {shape.parameters / 1e6:.1f} M parameters (from {source})")
     return [*text, f"hardware: {name} ({hardware.source.strip()})"]
+
+
+def live_search(plan, counts, hardware):
+    """A sentence on what searching at every step costs, for each train stage that does so (list of str)."""
+    found = []
+    for stage in plan.stages.values():
+        if stage.kind == "train" and stage.settings.live:
+            first, last = train_steps(stage, counts.queries.get("train", 0))
+            costs = live_cost(stage, counts), stage_cost(stage, counts, plan)
+            live, whole = map(hardware.seconds, costs)
+            each = f"{1e3 * live / (last - first):.1f} ms a step"
+            found.append(f"{stage.name}: live search takes {duration(live)} of {duration(whole)}, {each}")
+    return found
 
 
 def render(lines):

@@ -26,6 +26,8 @@ def check_depths(settings, cutoffs, num_passages):
     depths = {"evaluation.depth": settings.evaluation_depth}
     if settings.trains:
         depths["mining.depth"] = settings.mining_depth
+        if settings.live_depth:
+            depths["negatives.live.depth"] = settings.live_depth
     for key, depth in depths.items():
         if num_passages < depth:
             found = f"The collection has {num_passages} passages, fewer than {key}: {depth}"

@@ -10,9 +10,9 @@ from teleport.settings.checkpoint import PretrainedSettings, TokensSettings
 from teleport.settings.encoding import EncodeSettings
 from teleport.settings.experiment import Start
 from teleport.settings.pool import Pool
-from teleport.settings.registry import LOSSES, SOURCES
+from teleport.settings.registry import LIVE, LOSSES, SOURCES
 from teleport.settings.scoring import CheckSettings
-from teleport.settings.search import IndexSettings, RetrieveSettings
+from teleport.settings.search import FlatIndex, IndexSettings, RetrieveSettings
 from teleport.settings.training import Training, TrainSettings
 
 SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read where it is frozen
@@ -95,13 +95,17 @@ class Trajectory:
         for stage in {stage.name: stage for stage in (queries, passages)}.values():
             sides = stage.settings.sides
             self.add_existing(stage, episode, "encode" if len(sides) > 1 else f"encode-{sides[0]}")
-        index = self.add("index", IndexSettings(), {"passages": passages}, episode)
+        index = searched = self.add("index", IndexSettings(), {"passages": passages}, episode)
+        kind, scores = self.experiment.search_index, "full"
+        if not isinstance(kind, FlatIndex):
+            searched = self.add("index", IndexSettings(index=kind), {"passages": passages}, episode, "index-search")
+            scores = "compressed"
         self.checkpoints.append(checkpoint)
         self.vectors.append(Vectors(queries, passages, index))
         self.runs.append({})
         for split in self.evaluation.splits:
-            settings = RetrieveSettings(of="queries", split=split, depth=self.evaluation.depth)
-            run = self.retrieve(self.vectors[-1], index, settings, episode, f"search-{split}")
+            settings = RetrieveSettings(of="queries", split=split, depth=self.evaluation.depth, scores=scores)
+            run = self.retrieve(self.vectors[-1], searched, settings, episode, f"search-{split}")
             self.runs[-1][split] = self.add_existing(self.plan.score(run, split), episode, f"evaluate-{split}")
 
     def pretrained_settings(self):
@@ -117,6 +121,7 @@ class Trajectory:
         by_split = {split: evaluation.measures_of(split) for split in evaluation.splits}
         settings = CheckSettings(
             mining_depth=max((episode.mining.depth for episode in method if episode.counts), default=0),
+            live_depth=max((episode.negatives.live.depth for episode in method if episode.negatives.live), default=0),
             evaluation_depth=evaluation.depth,
             splits=evaluation.splits,
             measures=list(dict.fromkeys(measure for measures in by_split.values() for measure in measures)),
@@ -173,7 +178,7 @@ class Trajectory:
 
     def train(self, mining):
         """The `Checkpoint` of an episode."""
-        training, number = mining.episode.training, mining.number
+        training, live, number = mining.episode.training, mining.episode.negatives.live, mining.number
         start, before = self.start(training.start_from), self.continued(number)
         architecture = {"pooling", "projection", "normalize", "tied", "scale", "max_query_tokens", "max_passage_tokens"}
         settings = TrainSettings(
@@ -182,6 +187,7 @@ class Trajectory:
             run_episode=before.settings.run_episode if before else number,
             seed=self.seed,
             relevant_grade=mining.episode.negatives.relevant_grade,
+            live=live,
             **self.experiment.encoder.model_dump(include=architecture),
         )
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": start.stage}
@@ -189,8 +195,12 @@ class Trajectory:
         for side in set(SIDES) - set(training.trains):
             vectors = self.encoding_of(getattr(start, side))
             inputs[SIDES[side]] = self.add_existing(vectors, number, f"frozen-{SIDES[side]}")
+        if live:
+            vectors = {"passages": inputs["passages"]}
+            inputs["index"] = self.add("index", IndexSettings(index=live.index), vectors, number, "index-live")
         inputs = {role: stage for role, stage in inputs.items() if stage}
-        stage = self.add("train", settings, inputs, number, loads={"loss": LOSSES[training.loss]})
+        loads = {"loss": LOSSES[training.loss].module} | ({"live": LIVE} if live else {})
+        stage = self.add("train", settings, inputs, number, loads=loads)
         self.trains.append(stage)
         made = {side: stage if side in training.trains else getattr(start, side) for side in SIDES}
         return Checkpoint(stage, **made)

@@ -11,7 +11,7 @@ def system_columns(trajectories, wanted):
     trained = [trajectory for trajectory in trajectories if trajectory.trains]
     last = trained[0] if trained else None
     columns = {
-        "negatives": pool_text(last.pools[-1]) if last else None,
+        "negatives": negatives_text(last.trains[-1]) if last else None,
         "loss": last.trains[-1].settings.training.loss if last else None,
         "episodes": len(last.trains) if last else 0,
         "seconds": [mining_stages(trajectory.trains) + trajectory.trains for trajectory in trained],
@@ -19,8 +19,12 @@ def system_columns(trajectories, wanted):
     return {name: columns[name] for name in wanted}
 
 
-def pool_text(pool):
-    """The negatives per query of a merge stage, such as "query 15, lookahead 15; relative margin 0.05" (text)."""
+def negatives_text(train):
+    """The negatives of a train stage, such as "query 15, lookahead 15; relative margin 0.05" or "live 200" (text)."""
+    live, pool = train.settings.live, train.inputs.get("negatives")
+    if live:
+        compressed = f" of {index_text(live.index)}" if live.index.kind == "pq" else ""
+        return f"live {live.depth}{compressed}{', compressed scores' if live.scores == 'compressed' else ''}"
     if pool is None:
         return "in batch"
     sources = ", ".join(source_text(name, draw) for name, draw in pool.settings.sources.items())
@@ -33,6 +37,11 @@ def source_text(name, draw):
     """What is drawn from one source, such as "query 20 of 1-20, 181-200" (text)."""
     ranks = ", ".join(f"{first}-{last}" for first, last in draw.ranks or ())
     return f"{name} {draw.count}{f' of {ranks}' if ranks else ''}"
+
+
+def index_text(index):
+    """A settings.FrozenIndex as "flat" or "pq 24", with the number of parts (text)."""
+    return f"pq {index.m}" if index.kind == "pq" else index.kind
 
 
 def mining_stages(stages):

@@ -4,22 +4,24 @@ import faiss
 import numpy as np
 
 from teleport.search.exact import best, rescore
+from teleport.search.flat import FaissFlat, search
 
 SEED = 1234  # of k-means: the index depends on the vectors and its parameters alone
 TRAIN_PER_LIST = 256  # vectors per centroid that k-means reads; faiss takes no more either
 BLOCK = 65536  # vectors added at a time
+SAMPLE_SEED, SAMPLE_QUERIES = 77, 200  # that recall is measured on
 GPU_MOST = 2048  # neighbours that faiss returns on a GPU, and lists that it probes there, at most
 
 
-def check_parameters(settings, rows, dim):
-    """Raise ValueError when an index of these settings cannot be built over [rows, dim] vectors."""
+def check_parameters(settings, rows, dim, key="mining.index"):
+    """Raise ValueError, naming the configuration's `key`, when no index of these settings fits [rows, dim] vectors."""
     if settings.kind == "ivf" and settings.nlist > rows:
-        raise ValueError(f"mining.index.nlist {settings.nlist} is more than the {rows} passages: lower it.")
+        raise ValueError(f"{key}.nlist {settings.nlist} is more than the {rows} passages: lower it.")
     if settings.kind == "pq" and dim % settings.m:
-        raise ValueError(f"mining.index.m {settings.m} does not divide the {dim} dimensions: choose a divisor.")
+        raise ValueError(f"{key}.m {settings.m} does not divide the {dim} dimensions: choose a divisor.")
     if settings.kind == "pq" and 2**settings.bits > rows:
         raise ValueError(
-            f"mining.index.bits {settings.bits} needs {2**settings.bits} passages to train, there are {rows}: lower it."
+            f"{key}.bits {settings.bits} needs {2**settings.bits} passages to train, there are {rows}: lower it."
         )
 
 
@@ -32,6 +34,7 @@ def empty_index(settings, dim):
     elif settings.kind == "pq":
         index = faiss.IndexPQ(dim, settings.m, settings.bits, metric)
         index.pq.cp.seed = SEED
+        index.pq.cp.min_points_per_centroid = 1  # faiss warns once a part; small collections are meant
     else:
         index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, settings.nlist, metric)
         index.cp.seed = SEED
@@ -98,6 +101,18 @@ def load(path, settings, vectors, threads, depth):
     if on_gpu and hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus():
         index = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)
     return Approximate(index, settings, vectors, threads)
+
+
+def sample_recall(index, vectors, queries, depth, threads):
+    """The facts of the recall of an index at a depth: on at most `SAMPLE_QUERIES` of `queries`, drawn with a seed.
+
+    index: what has `search`; vectors, queries: float32 [n, dim] and [m, dim], memory maps
+    """
+    count = min(len(queries), SAMPLE_QUERIES)
+    sample = queries[np.sort(np.random.default_rng(SAMPLE_SEED).choice(len(queries), count, replace=False))]
+    exact, _ = search(FaissFlat(vectors, threads), sample, depth)
+    found, _ = index.search(sample, depth)
+    return {"recall": round(recall(found, exact), 4), "recall_depth": depth, "recall_queries": count}
 
 
 def recall(found_QK, exact_QK):

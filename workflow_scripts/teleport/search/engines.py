@@ -36,6 +36,27 @@ def open_exact(vectors, threads, lines):
     return Sharded(vectors, 1, lambda number, part: FaissFlat(part, threads))
 
 
+def open_for_steps(vectors, device, threads):
+    """An exact engine of `vectors` for a few queries at a time, often: every search reads all passages once.
+
+    device: a torch.device, on which the passages must have room in fp16; on a CPU faiss. For `flat.search`. Raises
+    ValueError when there is no room.
+    """
+    if device.type == "cpu":
+        return FaissFlat(vectors, threads)
+    from teleport.search.flat_torch import STEP_BLOCK, TorchFlat
+
+    index = TorchFlat(vectors, device, threads)
+    if index.kept is None:
+        raise ValueError(
+            f"negatives.live: {len(vectors):,} passages take {vectors.nbytes / 2e9:.1f} GB in fp16, for which {device} "
+            "has no room beside the training. Let several GPUs share them (--set-resources train:gpu=4), or set "
+            "negatives.live.index to {kind: pq}."
+        )
+    index.block = STEP_BLOCK
+    return index
+
+
 def computes_in_int8(cpu_info=Path("/proc/cpuinfo")):
     """Whether the processor has instructions for sums of int8 products."""
     return cpu_info.is_file() and not INT8_FLAGS.isdisjoint(cpu_info.read_text().split())

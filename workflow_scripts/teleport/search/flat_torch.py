@@ -8,6 +8,7 @@ from teleport.search.reduced import Reduced
 
 BLOCK_PASSAGES = 65536  # at a time: launching the kernels of a block costs little beside them
 QUERIES = 4096  # scores of a block: 1 GB in float32
+STEP_BLOCK = 2**21  # where a few dozen queries are searched at a time: the same room, and few kernels to launch
 RESIDENT_SHARE = 0.6  # of the free device memory that the vectors may take; the rest is for scores and candidates
 STEP = 8192  # queries that are proposed for while the host scores the candidates of as many others
 LEAST_GROUP = 4  # scores per group from which looking at their maxima first is worth it

@@ -1,28 +1,30 @@
 """Stage `index`: makes sure that vectors can be searched, and builds the index.
 
 A flat index is the vectors themselves, which stay where `encode` wrote them. The other kinds are faiss's: `ivf`, `pq`
-and `hnsw` lose neighbours, and how many is measured here, where the parameters stand: recall against exact search on
-a seeded sample of the training queries, written in this stage's manifest before anything is mined with the index.
+and `hnsw` lose neighbours. Where negatives are mined with the index, how many is measured here, where the parameters
+stand: recall against exact search on a seeded sample of the training queries, written in this stage's manifest before
+anything is mined. Where queries of several checkpoints search one index, the stage `retrieve` measures it.
 """
+
+import time
 
 import numpy as np
 
 from teleport.runtime.files import require_free_space, write_json
 from teleport.runtime.log import log
-from teleport.search.flat import FaissFlat, require_finite, search
+from teleport.search.flat import require_finite
 from teleport.settings.search import IndexSettings as Settings  # noqa: F401
 
 BLOCK = 65536  # vectors read at a time
-SAMPLE_SEED, SAMPLE_QUERIES = 77, 200  # that recall is measured on
 OVERHEAD = 1.6  # bytes of an index file per byte of the vectors, at most (hnsw with M 64)
 
 
 def run(job):
     """Check that all passage vectors are finite, build the index and write index.json (metric, kind, dim, rows).
 
-    kinds but flat also write index.faiss. Facts: num_passages, dim, bytes (of the vectors); of other kinds also
-    recall (at depth), recall_depth, recall_queries. Raises ValueError naming the first passage row whose vector is
-    not finite (its neighbours would be arbitrary), or parameters that do not fit the collection.
+    kinds but flat also write index.faiss. Facts: num_passages, dim, bytes (of the index; flat: of the vectors); of
+    other kinds also build_seconds, and with a depth recall, recall_depth, recall_queries. Raises ValueError naming the
+    first passage row whose vector is not finite (its neighbours would be arbitrary), or parameters that do not fit.
     """
     path = job.input("passages", "passages.npy")
     vectors = np.load(path, mmap_mode="r")
@@ -36,21 +38,25 @@ def run(job):
 
 
 def build_approximate(job, vectors):
-    """Write index.faiss; returns the facts of its recall, which the log shows too."""
+    """Write index.faiss; returns its facts. The log shows its recall, where that is measured."""
     import faiss
 
-    from teleport.search.approximate import Approximate, build, check_parameters, recall
+    from teleport.search.approximate import Approximate, build, check_parameters, sample_recall
 
     settings, depth = job.settings.index, job.settings.depth
-    check_parameters(settings, *vectors.shape)
+    mines = depth is not None
+    check_parameters(settings, *vectors.shape, "mining.index" if mines else "search_index or negatives.live.index")
     require_free_space(job.folder, OVERHEAD * vectors.nbytes)
+    started, path = time.monotonic(), job.output("index.faiss")
     index = build(settings, vectors, job.threads, job.progress)
-    faiss.write_index(index, str(job.output("index.faiss")))
+    seconds = round(time.monotonic() - started, 3)
+    faiss.write_index(index, str(path))
+    facts = {"bytes": path.stat().st_size, "build_seconds": seconds}
+    if not mines:
+        return facts
     queries = np.load(job.input("queries", "queries.train.npy"), mmap_mode="r")
-    count = min(len(queries), SAMPLE_QUERIES)
-    sample = queries[np.sort(np.random.default_rng(SAMPLE_SEED).choice(len(queries), count, replace=False))]
-    exact, _ = search(FaissFlat(vectors, job.threads), sample, depth)
-    found, _ = Approximate(index, settings, vectors, job.threads).search(sample, depth)
-    share = round(recall(found, exact), 4)
-    log.info("%s finds %.2f %% of the %d exact neighbours of %d queries", settings.kind, 100 * share, depth, count)
-    return {"recall": share, "recall_depth": depth, "recall_queries": count}
+    searched = Approximate(index, settings, vectors, job.threads)
+    found = sample_recall(searched, vectors, queries, depth, job.threads)
+    text = "%s finds %.2f %% of the %d exact neighbours of %d queries"
+    log.info(text, settings.kind, 100 * found["recall"], depth, found["recall_queries"])
+    return facts | found

@@ -28,13 +28,16 @@ DEVICE_BLOCK_ROWS = 65536  # on a GPU: several steps of flat_torch, of which onl
 def run(job):
     """Search by inner product, ties by the smaller passage number: exactly, or with the index of another kind.
 
+    settings.scores "compressed": the order and the scores are those of what a pq index keeps of the passages.
+
     settings.of "queries": one line per query of the split. "positives": the lines are the vectors of positive
     passages (ANCE-Tele §4, Eq. 6: lookahead negatives), of the first positive of a query in the order of the judgments
     (anchor "first") or of each (anchor "all"); queries without a positive have no line.
 
     Writes ids.npy int32 and scores.npy float32 [lines, depth], rows.npy int32 [lines] (the query row of a line).
-    Facts: lines, depth, engine, lines_per_second of this run. Raises ValueError when there are fewer passages than
-    `depth`, when an approximate index finds fewer, or when a vector to search for is not finite.
+    Facts: lines, depth, engine, seconds of searching, lines_per_second of this run; of compressed scores also those of
+    `sample_recall`. Raises ValueError when there are fewer passages than `depth`, when an approximate index finds
+    fewer, or when a vector to search for is not finite.
     """
     depth = job.settings.depth
     vectors = np.load(job.input("passages", "passages.npy"), mmap_mode="r")
@@ -45,13 +48,21 @@ def run(job):
     blocks = RowBlocks(job, {"ids.npy": (np.int32, shape), "scores.npy": (np.float32, shape)}, block_rows)
     todo, started = len(lines) - blocks.done, time.monotonic()
     for start, stop in blocks:
+        begun = time.monotonic()
         ids_QK, scores_QK = index.search(anchors[lines[start:stop]], depth)
         blocks["ids.npy"][start:stop], blocks["scores.npy"][start:stop] = ids_QK, scores_QK
+        blocks.totals["seconds"] += time.monotonic() - begun
         job.progress(stop, len(lines), job.settings.of)
+    speed = round(todo / (time.monotonic() - started), 1)
     blocks.publish()
     save_array(job.output("rows.npy"), rows.astype(np.int32))
-    speed = round(todo / (time.monotonic() - started), 1)
-    return {"lines": len(lines), "depth": depth, "engine": index.engine, "lines_per_second": speed}
+    facts = {"lines": len(lines), "depth": depth, "engine": index.engine}
+    facts |= {"seconds": round(blocks.totals["seconds"], 3), "lines_per_second": speed}
+    if job.settings.scores == "compressed":
+        from teleport.search.approximate import sample_recall
+
+        facts |= sample_recall(index, vectors, anchors, depth, job.threads)
+    return facts
 
 
 def read_anchors(job, vectors):
@@ -76,10 +87,14 @@ def lookahead_anchors(positives, anchor):
 
 
 def open_index(job, vectors, lines):
-    """The index of the stage `index`, ready to search `lines` vectors: `Sharded` or `Approximate`."""
+    """The index of the stage `index`, ready to search `lines` vectors: `Sharded`, `Approximate` or `Compressed`."""
     description = json.loads(job.input("index", "index.json").read_text(encoding="utf-8"))
     if description["kind"] == "flat":
         return open_exact(vectors, job.threads, lines)
+    if job.settings.scores == "compressed":
+        from teleport.search.compressed import load
+
+        return load(job.input("index", "index.faiss"), job.threads)
     from teleport.search.approximate import load
 
     settings = IndexSettings.model_validate(job.inputs["index"].manifest["settings"]).index

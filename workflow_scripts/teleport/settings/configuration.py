@@ -8,7 +8,7 @@ from teleport.settings.collection import CollectionSource, Counts
 from teleport.settings.evaluation import Evaluation, External
 from teleport.settings.experiment import Encoder, EpisodeTraining, Override
 from teleport.settings.negatives import Mining, Negatives
-from teleport.settings.search import Bm25
+from teleport.settings.search import Bm25, FlatIndex, FrozenIndex
 from teleport.settings.section import NAME, Integer, Section
 
 
@@ -33,6 +33,7 @@ class Config(Section):
     negatives: Negatives = Field(Negatives(), description="How the pool of an episode is made.")
     training: EpisodeTraining = Field(description="How an episode trains.")
     episodes: list[Override] = Field(description="One entry per episode.")
+    search_index: FrozenIndex = Field(FlatIndex(), description="What evaluation searches: flat, exactly; or pq.")
     seeds: list[Integer] = Field([42], description="Root seeds of every experiment.")
     experiments: dict[str, dict] = Field({}, description="Name → overrides of the settings above.")
     ablations: dict[str, Ablation] = Field({}, description="One table per entry.")

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from teleport.settings.checkpoint import CheckpointSource
 from teleport.settings.negatives import Mining, Negatives
 from teleport.settings.registry import LOSSES
+from teleport.settings.search import FlatIndex, FrozenIndex
 from teleport.settings.section import Integer, IntegerOrNull, Number, Section, distinct, merged
 from teleport.settings.training import Training
 
@@ -92,6 +93,29 @@ class Episode(Section):
             raise ValueError("negatives.counts has none: set training.negatives_per_query to 0 to train without")
         return self
 
+    @model_validator(mode="after")
+    def loss_takes_what_there_is(self):
+        lists = sorted(name for name, loss in LOSSES.items() if loss.takes == "lists")
+        if (self.training.loss in lists) != (self.negatives.live is not None):
+            others = ", ".join(name for name in LOSSES if name not in lists)
+            raise ValueError(
+                f"training.loss {self.training.loss} does not go with these negatives: with negatives.live take one of "
+                f"{', '.join(lists)}; without it one of {others}"
+            )
+        if self.training.loss == "lambda" and self.training.metric_cut is None:
+            raise ValueError("training.loss lambda needs training.metric_cut (ADORE: passages 200, documents 10)")
+        return self
+
+    @model_validator(mode="after")
+    def live_search_has_frozen_passages(self):
+        if self.negatives.live and self.training.trains != ["query"]:
+            raise ValueError(
+                "negatives.live searches vectors of passages that no step changes: set training.trains to [query]"
+            )
+        if self.negatives.live and self.training.negatives_per_query:
+            raise ValueError("negatives.live takes the place of a pool: set training.negatives_per_query to 0")
+        return self
+
 
 class Experiment(Section):
     """One system: everything that may differ between the rows of a table."""
@@ -102,6 +126,7 @@ class Experiment(Section):
     negatives: Negatives = Negatives()
     training: EpisodeTraining
     episodes: list[Override] = Field(description="One entry per episode; an empty list is the zero-shot system.")
+    search_index: FrozenIndex = FlatIndex()
     seeds: Annotated[list[Integer], Field(min_length=1), AfterValidator(distinct)] = Field(
         [42], description="Root seeds; tables give mean and standard deviation."
     )

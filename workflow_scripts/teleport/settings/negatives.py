@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from teleport.settings.live import Live
 from teleport.settings.pool import Filters
 from teleport.settings.registry import SOURCES
 from teleport.settings.search import FlatIndex, Index
@@ -18,7 +19,7 @@ class Mining(Section):
 
     depth: Integer = Field(200, ge=1, le=32_767, description="Neighbours per anchor (Table 5: 200); ranks are int16.")
     anchor: Literal["first", "all"] = Field("first", description="Lookahead anchors: first positive (released) or all.")
-    index: Index = Field(FlatIndex(), description="What is searched for negatives; evaluation always searches exactly.")
+    index: Index = Field(FlatIndex(), description="What is searched for negatives; compare search_index.")
 
 
 class NegativesFile(Section):
@@ -33,7 +34,7 @@ class NegativesFile(Section):
 
 
 class Negatives(Section):
-    """The pool of training negatives of an episode."""
+    """The training negatives of an episode: a pool, or what every step searches for."""
 
     sources: list[Literal["query", "lookahead", "momentum"]] = Field(
         list(MIXED), min_length=1, description="Neighbours of the query, of its positive (lookahead); the last pool."
@@ -54,6 +55,7 @@ class Negatives(Section):
         {}, description="Source → ranks drawn from, such as [[1, 20], [181, 200]]; known positives do not count."
     )
     file: NegativesFile | None = Field(None, description="What the source `file` reads.")
+    live: Live | None = Field(None, description="No pool: every step searches for its negatives (ADORE); null: a pool.")
     filters: Filters = Field(Filters(), description="Leave out probable false negatives.")
     keep_duplicates: bool = Field(True, description="Keep a passage as often as drawn (Table 8: dropping costs 0.9).")
     remove: Literal["judged", "answers"] = Field(

@@ -18,7 +18,8 @@ from teleport.settings.registry import LOSSES, SOURCES
 from teleport.settings.section import MAIN_TABLE, NAME, TABLE_NAME, merged
 from teleport.settings.yaml_mapping import read_mapping
 
-SHARED = {"encoder", "mining", "negatives", "training", "episodes", "seeds"}  # what an experiment may override
+# What an experiment may override.
+SHARED = {"encoder", "mining", "negatives", "training", "episodes", "search_index", "seeds"}
 
 
 def load(raw, files=()):

@@ -24,9 +24,21 @@ SOURCES = {
     "file": Source("teleport.negatives.sources.retrieval", 32, "file"),
 }
 
+
+class Loss(NamedTuple):
+    """The module of a loss, and what it takes: a score matrix ("columns"), or what a live search found ("lists")."""
+
+    module: str
+    takes: str = "columns"
+
+
 LOSSES = {
-    "softmax": "teleport.training.losses.softmax",
-    "nll": "teleport.training.losses.nll",
-    "ranknet": "teleport.training.losses.ranknet",
-    "hardest": "teleport.training.losses.hardest",
+    "softmax": Loss("teleport.training.losses.softmax"),
+    "nll": Loss("teleport.training.losses.nll"),
+    "ranknet": Loss("teleport.training.losses.ranknet"),
+    "hardest": Loss("teleport.training.losses.hardest"),
+    "lambda": Loss("teleport.training.losses.lambda_loss", "lists"),
+    "ranknet-list": Loss("teleport.training.losses.ranknet_list", "lists"),
 }
+
+LIVE = "teleport.training.live"  # what searches at every step, where negatives.live asks for it

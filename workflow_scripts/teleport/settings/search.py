@@ -45,22 +45,28 @@ class HnswIndex(Section):
 
 
 Index = Annotated[FlatIndex | IvfIndex | PqIndex | HnswIndex, Field(discriminator="kind")]
+# Of what is searched in the place of the vectors, by its own scores: evaluation, and ADORE's training.
+FrozenIndex = Annotated[FlatIndex | PqIndex, Field(discriminator="kind")]
 
 
 class IndexSettings(Section):
-    """The settings of an `index` stage. depth: at which the recall of an index that is not flat is measured."""
+    """The settings of an `index` stage. depth: at which the recall of an index for mining is measured."""
 
     index: Index = FlatIndex()
     depth: IntegerOrNull = None
 
 
 class RetrieveSettings(Section):
-    """The settings of a `retrieve` stage: neighbours of the queries of a split, or of their positives (lookahead)."""
+    """The settings of a `retrieve` stage: neighbours of the queries of a split, or of their positives (lookahead).
+
+    scores: what orders the passages that are found: their vectors, or what a pq index keeps of them
+    """
 
     of: Literal["queries", "positives"]
     split: str
     depth: Integer
     anchor: Literal["first", "all"] = "first"
+    scores: Literal["full", "compressed"] = "full"
 
 
 class Bm25(Section):

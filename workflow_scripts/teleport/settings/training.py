@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from teleport.settings.live import Live
 from teleport.settings.section import Integer, IntegerOrNull, Number, Section, distinct
 
 Side = Literal["query", "passage"]
@@ -16,7 +17,10 @@ class Training(Section):
         "softmax",
         description="softmax over all passages of the batch (ANCE-Tele, released); nll: pairs of positive and own "
         "negative (ANCE); ranknet: pairs with all passages of the batch (STAR); hardest: the highest-scored passage of "
-        "the batch (NCE).",
+        "the batch (NCE). With negatives.live: lambda, pairs weighed by ranks (ADORE), or ranknet-list, all weights 1.",
+    )
+    metric_cut: IntegerOrNull = Field(
+        None, ge=1, description="lambda: ranks after this one gain nothing (ADORE: passages 200, documents 10)."
     )
     negatives_per_query: Integer = Field(
         31, ge=0, description="N per positive (ANCE-Tele Table 5: 31; released Episode 1: 15); 0: the batch's alone."
@@ -104,3 +108,4 @@ class TrainSettings(Section):
     max_query_tokens: Integer
     max_passage_tokens: Integer
     relevant_grade: Integer = 1
+    live: Live | None = None

@@ -55,14 +55,18 @@ class TrainingSet:
             if number := getattr(self, f"without_{what}"):
                 log.info("%d of %d training queries have no %s: left out", number, len(query_ids), what)
 
-    def batch(self, step):
-        """The `Batch` of step 0, 1, ...; the last incomplete batch of an epoch is dropped."""
+    def queries(self, step):
+        """(query rows of step 0, 1, ..., its epoch); the last incomplete batch of an epoch is dropped."""
         size = self.training.batch_queries
         epoch, place = divmod(step, len(self.rows) // size)
         order = query_order(len(self.rows), epoch, self.seed)
-        queries_Q = self.rows[order[place * size : (place + 1) * size]]
+        return self.rows[order[place * size : (place + 1) * size]], epoch
+
+    def batch(self, step):
+        """The `Batch` of step 0, 1, ..."""
+        queries_Q, epoch = self.queries(step)
         passages_P = np.concatenate([self.passages(row, epoch) for row in queries_Q])
-        columns = np.arange(len(passages_P)).reshape(size, -1)
+        columns = np.arange(len(passages_P)).reshape(len(queries_Q), -1)
         return Batch(queries_Q, passages_P, columns[:, 0], columns[:, 1:])
 
     def passages(self, row, epoch):
@@ -80,17 +84,29 @@ class TrainingSet:
         return self.positives[row] if self.relevant is None else np.append(self.positives[row], self.relevant[row])
 
 
+class QuerySet(TrainingSet):
+    """Batches of queries alone, in the same order: their passages are found when the step has encoded them."""
+
+    def batch(self, step):
+        """The `Batch` of step 0, 1, ..., without passages."""
+        queries_Q, _ = self.queries(step)
+        none = np.empty(0, np.int64)
+        return Batch(queries_Q, none, none, none.reshape(0, 0))
+
+
 def read_training_set(job, seed):
     """The `TrainingSet` of a train job, from its inputs `collection`, `positives` (optional) and `negatives`.
 
     Without negatives of its own, a step has those of the batch alone, and every query with a positive is trained on.
+    With live search it is a `QuerySet`.
     """
     training, collection = job.settings.training, job.inputs["collection"]
     queries = pq.read_table(collection.path("queries.train.parquet"), columns=["query_id"])
     pools = relevant = None
     if training.negatives_per_query:
         pools = Ragged.open(job.input("negatives", "offsets.npy"), job.input("negatives", "passages.npy"))
-    if training.mask_false_negatives:
+    if training.mask_false_negatives or job.settings.live:
         relevant = read_positives(collection, "train", job.settings.relevant_grade)
     query_ids = queries["query_id"].to_pylist()
-    return TrainingSet(query_ids, positives_of_job(job, "train"), pools, training, seed, relevant)
+    kind = QuerySet if job.settings.live else TrainingSet
+    return kind(query_ids, positives_of_job(job, "train"), pools, training, seed, relevant)

@@ -40,8 +40,9 @@ with mined negatives (ANCE-Tele, https://arxiv.org/abs/2210.17167, and related m
 {% endif %}
 - Collection: {{ collection.settings.source.source }}, {{ collection.facts.num_passages }} passages, \
 corpus digest `{{ collection.facts.corpus_digest }}`
-- Negatives: {% if inputs.negatives %}stage `{{ inputs.negatives }}`{% else %}other passages of the batch alone\
-{% endif +%}
+- Negatives: {% if inputs.negatives %}stage `{{ inputs.negatives }}`{% elif settings.live %}\
+the nearest {{ settings.live.depth }} passages of a query, searched for at every step{% else %}\
+other passages of the batch alone{% endif +%}
 - Root seed: {{ settings.seed }}
 
 ## How to use it

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
+import numpy as np
 import torch
 from torch import distributed
 
@@ -44,6 +45,14 @@ class Processes:
         distributed.all_reduce(flat)
         for gradient, total in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
             gradient.copy_(total.view_as(gradient))
+
+    def gather_numbers(self, array):
+        """The integers of all processes (list of int64 arrays of one shape); waits for them, on the CPU alone."""
+        if self.size == 1:
+            return [array]
+        parts = [torch.empty(array.shape, dtype=torch.int64) for _ in range(self.size)]
+        distributed.all_gather(parts, torch.from_numpy(np.ascontiguousarray(array)))
+        return [part.numpy() for part in parts]
 
     def totals(self, *counts):
         """The sums of some integers over the processes (list); waits for all of them, on the CPU alone."""

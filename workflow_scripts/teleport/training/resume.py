@@ -22,7 +22,7 @@ class TrainingState:
     """What a stage knows after `len(losses)` steps of its own, apart from weights and optimiser.
 
     computed: how the steps were, for example "bfloat16 on cuda, compiled"; first_step: how many steps of this training
-    earlier stages have done
+    earlier stages have done; found: of every step the measures of its live search, if it has one
     """
 
     computed: str
@@ -32,6 +32,8 @@ class TrainingState:
     attempts: int = 0
     padded_tokens: int = 0
     real_tokens: int = 0
+    found: list[list[float]] = field(default_factory=list)
+    search_seconds: float = 0.0
 
     @property
     def step(self):

@@ -37,6 +37,8 @@ TOO_LARGE = (
 def run(job):
     """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and `losses.tsv`.
 
+    With live search also `found.tsv`: how well every step's queries found their positives, as they were encoded in it.
+
     With training.continues it is a segment of a training that several stages share: steps count from its beginning,
     also where they decide learning rate, batches and dropout, and `optimizer.safetensors` is written, from which the
     next stage goes on (role `continued`). Equal bits with one long stage are promised on a CPU.
@@ -76,6 +78,8 @@ def train_together(job, processes):
                 save_moments(job.output("optimizer.safetensors"), trainer.encoders, trainer.optimizer, stop)
     if processes.rank == 0:
         write_losses(job.output("losses.tsv"), trainer, state)
+        if trainer.live:
+            write_found(job.output("found.tsv"), trainer.live.measures, state)
     return facts(trainer, state) | {"resumed_from": resumed_from}
 
 
@@ -87,7 +91,8 @@ def make_trainer(job, data, total, seed, processes=ALONE):
         query_encoder = copy.deepcopy(passage_encoder)  # from here on the sides differ
     queries = make_side(job, "query", query_encoder, device)
     passages = make_side(job, "passage", passage_encoder, device)
-    return Trainer(queries, passages, data, job.load("loss").loss, settings, total, seed, device, processes)
+    live = job.load("live").open_search(job, data, passages, processes) if settings.live else None
+    return Trainer(queries, passages, data, job.load("loss").loss, settings, total, seed, device, processes, live)
 
 
 def make_side(job, side, encoder, device):
@@ -132,7 +137,7 @@ def train(job, trainer, state, stop):
             state.seconds = seconds_before + now - started
             saving, ending = stopping or now - saved >= job.save_every, step + 1 == stop
             while len(unread) > (0 if saving or ending else 1):
-                state.losses.append(trainer.finish(unread.pop(0)))
+                read(trainer, state, unread.pop(0))
             if state.losses and (logged is None or now - logged >= PROGRESS_SECONDS or ending):
                 logged = now
                 log.info(
@@ -146,6 +151,14 @@ def train(job, trainer, state, stop):
             if stopping:
                 log.info("SIGTERM: state saved after step %d; run again to continue there", step + 1)
                 raise SystemExit(143)
+
+
+def read(trainer, state, outcome):
+    """Add what a step gave to the state."""
+    state.losses.append(trainer.finish(outcome))
+    if outcome.found:
+        state.found.append(outcome.found.means)
+        state.search_seconds += outcome.found.seconds
 
 
 def write_checkpoint(job, trainer):
@@ -165,6 +178,13 @@ def write_losses(path, trainer, state):
     path.write_text("step\tlearning_rate\tloss\n" + "".join(lines))
 
 
+def write_found(path, measures, state):
+    """One tab-separated line per step: step (from 1), and the means over its queries of what a live search found."""
+    steps = enumerate(state.found, start=state.first_step)
+    lines = ["\t".join([str(step + 1), *map(repr, means)]) + "\n" for step, means in steps]
+    path.write_text("\t".join(["step", *measures]) + "\n" + "".join(lines))
+
+
 def precision(trainer):
     """The precision that a trainer computes in: "float32" or "bfloat16"."""
     return str(trainer.trained[0].dtype or torch.float32).removeprefix("torch.")
@@ -176,7 +196,8 @@ def facts(trainer, state):
     steps: of this stage; first_step and end_step: steps done before and after it since the training began
     """
     first, last = state.losses[:10], state.losses[-10:]
-    return {
+    searched = {"engine": trainer.live.engine, "search_seconds": state.search_seconds} if trainer.live else {}
+    return searched | {
         "first_step": state.first_step,
         "end_step": state.step,
         "steps": len(state.losses),

@@ -20,13 +20,13 @@ TOKEN_BUDGET = {"cpu": 4096, "cuda": 21504}
 
 
 class Outcome:
-    """What a step gave; its loss and gradient norm are still on their way from the device.
+    """What a step gave; its loss and gradient norm are still on their way from the device. found: see `live.Found`.
 
     On CUDA, reading them at once would have the processor wait for the step, and the device for the processor.
     """
 
-    def __init__(self, step, batch, loss, norm, padded_tokens):
-        self.step, self.batch, self.padded_tokens = step, batch, padded_tokens
+    def __init__(self, step, batch, loss, norm, padded_tokens, found=None):
+        self.step, self.batch, self.padded_tokens, self.found = step, batch, padded_tokens, found
         self.values = torch.stack([loss, norm]).to("cpu", non_blocking=True)
         self.copied = torch.cuda.current_stream().record_event() if loss.is_cuda else None
 
@@ -42,14 +42,15 @@ class Trainer:
 
     queries, passages: a `Side`, which is trained, or a `Frozen` one; two sides with one encoder object are tied
     data: gives the batch of a step and what is masked in it, such as `data.TrainingSet`
-    loss: function of the scores and the columns of positives and own negatives, see the folder losses
+    loss: function of the scores and the columns of positives and own negatives, or of ranked lists, see losses
+    live: the `live.LiveSearch` of a training whose steps search for their passages, or None
     total: length of the full schedule; processes: those that train together (`parallel.Processes`)
     """
 
-    def __init__(self, queries, passages, data, loss, settings, total, seed, device, processes=ALONE):
+    def __init__(self, queries, passages, data, loss, settings, total, seed, device, processes=ALONE, live=None):
         self.queries, self.passages, self.data, self.loss_function = queries, passages, data, loss
         self.settings, self.training, self.total, self.seed = settings, settings.training, total, seed
-        self.device, self.processes = device, processes
+        self.device, self.processes, self.live = device, processes, live
         self.accumulate, self.caches = self.training.accumulate, self.training.gradient_caching
         processes.require_divisible(self.training.batch_queries, self.accumulate)
         self.trained = [side for side in (queries, passages) if isinstance(side, Side)]
@@ -82,6 +83,8 @@ class Trainer:
     def loss_of(self, batch, query_vectors, passage_vectors):
         """The loss of a whole `data.Batch` (float32 scalar), given the vectors of this process's part of it."""
         query_vectors_QD = self.processes.gather(query_vectors)
+        if self.live:
+            return self.loss_of_lists(batch, query_vectors_QD)
         passage_vectors_PD = self.processes.gather(passage_vectors)
         scores_QP = self.settings.scale * query_vectors_QD @ passage_vectors_PD.T
         if self.training.mask_false_negatives:
@@ -90,6 +93,12 @@ class Trainer:
             scores_QP = scores_QP.masked_fill(to_device(masked_QP, self.device), float("-inf"))
         columns = (batch.positive_columns_Q, batch.own_columns_QN)
         return self.loss_function(scores_QP, *(to_device(torch.from_numpy(c), self.device) for c in columns))
+
+    def loss_of_lists(self, batch, query_vectors_QD):
+        """The loss of a whole batch on what a live search finds for its queries (scalar)."""
+        passage_vectors_QKD, *labels = self.live.lists(batch.queries_Q, query_vectors_QD.detach())
+        scores_QK = self.settings.scale * (passage_vectors_QKD @ query_vectors_QD.unsqueeze(2)).squeeze(2)
+        return self.loss_function(scores_QK, *labels, self.training.metric_cut)
 
     def backward(self, batch):
         """Add the gradients of a (micro-)batch's share in the step's loss; returns that share, and tokens encoded."""
@@ -116,7 +125,7 @@ class Trainer:
             group["lr"] = self.rate(step)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return Outcome(step, batch, sum(losses), norm, sum(tokens))
+        return Outcome(step, batch, sum(losses), norm, sum(tokens), self.live and self.live.found())
 
     def finish(self, outcome):
         """The loss (float) of a step. Raises ValueError when it or the norm of its gradient is not finite."""

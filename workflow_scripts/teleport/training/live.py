@@ -1,0 +1,140 @@
+"""Live search: the passages of a step are what its queries find, as they are encoded in it (ADORE, Zhan et al. 2021).
+
+The released code (DRhard, adore/train.py): the vectors of the queries are those of the step, dropout included; those of
+the passages are frozen. The lists are labelled by judgments, and what the loss compares are products with the vectors
+themselves, whatever found the passages.
+"""
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from teleport.encoder.precision import to_device
+from teleport.search.engines import open_for_steps
+from teleport.search.exact import NO_KEY, ids_of, keys_of, scores_of
+from teleport.search.flat import require_depth, search
+
+CUT = 10  # of the measures of every step (released)
+
+
+class Found(NamedTuple):
+    """How well the queries of a step found their positives, and the seconds that the search took."""
+
+    means: list
+    seconds: float
+
+
+class Lists(NamedTuple):
+    """Ranked lists of Q queries: K passages each, those that were found and then those that were appended.
+
+    passages_QK: int64; positive_QK, negative_QK: bool. A place that is neither holds a passage judged between the two
+    grades, or, at the end, none at all
+    """
+
+    passages_QK: np.ndarray
+    positive_QK: np.ndarray
+    negative_QK: np.ndarray
+
+
+def make_lists(ids_QK, positives, relevant, appends):
+    """The `Lists` of what was found, int [Q, K] best first.
+
+    positives, relevant: of each query the passages that are trained on, and those that are no negatives (int arrays);
+    appends: whether a list without any of its positives gets all of them at its end
+    """
+    depth = ids_QK.shape[1]
+    found_QK, known_QK = (
+        np.stack([np.isin(ids, own) for ids, own in zip(ids_QK, passages, strict=True)])
+        for passages in (positives, relevant)
+    )
+    missed = [own[: len(own) * (appends and not has)] for own, has in zip(positives, found_QK.any(1), strict=True)]
+    width = depth + max(map(len, missed))
+    passages_QK, positive_QK, negative_QK = (np.zeros((len(ids_QK), width), dtype) for dtype in (np.int64, bool, bool))
+    passages_QK[:, :depth], positive_QK[:, :depth], negative_QK[:, :depth] = ids_QK, found_QK, ~(found_QK | known_QK)
+    for row, own in enumerate(missed):
+        passages_QK[row, depth : depth + len(own)], positive_QK[row, depth : depth + len(own)] = own, True
+    return Lists(passages_QK, positive_QK, negative_QK)
+
+
+class FlatPart:
+    """Exact search in which each of several processes has a contiguous part of the passages on its device.
+
+    vectors: float32 [n, dim], a memory map. The result is the same for any number of processes.
+    """
+
+    def __init__(self, vectors, device, threads, processes):
+        bounds = np.linspace(0, len(vectors), processes.size + 1).astype(np.int64)
+        self.first, last, self.processes = bounds[processes.rank], bounds[processes.rank + 1], processes
+        self.index = open_for_steps(vectors[self.first : last], device, threads)
+        self.engine = f"{type(self.index).__name__} x {processes.size}"
+
+    def search(self, queries_QD, depth):
+        """The passages of largest score, ties by the smaller number: (ids int64, scores float32), both [Q, depth]."""
+        ids_QK, scores_QK = search(self.index, queries_QD, min(depth, len(self.index.vectors)))
+        keys_QK = keys_of(scores_QK, ids_QK.astype(np.int64) + self.first)
+        keys_QK = np.pad(keys_QK, ((0, 0), (0, depth - keys_QK.shape[1])), constant_values=NO_KEY)
+        found_QC = np.hstack(self.processes.gather_numbers(keys_QK))
+        found_QC.sort(axis=1)
+        return ids_of(found_QC[:, :depth]), scores_of(found_QC[:, :depth])
+
+
+class LiveSearch:
+    """What a training that searches at every step asks for its passages.
+
+    index: has `search`; compared: a function of integers [Q, K] that gives the vectors of the passages which the loss
+    compares, float32 [Q, K, dim]; data: a `data.QuerySet`; live: settings.Live; device: where the step computes
+    """
+
+    def __init__(self, index, compared, data, live, device):
+        self.index, self.compared, self.data, self.live, self.device = index, compared, data, live, device
+        self.engine = index.engine
+        self.measures = [f"RR@{CUT}", f"R@{CUT}", f"R@{live.depth}"]
+        self.noted, self.seconds = [], 0.0
+
+    def lists(self, queries_Q, vectors_QD):
+        """Search for a (micro-)batch: the vectors of the lists' passages [Q, K, dim], and bool tensors [Q, K] that say
+        which of them are positives, and which negatives. vectors_QD: of the queries, without a graph
+        """
+        # A vector that is not finite makes the loss so, and the training ends with a sentence; it must not search.
+        queries_QD = np.nan_to_num(vectors_QD.float().cpu().numpy())
+        started = time.monotonic()
+        ids_QK, _ = self.index.search(queries_QD, self.live.depth)
+        positives, relevant = ([of[row] for row in queries_Q] for of in (self.data.positives, self.data.relevant))
+        lists = make_lists(ids_QK, positives, relevant, self.live.append_positives == "all")
+        vectors_QKD = torch.from_numpy(self.compared(lists.passages_QK)).to(vectors_QD.dtype)
+        self.noted.append(measure(lists.positive_QK[:, : self.live.depth], [len(own) for own in positives]))
+        self.seconds += time.monotonic() - started
+        labels = map(torch.from_numpy, (lists.positive_QK, lists.negative_QK))
+        return [to_device(tensor, self.device) for tensor in (vectors_QKD, *labels)]
+
+    def found(self):
+        """The `Found` of all lists since it was asked for last: those of a step."""
+        found = Found(np.concatenate(self.noted).mean(axis=0).tolist(), self.seconds)
+        self.noted, self.seconds = [], 0.0
+        return found
+
+
+def measure(positive_QK, numbers_Q):
+    """float64 [Q, 3]: reciprocal rank and recall at `CUT`, and the recall of the whole list.
+
+    positive_QK: bool, of lists best first; numbers_Q: how many positives each query has
+    """
+    first_QK = positive_QK[:, :CUT] / np.arange(1, positive_QK[:, :CUT].shape[1] + 1)
+    recalls = (positive_QK[:, :cut].sum(axis=1) / numbers_Q for cut in (CUT, None))
+    return np.stack([first_QK.max(axis=1), *recalls], axis=1)
+
+
+def open_search(job, data, passages, processes):
+    """The `LiveSearch` of a train job. passages: the frozen side; processes: those that train together."""
+    live, vectors = job.settings.live, np.asarray(passages.array)  # a memory map's own class takes longer
+    require_depth(live.depth, len(vectors))
+    if live.index.kind == "flat":
+        index = FlatPart(vectors, passages.device, job.threads, processes)
+    else:
+        from teleport.search.compressed import load
+
+        index = load(job.input("index", "index.faiss"), job.threads)
+    compared = index.vectors if live.scores == "compressed" else lambda ids: vectors.take(ids, axis=0)
+    return LiveSearch(index, compared, data, live, passages.device)
