@@ -8,7 +8,7 @@ import tarfile
 import pyarrow.parquet as pq
 import pytest
 
-from teleport.collection import official, questions
+from teleport.collection import canonical, official, questions
 from teleport.collection.build import run
 from teleport.settings.collection import OfficialSplit
 
@@ -88,6 +88,36 @@ def test_ms_marco_with_titles_and_trec_dl(stages, files):
     assert [(row["doc_id"], row["grade"]) for row in tables["qrels.dl19"]] == [("2", 0), ("0", 3)]
     counts = {name: (split["queries"], split["dropped"]) for name, split in facts["splits"].items()}
     assert counts == {"train": (1, 1), "dev": (1, 0), "dl19": (1, 1)}
+
+
+def test_ms_marco_documents(stages, files):
+    put(files, "msmarco-docs.tsv.gz", 'D2\thttps://a.b/c\tOf C\tIt is "c".\nD10\thttp://d\t\tNo title.\n')
+    put(files, "docdev-qrels.tsv.gz", "7 0 D10 1\n")
+    put(files, "docdev-queries.tsv.gz", "7\twhich\n")
+    corpus = {"file": "msmarco-docs.tsv.gz", "form": "msmarco-docs"}
+    splits = {"dev": {"queries": "docdev-queries.tsv.gz", "qrels": "docdev-qrels.tsv.gz"}}
+    tables, _ = build(stages, files, corpus, splits)
+    assert tables["corpus"] == [
+        {"doc_id": "D2", "title": "https://a.b/c\tOf C", "text": 'It is "c".'},
+        {"doc_id": "D10", "title": "http://d\t", "text": "No title."},
+    ]
+    assert [(row["doc_id"], row["passage"]) for row in tables["qrels.dev"]] == [("D10", 1)]
+    put(files, "msmarco-docs.tsv.gz", "D2\thttps://a.b/c\tIt is c.\n")
+    with pytest.raises(ValueError, match="line 1: column count 3, expected 4 .document id, URL, title, body"):
+        build(stages, files, corpus, splits)
+
+
+def test_long_texts_are_written_in_smaller_groups(stages, files, monkeypatch):
+    """What is held in memory is bounded by characters too; the content is the same."""
+    monkeypatch.setattr(canonical, "ROW_GROUP_CHARACTERS", 25)
+    monkeypatch.setattr(canonical, "ROW_GROUP", 3)
+    texts = ["x" * size for size in (5, 19, 2, 40, 1, 1, 1, 1)]
+    put(files, "corpus.tsv", "".join(f"d{i}\t{text}\n" for i, text in enumerate(texts)))
+    tables, _ = build(stages, files, {"file": "corpus.tsv"}, {})
+    assert [row["text"] for row in tables["corpus"]] == texts
+    rows = [(i, f"d{i}", "", text) for i, text in enumerate(texts)]
+    assert [len(block) for block in canonical.blocks(rows)] == [3, 1, 3, 1]
+    assert list(canonical.blocks([])) == []
 
 
 PSGS = 'id\ttext\ttitle\n1\t"Aaron is a ""prophet"", they say"\tAaron\n2\tno quotes\t"The ""End"""\n3\tthird\tT\n'

@@ -118,6 +118,23 @@ def test_a_projection_is_the_width_of_the_vectors(marco):
     assert costs(plan, "encode")[0].bytes == (8_841_823 + 509_919) * 128 * 4
 
 
+def test_chunks_are_more_and_shorter_texts(marco):
+    """300 tokens a document: 128 / 128 / 44 as a mean would be, half a chunk more where the last ones vary."""
+    changes = {"counts": yaml.safe_load(MARCO)["counts"] | {"passage_tokens": 300}}
+    plain, chunked = make_plan(**changes), make_plan(**changes, encoder={"chunks": 4})
+    vectors = 8_841_823 * (300 / 128 + 0.5)
+    assert costs(chunked, "encode")[0].bytes == pytest.approx((vectors + 509_919) * 768 * 4)
+    flop = vectors * forward_flop(Shape(), 300 / (300 / 128 + 0.5)) + 509_919 * forward_flop(Shape(), 9)
+    assert costs(chunked, "encode")[0].work["encode_flop"] == pytest.approx(flop)
+    searched = {s.settings.of: stage_cost(s, Counts(chunked), chunked) for s in chunked.stages.values()
+                if s.kind == "retrieve" and s.settings.split == "train"}  # fmt: skip
+    assert searched["queries"].work["search_flop"] == pytest.approx(2 * 502_939 * vectors * 768)
+    assert searched["positives"].bytes == pytest.approx((300 / 128 + 0.5) * searched["queries"].bytes)
+    work = [costs(plan, "train")[0].work["train_flop"] for plan in (plain, chunked)]
+    assert 2.2 < work[1] / work[0] < 300 / 128, "all tokens instead of 128, and less attention between them"
+    assert costs(plain, "tokens")[0].bytes == costs(chunked, "tokens")[0].bytes
+
+
 def test_without_given_tokens_texts_are_as_long_as_they_may_be(marco):
     counts = yaml.safe_load(MARCO)["counts"] | {"passage_tokens": None, "query_tokens": None}
     plan = make_plan(counts=counts)
@@ -212,6 +229,8 @@ def test_what_is_built_is_measured_and_not_forecast(marco):
     counts = Counts(marco)
     assert (counts.passages, counts.queries, counts.positives["train"]) == (4, {"train": 3, "dev": 2}, 5)
     assert counts.tokens_per_text(tokens, "passages", 128) == (10 + 10 + 10 + 128) / 4
+    assert counts.chunks_per_passage(tokens, 10, 4) == (1 + 1 + 1 + 4) / 4
+    assert counts.chunks_per_passage(tokens, 9, 200) == (2 + 2 + 2 + 112) / 4
     lines, _ = forecast(marco, UNIT)
     total = total_line(lines)
     assert (total.done, total.measured) == (3, 45.0)
@@ -278,7 +297,7 @@ def test_paper_scale_configurations_can_be_forecast_without_their_data():
 
 def test_smaller_batches_at_once_need_less_memory_and_a_second_forward_pass_more_work(marco, monkeypatch):
     """A step of 8 x (9 + 32 x 76) tokens: halves of it; chunks of 16,384 tokens; and those of the halves (9,764)."""
-    monkeypatch.setattr("commands.forecast.costs.CHUNK_TOKENS", 16384)
+    monkeypatch.setattr("commands.forecast.costs.BUCKET_TOKENS", 16384)
     used = {"accumulate": 2}, {"gradient_caching": True}, {"accumulate": 2, "gradient_caching": True}
     plain, *others = (costs(make_plan(training=changes), "train")[0] for changes in ({}, *used))
     states = 18 * 109_482_240  # weights, gradients and moments of BERT-base

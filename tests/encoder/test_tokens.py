@@ -108,6 +108,22 @@ def test_ids_lengths_and_facts_of_a_small_collection(stages, tmp_path):
     assert facts["splits"]["test"]["num"] == 1 and facts["vocab_size"] == len(vocabulary)
 
 
+def test_fields_of_a_title_are_joined_and_the_whole_is_cut(stages, tmp_path):
+    """As released by ANCE: URL, title and body with the separator between, also where the title is empty."""
+    checkpoint = make_pretrained(stages, source_folder(tmp_path / "source"))
+    passages = [("the\tword", "was a b c"), ("the\t", "was"), ("", "the was")]
+    collection = make_collection(stages, passages, {"test": ["the was a b c d e f"]})
+    names, ids = {i: name for name, i in bert_tokenizer().get_vocab().items()}, {}
+    for most in (None, 22, 9):
+        inputs = {"collection": collection, "pretrained": checkpoint}
+        job = stages.run(tokens.run, "tokens", {"max_characters": most}, inputs)
+        ids[most] = [" ".join(names[i] for i in text) for text in tokens_of(stages, job)]
+        assert len(tokens_of(stages, job, "queries.test")[0]) == 8, "queries are not cut"
+    assert ids[None] == ["the [SEP] word [SEP] was a b c", "the [SEP] [SEP] was", "the was"]
+    assert ids[22] == ["the [SEP] word [SEP] w", "the [SEP] [SEP] was", "the was"], "of `the [SEP] word [SEP] w|as a`"
+    assert ids[9][0] == "the [SEP]" and ids[9][2] == "the was"
+
+
 def job_facts(job):
     return json.loads((job.folder / "manifest.json").read_text())["facts"]
 

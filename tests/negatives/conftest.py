@@ -7,7 +7,7 @@ import pytest
 
 from teleport.negatives import merge
 from teleport.negatives.pool import FIELDS
-from teleport.runtime.arrays import Run, save_array
+from teleport.runtime.arrays import CHUNK_OFFSETS, Run, save_array
 from teleport.runtime.artefact import Artefact
 from teleport.settings.registry import SOURCES
 
@@ -46,10 +46,12 @@ class World:
         return job
 
     def vectors(self, **sides):
-        """An encode stage with `queries` [Q, dim] and `passages` [P, dim]."""
+        """An encode stage with `queries` [Q, dim] and `passages` [P, dim], by `offsets` chunks of passages."""
         job = self.stages.make("encode")
         save_array(job.output("queries.train.npy"), np.array(sides["queries"], np.float32))
         save_array(job.output("passages.npy"), np.array(sides["passages"], np.float32))
+        if "offsets" in sides:
+            save_array(job.output(CHUNK_OFFSETS), sides["offsets"])
         return self.stages.finish(job)
 
     def merge(self, collection, counts, lists, inputs=(), ranks=(), **settings):

@@ -131,3 +131,27 @@ def test_vectors_are_not_read_when_no_filter_asks_for_scores(scored):
     del scored.vectors["queries"], scored.vectors["passages"]
     assert "filters" not in scored.merge(skip_ranks=3).merge_facts
     assert not Filters(skip_ranks=3).by_score
+
+
+def test_a_passage_in_chunks_has_the_score_of_its_best_one(scored):
+    """The same vectors, as the best of chunks that all score lower, and as that of many."""
+    rng = np.random.default_rng(3)
+    counts = rng.integers(1, 5, 60)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    chunks = rng.integers(-3, 4, (offsets[-1], 8))
+    scored.vectors = dict.fromkeys(
+        ("queries", "passages"), scored.world.vectors(queries=scored.queries, passages=chunks, offsets=offsets)
+    )
+    found = scored.merge(absolute_margin=3.0)
+    scores = [[max((chunks[offsets[p] : offsets[p + 1]] @ q).tolist()) for p in range(60)] for q in scored.queries]
+    kept = [
+        [item[0] for item in pool if not given or scores[q][item[0]] < min(scores[q][p] for p in given) - 3]
+        for q, (pool, given) in enumerate(zip(scored.merge().pools, scored.given, strict=True))
+    ]
+    assert found.passages == kept and found.merge_facts["negatives"] < scored.merge().merge_facts["negatives"] - 100
+
+
+def test_no_pairs_have_no_scores():
+    offsets = np.array([0, 2, 3])
+    nothing = filters.best_products(np.ones((1, 2)), np.ones((3, 2)), offsets, np.array([], int), np.array([], int))
+    assert nothing.shape == (0,) and nothing.dtype == np.float32

@@ -41,17 +41,6 @@ def test_grouped_without_values(number):
     assert len(lists) == number and lists.offsets.tolist() == [0] * (number + 1) and not lists.rows.size
 
 
-def test_a_part_is_numbered_from_0_and_shares_the_values():
-    lists = ragged()
-    for first in range(6):
-        for last in range(first, 6):
-            part = lists.part(first, last)
-            assert [one.tolist() for one in part] == LISTS[first:last] and len(part) == last - first
-            assert part.lengths.tolist() == [len(one) for one in LISTS[first:last]]
-            assert part.values is lists.values
-    assert [one.tolist() for one in lists.part(1, 5).part(1, 3)] == LISTS[2:4]
-
-
 def test_opened_lists_stay_on_disk(tmp_path):
     lists = ragged(dtype=np.uint16)
     save_array(tmp_path / "offsets.npy", lists.offsets)

@@ -1,4 +1,4 @@
-"""Gradient caching gives the gradients of the direct step, with dropout too, in the memory of one chunk."""
+"""Gradient caching gives the gradients of the direct step, with dropout too, in the memory of one bucket."""
 
 import weakref
 
@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 
 def make(stages, monkeypatch, dropout=0.0, tied=True, budget=60, precision="fp32", **training):
-    """Two trainers of the same job, direct and caching, and a batch; several chunks a side."""
+    """Two trainers of the same job, direct and caching, and a batch; several buckets a side."""
     monkeypatch.setitem(trainer.TOKEN_BUDGET, "cpu", budget)
     world = World(stages, dropout=dropout, tied=tied)
     made = []
@@ -74,7 +74,7 @@ def test_masked_false_negatives_are_masked_in_the_cached_step_too(stages, monkey
 
 
 def test_in_bfloat16_the_gradients_agree_as_far_as_bfloat16_does(stages, monkeypatch):
-    """The weights' copies in bfloat16 collect gradients over one chunk, not over all: not equal to the last digit."""
+    """The weights' copies in bfloat16 collect gradients over one bucket, not over all: not equal to the last digit."""
     direct, cached, batch = make(stages, monkeypatch, dropout=0.3, precision="bf16")
     expected, found = gradients(direct, batch), gradients(cached, batch)
     assert found[0] == pytest.approx(expected[0], rel=1e-5)
@@ -123,17 +123,17 @@ def peak_saved_bytes(made, batch):
     return saved.peak
 
 
-def test_peak_of_what_autograd_keeps_is_that_of_one_chunk(stages, monkeypatch):
+def test_peak_of_what_autograd_keeps_is_that_of_one_bucket(stages, monkeypatch):
     direct, cached, batch = make(stages, monkeypatch, dropout=0.1, budget=60)
     side, rows = cached.passages, batch.passages_P
     alone = []
-    for chunk in side.chunks(rows, 60):
+    for bucket in side.buckets(rows, 60):
         saved = SavedBytes(cached.encoders.parameters())
         with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
-            vectors, _ = side.encode(rows[chunk])
+            vectors, _ = side.encode(rows[bucket])
         alone.append(saved.peak)
         del vectors
-    assert len(alone) > 4, "too few chunks: this test would show nothing"
+    assert len(alone) > 4, "too few buckets: this test would show nothing"
     peaks = [peak_saved_bytes(made, batch) for made in (direct, cached)]
     assert peaks[0] > 0.9 * sum(alone)
     assert peaks[1] < 1.2 * max(alone)

@@ -2,13 +2,16 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 
 from teleport.encoder.model import load_encoders
 from teleport.encoder.reference import load_backbone
+from teleport.encoder.side import Side
+from teleport.runtime.arrays import Ragged
 from teleport.training.model_card import model_card
-from training_world import World, on_cpu  # noqa: F401
+from training_world import SPECIAL, World, on_cpu  # noqa: F401
 
 TEXT = "w3 w14 w15 w92"
 IDS = [2, 8, 19, 20, 97, 3]
@@ -43,6 +46,21 @@ def test_code_of_the_card_gives_the_encoders_vectors(stages, tied):
         assert len(vectors) == 2  # sentence-transformers and transformers
         for vector in vectors:
             torch.testing.assert_close(vector, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_code_of_the_card_makes_the_vectors_of_all_chunks(stages, monkeypatch):
+    """28 tokens in chunks of 8, at most 3: of the last 4 none is read, and the last one read is [SEP]."""
+    monkeypatch.setattr(f"{__name__}.TEXT", " ".join(f"w{number}" for number in range(26)))
+    world = World(stages)
+    job = world.finished(world.job({"steps": 2}, max_passage_tokens=8, chunks=3))
+    *_, vectors = run_code(card_of(job), job.folder / "checkpoint")
+    tokens = Ragged(np.array([0, 26]), np.arange(5, 31))
+    side = Side(load_encoders(job.folder / "checkpoint")[1], tokens, 8, SPECIAL, most_chunks=3)
+    with torch.no_grad():
+        expected, count = side.vectors(np.arange(3), 1000)
+    assert count == 24
+    torch.testing.assert_close(vectors, expected, rtol=1e-4, atol=1e-5)
+    assert "several vectors" not in card_of(world.finished(world.job({"steps": 2})))
 
 
 def test_card_says_how_the_checkpoint_was_made(stages):

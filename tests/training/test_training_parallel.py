@@ -30,6 +30,8 @@ VARIANTS = {
     "no own negatives": ({"negatives_per_query": 0}, {}),
     "frozen passages": ({"trains": ["query"]}, {"scale": 5.0}),
     "frozen queries with gradient caching": ({"trains": ["passage"], "gradient_caching": True}, {}),
+    "chunks": ({"accumulate": 2}, {"max_passage_tokens": 8, "chunks": 3}),
+    "chunks with gradient caching": ({"gradient_caching": True}, {"max_passage_tokens": 8, "chunks": 3}),
 }
 FROZEN = {"frozen passages": "passage", "frozen queries with gradient caching": "query"}
 
@@ -95,7 +97,7 @@ def compared(root, number, name, job):
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(("double", "tolerance"), [(True, 1e-12), (False, 1e-6)])
 def test_two_processes_equal_one_in_loss_and_gradients(steps, variant, double, tolerance):
-    """They differ by rounding alone: their chunks hold other texts, so sums go in another order.
+    """They differ by rounding alone: their buckets hold other texts, so sums go in another order.
 
     The bounds are on the norm of the difference, relative to that of the gradient.
     """

@@ -49,7 +49,7 @@ class DoubleFrozen(Frozen):
 
 def in_double(side):
     """A side for encoders that compute in float64."""
-    return DoubleFrozen(side.encoder, side.array, side.device) if isinstance(side, Frozen) else side
+    return DoubleFrozen(side.encoder, side.array, side.offsets, side.device) if isinstance(side, Frozen) else side
 
 
 def main(jobs, output):

@@ -81,6 +81,31 @@ def marco_files():
     }
 
 
+def document_files():
+    """{name: bytes} of the files of config/marco-doc.yaml; documents are 6 to 80 words long, and a query is three words
+    of anywhere in its document."""
+    rng = np.random.default_rng(0)
+    words = random_passages(rng, NUM_PASSAGES, 6, 80)
+    rows = {"train": range(0, 40), "dev": range(40, 50), "dl": range(50, 60)}
+    places = {i: int(rng.integers(0, len(words[i]) - 3)) for i in range(60)}
+    queries = {
+        split: [(1000 + i, " ".join(words[i][places[i] : places[i] + 3])) for i in numbers]
+        for split, numbers in rows.items()
+    }
+    graded = [(qid, "Q0", f"D{qid % 1000 + 3 - grade}", grade) for qid, _ in queries["dl"][:8] for grade in (3, 1, 0)]
+    trec = "".join(f"{a} {b} {c} {d}\n" for a, b, c, d in graded).encode()
+    documents = [(f"D{i}", f"https://{p[0]}.org/{i}", p[1] if i % 3 else "", " ".join(p)) for i, p in enumerate(words)]
+    files = {"msmarco-docs.tsv.gz": gzip.compress(lines(documents))}
+    for split in ("train", "dev"):
+        judged = "".join(f"{qid} 0 D{qid % 1000} 1\n" for qid, _ in queries[split]).encode()
+        files[f"msmarco-doc{split}-queries.tsv.gz"] = gzip.compress(lines(queries[split]))
+        files[f"msmarco-doc{split}-qrels.tsv.gz"] = gzip.compress(judged)
+    for year in (2019, 2020):
+        files[f"msmarco-test{year}-queries.tsv.gz"] = gzip.compress(lines(queries["dl"]))
+        files[f"{year}qrels-docs.txt"] = trec
+    return files
+
+
 def nq_files():
     """{name: bytes} of the files of config/nq.yaml, in their published forms; an answer is two words of a passage."""
     words = passages()

@@ -25,7 +25,7 @@ MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
 # Reading the passages of a live search takes a GPU as long as comparing so many queries with them: 1,536 bytes in fp16
 # at 4.3 TB/s (H200) against 5.1 ps a score, config/hardware.yaml; 65 on an A100.
 PASS_QUERIES = 70
-CHUNK_TOKENS = 21504  # training.trainer.TOKEN_BUDGET["cuda"]
+BUCKET_TOKENS = 21504  # training.trainer.TOKEN_BUDGET["cuda"]
 TEXT_COST = {"apidocs": 20}  # packages are parsed: a passage takes as long as twenty lines of a file
 PAIR_BYTES = 40  # a retrieved passage in memory: ids, scores and a sorted copy of the ids
 
@@ -70,13 +70,27 @@ def corpus_tokens(counts, plan):
     return counts.passages * (counts.text_tokens(tokens, limit) if tokens else limit)
 
 
+def chunks_of(stage, counts):
+    """Mean vectors per passage of a stage that encodes or trains, and tokens of each: (chunks, tokens)."""
+    settings, tokens = stage.settings, stage.inputs["tokens"]
+    chunks = counts.chunks_per_passage(tokens, settings.max_passage_tokens, settings.chunks)
+    return chunks, counts.tokens_per_text(tokens, "passages", settings.chunks * settings.max_passage_tokens) / chunks
+
+
+def passage_vectors(encode, counts):
+    """How many passage vectors an encode stage makes."""
+    return counts.passages * chunks_of(encode, counts)[0]
+
+
 def run_lines(stage, counts):
     """(lines, passages a line) that a stage retrieves: `retrieve`, `bm25` or `negatives_file`."""
     if stage.kind == "negatives_file":
         return counts.queries.get("train", 0), FILE_NEGATIVES
     settings = stage.settings
-    every = stage.kind == "retrieve" and settings.of == "positives" and settings.anchor == "all"
-    return (counts.positives if every else counts.queries).get(settings.split, 0), settings.depth
+    of_positives = stage.kind == "retrieve" and settings.of == "positives"
+    chunks = chunks_of(stage.inputs["passages"], counts)[0] if of_positives else 1
+    every = of_positives and settings.anchor == "all"
+    return chunks * (counts.positives if every else counts.queries).get(settings.split, 0), settings.depth
 
 
 def run_bytes(stage, counts):
@@ -108,11 +122,13 @@ def tokens_cost(stage, counts, plan):
 def encode_cost(stage, counts, plan):
     shape, dim, encoders = encoder_of(stage)
     settings, flop = stage.settings, 0.0
-    texts = {"passages": counts.passages} if "passage" in settings.sides else {}
-    texts |= {f"queries.{split}": num for split, num in counts.queries.items()} if "query" in settings.sides else {}
+    texts = {f"queries.{split}": num for split, num in counts.queries.items()} if "query" in settings.sides else {}
     for name, num in texts.items():
-        limit = settings.max_passage_tokens if name == "passages" else settings.max_query_tokens
-        flop += num * forward_flop(shape, counts.tokens_per_text(stage.inputs["tokens"], name, limit))
+        tokens = counts.tokens_per_text(stage.inputs["tokens"], name, settings.max_query_tokens)
+        flop += num * forward_flop(shape, tokens)
+    if "passage" in settings.sides:
+        texts["passages"] = passage_vectors(stage, counts)
+        flop += texts["passages"] * forward_flop(shape, chunks_of(stage, counts)[1])
     weights = 4 * shape.parameters
     return Cost(
         vector_bytes(sum(texts.values()), dim),
@@ -125,11 +141,12 @@ def encode_cost(stage, counts, plan):
 
 def index_cost(stage, counts, plan):
     _, dim, _ = encoder_of(stage.inputs["passages"])
-    vectors, index = vector_bytes(counts.passages, dim), stage.settings.index
+    passages, index = passage_vectors(stage.inputs["passages"], counts), stage.settings.index
+    vectors = vector_bytes(passages, dim)
     work = Counter(disk=vectors)  # of other kinds than flat, training and adding come on top: no rate is measured
     if index.kind == "flat":
         return Cost(work=work)
-    size = index_bytes(index, counts.passages, dim)
+    size = index_bytes(index, passages, dim)
     return Cost(size, memory=BASE + size, work=work)
 
 
@@ -163,8 +180,10 @@ def retrieve_cost(stage, counts, plan):
         return compressed_retrieve_cost(stage, counts)
     _, dim, _ = encoder_of(stage.inputs["passages"])
     lines, depth = run_lines(stage, counts)
-    vectors, candidates = vector_bytes(counts.passages, dim), lines * (depth + MARGIN)
-    work = search_work(FlatIndex(), lines, counts.passages, dim, depth)
+    passages = passage_vectors(stage.inputs["passages"], counts)
+    found = depth * stage.inputs["passages"].settings.chunks  # search.maxp.chunks_needed
+    vectors, candidates = vector_bytes(passages, dim), lines * (found + MARGIN)
+    work = search_work(FlatIndex(), lines, passages, dim, found)
     return Cost(
         run_bytes(stage, counts),
         memory=BASE + vectors + min(CANDIDATE_BYTES, candidates * 20),
@@ -207,8 +226,8 @@ def merge_cost(stage, counts, plan):
     work = Counter(merge_rows=mapped / NEIGHBOUR_BYTES + queries * others)
     if settings.filters.by_score:
         _, dim, _ = encoder_of(inputs["passages"])
-        mapped += vector_bytes(counts.passages + queries, dim)
-        work["rescored"] = work["merge_rows"] * dim
+        mapped += vector_bytes(passage_vectors(inputs["passages"], counts) + queries, dim)
+        work["rescored"] = work["merge_rows"] * dim * chunks_of(inputs["passages"], counts)[0]
     size = queries * (pool_size(stage) * POOL_BYTES + 8)
     return Cost(size, memory=BASE + MERGE_BUFFERS + mapped + queries * ID_BYTES, work=work)
 
@@ -239,15 +258,16 @@ def train_cost(stage, counts, plan):
     shape, _, encoders = encoder_of(stage)
     settings, training, tokens = stage.settings, stage.settings.training, stage.inputs["tokens"]
     queries = training.batch_queries if "query" in training.trains else 0  # the vectors of a frozen side are read
-    passages = training.batch_queries * (1 + training.negatives_per_query) if "passage" in training.trains else 0
+    chunks, passage_tokens = chunks_of(stage, counts)
+    passages = chunks * training.batch_queries * (1 + training.negatives_per_query)
+    passages = passages if "passage" in training.trains else 0
     query_tokens = counts.tokens_per_text(tokens, "queries.train", settings.max_query_tokens)
-    passage_tokens = counts.tokens_per_text(tokens, "passages", settings.max_passage_tokens)
     first, last = train_steps(stage, counts.queries.get("train", 0))
     flop = (last - first) * step_flop(shape, queries, passages, query_tokens, passage_tokens)
     tokens_at_once = (queries * query_tokens + passages * passage_tokens) / training.accumulate
     if training.gradient_caching:
         flop *= 4 / 3  # a second forward pass
-        tokens_at_once = min(tokens_at_once, CHUNK_TOKENS)
+        tokens_at_once = min(tokens_at_once, BUCKET_TOKENS)
     live = live_cost(stage, counts) if settings.live else Cost(memory=0.0)
     kept = activation_bytes(shape, tokens_at_once, passage_tokens if passages else query_tokens)
     weights, trained = 4 * shape.parameters, min(encoders, len(training.trains))

@@ -56,11 +56,20 @@ class Counts:
         kind = "passage_tokens" if name == "passages" else "query_tokens"
         return min(limit, getattr(self.expected, kind, None) or limit)
 
+    def chunks_per_passage(self, tokens, limit, most):
+        """Mean chunks of `limit` tokens per passage (encoder.chunks), `most` at most; half of the last one is empty
+        where it is not measured."""
+        if most == 1:
+            return 1.0
+        if (artefact := finished(tokens)) is not None:
+            return mean_chunks(artefact.folder.resolve(), limit, most)
+        return min(most, self.tokens_per_text(tokens, "passages", most * limit) / limit + 0.5)
+
     def text_tokens(self, tokens, limit):
         """Mean tokens per passage without cut and special tokens; a lower bound before the `tokens` stage is made."""
         if (artefact := finished(tokens)) is not None:
             return artefact.facts["passages"].get("mean", 0.0)
-        return self.tokens_per_text(tokens, "passages", limit) - SPECIAL_TOKENS
+        return (getattr(self.expected, "passage_tokens", None) or limit) - SPECIAL_TOKENS
 
 
 @functools.cache
@@ -68,6 +77,13 @@ def mean_tokens(folder, name, limit):
     """Mean of the lengths in a token map, special tokens included, each cut at `limit`; 0 for no texts."""
     lengths = np.diff(np.load(Artefact(folder).path(f"{name}.offsets.npy"), mmap_mode="r"))
     return float(np.minimum(lengths + SPECIAL_TOKENS, limit).mean()) if len(lengths) else 0.0
+
+
+@functools.cache
+def mean_chunks(folder, limit, most):
+    """Mean number of chunks of `limit` tokens per passage in a token map, `most` at most; 1 for no passages."""
+    lengths = np.diff(np.load(Artefact(folder).path("passages.offsets.npy"), mmap_mode="r"))
+    return float(np.minimum(-(-(lengths + SPECIAL_TOKENS) // limit), most).mean()) if len(lengths) else 1.0
 
 
 def encoder_shape(pretrained):

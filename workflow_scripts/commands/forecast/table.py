@@ -91,8 +91,9 @@ def heading(plan, counts, name, hardware):
     encoder = plan.config.encoder
     tokens = next((stage for stage in plan.stages.values() if stage.kind == "tokens"), None)
     if tokens is not None:
-        mean = counts.tokens_per_text(tokens, "passages", encoder.max_passage_tokens)
-        text.append(f"tokens: {mean:.1f} a passage, cut at {encoder.max_passage_tokens}")
+        limit = encoder.chunks * encoder.max_passage_tokens
+        mean = counts.tokens_per_text(tokens, "passages", limit)
+        text.append(f"tokens: {mean:.1f} a passage, cut at {limit}")
     for stage in plan.stages.values():
         if stage.kind == "pretrained":
             shape, source = encoder_shape(stage)

@@ -7,7 +7,6 @@ grade, query, passage) and answers.SPLIT.parquet (query_id, answers). Row number
 
 import hashlib
 from array import array
-from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,8 @@ import pyarrow.parquet as pq
 from teleport.collection.records import wrong_row
 from teleport.runtime.log import log
 
-ROW_GROUP = 65536  # passages held in memory while writing: about 25 MB of MS MARCO
+ROW_GROUP = 65536  # passages held in memory while writing: about 25 MB of MS MARCO,
+ROW_GROUP_CHARACTERS = 2**26  # of whose documents fewer make as much
 CORPUS = pa.schema({"doc_id": pa.string(), "title": pa.string(), "text": pa.string()})
 QUERIES = pa.schema({"query_id": pa.string(), "text": pa.string()})
 ANSWERS = pa.schema({"query_id": pa.string(), "answers": pa.list_(pa.string())})
@@ -45,13 +45,26 @@ def write_corpus(path, corpus):
     passages, digest = {}, hashlib.sha256()
     rows = checked(corpus, passages)
     with pq.ParquetWriter(path, CORPUS, compression="zstd", use_dictionary=False, write_statistics=False) as writer:
-        while block := list(islice(rows, ROW_GROUP)):
+        for block in blocks(rows):
             _, *columns = zip(*block, strict=True)
             digest.update("".join(f"{doc_id}\0{title}\0{text}\0" for _, doc_id, title, text in block).encode())
             writer.write_table(pa.table(dict(zip(CORPUS.names, map(list, columns), strict=True)), schema=CORPUS))
     if not passages:
         raise ValueError(f"{corpus.place}: no passages. Give a corpus with at least one.")
     return passages, digest.hexdigest()
+
+
+def blocks(rows):
+    """Lists of `rows`, of at most ROW_GROUP each and of no more characters than end one with ROW_GROUP_CHARACTERS."""
+    block, characters = [], 0
+    for row in rows:
+        block.append(row)
+        characters += len(row[-1])
+        if len(block) == ROW_GROUP or characters >= ROW_GROUP_CHARACTERS:
+            yield block
+            block, characters = [], 0
+    if block:
+        yield block
 
 
 def checked(rows, ids):

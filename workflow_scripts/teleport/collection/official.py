@@ -3,9 +3,20 @@
 from pathlib import Path
 
 from teleport.collection.questions import dpr_passages, dpr_questions, qa_questions, tevatron_questions
-from teleport.collection.records import Rows, Source, Split, distinct, judgment_rows, lines, passage_rows, query_rows
+from teleport.collection.records import (
+    Rows,
+    Source,
+    Split,
+    distinct,
+    document_rows,
+    judgment_rows,
+    lines,
+    passage_rows,
+    query_rows,
+)
 from teleport.runtime.log import log
 
+PASSAGES = {"tsv": passage_rows, "dpr": dpr_passages, "msmarco-docs": document_rows}
 QUESTIONS = {"dpr": dpr_questions, "qa": qa_questions, "tevatron": tevatron_questions}
 
 
@@ -14,8 +25,7 @@ def downloads(settings, files):
 
     Raises ValueError when a file has changed since it was verified, or is not in its form.
     """
-    rows = dpr_passages if settings.corpus.form == "dpr" else passage_rows
-    passages = corpus = Rows(located(settings.corpus.file, files), rows)
+    passages = corpus = Rows(located(settings.corpus.file, files), PASSAGES[settings.corpus.form])
     if settings.corpus.titles:
         titles = located(settings.corpus.titles, files)
         corpus = Rows(passages.place, lambda _: with_titles(passages, titles))

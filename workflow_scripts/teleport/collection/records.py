@@ -123,6 +123,12 @@ def passage_rows(path, counts=(2, 3)):
         yield number, doc_id, title[0] if title else "", text
 
 
+def document_rows(path):
+    """(line number, id, title, text) of MS MARCO's documents: id, URL, title, body; the title is URL, tab, title."""
+    for number, doc_id, url, title, text in tab_rows(path, (4,), "document id, URL, title, body"):
+        yield number, doc_id, f"{url}\t{title}", text
+
+
 def query_rows(path):
     """(line number, id, text) of a tab-separated file of queries."""
     return tab_rows(path, (2,), "query id, text")

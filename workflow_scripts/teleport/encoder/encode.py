@@ -3,7 +3,6 @@
 import json
 import time
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.shards import MADE_BY, join, read_shards, shard_rows
 from teleport.encoder.side import Side
 from teleport.encoder.tokens import open_tokens
+from teleport.runtime.arrays import CHUNK_OFFSETS, save_array
 from teleport.runtime.blocks import RowBlocks
 from teleport.runtime.device_memory import out_of_memory
 from teleport.runtime.files import require_free_space
@@ -35,6 +35,8 @@ def run(job):
 
     Writes passages.npy and queries.SPLIT.npy, float32 [n, dim]. Where the job has shards the passages are joined from
     them, and nothing of these is left to encode. A killed run continues at its block, with the same bits on a CPU.
+    With settings.chunks above 1 the rows of passages.npy are chunks of passages (`encoder.chunks`), which count as
+    texts below, and passages.offsets.npy, int64 [passages + 1], says which are whose.
 
     Facts: dim, dtype, device of the computation, and whether it was compiled; of all jobs and attempts that made the
     vectors texts, real_tokens, padded_tokens, encode_seconds, and, where there are passages, passages_per_second of one
@@ -45,8 +47,8 @@ def run(job):
     is unusable.
     """
     sides, facts = open_sides(job)
-    shards = read_shards(job, facts, len(sides["passages"].tokens)) if job.shards > 1 else []
-    total = sum(len(side.tokens) for side in sides.values())
+    shards = read_shards(job, facts, len(sides["passages"].lengths)) if job.shards > 1 else []
+    total = sum(len(side.lengths) for side in sides.values())
     # Of a whole that is joined no more than a shard and the queries is on the disk twice.
     sizes = [shard.rows[1] - shard.rows[0] for shard in shards]
     require_free_space(job.resume, (total - sum(sizes) + max(sizes, default=0)) * facts["dim"] * 4)
@@ -61,8 +63,10 @@ def run(job):
             blocks.publish()
             if name == "passages":
                 facts["passages_per_second"] = speed(blocks.totals)
+            if side.offsets is not None:
+                save_array(job.output(CHUNK_OFFSETS), side.offsets)
             totals.update(blocks.totals)
-            before += len(side.tokens)
+            before += len(side.lengths)
     facts |= {key: totals[key] for key in COUNTED}
     facts |= {"encode_seconds": round(totals["seconds"], 3), "earlier_seconds": round(totals["earlier"], 3)}
     return facts | ({"shards": [shard.summary() for shard in shards]} if shards else {})
@@ -79,12 +83,11 @@ def run_shard(job):
     """
     sides, facts = open_sides(job)
     side, block_texts = sides["passages"], BLOCK_TEXTS[sides["passages"].device.type]
-    first, last = shard_rows(len(side.tokens), block_texts, job.shard)
-    side = replace(side, tokens=side.tokens.part(first, last))
+    first, last = shard_rows(len(side.lengths), block_texts, job.shard)
     require_free_space(job.resume, (last - first) * facts["dim"] * 4)
-    blocks = open_blocks(job, "passages", side, facts)
+    blocks = open_blocks(job, "passages", side, facts, last - first)
     with torch.inference_mode():
-        encode_texts(blocks, "passages", side, lambda n: job.progress(n, last - first, "texts"))
+        encode_texts(blocks, "passages", side, lambda n: job.progress(n, last - first, "texts"), first)
     facts |= {"rows": [first, last], "block_texts": block_texts, "totals": blocks.totals}
     return facts | {"encode_seconds": round(blocks.totals["seconds"], 3)}
 
@@ -98,37 +101,40 @@ def open_sides(job):
     special = json.loads(job.input("tokens", "special.json").read_text())
     wanted, sides, prepared = [], {}, {}
     if "passage" in settings.sides:
-        wanted = [("passages", passage_encoder, "max_passage_tokens")]
+        wanted = [("passages", passage_encoder, "max_passage_tokens", settings.chunks)]
     if "query" in settings.sides:
         splits = job.facts("collection")["splits"]
-        wanted += [(f"queries.{split}", query_encoder, "max_query_tokens") for split in splits]
-    for name, encoder, key in wanted:
+        wanted += [(f"queries.{split}", query_encoder, "max_query_tokens", 1) for split in splits]
+    for name, encoder, key, chunks in wanted:
         limit = getattr(settings, key)
         require_positions(encoder, key, limit)
         if encoder not in prepared:  # a tied one is prepared once
             with torch.inference_mode():
                 prepared[encoder] = PackedEncoder(encoder.to(device), dtype, compiled)
-        sides[name] = Side(encoder, open_tokens(job, name), limit, special, dtype, compiled, prepared[encoder])
+        tokens = open_tokens(job, name)
+        sides[name] = Side(encoder, tokens, limit, special, dtype, compiled, prepared[encoder], chunks)
     facts = {"dim": passage_encoder.dim, "dtype": "float32" if dtype is None else "bfloat16", "device": device.type}
     return sides, facts | {"compiled": compiled}
 
 
-def open_blocks(job, name, side, facts):
+def open_blocks(job, name, side, facts, rows=None):
     """The vectors of one side as NAME.npy in the job's resume folder, with what earlier runs did of them.
 
-    Nothing is kept of runs on another kind of device or in another precision than those of `facts`.
+    Nothing is kept of runs on another kind of device or in another precision than those of `facts`. rows: how many
+    there are, all of the side's unless given
     """
-    array, made = (np.float32, (len(side.tokens), facts["dim"])), {name: facts[name] for name in MADE_BY}
+    rows = len(side.lengths) if rows is None else rows
+    array, made = (np.float32, (rows, facts["dim"])), {name: facts[name] for name in MADE_BY}
     return RowBlocks(job, {f"{name}.npy": array}, BLOCK_TEXTS[side.device.type], made)
 
 
-def encode_texts(blocks, name, side, progress):
-    """Encode all texts of one side that `blocks` lacks, and count in `blocks.totals` what was done."""
+def encode_texts(blocks, name, side, progress, first=0):
+    """Encode the texts that `blocks` lacks of one side's from row `first` on; `blocks.totals` counts what was done."""
     vectors, budget = blocks[f"{name}.npy"], TOKEN_BUDGET[side.device.type]
     for start, stop in blocks:
-        started, rows = time.monotonic(), np.arange(start, stop)
+        started, rows = time.monotonic(), first + np.arange(start, stop)
         found, padded_tokens = side.vectors(rows, budget)
-        vectors[rows] = found.cpu().numpy()
+        vectors[start:stop] = found.cpu().numpy()
         counts = {"texts": stop - start, "real_tokens": side.count_tokens(rows), "padded_tokens": padded_tokens}
         blocks.totals.update(counts | {"seconds": time.monotonic() - started})
         progress(stop)

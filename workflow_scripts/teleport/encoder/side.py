@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from teleport.encoder.batches import in_order, length_buckets
+from teleport.encoder.chunks import Chunks
 from teleport.encoder.model import Encoder
 from teleport.encoder.packed import PackedEncoder
 from teleport.encoder.precision import to_device
@@ -21,6 +22,7 @@ class Side:
     special: the content of special.json; dtype: the precision of the encoder's products, torch.bfloat16 or None for
     float32; compiled: as `PackedEncoder` takes it; prepared: the encoder with its weights converted once, where they
     do not change. Without it they are converted for every call, so that gradients reach the encoder's parameters.
+    most_chunks: with more than 1 a text has as many vectors as it has `Chunks`, and `rows` are numbers of chunks.
     """
 
     encoder: Encoder
@@ -30,6 +32,7 @@ class Side:
     dtype: torch.dtype | None = None
     compiled: bool = False
     prepared: PackedEncoder | None = None
+    most_chunks: int = 1
 
     @property
     def device(self):
@@ -37,29 +40,42 @@ class Side:
         return self.encoder.backbone.embeddings.word_embeddings.weight.device
 
     @cached_property
-    def lengths(self):
-        """Tokens of all texts as the encoder sees them, int64 [n]."""
-        return padded_lengths(self.tokens, self.max_tokens)
+    def chunked(self):
+        """The `Chunks` of all texts; None where these have a vector each."""
+        return Chunks(self.tokens, self.max_tokens, self.most_chunks) if self.most_chunks > 1 else None
 
-    def chunks(self, rows, token_budget):
-        """Positions in `rows` of the texts of each chunk, shortest texts first; a chunk is encoded in one call."""
+    @property
+    def offsets(self):
+        """int64 [texts + 1]: where the chunks of each text lie; None where these have a vector each."""
+        return self.chunked and self.chunked.offsets
+
+    @cached_property
+    def lengths(self):
+        """Tokens of all texts, or chunks, as the encoder sees them, int64 [n]."""
+        return self.chunked.lengths if self.chunked else padded_lengths(self.tokens, self.max_tokens)
+
+    def buckets(self, rows, token_budget):
+        """Positions in `rows` of the texts of each bucket, shortest first; a bucket is encoded in one call."""
         return length_buckets(self.lengths[rows], token_budget)
 
     def encode(self, rows):
         """Float32 [rows, dim] on the encoder's device, and how many tokens were encoded."""
-        ids_T, lengths_B = packed(self.tokens, rows, self.max_tokens, self.special)
+        if self.chunked:
+            ids_T, lengths_B = self.chunked.packed(rows, self.special)
+        else:
+            ids_T, lengths_B = packed(self.tokens, rows, self.max_tokens, self.special)
         encoder = self.prepared or PackedEncoder(self.encoder, self.dtype, self.compiled)
         return encoder(ids_T, lengths_B), len(ids_T)
 
     def vectors(self, rows, token_budget):
         """Float32 [rows, dim] on the encoder's device, in the order of `rows`, and how many tokens were encoded.
 
-        Chunks hold at most `token_budget` tokens, without padding, and all are handed to the device before the first
+        Buckets hold at most `token_budget` tokens, without padding, and all are handed to the device before the first
         is waited for. Their gradients sum to those of one batch, because no text's vector depends on another text.
         """
-        chunks = self.chunks(rows, token_budget)
-        vectors, tokens = zip(*(self.encode(rows[chunk]) for chunk in chunks), strict=True)
-        return in_order(vectors, chunks), sum(tokens)
+        buckets = self.buckets(rows, token_budget)
+        vectors, tokens = zip(*(self.encode(rows[bucket]) for bucket in buckets), strict=True)
+        return in_order(vectors, buckets), sum(tokens)
 
     def count_tokens(self, rows):
         """How many tokens some texts have together, as the encoder sees them."""
@@ -70,11 +86,13 @@ class Side:
 class Frozen:
     """A side that is not trained: its vectors are read from what an `encode` stage wrote.
 
-    encoder: the one that made them; array: float32 [n, dim], a memory map; device: where the vectors are wanted
+    encoder: the one that made them; array: float32 [n, dim], a memory map; offsets: int64 [texts + 1], where the
+    vectors of each text's chunks are, or None: one each; device: where the vectors are wanted
     """
 
     encoder: Encoder
     array: np.ndarray
+    offsets: np.ndarray | None
     device: torch.device
 
     def vectors(self, rows, token_budget):

@@ -17,8 +17,10 @@ from teleport.runtime.arrays import GrowingArray, Ragged, offsets_of, save_array
 from teleport.runtime.files import write_json
 from teleport.settings.checkpoint import TokensSettings as Settings  # noqa: F401
 
-CHUNK_TEXTS = 8192  # texts in memory at a time: enough for the tokenizer's threads, a few MB whatever the collection
+# Texts in memory at a time: enough for the tokenizer's threads; 0.5 GB with its objects if all have 10,000 characters.
+CHUNK_TEXTS = 2048
 PERCENTILES = (50, 90, 99, 100)
+FIELD_END = "\t"  # between the fields of a title, where a collection has more than one (collection/official.py)
 
 
 def open_tokens(job, name):
@@ -38,16 +40,23 @@ def packed(token_map, rows, max_tokens, special):
     returns: numpy arrays (ids int64 [T], lengths int64 [B]); the texts lie behind one another in the order of `rows`
     """
     rows = np.asarray(rows)
-    first_B = token_map.offsets[rows]
-    lengths_B = np.minimum(token_map.offsets[rows + 1] - first_B + 2, max_tokens)
+    totals_B = np.minimum(token_map.offsets[rows + 1] - token_map.offsets[rows] + 2, max_tokens)
+    return packed_parts(token_map, rows, np.zeros_like(totals_B), totals_B, totals_B, special)
+
+
+def packed_parts(token_map, rows, starts_B, stops_B, totals_B, special):
+    """As `packed`, of each text the tokens from `starts` to `stops` of its CLS ids SEP, which has `totals` tokens."""
+    lengths_B = stops_B - starts_B
     ends_B = np.cumsum(lengths_B)
+    begins_B = ends_B - lengths_B
     # Token t of the batch is token t + shift of the map; where it is none, CLS or SEP is put afterwards.
-    shift_T = np.repeat(first_B - 1 - (ends_B - lengths_B), lengths_B)
+    shift_T = np.repeat(token_map.offsets[rows] + starts_B - 1 - begins_B, lengths_B)
+    cls_B, sep_B = begins_B[starts_B == 0], ends_B[stops_B == totals_B] - 1
     inner_T = np.ones(ends_B[-1], bool)
-    inner_T[ends_B - lengths_B] = inner_T[ends_B - 1] = False
+    inner_T[cls_B] = inner_T[sep_B] = False
     ids_T = np.empty(len(inner_T), np.int64)
     ids_T[inner_T] = token_map.values[np.flatnonzero(inner_T) + shift_T[inner_T]]
-    ids_T[ends_B - lengths_B], ids_T[ends_B - 1] = special["cls"], special["sep"]
+    ids_T[cls_B], ids_T[sep_B] = special["cls"], special["sep"]
     return ids_T, lengths_B
 
 
@@ -68,33 +77,39 @@ def run(job):
     queries = {split: counts["queries"] for split, counts in collection["splits"].items()}
     total = collection["num_passages"] + sum(queries.values())
 
-    def tokenise(name, parquet, separator, before):
-        texts = read_texts(job.input("collection", parquet), separator)
+    def tokenise(name, parquet, before, *how):
+        texts = read_texts(job.input("collection", parquet), *how)
         paths = job.output(f"{name}.ids.npy"), job.output(f"{name}.offsets.npy")
         return write_tokens(tokenizer, dtype, texts, *paths, lambda done: job.progress(before + done, total, "texts"))
 
     facts = {"vocab_size": special["vocab_size"], "splits": {}}
-    facts["passages"] = tokenise("passages", "corpus.parquet", separator, 0)
+    facts["passages"] = tokenise("passages", "corpus.parquet", 0, separator, job.settings.max_characters)
     before = collection["num_passages"]
     for split, count in queries.items():
-        facts["splits"][split] = tokenise(f"queries.{split}", f"queries.{split}.parquet", None, before)
+        facts["splits"][split] = tokenise(f"queries.{split}", f"queries.{split}.parquet", before)
         before += count
     return facts
 
 
-def read_texts(path, separator):
+def read_texts(path, separator=None, max_characters=None):
     """Yield lists of texts of a Parquet file, in order; `separator` joins title and text, None leaves the title out.
 
-    A passage with an empty title is its text alone. (ANCE-Tele's released code would begin it with [SEP].)
+    A title of several fields (URL, tab, title: the form msmarco-docs) is joined by it too, as released by ANCE. A
+    passage with an empty title is its text alone. (ANCE-Tele's released code would begin it with [SEP].)
+    max_characters: the whole is cut to so many, so that the rest of a long document costs no tokenising.
     """
     columns = ["text"] if separator is None else ["title", "text"]
     for batch in pq.ParquetFile(path).iter_batches(CHUNK_TEXTS, columns=columns):
         texts = batch.column("text").to_pylist()
-        if separator is None:
-            yield texts
-        else:
-            titles = batch.column("title").to_pylist()
-            yield [f"{title}{separator}{text}" if title else text for title, text in zip(titles, texts, strict=True)]
+        if separator is not None:
+            pairs = zip(batch.column("title").to_pylist(), texts, strict=True)
+            texts = [joined(title, text, separator) if title else text for title, text in pairs]
+        yield [text[:max_characters] for text in texts]
+
+
+def joined(title, text, separator):
+    """A title, of one field or of several with a tab between them, and a text, all joined by `separator`."""
+    return f"{title.replace(FIELD_END, separator)}{separator}{text}"
 
 
 def load_tokenizer(folder, lower_case):

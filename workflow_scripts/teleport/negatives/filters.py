@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from teleport.collection.reader import positives_of_job
+from teleport.runtime.arrays import open_passages, places_of
 
 PIECE_PAIRS = 2**10  # whose vectors are gathered at once: 6 MB of 768 numbers each, about what a cache holds
 PERCENTILES = {"min": 0, "p25": 25, "median": 50, "p75": 75, "p90": 90, "max": 100}
@@ -47,20 +48,20 @@ def open_filters(job):
     if not job.settings.filters.by_score:
         return None
     queries = np.load(job.input("queries", "queries.train.npy"), mmap_mode="r")
-    passages = np.load(job.input("passages", "passages.npy"), mmap_mode="r")
-    return ScoreFilters(job.settings.filters, queries, passages, positives_of_job(job, "train"), job.settings.sources)
+    score = partial(best_products, queries, *open_passages(job))
+    return ScoreFilters(job.settings.filters, score, positives_of_job(job, "train"), job.settings.sources)
 
 
 class ScoreFilters:
     """Drops candidates by their scores, and counts them.
 
-    queries [all queries, dim], passages [all passages, dim]: vectors, also memory maps; positives: Ragged, those that
-    are trained on; sources: names. Nothing is dropped for a query without positives.
+    score: function of (query rows, passage rows), the score of each pair; positives: Ragged, those that are trained on;
+    sources: names. Nothing is dropped for a query without positives.
     """
 
-    def __init__(self, settings, queries, passages, positives, sources):
-        self.queries, self.passages, self.rules = queries, passages, rules_of(settings)
-        scores = inner_products(queries, passages, positives.rows, positives.values)
+    def __init__(self, settings, score, positives, sources):
+        self.score, self.rules = score, rules_of(settings)
+        scores = score(positives.rows, positives.values)
         self.positive_scores_Q = positive_scores(scores, positives.offsets, settings.positive_score)
         self.dropped = {name: dict.fromkeys(self.rules, 0) for name in sources}
         self.left_short = dict.fromkeys(sources, 0)
@@ -69,7 +70,7 @@ class ScoreFilters:
     def kept(self, name, first, passages_QS, candidates_QS, count):
         """bool [Q, S]: candidates of source `name` that no filter drops, from query row `first` on; `count`: wanted."""
         rows, slots = np.nonzero(candidates_QS)
-        scores = inner_products(self.queries, self.passages, first + rows, passages_QS[rows, slots])
+        scores = self.score(first + rows, passages_QS[rows, slots])
         dropped = np.zeros(len(rows), bool)
         for rule, drops in self.rules.items():
             hit = drops(scores, self.positive_scores_Q[first + rows])
@@ -87,6 +88,15 @@ class ScoreFilters:
         filter dropped; left_short {source: queries that had enough candidates before}."""
         percentiles = {name: float(np.percentile(self.dropped_Q, p)) for name, p in PERCENTILES.items()}
         return {"dropped": self.dropped, "dropped_per_query": percentiles, "left_short": self.left_short}
+
+
+def best_products(queries, passages, chunk_offsets, query_rows, passage_rows):
+    """float32 [n]: the inner product of each pair, for a passage in chunks (`open_passages`) that of its best chunk."""
+    if chunk_offsets is None or not len(passage_rows):
+        return inner_products(queries, passages, query_rows, passage_rows)
+    counts = np.diff(chunk_offsets)[passage_rows]
+    pairs = np.repeat(query_rows, counts), places_of(chunk_offsets, passage_rows)
+    return np.maximum.reduceat(inner_products(queries, passages, *pairs), np.cumsum(counts) - counts)
 
 
 def inner_products(queries, passages, query_rows, passage_rows):

@@ -75,7 +75,7 @@ class Trajectory:
         for stage in (*self.collection.inputs.values(), self.collection):
             self.add_existing(stage, 0, stage.kind)
         self.pretrained = self.add("pretrained", self.pretrained_settings(), {}, 0)
-        text = TokensSettings(**self.experiment.encoder.model_dump(include={"title", "lower_case"}))
+        text = TokensSettings(**self.experiment.encoder.model_dump(include={"title", "lower_case", "max_characters"}))
         self.tokens = self.add("tokens", text, {"collection": self.collection, "pretrained": self.pretrained}, 0)
         self.add_check()
         start = self.experiment.method[0].training.start_from if self.experiment.method else "pretrained"
@@ -143,7 +143,7 @@ class Trajectory:
     def encoding_of(self, stage):
         """The encode stage of the sides that a checkpoint's stage has made."""
         sides = stage.settings.training.trains if stage.kind == "train" else SIDES
-        lengths = self.experiment.encoder.model_dump(include={"max_query_tokens", "max_passage_tokens"})
+        lengths = self.experiment.encoder.model_dump(include={"max_query_tokens", "max_passage_tokens", "chunks"})
         precision = self.experiment.training.precision
         settings = EncodeSettings(sides=[side for side in SIDES if side in sides], precision=precision, **lengths)
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": stage}
@@ -180,7 +180,8 @@ class Trajectory:
         """The `Checkpoint` of an episode."""
         training, live, number = mining.episode.training, mining.episode.negatives.live, mining.number
         start, before = self.start(training.start_from), self.continued(number)
-        architecture = {"pooling", "projection", "normalize", "tied", "scale", "max_query_tokens", "max_passage_tokens"}
+        architecture = {"pooling", "projection", "normalize", "tied", "scale"}
+        lengths = {"max_query_tokens", "max_passage_tokens", "chunks"}
         settings = TrainSettings(
             training=Training(**training.model_dump(exclude={"start_from"})),
             episode=number,
@@ -188,7 +189,7 @@ class Trajectory:
             seed=self.seed,
             relevant_grade=mining.episode.negatives.relevant_grade,
             live=live,
-            **self.experiment.encoder.model_dump(include=architecture),
+            **self.experiment.encoder.model_dump(include=architecture | lengths),
         )
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": start.stage}
         inputs |= {"pretrained": self.pretrained, "negatives": self.pools[-1], "continued": before} | mining.positives

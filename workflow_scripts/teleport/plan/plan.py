@@ -6,6 +6,9 @@ from teleport.plan.stage import Stage
 from teleport.settings.scoring import EvaluateSettings, ExternalSettings
 from teleport.settings.search import Bm25, Bm25Settings
 
+# Settings of `encoder` that may change from a checkpoint to one that starts from it: how much of a text is read.
+LENGTHS = {"max_query_tokens", "max_passage_tokens", "max_characters", "chunks"}
+
 
 class Plan:
     """All stages of a configuration, shared where experiments agree.
@@ -54,8 +57,10 @@ class Plan:
         if start.experiment not in self.experiments:
             raise ValueError(f"{where}: no experiment is called {start.experiment!r}. Add it, or name another one.")
         other = self.experiments[start.experiment]
-        if other.encoder != trajectory.experiment.encoder:
-            raise ValueError(f"{where}: {start.experiment} has other settings of `encoder`. Make them equal.")
+        one, two = (encoder.model_dump(exclude=LENGTHS) for encoder in (other.encoder, trajectory.experiment.encoder))
+        if one != two:
+            problem = f"{start.experiment} has other settings of `encoder`. Make them equal, but for lengths and chunks"
+            raise ValueError(f"{where}: {problem}.")
         checkpoints = self.trajectory(start.experiment, trajectory.seed).checkpoints
         number = len(checkpoints) - 1 if start.episode == "last" else start.episode
         if not 0 <= number < len(checkpoints):

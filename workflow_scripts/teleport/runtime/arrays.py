@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+CHUNK_OFFSETS = "passages.offsets.npy"  # beside the vectors, where passages are encoded in several chunks
+
 
 def save_array(path, array):
     """Write an array as .npy to exactly this path: given a name, np.save would add .npy to that of an output."""
@@ -76,14 +78,38 @@ class Ragged:
         """The list that each value is in, int64 [all values]."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
-    def part(self, first, last):
-        """Lists `first` to `last` (exclusive), numbered from 0; the values are shared."""
-        return Ragged(self.offsets[first : last + 1], self.values)
+
+def places_of(offsets, rows):
+    """Where the values of the lists `rows` lie in the flat array, list after list (int64)."""
+    lengths = offsets[rows + 1] - offsets[rows]
+    shifts = offsets[rows] - (np.cumsum(lengths) - lengths)
+    return np.repeat(shifts, lengths) + np.arange(lengths.sum())
+
+
+def are_first(values_QD):
+    """bool [Q, D]: no earlier value of the row is the same. values_QD: int32, from 0 on"""
+    keys_QD = values_QD.astype(np.int64) << 32 | np.arange(values_QD.shape[1])
+    keys_QD.sort(axis=1)  # by value, then by column
+    new_QD = np.diff(keys_QD >> 32, axis=1, prepend=-1) != 0
+    first_QD = np.empty(values_QD.shape, bool)
+    np.put_along_axis(first_QD, keys_QD & (2**32 - 1), new_QD, axis=1)
+    return first_QD
 
 
 def offsets_of(lengths):
     """int64 [n + 1]: where each of n lists begins in a flat array, and where the last one ends."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+
+
+def open_passages(job, role="passages"):
+    """The passage vectors of the `encode` stage in `role`: (float32 [rows, dim], memory-mapped; chunk offsets or None).
+
+    chunk offsets: int64 [passages + 1], rows offsets[i] to offsets[i + 1] are the chunks of passage i (encoder.chunks);
+    None: row i is passage i.
+    """
+    vectors = np.load(job.input(role, "passages.npy"), mmap_mode="r")
+    chunked = CHUNK_OFFSETS in job.inputs[role].manifest["files"]
+    return vectors, np.load(job.input(role, CHUNK_OFFSETS)) if chunked else None
 
 
 class Run(NamedTuple):

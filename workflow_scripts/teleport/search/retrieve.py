@@ -6,12 +6,13 @@ import time
 import numpy as np
 
 from teleport.collection.reader import positives_of_job
-from teleport.runtime.arrays import save_array
+from teleport.runtime.arrays import open_passages, places_of, save_array
 from teleport.runtime.blocks import RowBlocks
 from teleport.runtime.device_memory import out_of_memory
 from teleport.runtime.files import require_free_space
 from teleport.search.engines import open_exact
 from teleport.search.flat import require_finite
+from teleport.search.maxp import MaxP, chunks_needed
 from teleport.settings.search import IndexSettings
 from teleport.settings.search import RetrieveSettings as Settings  # noqa: F401
 
@@ -32,7 +33,8 @@ def run(job):
 
     settings.of "queries": one line per query of the split. "positives": the lines are the vectors of positive
     passages (ANCE-Tele §4, Eq. 6: lookahead negatives), of the first positive of a query in the order of the judgments
-    (anchor "first") or of each (anchor "all"); queries without a positive have no line.
+    (anchor "first") or of each (anchor "all"); queries without a positive have no line. A positive in several chunks
+    (encoder.chunks) makes a line for each of them. What is found are passages, by the best of their chunks.
 
     Writes ids.npy int32 and scores.npy float32 [lines, depth], rows.npy int32 [lines] (the query row of a line).
     Facts: lines, depth, engine, seconds of searching, lines_per_second of this run; of compressed scores also those of
@@ -40,10 +42,10 @@ def run(job):
     fewer, or when a vector to search for is not finite.
     """
     depth = job.settings.depth
-    vectors = np.load(job.input("passages", "passages.npy"), mmap_mode="r")
-    anchors, lines, rows = read_anchors(job, vectors)
+    vectors, offsets = open_passages(job)
+    anchors, lines, rows = read_anchors(job, vectors, offsets)
     require_free_space(job.resume, len(lines) * depth * 8)
-    index = open_index(job, vectors, len(lines))
+    index = open_index(job, vectors, offsets, len(lines))
     shape, block_rows = (len(lines), depth), DEVICE_BLOCK_ROWS if index.overlaps else BLOCK_ROWS
     blocks = RowBlocks(job, {"ids.npy": (np.int32, shape), "scores.npy": (np.float32, shape)}, block_rows)
     todo, started = len(lines) - blocks.done, time.monotonic()
@@ -61,16 +63,19 @@ def run(job):
     if job.settings.scores == "compressed":
         from teleport.search.approximate import sample_recall
 
-        facts |= sample_recall(index, vectors, anchors, depth, job.threads)
+        single = index if offsets is None else index.index  # its recall is that of chunks
+        facts |= sample_recall(single, vectors, anchors, depth, job.threads)
     return facts
 
 
-def read_anchors(job, vectors):
+def read_anchors(job, vectors, offsets):
     """What to search with: (anchors float32 [m, dim]; int64 [lines]: rows of `anchors`; the query row of each line)."""
     settings = job.settings
     if settings.of == "positives":
-        rows, lines = lookahead_anchors(positives_of_job(job, settings.split), settings.anchor)
-        return vectors, lines, rows
+        rows, passages = lookahead_anchors(positives_of_job(job, settings.split), settings.anchor)
+        if offsets is None:
+            return vectors, passages, rows
+        return vectors, places_of(offsets, passages), np.repeat(rows, np.diff(offsets)[passages])
     path = job.input("queries", f"queries.{settings.split}.npy")
     anchors = np.load(path, mmap_mode="r")
     require_finite(path, anchors, "query")
@@ -86,8 +91,14 @@ def lookahead_anchors(positives, anchor):
     return positives.rows, positives.values.astype(np.int64)
 
 
-def open_index(job, vectors, lines):
-    """The index of the stage `index`, ready to search `lines` vectors: `Sharded`, `Approximate` or `Compressed`."""
+def open_index(job, vectors, offsets, lines):
+    """The index of the stage `index`, ready for `lines` vectors: `Sharded`, `Approximate`, `Compressed`, or `MaxP`."""
+    index = open_kind(job, vectors, offsets, lines)
+    return index if offsets is None else MaxP(index, offsets)
+
+
+def open_kind(job, vectors, offsets, lines):
+    """What `open_index` gives, over single vectors."""
     description = json.loads(job.input("index", "index.json").read_text(encoding="utf-8"))
     if description["kind"] == "flat":
         return open_exact(vectors, job.threads, lines)
@@ -98,4 +109,5 @@ def open_index(job, vectors, lines):
     from teleport.search.approximate import load
 
     settings = IndexSettings.model_validate(job.inputs["index"].manifest["settings"]).index
-    return load(job.input("index", "index.faiss"), settings, vectors, job.threads, job.settings.depth)
+    depth = job.settings.depth if offsets is None else chunks_needed(offsets, job.settings.depth)
+    return load(job.input("index", "index.faiss"), settings, vectors, job.threads, depth)

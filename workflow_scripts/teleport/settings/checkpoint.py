@@ -49,3 +49,4 @@ class TokensSettings(Section):
 
     title: Literal["sep", "space", "none"] = "sep"
     lower_case: bool | None = None
+    max_characters: IntegerOrNull = None

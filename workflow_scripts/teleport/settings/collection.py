@@ -80,8 +80,10 @@ class PassageFile(Section):
     """The file of the passages, and that of their titles when they are apart."""
 
     file: str = Field(description="A name of `files`; FILE!MEMBER is a member of a tar archive.")
-    form: Literal["tsv", "dpr"] = Field(
-        "tsv", description="tsv: id, text or id, title, text (MS MARCO). dpr: CSV of id, text, title with a header."
+    form: Literal["tsv", "dpr", "msmarco-docs"] = Field(
+        "tsv",
+        description="tsv: id, text or id, title, text (MS MARCO). dpr: CSV of id, text, title with a header. "
+        "msmarco-docs: id, URL, title, body; URL and title become one title with a tab between them.",
     )
     titles: str | None = Field(None, description="A file of id, title (RocketQA's para.title.txt), joined by id.")
 

@@ -11,4 +11,5 @@ class EncodeSettings(Section):
     sides: list[Literal["query", "passage"]]
     max_query_tokens: Integer
     max_passage_tokens: Integer
+    chunks: Integer = 1
     precision: Literal["auto", "fp32", "bf16"] = "auto"

@@ -28,6 +28,15 @@ class Encoder(Section):
     lower_case: bool | None = Field(None, description="Lower-case before tokenising; null: as the tokenizer does.")
     max_query_tokens: Integer = Field(32, ge=3, description="With special tokens (ANCE-Tele Table 5: 32).")
     max_passage_tokens: Integer = Field(128, ge=3, description="With special tokens (Table 5: 128 MARCO, 156 QA).")
+    max_characters: IntegerOrNull = Field(
+        None, ge=1, description="Passages are cut to so many characters before tokenising (ANCE, documents: 10,000)."
+    )
+    chunks: Integer = Field(
+        1,
+        ge=1,
+        description="A passage has a vector for each of so many chunks of max_passage_tokens, as far as its text goes, "
+        "and scores by the best (ANCE MaxP: 4 x 512); 1: its beginning alone (FirstP).",
+    )
     query_checkpoint: CheckpointSource | None = Field(None, description="That of queries, where two were published.")
 
     @model_validator(mode="after")

@@ -56,7 +56,7 @@ class Training(Section):
         "adamw", description="adamw (ANCE-Tele, released), or lamb without bias correction (ANCE, released)."
     )
     gradient_caching: bool = Field(
-        False, description="Encode the batch twice, in the memory of one chunk (GradCache); same gradients."
+        False, description="Encode the batch twice, in the memory of one bucket of texts (GradCache); same gradients."
     )
     accumulate: Integer = Field(
         1,
@@ -107,5 +107,6 @@ class TrainSettings(Section):
     scale: Number
     max_query_tokens: Integer
     max_passage_tokens: Integer
+    chunks: Integer = 1
     relevant_grade: Integer = 1
     live: Live | None = None

@@ -90,6 +90,24 @@ vectors = torch.nn.functional.normalize(vectors)
 {% endif %}
 ```
 {% endif %}
+{% if settings.chunks > 1 and encodes != "queries" %}
+
+A passage has several vectors, one for each chunk of {{ settings.max_passage_tokens }} tokens, at most \
+{{ settings.chunks }}; its score is the highest inner product of the query's vector with one of them (MaxP). Only the \
+first chunk begins with the tokenizer's special token:
+```python
+import torch
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("PATH OF THIS FOLDER")
+most, length = {{ settings.chunks }}, {{ settings.max_passage_tokens }}
+ids = model.tokenizer("a passage", truncation=True, max_length=most * length, return_tensors="pt")["input_ids"]
+parts = ids.to(model.device).split(length, dim=1)
+chunks = [{"input_ids": part, "attention_mask": torch.ones_like(part)} for part in parts]
+with torch.no_grad():
+    vectors = torch.cat([model(chunk)["sentence_embedding"] for chunk in chunks])
+```
+{% endif %}
 
 ## Settings
 ```json

@@ -12,6 +12,7 @@ from teleport.encoder.model import load_encoders, save_encoders
 from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision
 from teleport.encoder.side import Frozen, Side
 from teleport.encoder.tokens import open_tokens
+from teleport.runtime.arrays import open_passages
 from teleport.runtime.device_memory import out_of_memory
 from teleport.runtime.files import require_free_space
 from teleport.runtime.log import PROGRESS_SECONDS, log
@@ -25,10 +26,9 @@ from teleport.training.schedule import end_of_segment, schedule_steps
 from teleport.training.trainer import Trainer
 
 TEXTS = {"query": "queries.train", "passage": "passages"}  # of each side: its token map, and its vectors
-ROLES = {"query": "queries", "passage": "passages"}  # where the vectors of a frozen side come from
 TOO_LARGE = (
-    "Set training.gradient_caching: true (the memory of one chunk, with the same gradients), or let several GPUs share "
-    "the step with --set-resources train:gpu=N. Where it is set already, training.precision: bf16 or a device with "
+    "Set training.gradient_caching: true (the memory of one bucket, the same gradients), or let several GPUs share the "
+    "step with --set-resources train:gpu=N. Where it is set already, training.precision: bf16 or a device with "
     "more memory is left."
 )
 
@@ -99,12 +99,20 @@ def make_side(job, side, encoder, device):
     """The `Side` of "query" or "passage", or a `Frozen` one where the settings do not train it."""
     settings, name = job.settings, TEXTS[side]
     if side not in settings.training.trains:
-        return Frozen(encoder, np.load(job.input(ROLES[side], f"{name}.npy"), mmap_mode="r"), device)
+        return Frozen(encoder, *frozen_vectors(job, side), device)
     tokens = open_tokens(job, name)
     max_tokens = {"query": settings.max_query_tokens, "passage": settings.max_passage_tokens}[side]
+    chunks = settings.chunks if side == "passage" else 1
     special = json.loads(job.input("tokens", "special.json").read_text())
     dtype, compiled = resolve_precision(settings.training.precision), compiles(job.compile, device)
-    return Side(encoder, tokens, max_tokens, special, dtype, compiled)
+    return Side(encoder, tokens, max_tokens, special, dtype, compiled, most_chunks=chunks)
+
+
+def frozen_vectors(job, side):
+    """(vectors, chunk offsets or None) of a side that is not trained, from its stage `encode`, memory-mapped."""
+    if side == "passage":
+        return open_passages(job)
+    return np.load(job.input("queries", f"{TEXTS[side]}.npy"), mmap_mode="r"), None
 
 
 def require_room(job, trainer):

@@ -6,16 +6,19 @@ import torch
 
 from teleport.encoder.precision import to_device
 from teleport.encoder.side import Side
+from teleport.runtime.arrays import places_of
 from teleport.runtime.seed import derive_seed
 from teleport.training.gradcache import CachedSide
 from teleport.training.lamb import Lamb
 from teleport.training.masks import false_negative_mask
+from teleport.training.maxp import best_of_chunks, in_places
 from teleport.training.parallel import ALONE
 from teleport.training.schedule import learning_rate
 
-# Tokens per chunk of a step. CPU: a step of 2,100 tokens in one chunk took 2 % (float32) and 7 % (bfloat16) less time
-# than in chunks of 1,024; longer chunks were not compared. CUDA: the 20,000 tokens of the papers' 8 x (1 + 31) passages
-# are one chunk, whose weights are cast once; with gradient caching that is 22 GB by the forecast, for 24 GB GPUs.
+# Tokens per bucket of a step. CPU: a step of 2,100 tokens in one bucket took 2 % (float32) and 7 % (bfloat16) less
+# time than in buckets of 1,024; longer ones were not compared. CUDA: the 20,000 tokens of the papers' 8 x (1 + 31)
+# passages are one bucket, whose weights are cast once; with gradient caching that is 22 GB by the forecast, for GPUs of
+# 24 GB.
 TOKEN_BUDGET = {"cpu": 4096, "cuda": 21504}
 
 
@@ -50,7 +53,7 @@ class Trainer:
     def __init__(self, queries, passages, data, loss, settings, total, seed, device, processes=ALONE, live=None):
         self.queries, self.passages, self.data, self.loss_function = queries, passages, data, loss
         self.settings, self.training, self.total, self.seed = settings, settings.training, total, seed
-        self.device, self.processes, self.live = device, processes, live
+        self.device, self.processes, self.live, self.most_chunks = device, processes, live, settings.chunks
         self.accumulate, self.caches = self.training.accumulate, self.training.gradient_caching
         processes.require_divisible(self.training.batch_queries, self.accumulate)
         self.trained = [side for side in (queries, passages) if isinstance(side, Side)]
@@ -66,11 +69,11 @@ class Trainer:
         """The loss of a `data.Batch` with its graph (float32 scalar), tokens encoded, and `CachedSide`s.
 
         The graph ends in the vectors that this process encoded, and with gradient caching in vectors without a graph:
-        then each chunk has one of its own, which the `CachedSide`s go through after the loss.
+        then each bucket has one of its own, which the `CachedSide`s go through after the loss.
         """
         part, budget = self.processes.part(batch), TOKEN_BUDGET[self.device.type]
         vectors, tokens, cached = [], 0, []
-        for side, rows in ((self.queries, part.queries_Q), (self.passages, part.passages_P)):
+        for side, rows in ((self.queries, part.queries_Q), (self.passages, self.chunk_rows(part.passages_P))):
             if self.caches and side in self.trained:
                 cached.append(CachedSide(side, rows, budget, self.device))
                 found = cached[-1].vectors.requires_grad_(), cached[-1].tokens
@@ -78,15 +81,22 @@ class Trainer:
                 found = side.vectors(rows, budget)
             vectors.append(found[0])
             tokens += found[1]
+        if self.most_chunks > 1:
+            vectors[1] = in_places(vectors[1], self.chunk_counts(part.passages_P), self.most_chunks)
         return self.loss_of(batch, *vectors), tokens, cached
 
     def loss_of(self, batch, query_vectors, passage_vectors):
-        """The loss of a whole `data.Batch` (float32 scalar), given the vectors of this process's part of it."""
+        """The loss of a whole `data.Batch` (float32 scalar), given the vectors of this process's part of it.
+
+        passage_vectors: of passages in several chunks those of all places (`maxp.in_places`)
+        """
         query_vectors_QD = self.processes.gather(query_vectors)
         if self.live:
             return self.loss_of_lists(batch, query_vectors_QD)
         passage_vectors_PD = self.processes.gather(passage_vectors)
         scores_QP = self.settings.scale * query_vectors_QD @ passage_vectors_PD.T
+        if self.most_chunks > 1:
+            scores_QP = best_of_chunks(scores_QP, self.chunk_counts(batch.passages_P), self.most_chunks)
         if self.training.mask_false_negatives:
             positives = [self.data.known_positives(row) for row in batch.queries_Q]
             masked_QP = false_negative_mask(batch.passages_P, batch.positive_columns_Q, positives)
@@ -135,7 +145,18 @@ class Trainer:
 
     def real_tokens(self, batch):
         """How many tokens the texts of a `data.Batch` have that are encoded, without padding."""
-        return self.queries.count_tokens(batch.queries_Q) + self.passages.count_tokens(batch.passages_P)
+        return self.queries.count_tokens(batch.queries_Q) + self.passages.count_tokens(
+            self.chunk_rows(batch.passages_P)
+        )
+
+    def chunk_rows(self, passages_P):
+        """The rows of the passages' vectors: those of all their chunks, or the passages' own (int64)."""
+        offsets = self.passages.offsets
+        return passages_P if offsets is None else places_of(offsets, passages_P)
+
+    def chunk_counts(self, passages_P):
+        """How many chunks each passage has: int64 [P]."""
+        return self.passages.offsets[passages_P + 1] - self.passages.offsets[passages_P]
 
     def require_finite(self, step, batch, loss, norm):
         """Raise ValueError with step and query ids when the loss or the norm of its gradient is not a number."""

@@ -11,6 +11,7 @@ import numpy as np
 from teleport.negatives.draw import GOLDEN, hashes_of_job, splitmix64
 from teleport.negatives.known import are_known, have_answers
 from teleport.negatives.pool import found_items
+from teleport.runtime.arrays import are_first
 from teleport.runtime.seed import derive_seed
 
 SPARE = 2  # slots per wanted negative: what is left when filters or answers take some
@@ -75,11 +76,3 @@ class Random:
     def take(self, first, last, slots_QN):
         passages_QN = np.take_along_axis(self.passages(first, last), slots_QN, axis=1)
         return found_items(passages_QN, self.draw.flag, self.episode)
-
-
-def are_first(values_QD):
-    """bool [Q, D]: no earlier value of the row is the same."""
-    keys_QD = np.arange(len(values_QD))[:, None] << 32 | values_QD
-    first_QD = np.zeros(values_QD.shape, bool)
-    first_QD.flat[np.unique(keys_QD, return_index=True)[1]] = True
-    return first_QD

@@ -1,4 +1,4 @@
-"""Packed chunks give the loss and gradients of one padded batch."""
+"""Packed buckets give the loss and gradients of one padded batch."""
 
 import numpy as np
 import pytest
@@ -45,18 +45,18 @@ def padded_loss(made, batch, masked=None, loss=softmax.loss):
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("budget", [1, 30, 100])
-def test_step_in_chunks_equals_one_padded_batch(stages, monkeypatch, tied, budget):
+def test_step_in_buckets_equals_one_padded_batch(stages, monkeypatch, tied, budget):
     made, batch = make(stages, tied=tied)
     expected_loss = padded_loss(made, batch)
     expected = gradients(made, expected_loss)
 
-    chunks = made.passages.chunks(batch.passages_P, budget)
+    buckets = made.passages.buckets(batch.passages_P, budget)
     monkeypatch.setitem(trainer.TOKEN_BUDGET, "cpu", budget)
     loss, *_ = made.loss(batch)
     found = gradients(made, loss)
 
-    assert len(chunks) > 2, "the passages were not split: this test would show nothing"
-    assert np.concatenate(chunks).tolist() != list(range(16)), "in order already: this test would show nothing"
+    assert len(buckets) > 2, "the passages were not split: this test would show nothing"
+    assert np.concatenate(buckets).tolist() != list(range(16)), "in order already: this test would show nothing"
     assert loss.item() == pytest.approx(expected_loss.item(), rel=1e-6)
     assert found.keys() == expected.keys() and len(found) > 30
     largest = max(gradient.abs().max() for gradient in expected.values())
@@ -64,7 +64,7 @@ def test_step_in_chunks_equals_one_padded_batch(stages, monkeypatch, tied, budge
         assert (found[name] - gradient).abs().max() < 1e-5 * largest, name
 
 
-def test_no_chunk_encodes_padding(stages, monkeypatch):
+def test_no_bucket_encodes_padding(stages, monkeypatch):
     made, batch = make(stages)
     real = made.queries.lengths[batch.queries_Q].sum() + made.passages.lengths[batch.passages_P].sum()
     for budget in (1, 100, 10_000):

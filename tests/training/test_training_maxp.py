@@ -1,0 +1,125 @@
+"""Training on the best chunk: loss and gradients of ANCE's padded form, whose padding is masked with -9999."""
+
+import numpy as np
+import pytest
+import torch
+
+from teleport.encoder import encode
+from teleport.encoder.model import load_encoders
+from teleport.encoder.reference import load_backbone
+from teleport.encoder.tokens import open_tokens
+from teleport.training import train, trainer
+from teleport.training.data import read_training_set
+from teleport.training.maxp import best_of_chunks, in_places
+from training_world import SPECIAL, World, facts_of, losses_of, on_cpu  # noqa: F401
+
+LIMIT, MOST = 8, 3
+CHUNKED = {"max_passage_tokens": LIMIT, "chunks": MOST}
+COUNTS = np.array([2, 1, 3])
+
+
+def test_places_and_best_scores_by_hand():
+    vectors = torch.arange(1.0, 7.0)[:, None] * torch.tensor([1.0, -1.0])
+    padded = in_places(vectors, COUNTS, 3)
+    assert padded[:, 0].tolist() == [1, 2, 0, 3, 0, 0, 4, 5, 6]
+    scores = torch.tensor([[-2.0, -1, 9, -5, 9, 9, -3, -4, -3]], requires_grad=True)
+    best = best_of_chunks(scores, COUNTS, 3)
+    assert best.tolist() == [[-1, -5, -3]]
+    (best * torch.tensor([1.0, 10, 100])).sum().backward()
+    assert scores.grad[0, :6].tolist() == [0, 1, 0, 10, 0, 0]
+    assert sorted(scores.grad[0, 6:].tolist()) == [0, 0, 100], "of equal chunks one has the gradient"
+
+
+def padded(token_map, row):
+    """A text as released: ids and attention mask [MOST, LIMIT]."""
+    ids = [SPECIAL["cls"], *token_map[row][: MOST * LIMIT - 2].tolist(), SPECIAL["sep"]]
+    padding = [0] * (MOST * LIMIT - len(ids))
+    return torch.tensor(ids + padding).view(MOST, LIMIT), torch.tensor([1] * len(ids) + padding).view(MOST, LIMIT)
+
+
+def released_scores(encoder, token_map, row, query_vector):
+    """The scores of a text's chunks with what masks padding: [MOST], and how many are padding."""
+    ids, mask = padded(token_map, row)
+    return encoder(ids, mask) @ query_vector + (1 - mask[:, 0]) * -9999.0
+
+
+def released_loss(job, query_encoder, encoder, batch):
+    """The mean over triples of -log softmax over two passages (model/models.py), and counters of what occurred."""
+    queries, passages, losses, seen = open_tokens(job, "queries.train"), open_tokens(job, "passages"), [], set()
+    for query, positive, own in zip(batch.queries_Q, batch.positive_columns_Q, batch.own_columns_QN, strict=True):
+        ids = torch.tensor([[SPECIAL["cls"], *queries[query][:6].tolist(), SPECIAL["sep"]]])
+        vector = query_encoder(ids, torch.ones_like(ids))[0]
+        scores = [released_scores(encoder, passages, batch.passages_P[p], vector) for p in (positive, *own)]
+        seen |= {(int((s > -5000).sum()), int(s.argmax())) for s in scores}
+        best = [s.max() for s in scores]
+        losses += [-torch.log_softmax(torch.stack([best[0], other]), 0)[0] for other in best[1:]]
+    return torch.stack(losses).mean(), seen
+
+
+def gradients(encoder):
+    return {name: p.grad.clone() for name, p in encoder.named_parameters() if p.grad is not None}
+
+
+def require_close(found, expected, tolerance=1e-5):
+    assert len(found) > 30
+    largest = max(gradient.abs().max() for gradient in expected.values())
+    for name, gradient in found.items():
+        assert (expected[name] - gradient).abs().max() < tolerance * largest, name
+
+
+def make_trainer(job):
+    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    for encoder in made.encoders:
+        encoder.pooling = "cls"  # the released one; a mean over padding alone is not defined
+    return made
+
+
+@pytest.mark.parametrize("changes", [{}, {"gradient_caching": True}, {"accumulate": 2}])
+def test_loss_and_gradients_are_those_of_the_padded_form(stages, monkeypatch, changes):
+    monkeypatch.setitem(trainer.TOKEN_BUDGET, "cpu", 40)  # several buckets
+    world = World(stages, dropout=0.0, tied=False)  # a query's first token would be nearest to that of a passage
+    job = world.job({"loss": "nll"} | changes, **CHUNKED)
+    made = make_trainer(job)
+    batch = made.data.batch(1)
+    losses = [made.backward(part)[0] for part in batch.split(made.accumulate)]
+    encoders = load_encoders(world.inputs["checkpoint"].folder / "checkpoint", load_backbone)
+    for encoder in encoders:
+        encoder.pooling = "cls"
+    expected, seen = released_loss(job, *encoders, batch)
+    expected.backward()
+    assert sum(losses).item() == pytest.approx(expected.item(), rel=1e-5)
+    for ours, theirs in zip((made.queries.encoder, made.passages.encoder), encoders, strict=True):
+        require_close(gradients(ours), gradients(theirs))
+    assert {count for count, _ in seen} == {1, 2, 3} and {best for _, best in seen} == {0, 1, 2}, "not vacuous"
+
+
+def test_known_positives_are_masked_by_passage(stages):
+    world = World(stages, dropout=0.0, first_negative=0)
+    jobs = [world.job({"mask_false_negatives": on, "batch_queries": 10}, **CHUNKED) for on in (False, True)]
+    losses = [made.loss(made.data.batch(0))[0].item() for made in map(make_trainer, jobs)]
+    assert losses[1] < losses[0]
+
+
+def test_a_frozen_passage_side_gives_the_same_gradients(stages):
+    world = World(stages, dropout=0.0, tied=False)
+    settings = {"sides": ["passage"], "max_query_tokens": 8, "precision": "fp32", **CHUNKED}
+    inputs = {role: world.inputs[role] for role in ("collection", "tokens", "checkpoint")}
+    vectors = stages.run(encode.run, "encode", settings, inputs)
+    both = world.job(**CHUNKED)
+    half = world.job({"trains": ["query"]}, inputs={"passages": vectors}, **CHUNKED)
+    found = []
+    for job in (both, half):
+        made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+        loss, _ = made.backward(made.data.batch(1))
+        found.append((loss.item(), gradients(made.queries.encoder)))
+    assert found[1][0] == pytest.approx(found[0][0], rel=1e-6)
+    require_close(*(gradient for _, gradient in found))
+
+
+def test_a_training_learns_and_counts_all_chunks(stages):
+    world = World(stages)
+    chunked, first = (world.finished(world.job({"steps": 30}, **(CHUNKED | {"chunks": n}))) for n in (MOST, 1))
+    facts = [facts_of(job) for job in (chunked, first)]
+    assert facts[0]["last_loss"] < 0.8 * facts[0]["first_loss"]
+    assert facts[0]["real_tokens"] > 1.3 * facts[1]["real_tokens"]
+    assert losses_of(chunked)[1] != losses_of(first)[1]
