@@ -54,8 +54,9 @@ def packed(token_map, rows, max_tokens, special):
 def run(job):
     """Tokenise passages and the queries of every split with the tokenizer of the pretrained checkpoint.
 
-    Writes passages.{ids,offsets}.npy, queries.SPLIT.{ids,offsets}.npy and special.json (ids of cls, sep, pad, unk,
-    and vocab_size). Facts: vocab_size, and the number and lengths of texts, for passages and per split.
+    A prefix is tokenised with its text, as one. Writes passages.{ids,offsets}.npy, queries.SPLIT.{ids,offsets}.npy and
+    special.json (ids of cls, sep, pad, unk, and vocab_size). Facts: vocab_size, and the number and lengths of texts,
+    for passages and per split.
     """
     # Read by the tokenizer's thread pool when it starts; it would take every core otherwise.
     os.environ["RAYON_NUM_THREADS"] = str(job.threads)
@@ -68,33 +69,34 @@ def run(job):
     queries = {split: counts["queries"] for split, counts in collection["splits"].items()}
     total = collection["num_passages"] + sum(queries.values())
 
-    def tokenise(name, parquet, separator, before):
-        texts = read_texts(job.input("collection", parquet), separator)
+    def tokenise(name, parquet, separator, prefix, before):
+        texts = read_texts(job.input("collection", parquet), separator, prefix)
         paths = job.output(f"{name}.ids.npy"), job.output(f"{name}.offsets.npy")
         return write_tokens(tokenizer, dtype, texts, *paths, lambda done: job.progress(before + done, total, "texts"))
 
     facts = {"vocab_size": special["vocab_size"], "splits": {}}
-    facts["passages"] = tokenise("passages", "corpus.parquet", separator, 0)
+    facts["passages"] = tokenise("passages", "corpus.parquet", separator, job.settings.passage_prefix, 0)
     before = collection["num_passages"]
     for split, count in queries.items():
-        facts["splits"][split] = tokenise(f"queries.{split}", f"queries.{split}.parquet", None, before)
+        parquet, prefix = f"queries.{split}.parquet", job.settings.query_prefix
+        facts["splits"][split] = tokenise(f"queries.{split}", parquet, None, prefix, before)
         before += count
     return facts
 
 
-def read_texts(path, separator):
-    """Yield lists of texts of a Parquet file, in order; `separator` joins title and text, None leaves the title out.
+def read_texts(path, separator, prefix=""):
+    """Yield lists of texts of a Parquet file, in order, each behind `prefix`.
 
+    separator: joins title and text, None leaves the title out.
     A passage with an empty title is its text alone. (ANCE-Tele's released code would begin it with [SEP].)
     """
     columns = ["text"] if separator is None else ["title", "text"]
     for batch in pq.ParquetFile(path).iter_batches(CHUNK_TEXTS, columns=columns):
         texts = batch.column("text").to_pylist()
-        if separator is None:
-            yield texts
-        else:
+        if separator is not None:
             titles = batch.column("title").to_pylist()
-            yield [f"{title}{separator}{text}" if title else text for title, text in zip(titles, texts, strict=True)]
+            texts = [f"{title}{separator}{text}" if title else text for title, text in zip(titles, texts, strict=True)]
+        yield [prefix + text for text in texts]
 
 
 def load_tokenizer(folder, lower_case):
