@@ -5,7 +5,7 @@ MANAGE := $(VENV)/python workflow_scripts/manage.py
 CONFIG ?= config/config.yaml
 CORES ?= all
 
-.PHONY: demo help test test-slow test-gpu test-slurm status lint forecast verify prune schema lock
+.PHONY: demo help check-released test test-slow test-gpu test-slurm status lint forecast verify prune schema lock
 
 demo: .venv/installed  ## run the embedded default and print its table
 	$(VENV)/snakemake --cores $(CORES)
@@ -13,6 +13,9 @@ demo: .venv/installed  ## run the embedded default and print its table
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 14
+
+check-released: .venv/installed  ## what released checkpoints of CONFIG (several files in quotes) score, beside what is published
+	$(VENV)/snakemake released --cores $(CORES) --configfile $(CONFIG)
 
 test: .venv/installed lint  ## lint, then unit tests and the real workflow at toy size
 	$(VENV)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not slow and not gpu and not slurm"
