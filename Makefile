@@ -8,7 +8,7 @@ CORES ?= all
 TESTS ?= not slow and not gpu and not slurm
 WORKERS ?= 2
 
-.PHONY: demo help test test-slow test-gpu test-slurm status lint forecast verify prune schema lock
+.PHONY: demo help check-released test test-slow test-gpu test-slurm status lint forecast verify prune schema lock
 
 demo: .venv/installed  ## run the embedded default and print its table
 	$(VENV)/snakemake --cores $(CORES)
@@ -16,6 +16,9 @@ demo: .venv/installed  ## run the embedded default and print its table
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 14
+
+check-released: .venv/installed  ## what released checkpoints of CONFIG (several files in quotes) score, beside what is published
+	$(VENV)/snakemake released --cores $(CORES) --configfile $(CONFIG)
 
 test: .venv/installed lint  ## lint, then unit tests and the real workflow at toy size
 	$(VENV)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "$(TESTS)"

@@ -17,7 +17,7 @@ from snakemake.logging import logger
 from snakemake.settings.types import DeploymentMethod
 
 from teleport.plan.plan import Plan
-from teleport.report.published_specs import finish_times, published_specs
+from teleport.report.published_specs import finish_times, published_specs, untrained
 from teleport.report.specs import experiment_specs, in_folder, table_specs
 from teleport.runtime.code import STAGE_MODULES, files_digest, module_digest
 from teleport.runtime.code import stage_code

@@ -11,6 +11,7 @@ localrules:
     table,
     published_table,
     published,
+    released,
     experiment,
 
 
@@ -85,6 +86,26 @@ use rule table as published with:
             if PUBLISHED
             else "no published tables: name some under the key `published` of the configuration"
         )
+
+
+def released_tables(wildcards):
+    """Input function: the published tables for which nothing is trained."""
+    if found := files_of(untrained(PUBLISHED), ("md",)):
+        return found
+    raise WorkflowError(
+        "no published table has figures of checkpoints from elsewhere alone: name one under the key `published`, "
+        "such as released-checkpoints with config/marco.yaml, config/nq.yaml or config/triviaqa.yaml."
+    )
+
+
+# Their figures beside the published ones, and nothing that is trained: `snakemake released --cores all` prints them.
+rule released:
+    input:
+        released_tables,
+    message:
+        "released checkpoints"
+    shell:
+        "cat {input:q}"
 
 
 # results/experiments/NAME: plan.tsv and links to the stages, which other experiments may share.

@@ -6,6 +6,8 @@ from transformers import (
     BertConfig,
     BertModel,
     BertTokenizer,
+    DistilBertConfig,
+    DistilBertModel,
     RobertaConfig,
     RobertaModel,
     RobertaTokenizer,
@@ -16,6 +18,7 @@ from transformers import (
 
 import collection_world
 from teleport.encoder import pretrained, tokens
+from teleport.encoder.architectures import ARCHITECTURES
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -71,6 +74,7 @@ FAMILIES = {
         XLMRobertaModel,
         {"max_position_embeddings": 66, "pad_token_id": 1},
     ),
+    "distilbert": (bert_tokenizer, DistilBertConfig, DistilBertModel, {"max_position_embeddings": 64}),
 }
 
 
@@ -78,7 +82,9 @@ def source_folder(path, family="bert", **config_options):
     """A transformers folder with random weights and 64 positions, as somebody else would have saved it; returns it."""
     make_tokenizer, config_class, model_class, options = FAMILIES[family]
     tokenizer = make_tokenizer()
-    config = config_class(vocab_size=len(tokenizer), **(SIZE | options | config_options))
+    own = ARCHITECTURES[family].settings
+    sizes = {own.get(name, name): value for name, value in (SIZE | options | config_options).items()}
+    config = config_class(vocab_size=len(tokenizer), **sizes)
     with torch.random.fork_rng():
         torch.manual_seed(7)
         model = model_class(config)
@@ -109,7 +115,7 @@ def make_pretrained(stages, folder, **changes):
     return stages.run(pretrained.run, "pretrained", pretrained_settings(folder, **changes))
 
 
-def make_tokens(stages, collection, checkpoint, title="sep", lower_case=None):
+def make_tokens(stages, collection, checkpoint, title="sep", lower_case=None, **prefixes):
     """A finished `tokens` stage."""
     inputs = {"collection": collection, "pretrained": checkpoint}
-    return stages.run(tokens.run, "tokens", {"title": title, "lower_case": lower_case}, inputs)
+    return stages.run(tokens.run, "tokens", {"title": title, "lower_case": lower_case} | prefixes, inputs)

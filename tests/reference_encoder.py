@@ -5,6 +5,7 @@ import sys
 from transformers import AutoConfig, AutoModel
 
 from paths import REPOSITORY
+from teleport.encoder.architectures import ARCHITECTURES
 from teleport.encoder.model import Encoder
 
 sys.path.append(str(REPOSITORY / "bench"))
@@ -14,8 +15,10 @@ from padding import padded  # noqa: E402, F401
 def reference_of(encoder):
     """The same `Encoder` with a backbone of transformers, whose parameters are those of `encoder` themselves."""
     config = AutoConfig.for_model(**encoder.backbone.raw_config)
-    backbone = AutoModel.from_config(config, add_pooling_layer=False, attn_implementation="sdpa")
-    backbone.load_state_dict(encoder.backbone.state_dict(keep_vars=True), assign=True)
+    pooler = {"add_pooling_layer": False} if ARCHITECTURES[config.model_type].pooler else {}
+    backbone = AutoModel.from_config(config, attn_implementation="sdpa", **pooler)
+    own, weights = encoder.backbone.own_names(), encoder.backbone.state_dict(keep_vars=True)
+    backbone.load_state_dict({own[name]: weights[name] for name in own}, assign=True)
     reference = Encoder(backbone, encoder.pooling, encoder.projection, encoder.normalize)
     reference.head = encoder.head
     return reference.train(encoder.training)

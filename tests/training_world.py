@@ -83,9 +83,9 @@ def make_collection(stages):
     )
 
 
-def make_tokens(stages, lower_case=None):
+def make_tokens(stages, lower_case=None, **prefixes):
     """Token maps as the stage `tokens` writes them."""
-    job = stages.make("tokens", {"title": "sep", "lower_case": lower_case})
+    job = stages.make("tokens", {"title": "sep", "lower_case": lower_case} | prefixes)
     for name, lists in zip(("queries.train", "passages"), texts(), strict=True):
         save_array(job.output(f"{name}.ids.npy"), np.concatenate(lists).astype(np.uint16))
         save_array(job.output(f"{name}.offsets.npy"), offsets_of([len(ids) for ids in lists]))

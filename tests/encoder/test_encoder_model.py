@@ -41,7 +41,7 @@ def expected(folder, pooling, normalize, head=None):
     return torch.stack(vectors)
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "distilbert"])
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_vectors_are_pooled_token_vectors(tmp_path, family, pooling, normalize):
@@ -88,7 +88,7 @@ def test_output_is_float32_under_autocast(tmp_path, pooling):
     assert 0 < difference < 0.3  # the backbone computed in bfloat16
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "distilbert"])
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("pooling, projection, normalize", [("cls", None, False), ("mean", 8, True), ("cls", 8, False)])
 def test_folders_load_elsewhere_with_the_same_embeddings(

@@ -18,7 +18,7 @@ TEXTS = [text for _, text in PASSAGES[:3]] + [text for texts in QUERIES.values()
 
 
 @pytest.mark.parametrize("lower_case", [True, False])
-@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "distilbert"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_all_who_load_the_checkpoint_get_the_ids_of_the_stage(stages, tmp_path, family, lower_case, tied):
     pretrained = make_pretrained(stages, source_folder(tmp_path / "source", family), tied=tied)

@@ -162,7 +162,7 @@ def test_unsupported_model_type(stages, source):
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps(config | {"model_type": "t5"}))
     message = refused(stages, source)
-    assert "model_type 't5'. Supported are bert, roberta, xlm-roberta" in message
+    assert "model_type 't5'. Supported are bert, roberta, xlm-roberta, distilbert" in message
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_two_runs_write_the_same_bytes(stages, source):
     assert manifests[0] == manifests[1] and len(manifests[0]) >= 8
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "distilbert"])
 def test_the_written_tokenizer_is_the_source_s_without_truncation(stages, tmp_path, family):
     source = source_folder(tmp_path / "source", family)
     text = "the Word 東京 and more " * 20

@@ -10,7 +10,7 @@ from commands.forecast.table import forecast, warnings
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.report.published import read_published
-from teleport.report.published_specs import published_spec
+from teleport.report.published_specs import needs_training, published_spec, untrained
 from teleport.report.specs import table_specs
 from teleport.settings.read import load, merged
 
@@ -60,8 +60,9 @@ def test_the_plan_has_all_stages_and_one_download_before_them(name):
     plan = Plan(*read(name))
     kinds = [stage.kind for stage in plan.stages.values()]
     splits = len(plan.config.evaluation.splits)
-    assert kinds.count("train") == kinds.count("merge") == 3 and kinds.count("encode") == 4
-    assert kinds.count("evaluate") == 5 * splits
+    released = len(plan.config.external)
+    assert kinds.count("train") == kinds.count("merge") == 3 and kinds.count("encode") == 4 + released
+    assert kinds.count("evaluate") == (5 + released) * splits
     assert list(plan.collection.inputs) == ["download"] and kinds.count("download") == 1
     assert table_specs(plan)
 
@@ -122,6 +123,8 @@ def test_every_row_of_ours_can_be_filled_or_says_why_not(name):
     ablations = [f"ablations/{path.stem}" for path in sorted((CONFIG / "ablations").glob("*.yaml"))]
     found = {}
     for published in read(name)[0].published:
+        if published == "released-checkpoints":
+            continue
         path = CONFIG / f"published/{published}.yaml"
         planned, found[published] = planned_and_missing(name, path, ablations)
         assert "ance-tele" in planned or published == "ance-tele-table-2"
@@ -134,6 +137,50 @@ def test_every_row_of_ours_can_be_filled_or_says_why_not(name):
         "ance-tele-table-8": {"bm25-negatives"},
     }
     assert {table: missing for table, missing in found.items() if missing} == (by_bm25 if name == "marco" else {})
+
+
+def all_specs(plan):
+    """{table: Spec} of the published tables of a plan."""
+    return {table: published_spec(plan, CONFIG / f"published/{table}.yaml") for table in plan.config.published}
+
+
+@pytest.mark.parametrize("name", TABLE_5)
+def test_released_checkpoints_are_scored_without_any_training(name):
+    config, experiments = read(name)
+    path = CONFIG / "published/released-checkpoints.yaml"
+    planned, missing = planned_and_missing(name, path, ())
+    assert (planned, missing) == (set(config.external), {"adore-star"} if name == "marco" else set())
+    found = untrained(all_specs(Plan(config, experiments)))
+    assert list(found) == ["released-checkpoints"]
+    stages = [stage for spec in found.values() for stage in spec.stages]
+    assert stages and not any(map(needs_training, stages))
+    labels = {experiments[name].label for name in config.external}
+    assert all(label.endswith("(released)") for label in labels)
+
+
+@pytest.mark.parametrize("name", TABLE_5)
+def test_checkpoints_are_pinned_where_their_commit_is_known(name):
+    """Of OpenMatch's no commit is known: they came to the hub after the index that has the others."""
+    sources = [encoder.checkpoint for encoder in (e.encoder for e in read(name)[1].values())]
+    sources += [e.encoder.query_checkpoint for e in read(name)[1].values() if e.encoder.query_checkpoint]
+    by_branch = {source.hub for source in sources if len(source.revision) != 40}
+    assert all(hub.startswith("OpenMatch/ance-tele_") for hub in by_branch) and len(by_branch) == 2
+
+
+def test_adore_star_is_two_headed_folders_with_a_space_before_each_text(monkeypatch, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adore")
+    for side in ("star", "adore-star"):
+        (folder / "data/released" / side).mkdir(parents=True)
+        (folder / "data/released" / side / "pytorch_model.bin").write_bytes(side.encode())
+    config, experiments = read("marco", "variants/marco-adore-star")
+    with monkeypatch.context() as there:
+        there.chdir(folder)
+        plan = Plan(config, experiments)
+    text = plan.trajectories["adore-star"][0].tokens.settings
+    assert (text.query_prefix, text.passage_prefix, text.lower_case, text.title) == (" ", " ", True, "none")
+    encoder = experiments["adore-star"].encoder
+    assert (encoder.tied, encoder.projection, encoder.max_passage_tokens) == (False, 768, 256)
+    assert list(untrained(all_specs(plan))) == ["released-checkpoints"]
 
 
 def test_continuing_starts_each_episode_from_the_last_checkpoint():

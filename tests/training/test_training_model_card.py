@@ -11,7 +11,7 @@ from teleport.encoder.reference import load_backbone
 from teleport.encoder.side import Side
 from teleport.runtime.arrays import Ragged
 from teleport.training.model_card import model_card
-from training_world import SPECIAL, World, on_cpu  # noqa: F401
+from training_world import SPECIAL, World, make_tokens, on_cpu  # noqa: F401
 
 TEXT = "w3 w14 w15 w92"
 IDS = [2, 8, 19, 20, 97, 3]
@@ -61,6 +61,22 @@ def test_code_of_the_card_makes_the_vectors_of_all_chunks(stages, monkeypatch):
     assert count == 24
     torch.testing.assert_close(vectors, expected, rtol=1e-4, atol=1e-5)
     assert "several vectors" not in card_of(world.finished(world.job({"steps": 2})))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_code_of_the_card_puts_the_prefix_before_the_text_once(stages, tied):
+    world = World(stages, tied=tied)
+    world.inputs["tokens"] = make_tokens(stages, query_prefix="w1 ", passage_prefix="w7 ")
+    job = world.finished(world.job({"steps": 1}))
+    folder = job.folder / "checkpoint"
+    encoders = load_encoders(folder, load_backbone)
+    prefixes = {".": 12} if tied else {"query": 6, "passage": 12}  # ids of w7 and w1
+    for (side, prefix), encoder in zip(prefixes.items(), encoders[tied:], strict=True):
+        with torch.no_grad():
+            ids = torch.tensor([[IDS[0], prefix, *IDS[1:]]])
+            expected = encoder(ids, torch.ones_like(ids))
+        for vector in run_code(card_of(job, side), folder / side):
+            torch.testing.assert_close(vector, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_card_says_how_the_checkpoint_was_made(stages):

@@ -13,10 +13,13 @@ import yaml
 from toy import World, make_checkpoint
 
 from collection_world import WORDS, random_passages
+from hub import Hub
 from loopback import Server
 from paths import REPOSITORY
+from released_world import ance, bert, distilbert
 
 NUM_PASSAGES = 150
+SIDES = ("checkpoint", "query_checkpoint")
 SMALL = {
     "encoder": {
         "checkpoint": {"hub": None, "revision": None, "folder": "data/bert"},
@@ -132,8 +135,26 @@ def nq_files():
     }
 
 
+def released(name):
+    """{hub id: Released} of the checkpoints under `external` in config/NAME.yaml, in their file forms, and their
+    commits {hub id: 40 hex digits} where the configuration names one.
+    """
+    forms = {
+        "castorini/ance-msmarco-passage": ance,
+        "sebastian-hofstaetter/distilbert-dot-tas_b-b256-msmarco": distilbert,
+    }
+    encoders = [entry["encoder"] for entry in read_config(name)["external"].values()]
+    sides = [encoder[side] for encoder in encoders for side in SIDES if side in encoder]
+    made = {side["hub"]: forms.get(side["hub"], bert)(3 * number) for number, side in enumerate(sides)}
+    return made, {side["hub"]: side["revision"] for side in sides if len(side["revision"]) == 40}
+
+
+def read_config(name):
+    return yaml.safe_load((REPOSITORY / "config" / f"{name}.yaml").read_text())
+
+
 class OfficialWorld(World):
-    """config/NAME.yaml with a size override, whose files come from a server of its own."""
+    """config/NAME.yaml with a size override, whose files come from a server and a hub of its own."""
 
     @classmethod
     def create(cls, folder, name, files, episodes):
@@ -141,8 +162,11 @@ class OfficialWorld(World):
         make_checkpoint(folder / "data/bert", [*WORDS, "quoted", '"'])
         world = cls(folder)
         world.name, world.server = name, Server(files)
+        world.released, commits = released(name)
+        world.hub = Hub({hub_id: made.files for hub_id, made in world.released.items()}, commits)
+        world.environment = world.hub.environment(folder / "hub")
         urls = {file: [world.server.url(f"gone/{file}"), world.server.url(file)] for file in files}
-        listed = yaml.safe_load((REPOSITORY / "config" / f"{name}.yaml").read_text())["collection"]["files"]
+        listed = read_config(name)["collection"]["files"]
         sizes = {
             file: {
                 "mirrors": urls[file],
@@ -154,6 +178,10 @@ class OfficialWorld(World):
         }
         world.config = SMALL | {"collection": {"files": sizes}, "episodes": EPISODES[:episodes]}
         return world
+
+    def close(self):
+        self.server.close()
+        self.hub.close()
 
     def command(self, *arguments, configfiles=()):
         (self.folder / "small.yaml").write_text(yaml.safe_dump(self.config))

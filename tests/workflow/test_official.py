@@ -16,7 +16,7 @@ def run(tmp_path, name, files, episodes):
     try:
         world.snakemake()
     finally:
-        world.server.close()
+        world.close()
     assert (largest, "bytes=1000-") in world.server.requests, "a cut connection is continued"
     asked = {file for file, _ in world.server.requests}
     assert {f"gone/{file}" for file in files} <= asked, "missing mirrors are passed over"
@@ -35,7 +35,7 @@ def systems(rows):
 def test_nq_in_one_episode(tmp_path):
     files = nq_files()
     world, rows = run(tmp_path, "nq", files, episodes=1)
-    assert systems(rows) == [("BM25", "0"), ("Zero-shot", "0"), ("ANCE-Tele", "1")]
+    assert systems(rows) == [("BM25", "0"), ("Zero-shot", "0"), ("ANCE-Tele", "1"), ("ANCE-Tele (released)", "0")]
     assert {"Cov@5", "Cov@20", "Cov@100"} <= set(rows[0])
     assert 0 < float(rows[0]["Cov@20"]) <= float(rows[0]["Cov@100"]) <= 1
     (collection,) = facts(world, "collection")
@@ -63,7 +63,8 @@ def check_that_places_decide_nothing(world, files):
 @pytest.mark.slow
 def test_marco_and_trec_dl(tmp_path):
     world, rows = run(tmp_path, "marco", marco_files(), episodes=3)
-    assert systems(rows) == [("BM25", "0"), ("Zero-shot", "0"), *(("ANCE-Tele", str(e)) for e in (1, 2, 3))]
+    assert systems(rows)[:5] == [("BM25", "0"), ("Zero-shot", "0"), *(("ANCE-Tele", str(e)) for e in (1, 2, 3))]
+    assert len(rows) == 5 + len(world.released)
     dl = ["nDCG@10", "R(rel=2)@1000", "RR(rel=2)@10"]
     columns = ["dev RR@10", "dev Success@1000", "dev R@1000"]
     columns += [f"{split} {measure}" for split in ("dl19", "dl20") for measure in dl]
@@ -85,7 +86,7 @@ def test_marco_and_trec_dl(tmp_path):
 @pytest.mark.slow
 def test_nq_in_three_episodes(tmp_path):
     world, rows = run(tmp_path, "nq", nq_files(), episodes=3)
-    assert systems(rows)[2:] == [("ANCE-Tele", "1"), ("ANCE-Tele", "2"), ("ANCE-Tele", "3")]
+    assert systems(rows)[2:5] == [("ANCE-Tele", "1"), ("ANCE-Tele", "2"), ("ANCE-Tele", "3")]
     pools = [0, *sorted(f["negatives"] for f in facts(world, "merge"))]
     grown = sorted(pool - last for last, pool in zip(pools, pools[1:], strict=False))
     # 5 of each retrieval for 40 questions, on top of the whole last pool; no lookahead where no positive was found.

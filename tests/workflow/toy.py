@@ -61,10 +61,10 @@ def make_checkpoint(folder, words):
 
 
 class World:
-    """A copy of the repository with data; runs Snakemake in it."""
+    """A copy of the repository with data; runs Snakemake in it, with `environment` on top of this process's."""
 
     def __init__(self, folder):
-        self.folder = folder
+        self.folder, self.environment = folder, {"HF_HUB_OFFLINE": "1"}
         self.config = json.loads(json.dumps(CONFIG))
 
     @staticmethod
@@ -93,7 +93,7 @@ class World:
 
     def snakemake(self, *arguments, configfiles=(), check=True):
         """Run Snakemake; returns its standard output and error as one text. Raises AssertionError when it fails."""
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("OMP_")} | {"HF_HUB_OFFLINE": "1"}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("OMP_")} | self.environment
         result = subprocess.run(
             self.command(*arguments, configfiles=configfiles),
             cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

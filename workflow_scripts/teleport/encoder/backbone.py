@@ -1,4 +1,4 @@
-"""The weights of a BERT or RoBERTa backbone under the names that transformers gives them, without transformers.
+"""The weights of a backbone under the names that transformers gives those of BERT, without transformers.
 
 Its forward is `encoder.packed`. Loading transformers takes three times as long as loading torch, in every job that
 encodes or trains; what reads checkpoints from elsewhere, and what tests compare with, is `encoder.reference`.
@@ -7,11 +7,12 @@ encodes or trains; what reads checkpoints from elsewhere, and what tests compare
 import json
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+
+from teleport.encoder.architectures import ARCHITECTURES, named_as_bert
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 TANH = partial(nn.GELU, approximate="tanh")
@@ -23,28 +24,35 @@ class Backbone(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.raw_config, self.config = config, SimpleNamespace(**config)
+        self.raw_config, self.config = config, named_as_bert(config)
         self.embeddings = embeddings(self.config)
         layers = nn.ModuleList(layer(self.config) for _ in range(self.config.num_hidden_layers))
         self.encoder = nn.ModuleDict({"layer": layers})
+
+    def own_names(self):
+        """{name of a weight here: its name in the files of this architecture}."""
+        architecture = ARCHITECTURES[self.config.model_type]
+        return {name: architecture.own_name(name) for name in self.state_dict()}
 
     def save_pretrained(self, folder):
         """Write config.json and model.safetensors, which transformers loads."""
         Path(folder).mkdir(parents=True, exist_ok=True)
         (Path(folder) / CONFIG).write_text(json.dumps(self.raw_config, indent=2, sort_keys=True) + "\n")
-        save_file(self.state_dict(), Path(folder) / WEIGHTS, metadata={"format": "pt"})
+        own, weights = self.own_names(), self.state_dict()
+        save_file({own[name]: weights[name] for name in own}, Path(folder) / WEIGHTS, metadata={"format": "pt"})
 
 
 def embeddings(config):
     """Word, position and type embeddings. The padding token's rows get no gradient, as in transformers."""
     hidden, padding = config.hidden_size, config.pad_token_id
-    no_position = None if config.model_type == "bert" else padding
+    no_position = padding if ARCHITECTURES[config.model_type].after_padding else None
     tables = {
         "word_embeddings": nn.Embedding(config.vocab_size, hidden, padding),
         "position_embeddings": nn.Embedding(config.max_position_embeddings, hidden, no_position),
-        "token_type_embeddings": nn.Embedding(config.type_vocab_size, hidden),
     }
-    return nn.ModuleDict(tables | norm_and_dropout(config))
+    if config.type_vocab_size:
+        tables["token_type_embeddings"] = nn.Embedding(config.type_vocab_size, hidden)
+    return nn.ModuleDict(tables | norm_and_dropout(config, config.hidden_dropout_prob))
 
 
 def layer(config):
@@ -52,19 +60,20 @@ def layer(config):
     hidden, wide = config.hidden_size, config.intermediate_size
     projections = {name: nn.Linear(hidden, hidden) for name in ("query", "key", "value")}
     mixing = nn.ModuleDict(projections | {"dropout": nn.Dropout(config.attention_probs_dropout_prob)})
-    attention = nn.ModuleDict({"self": mixing, "output": output(hidden, config)})
+    mixed = output(hidden, config, config.attention_output_dropout_prob)
+    attention = nn.ModuleDict({"self": mixing, "output": mixed})
     widening = nn.ModuleDict({"dense": nn.Linear(hidden, wide), "intermediate_act_fn": activation(config.hidden_act)})
-    return nn.ModuleDict({"attention": attention, "intermediate": widening, "output": output(wide, config)})
+    narrowing = output(wide, config, config.hidden_dropout_prob)
+    return nn.ModuleDict({"attention": attention, "intermediate": widening, "output": narrowing})
 
 
-def output(width, config):
-    """What brings `width` numbers a token back into the residual stream."""
-    return nn.ModuleDict({"dense": nn.Linear(width, config.hidden_size)} | norm_and_dropout(config))
+def output(width, config, rate):
+    """What brings `width` numbers a token back into the residual stream, with dropout of that rate."""
+    return nn.ModuleDict({"dense": nn.Linear(width, config.hidden_size)} | norm_and_dropout(config, rate))
 
 
-def norm_and_dropout(config):
-    norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-    return {"LayerNorm": norm, "dropout": nn.Dropout(config.hidden_dropout_prob)}
+def norm_and_dropout(config, rate):
+    return {"LayerNorm": nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps), "dropout": nn.Dropout(rate)}
 
 
 def activation(name):
@@ -84,8 +93,8 @@ def load_backbone(folder):
     config = json.loads((Path(folder) / CONFIG).read_text(encoding="utf-8"))
     with torch.device("meta"):  # no memory, and no draw from the global random state, for weights that are replaced
         backbone = Backbone(config)
-    names = backbone.state_dict().keys()  # published files may have more: a pooler, constants
-    weights = {name: tensor.float() for name, tensor in load_file(Path(folder) / WEIGHTS).items() if name in names}
+    found = load_file(Path(folder) / WEIGHTS)  # published files may have more: a pooler, constants
+    weights = {name: found[own].float() for name, own in backbone.own_names().items() if own in found}
     try:
         backbone.load_state_dict(weights, assign=True)
     except RuntimeError as error:

@@ -62,16 +62,35 @@ def write_modules(folder, encoder, max_tokens):
     write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "dot", "prompts": {}})
 
 
+def write_prompts(checkpoint, query_prefix, passage_prefix):
+    """Write what comes before texts into a checkpoint folder, as prompts of sentence-transformers.
+
+    Its `encode_query` and `encode_document` take them; where a folder encodes one side, so does `encode`.
+    """
+    prompts = {"query": query_prefix, "document": passage_prefix}
+    folders = sides(checkpoint)
+    for folder, (name, prefix) in zip(folders, prompts.items(), strict=True):
+        alone = {"prompts": {name: prefix}, "default_prompt_name": name}
+        path = folder / "config_sentence_transformers.json"
+        known = json.loads(path.read_text(encoding="utf-8"))
+        write_json(path, known | (alone if len(set(folders)) > 1 else {"prompts": prompts}))
+
+
+def module_paths(folder):
+    """{module of sentence-transformers: its folder}; empty where there is no modules.json."""
+    path = Path(folder) / "modules.json"
+    modules = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    return {module["type"].rpartition(".")[2]: Path(folder) / module["path"] for module in modules}
+
+
 def read_modules(folder):
     """What `write_modules` wrote: pooling, projection (width or None), normalize, and `paths` {module: folder}.
 
     Raises ValueError when the folder has no modules.json.
     """
-    folder = Path(folder)
-    if not (folder / "modules.json").is_file():
+    paths = module_paths(folder)
+    if not paths:
         raise ValueError(f"{folder} has no modules.json, so its pooling is unknown: give a `checkpoint` folder.")
-    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-    paths = {module["type"].rpartition(".")[2]: folder / module["path"] for module in modules}
     made = [paths[name] / "config.json" for name in ("Pooling", "Dense") if name in paths]
     config = {key: value for path in made for key, value in json.loads(path.read_text(encoding="utf-8")).items()}
     pooling, projection = "cls" if config["pooling_mode_cls_token"] else "mean", config.get("out_features")

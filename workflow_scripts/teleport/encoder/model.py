@@ -1,4 +1,4 @@
-"""The dual encoder: a BERT or RoBERTa backbone, pooling, and maybe a projection head and normalisation."""
+"""The dual encoder: a backbone, pooling, and maybe a projection head and normalisation."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from teleport.encoder.architectures import positions_before_text
 from teleport.encoder.backbone import load_backbone
 from teleport.encoder.checkpoint import PASSAGE, QUERY, copy_tokenizer, read_modules, sides, write_modules
 
@@ -16,7 +17,7 @@ HEAD = ("Dense", "linear."), ("LayerNorm", "norm.")  # each part's folder (`read
 class Encoder(nn.Module):
     """Texts as token ids -> vectors.
 
-    backbone:   a `Backbone`, or transformers' BertModel, RobertaModel or XLMRobertaModel without its pooler
+    backbone:   a `Backbone`, or transformers' model of one of ARCHITECTURES without its pooler
     pooling:    "cls" (first token) or "mean" (all tokens that are not padding)
     projection: width of the head (linear, then LayerNorm: ANCE, released code), or None
     normalize:  whether vectors get length 1
@@ -37,14 +38,19 @@ class Encoder(nn.Module):
 
     @property
     def max_tokens(self):
-        """The longest input, special tokens included. RoBERTa's positions start after its padding id."""
+        """The longest input, special tokens included."""
         config = self.backbone.config
-        return config.max_position_embeddings - (0 if config.model_type == "bert" else config.pad_token_id + 1)
+        return config.max_position_embeddings - positions_before_text(config)
 
     def init_head(self, generator):
         """Draw the head's weights from N(0, 0.02) with a torch.Generator; its bias is 0."""
         nn.init.normal_(self.head[0].weight, std=HEAD_STD, generator=generator)
         nn.init.zeros_(self.head[0].bias)
+
+    def set_head(self, parts):
+        """Give the head the weights {name: tensor} of its linear layer and of its LayerNorm, named as in HEAD."""
+        for module, (_, prefix), tensors in zip(self.head, HEAD, parts, strict=True):
+            module.load_state_dict({name.removeprefix(prefix): tensor for name, tensor in tensors.items()})
 
     def forward(self, input_ids, attention_mask):
         """input_ids, attention_mask: int64 [B, L] -> float32 [B, dim], also under autocast.
@@ -74,9 +80,7 @@ def load_encoder(folder, load_backbone=load_backbone):
     modules = read_modules(folder)
     encoder = Encoder(load_backbone(folder), modules.pooling, modules.projection, modules.normalize)
     if modules.projection:
-        for module, (name, prefix) in zip(encoder.head, HEAD, strict=True):
-            tensors = load_file(modules.paths[name] / "model.safetensors")
-            module.load_state_dict({key.removeprefix(prefix): tensor for key, tensor in tensors.items()})
+        encoder.set_head(load_file(modules.paths[name] / "model.safetensors") for name, _ in HEAD)
     return encoder.eval()
 
 

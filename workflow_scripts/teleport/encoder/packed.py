@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import layer_norm
 
+from teleport.encoder.architectures import ARCHITECTURES
 from teleport.encoder.attention import Spans, attention
 from teleport.encoder.dropout import dropout
 from teleport.encoder.precision import to_device
@@ -86,9 +87,11 @@ def product(modules, dtype):
 
 
 def embed(backbone, ids_T, spans):
-    """Sum of word, position and type embeddings, LayerNorm and dropout: float32 [T, H]."""
+    """Sum of word, position and maybe type embeddings, LayerNorm and dropout: float32 [T, H]."""
     embeddings, places_T = backbone.embeddings, positions(ids_T, spans, backbone.config)
-    hidden_TH = embeddings.word_embeddings(ids_T) + embeddings.token_type_embeddings.weight[0]
+    hidden_TH = embeddings.word_embeddings(ids_T)
+    if backbone.config.type_vocab_size:
+        hidden_TH = hidden_TH + embeddings.token_type_embeddings.weight[0]
     hidden_TH = embeddings.LayerNorm(hidden_TH + embeddings.position_embeddings(places_T))
     return dropout(hidden_TH, rate(embeddings))
 
@@ -101,10 +104,10 @@ def rate(module):
 def positions(ids_T, spans, config):
     """Each token's row in the position embeddings, int64 [T].
 
-    BERT counts from 0. RoBERTa and XLM-R count from after the padding id, whose own row a padding token in a text gets.
+    Counted from 0, or from after the padding id, whose own row a padding token in a text gets (RoBERTa, XLM-R).
     """
     starts_T = spans.offsets[:-1].repeat_interleave(spans.lengths, output_size=len(ids_T))
-    if config.model_type == "bert":
+    if not ARCHITECTURES[config.model_type].after_padding:
         return torch.arange(len(ids_T), device=ids_T.device) - starts_T
     counted_T = (ids_T != config.pad_token_id).long()
     before_T = counted_T.cumsum(0)

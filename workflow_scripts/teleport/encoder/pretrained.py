@@ -6,11 +6,13 @@ import json
 import torch
 from transformers import AutoTokenizer
 
+from teleport.encoder.architectures import ARCHITECTURES, named_as_bert
 from teleport.encoder.backbone import activation
-from teleport.encoder.checkpoint import sides
-from teleport.encoder.model import Encoder, save_encoders
-from teleport.encoder.reference import MODEL_TYPES, load_backbone
+from teleport.encoder.checkpoint import module_paths, sides
+from teleport.encoder.model import HEAD, Encoder, save_encoders
+from teleport.encoder.reference import load_backbone
 from teleport.encoder.source import KEY, find_weights, locate, verified_digest
+from teleport.encoder.weights import head_weights, read_weights
 from teleport.runtime.files import require_free_space
 from teleport.runtime.log import log
 from teleport.runtime.seed import derive_seed
@@ -23,9 +25,11 @@ QUERY_KEY = "encoder.query_checkpoint"
 def run(job):
     """Find the checkpoint, verify its digest, and write `checkpoint/` with pooling, head and normalisation.
 
-    With settings.query_checkpoint the encoder of queries is that one. Heads of the source (pooler, masked language
-    model, its own sentence-transformers modules) are left out. Facts: model_type, parameters (of one encoder), dim,
-    weights_sha256, of passages; query_weights_sha256 when queries have a checkpoint of their own.
+    With settings.query_checkpoint the encoder of queries is that one. A projection head of the source is kept, its
+    other heads (pooler, masked language model, classifier) are left out.
+
+    Facts: model_type, parameters (of one encoder), dim; of passages weights_sha256 and, from the hub, commit;
+    query_weights_sha256 and query_commit when queries have a checkpoint of their own.
 
     Raises ValueError when a checkpoint is missing, of an unsupported kind, incomplete, or not the expected one, and
     when two do not fit together.
@@ -35,9 +39,11 @@ def run(job):
     require_free_space(job.folder, find_weights(folder).stat().st_size * (1 if settings.tied else 2))
     tokenizer, passage_encoder = read(folder, settings)
     parameters = sum(p.numel() for p in passage_encoder.parameters())
-    facts = {"parameters": parameters, "dim": passage_encoder.dim, "weights_sha256": digest}
+    facts = {"parameters": parameters, "dim": passage_encoder.dim}
+    facts |= what_was_found(settings.checkpoint, folder, digest)
     if settings.query_checkpoint:
-        query_encoder, facts["query_weights_sha256"] = read_query_side(settings, tokenizer, passage_encoder)
+        query_encoder, found = read_query_side(settings, tokenizer, passage_encoder)
+        facts |= {f"query_{name}": fact for name, fact in found.items()}
     else:
         query_encoder = passage_encoder if settings.tied else copy.deepcopy(passage_encoder)
     checkpoint = job.output("checkpoint")
@@ -59,19 +65,46 @@ def find(checkpoint):
     return folder, digest
 
 
+def what_was_found(checkpoint, folder, digest):
+    """The facts that pin a source: the digest of its weights, and the commit of a hub repository (its cache's folder).
+
+    A revision such as `main` may be another commit tomorrow; the one that was read is in the manifest.
+    """
+    return {"weights_sha256": digest} | ({"commit": folder.name} if checkpoint.hub else {})
+
+
 def read(folder, settings):
-    """(tokenizer, `Encoder`) of a transformers folder; a projection head is made from settings.seed."""
+    """(tokenizer, `Encoder`) of a transformers folder.
+
+    Its projection head is that of the checkpoint; where it has none, one is made from settings.seed if asked for.
+    """
     tokenizer = load_fast_tokenizer(folder)
-    encoder = Encoder(read_backbone(folder), settings.pooling, settings.projection, settings.normalize).eval()
+    backbone, head = read_model(folder)
+    encoder = Encoder(backbone, settings.pooling, settings.projection, settings.normalize).eval()
     check_vocabulary(folder, tokenizer, encoder.backbone)
-    activation(encoder.backbone.config.hidden_act)  # later stages compute with it
-    if settings.projection:
+    activation(named_as_bert(backbone.config.to_dict()).hidden_act)  # later stages compute with it
+    if head:
+        check_width(folder, head, settings.projection)
+        encoder.set_head(head)
+        log.info("projection head of the checkpoint, %d dimensions", encoder.dim)
+    elif settings.projection:
         encoder.init_head(torch.Generator().manual_seed(derive_seed(settings.seed, "projection head")))
+        log.info("projection head drawn from the seed, %d dimensions", encoder.dim)
     return tokenizer, encoder
 
 
+def check_width(folder, head, projection):
+    """Raise ValueError when the setting is not the width of a checkpoint's own head."""
+    width = len(head[0]["bias"])
+    if projection != width:
+        raise ValueError(
+            f"encoder.projection is {'null' if projection is None else projection}, but {KEY} ({folder}) has a "
+            f"projection head of {width} dimensions. Set encoder.projection to {width}."
+        )
+
+
 def read_query_side(settings, tokenizer, passage_encoder):
-    """(`Encoder`, SHA-256 of its weights) of settings.query_checkpoint, which has to fit to the passages' side."""
+    """(`Encoder`, facts that pin it) of settings.query_checkpoint, which has to fit to the passages' side."""
     try:
         folder, digest = find(settings.query_checkpoint)
         own_tokenizer, encoder = read(folder, settings)
@@ -87,7 +120,7 @@ def read_query_side(settings, tokenizer, passage_encoder):
             f"{QUERY_KEY}: its tokenizer differs from that of {KEY}, but texts are tokenised once, for both. "
             "Give the two encoders of one system."
         )
-    return encoder, digest
+    return encoder, what_was_found(settings.query_checkpoint, folder, digest)
 
 
 def rules(tokenizer):
@@ -97,24 +130,40 @@ def rules(tokenizer):
 
 
 def supported_type(folder):
-    """The model type that config.json names. Raises ValueError when it is missing or none of MODEL_TYPES."""
+    """The model type that config.json names. Raises ValueError when it is missing or none of ARCHITECTURES."""
     if not (folder / "config.json").is_file():
         raise ValueError(f"{KEY}: {folder} has no config.json. Give a folder in the form of transformers.")
     model_type = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
-    if model_type not in MODEL_TYPES:
+    if model_type not in ARCHITECTURES:
         raise ValueError(
-            f"{KEY}: {folder}/config.json has model_type {model_type!r}. Supported are {', '.join(MODEL_TYPES)}."
+            f"{KEY}: {folder}/config.json has model_type {model_type!r}. Supported are {', '.join(ARCHITECTURES)}."
         )
     return model_type
 
 
-def read_backbone(folder):
-    """The backbone of the source; unreadable or incomplete weights become a ValueError."""
+def read_model(folder):
+    """(backbone, weights of its head or None) of the source; unreadable or incomplete weights become a ValueError."""
     try:
-        return load_backbone(folder)
+        weights = read_weights(find_weights(folder))
+        return load_backbone(folder, weights), head_weights(weights) or head_of_modules(folder)
     except Exception as error:  # torch, safetensors and transformers each have exceptions of their own for a bad file
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"{KEY}: cannot read the weights in {folder} ({reason}). Get the checkpoint anew.") from error
+
+
+def head_of_modules(folder):
+    """The weights of a linear layer and a LayerNorm that follow in sentence-transformers' form, as of `head_weights`.
+
+    None without them. Raises ValueError for a layer that is not linear.
+    """
+    paths = module_paths(folder)
+    if not all(name in paths for name, _ in HEAD):
+        return None
+    function = json.loads((paths["Dense"] / "config.json").read_text(encoding="utf-8"))["activation_function"]
+    if not function.endswith("Identity"):
+        raise ValueError(f"{paths['Dense']} has the activation {function}; a projection head is linear.")
+    found = [read_weights(find_weights(paths[name])) for name, _ in HEAD]
+    return [{name.rpartition(".")[2]: tensor.float() for name, tensor in part.items()} for part in found]
 
 
 def load_fast_tokenizer(folder):

@@ -1,24 +1,32 @@
 """The backbone as transformers reads and computes it: for checkpoints from elsewhere, and to compare with."""
 
+from pathlib import Path
+
 import torch
-from transformers import AutoModel
+from transformers import MODEL_MAPPING, AutoConfig
 from transformers.utils import logging as transformers_logging
 
-# Only these: pooling, positions and the plain `backbone(ids, mask)` call are tested with them.
-MODEL_TYPES = ("bert", "roberta", "xlm-roberta")
+from teleport.encoder.architectures import ARCHITECTURES
+from teleport.encoder.source import find_weights
+from teleport.encoder.weights import backbone_weights, read_weights
 
 transformers_logging.disable_progress_bar()  # a log file is no terminal
 transformers_logging.set_verbosity_error()  # its load report is about the heads that load_backbone leaves out
 
 
-def load_backbone(folder):
+def load_backbone(folder, weights=None):
     """The backbone of a transformers folder in float32, without pooler, in evaluation mode; never uses the network.
 
+    weights: {name: tensor} where its weights file is read already
     Raises ValueError when weights of the backbone are missing: transformers would fill them with random numbers.
     """
-    kind = {"add_pooling_layer": False, "attn_implementation": "sdpa", "dtype": torch.float32}
-    safe = {"local_files_only": True, "weights_only": True}
-    backbone, report = AutoModel.from_pretrained(folder, **kind, **safe, output_loading_info=True)
+    weights = backbone_weights(weights or read_weights(find_weights(Path(folder))))
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    kind = {"attn_implementation": "sdpa", "dtype": torch.float32}
+    if ARCHITECTURES[config.model_type].pooler:
+        kind["add_pooling_layer"] = False
+    model = MODEL_MAPPING[type(config)]
+    backbone, report = model.from_pretrained(None, config=config, state_dict=weights, output_loading_info=True, **kind)
     if missing := sorted(report["missing_keys"]):
         raise ValueError(f"{folder} lacks {len(missing)} weights of its model_type, for example {missing[0]}.")
     return backbone

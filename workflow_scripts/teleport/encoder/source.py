@@ -7,6 +7,8 @@ from teleport.encoder.checkpoint import TOKENIZER_FILES
 from teleport.runtime.files import sha256_file
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that exists is read
+# sentence-transformers' form of a head behind the backbone (`pretrained.head_of_modules`).
+HEAD_FILES = ("modules.json", "*_Dense/*", "*_LayerNorm/*")
 KEY = "encoder.checkpoint"  # where a reader finds these settings in the configuration
 
 
@@ -30,7 +32,7 @@ def download(hub_id, revision):
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
-    files = ["config.json", *TOKENIZER_FILES]
+    files = ["config.json", *TOKENIZER_FILES, *HEAD_FILES]
     try:
         for name in WEIGHTS:
             folder = Path(snapshot_download(hub_id, revision=revision, allow_patterns=[*files, name]))

@@ -63,8 +63,9 @@ def packed_parts(token_map, rows, starts_B, stops_B, totals_B, special):
 def run(job):
     """Tokenise passages and the queries of every split with the tokenizer of the pretrained checkpoint.
 
-    Writes passages.{ids,offsets}.npy, queries.SPLIT.{ids,offsets}.npy and special.json (ids of cls, sep, pad, unk,
-    and vocab_size). Facts: vocab_size, and the number and lengths of texts, for passages and per split.
+    A prefix is tokenised with its text, as one. Writes passages.{ids,offsets}.npy, queries.SPLIT.{ids,offsets}.npy and
+    special.json (ids of cls, sep, pad, unk, and vocab_size). Facts: vocab_size, and the number and lengths of texts,
+    for passages and per split.
     """
     # Read by the tokenizer's thread pool when it starts; it would take every core otherwise.
     os.environ["RAYON_NUM_THREADS"] = str(job.threads)
@@ -83,19 +84,22 @@ def run(job):
         return write_tokens(tokenizer, dtype, texts, *paths, lambda done: job.progress(before + done, total, "texts"))
 
     facts = {"vocab_size": special["vocab_size"], "splits": {}}
-    facts["passages"] = tokenise("passages", "corpus.parquet", 0, separator, job.settings.max_characters)
+    prefix, cut = job.settings.passage_prefix, job.settings.max_characters
+    facts["passages"] = tokenise("passages", "corpus.parquet", 0, separator, prefix, cut)
     before = collection["num_passages"]
     for split, count in queries.items():
-        facts["splits"][split] = tokenise(f"queries.{split}", f"queries.{split}.parquet", before)
+        parquet, prefix = f"queries.{split}.parquet", job.settings.query_prefix
+        facts["splits"][split] = tokenise(f"queries.{split}", parquet, before, None, prefix)
         before += count
     return facts
 
 
-def read_texts(path, separator=None, max_characters=None):
-    """Yield lists of texts of a Parquet file, in order; `separator` joins title and text, None leaves the title out.
+def read_texts(path, separator=None, prefix="", max_characters=None):
+    """Yield lists of texts of a Parquet file, in order, each behind `prefix`.
 
-    A title of several fields (URL, tab, title: the form msmarco-docs) is joined by it too, as released by ANCE. A
-    passage with an empty title is its text alone. (ANCE-Tele's released code would begin it with [SEP].)
+    separator: joins title and text, None leaves the title out. A title of several fields (URL, tab, title: the form
+    msmarco-docs) is joined by it too, as released by ANCE. A passage with an empty title is its text alone. (ANCE-Tele's
+    released code would begin it with [SEP].)
     max_characters: the whole is cut to so many, so that the rest of a long document costs no tokenising.
     """
     columns = ["text"] if separator is None else ["title", "text"]
@@ -104,7 +108,7 @@ def read_texts(path, separator=None, max_characters=None):
         if separator is not None:
             pairs = zip(batch.column("title").to_pylist(), texts, strict=True)
             texts = [joined(title, text, separator) if title else text for title, text in pairs]
-        yield [text[:max_characters] for text in texts]
+        yield [prefix + text[:max_characters] for text in texts]
 
 
 def joined(title, text, separator):

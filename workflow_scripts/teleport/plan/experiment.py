@@ -75,7 +75,7 @@ class Trajectory:
         for stage in (*self.collection.inputs.values(), self.collection):
             self.add_existing(stage, 0, stage.kind)
         self.pretrained = self.add("pretrained", self.pretrained_settings(), {}, 0)
-        text = TokensSettings(**self.experiment.encoder.model_dump(include={"title", "lower_case", "max_characters"}))
+        text = TokensSettings(**self.experiment.encoder.model_dump(include=set(TokensSettings.model_fields)))
         self.tokens = self.add("tokens", text, {"collection": self.collection, "pretrained": self.pretrained}, 0)
         self.add_check()
         start = self.experiment.method[0].training.start_from if self.experiment.method else "pretrained"

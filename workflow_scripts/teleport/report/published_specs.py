@@ -1,5 +1,6 @@
 """Which stages stand behind each line of a published table, decided from the plan alone."""
 
+from functools import cache
 from pathlib import Path
 
 from teleport.plan.identity import file_digest
@@ -34,6 +35,17 @@ def published_spec(plan, path):
                 lines.append({"row": place, "column": number, "ours": ours, "released": released})
     spec = {"name": path.stem, "file": str(path), "sha256": file_digest(path), "configuration": plan.config.name}
     return Spec.of(spec | {"collection": plan.collection.name, "lines": lines})
+
+
+def untrained(specs):
+    """The `published_specs` with figures for which nothing is trained: of checkpoints and runs from elsewhere."""
+    return {place: spec for place, spec in specs.items() if spec.stages and not any(map(needs_training, spec.stages))}
+
+
+@cache
+def needs_training(stage):
+    """Whether a stage is a training, or reads what one made."""
+    return stage.kind == "train" or any(map(needs_training, stage.inputs.values()))
 
 
 def can_fill(plan, table, column):

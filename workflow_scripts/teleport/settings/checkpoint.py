@@ -33,7 +33,7 @@ class Identified(CheckpointSource):
 
 
 class PretrainedSettings(Section):
-    """The settings of a `pretrained` stage. seed: of the projection head, where there is one."""
+    """The settings of a `pretrained` stage. seed: of the projection head, where the checkpoint brings none."""
 
     checkpoint: Identified
     query_checkpoint: Identified | None = None
@@ -50,3 +50,5 @@ class TokensSettings(Section):
     title: Literal["sep", "space", "none"] = "sep"
     lower_case: bool | None = None
     max_characters: IntegerOrNull = None
+    query_prefix: str = ""
+    passage_prefix: str = ""

@@ -20,12 +20,16 @@ class Encoder(Section):
 
     checkpoint: CheckpointSource = Field(description="Where episodes start; only passages beside a query_checkpoint.")
     pooling: Literal["cls", "mean"] = Field("cls", description="From token vectors to that of a text (ANCE-Tele: cls).")
-    projection: IntegerOrNull = Field(None, gt=0, description="Width of a linear + LayerNorm head (ANCE 768), or null.")
+    projection: IntegerOrNull = Field(
+        None, gt=0, description="Width of a linear + LayerNorm head (ANCE 768): the checkpoint's, or drawn; or null."
+    )
     normalize: bool = Field(False, description="Scale vectors to length 1 (ANCE-Tele: no).")
     scale: Number = Field(1.0, gt=0, description="Factor on inner products in the loss (ANCE-Tele 1, cosine about 20).")
     tied: bool = Field(True, description="One encoder for both sides (ANCE-Tele on MS MARCO), or two (NQ, TriviaQA).")
     title: Literal["sep", "space", "none"] = Field("sep", description="Between title and text; none: without title.")
     lower_case: bool | None = Field(None, description="Lower-case before tokenising; null: as the tokenizer does.")
+    query_prefix: str = Field("", description="Before every query (E5: `query: `), counted within max_query_tokens.")
+    passage_prefix: str = Field("", description="Before every passage and its title (E5: `passage: `).")
     max_query_tokens: Integer = Field(32, ge=3, description="With special tokens (ANCE-Tele Table 5: 32).")
     max_passage_tokens: Integer = Field(128, ge=3, description="With special tokens (Table 5: 128 MARCO, 156 QA).")
     max_characters: IntegerOrNull = Field(

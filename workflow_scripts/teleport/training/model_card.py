@@ -5,8 +5,10 @@ import json
 from jinja2 import Environment, StrictUndefined
 
 from teleport.encoder.checkpoint import PASSAGE, QUERY
+from teleport.settings.checkpoint import TokensSettings
 
 ENCODES = {QUERY: "queries", PASSAGE: "passages"}
+ENCODE = {"queries": "encode_query", "passages": "encode_document"}  # with the prompt of the side
 SOURCE = ("hub", "revision", "folder", "package", "version")
 TITLE = {
     "sep": "title and text with the separator token between them, `title [SEP] text`",
@@ -53,8 +55,11 @@ Texts are cut to {{ lengths }}, special tokens included; set the length of the s
 {% if encodes != "queries" %}
 A passage is {{ title }}.
 {% endif %}
-{% if lower_case is not none %}
-The tokenizer {{ "lower-cases texts" if lower_case else "keeps the case of letters" }}; that of the pretrained \
+{% for side, prefix in prefixes.items() if prefix %}
+Before {{ side }} comes `{{ prefix }}`, counted within these lengths.
+{% endfor %}
+{% if text.lower_case is not none %}
+The tokenizer {{ "lower-cases texts" if text.lower_case else "keeps the case of letters" }}; that of the pretrained \
 checkpoint was changed where it does not.
 {% endif %}
 
@@ -63,7 +68,7 @@ from sentence_transformers import SentenceTransformer
 
 model = SentenceTransformer("PATH OF THIS FOLDER")
 model.max_seq_length = {{ max_tokens }}
-vectors = model.encode({{ texts }})
+vectors = model.{{ method }}([{{ example | tojson }}])
 ```
 
 {% if settings.projection %}
@@ -75,7 +80,8 @@ from transformers import AutoModel, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("PATH OF THIS FOLDER")
 model = AutoModel.from_pretrained("PATH OF THIS FOLDER").eval()
-batch = tokenizer({{ texts }}, padding=True, truncation=True, max_length={{ max_tokens }}, return_tensors="pt")
+texts = [{{ (prefix + example) | tojson }}]
+batch = tokenizer(texts, padding=True, truncation=True, max_length={{ max_tokens }}, return_tensors="pt")
 batch.pop("token_type_ids", None)
 with torch.no_grad():
     tokens = model(**batch).last_hidden_state
@@ -131,6 +137,9 @@ def model_card(job, encodes):
     manifests, settings = {role: artefact.manifest for role, artefact in job.inputs.items()}, job.settings
     trained = [ENCODES[side] for side in settings.training.trains]
     limits = {"queries": settings.max_query_tokens, "passages": settings.max_passage_tokens}
+    text = TokensSettings(**manifests["tokens"]["settings"])
+    prefixes = {"queries": text.query_prefix, "passages": text.passage_prefix}
+    example_side = "queries" if encodes == "queries" else "passages"
     environment = Environment(trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
     return environment.from_string(CARD).render(
         encodes=encodes,
@@ -148,9 +157,12 @@ def model_card(job, encodes):
         frozen=encodes in limits and encodes not in trained,
         steps=job.facts("continued")["end_step"] if "continued" in manifests else 0,
         lengths=" and ".join(f"{side} {limit} tokens" for side, limit in limits.items() if side in encodes),
-        title=TITLE[manifests["tokens"]["settings"]["title"]],
-        lower_case=manifests["tokens"]["settings"]["lower_case"],
-        texts='["a query"]' if encodes == "queries" else '["a passage"]',
-        max_tokens=limits["queries" if encodes == "queries" else "passages"],
+        title=TITLE[text.title],
+        text=text,
+        prefixes={side: prefix for side, prefix in prefixes.items() if side in encodes},
+        prefix=prefixes[example_side],
+        method=ENCODE[example_side] if any(prefixes.values()) else "encode",
+        example="a query" if example_side == "queries" else "a passage",
+        max_tokens=limits[example_side],
         raw_settings=json.dumps(job.raw_settings, indent=1, sort_keys=True),
     )

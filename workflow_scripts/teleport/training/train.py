@@ -7,6 +7,7 @@ import time
 import numpy as np
 import torch
 
+from teleport.encoder.checkpoint import write_prompts
 from teleport.encoder.lower_case import save_lower_case
 from teleport.encoder.model import load_encoders, save_encoders
 from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision
@@ -17,6 +18,7 @@ from teleport.runtime.device_memory import out_of_memory
 from teleport.runtime.files import require_free_space
 from teleport.runtime.log import PROGRESS_SECONDS, log
 from teleport.runtime.seed import derive_seed
+from teleport.settings.checkpoint import TokensSettings
 from teleport.settings.training import TrainSettings as Settings  # noqa: F401
 from teleport.training.data import read_training_set
 from teleport.training.model_card import write_model_cards
@@ -174,8 +176,11 @@ def write_checkpoint(job, trainer):
     folder, source, settings = job.output("checkpoint"), job.input("checkpoint", "checkpoint"), job.settings
     encoders = trainer.queries.encoder, trainer.passages.encoder
     save_encoders(*encoders, folder, source, settings.max_query_tokens, settings.max_passage_tokens)
-    if (lower_case := job.inputs["tokens"].manifest["settings"]["lower_case"]) is not None:
-        save_lower_case(folder, lower_case)
+    text = TokensSettings(**job.inputs["tokens"].manifest["settings"])
+    if text.lower_case is not None:
+        save_lower_case(folder, text.lower_case)
+    if text.query_prefix or text.passage_prefix:
+        write_prompts(folder, text.query_prefix, text.passage_prefix)
     write_model_cards(job, folder)
 
 

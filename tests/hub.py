@@ -1,0 +1,86 @@
+"""A hub of checkpoints on the loopback interface: what `huggingface_hub` asks of it when HF_ENDPOINT is its address."""
+
+import hashlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlsplit
+
+
+class Hub:
+    """Serves `repositories`, {id: {file: bytes}}, each of one commit, which is its branch `main` too.
+
+    commits: {id: 40 hex digits} of some of them; `asked` has the paths of all requests.
+    """
+
+    def __init__(self, repositories, commits=()):
+        self.repositories, self.commits, self.asked = repositories, dict(commits), []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                outer.answer(self)
+
+            def do_HEAD(self):
+                outer.answer(self)
+
+            def log_message(self, *arguments):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.http.server_port}"
+
+    def environment(self, cache):
+        """What makes a process take this hub for the real one, and `cache` for where downloads lie."""
+        return {"HF_ENDPOINT": self.url, "HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+
+    def commit(self, name):
+        """40 hex digits: those that it was given, or of its content."""
+        if name in self.commits:
+            return self.commits[name]
+        digests = {file: hashlib.sha1(content).hexdigest() for file, content in self.repositories[name].items()}
+        return hashlib.sha1(json.dumps(digests, sort_keys=True).encode()).hexdigest()
+
+    def answer(self, request):
+        path = unquote(urlsplit(request.path).path).strip("/")
+        self.asked.append(path)
+        name, content = self.find(path)
+        if content is None:
+            request.send_response(404)
+            request.send_header("X-Error-Code", "RevisionNotFound" if name else "RepoNotFound")
+            content = b""
+        else:
+            request.send_response(200)
+            request.send_header("X-Repo-Commit", self.commit(name))
+            request.send_header("ETag", f'"{hashlib.sha1(content).hexdigest()}"')
+        request.send_header("Content-Length", str(len(content)))
+        request.end_headers()
+        if request.command == "GET":
+            request.wfile.write(content)
+
+    def find(self, path):
+        """(repository, or None for an unknown one; bytes, or None where it has no such revision or file)."""
+        api, path = path.startswith("api/models/"), path.removeprefix("api/models/")
+        name = next((name for name in self.repositories if path.startswith(f"{name}/")), None)
+        if name is None:
+            return None, None
+        verb, revision, *rest = path.removeprefix(f"{name}/").split("/", 2)
+        commit, files = self.commit(name), self.repositories[name]
+        if revision not in ("main", commit):
+            return name, None
+        if not api:
+            return name, files.get(rest[0]) if verb == "resolve" else None
+        sizes = [{"path": file, "size": len(content)} for file, content in files.items()]
+        tree = [{"type": "file", "oid": hashlib.sha1(files[entry["path"]]).hexdigest()} | entry for entry in sizes]
+        info = {"id": name, "modelId": name, "sha": commit, "siblings": [{"rfilename": file} for file in files]}
+        return name, json.dumps(tree if verb == "tree" else info).encode()
+
+    def close(self):
+        self.http.shutdown()
+        self.http.server_close()

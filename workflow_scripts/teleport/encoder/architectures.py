@@ -1,0 +1,82 @@
+"""The architectures of backbones: one entry each, which says in what it differs from BERT.
+
+All are computed by `encoder.packed` under BERT's names; a checkpoint on disk has those that transformers gives its own
+architecture. One that BERT's layers cannot compute has no place here.
+"""
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+LAYERS = "encoder.layer"  # BERT's name of what holds the layers
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """In what an architecture differs from BERT.
+
+    after_padding: positions count from the one after the padding id, not from 0
+    pooler: whether transformers' class has a pooler, which is left out here
+    settings: {BERT's name of a setting in config.json: its own}
+    constants: {BERT's name of a setting: the value that this architecture always has}
+    layers, parts: its own name of what holds the layers, and of the parts of a layer {BERT's: its own}
+    """
+
+    after_padding: bool = False
+    pooler: bool = True
+    settings: dict = field(default_factory=dict)
+    constants: dict = field(default_factory=dict)
+    layers: str = LAYERS
+    parts: dict = field(default_factory=dict)
+
+    def own_name(self, name):
+        """What transformers calls the weight that BERT calls `name`."""
+        if not (self.parts and name.startswith(LAYERS)):
+            return name
+        number, part = name.removeprefix(f"{LAYERS}.").split(".", 1)
+        part, kind = part.rsplit(".", 1)
+        return f"{self.layers}.{number}.{self.parts[part]}.{kind}"
+
+
+# Sanh et al. 2019: neither token types nor dropout between attention and its residual sum (transformers).
+DISTILBERT = Architecture(
+    pooler=False,
+    settings={
+        "hidden_size": "dim",
+        "num_hidden_layers": "n_layers",
+        "num_attention_heads": "n_heads",
+        "intermediate_size": "hidden_dim",
+        "hidden_act": "activation",
+        "hidden_dropout_prob": "dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+    },
+    constants={"layer_norm_eps": 1e-12, "type_vocab_size": 0, "attention_output_dropout_prob": 0.0},
+    layers="transformer.layer",
+    parts={
+        "attention.self.query": "attention.q_lin",
+        "attention.self.key": "attention.k_lin",
+        "attention.self.value": "attention.v_lin",
+        "attention.output.dense": "attention.out_lin",
+        "attention.output.LayerNorm": "sa_layer_norm",
+        "intermediate.dense": "ffn.lin1",
+        "output.dense": "ffn.lin2",
+        "output.LayerNorm": "output_layer_norm",
+    },
+)
+ROBERTA = Architecture(after_padding=True)
+ARCHITECTURES = {"bert": Architecture(), "roberta": ROBERTA, "xlm-roberta": ROBERTA, "distilbert": DISTILBERT}
+
+
+def named_as_bert(raw):
+    """A config.json (dict) under BERT's names: a namespace with the content of `raw` as well.
+
+    attention_output_dropout_prob, which no config.json has, is the dropout between attention and its residual sum.
+    """
+    architecture = ARCHITECTURES[raw["model_type"]]
+    config = raw | {name: raw[own] for name, own in architecture.settings.items()} | architecture.constants
+    config.setdefault("attention_output_dropout_prob", config["hidden_dropout_prob"])
+    return SimpleNamespace(**config)
+
+
+def positions_before_text(config):
+    """How many rows of the position embeddings come before that of a text's first token: 0, or padding id + 1."""
+    return config.pad_token_id + 1 if ARCHITECTURES[config.model_type].after_padding else 0
