@@ -19,10 +19,10 @@ from pathlib import Path
 from teleport.runtime.devices import lease_devices
 from teleport.runtime.files import PRUNE
 from teleport.runtime.job import Job
-from teleport.runtime.launch import end_with_parent, launch
+from teleport.runtime.launch import PROCESSES, RANK, end_with_parent, launch
 from teleport.runtime.locks import sole_process
 from teleport.runtime.log import configure_logging, log
-from teleport.runtime.run import RANK, require_unedited, run, run_shard
+from teleport.runtime.run import HELPS, require_unedited, run, run_shard
 
 HERE = Path(__file__).resolve().parent
 
@@ -63,7 +63,7 @@ def parse_arguments():
 def run_alone(job, arguments, processes):
     """Run the job when no other process makes the stage, on devices of its own."""
     with contextlib.ExitStack() as held:
-        if "RANK" not in os.environ:  # several processes share what the one that starts them holds
+        if RANK not in os.environ:  # several processes share what the one that starts them holds
             if held.enter_context(sole_process(job)):
                 log.info("%s/%s is finished: the process that was waited for has made it", job.kind, job.key)
                 return
@@ -74,24 +74,24 @@ def run_alone(job, arguments, processes):
         if arguments.shard:
             run_shard(job)
         else:  # several processes take nothing from an earlier attempt: all or none of them must work
-            run(job, 0 if "RANK" in os.environ else arguments.attempt)
+            run(job, 0 if RANK in os.environ else arguments.attempt)
 
 
 def main():
     arguments = parse_arguments()
-    threads = max(1, arguments.threads // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+    threads = max(1, arguments.threads // int(os.environ.get(PROCESSES, 1)))
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[variable] = str(threads)  # before numpy, torch or faiss are loaded
     keep_freed_memory()
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # threads that spin while waiting slow a busy machine many times over
     configure_logging()
-    log.setLevel(logging.WARNING if RANK else logging.INFO)
-    if "RANK" in os.environ:
+    log.setLevel(logging.WARNING if HELPS else logging.INFO)
+    if RANK in os.environ:
         end_with_parent()
     try:
         options = {name: getattr(arguments, name) for name in ("code", "origins", "shard", "shards", "compile")}
         job = Job(arguments.spec | options, threads, arguments.save_every)
-        processes = int(os.environ.get("WORLD_SIZE", arguments.processes))
+        processes = int(os.environ.get(PROCESSES, arguments.processes))
         if processes > 1 and job.kind != "train":
             raise ValueError(f"a stage of kind {job.kind} runs in one process, not in {processes}.")
         run_alone(job, arguments, processes)
