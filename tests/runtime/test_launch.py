@@ -24,7 +24,13 @@ time.sleep(60)
 
 
 def command(code, *arguments):
-    return [sys.executable, "-S", "-c", f"import os\nRANK = int(os.environ['TELEPORT_RANK'])\n{code}", *map(str, arguments)]
+    return [
+        sys.executable,
+        "-S",
+        "-c",
+        f"import os\nRANK = int(os.environ['TELEPORT_RANK'])\n{code}",
+        *map(str, arguments),
+    ]
 
 
 def wait_for(*paths):

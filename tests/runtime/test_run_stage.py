@@ -1,4 +1,4 @@
-"""run_stage.py: what an earlier attempt on a cluster finished is not done again, and whose errors and environment count."""
+"""run_stage.py: what an earlier attempt on a cluster finished, whose sentence an error is, and whose environment."""
 
 import itertools
 import json

@@ -54,7 +54,9 @@ def source_digests(source):
         names = [pattern + ending for pattern in patterns if folder for ending in ("", ".gz")]
         found |= {path: f"collection.{key}" for name in names for path in Path(folder).glob(name)}
     if not any(path.name.startswith("corpus.") for path in found):
-        raise ValueError(f"collection.path: {source.path} has no {patterns[0]}, plain or .gz. Name the corpus's folder.")
+        raise ValueError(
+            f"collection.path: {source.path} has no {patterns[0]}, plain or .gz. Name the corpus's folder."
+        )
     for path, key in found.items():
         if path.with_name(f"{path.name}.gz") in found:
             raise ValueError(f"{key}: {path} and {path.name}.gz are both there. Remove the one that is not to be read.")
