@@ -24,7 +24,9 @@ class Significance(Section):
     test: Literal["permutation", "t-test"] = Field(
         "permutation", description="permutation (ANCE-Tele), or a two-sided paired t-test (STAR and ADORE)."
     )
-    resamples: Integer = Field(9999, ge=99, description="Random sign flips (ANCE-Tele: permutation test).")
+    resamples: Integer = Field(
+        9999, ge=99, le=10_000_000, description="Random sign flips (ANCE-Tele: permutation test)."
+    )
     level: Number = Field(0.05, gt=0, lt=1, description="Marked as significant below this Holm-corrected p.")
 
 
@@ -34,7 +36,9 @@ class Evaluation(Section):
     splits: Annotated[list[str], AfterValidator(distinct)] = Field(
         ["test"], min_length=1, description="Query sets that are searched after every episode."
     )
-    depth: Integer = Field(1000, ge=1, description="Length of a run per query.")
+    depth: Integer = Field(
+        1000, ge=1, le=1_000_000, description="Length of a run per query; a block of queries is in memory."
+    )
     measures: list[str] | dict[str, list[str]] = Field(
         ["RR@10", "nDCG@10", "R@100", "R@1000"], min_length=1, description="ir-measures names, Cov@k; or split → names."
     )

@@ -19,14 +19,20 @@ class Encoder(Section):
 
     checkpoint: CheckpointSource = Field(description="Where episodes start; only passages beside a query_checkpoint.")
     pooling: Literal["cls", "mean"] = Field("cls", description="From token vectors to that of a text (ANCE-Tele: cls).")
-    projection: IntegerOrNull = Field(None, gt=0, description="Width of a linear + LayerNorm head (ANCE 768), or null.")
+    projection: IntegerOrNull = Field(
+        None, gt=0, le=65_536, description="Width of a linear + LayerNorm head (ANCE 768), or null."
+    )
     normalize: bool = Field(False, description="Scale vectors to length 1 (ANCE-Tele: no).")
-    scale: Number = Field(1.0, gt=0, description="Factor on inner products in the loss (ANCE-Tele 1, cosine about 20).")
+    scale: Number = Field(
+        1.0, gt=0, le=1e6, description="Factor on inner products in the loss (ANCE-Tele 1, cosine about 20)."
+    )
     tied: bool = Field(True, description="One encoder for both sides (ANCE-Tele on MS MARCO), or two (NQ, TriviaQA).")
     title: Literal["sep", "space", "none"] = Field("sep", description="Between title and text; none: without title.")
     lower_case: bool | None = Field(None, description="Lower-case before tokenising; null: as the tokenizer does.")
-    max_query_tokens: Integer = Field(32, ge=3, description="With special tokens (ANCE-Tele Table 5: 32).")
-    max_passage_tokens: Integer = Field(128, ge=3, description="With special tokens (Table 5: 128 MARCO, 156 QA).")
+    max_query_tokens: Integer = Field(32, ge=3, le=32_768, description="With special tokens (ANCE-Tele Table 5: 32).")
+    max_passage_tokens: Integer = Field(
+        128, ge=3, le=32_768, description="With special tokens (Table 5: 128 MARCO, 156 QA)."
+    )
     query_checkpoint: CheckpointSource | None = Field(None, description="That of queries, where two were published.")
 
     @model_validator(mode="after")
@@ -49,6 +55,13 @@ class EpisodeTraining(Training):
     start_from: Literal["pretrained", "previous"] | Start = Field(
         "pretrained", description="ANCE-Tele: pretrained. The first episode mines with {experiment: NAME}, too."
     )
+
+    @field_validator("learning_rate")
+    @classmethod
+    def rate_keeps_what_was_learnt(cls, rate):
+        if rate > 10:  # here and not in `Training`: tests overflow with a rate that nobody may configure
+            raise ValueError("input should be at most 10: a step moves every weight by about the rate")
+        return rate
 
     @field_validator("loss")
     @classmethod
