@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import ir_measures
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from teleport.settings.section import Integer, LocalPath, Number, Section, distinct
+from teleport.settings.section import Integer, Line, LocalPath, Number, Section, distinct
 
 
 def meaning(measure):
@@ -75,7 +75,7 @@ class Evaluation(Section):
 class External(Section):
     """A system from elsewhere, scored but not trained here: runs in TREC's format, or a checkpoint."""
 
-    label: str | None = Field(None, description="Name of the row in tables; the entry's name when absent.")
+    label: Line | None = Field(None, description="Name of the row in tables; the entry's name when absent.")
     runs: dict[str, LocalPath] | None = Field(
         None, min_length=1, description="Split → run file of six columns, plain or .gz; ties go as in trec_eval."
     )

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from teleport.settings.checkpoint import CheckpointSource
 from teleport.settings.negatives import Mining, Negatives
 from teleport.settings.registry import LOSSES
-from teleport.settings.section import Integer, IntegerOrNull, Number, Section, distinct, merged
+from teleport.settings.section import Integer, IntegerOrNull, Line, Number, Section, distinct, merged
 from teleport.settings.training import Training
 
 MOST_EPISODES = 255  # a pool keeps first episodes as uint8
@@ -109,7 +109,7 @@ class Episode(Section):
 class Experiment(Section):
     """One system: everything that may differ between the rows of a table."""
 
-    label: str | None = Field(None, description="Name of the row in tables; the experiment's name when absent.")
+    label: Line | None = Field(None, description="Name of the row in tables; the experiment's name when absent.")
     encoder: Encoder
     mining: Mining = Mining()
     negatives: Negatives = Negatives()

@@ -33,6 +33,14 @@ def in_one_spelling(path):
     return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else os.path.normpath(path))
 
 
+def one_line(text):
+    """Refuse what would be no one cell of a table: nothing, line breaks and signs that are not seen."""
+    if not text or text != text.strip() or not text.isprintable():
+        raise ValueError("input should be one line of visible text, as it stands in tables")
+    return text
+
+
+Line = Annotated[str, AfterValidator(one_line)]
 Integer = Annotated[int, BeforeValidator(no_truth)]
 IntegerOrNull = Annotated[int | None, BeforeValidator(no_truth)]
 Number = Annotated[FiniteFloat, BeforeValidator(no_truth)]
