@@ -4,12 +4,14 @@ import errno
 import json
 import os
 
+import numpy as np
 import pytest
 
 import run_stage
 from teleport.runtime import artefact
 from teleport.runtime import run as runtime_run
 from teleport.runtime.artefact import Artefact
+from teleport.runtime.blocks import RowBlocks
 from teleport.runtime.code import files_digest, stage_code
 from teleport.runtime.files import require_free_space
 from teleport.runtime.job import Job
@@ -93,6 +95,23 @@ def test_a_failing_stage_leaves_nothing_under_a_final_name(stages):
     assert [path.name for path in stages.root.rglob("*") if path.is_file() and path.name != "stamp.json"] == [
         "a.txt.part"
     ]
+
+
+def test_a_kill_between_link_and_manifest_leaves_nothing_behind(stages):
+    """Where the final name is a link to the rows in the resume folder, renaming another link onto it does nothing."""
+
+    def fill(job):
+        blocks = RowBlocks(job, {"rows.npy": (np.float32, (4, 2))}, block_rows=2)
+        for start, stop in blocks:
+            blocks["rows.npy"][start:stop] = start
+        blocks.publish()
+
+    job = stages.make("encode")
+    for _ in range(2):  # killed before the manifest, then finished
+        fill(job)
+        job.publish()
+    assert [path.name for path in job.folder.iterdir()] == ["rows.npy"]
+    assert np.load(job.folder / "rows.npy")[:, 0].tolist() == [0, 0, 2, 2]
 
 
 def test_an_announced_output_must_be_written(stages):
