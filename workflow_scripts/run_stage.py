@@ -12,6 +12,7 @@ import errno
 import json
 import logging
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -24,6 +25,7 @@ from teleport.runtime.locks import sole_process
 from teleport.runtime.log import configure_logging, log
 from teleport.runtime.run import HELPS, require_unedited, run, run_shard
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 HERE = Path(__file__).resolve().parent
 
 
@@ -39,6 +41,16 @@ def raised_here(error):
     """Whether an error is a sentence of ours for a person; a library's own needs its traceback to be understood."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return last.line.startswith("raise ") and Path(last.filename).resolve().is_relative_to(HERE)
+
+
+def lacks_room(error):
+    """Whether an error says that a disk is full, or a file larger than a limit allows.
+
+    Libraries in Rust (safetensors, tokenizers) tell the number of the system's error as text, numpy not at all.
+    """
+    number = re.search(r"os error (\d+)", str(error))
+    known = getattr(error, "errno", None) or (int(number[1]) if number else None)
+    return known in NO_ROOM or bool(re.fullmatch(r"\d+ requested and \d+ written", str(error)))
 
 
 def parse_arguments():
@@ -99,11 +111,11 @@ def main():
         if not raised_here(error):
             traceback.print_exc()
         sys.exit(f"error: {error}")
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    except Exception as error:
+        if not lacks_room(error):
             raise
-        remedy = f"Nothing was published; free some space ({PRUNE}) and run again: the stage continues where it can."
-        sys.exit(f"error: no room left on the disk ({error}). {remedy}")
+        remedy = f"free some space ({PRUNE}), or raise the limit on files (`ulimit -f`, quotas), and run again"
+        sys.exit(f"error: no room left on the disk ({error}). Nothing was published; {remedy}: it continues if it can.")
 
 
 if __name__ == "__main__":

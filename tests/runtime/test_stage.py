@@ -3,13 +3,20 @@
 import errno
 import json
 import os
+import resource
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 import run_stage
 from teleport.runtime import artefact
 from teleport.runtime import run as runtime_run
+from teleport.runtime.arrays import save_array
 from teleport.runtime.artefact import Artefact
 from teleport.runtime.blocks import RowBlocks
 from teleport.runtime.code import files_digest, stage_code
@@ -214,6 +221,30 @@ def test_a_full_disk_publishes_nothing_and_says_so(monkeypatch, tmp_path):
     message = command(monkeypatch, tmp_path, full)
     assert message.startswith("error: no room left on the disk") and "make prune" in message
     assert not (tmp_path / "results/stages/merge" / ("b" * 12) / "manifest.json").exists()
+
+
+def tokenizer(path):
+    Tokenizer(WordLevel({f"word{i}": i for i in range(9999)}, unk_token="word0")).save(str(path))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: save_file({"a": np.ones(9999)}, path),
+        tokenizer,
+        lambda path: save_array(path, np.ones(9999)),
+        lambda path: pq.write_table(pa.table({"a": np.arange(99999)}), path),
+        lambda path: path.write_text("x" * 99999),
+    ],
+)
+def test_a_limit_on_the_size_of_files_is_a_sentence_whoever_writes(monkeypatch, tmp_path, write):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, limits[1]))
+    try:
+        message = command(monkeypatch, tmp_path, lambda job: write(job.output("a")))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert message.startswith("error: no room left on the disk (") and "`ulimit -f`" in message
 
 
 def test_a_defect_is_not_hidden_as_bad_input(monkeypatch, tmp_path):
