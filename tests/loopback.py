@@ -22,7 +22,7 @@ class Server:
                 pass
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        threading.Thread(target=self.http.serve_forever, args=[0.01], daemon=True).start()
 
     def url(self, name):
         return f"http://127.0.0.1:{self.http.server_port}/{name}"

@@ -12,6 +12,7 @@ import errno
 import json
 import logging
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -19,11 +20,12 @@ from pathlib import Path
 from teleport.runtime.devices import lease_devices
 from teleport.runtime.files import PRUNE
 from teleport.runtime.job import Job
-from teleport.runtime.launch import end_with_parent, launch
+from teleport.runtime.launch import PROCESSES, RANK, end_with_parent, launch
 from teleport.runtime.locks import sole_process
 from teleport.runtime.log import configure_logging, log
-from teleport.runtime.run import RANK, require_unedited, run, run_shard
+from teleport.runtime.run import HELPS, require_unedited, run, run_shard
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 HERE = Path(__file__).resolve().parent
 
 
@@ -39,6 +41,16 @@ def raised_here(error):
     """Whether an error is a sentence of ours for a person; a library's own needs its traceback to be understood."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return last.line.startswith("raise ") and Path(last.filename).resolve().is_relative_to(HERE)
+
+
+def lacks_room(error):
+    """Whether an error says that a disk is full, or a file larger than a limit allows.
+
+    Libraries in Rust (safetensors, tokenizers) tell the number of the system's error as text, numpy not at all.
+    """
+    number = re.search(r"os error (\d+)", str(error))
+    known = getattr(error, "errno", None) or (int(number[1]) if number else None)
+    return known in NO_ROOM or bool(re.fullmatch(r"\d+ requested and \d+ written", str(error)))
 
 
 def parse_arguments():
@@ -63,7 +75,7 @@ def parse_arguments():
 def run_alone(job, arguments, processes):
     """Run the job when no other process makes the stage, on devices of its own."""
     with contextlib.ExitStack() as held:
-        if "RANK" not in os.environ:  # several processes share what the one that starts them holds
+        if RANK not in os.environ:  # several processes share what the one that starts them holds
             if held.enter_context(sole_process(job)):
                 log.info("%s/%s is finished: the process that was waited for has made it", job.kind, job.key)
                 return
@@ -74,24 +86,24 @@ def run_alone(job, arguments, processes):
         if arguments.shard:
             run_shard(job)
         else:  # several processes take nothing from an earlier attempt: all or none of them must work
-            run(job, 0 if "RANK" in os.environ else arguments.attempt)
+            run(job, 0 if RANK in os.environ else arguments.attempt)
 
 
 def main():
     arguments = parse_arguments()
-    threads = max(1, arguments.threads // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+    threads = max(1, arguments.threads // int(os.environ.get(PROCESSES, 1)))
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[variable] = str(threads)  # before numpy, torch or faiss are loaded
     keep_freed_memory()
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # threads that spin while waiting slow a busy machine many times over
     configure_logging()
-    log.setLevel(logging.WARNING if RANK else logging.INFO)
-    if "RANK" in os.environ:
+    log.setLevel(logging.WARNING if HELPS else logging.INFO)
+    if RANK in os.environ:
         end_with_parent()
     try:
         options = {name: getattr(arguments, name) for name in ("code", "origins", "shard", "shards", "compile")}
         job = Job(arguments.spec | options, threads, arguments.save_every)
-        processes = int(os.environ.get("WORLD_SIZE", arguments.processes))
+        processes = int(os.environ.get(PROCESSES, arguments.processes))
         if processes > 1 and job.kind != "train":
             raise ValueError(f"a stage of kind {job.kind} runs in one process, not in {processes}.")
         run_alone(job, arguments, processes)
@@ -99,11 +111,11 @@ def main():
         if not raised_here(error):
             traceback.print_exc()
         sys.exit(f"error: {error}")
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    except Exception as error:
+        if not lacks_room(error):
             raise
-        remedy = f"Nothing was published; free some space ({PRUNE}) and run again: the stage continues where it can."
-        sys.exit(f"error: no room left on the disk ({error}). {remedy}")
+        remedy = f"free some space ({PRUNE}), or raise the limit on files (`ulimit -f`, quotas), and run again"
+        sys.exit(f"error: no room left on the disk ({error}). Nothing was published; {remedy}: it continues if it can.")
 
 
 if __name__ == "__main__":

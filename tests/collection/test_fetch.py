@@ -1,8 +1,13 @@
 """Downloads over a real connection on the loopback interface: what is kept, continued, refused and reported."""
 
 import hashlib
+import itertools
 import json
 import random
+import socket
+import threading
+import time
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -139,6 +144,99 @@ def test_a_full_disk_is_not_blamed_on_the_mirrors(server, tmp_path):
     assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize("url", ["http://", "http:///file", "http://[::1", "http://a:b/c", "http://a b/", "http://ä/ö"])
+def test_a_malformed_url_falls_to_the_next_mirror(server, tmp_path, url):
+    fetch.fetch(tmp_path / "file.bin", [url, server.url("file.bin")], UNKNOWN)
+    assert (tmp_path / "file.bin").read_bytes() == BODY
+    with pytest.raises(ValueError, match="no mirror has this file"):
+        fetch.fetch(tmp_path / "other.bin", [url], UNKNOWN)
+
+
+@contextmanager
+def raw_server(*parts, pause=0.0):
+    """The URL of a server that answers with `parts`, after a pause each; where there is one, the last for ever."""
+    listening, ended = socket.create_server(("127.0.0.1", 0)), threading.Event()
+
+    def serve(connection):
+        with suppress(OSError), connection:
+            connection.recv(65536)
+            for part in itertools.chain(parts, itertools.repeat(parts[-1]) if pause else ()):
+                connection.sendall(part)
+                if ended.wait(pause):
+                    return
+
+    def accept():
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=listening.accept()[:1], daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}/file.bin"
+    ended.set()
+    listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
+
+
+LINE = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = LINE + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        LINE + b"Content-Length: many\r\n\r\nx",
+        LINE + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\nx",
+        b"HTTP/1.1 302 Found\r\nLocation: http://[::1/x\r\n\r\n",
+        b"HTTP/1.1 302 Found\r\nLocation: http:///x\r\n\r\n",
+        b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\n\r\n",
+        LINE + b"A: b\r\n" * 1000,
+        LINE + b"A" * 100_000,
+        CHUNKED + b"zz\r\nxx\r\n",
+        b"nonsense",
+        b"",
+    ],
+)
+def test_an_answer_that_is_not_http_falls_to_the_next_mirror(server, tmp_path, answer):
+    with raw_server(answer) as url:
+        fetch.fetch(tmp_path / "file.bin", [url, server.url("file.bin")], UNKNOWN)
+    assert (tmp_path / "file.bin").read_bytes() == BODY and names_in(tmp_path) == ["file.bin"]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [LINE + b"Content-Length: 9999999\r\n\r\n", b"x"],
+        [LINE + b"\r\n", b"x"],
+        [CHUNKED, b"1\r\nx\r\n"],
+        [CHUNKED + b"1;", b"x"],
+        [CHUNKED + b"0\r\n", b"a: b\r\n"],
+        [LINE + b"A: ", b"x"],
+        [LINE, b"A: x\r\n"],
+        [b"HTTP/1.1 100 Continue\r\n\r\n"],
+        [b"H"],
+    ],
+)
+def test_an_answer_without_end_falls_to_the_next_mirror(server, tmp_path, monkeypatch, parts):
+    """Each byte in time: no timeout of a socket ends it."""
+    monkeypatch.setattr(fetch, "TIMEOUT_SECONDS", 0.1)
+    started = time.monotonic()
+    with raw_server(*parts, pause=0.02) as url:
+        fetch.fetch(tmp_path / "file.bin", [url, server.url("file.bin")], UNKNOWN)
+        with pytest.raises(ValueError, match=r"bytes in 0.1 s, 5 times in a row"):
+            fetch.fetch(tmp_path / "other.bin", [url], UNKNOWN | {"sha256": SHA256})
+    assert (tmp_path / "file.bin").read_bytes() == BODY
+    assert time.monotonic() - started < 30
+
+
+@pytest.mark.parametrize("noted", [b"", b"{", b"\xff\xfe{", b"[]", b"7", b'{"url": 5, "validator": []}', b"[" * 99_999])
+@pytest.mark.parametrize("expected", [{}, {"sha256": SHA256}])
+def test_a_torn_note_of_an_unfinished_download_is_no_note(server, tmp_path, noted, expected):
+    (tmp_path / "file.bin.part").write_bytes(BODY[:500] if expected else b"x" * 500)
+    (tmp_path / "file.bin.part.json").write_bytes(noted)
+    get(server, tmp_path / "file.bin", expected)
+    assert (tmp_path / "file.bin").read_bytes() == BODY and names_in(tmp_path) == ["file.bin"]
+
+
 # --- the stage ------------------------------------------------------------------------------------------------------
 
 
@@ -172,6 +270,20 @@ def test_a_file_without_a_digest_is_trusted_at_first_and_pinned_then(stages, ser
     assert (tmp_path / "data/downloads/file.bin").read_bytes() == b"another", "it may be the right one"
     (tmp_path / "data/downloads/digests.json").unlink()
     download.run(job(stages, server, {"file.bin": {}}))
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"\xff\xfe{", b"[]", b"7", b'{"a": 5}', b'{"a": {"sha256": 5}}', b"[" * 99_999]
+)
+def test_torn_digests_of_first_uses_are_named_and_never_replaced(stages, server, tmp_path, text):
+    recorded = tmp_path / "data/downloads/digests.json"
+    recorded.parent.mkdir(parents=True)
+    recorded.write_bytes(text)
+    with pytest.raises(
+        ValueError, match="^data/downloads/digests.json does not hold .*: torn or edited. Bring it back"
+    ):
+        download.run(job(stages, server, {"file.bin": {}}))
+    assert recorded.read_bytes() == text
 
 
 @pytest.mark.parametrize(

@@ -340,3 +340,53 @@ def test_links_are_unique_within_an_experiment():
     for spec in experiment_specs(plan(seeds=[1, 2])).values():
         links = [row["link"] for row in json.loads(spec.text)["rows"]]
         assert len(set(links)) == len(links) > 50
+
+
+@pytest.mark.parametrize(
+    ("changes", "label", "owners"),
+    [
+        ({"experiments": {"BM25": {}}}, "BM25", "that of the lexical baseline, and that of BM25"),
+        ({"experiments": {"a": {"label": "Bm25"}}}, "Bm25", "that of the lexical baseline, and that of a"),
+        ({"experiments": {"Zero-shot": {}}}, "Zero-shot", "that of tele before its first episode, and that of Zero-"),
+        ({"experiments": {"a": {"label": "Mine"}, "b": {"label": "Mine"}}}, "Mine", "that of a, and that of b"),
+        (
+            {"experiments": {"a": {"label": "Méthode"}, "b": {"label": "Me\u0301thode"}}},
+            "Me",
+            "that of a, and that of b",
+        ),
+        ({"experiments": {"a": {"label": "tele", "episodes": [{}]}}}, "tele", "that of tele, and that of a"),
+        ({"external": {"BM25": {"encoder": {"pooling": "cls"}}}}, "BM25", "lexical baseline, and that of BM25"),
+    ],
+)
+def test_two_rows_of_one_name_are_refused(changes, label, owners):
+    """Nobody could tell them apart, and a test's baseline might be the wrong one."""
+    with pytest.raises(ValueError) as caught:
+        table_specs(plan(**changes))
+    assert f"table main has two rows called '{label}" in str(caught.value) and owners in str(caught.value)
+    assert "Give an experiment, or an entry of external, another name or `label`." in str(caught.value)
+
+
+def test_two_rows_of_an_ablation_have_two_names():
+    rows = {"short": {"label": "Mine", "episodes": [{}]}, "long": {"label": "Mine"}}
+    with pytest.raises(ValueError, match="table t has two rows called 'Mine': that of short, and that of long"):
+        table_specs(plan(ablations={"t": {"title": "T", "experiments": rows}}))
+
+
+@pytest.mark.parametrize("label", ["", " ", "a\nb", "a ", "a\tb", "a\u202eb", "a\x00b", "a\u2028b"])
+def test_a_label_is_one_line_of_visible_text(label):
+    with pytest.raises(ValueError, match="experiments.tele.label: input should be one line of visible text, as it sta"):
+        plan(experiments={"tele": {"label": label}})
+    with pytest.raises(ValueError, match="ablations.t.title: input should be one line of visible text"):
+        plan(ablations={"t": {"title": label, "experiments": {"a": {}}}})
+
+
+def test_a_message_names_the_seed_of_a_stage_that_only_one_seed_has():
+    several = plan(seeds=[1, 2])
+    labels = [several.label(name) for name in several.stages]
+    assert sorted(label for label in labels if label.startswith("train, episode 1")) == [
+        "train, episode 1, seed 1 · tele",
+        "train, episode 1, seed 2 · tele",
+    ]
+    assert "pretrained · tele" in labels
+    one = plan()
+    assert not any("seed" in one.label(name) for name in one.stages)

@@ -11,7 +11,7 @@ import pytest
 
 from paths import REPOSITORY
 from teleport.runtime import launch as launching
-from teleport.runtime.launch import RENDEZVOUS, launch
+from teleport.runtime.launch import PROCESSES, RANK, RENDEZVOUS, launch
 
 LIBRARY = str(REPOSITORY / "workflow_scripts")
 SAVE_ON_SIGTERM = """
@@ -24,7 +24,13 @@ time.sleep(60)
 
 
 def command(code, *arguments):
-    return [sys.executable, "-S", "-c", f"import os\nRANK = int(os.environ['RANK'])\n{code}", *map(str, arguments)]
+    return [
+        sys.executable,
+        "-S",
+        "-c",
+        f"import os\nRANK = int(os.environ['TELEPORT_RANK'])\n{code}",
+        *map(str, arguments),
+    ]
 
 
 def wait_for(*paths):
@@ -44,13 +50,13 @@ def is_alive(process_id):
 
 
 def test_every_process_gets_its_rank_and_one_place_to_meet(tmp_path):
-    names = f"('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE', '{RENDEZVOUS}')"
+    names = (RANK, PROCESSES, RENDEZVOUS)
     code = f"import sys\nopen(f'{{sys.argv[1]}}/{{RANK}}', 'w').write(' '.join(os.environ[n] for n in {names}))"
     assert launch(3, command(code, tmp_path)) == 0
     words = [(tmp_path / str(rank)).read_text().split() for rank in range(3)]
-    assert [line[:4] for line in words] == [[str(rank), str(rank), "3", "3"] for rank in range(3)]
-    assert len({line[4] for line in words}) == 1 and words[0][4].startswith("file:///")
-    assert not os.path.exists(os.path.dirname(words[0][4].removeprefix("file://"))), "the place is left behind"
+    assert [line[:2] for line in words] == [[str(rank), "3"] for rank in range(3)]
+    assert len({line[2] for line in words}) == 1 and words[0][2].startswith("file:///")
+    assert not os.path.exists(os.path.dirname(words[0][2].removeprefix("file://"))), "the place is left behind"
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,18 @@
-"""run_stage.py on a cluster: what an earlier attempt of a group finished is not done again."""
+"""run_stage.py: what an earlier attempt on a cluster finished, whose sentence an error is, and whose environment."""
 
 import itertools
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+from paths import REPOSITORY
 from run_stage import raised_here
 from teleport.evaluation.measures import parse_measures
+from teleport.runtime.code import stage_code
 from teleport.runtime.run import FINISHED, run
 from teleport.search import index
 from teleport.search.exact import best
@@ -89,3 +94,17 @@ def test_a_library_s_error_is_told_from_a_sentence_of_ours(tmp_path):
             attempt()
         found.append(raised_here(caught.value))
     assert found == [True, False, False]
+
+
+@pytest.mark.parametrize("size", ["2", "0", "many"])
+def test_what_another_launcher_left_in_the_environment_decides_nothing(indexed, tmp_path, size):
+    """torchrun, MPI and Slurm scripts export such variables; a stage that took them for its own wrote no manifest."""
+    left = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "nowhere"}
+    job = indexed.job
+    inputs = {role: f"{a.manifest['kind']}/{a.manifest['key']}" for role, a in job.inputs.items()}
+    spec = {"kind": "index", "key": job.key, "settings": {}, "inputs": inputs}
+    command = [sys.executable, REPOSITORY / "workflow_scripts/run_stage.py", "--spec", json.dumps(spec)]
+    command += ["--code", stage_code("index", {})]
+    result = subprocess.run(command, cwd=tmp_path, env=os.environ | left, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert (job.folder / "manifest.json").exists()

@@ -3,13 +3,22 @@
 import errno
 import json
 import os
+import resource
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 import run_stage
 from teleport.runtime import artefact
 from teleport.runtime import run as runtime_run
+from teleport.runtime.arrays import save_array
 from teleport.runtime.artefact import Artefact
+from teleport.runtime.blocks import RowBlocks
 from teleport.runtime.code import files_digest, stage_code
 from teleport.runtime.files import require_free_space
 from teleport.runtime.job import Job
@@ -93,6 +102,23 @@ def test_a_failing_stage_leaves_nothing_under_a_final_name(stages):
     assert [path.name for path in stages.root.rglob("*") if path.is_file() and path.name != "stamp.json"] == [
         "a.txt.part"
     ]
+
+
+def test_a_kill_between_link_and_manifest_leaves_nothing_behind(stages):
+    """Where the final name is a link to the rows in the resume folder, renaming another link onto it does nothing."""
+
+    def fill(job):
+        blocks = RowBlocks(job, {"rows.npy": (np.float32, (4, 2))}, block_rows=2)
+        for start, stop in blocks:
+            blocks["rows.npy"][start:stop] = start
+        blocks.publish()
+
+    job = stages.make("encode")
+    for _ in range(2):  # killed before the manifest, then finished
+        fill(job)
+        job.publish()
+    assert [path.name for path in job.folder.iterdir()] == ["rows.npy"]
+    assert np.load(job.folder / "rows.npy")[:, 0].tolist() == [0, 0, 2, 2]
 
 
 def test_an_announced_output_must_be_written(stages):
@@ -195,6 +221,30 @@ def test_a_full_disk_publishes_nothing_and_says_so(monkeypatch, tmp_path):
     message = command(monkeypatch, tmp_path, full)
     assert message.startswith("error: no room left on the disk") and "make prune" in message
     assert not (tmp_path / "results/stages/merge" / ("b" * 12) / "manifest.json").exists()
+
+
+def tokenizer(path):
+    Tokenizer(WordLevel({f"word{i}": i for i in range(9999)}, unk_token="word0")).save(str(path))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: save_file({"a": np.ones(9999)}, path),
+        tokenizer,
+        lambda path: save_array(path, np.ones(9999)),
+        lambda path: pq.write_table(pa.table({"a": np.arange(99999)}), path),
+        lambda path: path.write_text("x" * 99999),
+    ],
+)
+def test_a_limit_on_the_size_of_files_is_a_sentence_whoever_writes(monkeypatch, tmp_path, write):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, limits[1]))
+    try:
+        message = command(monkeypatch, tmp_path, lambda job: write(job.output("a")))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert message.startswith("error: no room left on the disk (") and "`ulimit -f`" in message
 
 
 def test_a_defect_is_not_hidden_as_bad_input(monkeypatch, tmp_path):

@@ -3,6 +3,8 @@
 import ast
 import copy
 import json
+import os
+import re
 
 import pytest
 import yaml
@@ -124,11 +126,21 @@ def test_mistakes_are_told_with_file_line_key_and_remedy(tmp_path, old, new, mes
         (b"", "b.yaml: the file is empty, not a mapping. Write `key: value` lines."),
         (b"# all commented out\n", "b.yaml: the file is empty, not a mapping."),
         (b"- name: marco\n", "b.yaml: the file is a list, not a mapping."),
-        (b"a: [1\nb: 2\n", "b.yaml: not YAML in UTF-8 (while parsing a flow sequence in "),
-        (b"a: 1\nb: *x\n", 'b.yaml", line 2, column 4). Correct it there.'),
-        ("name: é\n".encode("latin1"), "b.yaml: not YAML in UTF-8 ('utf-8' codec can't decode byte 0xe9 in position 6"),
+        (b"a: [1\nb: 2\n", "b.yaml, line 2: not YAML in UTF-8 (expected ',' or ']', but got ':'). Correct it there."),
+        (b"a: 1\nb: *x\n", "b.yaml, line 2: not YAML in UTF-8 (found undefined alias 'x'). Correct it there."),
+        ("name: é\n".encode("latin1"), "b.yaml, line 1: not YAML in UTF-8 (byte 0xe9). Correct it there."),
         (b"name: \x01\n", "b.yaml: not YAML in UTF-8 (unacceptable character #x0001"),
-        (b"name: 2026-13-01\n", "b.yaml: not YAML in UTF-8 (month must be in 1..12). Correct it there."),
+        (b"a: 1\nname: 2026-13-01\n", "b.yaml, line 2: not YAML in UTF-8 (month must be in 1..12). Correct it"),
+        ("name: é\n".encode("utf-16"), "b.yaml, line 1: not YAML in UTF-8 (byte 0xff)"),
+        (b"a: " + b"[" * 9999, "b.yaml: not YAML in UTF-8 (brackets inside brackets without end)"),
+        (b"a: " + b"[" * 9999 + b"]" * 9999, "b.yaml: not YAML in UTF-8 (brackets inside brackets without end)"),
+        (b"a: " + b"9" * 9999, "b.yaml, line 1: not YAML in UTF-8 (Exceeds the limit"),
+        (b"a: 1\n? [b]\n: 2\n", "b.yaml, line 2: not YAML in UTF-8 (found unhashable key)"),
+        (b"a: 1\n---\nb: 1\n", "b.yaml, line 2: not YAML in UTF-8 (but found another document)"),
+        (
+            b"a: !!python/object/apply:os.system [ls]\n",
+            "b.yaml, line 1: not YAML in UTF-8 (could not determine a const",
+        ),
     ],
 )
 def test_a_file_that_is_no_yaml_mapping_is_named(tmp_path, content, message):
@@ -138,6 +150,96 @@ def test_a_file_that_is_no_yaml_mapping_is_named(tmp_path, content, message):
     with pytest.raises(ValueError) as caught:
         config.load_files([first, second])
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: &b [*b]\n", "b.yaml, line 2: not YAML in UTF-8 (an alias stands for what it is a part of)"),
+        ("b: &b {c: {d: *b}}\n", "b.yaml, line 1: not YAML in UTF-8 (an alias stands for what it is a part of)"),
+        (
+            "a0: &a0 [1, 2]\n" + "".join(f"a{i + 1}: &a{i + 1} [*a{i}, *a{i}]\n" for i in range(40)),
+            "b.yaml, line 19: not YAML in UTF-8 (more than 1,000,000 values, aliases followed)",
+        ),
+    ],
+)
+def test_aliases_without_end_are_named_also_where_snakemake_has_read_the_file(tmp_path, text, message):
+    path = tmp_path / "b.yaml"
+    path.write_text(text)
+    for read in (lambda: config.load_files([path]), lambda: config.load({}, [path])):
+        with pytest.raises(ValueError) as caught:
+            read()
+        assert message in str(caught.value)
+
+
+def test_aliases_that_end_are_followed(tmp_path):
+    text = BASE.replace("tele: {}", "tele: &tele {seeds: [1, 2]}\n  other: *tele")
+    assert load(text, tmp_path)[1]["other"].seeds == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: None, "the file is not there"),
+        (lambda path: path.mkdir(), "the file is no regular file"),
+        (os.mkfifo, "the file is no regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "the file is no regular file"),
+    ],
+)
+def test_what_is_no_file_is_named_and_not_read(tmp_path, make, message):
+    path = tmp_path / "b.yaml"
+    make(path)
+    for read in (lambda: config.load_files([path]), lambda: config.load({}, [path])):
+        with pytest.raises(ValueError, match=f"b.yaml: {message}. Give the path of a YAML file."):
+            read()
+
+
+ABSURD = [
+    ("training.learning_rate", ".inf", "input should be a finite number, not inf (Peak rate (Table 5: 5e-6))."),
+    ("training.learning_rate", "1e9", "input should be at most 10: a step moves every weight by about the rate, not"),
+    ("training.weight_decay", ".inf", "input should be a finite number, not inf (Decay of"),
+    ("training.weight_decay", "1e300", "input should be less than or equal to 1000, not '1e300' (Decay of"),
+    ("training.max_grad_norm", ".nan", "input should be a finite number"),
+    ("training.steps", "1000000000000000000", "input should be less than or equal to 1000000000, not 1000000000000"),
+    ("training.stop_after_steps", "0", "input should be greater than or equal to 1, not 0 (Stop early"),
+    (
+        "training.batch_queries",
+        "1000000000",
+        "input should be less than or equal to 65536, not 1000000000 (Queries per",
+    ),
+    ("training.negatives_per_query", "1000000000", "input should be less than or equal to 100000, not"),
+    ("encoder.scale", "1e300", "input should be less than or equal to 1000000, not '1e300' (Factor on inner"),
+    ("encoder.scale", ".inf", "input should be a finite number, not inf (Factor"),
+    ("encoder.projection", "1000000", "input should be less than or equal to 65536, not 1000000 (Width of a linear"),
+    ("encoder.max_passage_tokens", "1000000000", "input should be less than or equal to 32768"),
+    ("negatives.pool", "1000000000", "input should be less than or equal to 100000, not 1000000000 (mixture: neg"),
+    ("negatives.per_source", "1000000000", "input should be less than or equal to 32767"),
+    ("negatives.counts", "{query: 1000000000}", "a count of 1000000000 is more than 100,000: all are held in memory"),
+    ("negatives.relevant_grade", "10000000000", "input should be less than 2147483648"),
+    ("negatives.filters", "{relative_margin: .inf}", "input should be a finite number, not inf (Leave out a score"),
+    (
+        "mining.depth",
+        "1000000000",
+        "input should be less than or equal to 32767, not 1000000000 (Neighbours per anchor",
+    ),
+    ("mining.index", "{kind: ivf, nlist: 1000000000}", "input should be less than or equal to 16777216"),
+    ("bm25.k1", ".inf", "input should be a finite number, not inf (Term saturation"),
+    ("bm25.k1", "1e300", "input should be less than or equal to 1000"),
+    ("evaluation.depth", "1000000000", "input should be less than or equal to 1000000"),
+    ("evaluation.significance", "{resamples: 1000000000000}", "input should be less than or equal to 10000000"),
+    ("collection.positive_grade", "10000000000", "input should be less than 2147483648"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "message"), ABSURD)
+def test_an_absurd_number_is_refused_with_the_bound_and_what_it_bounds(tmp_path, key, value, message):
+    section, name = key.split(".")
+    raw = yaml.safe_load(BASE)
+    raw.setdefault(section, {})[name] = yaml.safe_load(value)
+    with pytest.raises(ValueError) as caught:
+        load(yaml.safe_dump(raw), tmp_path)
+    assert f": {key}" in str(caught.value) and message in str(caught.value)
+    assert re.match(r".*config.yaml, line \d+: ", str(caught.value))
 
 
 @pytest.mark.parametrize("name", ["a/b", "v1.2", "../../x", "my table", '"a\\n"', '""'])

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from paths import REPOSITORY
+from teleport.runtime.launch import PROCESSES, RANK, RENDEZVOUS
 
 # NCCL's destroy waits for the other processes, and its threads may hold up the end of the interpreter.
 PROCESS = """
@@ -38,7 +39,7 @@ with parallel.joined() as processes:
 )
 def test_an_exception_is_printed_and_ends_the_process(error, status, message):
     code, library = PROCESS.replace("RAISE", error), str(REPOSITORY / "workflow_scripts")
-    ranks = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": ""}
+    ranks = {PROCESSES: "2", RANK: "0", RENDEZVOUS: "nowhere", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-c", code, library]
     result = subprocess.run(command, env=os.environ | ranks, capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stdout) == (status, "in the block\n")

@@ -64,7 +64,10 @@ class StageRuns:
         tasks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         environments = {int(task): Path(f"/proc/{task}/environ").read_bytes().split(b"\0") for task in tasks}
         return {
-            int(value[5:]): task for task, values in environments.items() for value in values if value[:5] == b"RANK="
+            int(value[14:]): task
+            for task, values in environments.items()
+            for value in values
+            if value.startswith(b"TELEPORT_RANK=")
         }
 
 
@@ -159,14 +162,6 @@ def test_a_loss_that_is_not_finite_is_reported_by_a_stage_of_two(stages):
     log = process.communicate(timeout=120)[0]
     assert process.returncode == 1 and "Traceback" not in log
     assert re.search(r"error: training stopped at step 3: loss nan.*query-\d\d.*Lower", log)
-
-
-def test_torchrun_starts_the_stage_as_well(stages):
-    runs = StageRuns(stages, World(stages).job())
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", RUN_STAGE]
-    result = subprocess.run([*torchrun, *runs.command(1)[2:]], cwd=stages.root, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr[-3000:]
-    assert runs.manifest["facts"]["processes"] == 2 and len(runs.losses()) == 12
 
 
 def test_other_stages_run_in_one_process(stages):

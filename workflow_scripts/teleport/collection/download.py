@@ -55,7 +55,7 @@ def obtain(name, expected, origins):
 
 def trust(path, found):
     """Compare a file without a published digest with the digest of its first use, or record it; never remove it."""
-    recorded = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.is_file() else {}
+    recorded = read_recorded()
     refuse_page(path)
     if (entry := recorded.get(str(path))) is None:
         log.warning("%s: no digest is published; SHA-256 %s is trusted and holds from now on", path, found["sha256"])
@@ -65,6 +65,23 @@ def trust(path, found):
             f"{path} has SHA-256 {found['sha256']}, at its first use it had {entry['sha256']}: another file. "
             f"Bring the old one back, or, if this one is right, delete the entry {str(path)!r} in {RECORDED}."
         )
+
+
+def read_recorded():
+    """The digests of first uses, {path: {bytes, sha256}}. Raises ValueError when their file is torn."""
+    if not RECORDED.exists():
+        return {}
+    try:
+        recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
+        if all(isinstance(entry["sha256"], str) for entry in recorded.values()):
+            return recorded
+        problem = "a digest is no text"
+    except (ValueError, RecursionError, AttributeError, TypeError, KeyError, OSError) as error:
+        problem = f"{type(error).__name__}: {error}"
+    raise ValueError(
+        f"{RECORDED} does not hold the digests of first uses any more ({problem}): torn or edited. Bring it back from "
+        "a copy, or delete it: then the files as they are now are trusted anew."
+    )
 
 
 def refuse_page(path):
@@ -82,7 +99,7 @@ def show_licences(licences, folder=LICENCES):
     """Log the terms of every set in `licences` ({set: terms}) once, and note it in `folder`/SET.accepted."""
     for name, terms in licences.items():
         path = folder / f"{name}.accepted"
-        if not path.is_file() or path.read_text(encoding="utf-8") != terms + "\n":
+        if not path.is_file() or path.read_bytes() != f"{terms}\n".encode():
             log.warning("Terms of %s: %s Whoever goes on accepts them; noted in %s.", name, terms, path)
             folder.mkdir(parents=True, exist_ok=True)
             path.write_text(terms + "\n", encoding="utf-8")

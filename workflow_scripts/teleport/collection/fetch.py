@@ -3,19 +3,20 @@
 import errno
 import hashlib
 import http.client
-import json
-import shutil
+import signal
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from contextlib import contextmanager
 
-from teleport.runtime.files import require_free_space, write_json
+from teleport.runtime.files import read_saved, require_free_space, write_json
 from teleport.runtime.log import log
 
-ATTEMPTS = 5  # connections in a row that bring nothing new before the next mirror is tried
+ATTEMPTS = 5  # connections in a row that bring next to nothing before the next mirror is tried
 PAUSE_SECONDS = 2.0
-TIMEOUT_SECONDS = 60.0  # without a single byte
+TIMEOUT_SECONDS = 60.0  # for an answer to begin, and then for as many bytes as the slowest rate brings
+SLOWEST_RATE = 1000.0  # bytes a second: a gigabyte in eleven days
 CHUNK_BYTES = 2**20
 TRANSIENT = (408, 416, 425, 429, 500, 502, 503, 504)  # HTTP answers after which the same mirror is asked again
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no other mirror helps
@@ -61,16 +62,18 @@ def receive_all(url, part, expected):
         forget(part)  # nothing would tell whether two halves of different files were joined
     fruitless = 0
     while True:
-        before, reason = size(part), "the connection was cut"
+        before, started, reason = size(part), time.monotonic(), "the connection was cut"
         try:
-            if receive(url, part, expected):
-                return
+            with no_slower_than(SLOWEST_RATE, part):
+                if receive(url, part, expected):
+                    return
         except (OSError, http.client.HTTPException) as error:
             refused = isinstance(error, urllib.error.HTTPError) and error.code not in TRANSIENT
-            if refused or getattr(error, "errno", None) in DISK_FULL:
+            if refused or isinstance(error, http.client.InvalidURL) or getattr(error, "errno", None) in DISK_FULL:
                 raise
             reason = error
-        fruitless = 0 if size(part) > before else fruitless + 1
+        brought = size(part) - before
+        fruitless = 0 if brought > SLOWEST_RATE * (time.monotonic() - started) else fruitless + 1
         if fruitless == ATTEMPTS:
             raise OSError(f"{reason}, {ATTEMPTS} times in a row")
         log.info("%s: %s after %d bytes; trying again", url, reason, size(part))
@@ -84,7 +87,7 @@ def receive(url, part, expected):
     if have and have == expected["bytes"]:
         return True
     try:
-        response = urllib.request.urlopen(request(url, part, have), timeout=TIMEOUT_SECONDS)
+        response = answer(url, part, have)
     except urllib.error.HTTPError as error:
         if error.code == 416:  # nothing after what is here: it is all there, or it is not this file
             if error.headers.get("Content-Range", "").removeprefix("bytes */") == str(have):
@@ -96,20 +99,60 @@ def receive(url, part, expected):
         if continued and not (found or "").startswith(f"bytes {have}-"):
             forget(part)
             raise OSError(f"answered bytes {have}- with {found!r}")
-        length = response.headers.get("Content-Length")
-        require_free_space(part.parent, int(length or 0))
+        length = content_length(response)
+        require_free_space(part.parent, length or 0)
         if not continued:
             validator = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
             write_json(origin_path(part), {"url": url, "validator": "" if validator.startswith("W/") else validator})
-        with open(part, "ab" if continued else "wb") as file:
-            shutil.copyfileobj(response, file, CHUNK_BYTES)
-    return length is None or size(part) == int(length) + (have if continued else 0)
+        with open(part, "ab" if continued else "wb", buffering=0) as file:
+            while chunk := response.read1(CHUNK_BYTES):  # what has come, so that a slow rate is seen
+                file.write(chunk)
+    return length is None or size(part) == length + (have if continued else 0)
+
+
+@contextmanager
+def no_slower_than(rate, part):
+    """Within the block, TimeoutError when `part` has not grown at `rate` (bytes a second) for TIMEOUT_SECONDS.
+
+    It comes wherever the block waits: each byte of a header or of a chunk's size ends a socket's own timeout.
+    """
+    grown = [size(part)]
+
+    def look(*_):
+        grown.append(size(part))
+        if 0 <= grown[-1] - grown[-2] < rate * TIMEOUT_SECONDS:  # smaller: it begins anew
+            raise TimeoutError(f"{grown[-1] - grown[-2]} bytes in {TIMEOUT_SECONDS:g} s")
+
+    previous = signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, TIMEOUT_SECONDS, TIMEOUT_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def answer(url, part, have):
+    """The response to the request for `url`. Raises InvalidURL when this, or where it leads to, is no URL."""
+    try:
+        return urllib.request.urlopen(request(url, part, have), timeout=TIMEOUT_SECONDS)
+    except ValueError as error:
+        raise http.client.InvalidURL(f"it is no URL, or leads to none ({error})") from None
+
+
+def content_length(response):
+    """The bytes that an answer announces, None without. Raises OSError for what is no number."""
+    text = response.headers.get("Content-Length")
+    try:
+        return text and int(text)
+    except ValueError:
+        raise OSError(f"answered Content-Length {text[:40]!r}, which is no number") from None
 
 
 def request(url, part, have):
     """The request for `url` from byte `have` on, as long as it is the version that `part` began with."""
     headers = {"User-Agent": "teleport", "Accept-Encoding": "identity"}
-    if urllib.parse.urlsplit(url).hostname.endswith(".core.windows.net"):
+    if (urllib.parse.urlsplit(url).hostname or "").endswith(".core.windows.net"):
         headers["X-Ms-Version"] = "2019-12-12"  # without it this storage (MS MARCO's) does not offer ranges
     if have:
         headers["Range"] = f"bytes={have}-"
@@ -130,10 +173,8 @@ def origin_path(part):
 
 def origin(part):
     """{url, validator} of an unfinished download; empty without a note of them."""
-    try:
-        return json.loads(origin_path(part).read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
-        return {}
+    noted = read_saved(origin_path(part))
+    return noted if all(isinstance(value, str) for value in noted.values()) else {}
 
 
 def forget(part):

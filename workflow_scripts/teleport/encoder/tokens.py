@@ -98,8 +98,8 @@ def read_texts(path, separator=None, prefix="", max_characters=None):
     """Yield lists of texts of a Parquet file, in order, each behind `prefix`.
 
     separator: joins title and text, None leaves the title out. A title of several fields (URL, tab, title: the form
-    msmarco-docs) is joined by it too, as released by ANCE. A passage with an empty title is its text alone. (ANCE-Tele's
-    released code would begin it with [SEP].)
+    msmarco-docs) is joined by it too, as released by ANCE. A passage with an empty title is its text alone.
+    (ANCE-Tele's released code would begin it with [SEP].)
     max_characters: the whole is cut to so many, so that the rest of a long document costs no tokenising.
     """
     columns = ["text"] if separator is None else ["title", "text"]

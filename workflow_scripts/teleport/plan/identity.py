@@ -15,8 +15,8 @@ from teleport.settings.collection import CollectionSettings, Download, DownloadS
 REMEMBERED = Path("results/digests.json")
 REMEMBER_FROM_BYTES = 8 * 2**20  # smaller files are hashed faster than they are looked up
 PATTERNS = {
-    "folder": ["corpus.tsv*", "queries.*.tsv*", "qrels.*.tsv*", "answers.*.jsonl*"],
-    "beir": ["corpus.jsonl*", "queries.jsonl*", "qrels/*.tsv*"],
+    "folder": ["corpus.tsv", "queries.*.tsv", "qrels.*.tsv", "answers.*.jsonl"],
+    "beir": ["corpus.jsonl", "queries.jsonl", "qrels/*.tsv"],
 }
 
 
@@ -46,16 +46,21 @@ def source_digests(source):
         for split, files in source.splits.items():
             named |= {f"splits.{split}.{role}": path for role, path in files.model_dump().items()}
         return {path: identify_file(path, f"collection.{key}") for key, path in named.items()}
-    found, patterns = [], PATTERNS[source.source]
+    found, patterns = {}, PATTERNS[source.source]
     for key in ("path", "queries"):
         folder = getattr(source, key, None)
         if folder is not None and not Path(folder).is_dir():
             raise ValueError(f"collection.{key}: there is no folder {folder}. Give the path of an existing folder.")
-        found += [path for pattern in patterns if folder for path in Path(folder).glob(pattern)]
+        names = [pattern + ending for pattern in patterns if folder for ending in ("", ".gz")]
+        found |= {path: f"collection.{key}" for name in names for path in Path(folder).glob(name)}
     if not any(path.name.startswith("corpus.") for path in found):
-        place, wanted = f"collection.path: {source.path}", patterns[0].rstrip("*")
-        raise ValueError(f"{place} has no {wanted}, plain or .gz. Name the folder of the corpus.")
-    return {str(path): file_digest(path) for path in found}
+        raise ValueError(
+            f"collection.path: {source.path} has no {patterns[0]}, plain or .gz. Name the corpus's folder."
+        )
+    for path, key in found.items():
+        if path.with_name(f"{path.name}.gz") in found:
+            raise ValueError(f"{key}: {path} and {path.name}.gz are both there. Remove the one that is not to be read.")
+    return {str(path): identify_file(path, key) for path, key in found.items()}
 
 
 def identify_checkpoint(checkpoint, key):
@@ -71,18 +76,26 @@ def identify_checkpoint(checkpoint, key):
     folder = Path(checkpoint.folder)
     if not folder.is_dir():
         raise ValueError(f"{key}.folder: there is no folder {folder}. Give the path of a checkpoint.")
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    files = {str(path.relative_to(folder)): file_digest(path) for path in paths}
+    paths = sorted(path for path in folder.rglob("*") if path.exists() and not path.is_dir())
+    files = {str(path.relative_to(folder)): identify_file(path, f"{key}.folder") for path in paths}
     weights = find_weights(folder, key)
     require_digest(weights, files[weights.name], checkpoint.sha256, key)
     return Identified(**settings | {"sha256": files[weights.name]}, files=files)
 
 
 def identify_file(file, key):
-    """The digest of a file from elsewhere. Raises ValueError, naming the configuration's `key`, when it is missing."""
-    if not Path(file).is_file():
-        raise ValueError(f"{key}: there is no file {file}. Give the path of an existing file.")
-    return file_digest(Path(file))
+    """The digest of a file from elsewhere; ValueError, naming the configuration's `key`, when it cannot be read.
+
+    A named pipe, a device or a socket is not read at all: it may never end.
+    """
+    if Path(file).exists() and not Path(file).is_file():
+        raise ValueError(f"{key}: {file} is a folder, pipe, device or socket. Give the path of a regular file.")
+    try:
+        return file_digest(Path(file))
+    except FileNotFoundError:
+        raise ValueError(f"{key}: there is no file {file}. Give the path of an existing file.") from None
+    except OSError as error:
+        raise ValueError(f"{key}: {file} cannot be read ({error.strerror}). Correct that, or the path.") from None
 
 
 def file_digest(path):

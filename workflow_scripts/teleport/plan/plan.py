@@ -29,11 +29,12 @@ class Plan:
         self.trajectories = {
             name: [self.trajectory(name, seed) for seed in experiment.seeds] for name, experiment in experiments.items()
         }
-        self.stages, self.users, self.labels = {}, {}, {}
+        self.stages, self.users, self.labels, self.seeds = {}, {}, {}, {}
         for name, trajectories in self.trajectories.items():
             for row in (row for trajectory in trajectories for row in trajectory.rows):
                 episode = f", episode {row.episode}" if row.episode else ""
                 self.note(row.stage, name, row.link.split("/")[-1] + episode)
+                self.seeds.setdefault(row.stage.name, set()).add(row.seed)
         self.bm25_runs = self.plan_bm25() if config.bm25 else {}
         self.external_runs = {
             name: self.plan_external(name, external) for name, external in config.external.items() if external.runs
@@ -111,5 +112,7 @@ class Plan:
         return runs
 
     def label(self, name):
-        """What a person is told about a stage: kind, episode, and the experiments that use it."""
-        return f"{self.labels[name]} · {', '.join(self.users[name])}"
+        """What a person is told about a stage: kind, episode, experiments that use it; its seed if there are others."""
+        own, others = self.seeds.get(name, set()), set().union(*self.seeds.values())
+        seed = f", seed {min(own)}" if len(own) == 1 and len(others) > 1 else ""
+        return f"{self.labels[name]}{seed} · {', '.join(self.users[name])}"

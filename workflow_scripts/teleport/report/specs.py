@@ -1,10 +1,13 @@
 """Which rows each table has and which links each experiment, decided from the plan alone."""
 
 import json
+import unicodedata
 from dataclasses import dataclass
 
 from teleport.report.systems import system_columns
 from teleport.settings.section import MAIN_TABLE
+
+BM25 = "that of the lexical baseline"
 
 
 @dataclass(frozen=True)
@@ -33,16 +36,19 @@ def label_of(plan, name):
     return plan.experiments[name].label or name
 
 
-def single_row(system, runs):
+def single_row(system, runs, of):
     """A row of BM25 or a run from elsewhere, from its {split: evaluate stage}; it need not cover all splits."""
-    return {"system": system, "episode": 0, "runs": {split: [stage] for split, stage in runs.items()}}
+    return {"system": system, "episode": 0, "runs": {split: [stage] for split, stage in runs.items()}, "of": of}
 
 
 def checkpoint_row(plan, name, episode, system):
-    """A row for the checkpoint after `episode` of an experiment: one evaluation per split and seed."""
+    """A row for the checkpoint after `episode` of an experiment: one evaluation per split and seed.
+
+    "of" says in messages whose row it is, and is no part of a specification.
+    """
     evaluated = [trajectory.runs[episode] for trajectory in plan.trajectories[name]]
     runs = {split: [run[split] for run in evaluated] for split in plan.config.evaluation.splits}
-    return {"system": system, "episode": episode, "runs": runs}
+    return {"system": system, "episode": episode, "runs": runs, "of": f"that of {name}"}
 
 
 def zero_shot_rows(plan, names):
@@ -51,13 +57,14 @@ def zero_shot_rows(plan, names):
     for name in names:
         if plan.trajectories[name][0].from_pretrained:
             row = checkpoint_row(plan, name, 0, f"Zero-shot ({label_of(plan, name)})")
+            row["of"] = f"that of {name} before its first episode"
             found.setdefault(frozenset(stage.name for stages in row["runs"].values() for stage in stages), row)
     return [row | {"system": "Zero-shot"} if len(found) == 1 else row for row in found.values()]
 
 
 def main_rows(plan):
     """BM25, zero-shot, every experiment of the configuration after every episode, and systems from elsewhere."""
-    rows = [single_row("BM25", plan.bm25_runs)] if plan.bm25_runs else []
+    rows = [single_row("BM25", plan.bm25_runs, BM25)] if plan.bm25_runs else []
     names = list(plan.config.experiments) or [name for name in plan.experiments if name not in plan.config.external]
     rows += zero_shot_rows(plan, names)
     for name in names:
@@ -65,7 +72,11 @@ def main_rows(plan):
         rows += [checkpoint_row(plan, name, episode, label_of(plan, name)) for episode in episodes]
     for name, external in plan.config.external.items():
         label, checkpoint = external.label or name, name in plan.experiments
-        rows.append(checkpoint_row(plan, name, 0, label) if checkpoint else single_row(label, plan.external_runs[name]))
+        rows.append(
+            checkpoint_row(plan, name, 0, label)
+            if checkpoint
+            else single_row(label, plan.external_runs[name], f"that of {name}")
+        )
     return rows
 
 
@@ -78,7 +89,7 @@ def ablation_rows(plan, table):
     if ablation.bm25 and not plan.bm25_runs:
         raise ValueError(f"ablations.{table}.bm25: the configuration has `bm25: null`. Remove one of the two.")
     if ablation.bm25:
-        rows.append(single_row("BM25", plan.bm25_runs) | {"columns": system_columns([], ablation.columns)})
+        rows.append(single_row("BM25", plan.bm25_runs, BM25) | {"columns": system_columns([], ablation.columns)})
     for name in ablation.experiments:
         row = checkpoint_row(plan, name, len(plan.experiments[name].method), label_of(plan, name))
         rows.append(row | {"columns": system_columns(plan.trajectories[name], ablation.columns)})
@@ -97,7 +108,13 @@ def table_specs(plan):
 
 
 def table_spec(plan, name, title, baseline, rows, columns=()):
-    """The Spec of one table; its form is described in table.py."""
+    """The Spec of one table; its form is described in table.py. Raises ValueError for two systems of one name."""
+    owners = {}
+    for row in rows:
+        label, owner = unicodedata.normalize("NFKC", row["system"]).casefold(), row.pop("of")
+        if (other := owners.setdefault(label, owner)) != owner:
+            both = f"table {name} has two rows called {row['system']!r}: {other}, and {owner}"
+            raise ValueError(f"{both}. Give an experiment, or an entry of external, another name or `label`.")
     labels = sorted({row["system"] for row in rows})
     if baseline is not None and baseline not in labels:
         key = "evaluation.significance.baseline" if name == MAIN_TABLE else f"ablations.{name}.baseline"

@@ -32,9 +32,10 @@ def write_json(path, value):
 def read_saved(path):
     """The content (dict) of a JSON file that a process saved for later ones; {} when it is missing or torn."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        saved = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError, RecursionError):  # ValueError: no JSON, or not in UTF-8
         return {}
+    return saved if isinstance(saved, dict) else {}
 
 
 def files_below(path):

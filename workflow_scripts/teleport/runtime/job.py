@@ -98,5 +98,6 @@ class Job:
             if final.is_dir():
                 shutil.rmtree(final)
             os.replace(part, final)
+            part.unlink(missing_ok=True)  # renaming one link of a file onto another of it does nothing (POSIX)
             files |= {str(file.relative_to(self.folder)): file_entry(file) for file in files_below(final)}
         return files

@@ -1,7 +1,8 @@
-"""Several processes of one stage on this machine: started as torchrun does it, and ended together.
+"""Several processes of one stage on this machine, started and ended together.
 
 Unlike torchrun it loads no torch, lets processes end in their own time after SIGTERM, and keeps their messages as they
-are. torchrun can start a stage as well: the variables are the same.
+are. What tells the processes apart has names of its own: RANK or WORLD_SIZE may be left over from any launcher around
+the workflow (torchrun, MPI, a Slurm script), and a stage alone must not take itself for the helper of another.
 """
 
 import ctypes
@@ -13,6 +14,7 @@ import time
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
 
+RANK, PROCESSES = "TELEPORT_RANK", "TELEPORT_PROCESSES"  # this process among so many; only `launch` sets them
 RENDEZVOUS = "TELEPORT_RENDEZVOUS"  # a file: unlike a port, nothing else can take it
 STOPPED = 143  # of a process that saved its state after SIGTERM
 GRACE_SECONDS = 5.0  # for the others to end with a message of their own when one has failed
@@ -20,20 +22,19 @@ STOP_SECONDS = 600.0  # after SIGTERM, for a step to end and its state to be sav
 
 
 def launch(number, command):
-    """Run `command` as processes 0 to `number` - 1, told apart by RANK; returns 0, or 143 when SIGTERM stopped them.
+    """Run `command` as processes 0 to `number` - 1, told apart by `RANK`; returns 0, or 143 when SIGTERM stopped them.
 
     Raises ValueError when one fails, after ending the others.
     """
     with TemporaryDirectory() as folder:
-        shared = {"WORLD_SIZE": str(number), "LOCAL_WORLD_SIZE": str(number), RENDEZVOUS: f"file://{folder}/store"}
+        shared = {PROCESSES: str(number), RENDEZVOUS: f"file://{folder}/store"}
         if "lo" in (name for _, name in socket.if_nameindex()):
             shared["GLOO_SOCKET_IFNAME"] = "lo"  # else it looks for the host's name, which may not resolve
         processes = []
         try:
             with forwarded_sigterm(processes) as forwarded:
                 for rank in range(number):
-                    own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-                    processes.append(subprocess.Popen(command, env=os.environ | shared | own))
+                    processes.append(subprocess.Popen(command, env=os.environ | shared | {RANK: str(rank)}))
                     if forwarded:  # perhaps before this one was in the list
                         processes[-1].terminate()
                 return wait(processes, forwarded)

@@ -10,12 +10,13 @@ from pydantic import ValidationError
 from teleport.runtime.artefact import MANIFEST, file_entry
 from teleport.runtime.code import STAGE_MODULES, files_digest, stage_code
 from teleport.runtime.files import write_json
+from teleport.runtime.launch import RANK
 from teleport.runtime.locks import read_finished
 from teleport.runtime.log import log
 from teleport.runtime.provenance import provenance
 
 FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Snakemake does not know and delete
-RANK = int(os.environ.get("RANK", 0))  # of this process among those that run the stage together
+HELPS = os.environ.get(RANK, "0") != "0"  # another process, the first of those started together, writes the files
 
 
 def run(job, attempt_on_cluster=0, clock=time.time):
@@ -25,7 +26,7 @@ def run(job, attempt_on_cluster=0, clock=time.time):
     group of stages submitted again, Snakemake deletes the manifests of finished ones and asks for all: later attempts
     take what is sound and from the same code and inputs. Raises ValueError for settings that the stage does not take.
     """
-    if RANK:
+    if HELPS:
         require_settings(job)
         job.module.run(job)
         return

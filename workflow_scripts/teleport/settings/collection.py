@@ -10,7 +10,9 @@ from teleport.settings.section import NAME, Integer, IntegerOrNull, LocalPath, N
 class Judged(Section):
     """What every source has."""
 
-    positive_grade: Integer = Field(1, ge=1, description="Lowest grade trained on; compare negatives.relevant_grade.")
+    positive_grade: Integer = Field(
+        1, ge=1, lt=2**31, description="Lowest grade trained on; compare negatives.relevant_grade."
+    )
     positives: Literal["given", "answers"] = Field(
         "given", description="Of training queries: those judged; or else the best passage found with an answer (QA)."
     )

@@ -9,13 +9,13 @@ from teleport.settings.evaluation import Evaluation, External
 from teleport.settings.experiment import Encoder, EpisodeTraining, Override
 from teleport.settings.negatives import Mining, Negatives
 from teleport.settings.search import Bm25, FlatIndex, FrozenIndex
-from teleport.settings.section import NAME, Integer, Section
+from teleport.settings.section import NAME, Integer, Line, Section
 
 
 class Ablation(Section):
     """The rows of one table; each row is an experiment given as overrides of the configuration's settings."""
 
-    title: str = Field(description="Caption of the table.")
+    title: Line = Field(description="Caption of the table.")
     baseline: str | None = Field(None, description="Row label that the others are tested against; null: no test.")
     columns: list[Literal["negatives", "loss", "episodes", "seconds"]] = Field([], description="Columns on the system.")
     bm25: bool = Field(False, description="Whether BM25 has the first row.")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import ir_measures
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from teleport.settings.section import Integer, LocalPath, Number, Section, distinct
+from teleport.settings.section import Integer, Line, LocalPath, Number, Section, distinct
 
 
 def meaning(measure):
@@ -24,7 +24,9 @@ class Significance(Section):
     test: Literal["permutation", "t-test"] = Field(
         "permutation", description="permutation (ANCE-Tele), or a two-sided paired t-test (STAR and ADORE)."
     )
-    resamples: Integer = Field(9999, ge=99, description="Random sign flips (ANCE-Tele: permutation test).")
+    resamples: Integer = Field(
+        9999, ge=99, le=10_000_000, description="Random sign flips (ANCE-Tele: permutation test)."
+    )
     level: Number = Field(0.05, gt=0, lt=1, description="Marked as significant below this Holm-corrected p.")
 
 
@@ -34,7 +36,9 @@ class Evaluation(Section):
     splits: Annotated[list[str], AfterValidator(distinct)] = Field(
         ["test"], min_length=1, description="Query sets that are searched after every episode."
     )
-    depth: Integer = Field(1000, ge=1, description="Length of a run per query.")
+    depth: Integer = Field(
+        1000, ge=1, le=1_000_000, description="Length of a run per query; a block of queries is in memory."
+    )
     measures: list[str] | dict[str, list[str]] = Field(
         ["RR@10", "nDCG@10", "R@100", "R@1000"], min_length=1, description="ir-measures names, Cov@k; or split → names."
     )
@@ -71,7 +75,7 @@ class Evaluation(Section):
 class External(Section):
     """A system from elsewhere, scored but not trained here: runs in TREC's format, or a checkpoint."""
 
-    label: str | None = Field(None, description="Name of the row in tables; the entry's name when absent.")
+    label: Line | None = Field(None, description="Name of the row in tables; the entry's name when absent.")
     runs: dict[str, LocalPath] | None = Field(
         None, min_length=1, description="Split → run file of six columns, plain or .gz; ties go as in trec_eval."
     )

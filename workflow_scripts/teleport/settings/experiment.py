@@ -9,7 +9,7 @@ from teleport.settings.checkpoint import CheckpointSource
 from teleport.settings.negatives import Mining, Negatives
 from teleport.settings.registry import LOSSES
 from teleport.settings.search import FlatIndex, FrozenIndex
-from teleport.settings.section import Integer, IntegerOrNull, Number, Section, distinct, merged
+from teleport.settings.section import Integer, IntegerOrNull, Line, Number, Section, distinct, merged
 from teleport.settings.training import Training
 
 MOST_EPISODES = 255  # a pool keeps first episodes as uint8
@@ -21,23 +21,31 @@ class Encoder(Section):
     checkpoint: CheckpointSource = Field(description="Where episodes start; only passages beside a query_checkpoint.")
     pooling: Literal["cls", "mean"] = Field("cls", description="From token vectors to that of a text (ANCE-Tele: cls).")
     projection: IntegerOrNull = Field(
-        None, gt=0, description="Width of a linear + LayerNorm head (ANCE 768): the checkpoint's, or drawn; or null."
+        None,
+        gt=0,
+        le=65_536,
+        description="Width of a linear + LayerNorm head (ANCE 768): the checkpoint's, or drawn; or null.",
     )
     normalize: bool = Field(False, description="Scale vectors to length 1 (ANCE-Tele: no).")
-    scale: Number = Field(1.0, gt=0, description="Factor on inner products in the loss (ANCE-Tele 1, cosine about 20).")
+    scale: Number = Field(
+        1.0, gt=0, le=1e6, description="Factor on inner products in the loss (ANCE-Tele 1, cosine about 20)."
+    )
     tied: bool = Field(True, description="One encoder for both sides (ANCE-Tele on MS MARCO), or two (NQ, TriviaQA).")
     title: Literal["sep", "space", "none"] = Field("sep", description="Between title and text; none: without title.")
     lower_case: bool | None = Field(None, description="Lower-case before tokenising; null: as the tokenizer does.")
     query_prefix: str = Field("", description="Before every query (E5: `query: `), counted within max_query_tokens.")
     passage_prefix: str = Field("", description="Before every passage and its title (E5: `passage: `).")
-    max_query_tokens: Integer = Field(32, ge=3, description="With special tokens (ANCE-Tele Table 5: 32).")
-    max_passage_tokens: Integer = Field(128, ge=3, description="With special tokens (Table 5: 128 MARCO, 156 QA).")
+    max_query_tokens: Integer = Field(32, ge=3, le=32_768, description="With special tokens (ANCE-Tele Table 5: 32).")
+    max_passage_tokens: Integer = Field(
+        128, ge=3, le=32_768, description="With special tokens (Table 5: 128 MARCO, 156 QA)."
+    )
     max_characters: IntegerOrNull = Field(
         None, ge=1, description="Passages are cut to so many characters before tokenising (ANCE, documents: 10,000)."
     )
     chunks: Integer = Field(
         1,
         ge=1,
+        le=1024,
         description="A passage has a vector for each of so many chunks of max_passage_tokens, as far as its text goes, "
         "and scores by the best (ANCE MaxP: 4 x 512); 1: its beginning alone (FirstP).",
     )
@@ -63,6 +71,13 @@ class EpisodeTraining(Training):
     start_from: Literal["pretrained", "previous"] | Start = Field(
         "pretrained", description="ANCE-Tele: pretrained. The first episode mines with {experiment: NAME}, too."
     )
+
+    @field_validator("learning_rate")
+    @classmethod
+    def rate_keeps_what_was_learnt(cls, rate):
+        if rate > 10:  # here and not in `Training`: tests overflow with a rate that nobody may configure
+            raise ValueError("input should be at most 10: a step moves every weight by about the rate")
+        return rate
 
     @field_validator("loss")
     @classmethod
@@ -133,7 +148,7 @@ class Episode(Section):
 class Experiment(Section):
     """One system: everything that may differ between the rows of a table."""
 
-    label: str | None = Field(None, description="Name of the row in tables; the experiment's name when absent.")
+    label: Line | None = Field(None, description="Name of the row in tables; the experiment's name when absent.")
     encoder: Encoder
     mining: Mining = Mining()
     negatives: Negatives = Negatives()

@@ -1,15 +1,15 @@
 """Where a key stands in the YAML files of a configuration."""
 
-from pathlib import Path
-
 import yaml
+
+from teleport.settings.yaml_mapping import read_nodes
 
 
 class Locations:
-    """Finds the file and line of a key; later files win. Raises ValueError for a key that a file has twice."""
+    """Finds the file and line of a key; later files win. ValueError for a file without YAML or with a key twice."""
 
     def __init__(self, files):
-        self.trees = [(file, yaml.compose(Path(file).read_text(encoding="utf-8"))) for file in reversed(list(files))]
+        self.trees = [(file, read_nodes(file)) for file in reversed(list(files))]
         for file, tree in self.trees:
             refuse_repeated_keys(file, tree)
 

@@ -44,9 +44,14 @@ class Negatives(Section):
     )
     alpha: Number = Field(0.5, ge=0, le=1, description="mixture: share of momentum negatives (ANCE-Tele Table 5: 0.5).")
     beta: Number = Field(0.5, ge=0, le=1, description="mixture: share of lookahead among the new ones (Table 5: 0.5).")
-    pool: Integer = Field(60, ge=1, description="mixture: negatives per query (released Episode 1: 30 + 30).")
+    pool: Integer = Field(
+        60, ge=1, le=100_000, description="mixture: negatives per query, all in memory (released Episode 1: 30 + 30)."
+    )
     per_source: Integer = Field(
-        30, ge=1, description="released: new negatives per source (30 MARCO, 80 QA); one source alone has those of two."
+        30,
+        ge=1,
+        le=32_767,
+        description="released: new negatives per source (30 MARCO, 80 QA); one source alone has those of two.",
     )
     counts: dict[str, Integer] | None = Field(
         None, description="Negatives per query of each source, instead of a mode; {}: none but those of the batch."
@@ -61,7 +66,9 @@ class Negatives(Section):
     remove: Literal["judged", "answers"] = Field(
         "judged", description="Never negatives: known positives; or, instead, passages with an answer (released QA)."
     )
-    relevant_grade: Integer = Field(1, description="From this grade on no negative; see collection.positive_grade.")
+    relevant_grade: Integer = Field(
+        1, ge=-(2**31), lt=2**31, description="From this grade on no negative; see collection.positive_grade."
+    )
     short_pool: Literal["warn", "error"] = Field("warn", description="If a planned pool is below negatives_per_query.")
 
     @field_validator("counts", "ranks")
@@ -77,6 +84,8 @@ class Negatives(Section):
     def counts_are_not_negative(cls, counts):
         if counts and min(counts.values()) < 0:
             raise ValueError("a count cannot be below 0")
+        if counts and max(counts.values()) > 100_000:
+            raise ValueError(f"a count of {max(counts.values())} is more than 100,000: all are held in memory")
         return counts
 
     @field_validator("ranks")

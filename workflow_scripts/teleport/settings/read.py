@@ -51,7 +51,7 @@ def load(raw, files=()):
 
 
 def load_files(files):
-    """What `load` returns for YAML files, merged in order as `--configfile` does. Raises OSError for one not read."""
+    """What `load` returns for YAML files, merged in order as `--configfile` does."""
     raw = {}
     for file in files:
         update_config(raw, read_mapping(file))  # Snakemake's own: every mapping deeply, also those in WHOLE
@@ -122,16 +122,24 @@ def describe(model, mistake, place, locations):
         return f"{where}: this key is required; add it."
     message = mistake["msg"].removeprefix("Value error, ")
     given = "" if isinstance(mistake["input"], dict | list) else f", not {mistake['input']!r}"
-    return f"{where}: {message[0].lower()}{message[1:]}{given}."
+    bounded = mistake["type"].startswith(("less_than", "greater_than", "finite"))
+    fields = [m.model_fields.get(location[-1]) for m in models_at(model, location[:-1])] if bounded else []
+    why = next((f" ({field.description.rstrip('.')})" for field in fields if field), "")
+    return f"{where}: {message[0].lower()}{message[1:]}{given}{why}."
 
 
 def known_keys(model, location):
     """The keys allowed at `location` (a path of keys) inside a model, sorted."""
+    return sorted({key for m in models_at(model, location) for key in m.model_fields})
+
+
+def models_at(model, location):
+    """The pydantic models that the value at `location` (a path of keys) inside a model may be of (list)."""
     models = [model]
     for part in location:
         fields = [m.model_fields[part] for m in models if part in m.model_fields]
         models = [m for field in fields for m in models_in(field.annotation)] or models
-    return sorted({key for m in models for key in m.model_fields})
+    return models
 
 
 def models_in(annotation):

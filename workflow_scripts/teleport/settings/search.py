@@ -17,7 +17,9 @@ class IvfIndex(Section):
     """faiss's inverted lists: only the passages of the nearest clusters are compared."""
 
     kind: Literal["ivf"]
-    nlist: Integer = Field(1024, ge=1, description="Clusters (k-means); faiss advises 4 to 16 times √passages.")
+    nlist: Integer = Field(
+        1024, ge=1, le=2**24, description="Clusters (k-means); faiss advises 4 to 16 times √passages."
+    )
     nprobe: Integer = Field(64, ge=1, description="Clusters searched per anchor.")
 
     @model_validator(mode="after")
@@ -31,7 +33,9 @@ class PqIndex(Section):
     """faiss's product quantisation: m x bits bits per passage."""
 
     kind: Literal["pq"]
-    m: Integer = Field(48, ge=1, description="Parts of a vector; they divide its dimensions (JPQ, RepCONC: 48 of 768).")
+    m: Integer = Field(
+        48, ge=1, le=65_536, description="Parts of a vector; they divide its dimensions (JPQ, RepCONC: 48 of 768)."
+    )
     bits: Integer = Field(8, ge=1, le=12, description="Bits per part.")
 
 
@@ -40,8 +44,10 @@ class HnswIndex(Section):
 
     kind: Literal["hnsw"]
     M: Integer = Field(32, ge=2, le=64, description="Neighbours per passage (faiss: 32).")
-    efConstruction: Integer = Field(200, ge=1, description="Candidates while building.")
-    efSearch: Integer = Field(400, ge=1, description="Candidates while searching; at least the depth is used.")
+    efConstruction: Integer = Field(200, ge=1, le=1_000_000, description="Candidates while building.")
+    efSearch: Integer = Field(
+        400, ge=1, le=1_000_000, description="Candidates while searching; at least the depth is used."
+    )
 
 
 Index = Annotated[FlatIndex | IvfIndex | PqIndex | HnswIndex, Field(discriminator="kind")]
@@ -72,7 +78,9 @@ class RetrieveSettings(Section):
 class Bm25(Section):
     """Lexical search (bm25s, Lucene's formula): the baseline, and a source of negatives."""
 
-    k1: Number = Field(0.9, ge=0, description="Term saturation (Anserini's default 0.9; MS MARCO tuned 0.82).")
+    k1: Number = Field(
+        0.9, ge=0, le=1000, description="Term saturation (Anserini's default 0.9; MS MARCO tuned 0.82); 1000 is none."
+    )
     b: Number = Field(0.4, ge=0, le=1, description="Length normalisation (Anserini's default 0.4; MS MARCO: 0.68).")
     stemmer: str | None = Field("english", description="Snowball stemmer; null: none.")
     stopwords: str | None = Field("english", description="Stop word list of bm25s; null: none.")

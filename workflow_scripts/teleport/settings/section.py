@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FiniteFloat
 
 NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of configurations, experiments and systems from elsewhere: they become folders
 TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]*$"  # of ablations: they become files, whose ending begins at the dot
@@ -33,10 +33,18 @@ def in_one_spelling(path):
     return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else os.path.normpath(path))
 
 
+def one_line(text):
+    """Refuse what would be no one cell of a table: nothing, line breaks and signs that are not seen."""
+    if not text or text != text.strip() or not text.isprintable():
+        raise ValueError("input should be one line of visible text, as it stands in tables")
+    return text
+
+
+Line = Annotated[str, AfterValidator(one_line)]
 Integer = Annotated[int, BeforeValidator(no_truth)]
 IntegerOrNull = Annotated[int | None, BeforeValidator(no_truth)]
-Number = Annotated[float, BeforeValidator(no_truth)]
-NumberOrNull = Annotated[float | None, BeforeValidator(no_truth)]
+Number = Annotated[FiniteFloat, BeforeValidator(no_truth)]
+NumberOrNull = Annotated[FiniteFloat | None, BeforeValidator(no_truth)]
 LocalPath = Annotated[str, AfterValidator(in_one_spelling)]
 
 

@@ -23,17 +23,24 @@ class Training(Section):
         None, ge=1, description="lambda: ranks after this one gain nothing (ADORE: passages 200, documents 10)."
     )
     negatives_per_query: Integer = Field(
-        31, ge=0, description="N per positive (ANCE-Tele Table 5: 31; released Episode 1: 15); 0: the batch's alone."
+        31,
+        ge=0,
+        le=100_000,
+        description="N per positive (ANCE-Tele Table 5: 31; released Episode 1: 15); 0: the batch's alone.",
     )
-    batch_queries: Integer = Field(8, ge=1, description="Queries per step (Table 5: 8 MARCO, 128 QA).")
+    batch_queries: Integer = Field(
+        8, ge=1, le=65_536, description="Queries per step (Table 5: 8 MARCO, 128 QA); each is scored with all passages."
+    )
     learning_rate: Number = Field(5e-6, gt=0, description="Peak rate (Table 5: 5e-6).")
     warmup_ratio: Number = Field(0.1, ge=0, lt=1, description="Share of the schedule that warms up (Table 5: 0.1).")
-    weight_decay: Number = Field(0.0, ge=0, description="Decay of AdamW or LAMB (released: 0).")
+    weight_decay: Number = Field(0.0, ge=0, le=1000, description="Decay of AdamW or LAMB (released: 0).")
     max_grad_norm: Number = Field(1.0, gt=0, description="Gradient norm is clipped to this (released: 1).")
     epochs: IntegerOrNull = Field(
-        None, ge=1, description="Length of the schedule in passes over the queries (Table 5: 3)."
+        None, ge=1, le=1_000_000, description="Length of the schedule in passes over the queries (Table 5: 3)."
     )
-    steps: IntegerOrNull = Field(None, ge=1, description="Length of the schedule in steps, instead of epochs.")
+    steps: IntegerOrNull = Field(
+        None, ge=1, le=10**9, description="Length of the schedule in steps, instead of epochs; a billion takes years."
+    )
     stop_after_steps: IntegerOrNull = Field(
         None, ge=1, description="Stop early (Appendix C.2); the schedule keeps its full length (released code)."
     )

@@ -1,17 +1,75 @@
 """YAML files that hold one mapping, as configurations and published tables do."""
 
+from pathlib import Path
+
 import yaml
+
+MOST_NODES = 1_000_000  # aliases followed: ten lines of aliases can stand for more than any memory holds
+
+
+class Loader(yaml.SafeLoader):
+    """Names the place of a value that there is not, such as the date 2026-13-45."""
+
+    def construct_object(self, node, deep=False):
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, RecursionError) as error:
+            raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from None
 
 
 def read_mapping(path):
     """The content (dict) of a YAML file. Raises ValueError, with file and line, when it is no mapping in YAML."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = yaml.safe_load(file)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: bytes that are not UTF-8, dates that there are not
-        message = " ".join(str(error).split())
-        raise ValueError(f"{path}: not YAML in UTF-8 ({message}). Correct it there.") from None
+    content = parsed(path, lambda text: yaml.load(text, Loader)) if read_nodes(path) else None
     if not isinstance(content, dict):
         state = "empty" if content is None else f"a {type(content).__name__}"
         raise ValueError(f"{path}: the file is {state}, not a mapping. Write `key: value` lines.")
     return content
+
+
+def read_nodes(path):
+    """The node tree of a YAML file, None of an empty one. Raises ValueError, with file and line, for any other file."""
+    return parsed(path, composed)
+
+
+def parsed(path, parse):
+    """`parse` of the text of a file. Raises ValueError with path, line and remedy for what is no YAML in UTF-8."""
+    if not Path(path).is_file():  # a pipe might never end
+        state = "is no regular file" if Path(path).exists() else "is not there"
+        raise ValueError(f"{path}: the file {state}. Give the path of a YAML file.")
+    content = Path(path).read_bytes()
+    try:
+        return parse(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        place, problem = f", line {line}", f"byte 0x{content[error.start]:02x}"
+    except RecursionError:
+        place, problem = "", "brackets inside brackets without end"
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place, problem = f", line {mark.line + 1}", " ".join((error.problem or error.context).split())
+    except yaml.YAMLError as error:
+        place, problem = "", " ".join(str(error).split())
+    raise ValueError(f"{path}{place}: not YAML in UTF-8 ({problem}). Correct it there.")
+
+
+def composed(text):
+    """The node tree of a text. Raises MarkedYAMLError for aliases that go in a circle or stand for too much."""
+    tree = yaml.compose(text, Loader)
+    if tree is not None:
+        count_nodes(tree, {})
+    return tree
+
+
+def count_nodes(node, counts):
+    """How many nodes there are below `node` and at it, aliases followed; `counts`: of those known, by id."""
+    if id(node) not in counts:
+        counts[id(node)] = None  # it is being counted
+        children = node.value if isinstance(node, yaml.CollectionNode) else []
+        parts = [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
+        counts[id(node)] = 1 + sum(count_nodes(part, counts) for part in parts)
+    problem = "an alias stands for what it is a part of" if counts[id(node)] is None else None
+    if problem is None and counts[id(node)] > MOST_NODES:
+        problem = f"more than {MOST_NODES:,} values, aliases followed"
+    if problem:
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+    return counts[id(node)]

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import distributed
 
-from teleport.runtime.launch import RENDEZVOUS
+from teleport.runtime.launch import PROCESSES, RANK, RENDEZVOUS
 
 TIMEOUT = timedelta(minutes=30)  # others wait this long while the first process saves
 
@@ -94,21 +94,21 @@ class Gather(torch.autograd.Function):
 def joined():
     """Within the block the processes started together can exchange tensors; yields this one's `Processes`.
 
-    Reads what `launch` or torchrun set: RANK, LOCAL_RANK, WORLD_SIZE, and where to meet. Without them a process is
-    alone. A process that ends by an exception (SystemExit is one) does not say goodbye to the others: once Python has
-    printed the exception the process is gone. NCCL's goodbye would wait for the others, which may wait for its vectors.
+    Reads what `launch` sets: rank, number, and where to meet. Without them a process is alone. A process that ends by
+    an exception (SystemExit is one) does not say goodbye to the others: once Python has printed the exception the
+    process is gone. NCCL's goodbye would wait for the others, which may wait for its vectors.
 
     Raises ValueError when there are fewer GPUs than processes.
     """
-    size = int(os.environ.get("WORLD_SIZE", 1))
+    size = int(os.environ.get(PROCESSES, 1))
     if size == 1:
         yield ALONE
         return
-    rank, backend = int(os.environ["RANK"]), "gloo"
+    rank, backend = int(os.environ[RANK]), "gloo"
     if torch.cuda.is_available():
-        use_gpu(int(os.environ["LOCAL_RANK"]))
+        use_gpu(rank)
         backend = "cpu:gloo,cuda:nccl"
-    meeting = os.environ.get(RENDEZVOUS, "env://")
+    meeting = os.environ[RENDEZVOUS]
     distributed.init_process_group(backend, init_method=meeting, rank=rank, world_size=size, timeout=TIMEOUT)
     try:
         processes = Processes(rank, size)

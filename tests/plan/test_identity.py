@@ -1,0 +1,85 @@
+"""What a collection or checkpoint is made of: regular files that can be read, each named where it cannot."""
+
+import os
+import socket
+
+import pytest
+import yaml
+
+from teleport.plan.identity import identify_checkpoint, identify_source
+from teleport.settings.checkpoint import CheckpointSource
+from teleport.settings.collection import Beir, Folder, Tsv
+
+
+def pipe(path):
+    os.mkfifo(path)
+
+
+def device(path):
+    path.symlink_to("/dev/zero")
+
+
+def unix_socket(path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+SPECIAL = [pipe, device, unix_socket, lambda path: path.mkdir()]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A collection in the form of the source `folder`, and the same in that of `beir`, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("corpus.tsv", "queries.test.tsv", "qrels.test.tsv", "corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    return tmp_path
+
+
+@pytest.mark.parametrize("make", SPECIAL)
+@pytest.mark.parametrize("name", ["corpus.tsv", "queries.test.tsv", "qrels.test.tsv", "answers.test.jsonl"])
+def test_what_is_no_regular_file_of_a_folder_is_refused_unread(folder, make, name):
+    (folder / name).unlink(missing_ok=True)
+    make(folder / name)
+    with pytest.raises(ValueError, match=f"^collection.path: {name} is a folder, pipe, device or socket. Give the"):
+        identify_source(Folder(source="folder", path="."))
+
+
+def test_a_pipe_in_other_forms_is_refused_too(folder):
+    os.remove("qrels/test.tsv")
+    pipe("qrels/test.tsv")
+    with pytest.raises(ValueError, match="^collection.path: qrels/test.tsv is a folder, pipe"):
+        identify_source(Beir(source="beir", path="."))
+    files = yaml.safe_load("{corpus: corpus.tsv, splits: {test: {queries: queries.test.tsv, qrels: qrels/test.tsv}}}")
+    with pytest.raises(ValueError, match="^collection.splits.test.qrels: qrels/test.tsv is a folder, pipe"):
+        identify_source(Tsv(source="tsv", **files))
+    with pytest.raises(ValueError, match="^encoder.checkpoint.folder: qrels/test.tsv is a folder, pipe"):
+        identify_checkpoint(CheckpointSource(folder="qrels"), "encoder.checkpoint")
+
+
+def test_a_broken_link_and_a_file_that_cannot_be_read_are_named(folder, monkeypatch):
+    (folder / "answers.test.jsonl").symlink_to("nowhere")
+    with pytest.raises(ValueError, match="^collection.path: there is no file answers.test.jsonl. Give the path"):
+        identify_source(Folder(source="folder", path="."))
+
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("teleport.plan.identity.sha256_file", refused)  # root may read everything
+    with pytest.raises(ValueError, match=r"^collection.path: corpus.tsv cannot be read \(Permission denied\). Correct"):
+        identify_source(Folder(source="folder", path="."))
+
+
+@pytest.mark.parametrize("name", ["corpus.tsv", "qrels.test.tsv"])
+def test_a_file_plain_and_compressed_is_ambiguous(folder, name):
+    (folder / f"{name}.gz").write_text("y")
+    with pytest.raises(ValueError, match=f"^collection.path: {name} and {name}.gz are both there. Remove the one that"):
+        identify_source(Folder(source="folder", path="."))
+
+
+def test_other_files_of_the_folder_are_no_part_of_it(folder):
+    before = identify_source(Folder(source="folder", path="."))
+    (folder / "corpus.tsv~").write_text("an editor's copy")
+    pipe(folder / "corpus.tsv.lock")
+    assert identify_source(Folder(source="folder", path=".")) == before
