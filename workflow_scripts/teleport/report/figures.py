@@ -54,6 +54,11 @@ def machines(stages):
     return " and ".join(sorted({hardware.get("gpu") or hardware["processor"] for hardware in found}))
 
 
+def count_passages(facts):
+    """How many passages a collection has, by its facts, such as "9,660 passages" (text)."""
+    return f"{facts['num_passages']:,} {'judged ' if facts.get('judged_only') else ''}passages"
+
+
 def forgetting(before, after):
     """The forgetting rate between two retrievals of the training queries (Artefacts of stage `retrieve`)."""
     positives = read_positives(upstream(before, "collection"), "train")

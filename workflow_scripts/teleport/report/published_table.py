@@ -14,7 +14,7 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
-from teleport.report.figures import figures, machines
+from teleport.report.figures import count_passages, figures, machines
 from teleport.report.published import read_published
 from teleport.report.render import NONE, Printed, write_forms
 from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
@@ -168,7 +168,7 @@ def measured_on(facts, lines):
     """On what our figures were measured, in numbers: a toy collection must not be mistaken for the paper's."""
     splits = sorted({line["split"] or "train" for line in lines} & set(facts["splits"]))
     queries = ", ".join(f"{facts['splits'][split]['queries']:,} {split} queries" for split in splits)
-    return f"Ours on collection {facts['corpus_digest'][:16]}: {facts['num_passages']:,} passages, {queries}."
+    return f"Ours on collection {facts['corpus_digest'][:16]}: {count_passages(facts)}, {queries}."
 
 
 def spent_on(lines, root):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import ir_measures
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from teleport.settings.section import Integer, LocalPath, Number, Section, distinct
+from teleport.settings.section import Integer, IntegerOrNull, LocalPath, Number, Section, distinct
 
 
 def meaning(measure):
@@ -28,6 +28,52 @@ class Significance(Section):
     level: Number = Field(0.05, gt=0, lt=1, description="Marked as significant below this Holm-corrected p.")
 
 
+class Candidates(Section):
+    """The passages of each query that the encoder re-ranks: those of a file, or the first of our own BM25 run."""
+
+    file: LocalPath | None = Field(
+        None, description="A path, or a name of collection.files; FILE!MEMBER of an archive."
+    )
+    form: Literal["trec", "tsv"] = Field(
+        "trec",
+        description="trec: a run of six columns. tsv: query id, passage id, then anything (MARCO's top1000.dev).",
+    )
+    bm25: IntegerOrNull = Field(None, ge=1, description="So many passages of our own BM25 run, instead of a file.")
+    measures: list[str] | None = Field(None, min_length=1, description="Of the re-ranked run; the split's when absent.")
+
+    @model_validator(mode="after")
+    def one_origin(self):
+        if (self.file is None) == (self.bm25 is None):
+            raise ValueError("give exactly one of file and bm25")
+        return self
+
+
+class Analyses(Section):
+    """What the table `analyses` says of every system and episode besides its measures."""
+
+    split: str | None = Field(None, description="The split that is analysed; the first of evaluation.splits if absent.")
+    errors: bool = Field(
+        False, description="Pairwise errors, from exact ranks in the whole corpus (STAR and ADORE, T1)."
+    )
+    against: str | None = Field(
+        None,
+        description="BM25, or an entry of external with a run of the split: overlap of the first 100 passages (ANCE, "
+        "Table 6), and the queries that are won, lost and tied (ANCE, A.4).",
+    )
+    measure: str | None = Field(None, description="By which queries are won; the split's first measure if absent.")
+    negatives: bool = Field(
+        False,
+        description="Share of an episode's pool that is among the first 100 negatives of the checkpoint which was "
+        "trained on it (ANCE, Section 6.3); searches the training queries once more after the last episode.",
+    )
+
+    @model_validator(mode="after")
+    def something_is_asked(self):
+        if not (self.errors or self.against or self.negatives):
+            raise ValueError("nothing is asked for: give errors, against or negatives")
+        return self
+
+
 class Evaluation(Section):
     """How checkpoints and runs are scored."""
 
@@ -47,6 +93,11 @@ class Evaluation(Section):
         False, description="Search training queries with the last checkpoint too, for its forgetting rate (Table 9)."
     )
 
+    rerank: dict[str, Candidates] = Field(
+        {}, description="Split → candidates that every checkpoint re-ranks; their measures are columns of their own."
+    )
+    analyses: Analyses | None = Field(None, description="What the table `analyses` has; null: there is none.")
+
     @field_validator("measures")
     @classmethod
     def measures_differ(cls, measures):
@@ -62,6 +113,32 @@ class Evaluation(Section):
         if missing := [split for split in self.splits if by_split and not self.measures.get(split)]:
             raise ValueError(f"measures by split must name every split; it lacks {', '.join(missing)}")
         return self
+
+    @model_validator(mode="after")
+    def splits_are_evaluated(self):
+        named = [(split, f"rerank.{split}") for split in self.rerank]
+        if self.analyses and self.analyses.split:
+            named.append((self.analyses.split, "analyses.split"))
+        for split, key in named:
+            if split not in self.splits:
+                raise ValueError(f"{key} needs the split {split!r} in splits, which has {', '.join(self.splits)}")
+        return self
+
+    @model_validator(mode="after")
+    def analysed_by_a_measure_of_judgments(self):
+        if self.analyses and self.analyses.against and self.analysed_measure.startswith("Cov@"):
+            raise ValueError("analyses.measure must be one of judgments, such as nDCG@10; answer coverage is none")
+        return self
+
+    @property
+    def analysed_split(self):
+        """The split of `analyses`."""
+        return self.analyses.split or self.splits[0]
+
+    @property
+    def analysed_measure(self):
+        """The measure of `analyses`."""
+        return self.analyses.measure or self.measures_of(self.analysed_split)[0]
 
     def measures_of(self, split):
         """The names of the measures of one split."""
