@@ -49,11 +49,11 @@ def analyse(trajectory, episode):
     evaluation, vectors, found = trajectory.evaluation, trajectory.vectors[-1], {}
     asked, collection = evaluation.analyses, {"collection": trajectory.collection}
     if asked and asked.errors:
-        settings = ErrorsSettings(split=evaluation.analysed_split)
+        settings = ErrorsSettings(split=asked.errors)
         inputs = collection | {"queries": vectors.queries, "passages": vectors.passages}
         found["errors"] = trajectory.add("errors", settings, inputs, episode)
     if asked and asked.against:
-        found["contrast"] = contrast(trajectory.plan, trajectory.runs[-1][evaluation.analysed_split].inputs["run"])
+        found["contrast"] = contrast(trajectory.plan, trajectory.runs[-1][evaluation.contrast_split].inputs["run"])
         if not episode:
             trajectory.add_existing(found["contrast"].inputs["reference"], 0, "reference")
         trajectory.add_existing(found["contrast"], episode, "contrast")
@@ -71,21 +71,20 @@ def analyse(trajectory, episode):
 
 
 def contrast(plan, run):
-    """A run of the analysed split beside the reference run."""
+    """A run of the split of `analyses.against` beside the reference run."""
     evaluation = plan.config.evaluation
-    split, measure = evaluation.analysed_split, evaluation.analysed_measure
-    settings = ContrastSettings(split=split, measure=measure, **plan.collapse)
+    settings = ContrastSettings(split=evaluation.contrast_split, measure=evaluation.contrast_measure, **plan.collapse)
     return Stage("contrast", settings, {"collection": plan.collection, "run": run, "reference": reference(plan)})
 
 
 def reference(plan):
     """The run that others are compared with. Raises ValueError when there is none of that name."""
-    evaluation, name = plan.config.evaluation, plan.config.evaluation.analyses.against
-    split, external = evaluation.analysed_split, plan.config.external
+    evaluation, external = plan.config.evaluation, plan.config.external
+    split, name = evaluation.contrast_split, evaluation.analyses.against.run
     if name == "BM25":
         return plan.bm25(split, evaluation.depth, plan.title)
     if name not in external or split not in (external[name].runs or {}):
         others = "".join(f" or {other}" for other, entry in external.items() if split in (entry.runs or {}))
         found = f"{name!r} is no entry of external with a run of {split!r}"
-        raise ValueError(f"evaluation.analyses.against: {found}. Name BM25{others}.")
+        raise ValueError(f"evaluation.analyses.against.run: {found}. Name BM25{others}.")
     return plan.external(name, split)

@@ -97,10 +97,10 @@ class Plan:
 
     def note_scored(self, run, split, user):
         """Note a run on a split, what analyses it, and its evaluation, which is returned."""
-        evaluated, evaluation = self.score(run, split), self.config.evaluation
+        evaluated = self.score(run, split)
         self.note(run, user, f"{run.kind} search-{split}")
         self.note(evaluated, user, f"evaluate-{split}")
-        if evaluation.analyses and evaluation.analyses.against and split == evaluation.analysed_split:
+        if split == self.config.evaluation.contrast_split:
             self.contrasts[user] = contrast(self, run)
             self.note(self.contrasts[user].inputs["reference"], user, f"reference-{split}")
             self.note(self.contrasts[user], user, f"contrast-{split}")

@@ -2,7 +2,7 @@
 
 A table's specification, JSON made by the plan:
 
-    {"name": "analyses", "title": "...", "collection": "collection/KEY", "split": "test", "against": "BM25",
+    {"name": "analyses", "title": "...", "collection": "collection/KEY", "errors of": "dev", "against": "BM25",
      "rows": [{"system": "ANCE", "episode": 1, "analyses": {"errors": ["errors/KEY", one per seed],
                "contrast": ["contrast/KEY", ...], "negatives": ["negatives_overlap/KEY", ...]}}]}
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from teleport.report.figures import count_passages
 from teleport.report.render import NONE, Printed, csv_text, write_forms
 from teleport.runtime.artefact import STAGES, Artefact
 from teleport.runtime.files import write_text
@@ -44,7 +45,8 @@ def write_analyses(spec, root, output_folder):
     """
     rows = [{name: artefacts(names, root) for name, names in row["analyses"].items()} for row in spec["rows"]]
     said = [figures_of(row, spec) for row in rows]
-    forms = {column: form for row in said for column, (_, form) in row.items()}
+    firsts = [{name: row[name]} for name in COLUMNS for row in [r for r in rows if name in r][:1]]
+    forms = {column: form for row in firsts for column, (_, form) in figures_of(row, spec).items()}
     named = pd.DataFrame([{"system": row["system"], "episode": row["episode"]} for row in spec["rows"]])
     write_forms(printed(spec, named, said, forms, rows, root), csv_frame(named, said, forms, rows), output_folder)
     sources = [
@@ -107,15 +109,16 @@ def cell(values, form):
 
 def footer(spec, said, rows, facts):
     """What a reader must know beside the figures: a list of sentences."""
-    notes = [f"Collection {facts['corpus_digest'][:16]}, split {spec['split']}."]
+    notes = [f"Collection {facts['corpus_digest'][:16]}: {count_passages(facts)}."]
     if any(len(values) > 1 for row in said for values, _ in row.values()):
         notes.append(SEVERAL)
     asked = {analysis: row[analysis][0].facts for row in rows for analysis in row}
     if "errors" in asked:
         notes.append(
             "Errors: irrelevant passages of the whole corpus with a higher score than a positive, summed over the "
-            f"positives of a query, in the mean over {asked['errors']['num_queries']:,} queries. Top-K errors count at "
-            "most K of each positive. Ties: irrelevant passages with the positive's score, which do not count."
+            f"positives of a query, in the mean over {asked['errors']['num_queries']:,} {spec['errors of']} queries. "
+            "Top-K errors count at most K of each positive. Ties: irrelevant passages with the positive's score, which "
+            "do not count."
         )
         notes += [
             shares_text(name["system"], name["episode"], row) for name, row in zip(spec["rows"], rows, strict=True)

@@ -107,6 +107,12 @@ def table_specs(plan):
     return {(in_folder("tables", config), name): spec for name, spec in specs.items()}
 
 
+def reference_label(plan):
+    """What the reference of `analyses.against` is called; None where there is none."""
+    name = plan.config.evaluation.contrast_split and plan.config.evaluation.analyses.against.run
+    return plan.config.external[name].label or name if name in plan.config.external else name
+
+
 def analysis_specs(plan):
     """{(folder, name): Spec} of the tables of analyses: `analyses`, and `analyses-NAME` of every ablation.
 
@@ -121,10 +127,7 @@ def analysis_specs(plan):
     for name, (title, rows) in tables.items():
         analysed = [{key: row[key] for key in ("system", "episode", "analyses")} for row in rows if row["analyses"]]
         spec = {"name": name, "title": f"Analyses: {title}", "collection": plan.collection.name, "rows": analysed}
-        against = evaluation.analyses.against
-        if against in plan.config.external:
-            against = plan.config.external[against].label or against
-        spec |= {"split": evaluation.analysed_split, "against": against}
+        spec |= {"errors of": evaluation.analyses.errors, "against": reference_label(plan)}
         specs[in_folder("tables", plan.config), name] = Spec.of(spec)
     return specs
 

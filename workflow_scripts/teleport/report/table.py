@@ -21,7 +21,8 @@ import pandas as pd
 
 from teleport.evaluation.coverage import coverage_cutoffs
 from teleport.evaluation.significance import holm, paired_p_value, paired_t_p_value
-from teleport.report.figures import count_passages, machines, seconds, trace_figures
+from teleport.report.costs import seconds
+from teleport.report.figures import count_passages, machines, trace_figures
 from teleport.report.render import NONE, Printed, csv_text, write_forms
 from teleport.runtime.artefact import STAGES, Artefact
 from teleport.runtime.files import write_text

@@ -48,19 +48,24 @@ class Candidates(Section):
         return self
 
 
+class Against(Section):
+    """A run that every other run of a split is compared with."""
+
+    run: str = Field(description="BM25, or an entry of external that has a run of the split.")
+    split: str | None = Field(None, description="The first of evaluation.splits when absent.")
+    measure: str | None = Field(None, description="By which queries are won; the split's first when absent.")
+
+
 class Analyses(Section):
     """What the table `analyses` says of every system and episode besides its measures."""
 
-    split: str | None = Field(None, description="The split that is analysed; the first of evaluation.splits if absent.")
-    errors: bool = Field(
-        False, description="Pairwise errors, from exact ranks in the whole corpus (STAR and ADORE, T1)."
-    )
-    against: str | None = Field(
+    errors: str | None = Field(
         None,
-        description="BM25, or an entry of external with a run of the split: overlap of the first 100 passages (ANCE, "
-        "Table 6), and the queries that are won, lost and tied (ANCE, A.4).",
+        description="Pairwise errors of a split, by exact ranks in the whole corpus (STAR and ADORE, Table 1: dev).",
     )
-    measure: str | None = Field(None, description="By which queries are won; the split's first measure if absent.")
+    against: Against | None = Field(
+        None, description="Overlap of the first 100 passages (ANCE, Table 6), and queries won, lost and tied (A.4)."
+    )
     negatives: bool = Field(
         False,
         description="Share of an episode's pool that is among the first 100 negatives of the checkpoint which was "
@@ -116,29 +121,29 @@ class Evaluation(Section):
 
     @model_validator(mode="after")
     def splits_are_evaluated(self):
-        named = [(split, f"rerank.{split}") for split in self.rerank]
-        if self.analyses and self.analyses.split:
-            named.append((self.analyses.split, "analyses.split"))
-        for split, key in named:
-            if split not in self.splits:
+        named = {f"rerank.{split}": split for split in self.rerank}
+        named |= {"analyses.errors": self.analyses and self.analyses.errors, "analyses.against": self.contrast_split}
+        for key, split in named.items():
+            if split and split not in self.splits:
                 raise ValueError(f"{key} needs the split {split!r} in splits, which has {', '.join(self.splits)}")
         return self
 
     @model_validator(mode="after")
-    def analysed_by_a_measure_of_judgments(self):
-        if self.analyses and self.analyses.against and self.analysed_measure.startswith("Cov@"):
-            raise ValueError("analyses.measure must be one of judgments, such as nDCG@10; answer coverage is none")
+    def contrast_is_by_judgments(self):
+        if self.contrast_split and self.contrast_measure.startswith("Cov@"):
+            raise ValueError("analyses.against.measure must be one of judgments, such as nDCG@10, not answer coverage")
         return self
 
     @property
-    def analysed_split(self):
-        """The split of `analyses`."""
-        return self.analyses.split or self.splits[0]
+    def contrast_split(self):
+        """The split of `analyses.against`, None where it is not asked for."""
+        against = self.analyses and self.analyses.against
+        return (against.split or self.splits[0]) if against else None
 
     @property
-    def analysed_measure(self):
-        """The measure of `analyses`."""
-        return self.analyses.measure or self.measures_of(self.analysed_split)[0]
+    def contrast_measure(self):
+        """The measure of `analyses.against`."""
+        return self.analyses.against.measure or self.measures_of(self.contrast_split)[0]
 
     def measures_of(self, split):
         """The names of the measures of one split."""

@@ -102,8 +102,8 @@ def refuse_texts(config, encoded, locations):
         for measure in evaluation.measures_of(split):
             if measure.startswith("Cov@"):
                 asked["evaluation", "measures"] = f"in which {measure} could find answers. Leave it out"
-    if evaluation.analyses and evaluation.analyses.against == "BM25":
-        asked["evaluation", "analyses", "against"] = "to search by BM25. Name an entry of external"
+    if evaluation.contrast_split and evaluation.analyses.against.run == "BM25":
+        asked["evaluation", "analyses", "against", "run"] = "to search by BM25. Name an entry of external"
     if asked:
         place, remedy = next(iter(asked.items()))
         raise ValueError(f"{locations.of(place)}: {rule} {remedy}, or give another collection.")
