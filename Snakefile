@@ -25,5 +25,6 @@ rule all:
     default_target: True
     input:
         files_of(TABLES),
+        files_of(ANALYSES),
         files_of(PUBLISHED),
         [f"{folder}/plan.tsv" for folder in INDEXES],

@@ -18,18 +18,19 @@ from snakemake.settings.types import DeploymentMethod
 
 from teleport.plan.plan import Plan
 from teleport.report.published_specs import finish_times, published_specs, untrained
-from teleport.report.specs import experiment_specs, in_folder, table_specs
+from teleport.report.specs import analysis_specs, experiment_specs, in_folder, table_specs
 from teleport.runtime.code import STAGE_MODULES, files_digest, module_digest
 from teleport.runtime.code import stage_code
 from teleport.settings.read import load
 from teleport.settings.registry import LIVE, LOSSES, SOURCES
 
-REPORTS = [f"teleport.report.{n}" for n in ("table", "published_table", "experiments")]
+REPORTS = [f"teleport.report.{n}" for n in ("table", "analyses", "published_table", "experiments")]
 
 try:
     CONFIG, EXPERIMENTS = load(config, workflow.configfiles)
     PLAN = Plan(CONFIG, EXPERIMENTS)
     TABLES = table_specs(PLAN)
+    ANALYSES = analysis_specs(PLAN)
     PUBLISHED = published_specs(PLAN)
 except ValueError as error:
     raise WorkflowError(f"\n{error}")

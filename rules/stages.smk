@@ -176,3 +176,35 @@ use rule stage as evaluate with:
 use rule stage as external with:
     wildcard_constraints:
         kind="external",
+
+
+# The passages of a given run in the order of a checkpoint's scores.
+use rule stage as rerank with:
+    wildcard_constraints:
+        kind="rerank",
+    resources:
+        mem_mb=32000,
+        runtime=240,
+
+
+# Pairwise errors by exact ranks in the whole corpus; products of all queries and passages, on the processor.
+use rule stage as errors with:
+    wildcard_constraints:
+        kind="errors",
+    threads: 8
+    resources:
+        mem_mb=32000,
+        runtime=480,
+        save_every=60,
+
+
+# A run beside a reference run: overlap, queries won and lost.
+use rule stage as contrast with:
+    wildcard_constraints:
+        kind="contrast",
+
+
+# Training negatives among the first negatives of the checkpoint that was trained on them.
+use rule stage as negatives_overlap with:
+    wildcard_constraints:
+        kind="negatives_overlap",

@@ -9,6 +9,7 @@ localrules:
     all,
     tables,
     table,
+    analyses,
     published_table,
     published,
     released,
@@ -24,6 +25,7 @@ rule tables:
     input:
         manifests(stage for stage in PLAN.stages.values() if stage.kind == "check"),
         files_of(TABLES),
+        files_of(ANALYSES),
         files_of(PUBLISHED),
 
 
@@ -37,7 +39,7 @@ rule table:
         "results/logs/{folder}/{table}.log",
     wildcard_constraints:
         folder="results/tables(/[^/]+)?",
-        table="[^/.]+",
+        table="(?!analyses)[^/.]+",
     conda:
         "../environment.yml"
     params:
@@ -48,6 +50,21 @@ rule table:
         "table {wildcards.table}"
     shell:
         "printf '%s\\n' {params.spec:q} | {params.run} > {log} 2>&1"
+
+
+# What is said of systems besides their measures, where `evaluation.analyses` asks for it.
+use rule table as analyses with:
+    input:
+        stages_of(ANALYSES),
+    wildcard_constraints:
+        folder="results/tables(/[^/]+)?",
+        table="analyses[^/.]*",
+    params:
+        spec=lambda wildcards: ANALYSES[wildcards.folder, wildcards.table].text,
+        code=CODE["teleport.report.analyses"],
+        run=manage("analyses"),
+    message:
+        "table {wildcards.table}"
 
 
 # A paper's table with our figures beside its own, after everything that it shows.

@@ -7,9 +7,9 @@
     python workflow_scripts/manage.py export STAGE OUTPUT      negatives as Tevatron training data
     python workflow_scripts/manage.py schema                   config/schema.json from the settings
 
-FILE ... are the files of one configuration, merged as `--configfile` merges them. The rules call `table`, `published`
-and `link` with JSON on standard input. Bad input ends with one sentence on stderr and status 1. Every command loads
-what it needs itself, so that none waits for the libraries of another.
+FILE ... are the files of one configuration, merged as `--configfile` merges them. The rules call `table`, `analyses`,
+`published` and `link` with JSON on standard input. Bad input ends with one sentence on stderr and status 1. Every
+command loads what it needs itself, so that none waits for the libraries of another.
 """
 
 import argparse
@@ -137,6 +137,13 @@ def table(arguments):
     write_table(json.load(sys.stdin), Path("."), arguments.output)
 
 
+def analyses(arguments):
+    """For the rules: write one table of analyses, described in teleport/report/analyses.py."""
+    from teleport.report.analyses import write_analyses
+
+    write_analyses(json.load(sys.stdin), Path("."), arguments.output)
+
+
 def published(arguments):
     """For the rules: write published tables, a line of JSON each, described in teleport/report/published_table.py."""
     from teleport.report.published_table import write_published
@@ -178,7 +185,7 @@ def parse_arguments():
     argument("stage_folder", type=Path, help="a finished merge stage, or the link to it")
     argument("output", type=Path, help="the JSON lines file to write")
     add(schema)
-    for command in (table, published, link):
+    for command in (table, analyses, published, link):
         add(command)("--output", required=True, type=Path, help="the folder to write to")
     return parser.parse_args()
 

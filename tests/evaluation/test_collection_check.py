@@ -102,7 +102,9 @@ def test_splits_may_have_measures_of_their_own(stages):
         check(stages, settings, facts)
 
 
-@pytest.mark.parametrize("name", ["R@{}", "RR(rel=2)@{}", "nDCG@{}", "P@{}", "AP@{}", "ERR@{}", "Hole@{}", "Cov@{}"])
+@pytest.mark.parametrize(
+    "name", ["R@{}", "RR(rel=2)@{}", "nDCG@{}", "P@{}", "AP@{}", "ERR@{}", "Hole@{}", "Errors@{}", "Cov@{}"]
+)
 def test_a_measure_needs_runs_as_long_as_its_cut_off(stages, name):
     facts = splits(answers=20) | {"num_passages": 2000}
     check(stages, {"measures": ["RR@10", name.format(400)]}, facts)

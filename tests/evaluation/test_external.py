@@ -5,9 +5,11 @@ import random
 import re
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import collection_world
+from teleport.collection import build
 from teleport.evaluation import evaluate, external
 from teleport.runtime.artefact import Artefact
 
@@ -53,7 +55,8 @@ def test_lists_are_ordered_by_score_then_by_descending_id(stages, collection, tm
     assert {name: array.dtype.name for name, array in found.items()} == {
         "ids": "int32", "scores": "float32", "rows": "int32",
     }  # fmt: skip
-    assert Artefact(job.folder).facts == {"lines": 4, "num_queries": 2, "depth": 3, "unknown_queries": 0}
+    counts = {"lines": 4, "num_queries": 2, "depth": 3, "unknown_queries": 0, "unknown_passages": 0}
+    assert Artefact(job.folder).facts == counts
 
 
 @pytest.mark.parametrize(
@@ -109,6 +112,43 @@ def test_files_that_cannot_be_read_are_refused(stages, collection, tmp_path, nam
         read_run(stages, collection, tmp_path / name)
 
 
+def test_unknown_passages_can_be_kept_or_dropped(stages, collection, tmp_path):
+    """Kept ones are numbered after the collection's in the order of the file, and have their ids beside the run."""
+    path = tmp_path / "a.run"
+    path.write_text("qa Q0 d9 1 9.0 t\n" + GOOD + "qb Q0 d8 1 0.1 t\nqb Q0 d9 1 0.2 t\n")
+    kept = read_run(stages, collection, path, unknown_passages="keep")
+    assert arrays(kept)["ids"].tolist() == [[5, 2, 4, 1], [3, 5, 6, -1]]
+    assert pq.read_table(kept.folder / "passages.parquet")["doc_id"].to_pylist() == ["d9", "d8"]
+    dropped = read_run(stages, collection, path, unknown_passages="drop")
+    assert arrays(dropped)["ids"].tolist() == [[2, 4, 1], [3, -1, -1]]
+    assert Artefact(dropped.folder).facts["unknown_passages"] == 3
+    assert not (dropped.folder / "passages.parquet").exists()
+    inputs = {"collection": collection, "run": kept}
+    run = stages.run(evaluate.run, "evaluate", {"split": "test", "measures": ["RR@10", "Hole@1"]}, inputs)
+    assert Artefact(run.folder).facts["means"] == pytest.approx({"RR@10": (1 / 4 + 1) / 3, "Hole@1": 1 / 2})
+    lines = gzip.decompress((run.folder / "test.run.gz").read_bytes()).decode().splitlines()
+    assert [line.split()[2] for line in lines] == ["d9", "d2", "dé", "d1", "d3", "d9", "d8"]
+
+
+def test_candidates_of_query_and_passage_alone(stages, collection, tmp_path):
+    """The form of MARCO's top1000.dev: texts follow, which nothing reads."""
+    path = tmp_path / "candidates.tsv"
+    path.write_text("qb\td3\ta query\ta passage\nqz\td0\tx\ty\nqb\tno\tx\ty\nqb\td0\n")
+    settings = {"form": "tsv", "unknown_queries": "drop", "unknown_passages": "drop"}
+    job = read_run(stages, collection, path, **settings)
+    assert arrays(job)["ids"].tolist() == [[3, 0]] and arrays(job)["rows"].tolist() == [1]
+    assert Artefact(job.folder).facts == {
+        "lines": 2, "num_queries": 1, "depth": 2, "unknown_queries": 1, "unknown_passages": 1
+    }  # fmt: skip
+    for text, message in (
+        ("qb\n", "line 1: 1 column, expected query id and passage id."),
+        ("qb\tno\n", "'no' is not in"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=re.escape(message)):
+            read_run(stages, collection, path, **settings)
+
+
 def means(stages, collection, run, measures):
     settings = {"split": "test", "measures": measures}
     job = stages.run(evaluate.run, "evaluate", settings, {"collection": collection, "run": run})
@@ -138,6 +178,21 @@ def test_official_runs_have_their_published_scores(stages, shared, system, ndcg)
     assert round(found["nDCG@10"], 4) == ndcg
     if system == "BM25":
         assert round(found["R@100"], 3) == 0.453  # STAR and ADORE, Table 2
+
+
+@pytest.mark.parametrize(("system", "ndcg"), [("BM25", 0.5058), ("D_BERT_KD_TASB", 0.7210)])
+def test_official_runs_have_their_published_scores_without_a_collection(stages, shared, system, ndcg):
+    """Judgments alone: most passages of a run are in no file but the run."""
+    qrels = shared / "judgments/trec-dl/qrels.dl19-passage.txt"
+    source = {"source": "judgments", "splits": {"test": {"qrels": str(qrels)}}}
+    collection = stages.run(build.run, "collection", {"source": source})
+    facts = Artefact(collection.folder).facts
+    assert facts["judged_only"] and facts["num_passages"] == 9139
+    counts = {"queries": 43, "judgments": 9260, "positives": 4102, "dropped": 0}
+    assert facts["splits"]["test"] == counts
+    run = read_run(stages, collection, shared / f"judgments/runs/{system}.dl19.top100.txt", unknown_passages="keep")
+    assert len(pq.read_table(run.folder / "passages.parquet")) > 1000
+    assert round(means(stages, collection, run, ["nDCG@10"])["nDCG@10"], 4) == ndcg
 
 
 MEASURES = ["RR@10", "RR(rel=2)@10", "nDCG@10", "R@100", "R(rel=2)@100", "AP", "P@10", "Judged@10", "Hole@10", "Bpref"]

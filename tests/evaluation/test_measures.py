@@ -140,18 +140,64 @@ def test_trec_eval_s_own_test_files(shared):
 
 
 def test_the_hole_rate_is_one_minus_judged():
-    run = {"q1": ["a", "x", "b", "y", "z"], "q2": ["x"], "empty": []}
-    judgments = {"q1": {"a": 1, "b": 0}, "q2": {"a": 1}, "empty": {"a": 1}, "missing": {"a": 1}}
-    scores = score_queries(run, judgments, ["Hole@4", "Hole@1", "RR@10"])
-    assert scores["Hole@4"] == {"q1": 0.5, "q2": 1, "empty": 0, "missing": 0}
-    assert scores["Hole@1"] == {"q1": 0, "q2": 1, "empty": 0, "missing": 0}
-    theirs = score_queries({q: run[q] for q in ("q1", "q2")}, {q: judgments[q] for q in ("q1", "q2")}, ["Judged@4"])
-    assert theirs["Judged@4"] == {"q1": 0.5, "q2": 0}
+    run = {"q1": ["a", "x", "b", "y", "z"], "q2": ["x", "y", "a", "v"]}
+    judgments = {"q1": {"a": 1, "b": 0}, "q2": {"a": 1}}
+    scores = score_queries(run, judgments, ["Hole@4", "Hole@1", "Judged@4", "RR@10"])
+    assert scores["Hole@4"] == {"q1": 0.5, "q2": 0.75} and scores["Judged@4"] == {"q1": 0.5, "q2": 0.25}
+    assert scores["Hole@1"] == {"q1": 0, "q2": 1}
     assert scores["RR@10"]["q1"] == 1
 
 
-@pytest.mark.parametrize("name", ["Hole", "Hole@0", "Hole@-1", "hole@10", "Hole@ten"])
-def test_other_hole_names_are_refused(name):
+def test_the_mean_hole_rate_is_pooled_over_queries():
+    """As in ANCE's evaluation: 3 unjudged of 5 first results, whatever query they are of; without results none."""
+    run = {"q1": ["a", "x", "b", "y", "z"], "q2": ["x"], "empty": []}
+    judgments = {"q1": {"a": 1, "b": 0}, "q2": {"a": 1}, "empty": {"a": 1}, "missing": {"a": 1}}
+    values = score_queries(run, judgments, ["Hole@4"])["Hole@4"]
+    assert np.mean(list(values.values())) == pytest.approx(3 / 5)
+    assert values["empty"] == values["missing"] == 0
+    nothing = score_queries({"q1": [], "unjudged": ["a"]}, {"q1": {"a": 1}}, ["Hole@4"])
+    assert nothing["Hole@4"] == {"q1": 0}
+
+
+def errors_by_loop(ranking, grades, k):
+    """Top-K errors from the definition: of every positive, the irrelevant passages before it, up to K."""
+    total = 0
+    for positive in (passage for passage, grade in grades.items() if grade >= 1):
+        before = ranking[: ranking.index(positive)] if positive in ranking else None
+        wrong = k if before is None else sum(grades.get(passage, 0) < 1 for passage in before)
+        total += min(wrong, k)
+    return total
+
+
+def test_top_errors_by_hand():
+    run = {"q1": ["x", "a", "y", "b", "z"], "q2": ["y", "x"], "none": ["a"]}
+    judgments = {"q1": {"a": 1, "b": 2, "x": 0}, "q2": {"c": 1}, "none": {"a": 0}, "missing": {"a": 1, "b": 1}}
+    scores = score_queries(run, judgments, ["Errors@3", "Errors@1"])
+    assert scores["Errors@3"] == {"q1": 1 + 2, "q2": 3, "none": 0, "missing": 6}
+    assert scores["Errors@1"] == {"q1": 2, "q2": 1, "none": 0, "missing": 2}
+
+
+@pytest.mark.parametrize("judged", [1, 6, 30])
+def test_top_errors_equal_a_loop_over_every_positive(judged):
+    rng, found = np.random.default_rng(judged), set()
+    passages = [f"d{n}" for n in range(60)]
+    run = {f"q{q}": [str(p) for p in rng.permutation(passages)[:40]] for q in range(20)}
+    judgments = {
+        query: {
+            str(p): int(grade)
+            for p, grade in zip(rng.permutation(passages)[:judged], rng.integers(0, 3, judged), strict=True)
+        }
+        for query in run
+    }
+    for k in (1, 5, 10):
+        scores = score_queries(run, judgments, [f"Errors@{k}"])[f"Errors@{k}"]
+        assert scores == {query: errors_by_loop(run[query], judgments[query], k) for query in run}
+        found |= set(scores.values())
+    assert len(found) > 3  # not all the same, at 0 or at K
+
+
+@pytest.mark.parametrize("name", ["Hole", "Hole@0", "Hole@-1", "hole@10", "Hole@ten", "Errors", "Errors@0"])
+def test_other_names_of_ours_are_refused(name):
     with pytest.raises(ValueError, match="evaluation.measures has"):
         parse_measures([name])
 

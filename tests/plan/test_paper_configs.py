@@ -132,7 +132,10 @@ def test_every_row_of_ours_can_be_filled_or_says_why_not(name):
         assert ("Not run here" in notes and "which no configuration of MS MARCO has yet" in notes) == bool(
             found[published]
         )
+    of_others = ["rand-neg", "nce", "bm25-neg", "dpr", "bm25-to-rand", "bm25-to-nce", "bm25-to-dpr", "ance", "in-batch"]
+    of_others += ["star", "adore-in-batch", "adore-rand-neg", "adore-bm25-neg", "adore-ance", "adore-star"]
     by_bm25 = {
+        "trec-dl": set(of_others),
         "ance-tele-table-3": {f"{kind}{start}" for kind in ("dpr", "ance") for start in ("-bert", "-condenser", "")},
         "ance-tele-table-8": {"bm25-negatives"},
     }

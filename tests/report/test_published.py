@@ -130,8 +130,9 @@ def test_figures_are_printed_with_the_decimals_of_the_paper():
 def test_nothing_run(tmp_path):
     texts = World(tmp_path).write()
     verdicts = [line.split("|")[8].strip() for line in texts["md"].splitlines() if line.startswith("| ")][1:]
-    assert verdicts == [":--", *["not run"] * 7]
-    assert "\n0 of 7 figures were run. What was not run is not reproduced.\n" in texts["md"]
+    assert verdicts == [":--", "cited", *["not run"] * 6]
+    run = "0 of 6 figures were run. What was not run is not reproduced. 1 more figure is only cited."
+    assert f"\n{run}\n" in texts["md"]
     assert "not reported" in texts["md"]  # Never has no published MRR@10
 
 
@@ -140,7 +141,7 @@ A & B
 
 | Group | System | Figure | Published | Released checkpoint | Ours | Difference | Verdict | Experiment |
 | :-- | :-- | :-- | --: | --: | --: | --: | :-- | :-- |
-|  | Cited | dev MRR@10 | 0.09 | – | – | – | not run | cited |
+|  | Cited | dev MRR@10 | 0.09 | – | – | – | cited | cited |
 |  | BM25 | dev MRR@10 | 18.7 | – | 19.2 | +0.5 | off (above) | BM25 |
 |  | BM25 | dev R@5 | 50.0 | – | 50.0 | +0.0 | exact | BM25 |
 | g_1 | Tele | dev MRR@10 | 39.1 | 38.9 | 38.8 ± 0.3 | -0.3 | within tolerance | tele, last episode |
@@ -150,7 +151,7 @@ A & B
 
 Published: A paper, Table 1.
 
-4 of 7 figures were run: 1 exact, 1 off (above), 1 off (below), 1 within tolerance. What was not run is not reproduced.
+4 of 6 figures were run: 1 exact, 1 off (above), 1 off (below), 1 within tolerance. What was not run is not reproduced. 1 more figure is only cited.
 
 Figures of nq: results/published/nq.
 
@@ -163,7 +164,7 @@ Released checkpoint: the system as its makers gave it, under our evaluation.
 Ours on collection 0123456789abcdef: 9,660 passages, 10 dev queries.
 
 A note.
-"""
+"""  # noqa: E501
 LATEX = r"""\begin{longtable}{lllrrrrll}
 \caption{A \& B} \label{tab:table} \\
 \toprule
@@ -181,7 +182,7 @@ Group & System & Figure & Published & Released checkpoint & Ours & Difference & 
 \endfoot
 \bottomrule
 \endlastfoot
- & Cited & dev MRR@10 & 0.09 & – & – & – & not run & cited \\
+ & Cited & dev MRR@10 & 0.09 & – & – & – & cited & cited \\
  & BM25 & dev MRR@10 & 18.7 & – & 19.2 & +0.5 & off (above) & BM25 \\
  & BM25 & dev R@5 & 50.0 & – & 50.0 & +0.0 & exact & BM25 \\
 g\_1 & Tele & dev MRR@10 & 39.1 & 38.9 & 38.8 $\pm$ 0.3 & $-$0.3 & within tolerance & tele, last episode \\
@@ -191,7 +192,7 @@ g\_1 & Tele & dev R@5 & 98.4 & 98.4 & 97.0 $\pm$ 1.4 & $-$1.4 & off (below) & te
 \end{longtable}
 {\footnotesize
 Published: A paper, Table 1.\par
-4 of 7 figures were run: 1 exact, 1 off (above), 1 off (below), 1 within tolerance. What was not run is not reproduced.\par
+4 of 6 figures were run: 1 exact, 1 off (above), 1 off (below), 1 within tolerance. What was not run is not reproduced. 1 more figure is only cited.\par
 Figures of nq: results/published/nq.\par
 Tolerance $\pm$0.3, above and below: so it is.\par
 Mean $\pm$ standard deviation over seeds.\par
@@ -240,7 +241,7 @@ def test_other_configurations_fill_nothing(tmp_path):
     assert world.spec.stages == []
     run_all(world)
     text = world.write()["md"]
-    assert text.count("not run |") == 10 and "NQ R@5" in text
+    assert text.count("not run |") == 8 and text.count("cited |") == 4 and "NQ R@5" in text
     assert "Only the configuration marco or nq can fill this table." in text
 
 
@@ -297,7 +298,7 @@ def test_hours_add_up_from_the_manifests(tmp_path):
     world.finish(trains[2], {"train_seconds": 3 * 3600.0}, attempt=2, hardware={"processor": "P", "gpu": "G"})
     texts = world.write()
     assert figures_of(texts["csv"]) == expected | {"third": "3", "overall": "13.5"}
-    assert "\nHours of ours on G and P.\n" in texts["md"] and "of its last attempt" in texts["md"]
+    assert "\nTimes of ours on G and P.\n" in texts["md"] and "of its last attempt" in texts["md"]
 
 
 ANSWERS = {"collection": {"source": "apidocs", "packages": ["numpy"], "positives": "answers"}}
@@ -319,7 +320,7 @@ def test_a_refresh_is_everything_that_a_pool_is_made_from(tmp_path):
 
 def test_hours_without_negatives_of_their_own_have_no_refresh(tmp_path):
     world = World(tmp_path, HOURS, seeds=[1], training={"negatives_per_query": 0})
-    assert [line["row"] for line in json.loads(world.spec.text)["lines"]] == [0, 1]
+    assert [line["row"] for line in json.loads(world.spec.text)["lines"]] == [0, 1, 4]
 
 
 @pytest.mark.parametrize(("episodes", "planned"), [([{}, {}], ["first", "one refresh", "number", "overall"]), ([], [])])
@@ -475,11 +476,140 @@ def test_every_table_generates_with_nothing_run(tmp_path, monkeypatch, name):
     for spec in published_specs(plan(name)).values():
         write_published(json.loads(spec.text) | {"file": str(FOLDER / f"{name}.yaml")}, tmp_path, tmp_path)
     lines = (tmp_path / f"{name}.csv").read_text().splitlines()
-    assert len(lines) > 5
-    assert all(",not run," in line for line in lines[1:])
-    assert "0 of " in (tmp_path / f"{name}.md").read_text()
+    assert len(lines) > 2
+    assert all(",not run," in line or ",cited,cited," in line for line in lines[1:])
+    text = (tmp_path / f"{name}.md").read_text()
+    assert "\n0 of " in text or "\nAll figures are only cited: nothing here repeats these systems.\n" in text
 
 
 def test_names_and_paths():
     assert str(published_path("ance-tele-table-3")) == "config/published/ance-tele-table-3.yaml"
     assert str(published_path("own/table.yaml")) == "own/table.yaml"
+
+
+ANALYSES = """\
+title: Analyses
+source: A paper
+decimals: 1
+tolerance: {value: 0, reason: none}
+columns:
+  - {name: errors, configuration: marco, kind: analyses, figure: errors, split: dev, decimals: 0}
+  - {name: overlap, configuration: marco, kind: analyses, figure: overlap, split: dev, scale: 100}
+  - {name: wins elsewhere, configuration: marco, kind: analyses, figure: wins, split: other}
+  - {name: many errors, configuration: marco, kind: analyses, figure: queries with errors from 10, split: dev}
+  - {name: negatives, configuration: marco, kind: analyses, figure: negatives}
+  - {name: re-ranked, configuration: marco, split: dev, measure: RR@10, reranked: true, scale: 100}
+  - {name: cited, configuration: null}
+rows:
+  - {system: BM25, values: [1, 100.0, 3, 4, 5, 6, 7.0], ours: {experiment: BM25}}
+  - {system: Tele, values: [120, 17.4, 3, 4, 0.5, 38.0, 7.0], ours: {experiment: tele}, released: theirs}
+  - {system: Start, values: [130, null, null, null, null, null, null], cells: {errors: {experiment: tele, episode: 0}}}
+"""
+
+
+def test_analyses_and_reranked_candidates_stand_beside_a_paper_s(tmp_path):
+    asked = {
+        "rerank": {"dev": {"bm25": 5}},
+        "analyses": {"errors": "dev", "against": {"run": "BM25"}, "negatives": True},
+    }
+    world = World(tmp_path, ANALYSES, seeds=[1], evaluation=asked)
+    world.finish_collection()
+    (trajectory,) = world.plan.trajectories["tele"]
+    histogram = [{"from": low, "queries": share, "errors": share} for low, share in ((0, 0.5), (1, 0.2), (10, 0.3))]
+    for number, analyses in enumerate(trajectory.analyses):
+        world.finish(analyses["errors"], {"errors": 130.0 - number, "histogram": histogram})
+    world.finish(trajectory.analyses[3]["contrast"], {"overlap": 0.174, "wins": 3})
+    world.finish(trajectory.analyses[3]["negatives"], {"overlap": 0.5})
+    world.finish(world.plan.contrasts["BM25"], {"overlap": 1.0, "wins": 0})
+    world.finish(world.plan.trajectories["theirs"][0].analyses[0]["errors"], {"errors": 118.0, "histogram": histogram})
+    world.score(trajectory.runs[3]["dev (re-ranked)"], rr=0.38, r5=0.9)
+    lines = [line.split(" | ") for line in world.write()["md"].splitlines() if line.startswith("| ")][2:]
+    assert [(line[0][2:], *line[1:5], line[6], line[7].removesuffix(" |")) for line in lines] == [
+        ("BM25", "errors", "1", "–", "–", "not run", "BM25"),
+        ("BM25", "overlap", "100.0", "–", "100.0", "exact", "BM25"),
+        ("BM25", "wins elsewhere", "3.0", "–", "–", "not run", "BM25"),
+        ("BM25", "many errors", "4.0", "–", "–", "not run", "BM25"),
+        ("BM25", "negatives", "5.0", "–", "–", "not run", "BM25"),
+        ("BM25", "re-ranked", "6.0", "–", "–", "not run", "BM25"),
+        ("BM25", "cited", "7.0", "–", "–", "cited", "cited"),
+        ("Tele", "errors", "120", "118", "127", "off (above)", "tele, last episode"),
+        ("Tele", "overlap", "17.4", "–", "17.4", "exact", "tele, last episode"),
+        ("Tele", "wins elsewhere", "3.0", "–", "–", "not run", "tele, last episode"),
+        ("Tele", "many errors", "4.0", "0.3", "0.3", "off (below)", "tele, last episode"),
+        ("Tele", "negatives", "0.5", "–", "0.5", "exact", "tele, last episode"),
+        ("Tele", "re-ranked", "38.0", "–", "38.0", "exact", "tele, last episode"),
+        ("Tele", "cited", "7.0", "–", "–", "cited", "cited"),
+        ("Start", "errors", "130", "–", "130", "exact", "tele, episode 0"),
+    ]  # fmt: skip
+
+
+FIGURES = ["encode seconds", "encode ms per passage", "encode ms per query", "index seconds", "index GB"]
+FIGURES += ["search ms per query", "encode and search ms per query", "mining seconds per step"]
+FIGURES += ["training seconds per step"]
+COSTS = """\
+title: Costs
+source: A paper
+kind: costs
+decimals: 3
+tolerance: {value: 0, reason: none}
+columns: [{name: cost, configuration: marco}]
+rows:
+""" + "".join(
+    f"  - {{system: {figure}, values: [1], ours: {{experiment: tele}}, figure: {figure}}}\n" for figure in FIGURES
+)
+
+
+def finish_costs(world, trajectory):
+    """Passages take 4 of 5 s of encoding and queries the rest; searches 2 s each of which the mining has two."""
+    encoded = {"passages_per_second": 2415.0, "encode_seconds": 5.0, "texts": 9660 + 500}
+    facts = {"encode": encoded, "index": {"bytes": 3e9}, "retrieve": {"lines_per_second": 200.0}, "merge": {}}
+    facts["train"] = {"train_seconds": 50.0, "steps": 20}
+    wall = {"encode": 7.0, "index": 0.5, "retrieve": 2.0, "merge": 1.0, "train": 60.0}
+    for row in trajectory.rows:
+        if row.stage.kind in facts:
+            world.finish(row.stage, facts[row.stage.kind], wall_seconds=wall[row.stage.kind])
+
+
+def test_costs_of_single_stages(tmp_path):
+    world = World(tmp_path, COSTS, seeds=[1])
+    world.finish_collection()
+    finish_costs(world, world.plan.trajectories["tele"][0])
+    found = {system: float(ours) for system, ours in figures_of(world.write()["csv"]).items()}
+    assert found == pytest.approx({
+        "encode seconds": 7, "encode ms per passage": 1000 / 2415, "encode ms per query": 2, "index seconds": 0.5,
+        "index GB": 3, "search ms per query": 5, "encode and search ms per query": 7,
+        "mining seconds per step": (2 + 2 + 1) / 20, "training seconds per step": 2.5,
+    }, rel=1e-5)  # fmt: skip
+
+
+def test_costs_of_what_is_not_planned_are_not_run(tmp_path):
+    """Without negatives of their own nothing is mined; before the first episode nothing is trained."""
+    world = World(tmp_path, COSTS, seeds=[1], training={"negatives_per_query": 0})
+    assert {line["row"] for line in json.loads(world.spec.text)["lines"]} == set(range(9)) - {7}
+    world = World(tmp_path, COSTS, seeds=[1], episodes=[])
+    assert {line["row"] for line in json.loads(world.spec.text)["lines"]} == set(range(7))
+
+
+def test_a_table_that_nothing_here_repeats_is_cited_whole(tmp_path):
+    text = TABLE.replace("marco", "null").replace("configuration: nq", "configuration: null")
+    text = re.sub(", ours: .*?}(, released: theirs)?}", "}", text)
+    world = World(tmp_path, text)
+    assert world.spec.stages == []
+    texts = world.write()["md"]
+    assert texts.count("| cited | cited |") == 7 and "not run" not in texts
+    assert "\nAll figures are only cited: nothing here repeats these systems.\n\nA note.\n" in texts
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("figure: errors", "figure: error", "row 'BM25', column 'errors' needs a figure: errors|errors per positive|"),
+        ("cells: {errors:", "cells: {error:", "row 'Start' has cells of 'error', which is no column"),
+        ("measure: RR@10, reranked", "reranked", "column 're-ranked' needs a split and a measure"),
+    ],
+)
+def test_mistakes_in_figures_and_cells(tmp_path, old, new, message):
+    path = tmp_path / "table.yaml"
+    path.write_text(ANALYSES.replace(old, new))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_published(path)

@@ -25,8 +25,11 @@ MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
 # Reading the passages of a live search takes a GPU as long as comparing so many queries with them: 1,536 bytes in fp16
 # at 4.3 TB/s (H200) against 5.1 ps a score, config/hardware.yaml; 65 on an A100.
 PASS_QUERIES = 70
+RERANKED = 1000  # candidates of a query in a file
+ERROR_PAIRS, ERROR_ROWS = 8192, 16384  # search.errors.BLOCK_PAIRS, BLOCK_ROWS
 BUCKET_TOKENS = 21504  # training.trainer.TOKEN_BUDGET["cuda"]
 TEXT_COST = {"apidocs": 20}  # packages are parsed: a passage takes as long as twenty lines of a file
+NO_ENCODER_TOKENS = 100  # of a passage, where no encoder says how many it reads: DPR's passages of 100 words
 PAIR_BYTES = 40  # a retrieved passage in memory: ids, scores and a sorted copy of the ids
 
 
@@ -66,7 +69,7 @@ def encoder_of(stage):
 def corpus_tokens(counts, plan):
     """Tokens of all passages, without special tokens and not cut."""
     tokens = next((stage for stage in plan.stages.values() if stage.kind == "tokens"), None)
-    limit = plan.config.encoder.max_passage_tokens
+    limit = plan.config.encoder.max_passage_tokens if plan.config.encoder else NO_ENCODER_TOKENS
     return counts.passages * (counts.text_tokens(tokens, limit) if tokens else limit)
 
 
@@ -287,6 +290,44 @@ def evaluate_cost(stage, counts, plan):
     return Cost(rows * RUN_BYTES, memory=0.3e9 + PAIR_BYTES * rows, work=Counter(run_rows=rows))
 
 
+def external_cost(stage, counts, plan):
+    """A run from elsewhere, as deep as ours; each line is a few Python objects before it is an array."""
+    rows = plan.config.evaluation.depth * counts.queries.get(stage.settings.split, 0)
+    size = rows * NEIGHBOUR_BYTES
+    return Cost(size, memory=BASE + rows * ID_BYTES + counts.passages * ID_BYTES / 3, work=Counter(run_rows=rows))
+
+
+def rerank_cost(stage, counts, plan):
+    """At most: a file of candidates is not opened here, and has as many as MS MARCO's."""
+    _, dim, _ = encoder_of(stage.inputs["passages"])
+    depth = getattr(stage.inputs["candidates"].settings, "depth", RERANKED)
+    lines = counts.queries.get(stage.settings.split, 0)
+    size = lines * (depth * NEIGHBOUR_BYTES + 4)
+    return Cost(size, memory=BASE + size, work=Counter(rescored=lines * depth * dim))
+
+
+def errors_cost(stage, counts, plan):
+    """All products on the processor, and the vectors once more for every 8,192 positives."""
+    _, dim, _ = encoder_of(stage.inputs["passages"])
+    pairs, vectors = counts.positives.get(stage.settings.split, 0), vector_bytes(counts.passages, dim)
+    work = Counter(search_flop=search_flop(pairs, counts.passages, dim), disk=vectors * -(-pairs // ERROR_PAIRS))
+    block = min(pairs, ERROR_PAIRS) * min(counts.passages, ERROR_ROWS) * 4
+    return Cost(pairs * 24, memory=BASE + vectors + block, work=work)
+
+
+def contrast_cost(stage, counts, plan):
+    rows = 2 * plan.config.evaluation.depth * counts.queries.get(stage.settings.split, 0)
+    return Cost(
+        counts.queries.get(stage.settings.split, 0) * 40, memory=0.3e9 + PAIR_BYTES * rows, work=Counter(run_rows=rows)
+    )
+
+
+def negatives_overlap_cost(stage, counts, plan):
+    lines, depth = run_lines(stage.inputs["queries"], counts)
+    rows = lines * (depth + pool_size(stage.inputs["negatives"]))
+    return Cost(memory=BASE + rows * NEIGHBOUR_BYTES, work=Counter(merge_rows=rows))
+
+
 COSTS = {
     "collection": collection_cost,
     "check": lambda stage, counts, plan: Cost(),
@@ -301,6 +342,11 @@ COSTS = {
     "merge": merge_cost,
     "train": train_cost,
     "evaluate": evaluate_cost,
+    "external": external_cost,
+    "rerank": rerank_cost,
+    "errors": errors_cost,
+    "contrast": contrast_cost,
+    "negatives_overlap": negatives_overlap_cost,
 }
 
 

@@ -88,10 +88,9 @@ def heading(plan, counts, name, hardware):
     """What the figures rest on (list of str): collection, tokens, encoder, hardware."""
     queries = ", ".join(f"{num:,} {split}" for split, num in counts.queries.items())
     text = [f"collection: {counts.passages:,} passages; queries: {queries} (from {counts.source})"]
-    encoder = plan.config.encoder
     tokens = next((stage for stage in plan.stages.values() if stage.kind == "tokens"), None)
     if tokens is not None:
-        limit = encoder.chunks * encoder.max_passage_tokens
+        limit = plan.config.encoder.chunks * plan.config.encoder.max_passage_tokens
         mean = counts.tokens_per_text(tokens, "passages", limit)
         text.append(f"tokens: {mean:.1f} a passage, cut at {limit}")
     for stage in plan.stages.values():

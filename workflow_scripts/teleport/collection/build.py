@@ -4,14 +4,21 @@ from teleport.collection import apidocs, ir, official, sources
 from teleport.collection.canonical import write_collection
 from teleport.settings.collection import CollectionSettings as Settings  # noqa: F401
 
-READERS = {"folder": sources.folder, "beir": sources.beir, "tsv": sources.tsv, "ir_datasets": ir.source}
+READERS = {
+    "folder": sources.folder,
+    "beir": sources.beir,
+    "tsv": sources.tsv,
+    "judgments": sources.judgments,
+    "ir_datasets": ir.source,
+}
 
 
 def run(job):
     """Write corpus, queries, judgments and answers as Parquet.
 
     Returns num_passages, corpus_digest (SHA-256 over ids, titles and texts in order), positive_grade,
-    splits {split: {queries, judgments, positives, dropped}}, and for apidocs the packages' versions.
+    splits {split: {queries, judgments, positives, dropped}}; for apidocs the packages' versions, for judgments alone
+    judged_only.
     Raises ValueError for a file that is missing and for every row that is wrong.
     """
     source = job.settings.source

@@ -3,7 +3,16 @@
 import re
 from pathlib import Path
 
-from teleport.collection.records import Rows, Source, Split, json_rows, judgment_rows, passage_rows, query_rows
+from teleport.collection.records import (
+    Rows,
+    Source,
+    Split,
+    distinct,
+    json_rows,
+    judgment_rows,
+    passage_rows,
+    query_rows,
+)
 
 BEIR_HEADER = ["query-id", "corpus-id", "score"]
 
@@ -17,6 +26,41 @@ def tsv(settings):
         qrels = existing(files.qrels, f"collection.splits.{name}.qrels")
         splits[name] = Split(Rows(queries, query_rows), Rows(qrels, judgment_rows))
     return Source(Rows(corpus, passage_rows), splits)
+
+
+def judgments(settings):
+    """Judgments alone (settings.JudgmentsAlone): queries and passages are those that are judged, their texts are ids.
+
+    Raises ValueError when a file is missing.
+    """
+    splits = {}
+    for name, files in settings.splits.items():
+        place = existing(files.qrels, f"collection.splits.{name}.qrels")
+        qrels = Rows(place, lambda path: distinct(path, judgment_rows(path)))
+        splits[name] = Split(Rows(place, queries_of_judgments), qrels)
+    passages = Rows(
+        ", ".join(str(split.qrels.place) for split in splits.values()), lambda _: passages_of_judgments(splits)
+    )
+    return Source(passages, splits, {"judged_only": True})
+
+
+def queries_of_judgments(path):
+    """(line number, id, id) of the queries in a file of judgments, each once."""
+    return ((line, query, query) for query, line in first_lines((j[1], j[0]) for j in judgment_rows(path)))
+
+
+def passages_of_judgments(splits):
+    """(line number, id, no title, id) of the passages that are judged in any of the splits, each once."""
+    judged = ((j[2], j[0]) for split in splits.values() for j in judgment_rows(split.qrels.place))
+    return ((line, passage, "", passage) for passage, line in first_lines(judged))
+
+
+def first_lines(pairs):
+    """The first pair (id, line) of every id."""
+    found = {}
+    for name, line in pairs:
+        found.setdefault(name, line)
+    return found.items()
 
 
 def folder(settings):

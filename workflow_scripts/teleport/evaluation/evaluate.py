@@ -11,6 +11,7 @@ from teleport.evaluation.collapse import Documents
 from teleport.evaluation.coverage import coverage_cutoffs, score_coverage
 from teleport.evaluation.judged import Judgments, order_within
 from teleport.evaluation.measures import refuse_repeated_ids, score_run
+from teleport.evaluation.names import read_doc_ids
 from teleport.runtime.arrays import Run
 from teleport.settings.scoring import EvaluateSettings as Settings  # noqa: F401
 
@@ -30,7 +31,7 @@ def run(job):
     split, names = job.settings.split, job.settings.measures
     ids_QK, scores_QK, rows = Run.read(job, "run")
     query_ids = read_column(job, f"queries.{split}.parquet", "query_id")
-    doc_ids, judgments = read_column(job, "corpus.parquet", "doc_id"), read_judgments(job, split)
+    doc_ids, judgments = read_doc_ids(job, "run"), read_judgments(job, split)
     refuse_repeated_ids(ids_QK, rows, query_ids, doc_ids)
     passages_QK = ids_QK  # answers are looked for in passages, whatever is judged
     if job.settings.collapse:

@@ -1,4 +1,4 @@
-"""Stage `external`: a run from elsewhere, in TREC's six columns, in the form of our own retrievals."""
+"""Stage `external`: a run from elsewhere, or candidates to re-rank, in the form of our own retrievals."""
 
 import math
 
@@ -8,7 +8,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from teleport.collection import records
+from teleport.collection.official import located
 from teleport.evaluation.judged import order_within
+from teleport.evaluation.names import OWN_PASSAGES
 from teleport.runtime.arrays import Run
 from teleport.settings.scoring import ExternalSettings as Settings  # noqa: F401
 
@@ -19,21 +21,28 @@ def run(job):
     """Write ids.npy int32 and scores.npy float32 [queries of the run, longest list], rows.npy int32.
 
     Lists are ordered as trec_eval does: by descending score (as float32), ties by descending passage id; the rank
-    column and the order of lines do not count. Shorter lists end with id -1 and score 0.
+    column and the order of lines do not count. Shorter lists end with id -1 and score 0. A passage that the collection
+    lacks is an error, or its line is dropped, or it is kept: numbered after those of the collection, with its id in
+    passages.parquet. In form tsv a line is of query, passage and anything else, and all scores are 0.
 
-    Facts: lines, num_queries, depth, unknown_queries (lines dropped because the split does not have their query).
-    Raises ValueError with file, line and remedy for a line without six columns, a score that is not a finite number, a
-    query or passage that the collection does not have, and a pair that is listed twice; for a run without any line of
-    the split's queries; and as `records.lines` does for a file that is damaged or not UTF-8.
+    Facts: lines, num_queries, depth; unknown_queries and unknown_passages, lines dropped because the split does not
+    have their query, or the collection not their passage. Raises ValueError with file, line and remedy for a line with
+    too few columns, a score that is not a finite number, a query or passage that is unknown, and a pair that is listed
+    twice; for a run without any line that is kept; and as `records.lines` does for a file that is damaged or not UTF-8.
     """
-    file, split = job.settings.file, job.settings.split
+    settings, split = job.settings, job.settings.split
+    file = located(settings.file, job.facts("download")["files"]) if "download" in job.inputs else settings.file
     query_ids = pq.read_table(job.input("collection", f"queries.{split}.parquet"), columns=["query_id"])["query_id"]
     row_of = {query_id: row for row, query_id in enumerate(query_ids.to_pylist())}
-    lines, rows, passages, scores, dropped = read_lines(file, row_of, job.settings.unknown_queries == "drop")
+    lines, rows, passages, scores, dropped = read_lines(file, settings.form, row_of, settings.unknown_queries == "drop")
     if not passages:
         found = f"none of its lines is of a query of {split!r} ({dropped} are of others)"
         raise ValueError(f"{file}: {found}. Give the run of this split.")
-    ids = find_passages(file, job.input("collection", "corpus.parquet"), passages, lines)
+    ids = find_passages(job, file, passages, lines)
+    known, unknown = ids >= 0, int(np.count_nonzero(ids < 0))
+    if unknown:
+        lines, rows, scores, ids = lines[known], rows[known], scores[known], ids[known]
+        passages = [passage for passage, kept in zip(passages, known, strict=True) if kept]
     refuse_repeated_pairs(file, rows, ids, passages, lines)
     # trec_eval compares ids with strcmp, so by their bytes.
     ties = np.unique(np.array([name.encode() for name in passages], dtype=object), return_inverse=True)[1]
@@ -44,17 +53,15 @@ def run(job):
     scores_QK = np.zeros(ids_QK.shape, np.float32)
     ids_QK[line, slot], scores_QK[line, slot] = ids[order], scores[order]
     Run(ids_QK, scores_QK, queries).write(job)
-    return {"lines": len(lines), "num_queries": len(queries), "depth": ids_QK.shape[1], "unknown_queries": dropped}
+    facts = {"lines": len(lines), "num_queries": len(queries), "depth": ids_QK.shape[1]}
+    return facts | {"unknown_queries": dropped, "unknown_passages": unknown}
 
 
-def read_lines(path, row_of, drop_unknown):
+def read_lines(path, form, row_of, drop_unknown):
     """The run as columns: line numbers, query rows (int64), passage ids (list), scores (float32); and dropped lines."""
     lines, rows, passages, scores, dropped = [], [], [], [], 0
     for line, text in records.lines(path):
-        columns = text.split()
-        if len(columns) != 6:
-            raise records.wrong_row(path, line, f"{len(columns)} columns, a run has six ({COLUMNS}). Correct the line.")
-        query, _, passage, _, score, _ = columns
+        query, passage, score = columns_of(text, form, path, line)
         if query in row_of:
             lines.append(line)
             rows.append(row_of[query])
@@ -68,6 +75,19 @@ def read_lines(path, row_of, drop_unknown):
     return np.array(lines, np.int64), np.array(rows, np.int64), passages, np.array(scores, np.float32), dropped
 
 
+def columns_of(text, form, path, line):
+    """(query id, passage id, score as text) of a line. Raises ValueError for a line with another number of columns."""
+    if form == "tsv":
+        columns = text.split("\t", 2)
+        if len(columns) < 2:
+            raise records.wrong_row(path, line, "1 column, expected query id and passage id. Correct the line.")
+        return columns[0], columns[1], "0"
+    columns = text.split()
+    if len(columns) != 6:
+        raise records.wrong_row(path, line, f"{len(columns)} columns, a run has six ({COLUMNS}). Correct the line.")
+    return columns[0], columns[2], columns[4]
+
+
 def as_number(text, path, line):
     """A finite float. Raises ValueError naming the line."""
     try:
@@ -79,15 +99,25 @@ def as_number(text, path, line):
     return value
 
 
-def find_passages(path, corpus, passages, lines):
-    """Rows of the passages with the ids `passages` in corpus.parquet (int32). Raises ValueError for an unknown one."""
-    doc_ids = pq.read_table(corpus, columns=["doc_id"])["doc_id"].combine_chunks()
-    found = pc.index_in(pa.array(passages, pa.string()), value_set=doc_ids)
-    if found.null_count:
+def find_passages(job, path, passages, lines):
+    """Numbers of the passages with the ids `passages` (int32), those of the collection first; -1: the line is dropped.
+
+    Writes passages.parquet where others are kept. Raises ValueError for an unknown one where that is an error, and
+    when none is known.
+    """
+    names, unknown = pa.array(passages, pa.string()), job.settings.unknown_passages
+    doc_ids = pq.read_table(job.input("collection", "corpus.parquet"), columns=["doc_id"])["doc_id"].combine_chunks()
+    found = pc.index_in(names, value_set=doc_ids)
+    if unknown == "keep":
+        others = names.filter(found.is_null()).unique()
+        pq.write_table(pa.table({"doc_id": others}), job.output(OWN_PASSAGES))
+        after = pc.add(pc.index_in(names, value_set=others), pa.scalar(len(doc_ids), pa.int32()))
+        return pc.coalesce(found, after).to_numpy().astype(np.int32)
+    if found.null_count and (unknown == "error" or found.null_count == len(passages)):
         first = int(np.argmax(found.is_null().to_numpy(zero_copy_only=False)))
         remedy = "Give a run over this collection, or the collection that the run was made on."
         raise records.wrong_row(path, lines[first], f"passage {passages[first]!r} is not in the corpus. {remedy}")
-    return found.to_numpy().astype(np.int32)
+    return found.fill_null(-1).to_numpy().astype(np.int32)
 
 
 def refuse_repeated_pairs(path, rows, ids, passages, lines):

@@ -130,9 +130,26 @@ def judged_rate(judged, cutoff, grade):
 
 
 def hole_rate(judged, cutoff):
-    """Share of the first results that have no judgment (ANCE, Table 6: Hole@10); 0 without results."""
-    results = np.minimum(judged.lengths, cutoff)
-    return divided(results - judged.total(judged.rank_J <= min(cutoff, judged.depth)), results)
+    """Results among the first that have no judgment, by the mean number of first results (ANCE, Table 6: Hole@10).
+
+    So the mean over queries is the share of unjudged results, pooled over queries, as ANCE's notebook has it. Where all
+    lists are long enough this is the share in each query.
+    """
+    results = np.minimum(judged.lengths, cutoff).astype(np.float64)
+    holes = results - judged.total(judged.rank_J <= min(cutoff, judged.depth))
+    return holes / results.mean() if results.any() else holes
+
+
+def top_errors(judged, cutoff):
+    """Top-K pairwise errors (STAR and ADORE, Table 1): the irrelevant passages above a positive, counted up to K.
+
+    Summed over the positives of a query, of grade 1 or more. A positive that was not retrieved has K errors: it does
+    when the run is as long as K and the number of the query's other positives, or the corpus.
+    """
+    positives = np.flatnonzero(judged.grade_J >= 1)
+    queries, ranks = judged.query_J[positives], judged.rank_J[positives]
+    errors = np.minimum(ranks - 1 - order_within(queries), cutoff)  # in the order of ranks: those before are relevant
+    return np.bincount(queries, errors, minlength=len(judged.queries))
 
 
 MEASURES = {
@@ -145,3 +162,4 @@ MEASURES = {
     "Success": success,
     "Judged": judged_rate,
 }  # by ir-measures' names
+OWN_MEASURES = {"Hole": hole_rate, "Errors": top_errors}  # those that ir-measures does not know

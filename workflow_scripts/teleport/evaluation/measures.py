@@ -6,25 +6,33 @@ descending document id), so tied scores would have the columns of one table comp
 """
 
 import re
+from typing import NamedTuple
 
 import ir_measures
 import numpy as np
 
-from teleport.evaluation.judged import FAR, MEASURES, hole_rate, rank_judged
+from teleport.evaluation.judged import FAR, MEASURES, OWN_MEASURES, rank_judged
 
-HOLE = re.compile(r"Hole@([1-9][0-9]*)")
+OWN = re.compile(rf"({'|'.join(OWN_MEASURES)})@([1-9][0-9]*)")
+
+
+class Own(NamedTuple):
+    """A measure that ir-measures does not know: its name in `OWN_MEASURES`, and its cut-off."""
+
+    name: str
+    cutoff: int
 
 
 def parse_measures(names):
-    """The ir-measures objects called `names` (list of str), in order; for `Hole@k`, which is ours, its cut-off k (int).
+    """The ir-measures objects called `names` (list of str), in order; for `Hole@k` and `Errors@k` an `Own`.
 
     Raises ValueError for a name that ir-measures does not know or cannot compute with what is installed, and for a
     cut-off or lowest relevant grade (`rel`) below 1: unjudged passages have grade 0.
     """
     measures = []
     for name in names:
-        if hole := HOLE.fullmatch(name):
-            measures.append(int(hole[1]))
+        if own := OWN.fullmatch(name):
+            measures.append(Own(own[1], int(own[2])))
             continue
         try:
             measure = ir_measures.parse_measure(name)
@@ -34,7 +42,7 @@ def parse_measures(names):
         if not supported:
             raise ValueError(
                 f"evaluation.measures has {name!r}, which ir-measures cannot compute here. Give its names, for example "
-                "RR@10, nDCG@10, R@1000, R(rel=2)@100 or AP; answer coverage is Cov@20."
+                "RR@10, nDCG@10, R@1000, R(rel=2)@100 or AP; answer coverage is Cov@20, top-K errors are Errors@200."
             )
         if min(measure.params.get("cutoff", 1), measure.params.get("rel", 1)) < 1:
             problem = "whose cut-off or rel is below 1. Give whole numbers from 1 on."
@@ -46,7 +54,7 @@ def parse_measures(names):
 def measure_cutoffs(names):
     """{name: k} of those measures in `names` that look at the first k passages; raises as `parse_measures` does."""
     measures = dict(zip(names, parse_measures(names), strict=True))
-    cutoffs = {name: m if isinstance(m, int) else m.params.get("cutoff") for name, m in measures.items()}
+    cutoffs = {name: m.cutoff if isinstance(m, Own) else m.params.get("cutoff") for name, m in measures.items()}
     return {name: cutoff for name, cutoff in cutoffs.items() if cutoff is not None}
 
 
@@ -76,11 +84,11 @@ def score_run(ids_QK, rows, judgments, names):
     judgments are left out. Raises ValueError for a measure that ir-measures cannot compute.
     """
     measures, judged = parse_measures(names), rank_judged(ids_QK, rows, judgments)
-    others = [measure for measure in measures if not isinstance(measure, int) and not in_arrays(measure)]
+    others = [measure for measure in measures if not isinstance(measure, Own) and not in_arrays(measure)]
     scores = score_by_ir_measures(ids_QK, rows, judgments, others) if others else {}
     for measure in measures:
-        if isinstance(measure, int):
-            scores[measure] = hole_rate(judged, measure)
+        if isinstance(measure, Own):
+            scores[measure] = OWN_MEASURES[measure.name](judged, measure.cutoff)
         elif measure not in scores:
             function, parameters = MEASURES[measure.NAME], measure.params
             scores[measure] = function(judged, parameters.get("cutoff", FAR), parameters.get("rel", 1))

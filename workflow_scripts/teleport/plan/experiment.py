@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from teleport.plan.analyses import analyse, rerank, reranked
 from teleport.plan.counts import pool_warnings, resolve_draws
 from teleport.plan.identity import identify_checkpoint
 from teleport.plan.sources import NEEDS, Mining
@@ -47,9 +48,11 @@ class Trajectory:
     """The stages of one experiment under one seed, in order, and the evaluations of its checkpoints.
 
     rows: every stage with its link; checkpoints: from 0, where the experiment starts; runs: per checkpoint {split:
-    evaluate stage}; pools, trains: per episode from 1 the merge (None without negatives) and the train stage;
-    last_search: of the training queries with the last checkpoint, when it is asked for; from_pretrained: whether
-    checkpoint 0 is the pretrained one; warnings: what a person should know before anything runs
+    evaluate stage}, and {"SPLIT (re-ranked)": evaluate stage} of re-ranked candidates; analyses: per checkpoint {name:
+    stage} of what evaluation.analyses asks for; pools, trains: per episode from 1 the merge (None without negatives)
+    and the train stage; last_search: of the training queries with the last checkpoint, when it is asked for;
+    from_pretrained: whether checkpoint 0 is the pretrained one; warnings: what a person should know before anything
+    runs
     """
 
     def __init__(self, plan, name, seed):
@@ -57,7 +60,7 @@ class Trajectory:
         self.experiment, self.collection = plan.experiments[name], plan.collection
         self.evaluation = plan.config.evaluation
         self.rows, self.checkpoints, self.vectors, self.runs, self.pools, self.trains = [], [], [], [], [], []
-        self.last_search, self.warnings = None, []
+        self.analyses, self.last_search, self.warnings = [], None, []
         self.prefix = f"seed-{seed}/" if len(self.experiment.seeds) > 1 else ""
         self.build()
 
@@ -107,6 +110,9 @@ class Trajectory:
             settings = RetrieveSettings(of="queries", split=split, depth=self.evaluation.depth, scores=scores)
             run = self.retrieve(self.vectors[-1], searched, settings, episode, f"search-{split}")
             self.runs[-1][split] = self.add_existing(self.plan.score(run, split), episode, f"evaluate-{split}")
+        for split in self.evaluation.rerank:
+            self.runs[-1][reranked(split)] = rerank(self, split, episode)
+        self.analyses.append(analyse(self, episode))
 
     def pretrained_settings(self):
         encoder = self.experiment.encoder

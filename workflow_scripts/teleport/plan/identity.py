@@ -41,8 +41,8 @@ def identify_downloads(source):
 
 def source_digests(source):
     """{path: SHA-256} of the local files of a collection. Raises ValueError when one or its folder is missing."""
-    if source.source == "tsv":
-        named = {"corpus": source.corpus}
+    if source.source in ("tsv", "judgments"):
+        named = {"corpus": source.corpus} if source.source == "tsv" else {}
         for split, files in source.splits.items():
             named |= {f"splits.{split}.{role}": path for role, path in files.model_dump().items()}
         return {path: identify_file(path, f"collection.{key}") for key, path in named.items()}

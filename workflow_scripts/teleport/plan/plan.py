@@ -1,5 +1,6 @@
 """From a configuration to stages: which exist, under which key, and who uses them."""
 
+from teleport.plan.analyses import contrast
 from teleport.plan.experiment import Trajectory
 from teleport.plan.identity import identify_downloads, identify_file, identify_source
 from teleport.plan.stage import Stage
@@ -14,8 +15,9 @@ class Plan:
     """All stages of a configuration, shared where experiments agree.
 
     `stages`: {"kind/key": Stage}; `trajectories`: {experiment name: [Trajectory per seed]}; `bm25_runs`: {split:
-    evaluate stage}, empty without a BM25 row; `external_runs`: {name in `external`: {split: evaluate stage}} of run
-    files from elsewhere; `warnings`: sentences for a person.
+    evaluate stage}, empty without a BM25 row, which needs texts; `external_runs`: {name in `external`: {split: evaluate
+    stage}} of run files from elsewhere; `contrasts`: {"BM25" or name in `external`: contrast stage} of these, where
+    `evaluation.analyses` asks for them; `warnings`: sentences for a person.
     """
 
     def __init__(self, config, experiments):
@@ -35,7 +37,8 @@ class Plan:
                 episode = f", episode {row.episode}" if row.episode else ""
                 self.note(row.stage, name, row.link.split("/")[-1] + episode)
                 self.seeds.setdefault(row.stage.name, set()).add(row.seed)
-        self.bm25_runs = self.plan_bm25() if config.bm25 else {}
+        self.contrasts = {}
+        self.bm25_runs = self.plan_bm25() if config.bm25 and config.collection.source != "judgments" else {}
         self.external_runs = {
             name: self.plan_external(name, external) for name, external in config.external.items() if external.runs
         }
@@ -81,35 +84,56 @@ class Plan:
         settings = Bm25Settings(split=split, depth=depth, title=title, **parameters.model_dump())
         return Stage("bm25", settings, {"collection": self.collection})
 
-    def score(self, run, split):
-        """The evaluation of a run on a split."""
+    @property
+    def title(self):
+        """What the configuration's encoder reads of titles, and so BM25; as the encoder's default without one."""
+        return self.config.encoder.title if self.config.encoder else "sep"
+
+    @property
+    def collapse(self):
+        """The settings by which runs of passages become runs of documents; none where passages are scored (dict)."""
         evaluation = self.config.evaluation
-        collapse = evaluation.model_dump(include={"collapse", "separator"}) if evaluation.collapse else {}
-        settings = EvaluateSettings(split=split, measures=evaluation.measures_of(split), **collapse)
+        return evaluation.model_dump(include={"collapse", "separator"}) if evaluation.collapse else {}
+
+    def score(self, run, split, measures=None):
+        """The evaluation of a run on a split, by the measures of the split or others."""
+        measures = measures or self.config.evaluation.measures_of(split)
+        settings = EvaluateSettings(split=split, measures=measures, **self.collapse)
         return Stage("evaluate", settings, {"collection": self.collection, "run": run})
 
     def note_scored(self, run, split, user):
-        """Note a run on a split and its evaluation, which is returned."""
+        """Note a run on a split, what analyses it, and its evaluation, which is returned."""
         evaluated = self.score(run, split)
         self.note(run, user, f"{run.kind} search-{split}")
         self.note(evaluated, user, f"evaluate-{split}")
+        if split == self.config.evaluation.contrast_split:
+            self.contrasts[user] = contrast(self, run)
+            self.note(self.contrasts[user].inputs["reference"], user, f"reference-{split}")
+            self.note(self.contrasts[user], user, f"contrast-{split}")
         return evaluated
 
     def plan_bm25(self):
-        depth, title = self.config.evaluation.depth, self.config.encoder.title
-        splits = self.config.evaluation.splits
-        return {split: self.note_scored(self.bm25(split, depth, title), split, "BM25") for split in splits}
+        depth, splits = self.config.evaluation.depth, self.config.evaluation.splits
+        return {split: self.note_scored(self.bm25(split, depth, self.title), split, "BM25") for split in splits}
 
     def plan_external(self, name, external):
         """{split: evaluate stage} of the run files of one entry of `external`."""
-        runs = {}
-        for split, file in external.runs.items():
-            digest = identify_file(file, f"external.{name}.runs.{split}")
-            settings = ExternalSettings(file=file, sha256=digest, split=split, unknown_queries=external.unknown_queries)
-            self.note(self.collection, name, "collection")
-            run = Stage("external", settings, {"collection": self.collection})
-            runs[split] = self.note_scored(run, split, name)
-        return runs
+        for stage in (*self.collection.inputs.values(), self.collection):
+            self.note(stage, name, stage.kind)
+        return {split: self.note_scored(self.external(name, split), split, name) for split in external.runs}
+
+    def external(self, name, split):
+        """The run of one split of an entry of `external`. Over judgments alone it may have any passages."""
+        external = self.config.external[name]
+        file = external.runs[split]
+        settings = ExternalSettings(
+            file=file,
+            sha256=identify_file(file, f"external.{name}.runs.{split}"),
+            split=split,
+            unknown_queries=external.unknown_queries,
+            unknown_passages="keep" if self.config.collection.source == "judgments" else "error",
+        )
+        return Stage("external", settings, {"collection": self.collection})
 
     def label(self, name):
         """What a person is told about a stage: kind, episode, experiments that use it; its seed if there are others."""

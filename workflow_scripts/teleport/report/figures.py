@@ -1,4 +1,4 @@
-"""The figures of tables, from finished stages: a measure, hours, or a forgetting rate; and where each comes from."""
+"""The figures of tables, from finished stages: a measure, hours, costs, …; and where each comes from."""
 
 from itertools import chain
 
@@ -7,9 +7,22 @@ import pandas as pd
 
 from teleport.collection.reader import read_positives
 from teleport.evaluation.forgetting import forgetting_rate
+from teleport.report.costs import SECONDS, costs, seconds
 from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
 
-SECONDS = 3600
+# figure of the kind `analyses`: (the analysis, the fact of its stage)
+ANALYSES = {
+    "errors": ("errors", "errors"),
+    "errors per positive": ("errors", "errors_per_positive"),
+    "top errors": ("errors", "top_errors"),
+    "queries with errors": ("errors", "queries"),  # … from 10, 100, ...: by the histogram
+    "errors of queries with errors": ("errors", "errors"),
+    "overlap": ("contrast", "overlap"),
+    "wins": ("contrast", "wins"),
+    "losses": ("contrast", "losses"),
+    "ties": ("contrast", "ties"),
+    "negatives": ("negatives", "overlap"),
+}
 SOURCES = ["system", "episode", "split", "seed", "stage", "folder", "run", "checkpoint", "code", "git_commit"]
 
 
@@ -18,13 +31,18 @@ def figures(table, row, column, runs, root):
 
     runs: [{role: [stage names]}], one per seed, of which those count whose stages are all finished.
     """
+    kind, figure = table.kind_of(column), row.figure_at(column)
     runs = [{role: [root / STAGES / name for name in names] for role, names in run.items()} for run in runs]
     done = [run for run in runs if all((folder / MANIFEST).is_file() for folder in chain(*run.values()))]
     artefacts = [{role: [Artefact(folder) for folder in folders] for role, folders in run.items()} for run in done]
     scale = column.scale or table.scale
-    if table.kind == "hours":
-        return [hours(run, row.figure) for run in artefacts]
-    if table.kind == "forgetting":
+    if kind == "hours":
+        return [hours(run, figure) for run in artefacts]
+    if kind == "costs":
+        return [costs(run, figure) * scale for run in artefacts]
+    if kind == "analyses":
+        return [analysis(run, figure) * scale for run in artefacts]
+    if kind == "forgetting":
         return [forgetting(*run["forgetting"]) * scale for run in artefacts]
     return [run["evaluate"][0].facts["means"][column.measure] * scale for run in artefacts]
 
@@ -32,8 +50,8 @@ def figures(table, row, column, runs, root):
 def hours(run, figure):
     """A figure of ANCE-Tele's Table 6 from what the stages' manifests recorded.
 
-    "episode N": of the training loop, over all attempts; "refresh": mean hours of one refresh; "refreshes": their
-    number; "overall": all refreshes and trainings.
+    "episode N", "training": of the training loop, over all attempts; "refresh": mean hours of one refresh; "refreshes":
+    their number; "overall": all refreshes and trainings.
     """
     refreshes = sum(stage.manifest["kind"] == "merge" for stage in run.get("refresh", []))
     refreshing = sum(seconds(stage) for stage in run.get("refresh", [])) / SECONDS
@@ -43,15 +61,25 @@ def hours(run, figure):
     return refreshing / refreshes if figure == "refresh" else refreshing + training
 
 
-def seconds(stage):
-    """What a stage took, with the shards and killed runs of its encoding, as if one job ran after another."""
-    return stage.manifest["provenance"]["wall_seconds"] + stage.facts.get("earlier_seconds", 0.0)
+def analysis(run, figure):
+    """A figure of the kind `analyses` from the facts of its stage."""
+    name, _, lowest = figure.partition(" from ")
+    analysis, fact = ANALYSES[name]
+    facts = run[analysis][0].facts
+    if lowest:
+        return sum(decade[fact] for decade in facts["histogram"] if decade["from"] >= int(lowest))
+    return float(facts[fact])
 
 
 def machines(stages):
     """The GPUs or processors on which stages ran, each once, such as "A and B" (text)."""
     found = [stage.manifest["provenance"]["hardware"] for stage in stages]
     return " and ".join(sorted({hardware.get("gpu") or hardware["processor"] for hardware in found}))
+
+
+def count_passages(facts):
+    """How many passages a collection has, by its facts, such as "9,660 passages" (text)."""
+    return f"{facts['num_passages']:,} {'judged ' if facts.get('judged_only') else ''}passages"
 
 
 def forgetting(before, after):

@@ -12,16 +12,30 @@ from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNu
 from teleport.settings.yaml_mapping import read_mapping
 
 FOLDER = Path("config/published")
-HOURS = "episode [1-9]|refresh|refreshes|overall"
+KINDS = Literal["measures", "hours", "forgetting", "analyses", "costs"]
+# The figures of a kind that has several, by which a row, a column or a cell names its own (figures.py and costs.py).
+FIGURES = {
+    "hours": "episode [1-9]|refresh|refreshes|training|overall",
+    "analyses": "errors|errors per positive|top errors|overlap|wins|losses|ties|negatives|"
+    "queries with errors from 1(0+)?|errors of queries with errors from 1(0+)?",
+    "costs": "encode seconds|encode ms per passage|encode ms per query|index seconds|index GB|search ms per query|"
+    "encode and search ms per query|mining seconds per step|training seconds per step",
+}
 
 
 class Column(Section):
     """What a column of the paper measures."""
 
     name: str = Field(description="The paper's word for it, for example `MS MARCO dev MRR@10`.")
-    configuration: str = Field(description="`name` of the configuration whose figures belong here.")
+    configuration: str | None = Field(
+        description="`name` of the configuration whose figures belong here; null: nothing here measures it, they are "
+        "only cited."
+    )
+    kind: KINDS | None = Field(None, description="Instead of the table's.")
+    figure: str | None = Field(None, description="Of the kinds with several: which, where the row does not say it.")
     split: str | None = Field(None, description="The split that is scored.")
     measure: str | None = Field(None, description="The measure, as in evaluation.measures.")
+    reranked: bool = Field(False, description="Of the re-ranked candidates of evaluation.rerank.")
     scale: NumberOrNull = Field(None, gt=0, description="Instead of the table's.")
     decimals: IntegerOrNull = Field(None, ge=0, description="Instead of the table's.")
 
@@ -31,6 +45,7 @@ class Ours(Section):
 
     experiment: str = Field(description="An experiment by its name, or `BM25`.")
     episode: Integer | Literal["last"] = Field("last", description="After which episode; 0: before the first.")
+    figure: str | None = Field(None, description="Instead of the row's or the column's.")
 
 
 class Row(Section):
@@ -42,8 +57,20 @@ class Row(Section):
     ours: Ours | None = Field(
         None, description="null: nothing here corresponds to the row, its figures are only cited."
     )
+    cells: dict[str, Ours | None] = Field(
+        {}, description="Column → what stands there instead of `ours`; null: nothing, it is only cited."
+    )
     released: str | None = Field(None, description="The entry of `external` that is this system as its makers gave it.")
-    figure: str | None = Field(None, description="hours: `episode 1`, …, `refresh`, `refreshes` or `overall`.")
+    figure: str | None = Field(None, description="Of the kinds with several: which, such as `episode 1` of hours.")
+
+    def ours_at(self, column):
+        """The `Ours` of a cell, None where the figure is only cited."""
+        return self.cells.get(column.name, self.ours) if column.configuration else None
+
+    def figure_at(self, column):
+        """Which figure of its kind a cell has (str or None)."""
+        ours = self.ours_at(column)
+        return (ours and ours.figure) or self.figure or column.figure
 
 
 class Tolerance(Section):
@@ -58,8 +85,10 @@ class PublishedTable(Section):
 
     title: str
     source: str = Field(description="Paper and table.")
-    kind: Literal["measures", "hours", "forgetting"] = Field(
-        "measures", description="Where our figures come from: evaluations, times in manifests, retrievals."
+    kind: KINDS = Field(
+        "measures",
+        description="Where our figures come from: evaluations, hours of training and mining in manifests, retrievals "
+        "(forgetting), evaluation.analyses, or what single stages cost.",
     )
     scale: Number = Field(1.0, gt=0)
     decimals: Integer = Field(ge=0, description="Printed decimals; a value with more keeps them.")
@@ -73,12 +102,21 @@ class PublishedTable(Section):
         for row in self.rows:
             if len(row.values) != len(self.columns):
                 raise ValueError(f"row {row.system!r} has {len(row.values)} values for {len(self.columns)} columns")
-            if self.kind == "hours" and row.ours and not re.fullmatch(HOURS, row.figure or ""):
-                raise ValueError(f"row {row.system!r} of hours needs a figure: {HOURS}")
+            if unknown := set(row.cells) - {column.name for column in self.columns}:
+                raise ValueError(f"row {row.system!r} has cells of {min(unknown)!r}, which is no column")
+            for column in self.columns:
+                rule = FIGURES.get(self.kind_of(column))
+                if rule and row.ours_at(column) and not re.fullmatch(rule, row.figure_at(column) or ""):
+                    raise ValueError(f"row {row.system!r}, column {column.name!r} needs a figure: {rule}")
         for column in self.columns:
-            if self.kind == "measures" and not (column.split and column.measure):
+            scored = self.kind_of(column) == "measures" and column.configuration
+            if scored and not (column.split and column.measure):
                 raise ValueError(f"column {column.name!r} needs a split and a measure")
         return self
+
+    def kind_of(self, column):
+        """The kind of a column."""
+        return column.kind or self.kind
 
 
 def published_path(name):

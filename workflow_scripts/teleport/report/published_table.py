@@ -14,7 +14,7 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
-from teleport.report.figures import figures, machines
+from teleport.report.figures import count_passages, figures, machines
 from teleport.report.published import read_published
 from teleport.report.render import NONE, Printed, write_forms
 from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
@@ -44,9 +44,9 @@ def make_lines(table, spec, root):
     for place, row in enumerate(table.rows):
         unpublished = row.ours is not None and not any(value is not None for value in row.values)
         for number, column in enumerate(table.columns):
-            if here and column.configuration != spec["configuration"]:
+            if here and column.configuration not in (None, spec["configuration"]):
                 continue
-            if row.values[number] is not None or unpublished:
+            if row.values[number] is not None or (unpublished and column.configuration):
                 lines.append(make_line(table, row, column, number, planned.get((place, number), {}), root))
     return lines
 
@@ -64,17 +64,19 @@ def make_line(table, row, column, number, planned, root):
     line |= {"split": column.split, "measure": column.measure, "published": published}
     line |= {"released": theirs[0] if theirs else None, "ours": ours, "ours sd": sd, "seeds": len(found)}
     line["difference"] = difference(published, ours, decimals)
-    line["verdict"] = verdict(published, ours, decimals, table.tolerance.value)
-    line["experiment"] = experiment(row)
+    cited = row.ours_at(column) is None
+    line["verdict"] = "cited" if cited else verdict(published, ours, decimals, table.tolerance.value)
+    line["experiment"] = experiment(row, column)
     line["stages"] = [name for run in runs + released for names in run.values() for name in names]
     return line | {"decimals": decimals, "planned seeds": len(runs)}
 
 
-def experiment(row):
-    """The experiment that fills a row, and after which episode; "cited" for a system that nothing here repeats."""
-    if row.ours is None:
+def experiment(row, column):
+    """The experiment that fills a cell, and after which episode; "cited" where nothing here repeats it."""
+    ours = row.ours_at(column)
+    if ours is None:
         return "cited"
-    name, episode = row.ours.experiment, row.ours.episode
+    name, episode = ours.experiment, ours.episode
     if name == "BM25" or row.figure:
         return name
     return f"{name}, {'last episode' if episode == 'last' else f'episode {episode}'}"
@@ -121,9 +123,14 @@ def cells(table, lines):
     }
     if not any(columns["Group"]):
         del columns["Group"]
-    if table.kind != "measures":  # a checkpoint has neither hours nor episodes
+    if not takes_released(table):
         del columns["Released checkpoint"]
     return pd.DataFrame(columns)
+
+
+def takes_released(table):
+    """Whether a checkpoint or run from elsewhere can stand in a table: it has neither hours nor episodes."""
+    return any(table.kind_of(column) in ("measures", "analyses") for column in table.columns if column.configuration)
 
 
 def number_cell(line, name, absent=NONE, sign=""):
@@ -140,42 +147,50 @@ def our_cell(line):
 
 def footer(table, spec, lines, root):
     """What a reader must know beside the figures: a list of sentences."""
-    others = sorted({c.configuration for c in table.columns} - {spec["configuration"]})
+    filling = {column.configuration for column in table.columns if column.configuration}
+    others = sorted(filling - {spec["configuration"]})
     notes = [f"Published: {table.source}.", count_verdicts(lines)]
-    if len(others) == len({column.configuration for column in table.columns}):
+    if not filling:
+        return [*notes, *table.notes]
+    if len(others) == len(filling):
         notes.append(f"Only the configuration {' or '.join(others)} can fill this table.")
     elif others:
         notes.append(f"Figures of {' and '.join(others)}: {', '.join(f'results/published/{name}' for name in others)}.")
     notes.append(f"Tolerance ±{table.tolerance.value:g}, above and below: {table.tolerance.reason}.")
     if any(line["ours sd"] is not None for line in lines):
         notes.append("Mean ± standard deviation over seeds.")
-    if table.kind == "measures":
+    if takes_released(table):
         notes.append("Released checkpoint: the system as its makers gave it, under our evaluation.")
     if any(line["ours"] is not None or line["released"] is not None for line in lines):
         notes.append(measured_on(Artefact(root / STAGES / spec["collection"]).facts, lines))
-    return notes + table.notes + (spent_on(lines, root) if table.kind == "hours" else [])
+    timed = any(table.kind_of(column) in ("hours", "costs") for column in table.columns)
+    return notes + table.notes + (spent_on(lines, root) if timed else [])
 
 
 def count_verdicts(lines):
-    """How many lines were run, and with which verdict."""
+    """How many of the lines that something here repeats were run, and with which verdict; how many are only cited."""
     counts = Counter(line["verdict"] for line in lines if line["ours"] is not None)
-    ran = sum(counts.values())
+    ran, cited = sum(counts.values()), sum(line["verdict"] == "cited" for line in lines)
+    if cited == len(lines):
+        return "All figures are only cited: nothing here repeats these systems."
     parts = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
-    return f"{ran} of {len(lines)} figures were run{': ' + parts if parts else ''}. What was not run is not reproduced."
+    text = f"{ran} of {len(lines) - cited} figures were run{': ' + parts if parts else ''}. "
+    text += "What was not run is not reproduced."
+    return text + (f" {cited} more {'figures are' if cited > 1 else 'figure is'} only cited." if cited else "")
 
 
 def measured_on(facts, lines):
     """On what our figures were measured, in numbers: a toy collection must not be mistaken for the paper's."""
     splits = sorted({line["split"] or "train" for line in lines} & set(facts["splits"]))
     queries = ", ".join(f"{facts['splits'][split]['queries']:,} {split} queries" for split in splits)
-    return f"Ours on collection {facts['corpus_digest'][:16]}: {facts['num_passages']:,} passages, {queries}."
+    return f"Ours on collection {facts['corpus_digest'][:16]}: {count_passages(facts)}, {queries}."
 
 
 def spent_on(lines, root):
-    """Where our hours were spent."""
+    """Where our times were spent."""
     names = sorted({name for line in lines for name in line["stages"] if (root / STAGES / name / MANIFEST).is_file()})
     found = [Artefact(root / STAGES / name) for name in names]
-    notes = [f"Hours of ours on {machines(found)}."] if found else []
+    notes = [f"Times of ours on {machines(found)}."] if found else []
     if any(stage.manifest["provenance"]["attempt"] > 1 for stage in found):
         notes.append("Of a search that was interrupted only the time of its last attempt counts.")
     return notes

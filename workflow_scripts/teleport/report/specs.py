@@ -5,7 +5,9 @@ import unicodedata
 from dataclasses import dataclass
 
 from teleport.report.systems import system_columns
-from teleport.settings.section import MAIN_TABLE
+from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE
+
+MAIN_TITLE = "Every system and episode"
 
 BM25 = "that of the lexical baseline"
 
@@ -36,19 +38,24 @@ def label_of(plan, name):
     return plan.experiments[name].label or name
 
 
-def single_row(system, runs, of):
+def single_row(plan, system, name, runs, of):
     """A row of BM25 or a run from elsewhere, from its {split: evaluate stage}; it need not cover all splits."""
-    return {"system": system, "episode": 0, "runs": {split: [stage] for split, stage in runs.items()}, "of": of}
+    analyses = {"contrast": [plan.contrasts[name]]} if name in plan.contrasts else {}
+    listed = {split: [stage] for split, stage in runs.items()}
+    return {"system": system, "episode": 0, "runs": listed, "analyses": analyses, "of": of}
 
 
 def checkpoint_row(plan, name, episode, system):
     """A row for the checkpoint after `episode` of an experiment: one evaluation per split and seed.
 
-    "of" says in messages whose row it is, and is no part of a specification.
+    Its re-ranked candidates are among `runs`; `analyses` has what is asked for besides. "of" says in messages whose row
+    it is, and is no part of a specification.
     """
-    evaluated = [trajectory.runs[episode] for trajectory in plan.trajectories[name]]
-    runs = {split: [run[split] for run in evaluated] for split in plan.config.evaluation.splits}
-    return {"system": system, "episode": episode, "runs": runs, "of": f"that of {name}"}
+    found = {}
+    for kind in ("runs", "analyses"):
+        of_seeds = [getattr(trajectory, kind)[episode] for trajectory in plan.trajectories[name]]
+        found[kind] = {key: [stages[key] for stages in of_seeds] for key in of_seeds[0]}
+    return {"system": system, "episode": episode, "of": f"that of {name}"} | found
 
 
 def zero_shot_rows(plan, names):
@@ -64,19 +71,15 @@ def zero_shot_rows(plan, names):
 
 def main_rows(plan):
     """BM25, zero-shot, every experiment of the configuration after every episode, and systems from elsewhere."""
-    rows = [single_row("BM25", plan.bm25_runs, BM25)] if plan.bm25_runs else []
+    rows = [single_row(plan, "BM25", "BM25", plan.bm25_runs, BM25)] if plan.bm25_runs else []
     names = list(plan.config.experiments) or [name for name in plan.experiments if name not in plan.config.external]
     rows += zero_shot_rows(plan, names)
     for name in names:
         episodes = range(1, len(plan.experiments[name].method) + 1)
         rows += [checkpoint_row(plan, name, episode, label_of(plan, name)) for episode in episodes]
     for name, external in plan.config.external.items():
-        label, checkpoint = external.label or name, name in plan.experiments
-        rows.append(
-            checkpoint_row(plan, name, 0, label)
-            if checkpoint
-            else single_row(label, plan.external_runs[name], f"that of {name}")
-        )
+        label, runs, of = external.label or name, plan.external_runs.get(name), f"that of {name}"
+        rows.append(single_row(plan, label, name, runs, of) if runs else checkpoint_row(plan, name, 0, label))
     return rows
 
 
@@ -89,7 +92,8 @@ def ablation_rows(plan, table):
     if ablation.bm25 and not plan.bm25_runs:
         raise ValueError(f"ablations.{table}.bm25: the configuration has `bm25: null`. Remove one of the two.")
     if ablation.bm25:
-        rows.append(single_row("BM25", plan.bm25_runs, BM25) | {"columns": system_columns([], ablation.columns)})
+        row = single_row(plan, "BM25", "BM25", plan.bm25_runs, BM25)
+        rows.append(row | {"columns": system_columns([], ablation.columns)})
     for name in ablation.experiments:
         row = checkpoint_row(plan, name, len(plan.experiments[name].method), label_of(plan, name))
         rows.append(row | {"columns": system_columns(plan.trajectories[name], ablation.columns)})
@@ -99,12 +103,37 @@ def ablation_rows(plan, table):
 def table_specs(plan):
     """{(folder, name): Spec} of all tables. Raises ValueError when a test's baseline is not a row of its table."""
     config = plan.config
-    title, baseline = "Every system and episode", config.evaluation.significance.baseline
-    specs = {MAIN_TABLE: table_spec(plan, MAIN_TABLE, title, baseline, main_rows(plan))}
+    baseline = config.evaluation.significance.baseline
+    specs = {MAIN_TABLE: table_spec(plan, MAIN_TABLE, MAIN_TITLE, baseline, main_rows(plan))}
     for name, ablation in config.ablations.items():
         rows = ablation_rows(plan, name)
         specs[name] = table_spec(plan, name, ablation.title, ablation.baseline, rows, ablation.columns)
     return {(in_folder("tables", config), name): spec for name, spec in specs.items()}
+
+
+def reference_label(plan):
+    """What the reference of `analyses.against` is called; None where there is none."""
+    name = plan.config.evaluation.contrast_split and plan.config.evaluation.analyses.against.run
+    return plan.config.external[name].label or name if name in plan.config.external else name
+
+
+def analysis_specs(plan):
+    """{(folder, name): Spec} of the tables of analyses: `analyses`, and `analyses-NAME` of every ablation.
+
+    None where the configuration asks for no analyses. Their form is described in analyses.py.
+    """
+    evaluation, specs = plan.config.evaluation, {}
+    if not evaluation.analyses:
+        return specs
+    tables = {ANALYSES_TABLE: (MAIN_TITLE, main_rows(plan))}
+    for name, ablation in plan.config.ablations.items():
+        tables[f"{ANALYSES_TABLE}-{name}"] = (ablation.title, ablation_rows(plan, name))
+    for name, (title, rows) in tables.items():
+        analysed = [{key: row[key] for key in ("system", "episode", "analyses")} for row in rows if row["analyses"]]
+        spec = {"name": name, "title": f"Analyses: {title}", "collection": plan.collection.name, "rows": analysed}
+        spec |= {"errors of": evaluation.analyses.errors, "against": reference_label(plan)}
+        specs[in_folder("tables", plan.config), name] = Spec.of(spec)
+    return specs
 
 
 def table_spec(plan, name, title, baseline, rows, columns=()):
@@ -120,8 +149,14 @@ def table_spec(plan, name, title, baseline, rows, columns=()):
         key = "evaluation.significance.baseline" if name == MAIN_TABLE else f"ablations.{name}.baseline"
         raise ValueError(f"{key}: {baseline!r} is no row of table {name}. Its rows are {', '.join(labels)}.")
     evaluation, splits = plan.config.evaluation, plan.config.evaluation.splits
+    rows = [{key: value for key, value in row.items() if key != "analyses"} for row in rows]
     spec = {"name": name, "title": title, "columns": list(columns), "collection": plan.collection.name, "rows": rows}
     spec |= {"splits": list(splits), "measures": {split: evaluation.measures_of(split) for split in splits}}
+    if evaluation.rerank:
+        measures = {
+            split: given.measures or evaluation.measures_of(split) for split, given in evaluation.rerank.items()
+        }
+        spec["reranked"] = measures
     tested = evaluation.significance.model_dump() | {"baseline": baseline}
     return Spec.of(spec | {"significance": None if baseline is None else tested})
 

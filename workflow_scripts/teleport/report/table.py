@@ -8,6 +8,7 @@ A table's specification, JSON made by the plan:
      "rows": [{"system": "ANCE-Tele", "episode": 3, "runs": {"test": ["evaluate/KEY", one per seed]},
                "columns": {"negatives": "query 60", "episodes": 3, "seconds": [["train/KEY", ...], one per seed]}}]}
 
+`reranked` may be there too, measures of re-ranked candidates by split; a row has them as "SPLIT (re-ranked)" in `runs`.
 `columns` are what the table says of a system besides its measures. `significance` null leaves the test out; its "test"
 may be "t-test". A row may lack splits: the run of an external system need not cover all of them.
 """
@@ -20,7 +21,8 @@ import pandas as pd
 
 from teleport.evaluation.coverage import coverage_cutoffs
 from teleport.evaluation.significance import holm, paired_p_value, paired_t_p_value
-from teleport.report.figures import machines, seconds, trace_figures
+from teleport.report.costs import seconds
+from teleport.report.figures import count_passages, machines, trace_figures
 from teleport.report.render import NONE, Printed, csv_text, write_forms
 from teleport.runtime.artefact import STAGES, Artefact
 from teleport.runtime.files import write_text
@@ -85,9 +87,13 @@ def find_baseline(spec):
 
 
 def columns(spec):
-    """{name of a column: (split, measure)}, in order; its name has the split where there are several."""
-    several, measures = len(spec["splits"]) > 1, spec["measures"]
-    return {f"{split} {m}" if several else m: (split, m) for split in spec["splits"] for m in measures[split]}
+    """{name of a column: (key in `runs`, measure)}, in order; its name has the split where there are several."""
+    several, found = len(spec["splits"]) > 1, {}
+    for measures, suffix in ((spec["measures"], ""), (spec.get("reranked", {}), " (re-ranked)")):
+        for split in [split for split in spec["splits"] if split in measures]:
+            prefix = f"{split} " if several else ""
+            found |= {f"{prefix}{name}{suffix}": (f"{split}{suffix}", name) for name in measures[split]}
+    return found
 
 
 def read_scores(row, spec, root):
@@ -138,11 +144,12 @@ def row_cells(rows):
 def measure_cells(spec, table):
     """The measures' columns as text: "0.505", with " ± 0.003" over several seeds and "†" where p is below the level.
 
-    The best of each column, as printed, is **bold**; a hole rate (`Hole@k`) says nothing about quality and has no best.
+    The best of each column, as printed, is **bold**: of errors (`Errors@k`) the lowest. A hole rate (`Hole@k`) says
+    nothing about quality and has no best.
     """
     cells, level = {}, (spec["significance"] or {"level": 0})["level"]
     for name, means in table.means.round(3).items():
-        best, texts = None if "Hole@" in name else means.max(), []
+        best, texts = None if "Hole@" in name else means.min() if "Errors@" in name else means.max(), []
         for mean, sd, p in zip(means, table.deviations[name], table.p_values[name], strict=True):
             text = f"**{mean:.3f}**" if mean == best else f"{mean:.3f}"
             text += (f" ± {sd:.3f}" if pd.notna(sd) else "") + ("†" if p < level else "")
@@ -154,7 +161,7 @@ def measure_cells(spec, table):
 def footer(spec, table, root):
     """What a reader must know beside the figures: a list of sentences."""
     facts, test = Artefact(root / STAGES / spec["collection"]).facts, spec["significance"]
-    counted = ", ".join([f"{facts['num_passages']:,} passages", *count_queries(spec, root)])
+    counted = ", ".join([count_passages(facts), *count_queries(spec, root)])
     notes = [f"Collection {facts['corpus_digest'][:16]}: {counted}."]
     if "versions" in facts:
         notes.append(f"Made from {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}.")

@@ -29,6 +29,10 @@ STAGE_MODULES = {
     "train": "teleport.training.train",
     "evaluate": "teleport.evaluation.evaluate",
     "external": "teleport.evaluation.external",
+    "rerank": "teleport.search.rerank",
+    "errors": "teleport.search.errors",
+    "contrast": "teleport.evaluation.contrast",
+    "negatives_overlap": "teleport.negatives.overlap",
 }
 
 

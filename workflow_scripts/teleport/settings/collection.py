@@ -56,6 +56,19 @@ class Tsv(Judged):
     splits: dict[str, Split] = Field(min_length=1, description="Files of train, dev, test and others.")
 
 
+class JudgmentFile(Section):
+    """The file of a split that has nothing else."""
+
+    qrels: LocalPath = Field(description="TREC judgments: query, iteration (may be absent), passage, grade.")
+
+
+class JudgmentsAlone(Judged):
+    """Judgments alone, to score runs from elsewhere (`external`): without texts nothing can be encoded or searched."""
+
+    source: Literal["judgments"]
+    splits: dict[str, JudgmentFile] = Field(min_length=1, description="File of each split.")
+
+
 class IrDatasets(Judged):
     """Sets of ir_datasets, which fetches, verifies and parses them below data/ir_datasets."""
 
@@ -132,7 +145,9 @@ class Downloads(Judged):
         return self
 
 
-CollectionSource = Annotated[ApiDocs | Folder | Beir | Tsv | IrDatasets | Downloads, Field(discriminator="source")]
+CollectionSource = Annotated[
+    ApiDocs | Folder | Beir | Tsv | JudgmentsAlone | IrDatasets | Downloads, Field(discriminator="source")
+]
 
 
 class CollectionSettings(Section):

@@ -28,11 +28,13 @@ class Config(Section):
     name: str | None = Field(None, pattern=NAME, description="Sub-folder of results/tables and results/experiments.")
     collection: CollectionSource = Field(description="Where passages, queries and judgments come from.")
     counts: Counts | None = Field(None, description="Expected sizes of the collection, for `make forecast` alone.")
-    encoder: Encoder = Field(description="The dual encoder of every experiment.")
+    encoder: Encoder | None = Field(
+        None, description="The dual encoder of every experiment; needed where there is one."
+    )
     mining: Mining = Field(Mining(), description="How candidates are retrieved.")
     negatives: Negatives = Field(Negatives(), description="How the pool of an episode is made.")
-    training: EpisodeTraining = Field(description="How an episode trains.")
-    episodes: list[Override] = Field(description="One entry per episode.")
+    training: EpisodeTraining | None = Field(None, description="How an episode trains; as for `encoder`.")
+    episodes: list[Override] | None = Field(None, description="One entry per episode; as for `encoder`.")
     search_index: FrozenIndex = Field(FlatIndex(), description="What evaluation searches: flat, exactly; or pq.")
     seeds: list[Integer] = Field([42], description="Root seeds of every experiment.")
     experiments: dict[str, dict] = Field({}, description="Name → overrides of the settings above.")

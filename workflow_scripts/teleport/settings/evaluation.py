@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import ir_measures
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from teleport.settings.section import Integer, Line, LocalPath, Number, Section, distinct
+from teleport.settings.section import Integer, IntegerOrNull, Line, LocalPath, Number, Section, distinct
 
 
 def meaning(measure):
@@ -30,6 +30,57 @@ class Significance(Section):
     level: Number = Field(0.05, gt=0, lt=1, description="Marked as significant below this Holm-corrected p.")
 
 
+class Candidates(Section):
+    """The passages of each query that the encoder re-ranks: those of a file, or the first of our own BM25 run."""
+
+    file: LocalPath | None = Field(
+        None, description="A path, or a name of collection.files; FILE!MEMBER of an archive."
+    )
+    form: Literal["trec", "tsv"] = Field(
+        "trec",
+        description="trec: a run of six columns. tsv: query id, passage id, then anything (MARCO's top1000.dev).",
+    )
+    bm25: IntegerOrNull = Field(None, ge=1, description="So many passages of our own BM25 run, instead of a file.")
+    measures: list[str] | None = Field(None, min_length=1, description="Of the re-ranked run; the split's when absent.")
+
+    @model_validator(mode="after")
+    def one_origin(self):
+        if (self.file is None) == (self.bm25 is None):
+            raise ValueError("give exactly one of file and bm25")
+        return self
+
+
+class Against(Section):
+    """A run that every other run of a split is compared with."""
+
+    run: str = Field(description="BM25, or an entry of external that has a run of the split.")
+    split: str | None = Field(None, description="The first of evaluation.splits when absent.")
+    measure: str | None = Field(None, description="By which queries are won; the split's first when absent.")
+
+
+class Analyses(Section):
+    """What the table `analyses` says of every system and episode besides its measures."""
+
+    errors: str | None = Field(
+        None,
+        description="Pairwise errors of a split, by exact ranks in the whole corpus (STAR and ADORE, Table 1: dev).",
+    )
+    against: Against | None = Field(
+        None, description="Overlap of the first 100 passages (ANCE, Table 6), and queries won, lost and tied (A.4)."
+    )
+    negatives: bool = Field(
+        False,
+        description="Share of an episode's pool that is among the first 100 negatives of the checkpoint which was "
+        "trained on it (ANCE, Section 6.3); searches the training queries once more after the last episode.",
+    )
+
+    @model_validator(mode="after")
+    def something_is_asked(self):
+        if not (self.errors or self.against or self.negatives):
+            raise ValueError("nothing is asked for: give errors, against or negatives")
+        return self
+
+
 class Evaluation(Section):
     """How checkpoints and runs are scored."""
 
@@ -51,6 +102,11 @@ class Evaluation(Section):
         False, description="Search training queries with the last checkpoint too, for its forgetting rate (Table 9)."
     )
 
+    rerank: dict[str, Candidates] = Field(
+        {}, description="Split → candidates that every checkpoint re-ranks; their measures are columns of their own."
+    )
+    analyses: Analyses | None = Field(None, description="What the table `analyses` has; null: there is none.")
+
     @field_validator("measures")
     @classmethod
     def measures_differ(cls, measures):
@@ -66,6 +122,32 @@ class Evaluation(Section):
         if missing := [split for split in self.splits if by_split and not self.measures.get(split)]:
             raise ValueError(f"measures by split must name every split; it lacks {', '.join(missing)}")
         return self
+
+    @model_validator(mode="after")
+    def splits_are_evaluated(self):
+        named = {f"rerank.{split}": split for split in self.rerank}
+        named |= {"analyses.errors": self.analyses and self.analyses.errors, "analyses.against": self.contrast_split}
+        for key, split in named.items():
+            if split and split not in self.splits:
+                raise ValueError(f"{key} needs the split {split!r} in splits, which has {', '.join(self.splits)}")
+        return self
+
+    @model_validator(mode="after")
+    def contrast_is_by_judgments(self):
+        if self.contrast_split and self.contrast_measure.startswith("Cov@"):
+            raise ValueError("analyses.against.measure must be one of judgments, such as nDCG@10, not answer coverage")
+        return self
+
+    @property
+    def contrast_split(self):
+        """The split of `analyses.against`, None where it is not asked for."""
+        against = self.analyses and self.analyses.against
+        return (against.split or self.splits[0]) if against else None
+
+    @property
+    def contrast_measure(self):
+        """The measure of `analyses.against`."""
+        return self.analyses.against.measure or self.measures_of(self.contrast_split)[0]
 
     def measures_of(self, split):
         """The names of the measures of one split."""

@@ -15,9 +15,10 @@ from teleport.settings.configuration import Config
 from teleport.settings.experiment import Encoder, Episode, Experiment
 from teleport.settings.locations import Locations
 from teleport.settings.registry import LOSSES, SOURCES
-from teleport.settings.section import MAIN_TABLE, NAME, TABLE_NAME, merged
+from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE, NAME, TABLE_NAME, merged
 from teleport.settings.yaml_mapping import read_mapping
 
+REQUIRED = ("encoder", "training", "episodes")  # where there is an experiment, or a checkpoint from elsewhere
 # What an experiment may override.
 SHARED = {"encoder", "mining", "negatives", "training", "episodes", "search_index", "seeds"}
 
@@ -35,6 +36,7 @@ def load(raw, files=()):
         )
     config = validated(Config, raw, (), locations)
     check_names(config, locations)
+    check_required(config, locations)
     shared = config.model_dump(include=SHARED)
     experiments = {}
     for place, name, overrides in named_experiments(config):
@@ -67,9 +69,45 @@ def check_names(config, locations):
         if not re.fullmatch(pattern, place[-1]):
             rule = f"the name must match {pattern}, as it becomes a folder or a file"
             raise ValueError(f"{locations.of(place)}: {rule}. Rename it.")
-    if MAIN_TABLE in config.ablations:
-        place = locations.of(("ablations", MAIN_TABLE))
-        raise ValueError(f"{place}: the table of every system and episode has this name. Rename the ablation.")
+    for name in config.ablations:
+        if name == MAIN_TABLE or name.split("-")[0] == ANALYSES_TABLE:
+            place = locations.of(("ablations", name))
+            tables = (
+                f"the table of every system and episode is {MAIN_TABLE}, those of analyses begin with {ANALYSES_TABLE}"
+            )
+            raise ValueError(f"{place}: {tables}. Rename the ablation.")
+
+
+def check_required(config, locations):
+    """Raise ValueError when keys are missing that experiments need, or when judgments alone are asked for more."""
+    encoders = [("external", name) for name, external in config.external.items() if external.encoder is not None]
+    encoded = [place for place, _, _ in named_experiments(config)] + encoders
+    if config.collection.source == "judgments":
+        refuse_texts(config, encoded, locations)
+    missing = [key for key in REQUIRED if getattr(config, key) is None] if encoded else []
+    if missing:
+        raise ValueError("\n".join(f"{locations.of((key,))}: this key is required; add it." for key in missing))
+
+
+def refuse_texts(config, encoded, locations):
+    """Raise ValueError for what needs the texts of passages or queries, which judgments alone do not have.
+
+    encoded: the places of everything with an encoder
+    """
+    evaluation, rule = config.evaluation, "the collection has judgments alone, no texts"
+    asked = {place: "to encode. Leave it out" for place in encoded}
+    if config.bm25 and "bm25" in config.model_fields_set:
+        asked["bm25",] = "to search. Leave the key out"
+    asked |= {("evaluation", "rerank", split): "to encode. Leave it out" for split in evaluation.rerank}
+    for split in evaluation.splits:
+        for measure in evaluation.measures_of(split):
+            if measure.startswith("Cov@"):
+                asked["evaluation", "measures"] = f"in which {measure} could find answers. Leave it out"
+    if evaluation.contrast_split and evaluation.analyses.against.run == "BM25":
+        asked["evaluation", "analyses", "against", "run"] = "to search by BM25. Name an entry of external"
+    if asked:
+        place, remedy = next(iter(asked.items()))
+        raise ValueError(f"{locations.of(place)}: {rule} {remedy}, or give another collection.")
 
 
 def external_checkpoints(config, shared, experiments, locations):

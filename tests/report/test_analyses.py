@@ -1,0 +1,107 @@
+"""Tables of analyses, literally; columns of re-ranked candidates; figures of published tables from the same stages."""
+
+import json
+
+import numpy as np
+import pytest
+
+from teleport.report.analyses import write_analyses
+from teleport.report.table import columns
+from teleport.runtime.artefact import STAGES, Artefact
+
+
+@pytest.fixture
+def collection(stages):
+    return stages.finish(stages.make("collection"), {"corpus_digest": "0123456789abcdef" * 4, "num_passages": 9660})
+
+
+def stage(stages, kind, **facts):
+    job = stages.finish(stages.make(kind), facts)
+    return f"{kind}/{job.key}"
+
+
+def errors(stages, mean, top):
+    histogram = [{"from": 0, "queries": 0.75, "errors": 0.0}, {"from": 1, "queries": 0.25, "errors": 1.0}]
+    facts = {"errors": mean, "errors_per_positive": mean / 2, "ties_per_positive": 0.25, "top_errors": top, "top": 200}
+    return stage(stages, "errors", **facts, num_queries=1234, histogram=histogram)
+
+
+def contrast(stages, overlap, wins):
+    facts = {"overlap": overlap, "wins": wins, "losses": 13, "ties": 1, "depth": 100, "num_queries": 43}
+    return stage(stages, "contrast", **facts, measure="nDCG@10")
+
+
+def write(stages, collection, rows):
+    spec = {"name": "analyses", "title": "Analyses: T", "collection": f"collection/{collection.key}", "rows": rows}
+    spec |= {"errors of": "dev", "against": "BM25"}
+    write_analyses(json.loads(json.dumps(spec)), stages.root, stages.root / "tables")
+    suffixes = ("csv", "md", "tex", "sources.csv")
+    return {suffix: (stages.root / f"tables/analyses.{suffix}").read_text() for suffix in suffixes}
+
+
+MARKDOWN = """\
+Analyses: T
+
+| System | Episode | Errors | Errors per positive | Top-200 errors | Ties per positive | Overlap with BM25 | Wins over BM25 | Losses | Ties | Negatives in the top 100 |
+| :-- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |
+| BM25 | 0 | – | – | – | – | 1.000 | 0 | 13 | 1 | – |
+| ANCE | 1 | 1,300.0 ± 141.4 | 650.0 ± 70.7 | 35.5 ± 0.7 | 0.25 ± 0.00 | 0.174 | 29 | 13 | 1 | 0.630 |
+
+Collection 0123456789abcdef: 9,660 passages.
+
+Mean ± standard deviation over seeds.
+
+Errors: irrelevant passages of the whole corpus with a higher score than a positive, summed over the positives of a query, in the mean over 1,234 dev queries. Top-K errors count at most K of each positive. Ties: irrelevant passages with the positive's score, which do not count.
+
+Errors of ANCE, episode 1, by decades: 0 or more: 75.0% of queries, 0.0% of errors; 1 or more: 25.0% of queries, 100.0% of errors.
+
+Overlap: passages that are among the first 100 of both, as a share of so many. Wins, losses and ties of 43 queries by nDCG@10.
+
+Negatives in the top 100: share of a training query's negatives that are among its first negatives under the checkpoint that was trained on them.
+"""  # noqa: E501
+
+
+def test_a_table_of_analyses_literally(stages, collection):
+    ance = {"errors": [errors(stages, 1200.0, 35.0), errors(stages, 1400.0, 36.0)]}
+    ance |= {"contrast": [contrast(stages, 0.174, 29)]}
+    ance |= {"negatives": [stage(stages, "negatives_overlap", overlap=0.63, depth=100, num_queries=80)]}
+    rows = [
+        {"system": "BM25", "episode": 0, "analyses": {"contrast": [contrast(stages, 1.0, 0)]}},
+        {"system": "ANCE", "episode": 1, "analyses": ance},
+    ]
+    texts = write(stages, collection, rows)
+    assert texts["md"] == MARKDOWN
+    header, bm25, second = (line.split(",") for line in texts["csv"].splitlines())
+    assert header[:4] == ["system", "episode", "Errors", "Errors per positive"]
+    found = dict(zip(header, second, strict=True))
+    assert (found["Errors"], found["Errors sd"], found["queries 1+"], found["errors 1+"]) == (
+        "1300",
+        "141.421",
+        "0.25",
+        "1",
+    )
+    assert dict(zip(header, bm25, strict=True))["Errors"] == ""
+    assert r"1,300.0 $\pm$ 141.4" in texts["tex"]
+    sources = [line.split(",") for line in texts["sources.csv"].splitlines()[1:]]
+    assert [line[:3] for line in sources] == [
+        ["BM25", "0", "contrast"], *[["ANCE", "1", name] for name in ("errors", "errors", "contrast", "negatives")]
+    ]  # fmt: skip
+    assert all(Artefact(stages.root / STAGES / line[3]).facts for line in sources)
+
+
+def test_columns_are_only_those_that_are_asked_for(stages, collection):
+    overlap = stage(stages, "negatives_overlap", overlap=np.float64(0.5).item(), depth=100, num_queries=3)
+    texts = write(stages, collection, [{"system": "A", "episode": 1, "analyses": {"negatives": [overlap]}}])
+    assert texts["csv"] == "system,episode,Negatives in the top 100\nA,1,0.5\n"
+    assert "Errors" not in texts["md"] and "Overlap" not in texts["md"]
+
+
+def test_reranked_columns_come_last_with_their_own_measures():
+    spec = {"splits": ["dev", "dl19"], "measures": {"dev": ["RR@10"], "dl19": ["nDCG@10", "R@100"]}}
+    assert columns(spec) == {
+        "dev RR@10": ("dev", "RR@10"), "dl19 nDCG@10": ("dl19", "nDCG@10"), "dl19 R@100": ("dl19", "R@100")
+    }  # fmt: skip
+    spec["reranked"] = {"dl19": ["nDCG@10"]}
+    assert list(columns(spec).items())[3:] == [("dl19 nDCG@10 (re-ranked)", ("dl19 (re-ranked)", "nDCG@10"))]
+    single = {"splits": ["test"], "measures": {"test": ["RR@10"]}, "reranked": {"test": ["RR@10"]}}
+    assert list(columns(single)) == ["RR@10", "RR@10 (re-ranked)"]

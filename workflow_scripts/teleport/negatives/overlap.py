@@ -1,0 +1,37 @@
+"""Stage `negatives_overlap`: training negatives among the negatives that the trained checkpoint ranks first.
+
+ANCE, Section 6.3 and Figure 3, without released code: for each training query, the share of its negatives that are
+among the first 100 passages which are no positives, under the checkpoint that was trained on them; in the mean over
+queries.
+"""
+
+import numpy as np
+
+from teleport.collection.reader import positives_of_job
+from teleport.negatives.pool import read_pool
+from teleport.runtime.arrays import Run
+from teleport.settings.scoring import NegativesOverlapSettings as Settings  # noqa: F401
+
+
+def run(job):
+    """Compare a pool with a retrieval of the training queries; a negative that a pool has twice counts once.
+
+    Facts: overlap (mean over the queries that have negatives), num_queries (those), depth. Raises ValueError when no
+    query has negatives.
+    """
+    pool, neighbours = read_pool(lambda name: job.input("negatives", name)), Run.read(job, "queries")
+    positives, shares = positives_of_job(job, "train"), []
+    for line, row in enumerate(neighbours.rows):
+        negatives = np.unique(pool.items.passages[pool.offsets[row] : pool.offsets[row + 1]])
+        if len(negatives):
+            first = first_negatives(neighbours.ids[line], positives[row], job.settings.depth)
+            shares.append(np.isin(negatives, first).mean())
+        job.progress(line + 1, len(neighbours.rows), "queries")
+    if not shares:
+        raise ValueError("evaluation.analyses.negatives: no training query has negatives. Set it to false.")
+    return {"overlap": float(np.mean(shares)), "num_queries": len(shares), "depth": job.settings.depth}
+
+
+def first_negatives(ids_K, positives, depth):
+    """The first `depth` passages of a ranking that are no positives (int, as many as there are)."""
+    return ids_K[(ids_K >= 0) & ~np.isin(ids_K, positives)][:depth]

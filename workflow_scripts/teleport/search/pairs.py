@@ -1,0 +1,39 @@
+"""Exact scores of given (query, passage) pairs: float64 sums rounded to float32, as every exact search has them."""
+
+import numpy as np
+
+from teleport.search.exact import Scorer
+
+CHUNK_OFFSETS = "passages.offsets.npy"  # of a stage `encode`, where passages have several vectors (MaxP)
+
+
+class PairScorer:
+    """Scores of passages under a checkpoint; of those in several chunks the best chunk's (ANCE, MaxP).
+
+    vectors: float32 [rows, dim]; offsets: int64 [passages + 1], where the rows of each passage begin, or None: row i is
+    passage i
+    """
+
+    def __init__(self, vectors, offsets):
+        self.vectors, self.offsets, self.scorer = vectors, offsets, Scorer(vectors)
+
+    @classmethod
+    def of_job(cls, job):
+        """Of the stage `encode` in the role `passages`."""
+        vectors = np.load(job.input("passages", "passages.npy"), mmap_mode="r")
+        chunked = CHUNK_OFFSETS in job.inputs["passages"].manifest["files"]
+        return cls(vectors, np.load(job.input("passages", CHUNK_OFFSETS)) if chunked else None)
+
+    def __len__(self):
+        return len(self.vectors) if self.offsets is None else len(self.offsets) - 1
+
+    def score(self, query_D, ids):
+        """float32 scores of one query with the passages `ids` (int [n])."""
+        rows, starts = ids, None
+        if self.offsets is not None:
+            lengths = np.diff(self.offsets)[ids]
+            starts = np.cumsum(lengths) - lengths
+            rows = np.repeat(self.offsets[ids] - starts, lengths) + np.arange(lengths.sum())
+        scores = np.empty(len(rows), np.float32)
+        self.scorer.score(np.asarray(query_D, np.float64), rows, scores)
+        return scores if starts is None or not len(rows) else np.maximum.reduceat(scores, starts)
