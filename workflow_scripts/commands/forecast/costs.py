@@ -72,7 +72,14 @@ def run_lines(stage, counts):
         return counts.queries.get("train", 0), FILE_NEGATIVES
     settings = stage.settings
     every = stage.kind == "retrieve" and settings.of == "positives" and settings.anchor == "all"
-    return (counts.positives if every else counts.queries).get(settings.split, 0), settings.depth
+    lines = (counts.positives if every else counts.queries).get(settings.split, 0)
+    return in_part(lines, settings.part) if stage.kind == "retrieve" else lines, settings.depth
+
+
+def in_part(number, part):
+    """How many of `number` queries, or lines of them, are in a `settings.section.Part` of the queries (None: all)."""
+    first, last = part.rows(number) if part else (0, number)
+    return last - first
 
 
 def run_bytes(stage, counts):
@@ -169,7 +176,8 @@ def pool_size(stage):
 
 
 def merge_cost(stage, counts, plan):
-    settings, inputs, queries = stage.settings, stage.inputs, counts.queries.get("train", 0)
+    settings, inputs = stage.settings, stage.inputs
+    queries = in_part(counts.queries.get("train", 0), settings.part)
     mapped = sum(run_bytes(inputs[name], counts) for name in settings.sources if name in inputs and name != "momentum")
     others = sum(2 * draw.count for name, draw in settings.sources.items() if name not in inputs)  # random ones
     others += pool_size(inputs["momentum"]) if "momentum" in inputs else 0
@@ -185,8 +193,10 @@ def merge_cost(stage, counts, plan):
 def train_steps(stage, queries):
     """Steps before a stage, in those that it continues, and by its end; an epoch has whole batches only."""
     training = stage.settings.training
-    schedule = training.steps or training.epochs * (queries // training.batch_queries)
-    before = train_steps(stage.inputs["continued"], queries)[1] if "continued" in stage.inputs else 0
+    rows = in_part(queries, stage.settings.part) * (training.negatives_per_query if training.triples else 1)
+    schedule = training.steps or training.epochs * (rows // training.batch_queries)
+    goes_on = training.continues is True and "continued" in stage.inputs
+    before = train_steps(stage.inputs["continued"], queries)[1] if goes_on else 0
     return before, min(schedule, before + (training.stop_after_steps or schedule))
 
 
@@ -194,7 +204,8 @@ def train_cost(stage, counts, plan):
     shape, _, encoders = encoder_of(stage)
     settings, training, tokens = stage.settings, stage.settings.training, stage.inputs["tokens"]
     queries = training.batch_queries if "query" in training.trains else 0  # the vectors of a frozen side are read
-    passages = training.batch_queries * (1 + training.negatives_per_query) if "passage" in training.trains else 0
+    own = 1 if training.triples else training.negatives_per_query
+    passages = training.batch_queries * (1 + own) if "passage" in training.trains else 0
     query_tokens = counts.tokens_per_text(tokens, "queries.train", settings.max_query_tokens)
     passage_tokens = counts.tokens_per_text(tokens, "passages", settings.max_passage_tokens)
     first, last = train_steps(stage, counts.queries.get("train", 0))

@@ -30,7 +30,8 @@ def run(job):
 
     settings.of "queries": one line per query of the split. "positives": the lines are the vectors of positive
     passages (ANCE-Tele §4, Eq. 6: lookahead negatives), of the first positive of a query in the order of the judgments
-    (anchor "first") or of each (anchor "all"); queries without a positive have no line.
+    (anchor "first") or of each (anchor "all"); queries without a positive have no line. With settings.part only its
+    queries have lines.
 
     Writes ids.npy int32 and scores.npy float32 [lines, depth], rows.npy int32 [lines] (the query row of a line).
     Facts: lines, depth, engine, lines_per_second of this run. Raises ValueError when there are fewer passages than
@@ -58,12 +59,14 @@ def read_anchors(job, vectors):
     """What to search with: (anchors float32 [m, dim]; int64 [lines]: rows of `anchors`; the query row of each line)."""
     settings = job.settings
     if settings.of == "positives":
-        rows, lines = lookahead_anchors(positives_of_job(job, settings.split), settings.anchor)
-        return vectors, lines, rows
+        positives = positives_of_job(job, settings.split)
+        rows, lines = lookahead_anchors(positives, settings.anchor)
+        kept = slice(*np.searchsorted(rows, settings.part.rows(len(positives)))) if settings.part else slice(None)
+        return vectors, lines[kept], rows[kept]
     path = job.input("queries", f"queries.{settings.split}.npy")
     anchors = np.load(path, mmap_mode="r")
     require_finite(path, anchors, "query")
-    rows = np.arange(len(anchors))
+    rows = np.arange(*settings.part.rows(len(anchors))) if settings.part else np.arange(len(anchors))
     return anchors, rows, rows
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.section import Integer, IntegerOrNull, Number, Section
+from teleport.settings.section import Integer, IntegerOrNull, Number, Part, Section
 
 
 class FlatIndex(Section):
@@ -55,12 +55,16 @@ class IndexSettings(Section):
 
 
 class RetrieveSettings(Section):
-    """The settings of a `retrieve` stage: neighbours of the queries of a split, or of their positives (lookahead)."""
+    """The settings of a `retrieve` stage: neighbours of the queries of a split, or of their positives (lookahead).
+
+    part: of the queries of the split, the only ones that are searched for
+    """
 
     of: Literal["queries", "positives"]
     split: str
     depth: Integer
     anchor: Literal["first", "all"] = "first"
+    part: Part | None = None
 
 
 class Bm25(Section):
