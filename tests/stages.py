@@ -39,7 +39,9 @@ class Stages:
 
     def finish(self, job, facts=None):
         """Publish what the job wrote, with a manifest; returns the job."""
-        manifest = {"kind": job.kind, "key": job.key, "settings": job.raw_settings, "facts": facts or {}}
+        inputs = {role: f"{a.folder.parent.name}/{a.folder.name}" for role, a in job.inputs.items()}
+        manifest = {"kind": job.kind, "key": job.key, "settings": job.raw_settings, "inputs": inputs}
+        manifest["facts"] = facts or {}
         job.folder.mkdir(parents=True, exist_ok=True)
         write_json(job.folder / MANIFEST, manifest | {"files": job.publish()})
         return job

@@ -1,6 +1,7 @@
 """A small world for the tests of `training`: finished upstream stages around a tiny random BERT, without downloads."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,12 +11,13 @@ from transformers import BertConfig, BertModel, BertTokenizer
 import collection_world
 from teleport.encoder import encode
 from teleport.encoder.model import Encoder, save_encoders
-from teleport.runtime.arrays import offsets_of, save_array
+from teleport.runtime.arrays import Ragged, offsets_of, save_array
 from teleport.search import index
 from teleport.settings import registry
 from teleport.settings.registry import LOSSES
 from teleport.settings.search import IndexSettings
 from teleport.training import train
+from teleport.training.data import TrainingSet
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(195))]
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "vocab_size": len(VOCABULARY)}
@@ -30,6 +32,7 @@ TRAINING = {
     "epochs": None,
     "steps": 12,
     "stop_after_steps": None,
+    "triples": False,
     "positive": "rotate",
     "mask_false_negatives": False,
     "precision": "fp32",
@@ -60,6 +63,17 @@ def settings(training=None, **others):
     """Settings of a train job: the defaults above with changes. An episode begins its own training unless told."""
     own = {"run_episode": others["episode"]} if "episode" in others else {}
     return SETTINGS | own | others | {"training": TRAINING | (training or {})}
+
+
+def training_set(sizes, **training):
+    """Query i has the positives 100 + i and 200 + i, and a pool of sizes[i] passages 1000 * i + 0, 1, ..."""
+    settings = {"batch_queries": 2, "negatives_per_query": 3, "positive": "rotate", "triples": False} | training
+    count = len(sizes)
+    pools = Ragged(np.cumsum([0, *sizes]), np.concatenate([1000 * i + np.arange(n) for i, n in enumerate(sizes)]))
+    positives = Ragged(
+        2 * np.arange(count + 1), np.stack([100 + np.arange(count), 200 + np.arange(count)], axis=1).ravel()
+    )
+    return TrainingSet([f"id{i}" for i in range(count)], positives, pools, SimpleNamespace(**settings), seed=42)
 
 
 def texts():

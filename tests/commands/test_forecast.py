@@ -108,6 +108,22 @@ def test_the_released_pool_grows_by_every_episode(marco):
     assert [cost.bytes for cost in costs(plan, "merge")] == [502_939 * (pool * 12 + 8) for pool in (60, 120, 180)]
 
 
+def test_a_part_of_the_queries_costs_its_share(marco):
+    """Five parts, and triples: rows of one negative each, of which a batch has 64."""
+    training = {"loss": "nll", "triples": True, "negatives_per_query": 20, "batch_queries": 64}
+    parts = {"mining": {"parts": 5}, "negatives": {"counts": {"query": 20}}, "training": training | {"epochs": 1}}
+    plan = make_plan(**parts, episodes=[{}] * 5)
+    lines = [502_939 // 5] * 4 + [502_939 - 4 * (502_939 // 5)]
+    searched = [s for s in plan.stages.values() if s.kind == "retrieve" and s.settings.split == "train"]
+    assert [stage_cost(s, Counts(plan), plan).bytes / 1604 for s in searched] == lines
+    assert [cost.bytes for cost in costs(plan, "merge")] == [number * (20 * 12 + 8) for number in lines]
+    flops = [cost.work["train_flop"] for cost in costs(plan, "train")]
+    steps = [number * 20 // 64 for number in lines]
+    assert np.divide(flops, flops[0]).tolist() == pytest.approx(np.divide(steps, steps[0]).tolist())
+    plain = make_plan(training={"negatives_per_query": 1, "batch_queries": 64, "epochs": 1, "loss": "nll"})
+    assert flops[0] / steps[0] == pytest.approx(costs(plain, "train")[2].work["train_flop"] / (502_939 // 64))
+
+
 def test_untied_encoders_are_two(marco):
     plan = make_plan(encoder={"tied": False})
     assert {cost.bytes for cost in costs(plan, "train")} == {8 * 108_891_648}

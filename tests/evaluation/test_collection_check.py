@@ -43,7 +43,7 @@ def test_depths(stages):
 
 def test_a_batch_of_training_queries_must_be_there(stages):
     check(stages, {"batch_queries": 60})
-    with pytest.raises(ValueError, match=r"training.batch_queries is 61, .* has 60 queries. Set .* to at most 60"):
+    with pytest.raises(ValueError, match=r"training.batch_queries, .* needs 61 .* has 60. Lower one"):
         check(stages, {"batch_queries": 61})
 
 

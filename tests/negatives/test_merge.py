@@ -239,6 +239,29 @@ def test_a_query_with_many_anchors_does_not_make_the_blocks_of_others_small(monk
     assert blocks == [(0, 10), (10, 14), (14, 15), (15, 17), (17, 18), (18, 20), (20, 21)]
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_with_a_part_its_queries_alone_get_negatives_whatever_the_source(world, number):
+    """7 queries in 3 parts: rows 0-1, 2-3 and, with the rest, 4-6. Their negatives are those without a part."""
+    names, judgments = [f"q{n}" for n in range(7)], [(q, q, 1) for q in range(7)]
+    collection = world.collection(names, judgments)
+    rng = np.random.default_rng(0)
+    lists = {name: world.retrieval(10 + rng.permuted(np.tile(np.arange(80), (7, 1)), axis=1)[:, :9])
+             for name in ("query", "bm25", "file")}  # fmt: skip
+    last = world.merge(collection, {"query": 5}, lists)
+    counts = {"query": 3, "momentum": 2, "bm25": 2, "random": 4, "file": 1}
+    whole, part = (
+        world.merge(collection, counts, lists | {"momentum": last}, episode=2, part=chosen)
+        for chosen in (None, {"number": number, "of": 3})
+    )
+    rows = [range(0, 2), range(2, 4), range(4, 7)][number]
+    expected, found = ([[item[:4] for item in pool] for pool in job.pools] for job in (whole, part))  # scores: NaN
+    assert [pool if q in rows else [] for q, pool in enumerate(expected)] == found
+    facts = part.merge_facts
+    assert (facts["queries"], facts["negatives"], facts["empty_queries"]) == (len(rows), 12 * len(rows), 0)
+    assert set(facts["short_queries"].values()) == {0} and facts["drawn"]["random"] == 4 * len(rows)
+    assert whole.merge_facts["queries"] == 7
+
+
 def test_known_positives_are_removed_from_every_anchor_s_list(world):
     judgments = [(0, 1, 1), (0, 2, 1), (0, 3, 0), (1, 3, 1)]
     collection = world.collection(["a", "b"], judgments)

@@ -9,6 +9,7 @@ import yaml
 
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
+from teleport.report.published_specs import searched
 from teleport.report.specs import experiment_specs, table_specs
 from teleport.settings import read as config
 from teleport.settings.section import Section, in_one_spelling
@@ -259,6 +260,79 @@ def test_continued_episodes_are_one_training():
         plan(training={"continues": True})
     with pytest.raises(ValueError, match="episode 2: .* training.steps must be 60, not 70"):
         plan(training=training, episodes=[{}, {"training": {"steps": 70}}])
+
+
+def test_lag_0_and_1_share_every_stage_before_they_differ():
+    """They differ from the second episode of the entry on, which mines one checkpoint earlier with a lag."""
+    both = plan(episodes=ANCE, experiments={"synchronous": {"episodes": [ANCE[0], ANCE[1] | {"lag": 0}]}})
+    rows = {name: {row.stage.name: row for row in t[0].rows} for name, t in both.trajectories.items()}
+    for one, other in (("tele", "synchronous"), ("synchronous", "tele")):
+        alone = [row for name, row in rows[one].items() if name not in rows[other]]
+        assert min(row.episode for row in alone) == 3 and len(alone) > 5
+        early = {row.stage.name for row in rows[one].values() if row.episode <= 2}
+        assert early <= rows[other].keys()
+
+
+def test_a_training_knows_what_was_trained_since_its_negatives_were_mined():
+    lagged = plan(episodes=ANCE).trajectories["tele"][0]
+    synchronous = plan(episodes=[ANCE[0], ANCE[1] | {"lag": 0}]).trajectories["tele"][0]
+
+    def since(trajectory):
+        """Of each train stage, the numbers of the episodes whose steps the gap counts."""
+        numbers = {stage.name: number for number, stage in enumerate(trajectory.trains, 1)}
+        return [
+            [numbers[s.name] for role, s in stage.inputs.items() if role.startswith("since-")]
+            for stage in trajectory.trains
+        ]
+
+    assert since(lagged) == [[], [], [2], [3]] and since(synchronous) == [[], [], [], []]
+    deep = plan(episodes=[ANCE[0], ANCE[1] | {"lag": 2}]).trajectories["tele"][0]
+    assert since(deep) == [[], [], [2], [2, 3]]
+
+
+PARTS = {"mining": {"parts": 3}, "negatives": {"counts": {"query": 4, "lookahead": 4, "bm25": 2}}}
+
+
+def test_parts_take_turns_and_bound_what_is_searched_merged_and_trained_on():
+    episodes = [ANCE[0] | {"mining": {"parts": 1}}, *ANCE[1:], {"training": {"start_from": "previous"}}]
+    parted = plan(**PARTS, episodes=episodes)
+    trajectory = parted.trajectories["tele"][0]
+
+    def number(stage):
+        return stage.settings.part and (stage.settings.part.number, stage.settings.part.of)
+
+    expected = [None, (0, 3), (1, 3), (2, 3), (0, 3)]
+    assert [number(pool) for pool in trajectory.pools] == [number(t) for t in trajectory.trains] == expected
+    for pool, part in zip(trajectory.pools[1:], expected[1:], strict=True):
+        assert number(pool.inputs["query"]) == number(pool.inputs["lookahead"]) == part
+    assert len({pool.inputs["bm25"].name for pool in trajectory.pools}) == 1  # one run serves all parts
+    searched = [row.stage for row in trajectory.rows if row.link.endswith("search-test")]
+    assert [stage.settings.part for stage in searched] == [None] * 6
+    check = next(row.stage for row in trajectory.rows if row.stage.kind == "check")
+    assert check.settings.batch_queries == 3 * 8
+
+
+def test_forgetting_searches_all_queries_and_compares_no_parts():
+    trajectory = plan(**PARTS, evaluation={"forgetting": True}).trajectories["tele"][0]
+    assert trajectory.last_search.settings.part is None
+    assert [searched(trajectory, number) for number in (1, 2, 3)] == [None] * 3
+    assert searched(plan(evaluation={"forgetting": True}).trajectories["tele"][0], 3)
+
+
+def test_a_check_counts_the_queries_of_a_batch_of_triples():
+    training = {"triples": True, "loss": "nll", "batch_queries": 64, "negatives_per_query": 20}
+    trajectory = plan(training=training).trajectories["tele"][0]
+    check = next(row.stage for row in trajectory.rows if row.stage.kind == "check")
+    assert check.settings.batch_queries == 4
+
+
+def test_moments_may_go_on_without_the_schedule():
+    training = {"continues": "moments", "start_from": "previous"}
+    trains = plan(training=training, episodes=[{}, {"training": {"steps": 70}}]).trajectories["tele"][0].trains
+    assert trains[1].inputs["continued"] is trains[0]
+    assert [stage.settings.run_episode for stage in trains] == [1, 2]
+    with pytest.raises(ValueError, match="episode 2: training.continues .* training.optimizer must be adamw, not lamb"):
+        plan(training=training, episodes=[{}, {"training": {"optimizer": "lamb"}}])
 
 
 def test_a_frozen_side_keeps_its_vectors_and_its_index():

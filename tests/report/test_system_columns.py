@@ -8,7 +8,7 @@ import yaml
 
 from teleport.plan.plan import Plan
 from teleport.report.specs import table_specs
-from teleport.report.systems import mining_stages
+from teleport.report.systems import mining_stages, system_columns
 from teleport.settings import read as config
 
 CONFIG = """
@@ -19,7 +19,7 @@ episodes: [{}, {}, {}]
 ablations:
   systems:
     title: Systems
-    columns: [negatives, loss, episodes, seconds]
+    columns: [negatives, loss, episodes, refreshes, gap, seconds]
     bm25: true
     experiments:
       zero-shot: {label: Zero-shot, episodes: []}
@@ -50,7 +50,7 @@ def planned():
 def rows(planned):
     """The rows of the table of systems, by label."""
     spec = json.loads(table_specs(planned)["results/tables", "systems"].text)
-    assert spec["columns"] == ["negatives", "loss", "episodes", "seconds"]
+    assert spec["columns"] == ["negatives", "loss", "episodes", "refreshes", "gap", "seconds"]
     return {row["system"]: row for row in spec["rows"]}
 
 
@@ -69,6 +69,27 @@ def test_negatives_loss_and_episodes_literally(rows):
         ("strict", "query 9; above positive; positive score mean", "softmax", 1),
         ("warm", "query 9", "softmax", 1),
     ]
+
+
+def test_refreshes_and_the_stage_of_the_gap(planned, rows):
+    """A refresh is a retrieval by a checkpoint; BM25 and random negatives have none, and no gap."""
+    found = {name: (row["columns"]["refreshes"], row["columns"]["gap"]) for name, row in rows.items()}
+    last = {name: trajectories[0].trains[-1:] for name, trajectories in planned.trajectories.items()}
+    assert found["BM25"] == found["Zero-shot"] == (0, None)
+    assert [found[name] for name in ("bm25-neg", "dpr", "in-batch", "nce")] == [(0, None)] * 4
+    expected = {"ance-tele": 3, "ranks": 2, "filtered": 2, "strict": 1, "warm": 1}
+    for name, number in expected.items():
+        label = "ANCE-Tele" if name == "ance-tele" else name
+        assert found[label] == (number, last[name][0].name)
+
+
+@pytest.mark.parametrize(("lag", "parts", "number"), [(0, 1, 3), (1, 1, 2), (2, 1, 1), (1, 5, 3)])
+def test_a_refresh_is_a_retrieval_of_its_own(lag, parts, number):
+    """With a lag of 1 the second episode draws again from what the first one searched, unless it has other queries."""
+    entry = {"repeat": 3, "lag": lag, "training": {"start_from": "previous"}}
+    settings = {"mining": {"parts": parts}, "negatives": {"counts": {"query": 9}}, "episodes": [entry]}
+    made = plan(ablations={"systems": {"experiments": {"ance": settings}}})
+    assert system_columns(made.trajectories["ance"], ["refreshes"]) == {"refreshes": number}
 
 
 def kinds(names):

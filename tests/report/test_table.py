@@ -371,6 +371,17 @@ def test_a_table_of_systems_literally(world):
     assert SYSTEMS_LATEX in texts["tex"]
 
 
+def test_refreshes_and_gap_of_a_table(world):
+    """The gap goes from the first to the last step of the training: 600 steps, after 600 others."""
+    train = spent(world, "train", 1.0, "A", steps=600, gap=600)
+    for system, refreshes, gap in (("BM25 Neg", 0, None), ("ANCE", 3, train)):
+        scores = world.evaluation({"RR@10": np.ones(10)}, seed=0)
+        world.row(system, 1, {"refreshes": refreshes, "gap": gap}, test=[scores])
+    texts = world.write(world.spec(measures=["RR@10"]) | {"significance": None, "columns": ["refreshes", "gap"]})
+    assert "| System | Episode | Refreshes | Gap | RR@10 |\n" in texts["md"]
+    assert "| BM25 Neg | 1 | 0 | – | **1.000** |\n| ANCE | 1 | 3 | 600-1,199 | **1.000** |\n" in texts["md"]
+
+
 def test_the_columns_of_a_table_are_those_that_are_asked_for_in_their_order(world):
     world.row("A", 2, {"loss": "nll", "negatives": "in batch"}, test=[world.evaluation({"RR@10": np.ones(10)}, seed=0)])
     spec = world.spec(measures=["RR@10"]) | {"significance": None, "columns": ["loss", "negatives"]}

@@ -87,6 +87,24 @@ def test_queries_get_their_nearest_passages(stages, world, split, lines):
     assert (facts["lines"], facts["depth"], facts["engine"]) == (lines, 20, "FaissFlat x 1")
 
 
+@pytest.mark.parametrize(("number", "rows"), [(0, range(0, 3)), (1, range(3, 6)), (2, range(6, 11))])
+def test_a_part_of_the_queries_is_searched_alone(stages, world, number, rows):
+    """11 queries in 3 parts; the last one has the rest."""
+    job, whole = run(stages, world, part={"number": number, "of": 3}), run(stages, world)
+    assert facts_of(job)["lines"] == len(rows) and loaded(job, "rows")[0].tolist() == list(rows)
+    for name in ("ids", "scores"):
+        np.testing.assert_array_equal(*loaded(job, name), loaded(whole, name)[0][rows])
+
+
+@pytest.mark.parametrize(("number", "anchors"), [(0, [0, 0, 0, 2, 2]), (1, [4]), (2, [])])
+def test_positives_of_a_part_of_the_queries_are_searched_alone(stages, world, number, anchors):
+    settings = {"of": "positives", "anchor": "all"}
+    job, whole = run(stages, world, part={"number": number, "of": 3}, **settings), run(stages, world, **settings)
+    assert loaded(job, "rows")[0].tolist() == anchors
+    lines = np.flatnonzero(np.isin(loaded(whole, "rows")[0], anchors))
+    np.testing.assert_array_equal(loaded(job, "ids")[0], loaded(whole, "ids")[0][lines])
+
+
 @pytest.mark.parametrize(
     "anchor, rows, passages", [("first", [0, 2, 4], [5, 8, 4]), ("all", [0, 0, 0, 2, 2, 4], [5, 9, 2, 8, 1, 4])]
 )

@@ -188,9 +188,30 @@ def test_negatives_of_other_queries_count_but_for_nll():
     assert change.pop("nll") == 0 and all(difference > 1 for difference in change.values())
 
 
-def test_nll_without_own_negatives_is_refused_with_the_remedy():
-    with pytest.raises(ValueError, match=r"loss nll compares .*per_query is 0: set it to 1 or more, or take a"):
-        nll.loss(*arguments(random_scores(2, 0)))
+@pytest.mark.parametrize("case", ["random", "masked", "ties", "repeated positive"])
+@pytest.mark.parametrize("alpha", [0.0, 0.25, 7.0])
+def test_ranknet_with_alpha_is_two_means(case, alpha):
+    """STAR, Eq. 13: pairs with own negatives, and alpha times those with the rest of the batch."""
+    scores, positives, own = arguments(CASES[case])
+
+    def rest(i, row):
+        return {j: 1 for j in range(len(row)) if j != positives[i] and j not in own[i]}
+
+    static = plain_nll(CASES[case], positives.tolist(), own.tolist())
+    random = plain_pairs(CASES[case], positives.tolist(), rest)
+    loss = ranknet.loss(scores, positives, own, star_alpha=alpha)
+    loss.backward()
+    assert loss.item() == pytest.approx(static[0] + alpha * random[0], rel=1e-12)
+    np.testing.assert_allclose(scores.grad.numpy(), static[1] + alpha * random[1], rtol=1e-12, atol=1e-15)
+    assert random[0] > 0.1 and static[0] > 0.1
+
+
+@pytest.mark.parametrize("num_queries", [2, 5])
+def test_equal_weights_are_an_alpha_of_2b_minus_2(num_queries):
+    """B queries with one own negative: B own pairs, B (2B - 2) others; so the equal mean is 1 / (2B - 1) of that."""
+    case = arguments(random_scores(num_queries, 1))
+    explicit = ranknet.loss(*case, star_alpha=2 * num_queries - 2)
+    torch.testing.assert_close(ranknet.loss(*case), explicit / (2 * num_queries - 1))
 
 
 def test_false_negative_mask_literal():

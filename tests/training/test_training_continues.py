@@ -100,6 +100,20 @@ def test_a_second_segment_that_dies_continues_with_the_same_bits(world, monkeypa
     assert files(resumed) == files(whole) and lines(resumed) == lines(whole)[FIRST:]
 
 
+def test_with_moments_a_schedule_of_its_own_begins(world):
+    """ANCE without --single_warmup: at a refresh the schedule starts again, and the optimiser's moments go on."""
+    moments = {"continues": "moments", "steps": 5, "optimizer": "lamb", "learning_rate": 0.03}
+    first = world.finished(world.job(moments))
+    second = world.finished(world.job(moments, inputs={"checkpoint": first, "continued": first}, episode=2))
+    fresh = world.finished(world.job(moments, inputs={"checkpoint": first}, episode=2))
+    assert [line.split("\t")[:2] for line in lines(second)] == [line.split("\t")[:2] for line in lines(first)]
+    assert lines(second)[:2] == lines(fresh)[:2]  # the first rate is 0: the same batches, weights and gradients
+    assert lines(second)[2:] != lines(fresh)[2:] and files(second) != files(fresh)
+    assert (facts_of(second)["first_step"], facts_of(second)["end_step"]) == (0, 5)
+    with safe_open(second.folder / "optimizer.safetensors", framework="pt") as file:
+        assert file.metadata() == {"steps": "5"}
+
+
 @pytest.mark.parametrize("lost", ["moments", "step", "run"])
 def test_guard_these_tests_see_what_they_should(world, monkeypatch, lost):
     """Without the moments, the step or the seed of the run, the second segment is another one."""

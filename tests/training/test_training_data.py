@@ -1,24 +1,14 @@
 """Batches: who is in them, in which order, and from which files."""
 
-from types import SimpleNamespace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from teleport.runtime.arrays import Ragged, save_array
+from teleport.settings.section import Part
 from teleport.training.data import TrainingSet, read_training_set
-from training_world import World
-
-
-def training_set(sizes, **training):
-    """Query i has the positives 100 + i and 200 + i, and a pool of sizes[i] passages 1000 * i + 0, 1, ..."""
-    settings = {"batch_queries": 2, "negatives_per_query": 3, "positive": "rotate"} | training
-    count = len(sizes)
-    pools = Ragged(np.cumsum([0, *sizes]), np.concatenate([1000 * i + np.arange(n) for i, n in enumerate(sizes)]))
-    positives = Ragged(
-        2 * np.arange(count + 1), np.stack([100 + np.arange(count), 200 + np.arange(count)], axis=1).ravel()
-    )
-    return TrainingSet([f"id{i}" for i in range(count)], positives, pools, SimpleNamespace(**settings), seed=42)
+from training_world import World, training_set
 
 
 def test_layout_of_a_batch():
@@ -71,6 +61,32 @@ def test_queries_without_negatives_never_appear():
     data = training_set([9, 0, 2, 9])
     assert data.without_negatives == 1 and data.rows.tolist() == [0, 2, 3]
     assert {row for step in range(20) for row in data.batch(step).queries_Q} == {0, 2, 3}
+
+
+@pytest.mark.parametrize(("number", "rows"), [(0, [0, 1]), (1, [2]), (2, [4, 6])])
+def test_a_part_of_the_queries_is_trained_on_alone(caplog, number, rows):
+    """7 queries in 3 parts; queries of other parts, which have no pools, are no fault. Queries 3 and 5 are one."""
+    sizes = [9, 9, 9, 0, 9, 0, 9]
+    full, part = training_set(sizes), Part(number=number, of=3)
+    caplog.clear()
+    with caplog.at_level("INFO", logger="teleport"):
+        data = TrainingSet(full.query_ids, full.positives, full.pools, full.training, 42, part=part)
+    faulty = {0: 0, 1: 1, 2: 1}[number]
+    assert data.rows.tolist() == rows and (data.without_negatives, data.without_positives) == (faulty, 0)
+    assert [record.getMessage() for record in caplog.records] == faulty * [
+        f"1 of {(2, 2, 3)[number]} training queries have no negatives: left out"
+    ]
+    if len(rows) == 2:
+        assert set(data.batch(3).queries_Q) == set(rows)
+
+
+def test_parts_are_of_equal_size_and_the_last_has_the_rest():
+    """ANCE's `ann_chunk_factor` 5 on MS MARCO: 100,587 queries a part, and 4 more in the last one."""
+    bounds = [Part(number=n, of=5).rows(502_939) for n in range(5)]
+    assert [last - first for first, last in bounds] == [100_587] * 4 + [100_591]
+    assert bounds[0][0] == 0 and bounds[-1][1] == 502_939
+    assert all(before[1] == after[0] for before, after in pairwise(bounds))
+    assert [Part(number=n, of=3).rows(2) for n in range(3)] == [(0, 0), (0, 0), (0, 2)]
 
 
 def test_queries_without_positives_never_appear():

@@ -158,7 +158,7 @@ def test_resumed_equals_uninterrupted(stages, monkeypatch):
         train.run(job)
     with safe_open(job.resume / resume.FILE, framework="pt") as file:
         names = list(file.keys())
-    assert {name.split("/")[0] for name in names} == {"weights", "exp_avg", "exp_avg_sq"}
+    assert {name.split("/")[0] for name in names} == {"weights", "exp_avg", "exp_avg_sq", "curves"}
     resumed = world.finished(job)
     assert facts_of(resumed)["resumed_from"] == 6
     digests = [sha256_file(made.folder / "checkpoint/model.safetensors") for made in (resumed, whole)]

@@ -34,7 +34,7 @@ def gradients_of(job, processes, double):
         made.encoders.double()
         made.queries, made.passages = map(in_double, (made.queries, made.passages))
     made.optimizer.step = made.optimizer.zero_grad = lambda: None
-    loss = made.finish(made.step(STEP))
+    loss = made.finish(made.step(STEP))[0]
     named = made.encoders.named_parameters()
     return {"loss": np.float64(loss)} | {name: p.grad.numpy() for name, p in named if p.grad is not None}
 

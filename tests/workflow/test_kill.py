@@ -1,66 +1,20 @@
 """Jobs killed at random moments and run again leave the same bits as jobs that nobody disturbed."""
 
-import json
 import os
-import random
 import signal
 import subprocess
-import threading
 import time
-from pathlib import Path
 
 import pytest
+from killer import SAVE_OFTEN, Killer, durations_of, running_stages
 from toy import World
-
-SAVE_OFTEN = [f"{rule}:save_every=0" for rule in ("encode", "retrieve", "train")]
-
-
-def running_stages(folder):
-    """{kind/key: process id} of the stage processes that run in `folder`."""
-    found = {}
-    for process in Path("/proc").iterdir():
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            if len(words) > 3 and words[1].endswith(b"run_stage.py") and (process / "cwd").readlink() == folder:
-                spec = json.loads(words[words.index(b"--spec") + 1])
-                found[f"{spec['kind']}/{spec['key']}"] = int(process.name)
-        except (OSError, ValueError):
-            continue  # it ended meanwhile, or is not ours
-    return found
-
-
-class Killer(threading.Thread):
-    """Kills the process of every stage once: training after its first saved step, others at a random moment."""
-
-    def __init__(self, folder, durations):
-        super().__init__(daemon=True)
-        self.folder, self.durations = folder, durations
-        self.random, self.moments, self.killed, self.over = random.Random(7), {}, {}, False
-
-    def run(self):
-        while not self.over:
-            for name, process in running_stages(self.folder).items():
-                if name not in self.killed and self.is_due(name):
-                    os.kill(process, signal.SIGKILL)
-                    self.killed[name] = time.monotonic()
-            time.sleep(0.02)
-
-    def is_due(self, name):
-        if name.startswith("train/"):
-            return (self.folder / "results/resume" / name / "state.safetensors").exists()
-        now = time.monotonic()
-        share = 0.0 if name.split("/")[0] in ("check", "index") else self.random.random()  # these end too soon to wait
-        return now >= self.moments.setdefault(name, now + share * self.durations[name.split("/")[0]])
 
 
 @pytest.fixture(scope="module")
 def disturbed(finished, tmp_path_factory):
     """A second run from scratch in which every stage is killed once; (world, names of killed stages)."""
     world = World.create(tmp_path_factory.mktemp("killed") / "world")
-    durations = {}
-    for name, manifest in finished.manifests().items():
-        durations.setdefault(name.split("/")[0], manifest["provenance"]["wall_seconds"])
-    killer = Killer(world.folder, durations)
+    killer = Killer(world.folder, durations_of(finished))
     killer.start()
     command = world.command("--retries", "2", "--set-resources", *SAVE_OFTEN)
     result = subprocess.run(command, cwd=world.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

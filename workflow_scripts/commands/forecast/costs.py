@@ -93,7 +93,14 @@ def run_lines(stage, counts):
     of_positives = stage.kind == "retrieve" and settings.of == "positives"
     chunks = chunks_of(stage.inputs["passages"], counts)[0] if of_positives else 1
     every = of_positives and settings.anchor == "all"
-    return chunks * (counts.positives if every else counts.queries).get(settings.split, 0), settings.depth
+    lines = (counts.positives if every else counts.queries).get(settings.split, 0)
+    return chunks * (in_part(lines, settings.part) if stage.kind == "retrieve" else lines), settings.depth
+
+
+def in_part(number, part):
+    """How many of `number` queries, or lines of them, are in a `settings.section.Part` of the queries (None: all)."""
+    first, last = part.rows(number) if part else (0, number)
+    return last - first
 
 
 def run_bytes(stage, counts):
@@ -222,7 +229,8 @@ def pool_size(stage):
 
 
 def merge_cost(stage, counts, plan):
-    settings, inputs, queries = stage.settings, stage.inputs, counts.queries.get("train", 0)
+    settings, inputs = stage.settings, stage.inputs
+    queries = in_part(counts.queries.get("train", 0), settings.part)
     mapped = sum(run_bytes(inputs[name], counts) for name in settings.sources if name in inputs and name != "momentum")
     others = sum(2 * draw.count for name, draw in settings.sources.items() if name not in inputs)  # random ones
     others += pool_size(inputs["momentum"]) if "momentum" in inputs else 0
@@ -238,8 +246,10 @@ def merge_cost(stage, counts, plan):
 def train_steps(stage, queries):
     """Steps before a stage, in those that it continues, and by its end; an epoch has whole batches only."""
     training = stage.settings.training
-    schedule = training.steps or training.epochs * (queries // training.batch_queries)
-    before = train_steps(stage.inputs["continued"], queries)[1] if "continued" in stage.inputs else 0
+    rows = in_part(queries, stage.settings.part) * (training.negatives_per_query if training.triples else 1)
+    schedule = training.steps or training.epochs * (rows // training.batch_queries)
+    goes_on = training.continues is True and "continued" in stage.inputs
+    before = train_steps(stage.inputs["continued"], queries)[1] if goes_on else 0
     return before, min(schedule, before + (training.stop_after_steps or schedule))
 
 
@@ -262,7 +272,7 @@ def train_cost(stage, counts, plan):
     settings, training, tokens = stage.settings, stage.settings.training, stage.inputs["tokens"]
     queries = training.batch_queries if "query" in training.trains else 0  # the vectors of a frozen side are read
     chunks, passage_tokens = chunks_of(stage, counts)
-    passages = chunks * training.batch_queries * (1 + training.negatives_per_query)
+    passages = chunks * training.batch_queries * (1 + (1 if training.triples else training.negatives_per_query))
     passages = passages if "passage" in training.trains else 0
     query_tokens = counts.tokens_per_text(tokens, "queries.train", settings.max_query_tokens)
     first, last = train_steps(stage, counts.queries.get("train", 0))

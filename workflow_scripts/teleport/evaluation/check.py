@@ -55,8 +55,8 @@ def check_splits(settings, splits):
             remedy = "Add its queries and judgments to the collection, or change the configuration."
             raise ValueError(f"{reason}, but the collection {state}; it has: {have}. {remedy}")
     if settings.trains and (most := queries["train"]) < settings.batch_queries:
-        found = f"training.batch_queries is {settings.batch_queries}, but the split 'train' has {most} queries"
-        raise ValueError(f"{found}. Set training.batch_queries to at most {most}.")
+        found = f"a batch (training.batch_queries, from one of mining.parts) needs {settings.batch_queries} training"
+        raise ValueError(f"{found} queries, but the split 'train' has {most}. Lower one of the two.")
     return {name: queries[name] for name in needed}
 
 

@@ -8,6 +8,8 @@ With `remove: answers` (released, NQ and TriviaQA) every passage whose text has 
 and nothing else: a judged passage without an answer can be a negative. Momentum negatives are sampled from the pool of
 the last episode, so those of older ones decay geometrically, unless the whole pool is wanted (the released code).
 They lose what this episode knows: with `positives: answers` a positive may be one that earlier episodes did not know.
+
+With a `part` its queries alone get negatives; those of the others are empty and counted nowhere.
 """
 
 import numpy as np
@@ -27,19 +29,23 @@ SEED_NAMES = {"lookahead": "positive"}
 def run(job):
     """Merge the sources of `job` into a pool; returns the facts.
 
-    facts: negatives; wanted {source: n per query}; drawn and short_queries {source: n}; first_episodes {episode: n};
-    empty_queries; overlap (share of drawn slots that repeat a passage of the same query); filters, when one looks at
-    scores (see `ScoreFilters.facts`).
+    facts: queries, negatives; wanted {source: n per query}; drawn and short_queries {source: n}; first_episodes
+    {episode: n}; empty_queries; overlap (share of drawn slots that repeat a passage of the same query); filters, when
+    one looks at scores (see `ScoreFilters.facts`).
     """
     known = known_passages(job)
     sources = {name: job.load(name).open_source(job, name, known) for name in job.settings.sources}
     merge = Merge(job.settings, sources, hashes_of_job(job), open_filters(job))
+    begin, end = job.settings.part.rows(len(known)) if job.settings.part else (0, len(known))
     writer = PoolWriter(job.output)
-    for first, last in merge.blocks():
+    writer.append_empty(begin)
+    for first, last in merge.blocks(begin, end):
         writer.append(*merge.block(first, last))
-        job.progress(last, len(known), "queries")
+        job.progress(last, end, "queries")
+    writer.append_empty(len(known) - end)
     lengths = np.diff(writer.close())
-    return merge.facts() | {"negatives": int(lengths.sum()), "empty_queries": int(np.count_nonzero(lengths == 0))}
+    empty = int(np.count_nonzero(lengths[begin:end] == 0))
+    return merge.facts() | {"queries": end - begin, "negatives": int(lengths.sum()), "empty_queries": empty}
 
 
 class Merge:
@@ -54,13 +60,17 @@ class Merge:
         self.drawn, self.short = dict.fromkeys(sources, 0), dict.fromkeys(sources, 0)
         self.duplicates, self.first_episodes = 0, np.zeros(settings.episode + 1, np.int64)
 
-    def blocks(self):
-        """Yield (first, last) of the query rows of each block: all of its rows take as many slots as its longest, so a
-        query with very many anchors makes its own block small, and no other."""
-        widths_Q, first = np.maximum.reduce([source.widths_Q for source in self.sources.values()]), 0
-        while first < len(widths_Q):
+    def blocks(self, first=0, end=None):
+        """Yield (first, last) of the query rows of each block of rows `first` to `end` - 1.
+
+        All rows of a block take as many slots as its longest, so a query with very many anchors makes its own block
+        small, and no other.
+        """
+        widths_Q = np.maximum.reduce([source.widths_Q for source in self.sources.values()])
+        end = len(widths_Q) if end is None else end
+        while first < end:
             at_most = BLOCK_SLOTS // max(1, int(widths_Q[first]))
-            widest = np.maximum.accumulate(widths_Q[first : first + at_most])
+            widest = np.maximum.accumulate(widths_Q[first : min(end, first + at_most)])
             fit = np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= BLOCK_SLOTS)
             last = first + max(1, int(fit))
             yield first, last

@@ -51,6 +51,10 @@ class PoolWriter:
         for array, field in zip(self.arrays, items, strict=True):
             array.append(field)
 
+    def append_empty(self, num_queries):
+        """Add queries without negatives."""
+        self.lengths.append(np.zeros(num_queries, np.int64))
+
     def close(self):
         """Finish all files; returns offsets, int64 [Q + 1]."""
         for array in self.arrays:

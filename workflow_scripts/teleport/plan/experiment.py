@@ -44,6 +44,18 @@ class Vectors(NamedTuple):
     index: Stage
 
 
+def is_mined(pool):
+    """Whether a merge stage draws from what a checkpoint has retrieved."""
+    return any(stage.kind == "retrieve" for stage in pool.inputs.values())
+
+
+def queries_of_a_batch(episode):
+    """How many training queries there must be at least to fill a batch of an `Episode`."""
+    training = episode.training
+    copies = training.negatives_per_query if training.triples else 1
+    return -(-training.batch_queries // copies) * episode.mining.parts
+
+
 class Trajectory:
     """The stages of one experiment under one seed, in order, and the evaluations of its checkpoints.
 
@@ -85,11 +97,12 @@ class Trajectory:
         self.from_pretrained = not isinstance(start, Start)
         self.reach(self.start(start), 0)
         for number, episode in enumerate(self.experiment.method, 1):
-            mining = Mining(self, number, self.vectors[max(episode.entry - 1, number - 1 - episode.lag)])
+            mining = Mining(self, number, max(episode.entry - 1, number - 1 - episode.lag))
             self.pools.append(self.merge(mining) if episode.counts else None)
             self.reach(self.train(mining), number)
         if self.trains and self.evaluation.forgetting:
-            last = Mining(self, len(self.trains), self.vectors[-1])
+            last = Mining(self, len(self.trains), len(self.trains))
+            last.part = None  # of all queries
             self.last_search = last.retrieve("queries", "search-train")
 
     def reach(self, checkpoint, episode):
@@ -133,7 +146,7 @@ class Trajectory:
             measures=list(dict.fromkeys(measure for measures in by_split.values() for measure in measures)),
             measures_of=by_split if isinstance(evaluation.measures, dict) else None,
             trains=bool(method),
-            batch_queries=max((episode.training.batch_queries for episode in method), default=None),
+            batch_queries=max(map(queries_of_a_batch, method), default=None),
             remove="answers" if any(episode.negatives.remove == "answers" for episode in method) else "judged",
         )
         self.add("check", settings, {"collection": self.collection}, 0)
@@ -172,7 +185,8 @@ class Trajectory:
         draws = resolve_draws(negatives, mining.number, last_size)
         self.warnings += pool_warnings(draws, mining.episode, f"experiment {self.name}, episode {mining.number}")
         shared = negatives.model_dump(include={"keep_duplicates", "remove", "relevant_grade"})
-        settings = Pool(episode=mining.number, seed=self.seed, sources=draws, filters=negatives.filters, **shared)
+        shared |= {"filters": negatives.filters, "part": mining.part}
+        settings = Pool(episode=mining.number, seed=self.seed, sources=draws, **shared)
         inputs = {"collection": self.collection}
         for name in draws:
             if needs := SOURCES[name].needs:
@@ -191,7 +205,8 @@ class Trajectory:
         settings = TrainSettings(
             training=Training(**training.model_dump(exclude={"start_from"})),
             episode=number,
-            run_episode=before.settings.run_episode if before else number,
+            run_episode=before.settings.run_episode if before and training.continues is True else number,
+            part=mining.part,
             seed=self.seed,
             relevant_grade=mining.episode.negatives.relevant_grade,
             live=live,
@@ -199,6 +214,9 @@ class Trajectory:
         )
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": start.stage}
         inputs |= {"pretrained": self.pretrained, "negatives": self.pools[-1], "continued": before} | mining.positives
+        if self.pools[-1] and is_mined(self.pools[-1]):  # what was trained since: the gap is counted in its steps
+            since = self.trains[mining.checkpoint : number - 1]
+            inputs |= {f"since-{place}": stage for place, stage in enumerate(since, 1)}
         for side in set(SIDES) - set(training.trains):
             vectors = self.encoding_of(getattr(start, side))
             inputs[SIDES[side]] = self.add_existing(vectors, number, f"frozen-{SIDES[side]}")
@@ -213,13 +231,14 @@ class Trajectory:
         return Checkpoint(stage, **made)
 
     def continued(self, number):
-        """The train stage that an episode goes on with, or None. Raises ValueError when they are no single training."""
+        """The train stage that an episode goes on with, or None. Raises ValueError when it cannot go on with it."""
         if number == 1:
             return None
         before, now = (self.experiment.method[n].training for n in (number - 2, number - 1))
         if not (before.continues and now.continues):
             return None
-        for name in ("start_from", "steps", "trains", "optimizer"):
+        one_schedule = ("steps", "cycle_steps") if now.continues is True else ()
+        for name in ("start_from", "trains", "optimizer", *one_schedule):
             expected = "previous" if name == "start_from" else getattr(before, name)
             if getattr(now, name) != expected:
                 raise ValueError(

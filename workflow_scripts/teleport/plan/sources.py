@@ -6,15 +6,23 @@ from teleport.plan.identity import identify_file
 from teleport.plan.stage import Stage
 from teleport.settings.negatives_file import NegativesFileSettings
 from teleport.settings.search import FlatIndex, IndexSettings, RetrieveSettings
-from teleport.settings.section import NoSettings
+from teleport.settings.section import NoSettings, Part
 
 
 class Mining:
-    """The retrievals of episode `number` (from 1), planned when asked for; vectors: of the checkpoint that mines."""
+    """The retrievals of episode `number` (from 1), planned when asked for; checkpoint: that which mines, by number."""
 
-    def __init__(self, trajectory, number, vectors):
-        self.trajectory, self.number = trajectory, number
-        self.episode, self.vectors = trajectory.experiment.method[number - 1], vectors
+    def __init__(self, trajectory, number, checkpoint):
+        self.trajectory, self.number, self.checkpoint = trajectory, number, checkpoint
+        self.episode, self.vectors = trajectory.experiment.method[number - 1], trajectory.vectors[checkpoint]
+
+    @cached_property
+    def part(self):
+        """The part of the training queries that is mined, the next one in every episode; None: all of them."""
+        parts = self.episode.mining.parts
+        earlier = self.trajectory.experiment.method[: self.number - 1]
+        refresh = sum(episode.mining.parts > 1 for episode in earlier)
+        return Part(number=refresh % parts, of=parts) if parts > 1 else None
 
     @cached_property
     def index(self):
@@ -37,7 +45,7 @@ class Mining:
         return self.retrieve("positives", "retrieve-positives", self.positives, anchor=self.episode.mining.anchor)
 
     def retrieve(self, of, link, inputs=None, **anchor):
-        settings = RetrieveSettings(of=of, split="train", depth=self.episode.mining.depth, **anchor)
+        settings = RetrieveSettings(of=of, split="train", depth=self.episode.mining.depth, part=self.part, **anchor)
         return self.trajectory.retrieve(self.vectors, self.index, settings, self.number, link, inputs)
 
     @cached_property

@@ -172,10 +172,11 @@ def spent(trajectory, episode, figure, split):
 def searched(trajectory, episode):
     """The retrievals of the training queries before and after an episode; None when one of them is not planned.
 
-    They are found by the vectors that they search: with a lag, no episode mines with the checkpoint just before it.
+    They are found by the vectors that they search: with a lag, no episode mines with the checkpoint just before it, and
+    with `mining.parts` none searches all queries.
     """
     mined = [pool.inputs.get("query") for pool in trajectory.pools if pool is not None]
-    searches = [search for search in [*mined, trajectory.last_search] if search is not None]
+    searches = [search for search in [*mined, trajectory.last_search] if search and not search.settings.part]
     found = {(search.inputs["queries"].name, search.inputs["passages"].name): search for search in searches}
     vectors = trajectory.vectors[episode - 1 : episode + 1] if episode else []
     before_and_after = [found.get((v.queries.name, v.passages.name)) for v in vectors]

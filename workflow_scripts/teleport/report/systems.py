@@ -1,5 +1,7 @@
 """What a table may say of a system besides its measures, decided from the plan: its method, and what it cost."""
 
+from teleport.plan.experiment import is_mined
+
 MINING = ("encode", "index", "retrieve", "bm25", "negatives_file", "positives", "merge")
 
 
@@ -7,6 +9,7 @@ def system_columns(trajectories, wanted):
     """{column: what it says} of the columns `wanted` of an experiment, from its `Trajectory` per seed (none: BM25).
 
     "seconds" is a list per seed of the stages that mined and trained. None, or no list, where nothing was trained.
+    "gap" is the last train stage whose negatives a checkpoint has mined, None without one.
     """
     trained = [trajectory for trajectory in trajectories if trajectory.trains]
     last = trained[0] if trained else None
@@ -14,9 +17,23 @@ def system_columns(trajectories, wanted):
         "negatives": negatives_text(last.trains[-1]) if last else None,
         "loss": last.trains[-1].settings.training.loss if last else None,
         "episodes": len(last.trains) if last else 0,
+        "refreshes": refreshes(last.pools) if last else 0,
+        "gap": last_mined(last) if last else None,
         "seconds": [mining_stages(trajectory.trains) + trajectory.trains for trajectory in trained],
     }
     return {name: columns[name] for name in wanted}
+
+
+def refreshes(pools):
+    """How often a checkpoint mined for the merge stages `pools` anew: retrieved, or retrieved for other queries."""
+    mined = ({stage.name for stage in pool.inputs.values() if stage.kind == "retrieve"} for pool in pools if pool)
+    return len({frozenset(names) for names in mined if names})
+
+
+def last_mined(trajectory):
+    """The last train stage whose negatives a checkpoint has mined; None without one."""
+    trains = zip(trajectory.trains, trajectory.pools, strict=True)
+    return next((train for train, pool in reversed(list(trains)) if pool and is_mined(pool)), None)
 
 
 def negatives_text(train):

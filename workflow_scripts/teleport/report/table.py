@@ -72,11 +72,17 @@ def make_table(spec, root):
 
 
 def describe(row, spec, root):
-    """What a table says of a row besides its measures (dict); "seconds": mean over seeds, NaN where none were spent."""
+    """What a table says of a row besides its measures (dict).
+
+    "seconds": mean over seeds, NaN where none were spent; "gap": from the first to the last step, as text.
+    """
     said = {name: row["columns"][name] for name in spec["columns"]}
     if "seconds" in said:
         spent = [sum(seconds(Artefact(root / STAGES / name)) for name in names) for names in said["seconds"]]
         said["seconds"] = np.mean(spent) if spent else float("nan")
+    if said.get("gap"):
+        facts = Artefact(root / STAGES / said["gap"]).facts
+        said["gap"] = f"{facts['gap']:,}-{facts['gap'] + facts['steps'] - 1:,}"
     return {"system": row["system"], "episode": row["episode"]} | said
 
 

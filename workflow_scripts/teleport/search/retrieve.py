@@ -35,6 +35,7 @@ def run(job):
     passages (ANCE-Tele §4, Eq. 6: lookahead negatives), of the first positive of a query in the order of the judgments
     (anchor "first") or of each (anchor "all"); queries without a positive have no line. A positive in several chunks
     (encoder.chunks) makes a line for each of them. What is found are passages, by the best of their chunks.
+    With settings.part only its queries have lines.
 
     Writes ids.npy int32 and scores.npy float32 [lines, depth], rows.npy int32 [lines] (the query row of a line).
     Facts: lines, depth, engine, seconds of searching, lines_per_second of this run; of compressed scores also those of
@@ -72,14 +73,18 @@ def read_anchors(job, vectors, offsets):
     """What to search with: (anchors float32 [m, dim]; int64 [lines]: rows of `anchors`; the query row of each line)."""
     settings = job.settings
     if settings.of == "positives":
-        rows, passages = lookahead_anchors(positives_of_job(job, settings.split), settings.anchor)
+        positives = positives_of_job(job, settings.split)
+        rows, passages = lookahead_anchors(positives, settings.anchor)
+        if settings.part:
+            kept = slice(*np.searchsorted(rows, settings.part.rows(len(positives))))
+            rows, passages = rows[kept], passages[kept]
         if offsets is None:
             return vectors, passages, rows
         return vectors, places_of(offsets, passages), np.repeat(rows, np.diff(offsets)[passages])
     path = job.input("queries", f"queries.{settings.split}.npy")
     anchors = np.load(path, mmap_mode="r")
     require_finite(path, anchors, "query")
-    rows = np.arange(len(anchors))
+    rows = np.arange(*settings.part.rows(len(anchors))) if settings.part else np.arange(len(anchors))
     return anchors, rows, rows
 
 

@@ -114,6 +114,37 @@ class Episode(Section):
         return self.training.negatives_per_query > 0
 
     @model_validator(mode="after")
+    def loss_has_what_it_needs(self):
+        training = self.training
+        if training.loss == "nll" and not self.counts:
+            raise ValueError(
+                "training.loss nll compares a positive with the query's own negatives, and negatives_per_query is 0: "
+                "set it to 1 or more, or take a loss over the batch (softmax, ranknet, hardest)"
+            )
+        if training.triples and training.loss != "nll":
+            raise ValueError(
+                f"training.triples goes with loss nll: {training.loss} compares with the whole batch, in which the "
+                "positive of a query is repeated. Change one of them"
+            )
+        if training.star_alpha is not None and (training.loss != "ranknet" or not self.counts):
+            raise ValueError(
+                "training.star_alpha weighs own negatives against the rest of the batch: it goes with loss ranknet and "
+                "negatives_per_query of 1 or more. Set it to null, or change those"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def parts_have_negatives(self):
+        negatives = self.negatives
+        names = negatives.sources if negatives.counts is None else [n for n, c in negatives.counts.items() if c]
+        if self.mining.parts > 1 and self.counts and "momentum" in names:
+            raise ValueError(
+                f"mining.parts is {self.mining.parts} and momentum is a source: the last pool has other queries. Leave "
+                "momentum out of negatives.sources or counts, or set mining.parts to 1"
+            )
+        return self
+
+    @model_validator(mode="after")
     def negatives_are_used(self):
         if not self.counts and self.negatives.counts:
             raise ValueError("negatives.counts has negatives but training.negatives_per_query is 0: change one of them")

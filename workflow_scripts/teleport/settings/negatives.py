@@ -19,6 +19,11 @@ class Mining(Section):
 
     depth: Integer = Field(200, ge=1, le=32_767, description="Neighbours per anchor (Table 5: 200); ranks are int16.")
     anchor: Literal["first", "all"] = Field("first", description="Lookahead anchors: first positive (released) or all.")
+    parts: Integer = Field(
+        1,
+        ge=1,
+        description="Mine and train on one part of the training queries an episode, in turn (ANCE, released: 5).",
+    )
     index: Index = Field(FlatIndex(), description="What is searched for negatives; compare search_index.")
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from teleport.settings.section import Integer, NumberOrNull, Section
+from teleport.settings.section import Integer, NumberOrNull, Part, Section
 
 
 class Filters(Section):
@@ -38,7 +38,7 @@ class Draw(Section):
 
 
 class Pool(Section):
-    """The settings of a `merge` stage."""
+    """The settings of a `merge` stage. part: of the training queries, the only ones that get negatives."""
 
     episode: Integer = Field(ge=1, le=255)
     seed: Integer
@@ -47,6 +47,7 @@ class Pool(Section):
     remove: Literal["judged", "answers"] = "judged"
     relevant_grade: Integer = 1
     filters: Filters = Filters()
+    part: Part | None = None
 
     @field_validator("sources")
     @classmethod

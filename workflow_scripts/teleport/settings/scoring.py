@@ -17,7 +17,7 @@ class CheckSettings(Section):
     trains: bool = Field(description="Whether there is an episode; what follows counts only then.")
     mining_depth: Integer = Field(0, description="0 where nothing is mined.")
     live_depth: Integer = Field(0, description="0 where no step searches.")
-    batch_queries: IntegerOrNull = Field(None, description="The largest batch of an episode.")
+    batch_queries: IntegerOrNull = Field(None, description="How many training queries the largest batch needs.")
     remove: Literal["judged", "answers"] = "judged"
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.section import Integer, IntegerOrNull, Number, Section
+from teleport.settings.section import Integer, IntegerOrNull, Number, Part, Section
 
 
 class FlatIndex(Section):
@@ -66,6 +66,7 @@ class RetrieveSettings(Section):
     """The settings of a `retrieve` stage: neighbours of the queries of a split, or of their positives (lookahead).
 
     scores: what orders the passages that are found: their vectors, or what a pq index keeps of them
+    part: of the queries of the split, the only ones that are searched for
     """
 
     of: Literal["queries", "positives"]
@@ -73,6 +74,7 @@ class RetrieveSettings(Section):
     depth: Integer
     anchor: Literal["first", "all"] = "first"
     scores: Literal["full", "compressed"] = "full"
+    part: Part | None = None
 
 
 class Bm25(Section):

@@ -55,6 +55,21 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Part(Section):
+    """Part `number`, from 0, of the training queries in their order: of `of` parts of equal size but for the last.
+
+    The last part has what the division leaves over too (ANCE, `ann_chunk_factor`).
+    """
+
+    number: Integer
+    of: Integer
+
+    def rows(self, num_queries):
+        """The first query row of the part, and the first one behind it."""
+        size = num_queries // self.of
+        return self.number * size, num_queries if self.number == self.of - 1 else (self.number + 1) * size
+
+
 class NoSettings(Section):
     """Of stages that their inputs alone decide."""
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from teleport.settings.live import Live
-from teleport.settings.section import Integer, IntegerOrNull, Number, Section, distinct
+from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNull, Part, Section, distinct
 
 Side = Literal["query", "passage"]
 
@@ -22,6 +22,12 @@ class Training(Section):
     metric_cut: IntegerOrNull = Field(
         None, ge=1, description="lambda: ranks after this one gain nothing (ADORE: passages 200, documents 10)."
     )
+    star_alpha: NumberOrNull = Field(
+        None,
+        ge=0,
+        description="ranknet: mean over own negatives + star_alpha x mean over the others (STAR, Eq. 13); null: one "
+        "mean over all pairs (released).",
+    )
     negatives_per_query: Integer = Field(
         31,
         ge=0,
@@ -31,8 +37,22 @@ class Training(Section):
     batch_queries: Integer = Field(
         8, ge=1, le=65_536, description="Queries per step (Table 5: 8 MARCO, 128 QA); each is scored with all passages."
     )
+    triples: bool = Field(
+        False,
+        description="Every negative makes a row of its own with its query and positive, those of a query one after "
+        "another (ANCE, released); batch_queries then counts rows. For the loss nll.",
+    )
     learning_rate: Number = Field(5e-6, gt=0, description="Peak rate (Table 5: 5e-6).")
-    warmup_ratio: Number = Field(0.1, ge=0, lt=1, description="Share of the schedule that warms up (Table 5: 0.1).")
+    base_learning_rate: Number = Field(0.0, ge=0, description="Rate where the warm-up begins and the decay ends.")
+    warmup_ratio: NumberOrNull = Field(
+        0.1, ge=0, lt=1, description="Share of the schedule, or of each cycle, that warms up (Table 5: 0.1)."
+    )
+    warmup_steps: IntegerOrNull = Field(
+        None, ge=0, description="Steps that warm up, instead of warmup_ratio (ANCE: 5000 on MARCO passages)."
+    )
+    cycle_steps: IntegerOrNull = Field(
+        None, ge=2, description="Warm-up and decay are repeated every so many steps (CyclicLR); null: one schedule."
+    )
     weight_decay: Number = Field(0.0, ge=0, le=1000, description="Decay of AdamW or LAMB (released: 0).")
     max_grad_norm: Number = Field(1.0, gt=0, description="Gradient norm is clipped to this (released: 1).")
     epochs: IntegerOrNull = Field(
@@ -44,10 +64,11 @@ class Training(Section):
     stop_after_steps: IntegerOrNull = Field(
         None, ge=1, description="Stop early (Appendix C.2); the schedule keeps its full length (released code)."
     )
-    continues: bool = Field(
+    continues: bool | Literal["moments"] = Field(
         False,
-        description="Episodes that follow each other with this are one training: the optimiser's moments, the schedule "
-        "and the order of queries go on, and `steps` is the length of all (ANCE).",
+        description="Episodes that follow each other with true are one training: the optimiser's moments, the schedule "
+        "and the order of queries go on, and `steps` is the length of all (ANCE). moments: those go on alone, and each "
+        "episode has a schedule of its own (ANCE without --single_warmup).",
     )
     trains: Annotated[list[Side], AfterValidator(distinct)] = Field(
         ["query", "passage"], min_length=1, description="Sides whose encoder is trained; the other is frozen (ADORE)."
@@ -87,12 +108,26 @@ class Training(Section):
         return self
 
     @model_validator(mode="after")
+    def one_warm_up(self):
+        if (self.warmup_ratio is None) == (self.warmup_steps is None):
+            raise ValueError(
+                "give exactly one of warmup_ratio and warmup_steps (to override one by the other, set the first to "
+                "null)"
+            )
+        length, name = (self.cycle_steps, "cycle_steps") if self.cycle_steps else (self.steps, "steps")
+        if self.warmup_steps and length and self.warmup_steps >= length:
+            raise ValueError(f"warmup_steps {self.warmup_steps} must be below {name} {length}: lower it")
+        if self.base_learning_rate > self.learning_rate:
+            raise ValueError(f"base_learning_rate {self.base_learning_rate} is above learning_rate: lower it")
+        return self
+
+    @model_validator(mode="after")
     def one_length(self):
         if (self.epochs is None) == (self.steps is None):
             raise ValueError(
                 "give exactly one of epochs and steps (to override one by the other, set the first to null)"
             )
-        if self.continues and self.steps is None:
+        if self.continues is True and self.steps is None:
             raise ValueError("continues needs steps: the length of a schedule that several episodes share")
         return self
 
@@ -101,11 +136,13 @@ class TrainSettings(Section):
     """The settings of a `train` stage.
 
     run_episode: the first of the episodes that are one training with this one (`continues`); its draws derive from it
+    part: of the training queries, the only ones trained on
     """
 
     training: Training
     episode: Integer
     run_episode: Integer
+    part: Part | None = None
     seed: Integer
     pooling: Literal["cls", "mean"]
     projection: IntegerOrNull = None

@@ -15,6 +15,8 @@ from teleport.training.sampling import negative_window, positive_place, query_or
 class Batch:
     """Row numbers of one step: Q queries, and for each in turn its positive and its N negatives, P = Q * (1 + N).
 
+    With triples a query comes N times, with one of its negatives each: then N is 1 here.
+
     positive_columns_Q, own_columns_QN: where in `passages_P` each query's positive and its own negatives are
     """
 
@@ -37,35 +39,53 @@ class TrainingSet:
     """Batches of the queries that can be trained on; the batch of a step is a pure function of (seed, step).
 
     query_ids: text ids; positives, pools: `Ragged` lists of passage rows, one list per query; pools: None when a step
-    has no negatives of its own; relevant: `Ragged` lists of more passages that are no negatives, or None.
+    has no negatives of its own; relevant: `Ragged` lists of more passages that are no negatives, or None; part: the
+    `settings.section.Part` of the queries that is trained on, or None for all.
     Queries with an empty pool, or without a positive, are left out, counted and logged.
 
     A trainer asks for `batch`, and for `known_positives` where it masks them.
     """
 
-    def __init__(self, query_ids, positives, pools, training, seed, relevant=None):
+    def __init__(self, query_ids, positives, pools, training, seed, relevant=None, part=None):
         self.query_ids, self.positives, self.pools, self.relevant = query_ids, positives, pools, relevant
         self.training, self.seed = training, seed
-        with_positives = positives.lengths > 0
-        with_negatives = np.ones(len(positives), bool) if pools is None else pools.lengths > 0
-        self.rows = np.flatnonzero(with_negatives & with_positives)
+        first, last = part.rows(len(positives)) if part else (0, len(positives))
+        with_positives = positives.lengths[first:last] > 0
+        with_negatives = np.ones(last - first, bool) if pools is None else pools.lengths[first:last] > 0
+        self.rows = first + np.flatnonzero(with_negatives & with_positives)
         self.without_negatives = int(np.count_nonzero(~with_negatives))
         self.without_positives = int(np.count_nonzero(~with_positives))
         for what in ("negatives", "positives"):
             if number := getattr(self, f"without_{what}"):
-                log.info("%d of %d training queries have no %s: left out", number, len(query_ids), what)
+                log.info("%d of %d training queries have no %s: left out", number, last - first, what)
+
+    @property
+    def copies(self):
+        """How many rows of a batch a query makes: one, or with triples one for each of its negatives."""
+        return self.training.negatives_per_query if self.training.triples else 1
+
+    @property
+    def steps_per_epoch(self):
+        """Batches of a pass over the queries; the last incomplete one is dropped."""
+        return len(self.rows) * self.copies // self.training.batch_queries
 
     def queries(self, step):
-        """(query rows of step 0, 1, ..., its epoch); the last incomplete batch of an epoch is dropped."""
+        """(query rows of the batch of step 0, 1, ...; which of its query's copies each row is, int [Q]; its epoch)."""
         size = self.training.batch_queries
-        epoch, place = divmod(step, len(self.rows) // size)
+        epoch, place = divmod(step, self.steps_per_epoch)
         order = query_order(len(self.rows), epoch, self.seed)
-        return self.rows[order[place * size : (place + 1) * size]], epoch
+        query_Q, copy_Q = np.divmod(np.arange(place * size, (place + 1) * size), self.copies)
+        return self.rows[order[query_Q]], copy_Q, epoch
 
     def batch(self, step):
         """The `Batch` of step 0, 1, ..."""
-        queries_Q, epoch = self.queries(step)
-        passages_P = np.concatenate([self.passages(row, epoch) for row in queries_Q])
+        queries_Q, copy_Q, epoch = self.queries(step)
+        found = {row: self.passages(row, epoch) for row in dict.fromkeys(queries_Q)}
+        if self.training.triples:
+            passages = [found[row][[0, 1 + copy]] for row, copy in zip(queries_Q, copy_Q, strict=True)]
+        else:
+            passages = list(found.values())
+        passages_P = np.concatenate(passages)
         columns = np.arange(len(passages_P)).reshape(len(queries_Q), -1)
         return Batch(queries_Q, passages_P, columns[:, 0], columns[:, 1:])
 
@@ -89,7 +109,7 @@ class QuerySet(TrainingSet):
 
     def batch(self, step):
         """The `Batch` of step 0, 1, ..., without passages."""
-        queries_Q, _ = self.queries(step)
+        queries_Q, _, _ = self.queries(step)
         none = np.empty(0, np.int64)
         return Batch(queries_Q, none, none, none.reshape(0, 0))
 
@@ -108,5 +128,5 @@ def read_training_set(job, seed):
     if training.mask_false_negatives or job.settings.live:
         relevant = read_positives(collection, "train", job.settings.relevant_grade)
     query_ids = queries["query_id"].to_pylist()
-    kind = QuerySet if job.settings.live else TrainingSet
-    return kind(query_ids, positives_of_job(job, "train"), pools, training, seed, relevant)
+    positives, kind = positives_of_job(job, "train"), QuerySet if job.settings.live else TrainingSet
+    return kind(query_ids, positives, pools, training, seed, relevant, job.settings.part)

@@ -9,8 +9,9 @@ import os
 import re
 import signal
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
@@ -19,15 +20,16 @@ FILE = "state.safetensors"
 
 @dataclass
 class TrainingState:
-    """What a stage knows after `len(losses)` steps of its own, apart from weights and optimiser.
+    """What a stage knows after `len(curves)` steps of its own, apart from weights and optimiser.
 
     computed: how the steps were, for example "bfloat16 on cuda, compiled"; first_step: how many steps of this training
-    earlier stages have done; found: of every step the measures of its live search, if it has one
+    earlier stages have done; curves: of each step what `curves.CURVES` names, as float32 numbers; found: the measures of
+    its live search, if it has one
     """
 
     computed: str
     first_step: int = 0
-    losses: list[float] = field(default_factory=list)
+    curves: list[list[float]] = field(default_factory=list)
     seconds: float = 0.0
     attempts: int = 0
     padded_tokens: int = 0
@@ -38,7 +40,12 @@ class TrainingState:
     @property
     def step(self):
         """How many steps of the training are done, those of earlier stages included."""
-        return self.first_step + len(self.losses)
+        return self.first_step + len(self.curves)
+
+    @property
+    def losses(self):
+        """The loss of each step (list of floats)."""
+        return [values[0] for values in self.curves]
 
 
 def save_state(folder, state, encoders, optimizer):
@@ -48,8 +55,9 @@ def save_state(folder, state, encoders, optimizer):
     derive from the step number.
     """
     tensors = {f"weights/{name}": tensor for name, tensor in encoders.state_dict().items()}
-    part = folder / f"{FILE}.part"
-    save_file(tensors | moments(encoders, optimizer), part, metadata={"state": json.dumps(asdict(state))})
+    tensors |= moments(encoders, optimizer) | {"curves": torch.tensor(state.curves)}
+    part, numbers = folder / f"{FILE}.part", asdict(replace(state, curves=[]))
+    save_file(tensors, part, metadata={"state": json.dumps(numbers)})
     with open(part, "rb") as file:
         os.fsync(file.fileno())  # the name must not reach the disk before the bytes
     os.replace(part, folder / FILE)
@@ -64,9 +72,10 @@ def load_state(folder, encoders, optimizer, computed, first_step=0):
         return TrainingState(computed, first_step)
     with safe_open(folder / FILE, framework="pt") as file:
         state = TrainingState(**json.loads(file.metadata()["state"]))
+        state.curves = file.get_tensor("curves").tolist()
         if state.computed != computed:  # an error and not a fresh start: days of training may lie in the state
             raise ValueError(
-                f"{folder / FILE} has {len(state.losses)} steps computed in {state.computed}, this machine would go on "
+                f"{folder / FILE} has {len(state.curves)} steps computed in {state.computed}, this machine would go on "
                 f"in {computed}. Run the workflow again on a machine like the first, with the same resource `compile`, "
                 f"or delete the folder {folder} to train anew here. For others, training.precision fp32 or bf16 in "
                 "place of auto fixes the precision."

@@ -3,6 +3,7 @@
 import copy
 import json
 import time
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from teleport.runtime.log import PROGRESS_SECONDS, log
 from teleport.runtime.seed import derive_seed
 from teleport.settings.checkpoint import TokensSettings
 from teleport.settings.training import TrainSettings as Settings  # noqa: F401
+from teleport.training.curves import CURVES
 from teleport.training.data import read_training_set
 from teleport.training.model_card import write_model_cards
 from teleport.training.parallel import ALONE, joined
@@ -43,7 +45,8 @@ def run(job):
 
     With training.continues it is a segment of a training that several stages share: steps count from its beginning,
     also where they decide learning rate, batches and dropout, and `optimizer.safetensors` is written, from which the
-    next stage goes on (role `continued`). Equal bits with one long stage are promised on a CPU.
+    next stage goes on (role `continued`). Equal bits with one long stage are promised on a CPU. With `moments` steps
+    count from the beginning of this stage, which goes on with the moments of the one before.
 
     Raises ValueError when there are too few queries for a batch, no step is left, the loss is not finite, a device has
     too little memory or the resume state comes from another precision or kind of device, OSError when the disk is full,
@@ -64,11 +67,12 @@ def train_together(job, processes):
     first = 0
     if "continued" in job.inputs:
         moments = job.input("continued", "optimizer.safetensors")
-        first = load_moments(moments, trainer.encoders, trainer.optimizer)
+        steps = load_moments(moments, trainer.encoders, trainer.optimizer)
+        first = steps if training.continues is True else 0
     stop = end_of_segment(training, trainer.total, first)
     computed = computed_in(precision(trainer), trainer.device.type, trainer.trained[0].compiled)
     state = load_state(job.resume, trainer.encoders, trainer.optimizer, computed, first)
-    resumed_from = state.step if state.losses else 0
+    resumed_from = state.step if state.curves else 0
     state.attempts += 1
     if state.step:
         log.info("continuing at step %d of %d (attempt %d)", state.step, stop, state.attempts)
@@ -82,7 +86,7 @@ def train_together(job, processes):
         write_losses(job.output("losses.tsv"), trainer, state)
         if trainer.live:
             write_found(job.output("found.tsv"), trainer.live.measures, state)
-    return facts(trainer, state) | {"resumed_from": resumed_from}
+    return facts(trainer, state) | {"resumed_from": resumed_from, "gap": gap(job)}
 
 
 def make_trainer(job, data, total, seed, processes=ALONE):
@@ -94,7 +98,10 @@ def make_trainer(job, data, total, seed, processes=ALONE):
     queries = make_side(job, "query", query_encoder, device)
     passages = make_side(job, "passage", passage_encoder, device)
     live = job.load("live").open_search(job, data, passages, processes) if settings.live else None
-    return Trainer(queries, passages, data, job.load("loss").loss, settings, total, seed, device, processes, live)
+    loss = job.load("loss")
+    own_settings = {name: getattr(settings.training, name) for name in getattr(loss, "SETTINGS", ())}
+    function = partial(loss.loss, **own_settings)
+    return Trainer(queries, passages, data, function, settings, total, seed, device, processes, live)
 
 
 def make_side(job, side, encoder, device):
@@ -148,11 +155,9 @@ def train(job, trainer, state, stop):
             saving, ending = stopping or now - saved >= job.save_every, step + 1 == stop
             while len(unread) > (0 if saving or ending else 1):
                 read(trainer, state, unread.pop(0))
-            if state.losses and (logged is None or now - logged >= PROGRESS_SECONDS or ending):
-                logged = now
-                log.info(
-                    "step %d: loss %.4f, learning rate %.3g", state.step, state.losses[-1], trainer.rate(state.step - 1)
-                )
+            if state.curves and (logged is None or now - logged >= PROGRESS_SECONDS or ending):
+                logged, loss, rate = now, state.curves[-1][0], trainer.rate(state.step - 1)
+                log.info("step %d: loss %.4f, learning rate %.3g", state.step, loss, rate)
             if processes.rank == 0:
                 job.progress(step + 1 - state.first_step, stop - state.first_step, "steps")
                 if saving:
@@ -165,7 +170,7 @@ def train(job, trainer, state, stop):
 
 def read(trainer, state, outcome):
     """Add what a step gave to the state."""
-    state.losses.append(trainer.finish(outcome))
+    state.curves.append(trainer.finish(outcome))
     if outcome.found:
         state.found.append(outcome.found.means)
         state.search_seconds += outcome.found.seconds
@@ -185,10 +190,18 @@ def write_checkpoint(job, trainer):
 
 
 def write_losses(path, trainer, state):
-    """One tab-separated line per step: step (from 1), learning rate, loss (as many digits as the numbers have)."""
-    steps = enumerate(state.losses, start=state.first_step)
-    lines = [f"{step + 1}\t{trainer.rate(step)!r}\t{loss!r}\n" for step, loss in steps]
-    path.write_text("step\tlearning_rate\tloss\n" + "".join(lines))
+    """One tab-separated line per step: step (from 1), learning rate, `curves.CURVES` (as many digits as they have)."""
+    steps = enumerate(state.curves, start=state.first_step)
+    lines = [["step", "learning_rate", *CURVES], *([step + 1, trainer.rate(step), *values] for step, values in steps)]
+    path.write_text("".join("\t".join(map(str, line)) + "\n" for line in lines))
+
+
+def gap(job):
+    """Steps trained since the checkpoint that mined this stage's negatives; None where no checkpoint has."""
+    if "negatives" not in job.inputs:
+        return None
+    mined = any(name.startswith("retrieve/") for name in job.inputs["negatives"].manifest["inputs"].values())
+    return sum(job.facts(role)["steps"] for role in job.inputs if role.startswith("since-")) if mined else None
 
 
 def write_found(path, measures, state):
@@ -213,7 +226,7 @@ def facts(trainer, state):
     return searched | {
         "first_step": state.first_step,
         "end_step": state.step,
-        "steps": len(state.losses),
+        "steps": len(state.curves),
         "schedule_steps": trainer.total,
         "stopped_early": state.step < trainer.total,
         "first_loss": sum(first) / len(first),

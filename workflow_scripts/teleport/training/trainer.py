@@ -8,6 +8,7 @@ from teleport.encoder.precision import to_device
 from teleport.encoder.side import Side
 from teleport.runtime.arrays import places_of
 from teleport.runtime.seed import derive_seed
+from teleport.training.curves import GradientNorms, mean_scores, mean_where
 from teleport.training.gradcache import CachedSide
 from teleport.training.lamb import Lamb
 from teleport.training.masks import false_negative_mask
@@ -23,18 +24,20 @@ TOKEN_BUDGET = {"cpu": 4096, "cuda": 21504}
 
 
 class Outcome:
-    """What a step gave; its loss and gradient norm are still on their way from the device. found: see `live.Found`.
+    """What a step gave; its values, those of `curves.CURVES` (float32 [n]), are still on their way from the device.
+
+    found: see `live.Found`.
 
     On CUDA, reading them at once would have the processor wait for the step, and the device for the processor.
     """
 
-    def __init__(self, step, batch, loss, norm, padded_tokens, found=None):
+    def __init__(self, step, batch, values, padded_tokens, found=None):
         self.step, self.batch, self.padded_tokens, self.found = step, batch, padded_tokens, found
-        self.values = torch.stack([loss, norm]).to("cpu", non_blocking=True)
-        self.copied = torch.cuda.current_stream().record_event() if loss.is_cuda else None
+        self.values = values.to("cpu", non_blocking=True)
+        self.copied = torch.cuda.current_stream().record_event() if values.is_cuda else None
 
     def read(self):
-        """(loss, gradient norm) as floats, after waiting for this step, but not for steps after it."""
+        """The values (list of floats), after waiting for this step, but not for steps after it."""
         if self.copied is not None:
             self.copied.synchronize()
         return self.values.tolist()
@@ -60,10 +63,11 @@ class Trainer:
         self.encoders = torch.nn.ModuleList(dict.fromkeys(side.encoder for side in self.trained))
         self.encoders.to(device).train()
         self.optimizer = OPTIMIZERS[self.training.optimizer](self.encoders, self.training.weight_decay)
+        self.norms, self.mean_scores = GradientNorms(self.encoders), []  # of the (micro-)batches of this step
 
     def rate(self, step):
         """Learning rate of a step."""
-        return learning_rate(step, self.total, self.training.learning_rate, self.training.warmup_ratio)
+        return learning_rate(step, self.total, self.training)
 
     def loss(self, batch):
         """The loss of a `data.Batch` with its graph (float32 scalar), tokens encoded, and `CachedSide`s.
@@ -102,13 +106,16 @@ class Trainer:
             masked_QP = false_negative_mask(batch.passages_P, batch.positive_columns_Q, positives)
             scores_QP = scores_QP.masked_fill(to_device(masked_QP, self.device), float("-inf"))
         columns = (batch.positive_columns_Q, batch.own_columns_QN)
-        return self.loss_function(scores_QP, *(to_device(torch.from_numpy(c), self.device) for c in columns))
+        columns = [to_device(torch.from_numpy(c), self.device) for c in columns]
+        self.mean_scores.append(mean_scores(scores_QP, *columns))
+        return self.loss_function(scores_QP, *columns)
 
     def loss_of_lists(self, batch, query_vectors_QD):
         """The loss of a whole batch on what a live search finds for its queries (scalar)."""
         passage_vectors_QKD, *labels = self.live.lists(batch.queries_Q, query_vectors_QD.detach())
         scores_QK = self.settings.scale * (passage_vectors_QKD @ query_vectors_QD.unsqueeze(2)).squeeze(2)
-        return self.loss_function(scores_QK, *labels, self.training.metric_cut)
+        self.mean_scores.append(torch.stack([mean_where(scores_QK.detach(), label_QK) for label_QK in labels]))
+        return self.loss_function(scores_QK, *labels)
 
     def backward(self, batch):
         """Add the gradients of a (micro-)batch's share in the step's loss; returns that share, and tokens encoded."""
@@ -128,20 +135,27 @@ class Trainer:
         own = [self.processes.rank] if self.processes.rank else []
         torch.manual_seed(derive_seed(self.seed, "dropout", step, *own))
         batch = self.data.batch(step)
+        self.mean_scores.clear()
         losses, tokens = zip(*(self.backward(part) for part in batch.split(self.accumulate)), strict=True)
         self.processes.sum_gradients(self.encoders.parameters())
-        norm = torch.nn.utils.clip_grad_norm_(self.encoders.parameters(), self.training.max_grad_norm)
+        norm, layer_norms = self.norms()
+        torch.nn.utils.clip_grads_with_norm_(self.encoders.parameters(), self.training.max_grad_norm, norm)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate(step)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return Outcome(step, batch, sum(losses), norm, sum(tokens), self.live and self.live.found())
+        scores = torch.stack(self.mean_scores).mean(0)
+        values = torch.cat([torch.stack([sum(losses), norm]), layer_norms, scores])
+        return Outcome(step, batch, values, sum(tokens), self.live and self.live.found())
 
     def finish(self, outcome):
-        """The loss (float) of a step. Raises ValueError when it or the norm of its gradient is not finite."""
-        loss, norm = outcome.read()
+        """The values of a step, floats in the order of `curves.CURVES`, the loss first.
+
+        Raises ValueError when it or the norm of its gradient is not finite.
+        """
+        loss, norm, *_ = values = outcome.read()
         self.require_finite(outcome.step, outcome.batch, loss, norm)
-        return loss
+        return values
 
     def real_tokens(self, batch):
         """How many tokens the texts of a `data.Batch` have that are encoded, without padding."""

@@ -8,6 +8,8 @@ import torch
 
 from teleport.training.losses.lists import mean_list_loss
 
+SETTINGS = ("metric_cut",)  # of settings.training.Training, taken as keyword arguments
+
 
 def loss(scores_QK, positive_QK, negative_QK, metric_cut):
     """Mean over the queries of their mean over all pairs (i positive, j negative) of w_ij log(1 + exp(s_j - s_i)).

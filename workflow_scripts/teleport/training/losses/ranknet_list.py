@@ -3,9 +3,9 @@
 from teleport.training.losses.lists import mean_list_loss
 
 
-def loss(scores_QK, positive_QK, negative_QK, metric_cut):
+def loss(scores_QK, positive_QK, negative_QK):
     """Mean over the queries of their mean over all pairs (i positive, j negative) of log(1 + exp(s_j - s_i)) (scalar).
 
-    scores_QK: float; positive_QK, negative_QK: bool, both False where a passage makes no pair; metric_cut: of no effect
+    scores_QK: float; positive_QK, negative_QK: bool, both False where a passage makes no pair
     """
     return mean_list_loss(scores_QK, positive_QK, negative_QK)
