@@ -145,6 +145,7 @@ def test_a_literal_example(world):
         "short_queries": {"query": 2, "lookahead": 2},
         "first_episodes": {"1": 5},
         "negatives": 5,
+        "queries": 3,
         "empty_queries": 1,
         "overlap": 0.2,
     }

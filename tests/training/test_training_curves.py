@@ -24,6 +24,7 @@ def with_gradients(stages, tied=True, **training):
     """A trainer after one backward pass."""
     job = World(stages, tied=tied).job(training)
     made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    torch.manual_seed(0)  # of dropout
     made.backward(made.data.batch(0))
     return made
 
@@ -43,7 +44,7 @@ def test_norms_equal_plain_loops(stages, tied):
     first, second = np.mean(per_layer, axis=0)  # of two layers, the first is lower and the second middle
     assert groups[:2].tolist() == pytest.approx([first, second], rel=1e-5)
     assert math.isnan(groups[2]) and groups[3].item() == pytest.approx(second, rel=1e-5)
-    assert len(encoders) == (1 if tied else 2) and abs(first - second) > 0.01 * first
+    assert len(encoders) == (1 if tied else 2) and abs(first - second) > 1e-3 * first
 
 
 def test_the_norm_is_that_of_torchs_clipping_to_the_last_bit(stages):
