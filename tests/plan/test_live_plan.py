@@ -102,6 +102,14 @@ def test_what_a_table_says_of_live_systems():
     assert [sorted(stage.kind for stage in c["seconds"][0]) for c in columns] == [["encode", "index", "train"]] * 4
 
 
+def test_a_table_names_the_index_of_evaluation_and_the_stage_that_knows_its_size():
+    made = plan(adore=ADORE | {"search_index": PQ})
+    for name, text in (("warm-up", "flat"), ("adore", "pq 24")):
+        (label, stage) = system_columns([only(made, name)], ["index"])["index"]
+        assert label == text and stage.kind == "index" and stage.settings.index.kind == text.split()[0]
+    assert system_columns([], ["index"]) == {"index": None}
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [

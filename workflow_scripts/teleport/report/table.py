@@ -70,11 +70,16 @@ def make_table(spec, root):
 
 
 def describe(row, spec, root):
-    """What a table says of a row besides its measures (dict); "seconds": mean over seeds, NaN where none were spent."""
+    """What a table says of a row besides its measures (dict); "seconds": mean over seeds, NaN where none were spent;
+    "index": with its size.
+    """
     said = {name: row["columns"][name] for name in spec["columns"]}
     if "seconds" in said:
         spent = [sum(seconds(Artefact(root / STAGES / name)) for name in names) for names in said["seconds"]]
         said["seconds"] = np.mean(spent) if spent else float("nan")
+    if said.get("index"):
+        name, stage = said["index"]
+        said["index"] = f"{name}, {Artefact(root / STAGES / stage).facts['bytes'] / 1e6:.3g} MB"
     return {"system": row["system"], "episode": row["episode"]} | said
 
 

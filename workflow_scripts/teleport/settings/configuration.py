@@ -17,7 +17,9 @@ class Ablation(Section):
 
     title: str = Field(description="Caption of the table.")
     baseline: str | None = Field(None, description="Row label that the others are tested against; null: no test.")
-    columns: list[Literal["negatives", "loss", "episodes", "seconds"]] = Field([], description="Columns on the system.")
+    columns: list[Literal["negatives", "loss", "episodes", "index", "seconds"]] = Field(
+        [], description="Columns on the system."
+    )
     bm25: bool = Field(False, description="Whether BM25 has the first row.")
     experiments: dict[str, dict] = Field(min_length=1, description="Name → overrides, one row each.")
 
