@@ -46,9 +46,9 @@ def checkpoint_row(plan, name, episode, system):
 
 
 def zero_shot_rows(plan, names):
-    """One row per distinct pretrained encoder among the experiments `names` that are evaluated as the configuration says.
+    """One row per distinct pretrained encoder among the experiments `names`, searched as the configuration says.
 
-    A row that is searched with another index than the configuration's would be the same system once more.
+    What is searched with another index than the configuration's would be the same system once more.
     """
     found = {}
     for name in names:
