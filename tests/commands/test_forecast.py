@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from commands.forecast.costs import Cost, stage_cost
 from commands.forecast.counts import Counts, encoder_shape
 from commands.forecast.flops import Shape, forward_flop, step_flop
 from commands.forecast.hardware import LINES, THIS, Hardware, read_hardware
-from commands.forecast.table import forecast, render, total_line, warnings
+from commands.forecast.table import forecast, live_search, render, total_line, warnings
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
@@ -177,6 +178,7 @@ def test_beside_a_gpu_the_longer_of_products_and_scoring_counts():
     searches = [Cost(work=Counter(search_flop=flop, rescored=100.0, disk=2.0)) for flop in (300.0, 100.0)]
     assert [line.seconds(cost) for cost in searches] == [30 + 20 + 1, 10 + 20 + 1]
     gpu = line.model_copy(update={"device_memory": 1.0})
+    assert gpu.seconds(replace(searches[0], in_turn=True)) == 30 + 20 + 1  # in a training step, one after the other
     assert [gpu.seconds(cost) for cost in searches] == [30 + 1, 20 + 1]
     assert gpu.seconds(Cost(work=Counter(disk=2.0))) == 1
 
@@ -374,3 +376,56 @@ def test_positives_found_by_their_answers_read_each_passage_once(marco):
     plan = make_plan(collection={"positives": "answers"})
     assert [cost.work["texts"] for cost in costs(plan, "positives")] == [8_841_823] * 3
     assert costs(plan, "positives")[0].bytes == 502_939 * 12
+
+
+LIVE_TRAINING = {
+    "loss": "lambda",
+    "metric_cut": 200,
+    "trains": ["query"],
+    "negatives_per_query": 0,
+    "batch_queries": 32,
+}
+
+
+def live_plan(live, **training):
+    """ADORE on MS MARCO for 1,000 steps of 32 queries."""
+    steps = {"steps": 1000, "epochs": None, "start_from": "previous"}
+    adore = {"negatives": {"live": live}, "training": LIVE_TRAINING | steps | training}
+    return make_plan(episodes=[{}, adore])
+
+
+def test_a_live_search_reads_all_passages_at_every_step(marco):
+    """A pass costs a GPU no less than 70 queries; vectors are in memory, and once more on the device, in fp16."""
+    adore, frozen = (
+        live_plan({}),
+        make_plan(episodes=[{}, {"training": {"trains": ["query"], "start_from": "previous"}}]),
+    )
+    cost = costs(adore, "train")[1]
+    assert cost.work["search_flop"] == 1000 * 2 * 70 * 8_841_823 * 768
+    assert costs(live_plan({}, batch_queries=256), "train")[1].work["search_flop"] == 1000 * 2 * 256 * 8_841_823 * 768
+    two = costs(live_plan({}, accumulate=2), "train")[1]
+    assert two.work["search_flop"] == 2 * cost.work["search_flop"] and two.work["train_flop"] == cost.work["train_flop"]
+    vectors = 8_841_823 * 768 * 4
+    assert cost.memory - costs(frozen, "train")[1].memory == vectors and cost.device_memory > vectors / 2
+    assert not costs(adore, "train")[0].work["search_flop"]
+
+
+def test_a_pq_index_takes_its_codes_and_is_searched_by_the_processor(marco):
+    plan = live_plan({"index": {"kind": "pq", "m": 48}})
+    assert sorted({cost.bytes for cost in costs(plan, "index")}) == [0, 8_841_823 * 48]
+    cost = costs(plan, "train")[1]
+    assert cost.work["rescored"] == 1000 * 32 * (8_841_823 * 48 + 200 * 768) and not cost.work["search_flop"]
+    searched = make_plan(search_index={"kind": "pq", "m": 24})
+    dev = [s for s in searched.stages.values() if s.kind == "retrieve" and s.settings.scores == "compressed"]
+    found = stage_cost(dev[0], Counts(searched), searched)
+    assert len(dev) == 4 and found.work["rescored"] == 6_980 * 8_841_823 * 24
+    assert found.memory < 1.5e9 and found.device_memory == 0
+
+
+def test_the_forecast_says_what_live_search_costs(marco):
+    plan = live_plan({})
+    (sentence,) = live_search(plan, Counts(plan), UNIT)
+    flop, scored = 2 * 70 * 8_841_823 * 768, 32 * (232 + 200) * 768
+    each = 1e3 * (flop + scored) / 1e12 + 8_841_823 * 768 * 4 / 1e12
+    assert f"live search takes {each / 60:.1f} min of " in sentence and f"{each:.1f} ms a step" in sentence
+    assert live_search(make_plan(), Counts(plan), UNIT) == []

@@ -1,9 +1,12 @@
 """Live search and the index of evaluation in the plan: what is shared, what is left out, and what is refused."""
 
+import json
+
 import pytest
 import yaml
 
 from teleport.plan.plan import Plan
+from teleport.report.specs import table_specs
 from teleport.report.systems import system_columns
 from teleport.settings import read as config
 
@@ -100,6 +103,20 @@ def test_what_a_table_says_of_live_systems():
     texts = ["live 200", "live 50", "live 200 of pq 24", "live 200 of pq 24, compressed scores"]
     assert [c["negatives"] for c in columns] == texts and {c["loss"] for c in columns} == {"lambda"}
     assert [sorted(stage.kind for stage in c["seconds"][0]) for c in columns] == [["encode", "index", "train"]] * 4
+
+
+def test_a_table_names_the_index_of_evaluation_and_the_stage_that_knows_its_size():
+    made = plan(adore=ADORE | {"search_index": PQ})
+    for name, text in (("warm-up", "flat"), ("adore", "pq 24")):
+        (label, stage) = system_columns([only(made, name)], ["index"])["index"]
+        assert label == text and stage.kind == "index" and stage.settings.index.kind == text.split()[0]
+    assert system_columns([], ["index"]) == {"index": None}
+
+
+def test_another_index_of_evaluation_is_no_second_zero_shot():
+    made = plan(small={"search_index": PQ}, plain={})
+    spec = json.loads(table_specs(made)["results/tables", "main"].text)
+    assert [row["system"] for row in spec["rows"]] == ["BM25", "Zero-shot", "warm-up", "small", "plain"]
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,17 @@ def test_blocks_leave_no_trace(open_index, monkeypatch, room):
     assert_exact(open_index(vectors, room=room), queries, 100)
 
 
+def test_vectors_that_were_reduced_in_small_blocks_are_searched_in_large_ones(monkeypatch):
+    """As a training step searches on a GPU."""
+    narrow_blocks(monkeypatch, 64)
+    rng = np.random.default_rng(6)
+    found = open_engine("cpu", integers(rng, 300, 5))
+    assert [len(part) for _, part in found.blocks()] == [64] * 4 + [44]
+    found.block = flat_torch.STEP_BLOCK
+    assert [len(part) for _, part in found.blocks()] == [300]
+    assert_exact(found, integers(rng, 17, 5), 100)
+
+
 @pytest.mark.parametrize("order", ["best first", "best last"])
 def test_the_order_of_the_passages_does_not_matter(open_index, monkeypatch, order):
     narrow_blocks(monkeypatch, 50)

@@ -26,6 +26,17 @@ def test_float32_losses_are_close_to_the_cpu(stages, monkeypatch):
     np.testing.assert_allclose(on_gpu, on_cpu, rtol=1e-3)
 
 
+def test_a_live_search_on_the_device_finds_what_the_processor_finds(stages, monkeypatch):
+    world = World(stages, dropout=0.0)
+    options = world.live(training={"learning_rate": 1e-4})
+    gpu = world.finished(world.job(**options))
+    monkeypatch.setattr(train, "pick_device", lambda: torch.device("cpu"))
+    cpu = world.finished(world.job(**options))
+    assert facts_of(gpu)["engine"] == "TorchFlat x 1"
+    on_gpu, on_cpu = ([float(loss) for loss in losses_of(job)[1]] for job in (gpu, cpu))
+    np.testing.assert_allclose(on_gpu, on_cpu, rtol=1e-3)
+
+
 def test_bf16_trains(stages):
     world = World(stages)
     facts = facts_of(world.finished(world.job({"steps": 30, "precision": "bf16"})))

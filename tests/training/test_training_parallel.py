@@ -33,6 +33,10 @@ VARIANTS = {
     "chunks": ({"accumulate": 2}, {"max_passage_tokens": 8, "chunks": 3}),
     "chunks with gradient caching": ({"gradient_caching": True}, {"max_passage_tokens": 8, "chunks": 3}),
 }
+LIVE = {
+    "live search": {},
+    "live search with micro-batches and gradient caching": {"accumulate": 2, "gradient_caching": True},
+}
 FROZEN = {"frozen passages": "passage", "frozen queries with gradient caching": "query"}
 
 
@@ -77,10 +81,12 @@ def variants(root, stages_class):
     worlds = {"untied": World(stages_class(root / "untied"), dropout=0.0, tied=False)}
     worlds |= dict.fromkeys(("positives in the pools", "masked"), mixed)
     frozen = {name: world.frozen(side) for name, side in FROZEN.items()}
-    return {
+    pooled = {
         name: worlds.get(name, world).job({"max_grad_norm": 1e9} | changes, inputs=frozen.get(name), **settings)
         for name, (changes, settings) in VARIANTS.items()
     }
+    live = {name: world.live(training={"max_grad_norm": 1e9} | changes) for name, changes in LIVE.items()}
+    return pooled | {name: world.job(**options) for name, options in live.items()}
 
 
 def compared(root, number, name, job):
@@ -94,7 +100,7 @@ def compared(root, number, name, job):
         yield (name, double), [alone, *({key: rank[prefix + key] for key in alone} for rank in ranks)]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", [*VARIANTS, *LIVE])
 @pytest.mark.parametrize(("double", "tolerance"), [(True, 1e-12), (False, 1e-6)])
 def test_two_processes_equal_one_in_loss_and_gradients(steps, variant, double, tolerance):
     """They differ by rounding alone: their buckets hold other texts, so sums go in another order.

@@ -27,6 +27,13 @@ EXPERIMENTS = {
         "training": SHORT | {"loss": "ranknet", "mask_false_negatives": True, "trains": ["query"], "start_from": START},
         "episodes": [{}],
     },
+    "adore": {
+        "negatives": {"live": {"depth": 20, "index": {"kind": "pq", "m": 4, "bits": 4}}},
+        "training": SHORT
+        | {"loss": "lambda", "metric_cut": 20, "trains": ["query"], "negatives_per_query": 0, "start_from": START},
+        "search_index": {"kind": "pq", "m": 8, "bits": 4},
+        "episodes": [{}],
+    },
     "hardest": {"training": SHORT | {"loss": "hardest", "negatives_per_query": 0}, "episodes": [{}]},
     "file": {
         "negatives": {"counts": {"file": 5}, "file": {"path": "data/negatives.jsonl"}},
@@ -76,6 +83,15 @@ def test_every_part_of_a_method(world):
     assert train["inputs"]["passages"] == f"encode/{warm_up['key']}"
     assert manifest("query-side/episode-1/index")["key"] == manifest("warm-up/episode-1/index")["key"]
     assert sum(manifest("query-side/episode-1/merge")["facts"]["filters"]["dropped"]["query"].values()) > 0
+
+    # ADORE: on the same frozen vectors, which are found by codes of two lengths in training and in evaluation.
+    live = manifest("adore/episode-1/train")
+    assert live["inputs"]["passages"] == f"encode/{warm_up['key']}" and "negatives" not in live["inputs"]
+    assert len((experiments / "adore/episode-1/train/found.tsv").read_text().splitlines()) == 1 + 4
+    searched = manifest("adore/episode-1/search-test")["facts"]
+    assert searched["engine"] == "IndexPQ" and 0 < searched["recall"] < 1
+    sizes = [manifest(f"adore/episode-1/{link}")["facts"]["bytes"] for link in ("index-live", "index-search", "index")]
+    assert sizes[0] < sizes[1] < sizes[2] == manifest("warm-up/episode-1/index")["facts"]["bytes"]
 
     assert "negatives" not in manifest("hardest/episode-1/train")["inputs"]
     pools = [np.load(experiments / link / "passages.npy") for link in ("file/episode-1/merge", "tele/episode-1/merge")]

@@ -39,7 +39,8 @@ class Cost:
 
     device_memory: bytes besides, on the GPU, or in memory too where there is none, unless they are a copy of what is
     there (`copied`).
-    work: {rate of the hardware line: amount}; model: whether the job loads torch and a checkpoint.
+    work: {rate of the hardware line: amount}; model: whether the job loads torch and a checkpoint;
+    in_turn: whether candidates are scored while nothing else is computed, as in a training step.
     """
 
     bytes: float = 0.0
@@ -49,6 +50,7 @@ class Cost:
     copied: bool = False
     work: Counter = field(default_factory=Counter)
     model: bool = False
+    in_turn: bool = False
 
     def on_processor(self):
         """The same without a GPU: all is in memory."""
@@ -258,13 +260,14 @@ def live_cost(stage, counts):
     _, dim, _ = encoder_of(stage.inputs["passages"])
     live, training, passages = stage.settings.live, stage.settings.training, counts.passages
     first, last = train_steps(stage, counts.queries.get("train", 0))
-    lines = (last - first) * max(training.batch_queries, training.accumulate * PASS_QUERIES)
-    if live.index.kind == "pq":
-        lines = (last - first) * training.batch_queries
-    vectors, size = vector_bytes(passages, dim), index_bytes(live.index, passages, dim)
-    work = search_work(live.index, lines, passages, dim, live.depth) + Counter(disk=vectors)
-    on_device = vectors / 2 if live.index.kind == "flat" else 0.0  # in fp16; codes stay with the processor
-    return Cost(memory=vectors + (size if live.index.kind == "pq" else 0.0), device_memory=on_device, work=work)
+    lines, vectors = (last - first) * training.batch_queries, vector_bytes(passages, dim)
+    work = search_work(live.index, lines, passages, dim, live.depth)
+    work += Counter(disk=vectors, rescored=lines * live.depth * dim)  # the vectors of a list are read for the loss
+    if live.index.kind == "pq":  # codes stay with the processor
+        return Cost(memory=vectors + index_bytes(live.index, passages, dim), work=work)
+    compared = (last - first) * max(training.batch_queries, training.accumulate * PASS_QUERIES)
+    work["search_flop"] = search_flop(compared, passages, dim)
+    return Cost(memory=vectors, device_memory=vectors / 2, work=work, in_turn=True)  # in fp16
 
 
 def train_cost(stage, counts, plan):
@@ -292,6 +295,7 @@ def train_cost(stage, counts, plan):
         device_memory=4.5 * weights * trained + kept + live.device_memory,
         work=Counter(train_flop=flop) + live.work,
         model=True,
+        in_turn=live.in_turn,
     )
 
 

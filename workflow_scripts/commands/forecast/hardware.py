@@ -41,7 +41,8 @@ class Hardware(Section):
     def seconds(self, cost):
         """Estimated seconds of a job of a `costs.Cost`: all work one after another, but what a GPU does `AT_ONCE`."""
         taken = {rate: amount / getattr(self, rate) for rate, amount in cost.work.items()}
-        hidden = min(taken.get(rate, 0.0) for rate in AT_ONCE) if self.device_memory is not None else 0.0
+        at_once = self.device_memory is not None and not cost.in_turn
+        hidden = min(taken.get(rate, 0.0) for rate in AT_ONCE) if at_once else 0.0
         working = sum(taken.values()) - hidden
         return self.startup + (self.load if cost.model else 0.0) + working + cost.bytes / self.disk
 

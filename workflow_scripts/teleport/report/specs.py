@@ -59,10 +59,14 @@ def checkpoint_row(plan, name, episode, system):
 
 
 def zero_shot_rows(plan, names):
-    """One row per distinct pretrained encoder among the experiments `names`."""
+    """One row per distinct pretrained encoder among the experiments `names`, searched as the configuration says.
+
+    What is searched with another index than the configuration's would be the same system once more.
+    """
     found = {}
     for name in names:
-        if plan.trajectories[name][0].from_pretrained:
+        usual = plan.experiments[name].search_index == plan.config.search_index
+        if usual and plan.trajectories[name][0].from_pretrained:
             row = checkpoint_row(plan, name, 0, f"Zero-shot ({label_of(plan, name)})")
             row["of"] = f"that of {name} before its first episode"
             found.setdefault(frozenset(stage.name for stages in row["runs"].values() for stage in stages), row)

@@ -8,8 +8,9 @@ MINING = ("encode", "index", "retrieve", "bm25", "negatives_file", "positives", 
 def system_columns(trajectories, wanted):
     """{column: what it says} of the columns `wanted` of an experiment, from its `Trajectory` per seed (none: BM25).
 
-    "seconds" is a list per seed of the stages that mined and trained. None, or no list, where nothing was trained.
-    "gap" is the last train stage whose negatives a checkpoint has mined, None without one.
+    "seconds" is a list per seed of the stages that mined and trained. "index" is what evaluation searches: its name, and
+    the stage that knows its size. "gap" is the last train stage whose negatives a checkpoint has mined, None without one.
+    None, or no list, where nothing was trained; of BM25 there is no index.
     """
     trained = [trajectory for trajectory in trajectories if trajectory.trains]
     last = trained[0] if trained else None
@@ -17,16 +18,20 @@ def system_columns(trajectories, wanted):
         "negatives": negatives_text(last.trains[-1]) if last else None,
         "loss": last.trains[-1].settings.training.loss if last else None,
         "episodes": len(last.trains) if last else 0,
-        "refreshes": refreshes(last.pools) if last else 0,
+        "refreshes": refreshes(last) if last else 0,
         "gap": last_mined(last) if last else None,
+        "index": searched_index(trajectories[0]) if trajectories else None,
         "seconds": [mining_stages(trajectory.trains) + trajectory.trains for trajectory in trained],
     }
     return {name: columns[name] for name in wanted}
 
 
-def refreshes(pools):
-    """How often a checkpoint mined for the merge stages `pools` anew: retrieved, or retrieved for other queries."""
-    mined = ({stage.name for stage in pool.inputs.values() if stage.kind == "retrieve"} for pool in pools if pool)
+def refreshes(trajectory):
+    """How often a checkpoint mined anew: retrieved, or retrieved for other queries; "every step" with live search."""
+    if trajectory.trains[-1].settings.live:
+        return "every step"
+    pools = (pool for pool in trajectory.pools if pool)
+    mined = ({stage.name for stage in pool.inputs.values() if stage.kind == "retrieve"} for pool in pools)
     return len({frozenset(names) for names in mined if names})
 
 
@@ -59,6 +64,12 @@ def source_text(name, draw):
 def index_text(index):
     """A settings.FrozenIndex as "flat" or "pq 24", with the number of parts (text)."""
     return f"pq {index.m}" if index.kind == "pq" else index.kind
+
+
+def searched_index(trajectory):
+    """[what an experiment's last checkpoint is evaluated with, such as "pq 24"; the stage that made it]."""
+    run = next(iter(trajectory.runs[-1].values())).inputs["run"]
+    return [index_text(run.inputs["index"].settings.index), run.inputs["index"]]
 
 
 def mining_stages(stages):

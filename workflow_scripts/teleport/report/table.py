@@ -74,7 +74,8 @@ def make_table(spec, root):
 def describe(row, spec, root):
     """What a table says of a row besides its measures (dict).
 
-    "seconds": mean over seeds, NaN where none were spent; "gap": from the first to the last step, as text.
+    "seconds": mean over seeds, NaN where none were spent; "gap": from the first to the last step, as text; "index": with
+    its size.
     """
     said = {name: row["columns"][name] for name in spec["columns"]}
     if "seconds" in said:
@@ -83,6 +84,9 @@ def describe(row, spec, root):
     if said.get("gap"):
         facts = Artefact(root / STAGES / said["gap"]).facts
         said["gap"] = f"{facts['gap']:,}-{facts['gap'] + facts['steps'] - 1:,}"
+    if said.get("index"):
+        name, stage = said["index"]
+        said["index"] = f"{name}, {Artefact(root / STAGES / stage).facts['bytes'] / 1e6:.3g} MB"
     return {"system": row["system"], "episode": row["episode"]} | said
 
 

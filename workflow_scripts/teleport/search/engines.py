@@ -44,12 +44,15 @@ def open_for_steps(vectors, device, threads):
     """
     if device.type == "cpu":
         return FaissFlat(vectors, threads)
+    import torch
+
     from teleport.search.flat_torch import STEP_BLOCK, TorchFlat
 
-    index = TorchFlat(vectors, device, threads)
+    # By its number: the thread that proposes candidates ahead has a current device of its own.
+    index = TorchFlat(vectors, torch.device("cuda", torch.cuda.current_device()), threads)
     if index.kept is None:
         raise ValueError(
-            f"negatives.live: {len(vectors):,} passages take {vectors.nbytes / 2e9:.1f} GB in fp16, for which {device} "
+            f"negatives.live: {len(vectors):,} passages take {vectors.nbytes / 2e9:.1f} GB in fp16, for which the GPU "
             "has no room beside the training. Let several GPUs share them (--set-resources train:gpu=4), or set "
             "negatives.live.index to {kind: pq}."
         )

@@ -17,10 +17,10 @@ class Ablation(Section):
 
     title: Line = Field(description="Caption of the table.")
     baseline: str | None = Field(None, description="Row label that the others are tested against; null: no test.")
-    columns: list[Literal["negatives", "loss", "episodes", "refreshes", "gap", "seconds"]] = Field(
+    columns: list[Literal["negatives", "loss", "episodes", "refreshes", "gap", "index", "seconds"]] = Field(
         [],
         description="Columns on the system. refreshes: how often a checkpoint mined; gap: steps between a checkpoint "
-        "and the use of what it mined, in the last mined episode.",
+        "and the use of what it mined, in the last mined episode; index: what evaluation searches, and its size.",
     )
     bm25: bool = Field(False, description="Whether BM25 has the first row.")
     experiments: dict[str, dict] = Field(min_length=1, description="Name → overrides, one row each.")

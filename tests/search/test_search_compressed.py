@@ -1,0 +1,104 @@
+"""Search by PQ codes alone: scores, order and ties are those of the reconstructed vectors."""
+
+import json
+
+import numpy as np
+import pytest
+
+from teleport.runtime.arrays import save_array
+from teleport.search import index, retrieve
+from teleport.search.approximate import build
+from teleport.search.compressed import Compressed
+from teleport.settings.search import PqIndex
+
+ROWS, DIM = 700, 8
+
+
+def normal(rows, seed):
+    return np.random.default_rng(seed).standard_normal((rows, DIM)).astype(np.float32)
+
+
+def compressed(vectors, threads=1, **settings):
+    settings = PqIndex(kind="pq", **{"m": 4, "bits": 5} | settings)
+    return Compressed(build(settings, vectors, threads, lambda *_: None), threads)
+
+
+def test_the_order_is_that_of_the_reconstructed_vectors():
+    vectors, queries = normal(ROWS, 0), normal(9, 1)
+    found = compressed(vectors)
+    kept = found.vectors(np.arange(ROWS))
+    ids, scores = found.search(queries, 50)
+    assert (ids.dtype, scores.dtype) == (np.int32, np.float32)
+    exact = queries.astype(np.float64) @ kept.astype(np.float64).T
+    expected = -np.sort(-exact, axis=1)[:, :50]
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.take_along_axis(exact, ids, axis=1), expected, rtol=1e-5, atol=1e-6)
+    nearest = np.argsort(-(queries @ vectors.T), axis=1)[:, :50]
+    assert np.mean([np.isin(a, b).mean() for a, b in zip(ids, nearest, strict=True)]) < 0.95, "guard: something is lost"
+
+
+@pytest.mark.parametrize("depth", [1, 30, 90, 400])
+def test_ties_go_to_the_smaller_number_also_at_the_last_rank(depth):
+    """Four distinct vectors, each a hundred times: the last rank always ties with passages that were not asked for."""
+    rng = np.random.default_rng(2)
+    which = rng.permutation(np.repeat(np.arange(4), 100))
+    found = compressed(np.eye(4, DIM, dtype=np.float32)[which], m=2, bits=2)
+    queries = np.array([[4, 3, 2, 1, 0, 0, 0, 0], [1, 2, 3, 4, 0, 0, 0, 0]], np.float32)
+    ids, scores = found.search(queries, depth)
+    for line, given, query in zip(ids, scores, queries, strict=True):
+        table = found.vectors(np.arange(400)) @ query
+        expected = sorted(range(400), key=lambda p, table=table: (-table[p], p))[:depth]
+        assert line.tolist() == expected and given.tolist() == table[expected].tolist()
+
+
+def test_vectors_have_the_shape_of_their_numbers():
+    found = compressed(normal(ROWS, 0))
+    vectors = found.vectors(np.array([[5, 1, 5], [0, 699, 2]], np.int32))
+    assert vectors.shape == (2, 3, DIM) and vectors.dtype == np.float32
+    assert (vectors[0, 0] == vectors[0, 2]).all() and (vectors[0, 0] != vectors[0, 1]).any()
+
+
+def test_more_than_the_passages_is_refused():
+    with pytest.raises(ValueError, match="depth 701 is more than the collection's 700 passages"):
+        compressed(normal(ROWS, 0)).search(normal(1, 1), 701)
+
+
+@pytest.fixture
+def encoded(stages):
+    job = stages.make("encode")
+    for name, rows in (("passages", ROWS), ("queries.test", 60)):
+        save_array(job.output(f"{name}.npy"), normal(rows, rows))
+    return stages.finish(job)
+
+
+def facts_of(job):
+    return json.loads((job.folder / "manifest.json").read_text())["facts"]
+
+
+def test_the_stages_search_by_codes_and_say_size_time_and_recall(stages, encoded):
+    """The index reads passages alone: its recall depends on queries, so the search that has them measures it."""
+    indexed = stages.run(
+        index.run, "index", {"index": {"kind": "pq", "m": 4, "bits": 5}, "depth": None}, {"passages": encoded}
+    )
+    facts = facts_of(indexed)
+    assert facts["bytes"] == (indexed.folder / "index.faiss").stat().st_size < ROWS * DIM * 4
+    assert facts["build_seconds"] > 0 and "recall" not in facts
+    inputs = {"passages": encoded, "queries": encoded, "index": indexed, "collection": stages.finish(stages.make("c"))}
+    settings = {"of": "queries", "split": "test", "depth": 25, "scores": "compressed"}
+    job = stages.run(retrieve.run, "retrieve", settings, inputs)
+    ids, scores = (np.load(job.folder / f"{name}.npy") for name in ("ids", "scores"))
+    expected = compressed(normal(ROWS, ROWS)).search(normal(60, 60), 25)
+    np.testing.assert_array_equal(ids, expected[0])
+    np.testing.assert_array_equal(scores, expected[1])
+    nearest = np.argsort(-(normal(60, 60) @ normal(ROWS, ROWS).T), axis=1)[:, :25]
+    share = np.mean([np.isin(a, b).mean() for a, b in zip(nearest, ids, strict=True)])
+    facts = facts_of(job)
+    assert facts["engine"] == "IndexPQ" and facts["seconds"] > 0
+    assert facts["recall"] == pytest.approx(share, abs=1e-4) and 0.3 < share < 1
+    assert (facts["recall_depth"], facts["recall_queries"]) == (25, 60)
+
+
+def test_parameters_that_do_not_fit_name_the_keys_they_come_from(stages, encoded):
+    job = stages.make("index", {"index": {"kind": "pq", "m": 3}, "depth": None}, {"passages": encoded})
+    with pytest.raises(ValueError, match="search_index or negatives.live.index.m 3 does not divide the 8 dimensions"):
+        index.run(job)
