@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from official_world import NUM_PASSAGES, SMALL, OfficialWorld, document_files
 
+pytestmark = pytest.mark.slow
 SHORT = {"steps": 8, "stop_after_steps": 4, "batch_queries": 4, "accumulate": 2, "precision": "fp32"}
 EXPERIMENTS = {
     "bm25-neg": {"episodes": [{"training": {"start_from": "pretrained", "continues": False} | SHORT}]},
@@ -25,7 +26,7 @@ def world(tmp_path_factory):
     encoder = SMALL["encoder"] | {"projection": 16, "max_passage_tokens": 16, "max_characters": 480}
     world.config |= {"encoder": encoder, "mining": {"depth": 30}, "experiments": EXPERIMENTS, "episodes": []}
     world.config["training"] = SHORT
-    world.config["evaluation"] = {"depth": 100, "significance": {"resamples": 99}}
+    world.config["evaluation"] = {"splits": ["dl19"], "depth": 100, "significance": {"resamples": 99}}
     try:
         world.snakemake()
     finally:
@@ -48,7 +49,7 @@ def test_runs_are_the_best_chunks_of_documents(world):
         vectors, offsets = (np.load(encoded / f"passages.{name}").astype(np.float64) for name in ("npy", "offsets.npy"))
         queries = np.load(encoded / "queries.dl19.npy").astype(np.float64)
         offsets = offsets.astype(int)
-        assert len(offsets) == NUM_PASSAGES + 1 and Counter(np.diff(offsets)).keys() == {1, 2, 3, 4}
+        assert len(offsets) == NUM_PASSAGES + 1 and set(np.diff(offsets)) == {2, 3, 4}
         scores = np.maximum.reduceat(queries @ vectors.T, offsets[:-1], axis=1)
         ids, found = (np.load(folder / f"{name}.npy") for name in ("ids", "scores"))
         np.testing.assert_allclose(found, -np.sort(-scores, axis=1)[:, :100], rtol=1e-5)
@@ -65,7 +66,9 @@ def test_runs_and_judgments_are_of_documents(world):
             pairs = [tuple(line.split()[:3:2]) for line in file]
         assert len(set(pairs)) == len(pairs) and all(doc[0] == "D" for _, doc in pairs)
         assert manifest["facts"]["num_queries"] == 8
-    assert len(evaluated) == 7 and len(pairs) == 8 * 100
+        if manifest["inputs"]["run"].startswith("retrieve/"):  # BM25 finds fewer
+            assert len(pairs) == 8 * 100
+    assert len(evaluated) == 6
 
 
 def test_chunks_count_once_in_the_table_and_share_what_they_can(world):
@@ -73,9 +76,7 @@ def test_chunks_count_once_in_the_table_and_share_what_they_can(world):
         rows = list(csv.DictReader(table))
     systems = Counter(row["system"] for row in rows)
     assert systems["ANCE (MaxP)"] == 2 and systems["BM25"] == 1
-    assert all(
-        0 <= float(row[column]) <= 1 for row in rows for column in ("dev RR@100", "dl19 nDCG@10", "dl20 Hole@10")
-    )
+    assert all(0 <= float(row[column]) <= 1 for row in rows for column in ("nDCG@10", "R@100", "Hole@10"))
     assert len(stages(world, "tokens")) == len(stages(world, "pretrained")) == len(stages(world, "collection")) == 1
     assert sorted(m["settings"]["chunks"] for _, m in stages(world, "train")) == [1, 4, 4]
     pools = [m["facts"]["first_episodes"] for _, m in stages(world, "merge")]

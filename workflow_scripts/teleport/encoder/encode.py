@@ -76,8 +76,9 @@ def run(job):
 def run_shard(job):
     """Encode the passages of one shard into passages.npy in its own folder, which the job that joins shards reads.
 
-    A killed shard continues at its block, a finished one is not encoded again. Facts: rows (the first passage and the
-    one after the last), block_texts, totals of the counts over all runs, encode_seconds, dim, dtype, device, compiled.
+    A killed shard continues at its block, a finished one is not encoded again. Facts: rows (the first and the one after
+    the last, of passages or their chunks), block_texts, totals of the counts over all runs, encode_seconds, dim, dtype,
+    device, compiled.
 
     Raises ValueError as `run` does.
     """

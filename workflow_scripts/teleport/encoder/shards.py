@@ -1,4 +1,4 @@
-"""The passages of an `encode` stage in shards, each encoded by a job of its own, and their joining.
+"""The passages of an `encode` stage, or their chunks, in shards, each encoded by a job of its own, and their joining.
 
 A shard is a contiguous run of whole blocks, so batches are the same whatever the number of shards, and the joined
 vectors are those of one job, bit by bit on a CPU. Every shard writes a file of its own and not its range of one common

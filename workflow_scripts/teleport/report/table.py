@@ -74,8 +74,8 @@ def make_table(spec, root):
 def describe(row, spec, root):
     """What a table says of a row besides its measures (dict).
 
-    "seconds": mean over seeds, NaN where none were spent; "gap": from the first to the last step, as text; "index": with
-    its size.
+    "seconds": mean over seeds, NaN where none were spent; "gap": from the first to the last step, as text; "index":
+    with its size.
     """
     said = {name: row["columns"][name] for name in spec["columns"]}
     if "seconds" in said:

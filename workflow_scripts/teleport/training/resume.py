@@ -23,8 +23,8 @@ class TrainingState:
     """What a stage knows after `len(curves)` steps of its own, apart from weights and optimiser.
 
     computed: how the steps were, for example "bfloat16 on cuda, compiled"; first_step: how many steps of this training
-    earlier stages have done; curves: of each step what `curves.CURVES` names, as float32 numbers; found: the measures of
-    its live search, if it has one
+    earlier stages have done; curves: of each step what `curves.CURVES` names, as float32 numbers; found: the measures
+    of its live search, if it has one
     """
 
     computed: str

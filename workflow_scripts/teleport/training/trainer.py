@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 
 from teleport.encoder.precision import to_device
@@ -56,7 +57,8 @@ class Trainer:
     def __init__(self, queries, passages, data, loss, settings, total, seed, device, processes=ALONE, live=None):
         self.queries, self.passages, self.data, self.loss_function = queries, passages, data, loss
         self.settings, self.training, self.total, self.seed = settings, settings.training, total, seed
-        self.device, self.processes, self.live, self.most_chunks = device, processes, live, settings.chunks
+        self.device, self.processes, self.live = device, processes, live
+        self.most_chunks = 1 if passages.offsets is None else int(np.diff(passages.offsets).max())
         self.accumulate, self.caches = self.training.accumulate, self.training.gradient_caching
         processes.require_divisible(self.training.batch_queries, self.accumulate)
         self.trained = [side for side in (queries, passages) if isinstance(side, Side)]
