@@ -93,10 +93,10 @@ def heading(plan, counts, name, hardware):
     if tokens is not None:
         mean = counts.tokens_per_text(tokens, "passages", encoder.max_passage_tokens)
         text.append(f"tokens: {mean:.1f} a passage, cut at {encoder.max_passage_tokens}")
-    for stage in plan.stages.values():
-        if stage.kind == "pretrained":
-            shape, source = encoder_shape(stage)
-            text.append(f"encoder: {shape.parameters / 1e6:.1f} M parameters (from {source})")
+    shapes = [encoder_shape(stage) for stage in plan.stages.values() if stage.kind == "pretrained"]
+    text += dict.fromkeys(
+        f"encoder: {shape.parameters / 1e6:.1f} M parameters (from {source})" for shape, source in shapes
+    )
     return [*text, f"hardware: {name} ({hardware.source.strip()})"]
 
 
