@@ -121,7 +121,7 @@ def cells(table, lines):
     }
     if not any(columns["Group"]):
         del columns["Group"]
-    if table.kind != "measures":  # a checkpoint has neither hours nor episodes
+    if not any(row.released for row in table.rows):
         del columns["Released checkpoint"]
     return pd.DataFrame(columns)
 
@@ -149,7 +149,7 @@ def footer(table, spec, lines, root):
     notes.append(f"Tolerance ±{table.tolerance.value:g}, above and below: {table.tolerance.reason}.")
     if any(line["ours sd"] is not None for line in lines):
         notes.append("Mean ± standard deviation over seeds.")
-    if table.kind == "measures":
+    if any(row.released for row in table.rows):
         notes.append("Released checkpoint: the system as its makers gave it, under our evaluation.")
     if any(line["ours"] is not None or line["released"] is not None for line in lines):
         notes.append(measured_on(Artefact(root / STAGES / spec["collection"]).facts, lines))
