@@ -199,6 +199,10 @@ def test_the_encoder_is_read_from_a_local_checkpoint(tmp_path, monkeypatch):
     (tmp_path / "bert/config.json").write_text(json.dumps({"hidden_size": 32, "num_hidden_layers": 2, "x": 1}))
     local = Stage("pretrained", PretrainedSettings(checkpoint={"folder": "bert"}), {})
     assert encoder_shape(local) == (Shape(hidden_size=32, num_hidden_layers=2), "bert/config.json")
+    sizes = {"model_type": "distilbert", "dim": 32, "n_layers": 2, "hidden_dim": 64, "n_heads": 2}
+    (tmp_path / "bert/config.json").write_text(json.dumps(sizes))
+    distilbert = Shape(2, 32, 64, num_attention_heads=2, type_vocab_size=0)
+    assert encoder_shape(local) == (distilbert, "bert/config.json")
     elsewhere = Stage("pretrained", PretrainedSettings(checkpoint={"hub": "nobody/none", "revision": "0"}), {})
     assert encoder_shape(elsewhere) == (Shape(), "BERT-base, because the checkpoint is not local")
 

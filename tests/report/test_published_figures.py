@@ -122,7 +122,7 @@ OURS = {
         (None, system): (name, "last", None, None)
         for system, name in (
             ("ANCE-Tele", RELEASED),
-            ("ANCE-Tele from coCoDR, without titles", "ance-tele-without-titles"),
+            ("ANCE-Tele from COCO-DR, without titles", "ance-tele-without-titles"),
             ("ANCE FirstP", "ance-firstp"),
             ("TAS-B", "tas-b"),
             ("TAS-B (card)", "tas-b"),

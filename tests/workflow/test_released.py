@@ -82,7 +82,7 @@ def test_tied_headed_and_distilbert(tmp_path):
     assert {name.split("/")[0] for name in world.manifests()} == LIGHT
     systems = {
         "ANCE-Tele",
-        "ANCE-Tele from coCoDR, without titles",
+        "ANCE-Tele from COCO-DR, without titles",
         "ANCE FirstP",
         "TAS-B",
         "TAS-B (card)",

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from commands.forecast.flops import Shape
+from teleport.encoder.architectures import with_berts_names
 from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
 
 SPECIAL_TOKENS = 2  # CLS and SEP
@@ -90,7 +91,7 @@ def encoder_shape(pretrained):
     """(Shape, where it is from) of a planned `pretrained` stage: its config.json if that is local, else BERT-base."""
     for folder in config_folders(pretrained):
         path = folder / "config.json"
-        config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        config = with_berts_names(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
         if "hidden_size" in config:  # sentence-transformers' modules have files of that name too
             sizes = {f.name: config[f.name] for f in fields(Shape) if f.name in config}
             return Shape(**sizes), f"{folder.name}/config.json"

@@ -93,10 +93,10 @@ def heading(plan, counts, name, hardware):
         limit = plan.config.encoder.chunks * plan.config.encoder.max_passage_tokens
         mean = counts.tokens_per_text(tokens, "passages", limit)
         text.append(f"tokens: {mean:.1f} a passage, cut at {limit}")
-    for stage in plan.stages.values():
-        if stage.kind == "pretrained":
-            shape, source = encoder_shape(stage)
-            text.append(f"encoder: {shape.parameters / 1e6:.1f} M parameters (from {source})")
+    shapes = [encoder_shape(stage) for stage in plan.stages.values() if stage.kind == "pretrained"]
+    text += dict.fromkeys(
+        f"encoder: {shape.parameters / 1e6:.1f} M parameters (from {source})" for shape, source in shapes
+    )
     return [*text, f"hardware: {name} ({hardware.source.strip()})"]
 
 

@@ -66,15 +66,19 @@ ROBERTA = Architecture(after_padding=True)
 ARCHITECTURES = {"bert": Architecture(), "roberta": ROBERTA, "xlm-roberta": ROBERTA, "distilbert": DISTILBERT}
 
 
+def with_berts_names(raw):
+    """The content of a config.json (dict), and what BERT calls it."""
+    architecture = ARCHITECTURES.get(raw.get("model_type"), Architecture())
+    return raw | {name: raw[own] for name, own in architecture.settings.items() if own in raw} | architecture.constants
+
+
 def named_as_bert(raw):
-    """A config.json (dict) under BERT's names: a namespace with the content of `raw` as well.
+    """`with_berts_names` as a namespace, complete.
 
     attention_output_dropout_prob, which no config.json has, is the dropout between attention and its residual sum.
     """
-    architecture = ARCHITECTURES[raw["model_type"]]
-    config = raw | {name: raw[own] for name, own in architecture.settings.items()} | architecture.constants
-    config.setdefault("attention_output_dropout_prob", config["hidden_dropout_prob"])
-    return SimpleNamespace(**config)
+    config = with_berts_names(raw)
+    return SimpleNamespace(**{"attention_output_dropout_prob": config["hidden_dropout_prob"]} | config)
 
 
 def positions_before_text(config):

@@ -123,14 +123,9 @@ def cells(table, lines):
     }
     if not any(columns["Group"]):
         del columns["Group"]
-    if not takes_released(table):
+    if not any(row.released for row in table.rows):
         del columns["Released checkpoint"]
     return pd.DataFrame(columns)
-
-
-def takes_released(table):
-    """Whether a checkpoint or run from elsewhere can stand in a table: it has neither hours nor episodes."""
-    return any(table.kind_of(column) in ("measures", "analyses") for column in table.columns if column.configuration)
 
 
 def number_cell(line, name, absent=NONE, sign=""):
@@ -159,7 +154,7 @@ def footer(table, spec, lines, root):
     notes.append(f"Tolerance ±{table.tolerance.value:g}, above and below: {table.tolerance.reason}.")
     if any(line["ours sd"] is not None for line in lines):
         notes.append("Mean ± standard deviation over seeds.")
-    if takes_released(table):
+    if any(row.released for row in table.rows):
         notes.append("Released checkpoint: the system as its makers gave it, under our evaluation.")
     if any(line["ours"] is not None or line["released"] is not None for line in lines):
         notes.append(measured_on(Artefact(root / STAGES / spec["collection"]).facts, lines))
