@@ -22,7 +22,7 @@ def test_candidates_are_reranked_and_errors_counted_in_the_whole_corpus(world):
     candidates = [f"q{n}\td{(n + k) % NUM_PASSAGES}\tquery\tpassage\n" for n in SPLITS["test"] for k in range(5)]
     candidates += ["q100\tnowhere\tquery\tpassage\n", "q1\td1\tof another split\tpassage\n"]
     (world.folder / "data/candidates.tsv").write_text("".join(candidates))
-    world.config["episodes"] = [{}]
+    world.config["episodes"] = [{"training": {"steps": 2}}]
     world.config["evaluation"] |= {
         "depth": NUM_PASSAGES,
         "measures": ["RR@10", f"Errors@{NUM_PASSAGES}"],

@@ -37,10 +37,9 @@ def label_of(plan, name):
 
 def single_row(plan, system, name, runs):
     """A row of BM25 or a run from elsewhere, from its {split: evaluate stage}; it need not cover all splits."""
+    found = {split: [stage] for split, stage in runs.items()}
     analyses = {"contrast": [plan.contrasts[name]]} if name in plan.contrasts else {}
-    return {"system": system, "episode": 0, "runs": {split: [stage] for split, stage in runs.items()}} | {
-        "analyses": analyses
-    }
+    return {"system": system, "episode": 0, "runs": found, "analyses": analyses}
 
 
 def checkpoint_row(plan, name, episode, system):
