@@ -138,7 +138,7 @@ def table(arguments):
 
 
 def analyses(arguments):
-    """For the rules: write one table of analyses, described in teleport/report/analyses.py."""
+    """For the rules: write one table, described in teleport/report/analyses.py."""
     from teleport.report.analyses import write_analyses
 
     write_analyses(json.load(sys.stdin), Path("."), arguments.output)

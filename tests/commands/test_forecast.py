@@ -433,3 +433,27 @@ def test_the_forecast_says_what_live_search_costs(marco):
     each = 1e3 * (flop + scored) / 1e12 + 8_841_823 * 768 * 4 / 1e12
     assert f"live search takes {each / 60:.1f} min of " in sentence and f"{each:.1f} ms a step" in sentence
     assert live_search(make_plan(), Counts(plan), UNIT) == []
+
+
+def test_reranking_and_analyses_have_estimates(marco):
+    asked = {"errors": "dev", "against": {"run": "BM25"}, "negatives": True}
+    plan = make_plan(evaluation={"rerank": {"dev": {"bm25": 1000}}, "analyses": asked})
+    (rerank, *others) = costs(plan, "rerank")
+    assert len(others) == 3 and rerank.work["rescored"] == 6_980 * 1000 * 768
+    (errors, *_) = costs(plan, "errors")
+    assert errors.work["search_flop"] == 2 * 6_980 * 8_841_823 * 768 and errors.bytes == 6_980 * 24
+    (overlap, *_) = costs(plan, "negatives_overlap")
+    assert overlap.work["merge_rows"] == 502_939 * (200 + 60)
+    assert all(cost is not None for kind in ("contrast", "evaluate") for cost in costs(plan, kind))
+
+
+def test_runs_without_an_encoder_have_a_forecast(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("qrels.txt", "a.run"):
+        (tmp_path / name).touch()
+    raw = {"collection": {"source": "judgments", "splits": {"dev": {"qrels": "qrels.txt"}}}}
+    raw |= {"external": {"a": {"runs": {"dev": "a.run"}}}, "counts": {"passages": 9000, "queries": {"dev": 43}}}
+    raw["evaluation"] = {"splits": ["dev"], "significance": {"baseline": "a"}}
+    lines, _ = forecast(Plan(*config.load(raw)), UNIT)
+    assert [line.kind for line in lines] == ["collection", "evaluate", "external"]
+    assert all(line.has_estimate for line in lines)

@@ -44,7 +44,16 @@ def run(job):
         lines, rows, scores, ids = lines[known], rows[known], scores[known], ids[known]
         passages = [passage for passage, kept in zip(passages, known, strict=True) if kept]
     refuse_repeated_pairs(file, rows, ids, passages, lines)
-    # trec_eval compares ids with strcmp, so by their bytes.
+    retrieved = ranked(rows, ids, passages, scores)
+    retrieved.write(job)
+    facts = {"lines": len(lines), "num_queries": len(retrieved.rows), "depth": retrieved.ids.shape[1]}
+    return facts | {"unknown_queries": dropped, "unknown_passages": unknown}
+
+
+def ranked(rows, ids, passages, scores):
+    """The `Run` of lines in any order: by descending score, ties by descending passage id, which trec_eval compares
+    with strcmp, so by their bytes.
+    """
     ties = np.unique(np.array([name.encode() for name in passages], dtype=object), return_inverse=True)[1]
     order = np.lexsort((-ties, -scores, rows))
     queries, line, counts = np.unique(rows[order], return_inverse=True, return_counts=True)
@@ -52,9 +61,7 @@ def run(job):
     ids_QK = np.full((len(queries), counts.max()), -1, np.int32)
     scores_QK = np.zeros(ids_QK.shape, np.float32)
     ids_QK[line, slot], scores_QK[line, slot] = ids[order], scores[order]
-    Run(ids_QK, scores_QK, queries).write(job)
-    facts = {"lines": len(lines), "num_queries": len(queries), "depth": ids_QK.shape[1]}
-    return facts | {"unknown_queries": dropped, "unknown_passages": unknown}
+    return Run(ids_QK, scores_QK, queries)
 
 
 def read_lines(path, form, row_of, drop_unknown):

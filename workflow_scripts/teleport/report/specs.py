@@ -40,9 +40,9 @@ def label_of(plan, name):
 
 def single_row(plan, system, name, runs, of):
     """A row of BM25 or a run from elsewhere, from its {split: evaluate stage}; it need not cover all splits."""
+    found = {split: [stage] for split, stage in runs.items()}
     analyses = {"contrast": [plan.contrasts[name]]} if name in plan.contrasts else {}
-    listed = {split: [stage] for split, stage in runs.items()}
-    return {"system": system, "episode": 0, "runs": listed, "analyses": analyses, "of": of}
+    return {"system": system, "episode": 0, "runs": found, "analyses": analyses, "of": of}
 
 
 def checkpoint_row(plan, name, episode, system):
