@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 SHORT = {"steps": 8, "stop_after_steps": 4, "batch_queries": 4, "accumulate": 2, "precision": "fp32"}
 EXPERIMENTS = {
     "bm25-neg": {"episodes": [{"training": {"start_from": "pretrained", "continues": False} | SHORT}]},
-    "ance-firstp": {"episodes": []},
+    "ance": {"episodes": []},
     "ance-maxp": {
         "training": SHORT,
         "episodes": [{"training": {"start_from": {"experiment": "bm25-neg"}}}, {"lag": 1}],
@@ -24,7 +24,7 @@ EXPERIMENTS = {
 def world(tmp_path_factory):
     world = OfficialWorld.create(tmp_path_factory.mktemp("documents"), "marco-doc", document_files(), 0)
     encoder = SMALL["encoder"] | {"projection": 16, "max_passage_tokens": 16, "max_characters": 480}
-    world.config |= {"encoder": encoder, "mining": {"depth": 30}, "experiments": EXPERIMENTS, "episodes": []}
+    world.config |= {"encoder": encoder, "mining": {"depth": 30, "parts": 1}, "experiments": EXPERIMENTS, "episodes": []}
     world.config["training"] = SHORT
     world.config["evaluation"] = {"splits": ["dl19"], "depth": 100, "significance": {"resamples": 99}}
     try:

@@ -199,6 +199,11 @@ class Trajectory:
     def train(self, mining):
         """The `Checkpoint` of an episode."""
         training, live, number = mining.episode.training, mining.episode.negatives.live, mining.number
+        if live and self.experiment.encoder.chunks > 1:
+            raise ValueError(
+                f"experiment {self.name}, episode {number}: negatives.live searches one vector a passage, and "
+                f"encoder.chunks is {self.experiment.encoder.chunks}. Set it to 1."
+            )
         start, before = self.start(training.start_from), self.continued(number)
         architecture = {"pooling", "projection", "normalize", "tied", "scale"}
         lengths = {"max_query_tokens", "max_passage_tokens", "chunks"}

@@ -9,8 +9,8 @@ def system_columns(trajectories, wanted):
     """{column: what it says} of the columns `wanted` of an experiment, from its `Trajectory` per seed (none: BM25).
 
     "seconds" is a list per seed of the stages that mined and trained. "index" is what evaluation searches: its name,
-    and the stage that knows its size. "gap" is the last train stage whose negatives a checkpoint has mined, None without
-    one. None, or no list, where nothing was trained; of BM25 there is no index.
+    and the stage that knows its size. "gap" is the last train stage whose negatives a checkpoint has mined, None
+    without one. None, or no list, where nothing was trained; of BM25 there is no index.
     """
     trained = [trajectory for trajectory in trajectories if trajectory.trains]
     last = trained[0] if trained else None
