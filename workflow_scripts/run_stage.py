@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import re
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -119,4 +120,6 @@ def main():
 
 
 if __name__ == "__main__":
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # Ctrl-C saves what SIGTERM saves
+        signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     main()

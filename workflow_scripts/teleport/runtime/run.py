@@ -16,6 +16,7 @@ from teleport.runtime.log import log
 from teleport.runtime.provenance import provenance
 
 FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Snakemake does not know and delete
+NO_STATE = ("stamp.json", "history.log", "progress.json")  # what every attempt leaves, whether it saved work or not
 HELPS = os.environ.get(RANK, "0") != "0"  # another process, the first of those started together, writes the files
 
 
@@ -80,7 +81,7 @@ def run_shard(job):
 
 def begin_attempt(job, name):
     """Open the resume state of a job; returns the number of this attempt, which the log tells with `name`."""
-    resumed = job.open_resume()
+    resumed = job.open_resume() and any(path.name not in NO_STATE for path in job.resume.iterdir())
     attempt = count_attempt(job)
     log.info("%s attempt %d%s", name, attempt, ", resume state kept" if resumed else "")
     return attempt
