@@ -71,7 +71,7 @@ def read_lines(path, row_of, drop_unknown):
 def as_number(text, path, line):
     """A finite float. Raises ValueError naming the line."""
     try:
-        value = float(text)
+        value = float(text if text.isascii() and "_" not in text else "none")  # 1_0 is a number in Python alone
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
