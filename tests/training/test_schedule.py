@@ -75,3 +75,9 @@ def test_equals_the_linear_scheduler_of_transformers(total, ratio, warmup):
         assert learning_rate(step, total, 3e-5, ratio) == pytest.approx(scheduler.get_last_lr()[0], rel=1e-12)
         optimizer.step()
         scheduler.step()
+
+
+def test_a_stop_after_the_end_is_said(caplog):
+    assert end_of_segment(training(steps=80, stop_after_steps=80), 80, 0) == 80 and not caplog.text
+    assert end_of_segment(training(steps=80, stop_after_steps=41), 80, 40) == 80
+    assert "training.stop_after_steps is 41, but the schedule ends after 40" in caplog.text

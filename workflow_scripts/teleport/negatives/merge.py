@@ -16,6 +16,7 @@ from teleport.negatives.draw import draw_slots, hashes_of_job
 from teleport.negatives.filters import open_filters
 from teleport.negatives.known import known_passages
 from teleport.negatives.pool import Items, PoolWriter, count_duplicates, drop_duplicates
+from teleport.runtime.log import log
 from teleport.runtime.seed import derive_seed
 from teleport.settings.pool import Pool as Settings  # noqa: F401
 
@@ -39,6 +40,10 @@ def run(job):
         writer.append(*merge.block(first, last))
         job.progress(last, len(known), "queries")
     lengths = np.diff(writer.close())
+    for name, wanted in merge.wanted.items():
+        if merge.drawn[name] < len(known) * wanted / 2:
+            gives = f"gives {merge.drawn[name] / max(1, len(known)):.1f} negatives per query in the mean, not {wanted}"
+            log.warning("%s %s: its lists are short, or filters and known passages leave little", name, gives)
     return merge.facts() | {"negatives": int(lengths.sum()), "empty_queries": int(np.count_nonzero(lengths == 0))}
 
 

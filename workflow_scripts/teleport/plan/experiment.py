@@ -175,6 +175,9 @@ class Trajectory:
         """The `Checkpoint` of an episode."""
         training, number = mining.episode.training, mining.number
         start, before = self.start(training.start_from), self.continued(number)
+        if training.steps and (training.stop_after_steps or 0) > training.steps:
+            stop, place = training.stop_after_steps, f"experiment {self.name}, episode {number}"
+            self.warnings.append(f"{place}: training.stop_after_steps {stop} is after all {training.steps} steps.")
         architecture = {"pooling", "projection", "normalize", "tied", "scale", "max_query_tokens", "max_passage_tokens"}
         settings = TrainSettings(
             training=Training(**training.model_dump(exclude={"start_from"})),
