@@ -60,6 +60,8 @@ lock:  ## resolve requirements.in anew
 	mv requirements.lock.part requirements.lock && rm -rf .venv-lock
 
 .venv/installed: requirements.lock
+	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; sys.version_info >= (3, 11) or sys.exit( \
+	"error: $(PYTHON) is Python " + v + ", the workflow needs 3.11 or later. Name one: make PYTHON=python3.11 demo")'
 	$(PYTHON) -m venv .venv
 	$(VENV)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	touch $@

@@ -5,6 +5,8 @@
 #   snakemake --cores all --configfile config/config.yaml config/ablations/negatives.yaml
 #                                                                     the first file ablated by the second
 
+from pathlib import Path
+
 from snakemake.utils import min_version
 
 min_version("9.0")
@@ -12,8 +14,9 @@ min_version("9.0")
 # A `configfile:` is merged under every --configfile, so the default is read only where none is given: a paper's
 # configuration never inherits a value of the embedded one.
 if not workflow.overwrite_configfiles:
+    DEFAULT = "config/config.yaml"
 
-    configfile: "config/config.yaml"
+    configfile: DEFAULT if Path(DEFAULT).exists() else workflow.source_path(DEFAULT)  # started elsewhere, with -s
 
 
 include: "rules/common.smk"

@@ -9,7 +9,9 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-sys.path.insert(0, str(Path(workflow.basedir) / "workflow_scripts"))
+# The folder of this repository, also where another workflow takes it as a module or names its Snakefile from elsewhere.
+HOME = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).parent
+sys.path.insert(0, str(HOME / "workflow_scripts"))
 
 from snakemake.exceptions import WorkflowError
 from snakemake.io import IOFile
@@ -71,10 +73,12 @@ class Labels:
     """`{LABEL:kind/key}` in a message: untracked text, so that a new experiment which shares a stage reruns nothing."""
 
     def __format__(self, name):
-        return PLAN.label(name)
+        return PLAN.label(name) if name in PLAN.stages else name
 
 
 LABEL = Labels()
+# Messages are formatted with the names of the main workflow, which may have this one as a module.
+workflow.modifier_stack[0].globals["LABEL"] = LABEL
 
 
 def manifest(stage):
@@ -141,7 +145,7 @@ def by_index(flat, trained):
 
 def command(script, *arguments):
     """A script of this repository under the interpreter of its environment, quoted for the shell."""
-    path = f"{workflow.basedir}/workflow_scripts/{script}"
+    path = f"{HOME}/workflow_scripts/{script}"
     return shlex.join([PYTHON, path, *map(str, arguments)])
 
 
@@ -181,6 +185,20 @@ def files_of(specs, suffixes=("csv",)):
     return [f"{folder}/{name}.{s}" for (folder, name) in specs for s in suffixes]
 
 
+def spec_of(specs, wildcards):
+    """The Spec of what a job writes: a table, or the index of an experiment."""
+    named = {
+        key if isinstance(key, str) else "/".join(key): spec
+        for key, spec in specs.items()
+    }
+    if (name := "/".join(wildcards)) not in named:
+        has = f"which has {', '.join(named) or 'none of its kind'}"
+        raise WorkflowError(
+            f"{name} is not of this configuration, {has}. Ask for one of these, or add it."
+        )
+    return named[name]
+
+
 def stages_of(specs):
-    """Input function: the manifests of the stages that a table shows."""
-    return lambda wildcards: manifests(specs[wildcards.folder, wildcards.table].stages)
+    """Input function: the manifests of the stages that a table or an experiment shows."""
+    return lambda wildcards: manifests(spec_of(specs, wildcards).stages)

@@ -43,7 +43,7 @@ rule table:
     conda:
         "../environment.yml"
     params:
-        spec=lambda wildcards: TABLES[wildcards.folder, wildcards.table].text,
+        spec=lambda wildcards: spec_of(TABLES, wildcards).text,
         code=CODE["teleport.report.table"],
         run=manage("table"),
     message:
@@ -77,7 +77,7 @@ use rule table as published_table with:
         folder="results/published(/[^/]+)?",
         table="[^/]+",
     params:
-        spec=lambda wildcards: PUBLISHED[wildcards.folder, wildcards.table].text,
+        spec=lambda wildcards: spec_of(PUBLISHED, wildcards).text,
         code=CODE["teleport.report.published_table"],
         run=manage("published"),
     message:
@@ -128,7 +128,7 @@ rule released:
 # results/experiments/NAME: plan.tsv and links to the stages, which other experiments may share.
 use rule table as experiment with:
     input:
-        lambda wildcards: manifests(INDEXES[wildcards.folder].stages),
+        stages_of(INDEXES),
     output:
         "{folder}/plan.tsv",
     log:
@@ -136,7 +136,7 @@ use rule table as experiment with:
     wildcard_constraints:
         folder="results/experiments/.+",
     params:
-        spec=lambda wildcards: INDEXES[wildcards.folder].text,
+        spec=lambda wildcards: spec_of(INDEXES, wildcards).text,
         code=CODE["teleport.report.experiments"],
         run=manage("link"),
     message:

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from importlib.metadata import packages_distributions
 
 import pytest
@@ -97,3 +99,16 @@ def test_nothing_is_pickled_and_no_remote_code_is_trusted(path):
             assert node.arg not in {"allow_pickle", "trust_remote_code"} or ast.literal_eval(node.value) is False
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
             assert any(k.arg == "weights_only" and ast.literal_eval(k.value) for k in node.keywords)
+
+
+def test_make_says_first_that_a_python_is_too_old(tmp_path):
+    """pip would say that there is no filelock, whose pinned version needs the newer Python."""
+    old = tmp_path / "python3.10"
+    pretend = "import sys; sys.version_info = (3, 10, 4); exec(sys.argv[2])"
+    old.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{pretend}" "$@"\n')
+    old.chmod(0o755)
+    (tmp_path / "requirements.lock").touch()
+    command = ["make", "-f", REPOSITORY / "Makefile", ".venv/installed", f"PYTHON={old}"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode and "python3.10 is Python 3.10, the workflow needs 3.11 or later. Name " in result.stderr
+    assert not (tmp_path / ".venv").exists()

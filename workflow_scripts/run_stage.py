@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import re
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -23,7 +24,7 @@ from teleport.runtime.job import Job
 from teleport.runtime.launch import PROCESSES, RANK, end_with_parent, launch
 from teleport.runtime.locks import sole_process
 from teleport.runtime.log import configure_logging, log
-from teleport.runtime.run import HELPS, require_unedited, run, run_shard
+from teleport.runtime.run import HELPS, refusals_forgotten, require_unedited, run, run_shard
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 HERE = Path(__file__).resolve().parent
@@ -83,10 +84,11 @@ def run_alone(job, arguments, processes):
             if processes > 1:
                 sys.exit(launch(processes, [sys.executable, *sys.argv]))
         require_unedited(job, arguments.files)  # after all waiting, before the stage is loaded
-        if arguments.shard:
-            run_shard(job)
-        else:  # several processes take nothing from an earlier attempt: all or none of them must work
-            run(job, 0 if RANK in os.environ else arguments.attempt)
+        with refusals_forgotten(job):
+            if arguments.shard:
+                run_shard(job)
+            else:  # several processes take nothing from an earlier attempt: all or none of them must work
+                run(job, 0 if RANK in os.environ else arguments.attempt)
 
 
 def main():
@@ -119,4 +121,6 @@ def main():
 
 
 if __name__ == "__main__":
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # Ctrl-C saves what SIGTERM saves
+        signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     main()

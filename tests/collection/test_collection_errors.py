@@ -7,6 +7,7 @@ import pytest
 
 from teleport.collection import download
 from teleport.collection.build import run
+from teleport.collection.questions import dpr_questions, qa_questions
 
 FILES = {
     "corpus.tsv": "d1\tCats\tA cat sleeps.\nd2\tDogs\tA dog barks.\n",
@@ -115,6 +116,18 @@ FOLDER_ERRORS = {
         {"qrels.train.tsv": "q1 0 d1 1.0\nq2 0 d2 1\n"},
         "qrels.train.tsv, line 1: grade '1.0' is not a 32-bit integer. Write a whole number.",
     ),
+    "grade that only Python takes for a number": (
+        {"qrels.train.tsv": "q1 0 d1 1_0\nq2 0 d2 1\n"},
+        "qrels.train.tsv, line 1: grade '1_0' is not a 32-bit integer. Write a whole number.",
+    ),
+    "grade in other digits": (
+        {"qrels.train.tsv": "q1 0 d1 1\nq2 0 d2 １\n"},
+        "qrels.train.tsv, line 2: grade '１' is not a 32-bit integer. Write a whole number.",
+    ),
+    "grade of 5,000 digits": (
+        {"qrels.train.tsv": "q1 0 d1 1\nq2 0 d2 " + "1" * 5000 + "\n"},
+        "qrels.train.tsv, line 2: grade '111",
+    ),
     "grade too large": (
         {"qrels.train.tsv": "q1 0 d1 1\nq2 0 d2 4294967296\n"},
         "qrels.train.tsv, line 2: grade '4294967296' is not a 32-bit integer.",
@@ -178,6 +191,14 @@ BEIR_ERRORS = {
         {"corpus.jsonl": '{"_id": 1, "text": "A cat sleeps."}\n'},
         "corpus.jsonl, line 1: '_id' is missing or not a str. Correct the line.",
     ),
+    "brackets without end": (
+        {"corpus.jsonl": BEIR_FILES["corpus.jsonl"] + "[" * 99_999 + "\n"},
+        "corpus.jsonl, line 2: not a JSON object (maximum recursion depth exceeded",
+    ),
+    "number of 5,000 digits": (
+        {"corpus.jsonl": '{"_id": ' + "1" * 5000 + "}\n"},
+        "corpus.jsonl, line 1: not a JSON object (Exceeds the limit",
+    ),
     "no text": ({"queries.jsonl": '{"_id": "q1"}\n'}, "queries.jsonl, line 1: 'text' is missing or not a str."),
     "half a surrogate pair": (
         {"corpus.jsonl": '{"_id": "d1", "text": "A cat \\ud83d sleeps."}\n'},
@@ -221,3 +242,60 @@ def test_a_split_without_judgments_is_empty(stages, tmp_path):
     job = stages.run(run, "collection", {"source": {"source": "folder", "path": str(tmp_path / "data")}})
     facts = json.loads((job.folder / "manifest.json").read_text())["facts"]
     assert facts["splits"]["test"] == {"queries": 0, "judgments": 0, "positives": 0, "dropped": 1}
+
+
+QUIRKS = {
+    "header": (
+        {"corpus.tsv": "id\ttitle\ttext\n" + FILES["corpus.tsv"]},
+        "corpus.tsv, line 1: 'id\\ttitle\\ttext' looks like a header, but is read as a record. Remove it if it is.",
+    ),
+    "NUL bytes": (
+        {"corpus.tsv": FILES["corpus.tsv"] + "d3\tNul\ta\0b\nd4\tNul\ta\0b\n"},
+        "corpus.tsv, line 3: the first of the lines with NUL bytes, which are read as they are",
+    ),
+    "cut": (
+        {"qrels.train.tsv": FILES["qrels.train.tsv"][:-1]},
+        "qrels.train.tsv, line 2: the last line has no end. It is read; was the file cut there?",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", QUIRKS)
+def test_what_is_read_but_hardly_meant_is_a_warning_with_its_line(stages, tmp_path, caplog, case):
+    changes, expected = QUIRKS[case]
+    write(tmp_path, FILES | changes)
+    stages.run(run, "collection", {"source": {"source": "folder", "path": str(tmp_path)}})
+    assert caplog.text.replace(f"{tmp_path}/", "").count(expected) == 1
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+
+
+def test_sound_files_are_no_warning(stages, tmp_path, caplog):
+    write(tmp_path, FILES)
+    stages.run(run, "collection", {"source": {"source": "folder", "path": str(tmp_path)}})
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+DPR = [{"question": "q", "answers": ["a"], "positive_ctxs": [{"passage_id": "1"}]}]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (json.dumps(DPR + [DPR[0] | {"question": 5}]), "record 2: DPR's records have question (text), answers (a list"),
+        (json.dumps([DPR[0] | {"answers": "yes"}]), "record 1: DPR's records have question (text), answers (a list"),
+        (json.dumps(DPR + [5]), "record 2: DPR's records have"),
+        ("[" * 99_999, "train.json: brackets inside brackets without end, no questions of DPR. "),
+    ],
+)
+def test_a_wrong_record_of_dpr_is_named(tmp_path, content, message):
+    (tmp_path / "train.json").write_text(content)
+    with pytest.raises(ValueError) as error:
+        list(dpr_questions(tmp_path / "train.json"))
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("answers", ["[" * 9999, "{[]: 1}", "-" * 99_999 + "1", "open('/')", "['a']*9", "a"])
+def test_answers_that_are_no_list_are_named_and_not_run(tmp_path, answers):
+    (tmp_path / "a.qa.csv").write_text(f"who\t{answers}\n")
+    with pytest.raises(ValueError, match="a.qa.csv, line 1: not a question, a tab and a list of answers. Correct the"):
+        list(qa_questions(tmp_path / "a.qa.csv"))

@@ -70,6 +70,13 @@ def test_evaluated_split_is_empty(stages):
         check(stages, {"splits": ["dev"]})
 
 
+def test_judgments_without_a_positive_would_be_a_table_of_zeros(stages):
+    facts = FACTS | {"positive_grade": 1, "splits": {"test": {"queries": 20, "judgments": 30, "positives": 0}}}
+    with pytest.raises(ValueError, match="none of the 30 judgments of the split 'test' has a grade of 1 or more, so"):
+        check(stages, {"trains": False}, facts)
+    check(stages, {"trains": False}, facts | {"positive_grade": 2})  # passages of grade 1 may count in a measure
+
+
 def test_unknown_measure(stages):
     with pytest.raises(ValueError, match=r"evaluation.measures has 'RRR@10', which ir-measures cannot compute here"):
         check(stages, {"measures": ["RR@10", "RRR@10"]})

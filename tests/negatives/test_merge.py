@@ -127,7 +127,7 @@ def test_equals_the_brute_force_over_three_episodes(world, monkeypatch, mode, ke
 # --- single properties ------------------------------------------------------------------------------------------------
 
 
-def test_a_literal_example(world):
+def test_a_literal_example(world, caplog):
     """Lists no longer than the counts, so nothing is left to chance."""
     collection = world.collection(["a", "b", "c"], [(0, 10, 1), (1, 11, 1), (1, 12, 1), (2, 13, 1), (0, 1, 0)])
     queries = world.retrieval([[1, 10, 2], [11, 12, 3], [13, -1, -1]])
@@ -149,6 +149,10 @@ def test_a_literal_example(world):
         "empty_queries": 1,
         "overlap": 0.2,
     }
+    assert [record.getMessage() for record in caplog.records] == [
+        "lookahead gives 0.7 negatives per query in the mean, not 2: its lists are short, or filters and known "
+        "passages leave little"
+    ]
     lists, counts = lists | {"momentum": first}, counts | {"momentum": 4}
     second = world.merge(collection, counts, lists, episode=2)
     assert second.passages == [[1, 2, 2, 4, 1, 2, 2, 4], [3, 3], []]

@@ -221,6 +221,13 @@ def upstream(stage):
     return set().union(*({s.name} | upstream(s) for s in stage.inputs.values()))
 
 
+def test_a_stop_after_the_end_of_the_schedule_is_said():
+    late = plan(training={"stop_after_steps": 61}, episodes=[{}, {"training": {"stop_after_steps": 60}}])
+    assert late.warnings == [
+        "experiment tele, episode 1: training.stop_after_steps 61 is after all 60 steps.",
+    ]
+
+
 def test_with_a_lag_training_and_the_mining_for_the_next_episode_are_independent():
     lagged = plan(episodes=ANCE).trajectories["tele"][0]
     synchronous = plan(episodes=[ANCE[0], ANCE[1] | {"lag": 0}]).trajectories["tele"][0]

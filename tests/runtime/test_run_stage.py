@@ -1,8 +1,10 @@
 """run_stage.py: what an earlier attempt on a cluster finished, whose sentence an error is, and whose environment."""
 
+import fcntl
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -96,15 +98,44 @@ def test_a_library_s_error_is_told_from_a_sentence_of_ours(tmp_path):
     assert found == [True, False, False]
 
 
+def command(job):
+    """What runs a job of the stage `index` from the folder of its results."""
+    inputs = {role: f"{a.manifest['kind']}/{a.manifest['key']}" for role, a in job.inputs.items()}
+    spec = json.dumps({"kind": "index", "key": job.key, "settings": {}, "inputs": inputs})
+    program = str(REPOSITORY / "workflow_scripts/run_stage.py")
+    return [sys.executable, program, "--spec", spec, "--code", stage_code("index", {})]
+
+
+def test_ctrl_c_ends_a_stage_as_sigterm_does(indexed, tmp_path):
+    indexed.job.lock.parent.mkdir(parents=True)
+    with open(indexed.job.lock, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # so that it waits
+        process = subprocess.Popen(command(indexed.job), cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        assert "waiting: another process" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == -signal.SIGTERM and process.stderr.read() == ""
+
+
 @pytest.mark.parametrize("size", ["2", "0", "many"])
 def test_what_another_launcher_left_in_the_environment_decides_nothing(indexed, tmp_path, size):
     """torchrun, MPI and Slurm scripts export such variables; a stage that took them for its own wrote no manifest."""
     left = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "nowhere"}
-    job = indexed.job
-    inputs = {role: f"{a.manifest['kind']}/{a.manifest['key']}" for role, a in job.inputs.items()}
-    spec = {"kind": "index", "key": job.key, "settings": {}, "inputs": inputs}
-    command = [sys.executable, REPOSITORY / "workflow_scripts/run_stage.py", "--spec", json.dumps(spec)]
-    command += ["--code", stage_code("index", {})]
-    result = subprocess.run(command, cwd=tmp_path, env=os.environ | left, capture_output=True, text=True)
+    result = subprocess.run(command(indexed.job), cwd=tmp_path, env=os.environ | left, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert (job.folder / "manifest.json").exists()
+    assert (indexed.job.folder / "manifest.json").exists()
+
+
+def test_only_saved_work_is_spoken_of(indexed, caplog, monkeypatch):
+    def fails(job):
+        raise RuntimeError("out of memory")
+
+    caplog.set_level("INFO")
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "run", fails)
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                indexed(0)
+        assert "attempt 2" in caplog.text and "resume state kept" not in caplog.text
+        (indexed.job.resume / "rows.npy").write_text("")
+    indexed(0)
+    assert "attempt 3, resume state kept" in caplog.text

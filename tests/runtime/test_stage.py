@@ -203,6 +203,22 @@ def test_bad_input_ends_with_a_sentence_not_a_traceback(monkeypatch, tmp_path):
     assert command(monkeypatch, tmp_path, refuses) == "error: corpus.tsv, line 3: no text. Add one."
 
 
+def test_a_refusal_leaves_no_resume_folder_unless_work_was_saved(monkeypatch, tmp_path):
+    """`make status` would list it as stopped, and `make prune` wait for it."""
+
+    def refuses(job):
+        raise ValueError("the collection has 5 passages")
+
+    def saves(job):
+        (job.resume / "rows.npy").write_text("work")
+        refuses(job)
+
+    resume = tmp_path / "results/resume/merge" / ("b" * 12)
+    assert "5 passages" in command(monkeypatch, tmp_path, refuses) and not resume.exists()
+    assert "5 passages" in command(monkeypatch, tmp_path, saves) and (resume / "rows.npy").exists()
+    assert "5 passages" in command(monkeypatch, tmp_path, refuses) and (resume / "rows.npy").exists()
+
+
 def test_settings_that_the_stage_does_not_take_are_a_sentence(monkeypatch, tmp_path, capsys):
     message = command(monkeypatch, tmp_path, write("hello"), settings={"alpa": 0.5})
     assert message.startswith(

@@ -139,3 +139,9 @@ def test_cycles_as_long_as_a_refresh_are_schedules_that_restart():
     """A cycle is one schedule of its length, so a training warms up again with every refresh."""
     cycles = [rate(step, 40, 1e-6, warmup_steps=3, cycle_steps=10) for step in range(40)]
     assert cycles == 4 * [rate(step, 10, 1e-6, warmup_steps=3) for step in range(10)]
+
+
+def test_a_stop_after_the_end_is_said(caplog):
+    assert end_of_segment(training(steps=80, stop_after_steps=80), 80, 0) == 80 and not caplog.text
+    assert end_of_segment(training(steps=80, stop_after_steps=41), 80, 40) == 80
+    assert "training.stop_after_steps is 41, but the schedule ends after 40" in caplog.text

@@ -115,12 +115,24 @@ def test_processes_draw_different_dropout(stages):
     assert float(two.losses()[0]) != pytest.approx(float(one.losses()[0]), rel=1e-4)
 
 
-def test_sigterm_saves_once_and_the_resumed_training_has_the_same_bits(stages, whole):
-    runs = StageRuns(stages, World(stages).job(MANY))
-    process = runs.start_and_wait_for_state()
+def terminate_twice(process, children):
+    """As Slurm does, which signals every process of a job."""
     process.terminate()
     time.sleep(0.01)
-    process.terminate()  # as Slurm does, which signals every process of a job
+    process.terminate()
+
+
+def press_ctrl_c(process, children):
+    """As a terminal does."""
+    for number in [*children, process.pid]:
+        os.kill(number, signal.SIGINT)
+
+
+@pytest.mark.parametrize("stop", [terminate_twice, press_ctrl_c])
+def test_sigterm_and_ctrl_c_save_once_and_the_resumed_training_has_the_same_bits(stages, whole, stop):
+    runs = StageRuns(stages, World(stages).job(MANY))
+    process = runs.start_and_wait_for_state()
+    stop(process, runs.children(process).values())
     log = process.communicate(timeout=60)[0]
     assert process.returncode == 143, log
     assert log.count("SIGTERM: state saved after step") == 1 and "Traceback" not in log

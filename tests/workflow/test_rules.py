@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import sys
 
 import pytest
@@ -10,6 +11,7 @@ from toy import World
 from paths import REPOSITORY
 from teleport.runtime.code import STAGE_MODULES
 
+SNAKEMAKE = [sys.executable, "-m", "snakemake", "--cores", "1"]
 CONDA = """#!/bin/sh
 case "$*" in
 *--version*) echo "conda 24.9.0";;
@@ -79,3 +81,42 @@ def test_an_edited_loss_concerns_its_trainings_and_a_new_one_nothing(world):
     line = '    "own": Loss("teleport.training.losses.own"),\n'
     registry.write_text(registry.read_text().replace("LOSSES = {\n", "LOSSES = {\n" + line))
     assert codes(world) == after
+
+
+@pytest.mark.parametrize(
+    ("target", "known"),
+    [
+        ("results/tables/other.md", "results/tables/main"),
+        ("results/experiments/other/plan.tsv", "results/experiments/nll, results/experiments/softmax"),
+        ("results/published/other.md", "none of its kind"),
+    ],
+)
+def test_a_table_or_experiment_that_is_not_planned_is_named_with_those_that_are(world, target, known):
+    name = target.removesuffix(".md").removesuffix("/plan.tsv")
+    text = world.snakemake("-n", target, check=False)
+    assert f"{name} is not of this configuration, which has {known}. Ask for one of these, or add it." in text
+    assert "KeyError" not in text
+
+
+def test_another_workflow_may_have_this_one_as_a_module(world, tmp_path):
+    other = tmp_path / "Snakefile"
+    other.write_text(
+        f'configfile: "{world.folder}/toy.yaml"\n'
+        f'module tele:\n    snakefile: "{world.folder}/Snakefile"\n    config: config\n'
+        "use rule * from tele as tele_*\n"
+    )
+    world.command()  # writes toy.yaml
+    (tmp_path / "data").symlink_to(world.folder / "data")
+    result = subprocess.run([*SNAKEMAKE, "-n", "-p"], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    text = result.stdout + result.stderr
+    assert "train, episode 1 · softmax" in text and f"{world.folder}/workflow_scripts/run_stage.py" in text
+
+
+def test_the_snakefile_may_be_named_from_elsewhere(world, tmp_path):
+    """Results and paths of the configuration are then of the folder where it was started."""
+    (tmp_path / "data").symlink_to(world.folder / "data")
+    command = [*SNAKEMAKE, "-n", "-s", world.folder / "Snakefile"]
+    for configfile in ([], ["--configfile", world.folder / "toy.yaml"]):
+        result = subprocess.run([*command, *configfile], cwd=tmp_path, capture_output=True, text=True)
+        assert result.returncode == 0 and "Job stats:" in result.stdout + result.stderr, result.stderr

@@ -6,6 +6,7 @@ grade, query, passage) and answers.SPLIT.parquet (query_id, answers). Row number
 """
 
 import hashlib
+import re
 from array import array
 
 import numpy as np
@@ -141,7 +142,7 @@ def judgments(qrels, queries, passages):
             twice = f"query {query_id!r} and passage {doc_id!r} are judged twice, first on line {first}"
             raise wrong_row(qrels.place, line, f"{twice}. Remove one of them.")
         try:
-            grades.append(int(grade))
+            grades.append(int(grade if re.fullmatch("[+-]?[0-9]{1,20}", grade) else "none"))
         except (ValueError, OverflowError):
             problem = f"grade {grade!r} is not a 32-bit integer. Write a whole number."
             raise wrong_row(qrels.place, line, problem) from None

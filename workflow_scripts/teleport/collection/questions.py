@@ -50,7 +50,7 @@ def qa_questions(path):
         try:
             question, answers = fields
             answers = ast.literal_eval(answers)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             answers = None
         if not isinstance(answers, list):
             raise wrong_row(path, number, "not a question, a tab and a list of answers. Correct the line.")
@@ -63,12 +63,15 @@ def dpr_questions(path):
         try:
             contexts = record["positive_ctxs"]
             positives = [str(c["passage_id"] if "passage_id" in c else c["psg_id"]) for c in contexts]
-            yield Question(row + 1, str(row), record["question"], positives, record["answers"])
+            question, answers = record["question"], record["answers"]
+            if not (isinstance(question, str) and isinstance(answers, list)):
+                raise TypeError
         except (KeyError, TypeError):
             raise ValueError(
-                f"{path}, record {row + 1}: DPR's records have question, answers and positive_ctxs, whose contexts "
-                "have passage_id or psg_id. Correct the record."
+                f"{path}, record {row + 1}: DPR's records have question (text), answers (a list) and positive_ctxs, "
+                "whose contexts have passage_id or psg_id. Correct the record."
             ) from None
+        yield Question(row + 1, str(row), question, positives, answers)
 
 
 def tevatron_questions(path):
@@ -96,6 +99,8 @@ def json_array(path):
         try:
             record, position = decoder.raw_decode(buffer, position)
             yield record
+        except RecursionError:
+            raise ValueError(f"{path}: brackets inside brackets without end, no questions of DPR. {REFETCH}") from None
         except json.JSONDecodeError as error:
             more = next(pieces, "")
             if not more:

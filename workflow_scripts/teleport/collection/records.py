@@ -8,11 +8,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from teleport.runtime.log import log
 
 TAB_REMEDY = "One record per line, and no tabs or line breaks inside texts."
+HEADER = {"id", "_id", "pid", "qid", "docid", "doc_id", "query_id", "passage_id", "query-id", "corpus-id", "title"}
+HEADER |= {"text", "query", "question", "passage", "contents", "document", "score", "grade", "relevance"}
 # A file without a published digest was recorded as it came, good or bad: the entry must go with it.
 REFETCH = (
     "Fetch the file again; if data/downloads/digests.json has an entry for it, delete file and entry and run "
@@ -88,9 +91,11 @@ def archive_and_member(path):
 def lines(path):
     """(line number from 1, text without the line end) of a UTF-8 file as `open_bytes` takes it.
 
-    Only a line feed ends a line. Raises ValueError for bytes that are not UTF-8, and as `open_bytes` does.
+    Only a line feed ends a line. Raises ValueError for bytes that are not UTF-8, and as `open_bytes` does; logs a
+    warning for what is read but hardly meant: NUL bytes, and a last line without its end.
     """
     with open_bytes(path) as file:
+        number, line, sound = 0, b"\n", True
         for number, line in enumerate(file, 1):
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -98,7 +103,18 @@ def lines(path):
                 found = f"byte 0x{error.object[error.start]:02x} at position {error.start} is not UTF-8"
                 remedy = "Convert the file, for example with `iconv -f latin1 -t utf-8`."
                 raise wrong_row(path, number, f"{found}. {remedy}") from None
+            if sound and "\0" in text:
+                sound = False
+                warn_once(f"{path}, line {number}: the first of the lines with NUL bytes, which are read as they are")
             yield number, text.rstrip("\r\n")
+        if not line.endswith(b"\n"):
+            warn_once(f"{path}, line {number}: the last line has no end. It is read; was the file cut there?")
+
+
+@cache
+def warn_once(text):
+    """Log a warning; the rows of a file may be read more than once."""
+    log.warning("%s", text)
 
 
 def tab_rows(path, counts, meaning):
@@ -114,6 +130,8 @@ def tab_rows(path, counts, meaning):
             raise wrong_row(path, number, f"column count {len(fields)}, expected {expected} ({meaning}). {TAB_REMEDY}")
         if number == 1:
             counts, expected = [len(fields)], f"{len(fields)} as in line 1"
+            if HEADER.issuperset(name.strip().lower() for name in fields):
+                warn_once(f"{path}, line 1: {line!r} looks like a header, but is read as a record. Remove it if it is.")
         yield number, *fields
 
 
@@ -175,7 +193,7 @@ def json_rows(path, types, defaults=None):
             record = {**(defaults or {}), **json.loads(line)}
             if "\\u" in line:  # an escape can stand for half a surrogate pair, which no UTF-8 file can hold
                 json.dumps(record, ensure_ascii=False).encode("utf-8")
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise wrong_row(path, number, f"not a JSON object ({error}). Write one object per line.") from None
         for key, kind in types.items():
             if not isinstance(record.get(key), kind):

@@ -9,8 +9,8 @@ def run(job):
     """Compare the collection's counts with the configuration; returns the numbers compared.
 
     Raises ValueError when the corpus has fewer passages than a depth; when a split has no queries, or fewer than a
-    batch; when a measure or negatives.remove has no judgments or answers to work with; and for a measure that is
-    unknown or looks at more passages than a run has.
+    batch; when a measure or negatives.remove has no judgments, positives or answers to work with; and for a measure
+    that is unknown or looks at more passages than a run has.
     """
     settings, facts = job.settings, job.facts("collection")
     coverage = coverage_cutoffs(settings.measures)
@@ -18,6 +18,7 @@ def run(job):
     depths = check_depths(settings, cutoffs, facts["num_passages"])
     queries = check_splits(settings, facts["splits"])
     check_evidence(settings, coverage, facts["splits"])
+    check_positives(settings, facts)
     return {"num_passages": facts["num_passages"], "depths": depths, "queries": queries}
 
 
@@ -76,3 +77,12 @@ def check_evidence(settings, coverage, splits):
         found = f"{missing} of {train['queries']} training queries have no answers"
         remedy = "Add them to answers.train.jsonl, or set negatives.remove to judged."
         raise ValueError(f"negatives.remove is 'answers', but {found}. {remedy}")
+
+
+def check_positives(settings, facts):
+    """Raise ValueError for a split that is judged but without a positive: a table of zeros tells nothing."""
+    for name in settings.splits:
+        counts = facts["splits"][name]
+        if facts.get("positive_grade") == 1 and counts.get("judgments") and counts.get("positives") == 0:
+            found = f"none of the {counts['judgments']} judgments of the split {name!r} has a grade of 1 or more"
+            raise ValueError(f"{found}, so its measures would all be 0. Give judgments that have positives.")

@@ -98,7 +98,7 @@ def columns_of(text, form, path, line):
 def as_number(text, path, line):
     """A finite float. Raises ValueError naming the line."""
     try:
-        value = float(text)
+        value = float(text if text.isascii() and "_" not in text else "none")  # 1_0 is a number in Python alone
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

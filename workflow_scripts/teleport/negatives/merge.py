@@ -18,6 +18,7 @@ from teleport.negatives.draw import draw_slots, hashes_of_job
 from teleport.negatives.filters import open_filters
 from teleport.negatives.known import known_passages
 from teleport.negatives.pool import Items, PoolWriter, count_duplicates, drop_duplicates
+from teleport.runtime.log import log
 from teleport.runtime.seed import derive_seed
 from teleport.settings.pool import Pool as Settings  # noqa: F401
 
@@ -44,6 +45,10 @@ def run(job):
         job.progress(last, end, "queries")
     writer.append_empty(len(known) - end)
     lengths = np.diff(writer.close())
+    for name, wanted in merge.wanted.items():
+        if merge.drawn[name] < (end - begin) * wanted / 2:
+            gives = f"gives {merge.drawn[name] / max(1, end - begin):.1f} negatives per query in the mean, not {wanted}"
+            log.warning("%s %s: its lists are short, or filters and known passages leave little", name, gives)
     empty = int(np.count_nonzero(lengths[begin:end] == 0))
     return merge.facts() | {"queries": end - begin, "negatives": int(lengths.sum()), "empty_queries": empty}
 

@@ -205,6 +205,9 @@ class Trajectory:
                 f"encoder.chunks is {self.experiment.encoder.chunks}. Set it to 1."
             )
         start, before = self.start(training.start_from), self.continued(number)
+        if training.steps and (training.stop_after_steps or 0) > training.steps:
+            stop, place = training.stop_after_steps, f"experiment {self.name}, episode {number}"
+            self.warnings.append(f"{place}: training.stop_after_steps {stop} is after all {training.steps} steps.")
         architecture = {"pooling", "projection", "normalize", "tied", "scale"}
         lengths = {"max_query_tokens", "max_passage_tokens", "chunks"}
         settings = TrainSettings(

@@ -8,10 +8,10 @@ from pydantic import Field, model_validator
 
 from teleport.settings.locations import Locations
 from teleport.settings.read import validated
-from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNull, Section
+from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNull, Section, in_one_spelling
 from teleport.settings.yaml_mapping import read_mapping
 
-FOLDER = Path("config/published")
+FOLDER = Path(in_one_spelling(Path(__file__).parents[3] / "config/published"))
 KINDS = Literal["measures", "hours", "forgetting", "analyses", "costs"]
 # The figures of a kind that has several, by which a row, a column or a cell names its own (figures.py and costs.py).
 FIGURES = {

@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from pydantic import ValidationError
 
@@ -16,6 +16,7 @@ from teleport.runtime.log import log
 from teleport.runtime.provenance import provenance
 
 FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Snakemake does not know and delete
+NO_STATE = ("stamp.json", "history.log", "progress.json")  # what every attempt leaves, whether it saved work or not
 HELPS = os.environ.get(RANK, "0") != "0"  # another process, the first of those started together, writes the files
 
 
@@ -61,6 +62,25 @@ def run(job, attempt_on_cluster=0, clock=time.time):
     log.info("%s/%s done in %.1f s", job.kind, job.key, clock() - started)
 
 
+@contextmanager
+def refusals_forgotten(job):
+    """A stage that refuses its input within the block, before it has saved any work, leaves no resume folder behind.
+
+    Nothing could go on there, and the stage would seem to be one that was killed.
+    """
+    try:
+        yield
+    except ValueError:
+        if not HELPS and job.resume.is_dir() and not has_work(job.resume):
+            shutil.rmtree(job.resume)
+        raise
+
+
+def has_work(folder):
+    """Whether a resume folder has more than what every attempt leaves in it."""
+    return any(path.name not in NO_STATE for path in folder.iterdir())
+
+
 def run_shard(job):
     """Make one shard of a stage in a folder of its own; the job of the stage joins it with the others."""
     started, name = time.time(), f"{job.kind}/{job.key} shard {job.shard}"
@@ -80,7 +100,7 @@ def run_shard(job):
 
 def begin_attempt(job, name):
     """Open the resume state of a job; returns the number of this attempt, which the log tells with `name`."""
-    resumed = job.open_resume()
+    resumed = job.open_resume() and has_work(job.resume)
     attempt = count_attempt(job)
     log.info("%s attempt %d%s", name, attempt, ", resume state kept" if resumed else "")
     return attempt

@@ -2,6 +2,8 @@
 
 import math
 
+from teleport.runtime.log import log
+
 
 def schedule_steps(training, data):
     """Steps of the full schedule: `training.steps`, or `training.epochs` passes over the queries of a `TrainingSet`.
@@ -28,6 +30,10 @@ def end_of_segment(training, total, first):
         raise ValueError(
             f"training.steps is {total}, but the episodes that this one continues have done {first} steps already: "
             "raise training.steps, let earlier episodes stop sooner (training.stop_after_steps), or leave this one out."
+        )
+    if (training.stop_after_steps or 0) > total - first:
+        log.warning(
+            "training.stop_after_steps is %d, but the schedule ends after %d", training.stop_after_steps, total - first
         )
     return min(total, first + (training.stop_after_steps or total))
 
