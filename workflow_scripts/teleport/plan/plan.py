@@ -4,7 +4,7 @@ from teleport.plan.experiment import Trajectory
 from teleport.plan.identity import identify_downloads, identify_file, identify_source
 from teleport.plan.stage import Stage
 from teleport.settings.scoring import EvaluateSettings, ExternalSettings
-from teleport.settings.search import Bm25, Bm25Settings
+from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 
 
 class Plan:
@@ -69,11 +69,16 @@ class Plan:
         if user not in users:
             users.append(user)
 
-    def bm25(self, split, depth, title):
-        """The BM25 run of a split, by the configuration's parameters, or the default ones where its row is left out."""
+    def lexical_index(self, title):
+        """The index of BM25, by the configuration's parameters, or the default ones where its row is left out."""
         parameters = self.config.bm25 or Bm25()
-        settings = Bm25Settings(split=split, depth=depth, title=title, **parameters.model_dump())
-        return Stage("bm25", settings, {"collection": self.collection})
+        settings = LexicalIndexSettings(title=title, **parameters.model_dump())
+        return Stage("lexical_index", settings, {"collection": self.collection})
+
+    def bm25(self, index, split, depth):
+        """The BM25 run of a split with a `lexical_index` stage."""
+        settings = Bm25Settings(split=split, depth=depth)
+        return Stage("bm25", settings, {"collection": self.collection, "index": index})
 
     def score(self, run, split):
         """The evaluation of a run on a split."""
@@ -90,9 +95,10 @@ class Plan:
         return evaluated
 
     def plan_bm25(self):
-        depth, title = self.config.evaluation.depth, self.config.encoder.title
-        splits = self.config.evaluation.splits
-        return {split: self.note_scored(self.bm25(split, depth, title), split, "BM25") for split in splits}
+        depth, splits = self.config.evaluation.depth, self.config.evaluation.splits
+        index = self.lexical_index(self.config.encoder.title)
+        self.note(index, "BM25", "lexical_index")
+        return {split: self.note_scored(self.bm25(index, split, depth), split, "BM25") for split in splits}
 
     def plan_external(self, name, external):
         """{split: evaluate stage} of the run files of one entry of `external`."""

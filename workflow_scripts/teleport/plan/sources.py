@@ -50,8 +50,10 @@ class Mining:
 
 
 def from_bm25(mining):
-    trajectory = mining.trajectory
-    run = trajectory.plan.bm25("train", mining.episode.mining.depth, trajectory.experiment.encoder.title)
+    trajectory, plan = mining.trajectory, mining.trajectory.plan
+    index = plan.lexical_index(trajectory.experiment.encoder.title)
+    trajectory.add_existing(index, mining.number, "lexical-index")
+    run = plan.bm25(index, "train", mining.episode.mining.depth)
     return trajectory.add_existing(run, mining.number, "retrieve-bm25")
 
 

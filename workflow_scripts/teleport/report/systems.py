@@ -1,6 +1,6 @@
 """What a table may say of a system besides its measures, decided from the plan: its method, and what it cost."""
 
-MINING = ("encode", "index", "retrieve", "bm25", "negatives_file", "positives", "merge")
+MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "merge")
 
 
 def system_columns(trajectories, wanted):
