@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import bm25s
@@ -16,6 +17,8 @@ import pytest
 import Stemmer
 
 from collection_world import WORDS, make_collection
+from teleport.collection import apidocs
+from teleport.collection.packages import package_version
 from teleport.search import bm25, lexical, lexical_index
 
 INDEX = {"k1": 0.9, "b": 0.4, "stemmer": "english", "stopwords": "english", "title": "sep"}
@@ -167,11 +170,10 @@ def test_bits_are_those_of_bm25s_on_random_collections(stages, small_steps, seed
 
 
 def test_bits_are_those_of_bm25s_on_the_embedded_collection(stages):
-    """Its docstrings hold what made-up words do not: code, names, digits. Every window has passages."""
-    sources = [("numpy", ""), ("scipy", "")]
-    passages = list(docstrings(sources))
-    assert len(passages) > lexical.WINDOW // 8
-    queries = [text.split(".")[0] for _, text in passages[::50]]
+    """Its docstrings hold what made-up words do not: code, names, digits."""
+    docs = apidocs.harvest({package: package_version(package) for package in ("numpy", "networkx")}, 60)
+    passages, queries = [(doc.name, doc.body) for doc in docs], [doc.summary for doc in docs[::10]]
+    assert len(passages) > 1000
     ids, scores, _ = loaded(run(stages, {"test": queries}, 200, threads=2, passages=passages))
     expected_ids, expected_scores = peer(passages, queries, 200)
     assert ids.tolist() == expected_ids.tolist() and scores.tobytes() == expected_scores.tobytes()
@@ -215,7 +217,9 @@ def test_facts_of_the_index(stages):
     index = job.inputs["index"]
     found = pq.read_table(index.path("terms.parquet")).to_pydict()
     assert dict(zip(found["term"], found["passages"], strict=True))["dog"] == 4
-    assert index.facts == {"num_passages": 7, "vocabulary": 11, "postings": 22, "mean_terms": 27 / 7}
+    stems = [terms(f"{title} {text}", Stemmer.Stemmer("english")) for title, text in PASSAGES]
+    counts = {"vocabulary": len({*chain(*stems)}), "postings": sum(len(set(words)) for words in stems)}
+    assert index.facts == {"num_passages": 7, "mean_terms": sum(map(len, stems)) / 7} | counts
 
 
 def test_passages_without_terms_are_no_error(stages):

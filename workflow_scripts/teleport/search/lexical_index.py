@@ -75,7 +75,7 @@ def invert(job, num_passages):
 
 
 def read_batches(path, title):
-    """Yield lists of what BM25 reads of passages, in order: title and text, or the text alone when `title` is "none"."""
+    """Yield lists of what BM25 reads of passages: title and text, or the text alone when `title` is "none"."""
     columns = ["text"] if title == "none" else ["title", "text"]
     for batch in pq.ParquetFile(path).iter_batches(BATCH_TEXTS, columns=columns):
         yield [" ".join(parts) for parts in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
@@ -105,7 +105,8 @@ class Block:
     """The inverted passages of a block: memory maps.
 
     terms: int32, those that occur, rising; the postings of terms[i] are offsets[i] to offsets[i + 1], int64
-    passages: int32, rising within a term; counts: int32, how often it has the term; lengths: int32, terms of each passage
+    passages: int32, rising within a term; counts: int32, how often they have the term
+    lengths: int32, how many terms each passage of the block has
     """
 
     def __init__(self, job, number):
