@@ -3,10 +3,10 @@
     python bench/bm25.py [--passages 1000000] [--queries 1000] [--depth 200] [--threads 2] [--rounds 3]
     python bench/bm25.py --index-peer     # bm25s indexes the same texts too: seconds and memory
 
-Passages are words of the embedded collection by Zipf's law, as long as MS MARCO's (56 words on average); queries are six
-words that follow each other in one. The index is built by the stage in a process of its own, whose memory is measured.
-Both searches of bm25s read the same postings: `get_scores` is what the stage did before it had an index, bm25s's scores
-of all passages and then the best of them, ties by the smaller number; its `retrieve` leaves ties to chance. tantivy is
+Passages are words of the embedded collection by Zipf's law, as long as MS MARCO's (56 words on average); a query is
+six words that follow each other in one. The index is built by the stage in a process of its own, whose memory is measured.
+Both searches of bm25s read the same postings: `get_scores` is what the stage did before it had an index, bm25s's
+scores of all passages and then the best, ties by the smaller number; its `retrieve` leaves ties to chance. tantivy is
 measured where it is installed (`pip install tantivy`): k1 and b are fixed there and lengths rounded, so its scores are
 others. With one thread times are those of this process, which a busy machine disturbs least; with more, of the clock.
 """

@@ -15,6 +15,7 @@ from scipy.sparse import csr_matrix
 
 from teleport.runtime.arrays import GrowingArray, offsets_of, save_array
 from teleport.runtime.files import read_saved, require_free_space, write_json, write_text
+from teleport.runtime.log import Progress
 from teleport.search.terms import Terms
 from teleport.settings.search import LexicalIndexSettings as Settings  # noqa: F401
 
@@ -121,7 +122,7 @@ def write_postings(job, blocks, offsets, lengths):
     idf_T = inverse_frequencies(np.diff(offsets), len(lengths))
     passages = GrowingArray(job.output("passages.npy"), np.int32)
     scores = GrowingArray(job.output("scores.npy"), np.float32)
-    first = 0
+    first, progress = 0, Progress(job.progress.path)  # a rate of its own
     while first < num_terms:
         last = int(np.searchsorted(offsets, offsets[first] + RANGE_POSTINGS, side="right")) - 1
         last = max(first + 1, last)
@@ -129,7 +130,7 @@ def write_postings(job, blocks, offsets, lengths):
         idf = np.repeat(idf_T[first:last], np.diff(offsets[first : last + 1]))
         passages.append(found)
         scores.append(bm25_scores(counts, norms_P[found], idf))
-        job.progress(int(offsets[last]), int(offsets[-1]), "postings")
+        progress(int(offsets[last]), int(offsets[-1]), "postings")
         first = last
     passages.close()
     scores.close()
