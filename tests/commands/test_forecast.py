@@ -341,6 +341,8 @@ def test_a_pool_is_as_large_as_its_counts_and_costs_what_its_sources_offer(marco
     momentum = [0, 19 * 502_939, 24 * 502_939]
     assert [cost.work["merge_rows"] for cost in costs(plan, "merge")] == [candidates + n for n in momentum]
     dev, train = (costs(plan, "bm25")[n] for n in (1, 0))
+    (index,) = costs(plan, "lexical_index")
+    assert index.work["bm25_tokens"] == 8_841_823 * 74 and index.memory < 4e9 < train.memory + index.memory
     assert train.bytes == 502_939 * (200 * 8 + 4) and dev.bytes == 6_980 * (1000 * 8 + 4)
     assert train.work["bm25_scores"] == 502_939 * 8_841_823
     assert costs(plan, "negatives_file")[0].bytes == 502_939 * (100 * 8 + 4)

@@ -184,7 +184,7 @@ def test_padded_adds_special_tokens_truncates_and_pads():
 
 
 def test_tokenising_and_searching_do_not_load_torch():
-    modules = ["encoder.tokens", "search.index", "search.retrieve", "search.bm25"]
+    modules = ["encoder.tokens", "search.index", "search.retrieve", "search.bm25", "search.lexical_index"]
     code = "; ".join(f"import teleport.{module}" for module in modules)
     code += "; import faiss, tokenizers, sys; print([m for m in ('torch', 'transformers') if m in sys.modules])"
     library = Path(tokens.__file__).parents[2]

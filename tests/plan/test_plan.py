@@ -52,7 +52,8 @@ def test_three_episodes_have_these_stages():
     for stage in plan().stages.values():
         counts[stage.kind] = counts.get(stage.kind, 0) + 1
     assert counts == {
-        "collection": 1, "check": 1, "pretrained": 1, "tokens": 1, "bm25": 1, "encode": 4, "index": 4,
+        "collection": 1, "check": 1, "pretrained": 1, "tokens": 1, "lexical_index": 1, "bm25": 1,
+        "encode": 4, "index": 4,
         "retrieve": 3 * 2 + 4, "merge": 3, "train": 3, "evaluate": 5,
     }  # fmt: skip
 
@@ -188,7 +189,9 @@ def test_a_source_brings_what_it_needs_and_no_more():
     (merge, *_) = merges(negatives={"counts": {"random": 5}})
     assert list(merge.inputs) == ["collection"] and merge.loads == {"random": "teleport.negatives.sources.random"}
     (merge, *_) = merges(negatives={"counts": {"bm25": 5}})
-    assert merge.inputs["bm25"].kind == "bm25" and merge.inputs["bm25"].settings.split == "train"
+    run = merge.inputs["bm25"]
+    assert run.kind == "bm25" and run.settings.split == "train"
+    assert run.inputs["index"].kind == "lexical_index"
     (merge, *_) = merges(negatives={"filters": {"relative_margin": 0.05}})
     assert merge.inputs["queries"].kind == merge.inputs["passages"].kind == "encode"
 

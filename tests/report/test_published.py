@@ -310,7 +310,7 @@ def test_a_refresh_is_everything_that_a_pool_is_made_from(tmp_path):
     world = World(tmp_path, HOURS, seeds=[1], negatives={"counts": counts}, **ANSWERS)
     runs = {line["row"]: line["ours"][0] for line in json.loads(world.spec.text)["lines"]}
     kinds = Counter(name.split("/")[0] for name in runs[2]["refresh"])
-    assert kinds == {"encode": 3, "index": 3, "retrieve": 6, "positives": 3, "bm25": 1, "merge": 3}
+    assert kinds == {"encode": 3, "index": 3, "retrieve": 6, "positives": 3, "lexical_index": 1, "bm25": 1, "merge": 3}
     assert runs[2]["refresh"] == runs[3]["refresh"] == runs[4]["refresh"] and len(runs[4]["train"]) == 3
     world.finish_collection()
     for name in runs[4]["refresh"]:

@@ -7,24 +7,21 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
+import bm25s
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import Stemmer
 
-from collection_world import make_collection
-from teleport.search import bm25
+from collection_world import WORDS, make_collection
+from teleport.collection import apidocs
+from teleport.collection.packages import package_version
+from teleport.search import bm25, lexical, lexical_index
 
-SETTINGS = {
-    "k1": 0.9,
-    "b": 0.4,
-    "stemmer": "english",
-    "stopwords": "english",
-    "depth": 4,
-    "split": "test",
-    "title": "sep",
-}
+INDEX = {"k1": 0.9, "b": 0.4, "stemmer": "english", "stopwords": "english", "title": "sep"}
 PASSAGES = [
     ("Cats", "The cat sat on the mat; cats sit."),
     ("", "A dog chased the cat."),
@@ -38,11 +35,14 @@ QUERIES = {"test": ["cat chasing", "the of and", "zebra", "dogs dogs cat", "sitt
 STOPWORDS = {"the", "on", "and", "to", "of"}  # those of Lucene's English list that occur here
 
 
-def run(stages, queries=QUERIES, **changes):
-    passages = [(f"d{i}", title, text) for i, (title, text) in enumerate(PASSAGES)]
+def run(stages, queries=QUERIES, depth=4, threads=1, passages=PASSAGES, **changes):
+    """The finished stage `bm25`, after the index and the collection that it reads."""
+    passages = [(f"d{i}", title, text) for i, (title, text) in enumerate(passages)]
     texts = [(f"q{i}", text) for i, text in enumerate(queries["test"])]
     collection = make_collection(stages, passages, {"test": texts})
-    return stages.run(bm25.run, "bm25", SETTINGS | changes, {"collection": collection})
+    index = stages.run(lexical_index.run, "lexical_index", INDEX | changes, {"collection": collection})
+    inputs = {"collection": collection, "index": index}
+    return stages.run(bm25.run, "bm25", {"split": "test", "depth": depth}, inputs, threads)
 
 
 def loaded(job):
@@ -105,7 +105,7 @@ def test_unknown_stemmer(stages):
 
 
 def test_the_order_of_sets_does_not_matter(tmp_path):
-    """bm25s numbers terms in the order of a set, which changes from process to process: the files must not."""
+    """A set has another order in every process: the files must not."""
     code = """
 import sys
 from pathlib import Path
@@ -124,3 +124,109 @@ run(Stages(Path(sys.argv[4])), depth=7)
         subprocess.run([sys.executable, "-c", code, *folders, str(root)], env=environment, check=True)
         written.append({path.name: path.read_bytes() for path in root.glob("results/stages/bm25/*/*.npy")})
     assert set(written[0]) == {"ids.npy", "scores.npy", "rows.npy"} and written[0] == written[1]
+
+
+def peer(passages, queries, depth, k1=0.9, b=0.4):
+    """(ids, scores) of bm25s with its own tokenizer, the independent implementation; ties by the smaller number."""
+    stemmer = Stemmer.Stemmer("english")
+    texts = [" ".join(passage) for passage in passages]
+    index = bm25s.BM25(method="lucene", k1=k1, b=b)
+    index.index(bm25s.tokenize(texts, stopwords="english", stemmer=stemmer, show_progress=False), show_progress=False)
+    ids, scores = np.full((len(queries), depth), -1, np.int32), np.zeros((len(queries), depth), np.float32)
+    split = bm25s.tokenize(queries, stopwords="english", stemmer=stemmer, return_ids=False, show_progress=False)
+    for row, query in enumerate(split):
+        if query:
+            of_passages = index.get_scores(query)
+            best = sorted(np.flatnonzero(of_passages), key=lambda passage: (-of_passages[passage], passage))[:depth]
+            ids[row, : len(best)], scores[row, : len(best)] = best, of_passages[best]
+    return ids, scores
+
+
+@pytest.fixture
+def small_steps(monkeypatch):
+    """Blocks, ranges and batches so small that a few passages go through several of each."""
+    monkeypatch.setattr(lexical_index, "BATCH_TEXTS", 4)
+    monkeypatch.setattr(lexical_index, "BLOCK_TEXTS", 16)
+    monkeypatch.setattr(lexical_index, "RANGE_POSTINGS", 20)
+    monkeypatch.setattr(lexical, "QUERIES", 3)
+    monkeypatch.setattr(bm25, "BLOCK_QUERIES", 7)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_bits_are_those_of_bm25s_on_random_collections(stages, small_steps, seed):
+    """Few words, so that scores tie; empty and one-word passages, empty queries, repeats, and more asked than match."""
+    rng = np.random.default_rng(seed)
+    words = [*WORDS[: rng.integers(3, 40)], "the", "of", "ties", "tied", "Größe", "x"]
+    passages = [
+        (" ".join(rng.choice(words, rng.integers(0, 3))), " ".join(rng.choice(words, rng.integers(0, 12))))
+        for _ in range(rng.integers(20, 90))
+    ]
+    queries = [" ".join(rng.choice([*words, "unknown"], rng.integers(0, 9))) for _ in range(40)]
+    depth = int(rng.choice([1, 5, 120]))
+    ids, scores, _ = loaded(run(stages, {"test": queries}, depth, threads=2, passages=passages))
+    expected_ids, expected_scores = peer(passages, queries, depth)
+    assert ids.tolist() == expected_ids.tolist() and scores.tobytes() == expected_scores.tobytes()
+    assert depth == 1 or any(len(set(line[line > 0])) < (line > 0).sum() for line in scores), "no scores tie"
+
+
+def test_bits_are_those_of_bm25s_on_the_embedded_collection(stages):
+    """Its docstrings hold what made-up words do not: code, names, digits."""
+    docs = apidocs.harvest({package: package_version(package) for package in ("numpy", "networkx")}, 60)
+    passages, queries = [(doc.name, doc.body) for doc in docs], [doc.summary for doc in docs[::10]]
+    assert len(passages) > 1000
+    ids, scores, _ = loaded(run(stages, {"test": queries}, 200, threads=2, passages=passages))
+    expected_ids, expected_scores = peer(passages, queries, 200)
+    assert ids.tolist() == expected_ids.tolist() and scores.tobytes() == expected_scores.tobytes()
+    assert (ids[:, -1] >= 0).mean() > 0.5
+
+
+def test_passages_of_many_windows(stages, monkeypatch):
+    """The compiled search has its window fixed: enough passages for several."""
+    passages = [("", f"{WORDS[row % 7]} {WORDS[row % 11]}") for row in range(3 * lexical.WINDOW + 5)]
+    queries = [f"{WORDS[3]} {WORDS[5]}", f"{WORDS[0]} {WORDS[0]} {WORDS[10]}"]
+    ids, scores, _ = loaded(run(stages, {"test": queries}, 900, passages=passages))
+    expected_ids, expected_scores = peer(passages, queries, 900)
+    assert ids.tolist() == expected_ids.tolist() and scores.tobytes() == expected_scores.tobytes()
+
+
+def test_a_killed_index_ends_in_the_same_bits(stages, small_steps, monkeypatch):
+    passages = [(f"d{row}", "", f"{WORDS[row % 7]} {WORDS[row]}") for row in range(70)]
+    collection = make_collection(stages, passages, {"test": 1})
+    whole = stages.run(lexical_index.run, "lexical_index", INDEX, {"collection": collection})
+    job = stages.make("lexical_index", INDEX, {"collection": collection})
+    write, written = lexical_index.write_block, []
+
+    def write_and_die(job, number, *arguments):
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(number)
+        write(job, number, *arguments)
+
+    monkeypatch.setattr(lexical_index, "write_block", write_and_die)
+    with pytest.raises(KeyboardInterrupt):
+        lexical_index.run(job)
+    written.clear()
+    stages.finish(job, lexical_index.run(job))
+    assert written == [3, 4]
+    for name in ("offsets.npy", "passages.npy", "scores.npy", "terms.parquet"):
+        assert (job.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+
+
+def test_facts_of_the_index(stages):
+    job = run(stages)
+    index = job.inputs["index"]
+    found = pq.read_table(index.path("terms.parquet")).to_pydict()
+    assert dict(zip(found["term"], found["passages"], strict=True))["dog"] == 4
+    stems = [terms(f"{title} {text}", Stemmer.Stemmer("english")) for title, text in PASSAGES]
+    counts = {"vocabulary": len({*chain(*stems)}), "postings": sum(len(set(words)) for words in stems)}
+    assert index.facts == {"num_passages": 7, "mean_terms": sum(map(len, stems)) / 7} | counts
+
+
+def test_passages_without_terms_are_no_error(stages):
+    ids, _, _ = loaded(run(stages, passages=[("", "a"), ("", "")]))
+    assert (ids == -1).all()
+
+
+def test_unknown_stop_words(stages):
+    with pytest.raises(ValueError, match="bm25.stopwords is 'klingon', a list that bm25s does not have .* or null."):
+        run(stages, stopwords="klingon")

@@ -48,7 +48,7 @@ def test_from_nothing_run_to_one_row_run(world):
     assert "0 of 3 figures were run." in text
     world.snakemake("tables")
     kinds = {name.split("/")[0] for name in world.manifests()}
-    assert kinds == {"collection", "bm25", "external", "evaluate"}  # no checkpoint, no training
+    assert kinds == {"collection", "lexical_index", "bm25", "external", "evaluate"}  # no checkpoint, no training
     table, text = rows(world)
     assert table["BM25"][1:6] == ["100.0", "95.0", "100.0", "+0.0", "exact"]
     assert table["ANCE-Tele"][1:] == ["39.1", "–", "–", "–", "not run", "tele, last episode"]

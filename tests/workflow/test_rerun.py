@@ -50,8 +50,8 @@ def comment(world):
 
 NOTHING = {}
 ALL_STAGES = {
-    "collection": 1, "check": 1, "pretrained": 1, "tokens": 1, "bm25": 1, "encode": 4, "index": 4, "retrieve": 10,
-    "merge": 3, "train": 3, "evaluate": 5,
+    "collection": 1, "check": 1, "pretrained": 1, "tokens": 1, "lexical_index": 1, "bm25": 1, "encode": 4, "index": 4,
+    "retrieve": 10, "merge": 3, "train": 3, "evaluate": 5,
 }  # fmt: skip
 
 

@@ -21,6 +21,10 @@ FILE_NEGATIVES = 100  # per query in a file of negatives: an assumption, because
 MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
 CANDIDATE_BYTES = 2**25 * 20  # search.flat.CANDIDATES: numbers, scores proposed and exact
 SCORE_BYTES = 2**30  # on a GPU: search.flat_torch.QUERIES x BLOCK_PASSAGES, in float32
+POSTINGS_PER_TOKEN = 0.4  # of BM25's index: without stop words and repeats, and a word is more than one token
+LEXICAL_BUFFERS = 0.6e9  # search.lexical_index: a block of passages, or a range of postings
+VOCABULARY_BYTES = 1.0  # a token adds to the terms in memory: 150 bytes a term, a new one in 150 tokens
+QUERY_TERMS_BYTES = 500  # a query as a list of numbers
 MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
 # Reading the passages of a live search takes a GPU as long as comparing so many queries with them: 1,536 bytes in fp16
 # at 4.3 TB/s (H200) against 5.1 ps a score, config/hardware.yaml; 65 on an A100.
@@ -205,11 +209,19 @@ def retrieve_cost(stage, counts, plan):
     )
 
 
+def lexical_index_cost(stage, counts, plan):
+    tokens = corpus_tokens(counts, plan)
+    size = tokens * POSTINGS_PER_TOKEN * 8
+    memory = BASE + LEXICAL_BUFFERS + tokens * VOCABULARY_BYTES + 12 * counts.passages
+    return Cost(size, scratch=size, memory=memory, work=Counter(bm25_tokens=tokens))
+
+
 def bm25_cost(stage, counts, plan):
-    lines, total = run_lines(stage, counts)[0], corpus_tokens(counts, plan)
-    work = Counter(bm25_tokens=total, bm25_scores=lines * counts.passages)
-    # Term numbers and weights of the passages, 8 bytes a word, while the texts (5 bytes a word) are in memory too.
-    return Cost(run_bytes(stage, counts), memory=BASE + 25 * total, work=work)
+    """The postings are memory-mapped: as much of them as the queries' terms have is in memory, at most all."""
+    lines, depth = run_lines(stage, counts)
+    postings = corpus_tokens(counts, plan) * POSTINGS_PER_TOKEN * 8
+    work = Counter(bm25_scores=lines * counts.passages)
+    return Cost(run_bytes(stage, counts), memory=BASE + postings + lines * QUERY_TERMS_BYTES, work=work)
 
 
 def negatives_file_cost(stage, counts, plan):
@@ -347,6 +359,7 @@ COSTS = {
     "check": lambda stage, counts, plan: Cost(),
     "pretrained": pretrained_cost,
     "tokens": tokens_cost,
+    "lexical_index": lexical_index_cost,
     "bm25": bm25_cost,
     "encode": encode_cost,
     "index": index_cost,

@@ -5,7 +5,7 @@ from teleport.plan.experiment import Trajectory
 from teleport.plan.identity import identify_downloads, identify_file, identify_source
 from teleport.plan.stage import Stage
 from teleport.settings.scoring import EvaluateSettings, ExternalSettings
-from teleport.settings.search import Bm25, Bm25Settings
+from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 
 # Settings of `encoder` that may change from a checkpoint to one that starts from it: how much of a text is read.
 LENGTHS = {"max_query_tokens", "max_passage_tokens", "max_characters", "chunks"}
@@ -72,6 +72,10 @@ class Plan:
         return checkpoints[number]
 
     def note(self, stage, user, label):
+        """Note a stage, who uses it and what it is called; and what it reads, where no row has that."""
+        for read in stage.inputs.values():
+            if read.name not in self.stages:
+                self.note(read, user, read.kind)
         self.stages[stage.name] = stage
         self.labels.setdefault(stage.name, label)
         users = self.users.setdefault(stage.name, [])
@@ -81,8 +85,10 @@ class Plan:
     def bm25(self, split, depth, title):
         """The BM25 run of a split, by the configuration's parameters, or the default ones where its row is left out."""
         parameters = self.config.bm25 or Bm25()
-        settings = Bm25Settings(split=split, depth=depth, title=title, **parameters.model_dump())
-        return Stage("bm25", settings, {"collection": self.collection})
+        settings = LexicalIndexSettings(title=title, **parameters.model_dump())
+        index = Stage("lexical_index", settings, {"collection": self.collection})
+        settings = Bm25Settings(split=split, depth=depth)
+        return Stage("bm25", settings, {"collection": self.collection, "index": index})
 
     @property
     def title(self):

@@ -58,8 +58,8 @@ class Mining:
 
 
 def from_bm25(mining):
-    trajectory = mining.trajectory
-    run = trajectory.plan.bm25("train", mining.episode.mining.depth, trajectory.experiment.encoder.title)
+    trajectory, plan = mining.trajectory, mining.trajectory.plan
+    run = plan.bm25("train", mining.episode.mining.depth, trajectory.experiment.encoder.title)
     return trajectory.add_existing(run, mining.number, "retrieve-bm25")
 
 

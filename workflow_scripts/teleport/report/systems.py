@@ -2,7 +2,7 @@
 
 from teleport.plan.experiment import is_mined
 
-MINING = ("encode", "index", "retrieve", "bm25", "negatives_file", "positives", "merge")
+MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "merge")
 
 
 def system_columns(trajectories, wanted):

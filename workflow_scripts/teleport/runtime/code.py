@@ -19,6 +19,7 @@ STAGE_MODULES = {
     "check": "teleport.evaluation.check",
     "pretrained": "teleport.encoder.pretrained",
     "tokens": "teleport.encoder.tokens",
+    "lexical_index": "teleport.search.lexical_index",
     "bm25": "teleport.search.bm25",
     "encode": "teleport.encoder.encode",
     "index": "teleport.search.index",

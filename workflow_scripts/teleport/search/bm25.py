@@ -1,68 +1,59 @@
-"""Stage `bm25`: lexical search, Lucene's formula as bm25s implements it: a baseline, and a source of negatives."""
+"""Stage `bm25`: the best passages of queries by BM25, Lucene's formula: a baseline, and a source of negatives."""
 
-from functools import partial
+import time
 
-import bm25s
 import numpy as np
 import pyarrow.parquet as pq
-import Stemmer
 
-from teleport.runtime.arrays import Run
+from teleport.runtime.arrays import save_array
+from teleport.runtime.blocks import RowBlocks
+from teleport.search.lexical import LexicalIndex
+from teleport.search.terms import Terms
 from teleport.settings.search import Bm25Settings as Settings  # noqa: F401
+from teleport.settings.search import LexicalIndexSettings
+
+BLOCK_QUERIES = 1024  # searched at a time, after which a killed run can go on
 
 
 def run(job):
-    """Rank the passages for the queries of one split by BM25 over "title text" (the text alone: title "none").
+    """Rank the passages for the queries of one split with the index of the stage `lexical_index`.
 
     Writes ids.npy int32 and scores.npy float32 [num_queries, depth], rows.npy int32 (0, 1, …). Ties go to the smaller
     passage number. As in Lucene, a passage that shares no term with the query is not retrieved: where fewer than
     `depth` do, the rest of the line has id -1 and score 0.
 
-    Facts: num_queries, depth, vocabulary, mean_retrieved (passages per query).
+    Facts: num_queries, depth, mean_retrieved (passages per query), queries_per_second of this run.
     """
     settings = job.settings
-    tokenise = tokeniser(settings)
-    passages = tokenise(passage_texts(job.input("collection", "corpus.parquet"), settings.title))
-    bm25 = bm25s.BM25(method="lucene", k1=settings.k1, b=settings.b)
-    bm25.index(passages, show_progress=False)
-    queries = pq.read_table(job.input("collection", f"queries.{settings.split}.parquet"), columns=["text"])
-    terms = tokenise(queries.column("text").to_pylist(), return_ids=False)
-    ids_QK = np.full((len(terms), settings.depth), -1, np.int32)
-    scores_QK = np.zeros((len(terms), settings.depth), np.float32)
-    for row, query in enumerate(terms):
-        if query:  # bm25s refuses one without terms
-            scores_P = bm25.get_scores(query)
-            ids = best(scores_P, settings.depth)
-            ids_QK[row, : len(ids)], scores_QK[row, : len(ids)] = ids, scores_P[ids]
-        job.progress(row + 1, len(terms), "queries")
-    Run(ids_QK, scores_QK, np.arange(len(terms))).write(job)
-    counts = {"num_queries": len(terms), "depth": settings.depth, "vocabulary": len(passages.vocab)}
-    return counts | {"mean_retrieved": float((ids_QK >= 0).sum(axis=1).mean()) if len(terms) else 0.0}
+    path = job.input("collection", f"queries.{settings.split}.parquet")
+    texts = pq.read_table(path, columns=["text"]).column("text").to_pylist()
+    queries = query_terms(job, texts)
+    index = LexicalIndex.open(job, "index")
+    shape = (len(queries), settings.depth)
+    blocks = RowBlocks(job, {"ids.npy": (np.int32, shape), "scores.npy": (np.float32, shape)}, BLOCK_QUERIES)
+    todo, started = len(queries) - blocks.done, time.monotonic()
+    for start, stop in blocks:
+        ids_QK, scores_QK = index.search(queries[start:stop], settings.depth, job.threads)
+        blocks["ids.npy"][start:stop], blocks["scores.npy"][start:stop] = ids_QK, scores_QK
+        blocks.totals["retrieved"] += int((ids_QK >= 0).sum())
+        job.progress(stop, len(queries), "queries")
+    blocks.publish()
+    save_array(job.output("rows.npy"), np.arange(len(queries), dtype=np.int32))
+    mean, speed = blocks.totals["retrieved"] / max(len(queries), 1), todo / (time.monotonic() - started)
+    counts = {"num_queries": len(queries), "depth": settings.depth}
+    return counts | {"mean_retrieved": mean, "queries_per_second": round(speed, 1)}
 
 
-def tokeniser(settings):
-    """A function of texts: lower-cased words of two letters or more, without stop words, stemmed.
+def query_terms(job, texts):
+    """The terms of the queries by the numbers of the index (a list of lists); those that it does not have are left out.
 
-    Raises ValueError for an unknown stemmer (and bm25s does for an unknown stop word list).
+    Of the index's terms only those of the queries are kept in memory.
     """
-    if settings.stemmer and settings.stemmer not in Stemmer.algorithms():
-        names = ", ".join(Stemmer.algorithms())
-        raise ValueError(f"bm25.stemmer is {settings.stemmer!r}; Snowball has {names}. Choose one of them, or null.")
-    stemmer = Stemmer.Stemmer(settings.stemmer) if settings.stemmer else None
-    return partial(bm25s.tokenize, stopwords=settings.stopwords or [], stemmer=stemmer, show_progress=False)
-
-
-def passage_texts(path, title):
-    """What BM25 reads of each passage, in order: title and text, or the text alone when `title` is "none"."""
-    columns = ["text"] if title == "none" else ["title", "text"]
-    texts = [column.to_pylist() for column in pq.read_table(path, columns=columns).columns]
-    return [" ".join(parts) for parts in zip(*texts, strict=True)]
-
-
-def best(scores_P, depth):
-    """Numbers of at most `depth` passages with the highest scores above 0, best first, ties by the smaller number."""
-    matches = np.flatnonzero(scores_P > 0)
-    if len(matches) > depth:
-        last = np.partition(scores_P[matches], -depth)[-depth]
-        matches = matches[scores_P[matches] >= last]
-    return matches[np.argsort(-scores_P[matches], kind="stable")][:depth]
+    terms = Terms(LexicalIndexSettings.model_validate(job.inputs["index"].manifest["settings"]))
+    queries = [terms.of(text) for text in texts]
+    indexed, first = {}, 0
+    for batch in pq.ParquetFile(job.input("index", "terms.parquet")).iter_batches(columns=["term"]):
+        names = batch.column("term").to_pylist()
+        indexed |= {terms.numbers[name]: first + place for place, name in enumerate(names) if name in terms.numbers}
+        first += len(names)
+    return [[indexed[number] for number in query if number in indexed] for query in queries]

@@ -78,7 +78,7 @@ class RetrieveSettings(Section):
 
 
 class Bm25(Section):
-    """Lexical search (bm25s, Lucene's formula): the baseline, and a source of negatives."""
+    """Lexical search (Lucene's formula): the baseline, and a source of negatives."""
 
     k1: Number = Field(
         0.9, ge=0, le=1000, description="Term saturation (Anserini's default 0.9; MS MARCO tuned 0.82); 1000 is none."
@@ -88,9 +88,14 @@ class Bm25(Section):
     stopwords: str | None = Field("english", description="Stop word list of bm25s; null: none.")
 
 
-class Bm25Settings(Bm25):
-    """The settings of a `bm25` stage."""
+class LexicalIndexSettings(Bm25):
+    """The settings of a `lexical_index` stage."""
+
+    title: Literal["sep", "space", "none"]
+
+
+class Bm25Settings(Section):
+    """The settings of a `bm25` stage, which searches the index of a `lexical_index` stage."""
 
     split: str
     depth: Integer
-    title: Literal["sep", "space", "none"]

@@ -1,0 +1,225 @@
+"""Lexical search: the stages `lexical_index` and `bm25` against bm25s, numpy's and numba's, and tantivy.
+
+    python bench/bm25.py [--passages 1000000] [--queries 1000] [--depth 200] [--threads 2] [--rounds 3]
+    python bench/bm25.py --index-peer     # bm25s indexes the same texts too: seconds and memory
+
+Passages are words of the embedded collection by Zipf's law, as long as MS MARCO's (56 words on average); a query is
+six words that follow each other in one. The index is built by the stage in a process of its own, whose memory is measured.
+Both searches of bm25s read the same postings: `get_scores` is what the stage did before it had an index, bm25s's
+scores of all passages and then the best, ties by the smaller number; its `retrieve` leaves ties to chance. tantivy is
+measured where it is installed (`pip install tantivy`): k1 and b are fixed there and lengths rounded, so its scores are
+others. With one thread times are those of this process, which a busy machine disturbs least; with more, of the clock.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import bm25s
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import texts
+from rounds import REPOSITORY, interleaved, parser, report
+from teleport.collection.apidocs import package_docs
+from teleport.collection.canonical import CORPUS
+from teleport.collection.packages import package_version
+from teleport.runtime.artefact import MANIFEST, file_entry
+from teleport.runtime.files import write_json
+from teleport.runtime.job import Job
+from teleport.search import lexical_index
+from teleport.search.bm25 import query_terms
+from teleport.search.lexical import LexicalIndex
+from teleport.search.terms import Terms
+from teleport.settings.search import Bm25Settings, LexicalIndexSettings
+
+PACKAGES = ("numpy", "networkx")  # of the embedded collection
+VOCABULARY, SHIFT = 300_000, 2.7  # words, and Mandelbrot's shift of their ranks
+MEAN_WORDS, QUERY_WORDS = 56, 6
+BATCH = 50_000  # passages made at a time
+KEY = "0" * 12
+SETTINGS = LexicalIndexSettings(title="none")
+TODAY = "bm25s get_scores"
+
+
+def vocabulary():
+    """Words of the embedded collection, the frequent ones first, then pairs of them (list of str)."""
+    counts = Counter()
+    for package in PACKAGES:
+        for doc in package_docs(package, package_version(package)):
+            counts.update(word for word in doc.body.lower().split() if word.isascii() and word.isalpha())
+    words = [word for word, _ in counts.most_common()]
+    rng, known = np.random.default_rng(3), dict.fromkeys(words)
+    while len(known) < VOCABULARY:
+        known.update((words[a] + words[b], None) for a, b in rng.integers(len(words), size=(VOCABULARY, 2)))
+    return np.array(list(known)[:VOCABULARY], object)
+
+
+def write_collection(folder, passages, queries):
+    """A finished stage `collection` below results/stages of `folder`, without queries; returns some queries' texts."""
+    words, rng = vocabulary(), np.random.default_rng(4)
+    shares = np.cumsum(1 / (np.arange(VOCABULARY) + SHIFT))
+    stage, asked = folder / "results/stages/collection" / KEY, []
+    stage.mkdir(parents=True)
+    with pq.ParquetWriter(stage / "corpus.parquet", CORPUS) as file:
+        for first in range(0, passages, BATCH):
+            sizes = texts.lengths(min(BATCH, passages - first), 5 + first, MEAN_WORDS)
+            drawn = words[np.searchsorted(shares, rng.random(sizes.sum()) * shares[-1])]
+            ends = np.cumsum(sizes)
+            made = [" ".join(drawn[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
+            numbers = map(str, range(first, first + len(made)))
+            file.write_table(pa.table([list(numbers), [""] * len(made), made], schema=CORPUS))
+            share = -(-queries * len(made) // passages)
+            asked += [" ".join(made[row].split()[:QUERY_WORDS]) for row in rng.integers(len(made), size=share)]
+    files = {"corpus.parquet": file_entry(stage / "corpus.parquet")}
+    write_json(
+        stage / MANIFEST, {"kind": "collection", "key": KEY, "files": files, "facts": {"num_passages": passages}}
+    )
+    return asked[:queries]
+
+
+def spec(kind, settings, inputs):
+    return {"kind": kind, "key": KEY, "settings": settings.model_dump(), "inputs": inputs, "code": "bench"}
+
+
+def index_spec():
+    """Of the stage `lexical_index` over the collection of `write_collection`."""
+    return spec("lexical_index", SETTINGS, {"collection": f"collection/{KEY}"})
+
+
+def build_index(folder):
+    """Run the stage `lexical_index` in a process of its own; returns (job of a `bm25` stage that reads it, figures)."""
+    code = "import json, sys; from teleport.runtime.job import Job; from teleport.runtime.run import run\n"
+    code += "from teleport.runtime.log import configure_logging; configure_logging(); run(Job(json.loads(sys.argv[1])))"
+    run_python(code, json.dumps(index_spec()), folder)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    inputs = {"index": f"lexical_index/{KEY}", "collection": f"collection/{KEY}"}
+    job = Job(spec("bm25", Bm25Settings(split="test", depth=1), inputs), root=folder)
+    manifest = job.inputs["index"].manifest
+    seconds, memory = (manifest["provenance"][name] for name in ("wall_seconds", "peak_memory_bytes"))
+    size = sum(file["bytes"] for file in manifest["files"].values())
+    figures = {"index seconds": seconds, "index peak GB": memory / 1e9, "index GB on disk": size / 1e9}
+    figures["index processor seconds"] = used.ru_utime + used.ru_stime
+    return job, figures | manifest["facts"]
+
+
+def run_python(code, argument, folder):
+    environment = {"PYTHONPATH": str(REPOSITORY / "workflow_scripts"), "PATH": ""}
+    command = [sys.executable, "-c", code, argument]
+    return subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+PEER_INDEX = """
+import sys, resource, time, bm25s, Stemmer, pyarrow.parquet as pq
+texts = pq.read_table(sys.argv[1], columns=["text"]).column("text").to_pylist()
+started, cpu = time.time(), time.process_time()
+tokens = bm25s.tokenize(texts, stemmer=Stemmer.Stemmer("english"), show_progress=False)
+bm25s.BM25(k1=0.9, b=0.4).index(tokens, show_progress=False)
+print(time.time() - started, time.process_time() - cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def peer_index(folder):
+    """Figures of bm25s indexing the same texts."""
+    path = f"results/stages/collection/{KEY}/corpus.parquet"
+    seconds, processor, memory = map(float, run_python(PEER_INDEX, path, folder).split())
+    return {
+        "bm25s index seconds": seconds,
+        "bm25s index processor seconds": processor,
+        "bm25s index peak GB": memory / 1e9,
+    }
+
+
+def bm25s_over(index, backend):
+    """bm25s with our postings."""
+    peer = bm25s.BM25(method="lucene", k1=SETTINGS.k1, b=SETTINGS.b, backend=backend)
+    peer.nonoccurrence_array = None
+    names = {"data": index.scores, "indices": index.passages, "indptr": index.offsets, "num_docs": index.num_passages}
+    peer.scores = names
+    return peer
+
+
+def best(scores_P, depth):
+    """What the stage did with the scores of all passages: at most `depth` above 0, ties by the smaller number."""
+    matches = np.flatnonzero(scores_P > 0)
+    if len(matches) > depth:
+        last = np.partition(scores_P[matches], -depth)[-depth]
+        matches = matches[scores_P[matches] >= last]
+    return matches[np.argsort(-scores_P[matches], kind="stable")][:depth]
+
+
+def tantivy_index(folder, terms, queries):
+    """A function (queries of numbers, depth) that searches the same terms with tantivy, one segment."""
+    import tantivy
+
+    builder = tantivy.SchemaBuilder()
+    builder.add_text_field("text", stored=False, tokenizer_name="whitespace", index_option="freq")
+    index = tantivy.Index(builder.build())
+    writer = index.writer(512_000_000, 1)
+    for batch in lexical_index.read_batches(folder / "results/stages/collection" / KEY / "corpus.parquet", "none"):
+        for text in batch:
+            writer.add_document(tantivy.Document(text=" ".join(f"t{n}" for n in terms.of(text))))
+    writer.commit()
+    writer.wait_merging_threads()
+    index.reload()
+    searcher = index.searcher()
+    asked = [index.parse_query(" ".join(f"t{n}" for n in terms.of(query)) or "none", ["text"]) for query in queries]
+    return lambda depth: [searcher.search(query, depth).hits for query in asked]
+
+
+def compare(job, index, queries, arguments):
+    """({variant: seconds}, figures) of every engine on the same queries."""
+    depth, few = arguments.depth, queries[: arguments.queries]
+    numpy_peer, numba_peer = bm25s_over(index, "numpy"), bm25s_over(index, "numba")
+    some = [query for query in few if query]
+
+    def get_scores(peer):
+        return [best(peer.get_scores_from_ids(query), depth) for query in some]
+
+    variants = {
+        TODAY: lambda: get_scores(numpy_peer),
+        "bm25s retrieve (numba)": lambda: numba_peer.retrieve(
+            some, k=depth, show_progress=False, backend_selection="numba"
+        ),
+        "stage, 1 thread": lambda: index.search(some, depth, 1),
+    }
+    if arguments.threads > 1:
+        variants[f"stage, {arguments.threads} threads"] = lambda: index.search(some, depth, arguments.threads)
+    ids_QK, _ = index.search(some, depth, arguments.threads)
+    equal = all((ids[ids >= 0] == found).all() for ids, found in zip(ids_QK, get_scores(numpy_peer), strict=True))
+    lists = [index.offsets[term + 1] - index.offsets[term] for query in some for term in query]
+    figures = {"same ranking as get_scores": equal, "postings a query": float(np.sum(lists) / len(some))}
+    return variants, figures | {"terms a query": len(lists) / len(some)}
+
+
+def main(arguments=None):
+    made = parser("BM25 against bm25s and tantivy.", passages=1_000_000, queries=500, depth=200)
+    made.add_argument("--index-peer", action="store_true", help="let bm25s index the same texts too")
+    made.add_argument("--folder", type=Path, help="where the collection and its index lie meanwhile")
+    arguments = made.parse_args(arguments)
+    with TemporaryDirectory(dir=arguments.folder) as folder:
+        folder = Path(folder)
+        asked = write_collection(folder, arguments.passages, arguments.queries)
+        job, figures = build_index(folder)
+        if arguments.index_peer:
+            figures |= peer_index(folder)
+        index = LexicalIndex.open(job, "index")
+        variants, found = compare(job, index, query_terms(job, asked), arguments)
+        if find_spec("tantivy"):
+            search = tantivy_index(folder, Terms(SETTINGS), asked)
+            variants["tantivy (other scores)"] = lambda: search(arguments.depth)
+        clocks = {"processor": time.process_time, "clock": time.perf_counter}
+        seconds = interleaved(variants, arguments.rounds, clocks["clock" if arguments.threads > 1 else "processor"])
+    figures |= found | {"peak GB of this process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9}
+    report("bm25", seconds, (TODAY,), arguments.queries, "queries", arguments, **figures)
+
+
+if __name__ == "__main__":
+    main()

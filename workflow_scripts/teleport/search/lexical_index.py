@@ -1,0 +1,171 @@
+"""Stage `lexical_index`: the inverted index of all passages, with the BM25 score of every term in every passage.
+
+Built in two passes, so that memory holds a block at a time, whatever the collection (blocked sort-based indexing,
+Manning et al., Introduction to Information Retrieval, §4.2): blocks of passages are read, counted and inverted one by
+one; then the postings of a range of terms are gathered from all blocks, scored and appended.
+"""
+
+import math
+from itertools import chain, islice
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from scipy.sparse import csr_matrix
+
+from teleport.runtime.arrays import GrowingArray, offsets_of, save_array
+from teleport.runtime.files import read_saved, require_free_space, write_json, write_text
+from teleport.runtime.log import Progress
+from teleport.search.terms import Terms
+from teleport.settings.search import LexicalIndexSettings as Settings  # noqa: F401
+
+BATCH_TEXTS = 4096  # read at a time
+BLOCK_TEXTS = 64 * BATCH_TEXTS  # inverted at a time, after which a killed run can go on
+RANGE_POSTINGS = 2**23  # gathered at a time, or those of one term where it has more
+POSTING_BYTES = 8
+
+
+def run(job):
+    """Index "title text" of every passage (the text alone: title "none").
+
+    Writes offsets.npy int64 [terms + 1], passages.npy int32 and scores.npy float32 [postings] (`LexicalIndex`), and
+    terms.parquet: each term, in the order in which it first occurs, with the number of passages that have it.
+
+    Facts: num_passages, vocabulary (terms), postings (pairs of a term and a passage), mean_terms (of a passage, with
+    repeats). Raises ValueError for an unknown stemmer or stop word list, or a full disk.
+    """
+    num_passages = job.facts("collection")["num_passages"]
+    names = invert(job, num_passages)
+    blocks = [Block(job, number) for number in range(-(-num_passages // BLOCK_TEXTS))]
+    frequencies = np.zeros(len(names), np.int64)
+    for block in blocks:
+        frequencies[block.terms] += np.diff(block.offsets)
+    table = pa.table({"term": pa.array(names, pa.string()), "passages": frequencies.astype(np.int32)})
+    pq.write_table(table, job.output("terms.parquet"))
+    del names, table
+    lengths = np.concatenate([np.zeros(0, np.int32), *(block.lengths for block in blocks)])
+    offsets = offsets_of(frequencies)
+    save_array(job.output("offsets.npy"), offsets)
+    require_free_space(job.folder, POSTING_BYTES * offsets[-1])
+    write_postings(job, blocks, offsets, lengths)
+    counts = {"num_passages": num_passages, "vocabulary": len(frequencies), "postings": int(offsets[-1])}
+    return counts | {"mean_terms": float(lengths.mean()) if num_passages else 0.0}
+
+
+def invert(job, num_passages):
+    """First pass: write the `Block`s that no earlier run has finished; returns all terms (list of str)."""
+    state, terms = job.resume / "blocks.json", Terms(job.settings)
+    done = read_saved(state).get("done", 0)
+    for number in range(done):
+        for term in filter(None, (job.resume / f"{number}.terms.txt").read_text(encoding="utf-8").split("\n")):
+            terms.numbers[term] = len(terms.numbers)
+    batches = read_batches(job.input("collection", "corpus.parquet"), job.settings.title)
+    batches = islice(batches, done * BLOCK_TEXTS // BATCH_TEXTS, None)
+    for number in range(done, -(-num_passages // BLOCK_TEXTS)):
+        before, first, found, lengths = len(terms.numbers), number * BLOCK_TEXTS, [], []
+        for texts in islice(batches, BLOCK_TEXTS // BATCH_TEXTS):
+            numbers = [terms.of(text) for text in texts]
+            lengths += map(len, numbers)
+            found.append(np.fromiter(chain.from_iterable(numbers), np.int32))
+            job.progress(first + len(lengths), num_passages, "passages")
+        write_block(job, number, np.concatenate(found), np.array(lengths, np.int32), len(terms.numbers))
+        write_text(job.resume / f"{number}.terms.txt", "\n".join(islice(terms.numbers, before, None)))
+        write_json(state, {"done": number + 1})
+        terms.forget_words()
+    return list(terms.numbers)
+
+
+def read_batches(path, title):
+    """Yield lists of what BM25 reads of passages: title and text, or the text alone when `title` is "none"."""
+    columns = ["text"] if title == "none" else ["title", "text"]
+    for batch in pq.ParquetFile(path).iter_batches(BATCH_TEXTS, columns=columns):
+        yield [" ".join(parts) for parts in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+
+
+def write_block(job, number, terms, lengths, num_terms):
+    """Invert a block of passages and write it below the resume folder.
+
+    terms: int32, those of all its passages in order; lengths: int32, how many of them each passage has
+    """
+    ones, shape = np.ones(len(terms), np.int32), (len(lengths), num_terms)
+    by_term = csr_matrix((ones, terms, offsets_of(lengths)), shape=shape).tocsc()
+    by_term.sum_duplicates()
+    present = np.flatnonzero(np.diff(by_term.indptr))
+    arrays = {
+        "terms": present.astype(np.int32),
+        "offsets": np.append(by_term.indptr[present], by_term.indptr[-1]).astype(np.int64),
+        "passages": by_term.indices.astype(np.int32) + np.int32(number * BLOCK_TEXTS),
+        "counts": by_term.data,
+        "lengths": lengths,
+    }
+    for name, array in arrays.items():
+        save_array(job.resume / f"{number}.{name}.npy", array)
+
+
+class Block:
+    """The inverted passages of a block: memory maps.
+
+    terms: int32, those that occur, rising; the postings of terms[i] are offsets[i] to offsets[i + 1], int64
+    passages: int32, rising within a term; counts: int32, how often they have the term
+    lengths: int32, how many terms each passage of the block has
+    """
+
+    def __init__(self, job, number):
+        for name in ("terms", "offsets", "passages", "counts", "lengths"):
+            setattr(self, name, np.load(job.resume / f"{number}.{name}.npy", mmap_mode="r"))
+
+
+def write_postings(job, blocks, offsets, lengths):
+    """Second pass: append passages and scores of range after range of terms. offsets: of the whole index."""
+    settings, num_terms = job.settings, len(offsets) - 1
+    norms_P = length_norms(lengths, settings.k1, settings.b)
+    idf_T = inverse_frequencies(np.diff(offsets), len(lengths))
+    passages = GrowingArray(job.output("passages.npy"), np.int32)
+    scores = GrowingArray(job.output("scores.npy"), np.float32)
+    first, progress = 0, Progress(job.progress.path)  # a rate of its own
+    while first < num_terms:
+        last = int(np.searchsorted(offsets, offsets[first] + RANGE_POSTINGS, side="right")) - 1
+        last = max(first + 1, last)
+        found, counts = gather(blocks, first, last, offsets[first : last + 1] - offsets[first])
+        idf = np.repeat(idf_T[first:last], np.diff(offsets[first : last + 1]))
+        passages.append(found)
+        scores.append(bm25_scores(counts, norms_P[found], idf))
+        progress(int(offsets[last]), int(offsets[-1]), "postings")
+        first = last
+    passages.close()
+    scores.close()
+
+
+def gather(blocks, first, last, offsets):
+    """(passages, counts) of terms `first` to `last` (exclusive) of all blocks; offsets: where each begins, from 0."""
+    passages, counts = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.int32)
+    next_T = offsets[:-1].copy()
+    for block in blocks:
+        low, high = np.searchsorted(block.terms, [first, last])
+        terms, ends = block.terms[low:high] - first, block.offsets[low : high + 1]
+        number = np.diff(ends)
+        # The postings of a term lie behind one another here and there: each moves as far as the first of its term.
+        places = np.arange(ends[0], ends[-1]) + np.repeat(next_T[terms] - ends[:-1], number)
+        passages[places], counts[places] = (array[ends[0] : ends[-1]] for array in (block.passages, block.counts))
+        next_T[terms] += number
+    return passages, counts
+
+
+def length_norms(lengths, k1, b):
+    """k1 · (1 - b + b · length / mean length) of every passage, float64: what a term's count is compared with."""
+    return k1 * ((1 - b) + b * lengths / lengths.mean()) if len(lengths) else np.zeros(0)
+
+
+def inverse_frequencies(frequencies, num_passages):
+    """Lucene's idf, log(1 + (N - n + 0.5) / (n + 0.5)), of terms that n of N passages have, float32.
+
+    By the logarithm of the C library, as bm25s has it: numpy's is another on every kind of processor.
+    """
+    numbers, places = np.unique(frequencies, return_inverse=True)
+    idf = [math.log(1 + (num_passages - n + 0.5) / (n + 0.5)) for n in numbers.tolist()]
+    return np.array(idf, np.float32)[places]
+
+
+def bm25_scores(counts, norms, idf):
+    """idf · count / (count + norm), float32: of a term in a passage (Lucene's BM25, which has no factor k1 + 1)."""
+    return (idf * (counts / (norms + counts))).astype(np.float32)
