@@ -103,7 +103,7 @@ def test_runs_over_a_collection_need_no_encoder_either():
     }
     raw["evaluation"] = yaml.safe_load(JUDGMENTS)["evaluation"] | {"significance": {"baseline": "BM25"}}
     made = Plan(*config.load(raw))
-    assert kinds(made.stages) == ["bm25", "collection", "evaluate", "evaluate", "external"]
+    assert kinds(made.stages) == ["bm25", "collection", "evaluate", "evaluate", "external", "lexical_index"]
     assert made.external_runs["t"]["dl19"].inputs["run"].settings.unknown_passages == "error"
 
 

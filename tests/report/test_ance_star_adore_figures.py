@@ -23,7 +23,7 @@ OF_ANCE = {
 }
 OF_STAR_ADORE = {
     "In-Batch Neg": "in-batch",
-    "Rand Neg": "rand-neg",
+    "Rand Neg": "rand-neg-star",
     "BM25 Neg": "bm25-neg",
     "ANCE": "ance",
     "STAR": "star",
@@ -71,7 +71,7 @@ NAMES = {
     "star-adore-table-3": ("star_adore", "table3", [None] * 4),
     "star-adore-table-4": ("star_adore", "table4", {"ANCE": "ance", "STAR": "star", "ADORE": "adore-bm25-neg"}),
     "star-adore-table-5": ("star_adore", "table5", [*(f"adore-bm25-neg-{pq.lower()}" for pq in PQ), "adore-bm25-neg"]),
-    "star-adore-figure-3": ("star_adore", "fig3_text", ["rand-neg"]),
+    "star-adore-figure-3": ("star_adore", "fig3_text", ["rand-neg-star"]),
     "rank-segments": ("rank_segments", "fig3_text", SEGMENTS),
 }
 
