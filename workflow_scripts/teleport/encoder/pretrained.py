@@ -10,6 +10,7 @@ from teleport.encoder.backbone import activation
 from teleport.encoder.checkpoint import sides
 from teleport.encoder.model import Encoder, save_encoders
 from teleport.encoder.reference import MODEL_TYPES, load_backbone
+from teleport.encoder.sound import read_config, refuse_no_special_tokens, refuse_no_weights
 from teleport.encoder.source import KEY, find_weights, locate, verified_digest
 from teleport.runtime.files import require_free_space
 from teleport.runtime.log import log
@@ -64,6 +65,7 @@ def read(folder, settings):
     tokenizer = load_fast_tokenizer(folder)
     encoder = Encoder(read_backbone(folder), settings.pooling, settings.projection, settings.normalize).eval()
     check_vocabulary(folder, tokenizer, encoder.backbone)
+    refuse_no_weights(folder, encoder.backbone)
     activation(encoder.backbone.config.hidden_act)  # later stages compute with it
     if settings.projection:
         encoder.init_head(torch.Generator().manual_seed(derive_seed(settings.seed, "projection head")))
@@ -100,7 +102,7 @@ def supported_type(folder):
     """The model type that config.json names. Raises ValueError when it is missing or none of MODEL_TYPES."""
     if not (folder / "config.json").is_file():
         raise ValueError(f"{KEY}: {folder} has no config.json. Give a folder in the form of transformers.")
-    model_type = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    model_type = read_config(folder).get("model_type")
     if model_type not in MODEL_TYPES:
         raise ValueError(
             f"{KEY}: {folder}/config.json has model_type {model_type!r}. Supported are {', '.join(MODEL_TYPES)}."
@@ -129,6 +131,7 @@ def load_fast_tokenizer(folder):
         raise ValueError(f"{KEY}: the tokenizer of {folder} is not a fast one. Add its tokenizer.json.")
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
+    refuse_no_special_tokens(folder, tokenizer.backend_tokenizer)
     return tokenizer
 
 
