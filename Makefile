@@ -8,7 +8,7 @@ CORES ?= all
 TESTS ?= not slow and not gpu and not slurm
 WORKERS ?= 2
 
-.PHONY: demo help check-released test test-slow test-gpu test-slurm status lint forecast verify prune schema lock
+.PHONY: demo help check-released test test-slow test-gpu test-faults test-slurm status lint forecast verify prune schema lock
 
 demo: .venv/installed  ## run the embedded default and print its table
 	$(VENV)/snakemake --cores $(CORES)
@@ -28,6 +28,9 @@ test-slow: .venv/installed  ## the tests that take minutes
 
 test-gpu: .venv/installed  ## the tests that need a CUDA device
 	$(VENV)/python -m pytest -m gpu
+
+test-faults: .venv/installed  ## bad inputs, CASES of each kind drawn from a seed
+	FAULT_CASES=$(or $(CASES),2000) $(VENV)/python -m pytest -m faults tests/faults
 
 test-slurm: .venv/installed  ## the workflow on a one-node Slurm cluster; installs Debian's packages, needs root
 	$(VENV)/python -m pytest -m slurm tests/slurm

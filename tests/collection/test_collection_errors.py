@@ -284,7 +284,8 @@ DPR = [{"question": "q", "answers": ["a"], "positive_ctxs": [{"passage_id": "1"}
         (json.dumps(DPR + [DPR[0] | {"question": 5}]), "record 2: DPR's records have question (text), answers (a list"),
         (json.dumps([DPR[0] | {"answers": "yes"}]), "record 1: DPR's records have question (text), answers (a list"),
         (json.dumps(DPR + [5]), "record 2: DPR's records have"),
-        ("[" * 99_999, "train.json: brackets inside brackets without end, no questions of DPR. "),
+        ("[" * 99_999, "train.json: no questions of DPR (maximum recursion depth exceeded"),
+        ("[" + "9" * 5000 + "]", "train.json: no questions of DPR (Exceeds the limit (4300 digits)"),
     ],
 )
 def test_a_wrong_record_of_dpr_is_named(tmp_path, content, message):

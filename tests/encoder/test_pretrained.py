@@ -158,6 +158,77 @@ def test_a_package_with_two_checkpoints(stages, source, tmp_path, monkeypatch):
     assert "gt_two_models/large" in message and "gt_two_models/small" in message
 
 
+def change_config(source, **changes):
+    config = json.loads((source / "config.json").read_text()) | changes
+    (source / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[]", "config.json is a list, not an object. Get the checkpoint anew."),
+        (b"{", "config.json is not JSON in UTF-8 (Expecting property name"),
+        ('{"a": "é"}'.encode("latin1"), "config.json is not JSON in UTF-8 ('utf-8' codec can't decode byte 0xe9"),
+        (b"[" * 99_999, "config.json is not JSON in UTF-8 (maximum recursion depth"),
+    ],
+)
+def test_a_config_that_is_none(stages, source, content, message):
+    (source / "config.json").write_bytes(content)
+    assert f"encoder.checkpoint: {source}/{message}" in refused(stages, source)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"is_decoder": True}, "config.json has is_decoder, but texts are encoded, not generated."),
+        ({"add_cross_attention": True}, "config.json has add_cross_attention, but texts are encoded"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key'; only absolute is comp"),
+        (
+            {"num_hidden_layers": 1},
+            "has weights of layer 1 and 0 others that its config.json leaves out (num_hidden_la",
+        ),
+    ],
+)
+def test_a_config_that_asks_for_another_model(stages, source, changes, message):
+    change_config(source, **changes)
+    assert message in refused(stages, source)
+
+
+def test_code_that_a_checkpoint_names_is_ignored_and_it_is_said(stages, source, caplog):
+    change_config(source, auto_map={"AutoModel": "evil.Model"})
+    (source / "evil.py").write_text("raise SystemExit('run')")
+    run(stages, source)
+    assert "its auto_map or trust_remote_code is ignored: no code comes with a checkpoint" in caplog.text
+
+
+@pytest.mark.parametrize(("value", "wrong"), [(0.0, "all zero"), (float("nan"), "not finite")])
+def test_weights_that_are_none(stages, source, value, wrong):
+    weights = {name: torch.full_like(tensor, value) for name, tensor in load_file(source / "model.safetensors").items()}
+    save_file(weights, source / "model.safetensors", metadata={"format": "pt"})
+    message = refused(stages, source)
+    assert "encoder.checkpoint: the weights embeddings.word_embeddings.weight in " in message and wrong in message
+
+
+def test_type_embeddings_may_be_zero_as_those_of_roberta_are(stages, tmp_path):
+    source = source_folder(tmp_path / "roberta", "roberta")
+    weights = load_file(source / "model.safetensors")
+    weights["embeddings.token_type_embeddings.weight"].zero_()
+    save_file(weights, source / "model.safetensors", metadata={"format": "pt"})
+    run(stages, source)
+
+
+def test_a_tokenizer_without_special_tokens(stages, source):
+    tokenizer = json.loads((source / "tokenizer.json").read_text()) | {"post_processor": None}
+    for path in source.glob("*token*"):
+        path.unlink()
+    (source / "vocab.txt").unlink(missing_ok=True)
+    (source / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (source / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    assert f"the tokenizer of {source} puts 0 special tokens around a text, an encoder has 2." in refused(
+        stages, source
+    )
+
+
 def test_unsupported_model_type(stages, source):
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps(config | {"model_type": "t5"}))

@@ -450,7 +450,7 @@ def test_mistakes_in_a_table_are_told_with_the_file(tmp_path, old, new, message)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("", "file is empty, not a mapping"), ("a: [", "not YAML in UTF-8 (expected the node content")]
+    ("text", "message"), [("", "file is empty, not a mapping"), ("a: [", "not YAML in UTF-8 (expected the node")]
 )
 def test_a_table_that_is_no_yaml_mapping_is_named(tmp_path, text, message):
     (tmp_path / "table.yaml").write_text(text)

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import resource
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -119,6 +120,13 @@ def test_a_kill_between_link_and_manifest_leaves_nothing_behind(stages):
         job.publish()
     assert [path.name for path in job.folder.iterdir()] == ["rows.npy"]
     assert np.load(job.folder / "rows.npy")[:, 0].tolist() == [0, 0, 2, 2]
+
+
+def test_files_are_on_the_disk_before_the_manifest(stages, monkeypatch):
+    synced = []
+    monkeypatch.setattr("os.fsync", lambda number: synced.append(Path(os.readlink(f"/proc/self/fd/{number}")).name))
+    stages.run(write("hello"), "merge")
+    assert sorted(synced) == ["a.txt", "b.txt"]
 
 
 def test_an_announced_output_must_be_written(stages):

@@ -120,3 +120,16 @@ def test_the_snakefile_may_be_named_from_elsewhere(world, tmp_path):
     for configfile in ([], ["--configfile", world.folder / "toy.yaml"]):
         result = subprocess.run([*command, *configfile], cwd=tmp_path, capture_output=True, text=True)
         assert result.returncode == 0 and "Job stats:" in result.stdout + result.stderr, result.stderr
+
+
+def test_a_stage_that_the_kernel_kills_says_what_helps(world, tmp_path, monkeypatch):
+    """A killed process says nothing; the shell that waits for it does."""
+    kill = "import os\nb'run_stage.py' in open('/proc/self/cmdline', 'rb').read() and os.kill(os.getpid(), 9)\n"
+    (tmp_path / "sitecustomize.py").write_text(kill)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    text = world.snakemake("--until", "collection", check=False)
+    (log,) = (world.folder / "results/logs/collection").iterdir()
+    assert "error: the process was killed by signal 9. Unless you or the scheduler" in log.read_text()
+    assert (
+        "(--set-resources collection:mem_mb=N); `make forecast` says" in log.read_text() and "killed by signal" in text
+    )

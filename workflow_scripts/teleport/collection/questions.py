@@ -99,13 +99,13 @@ def json_array(path):
         try:
             record, position = decoder.raw_decode(buffer, position)
             yield record
-        except RecursionError:
-            raise ValueError(f"{path}: brackets inside brackets without end, no questions of DPR. {REFETCH}") from None
         except json.JSONDecodeError as error:
             more = next(pieces, "")
             if not more:
                 raise ValueError(f"{path}: torn or wrong JSON ({error}). {REFETCH}") from None
             buffer, position = buffer[position:] + more, 0
+        except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets without end
+            raise ValueError(f"{path}: no questions of DPR ({error}). {REFETCH}") from None
 
 
 def characters(path):

@@ -11,6 +11,7 @@ from teleport.encoder.backbone import activation
 from teleport.encoder.checkpoint import module_paths, sides
 from teleport.encoder.model import HEAD, Encoder, save_encoders
 from teleport.encoder.reference import load_backbone
+from teleport.encoder.sound import read_config, refuse_no_special_tokens, refuse_no_weights
 from teleport.encoder.source import KEY, find_weights, locate, verified_digest
 from teleport.encoder.weights import head_weights, read_weights
 from teleport.runtime.files import require_free_space
@@ -82,6 +83,7 @@ def read(folder, settings):
     backbone, head = read_model(folder)
     encoder = Encoder(backbone, settings.pooling, settings.projection, settings.normalize).eval()
     check_vocabulary(folder, tokenizer, encoder.backbone)
+    refuse_no_weights(folder, encoder.backbone)
     activation(named_as_bert(backbone.config.to_dict()).hidden_act)  # later stages compute with it
     if head:
         check_width(folder, head, settings.projection)
@@ -133,7 +135,7 @@ def supported_type(folder):
     """The model type that config.json names. Raises ValueError when it is missing or none of ARCHITECTURES."""
     if not (folder / "config.json").is_file():
         raise ValueError(f"{KEY}: {folder} has no config.json. Give a folder in the form of transformers.")
-    model_type = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    model_type = read_config(folder).get("model_type")
     if model_type not in ARCHITECTURES:
         raise ValueError(
             f"{KEY}: {folder}/config.json has model_type {model_type!r}. Supported are {', '.join(ARCHITECTURES)}."
@@ -178,6 +180,7 @@ def load_fast_tokenizer(folder):
         raise ValueError(f"{KEY}: the tokenizer of {folder} is not a fast one. Add its tokenizer.json.")
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
+    refuse_no_special_tokens(folder, tokenizer.backend_tokenizer)
     return tokenizer
 
 

@@ -7,6 +7,7 @@ from transformers import MODEL_MAPPING, AutoConfig
 from transformers.utils import logging as transformers_logging
 
 from teleport.encoder.architectures import ARCHITECTURES
+from teleport.encoder.sound import refuse_left_out
 from teleport.encoder.source import find_weights
 from teleport.encoder.weights import backbone_weights, read_weights
 
@@ -19,6 +20,7 @@ def load_backbone(folder, weights=None):
 
     weights: {name: tensor} where its weights file is read already
     Raises ValueError when weights of the backbone are missing: transformers would fill them with random numbers.
+    And when there are weights of more layers than the config has.
     """
     weights = backbone_weights(weights or read_weights(find_weights(Path(folder))))
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
@@ -29,4 +31,5 @@ def load_backbone(folder, weights=None):
     backbone, report = model.from_pretrained(None, config=config, state_dict=weights, output_loading_info=True, **kind)
     if missing := sorted(report["missing_keys"]):
         raise ValueError(f"{folder} lacks {len(missing)} weights of its model_type, for example {missing[0]}.")
+    refuse_left_out(folder, report["unexpected_keys"])
     return backbone

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 from teleport.runtime.files import sha256_file
@@ -71,7 +72,9 @@ class Artefact:
 
 
 def file_entry(path):
-    """What a manifest says of a file: `{bytes, sha256}`."""
+    """What a manifest says of a file: `{bytes, sha256}`; the file is on the disk by then, whatever cuts the power."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
     return {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
 
 

@@ -16,6 +16,10 @@ from tempfile import TemporaryDirectory
 
 RANK, PROCESSES = "TELEPORT_RANK", "TELEPORT_PROCESSES"  # this process among so many; only `launch` sets them
 RENDEZVOUS = "TELEPORT_RENDEZVOUS"  # a file: unlike a port, nothing else can take it
+OUT_OF_MEMORY = (
+    "Unless you or the scheduler did that, the kernel did for want of memory (dmesg names it): run fewer jobs at once "
+    "(--cores), or, on a cluster, give this one more (--set-resources train:mem_mb=N)."
+)
 STOPPED = 143  # of a process that saved its state after SIGTERM
 GRACE_SECONDS = 5.0  # for the others to end with a message of their own when one has failed
 STOP_SECONDS = 600.0  # after SIGTERM, for a step to end and its state to be saved
@@ -84,7 +88,8 @@ def wait(processes, forwarded):
     if failed is not None:
         status = processes[failed].returncode
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        raise ValueError(f"process {failed} of 0 to {len(processes) - 1} {how}; the others were ended too.")
+        why = f" {OUT_OF_MEMORY}" if status == -signal.SIGKILL else ""
+        raise ValueError(f"process {failed} of 0 to {len(processes) - 1} {how}; the others were ended too.{why}")
     return STOPPED if any(process.returncode for process in processes) else 0
 
 

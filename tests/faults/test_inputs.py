@@ -1,0 +1,182 @@
+"""A seeded campaign of bad inputs: every reader takes a damaged file, or refuses it by one sentence of ours.
+
+`FAULT_CASES` of each reader are drawn; a case that fails is named by its number, which is its seed. Files begin sound
+and are damaged once to three times: bytes flipped, cut or repeated, lines dropped, doubled or swapped, fields replaced
+by what breaks readers (other encodings, NUL, brackets without end, huge numbers, empty text).
+"""
+
+import json
+import os
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from collection_world import make_collection
+from run_stage import raised_here
+from teleport.collection import build
+from teleport.collection.questions import dpr_passages, dpr_questions, qa_questions, tevatron_questions
+from teleport.evaluation import external
+from teleport.plan.plan import Plan
+from teleport.report.specs import table_specs
+from teleport.settings.read import load_files
+
+pytestmark = pytest.mark.faults
+CASES = range(int(os.environ.get("FAULT_CASES", 40)))
+WORDS = [
+    b"",
+    b" ",
+    b"\t",
+    b"\0",
+    b"\xe9",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"\r",
+    b"\n\n",
+    b'"',
+    b"'",
+    b"\\ud83d",
+    b"|",
+    b"$(id)",
+]
+WORDS += [
+    b"[" * 5000,
+    b"{" * 5000,
+    b"9" * 5000,
+    b"1_0",
+    b"-1",
+    b"1e400",
+    b".inf",
+    b"nan",
+    b"null",
+    b"true",
+    b"[]",
+    b"{}",
+    b"5",
+]
+WORDS += [
+    b"2026-13-45",
+    b"*a",
+    b"&a",
+    b"<<: {}",
+    b"!!python/object/apply:os.abort []",
+    b"? [a]",
+    b"---",
+    "\u2028é١".encode(),
+]
+
+TSV = {
+    "corpus.tsv": b"d1\tCats\tA cat sleeps.\nd2\tDogs\tA dog barks.\n",
+    "queries.train.tsv": b"q1\twhat sleeps\nq2\twhat barks\n",
+    "qrels.train.tsv": b"q1 0 d1 1\nq2 0 d2 1\n",
+    "answers.train.jsonl": b'{"id": "q1", "answers": ["cat"]}\n{"id": "q2", "answers": ["dog"]}\n',
+}
+BEIR = {
+    "corpus.jsonl": b'{"_id": "d1", "title": "Cats", "text": "A cat sleeps."}\n{"_id": "d2", "text": "A dog barks."}\n',
+    "queries.jsonl": b'{"_id": "q1", "text": "what sleeps"}\n{"_id": "q2", "text": "what barks"}\n',
+    "qrels/train.tsv": b"query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n",
+}
+DPR = [
+    {"question": q, "answers": ["a"], "positive_ctxs": [{"passage_id": "1", "title": "t", "text": "x"}]} for q in "qr"
+]
+TEVATRON = [{"query_id": q, "query": "x", "positive_passages": [{"docid": "1"}], "answers": ["a"]} for q in "qr"]
+QUESTIONS = {
+    dpr_questions: json.dumps(DPR).encode(),
+    tevatron_questions: "".join(json.dumps(line) + "\n" for line in TEVATRON).encode(),
+    qa_questions: b"who\t['a', \"b\"]\nwhat\t['c']\n",
+    dpr_passages: b'id\ttext\ttitle\n1\t"A ""cat"" sleeps."\tCats\n2\tdogs\tDogs\n',
+}
+RUN = b"q0 Q0 d1 1 2.5 x\nq0 Q0 d2 2 1.5 x\nq1 Q0 d0 1 3 x\n"
+YAML = b"""\
+collection: {source: folder, path: data}
+encoder:
+  checkpoint: {folder: bert}
+  scale: 20.0
+  max_query_tokens: 12
+negatives: {alpha: 0.5, beta: 0.5, pool: 12, ranks: {query: [[1, 20], [181, 200]]}}
+training: {batch_queries: 4, learning_rate: 1e-3, steps: 6, stop_after_steps: 3}
+episodes: [{training: {stop_after_steps: 4}}, {repeat: 2, lag: 1}]
+seeds: [1, 2]
+experiments: {tele: {label: ANCE-Tele}, other: {negatives: {counts: {bm25: 3}}}}
+ablations: {t: {title: T, baseline: null, experiments: {a: {mining: {depth: 9}}}}}
+evaluation: {splits: [train], depth: 50, measures: [RR@10, R@50], significance: {resamples: 99}}
+bm25: {k1: 0.9, stopwords: english}
+"""
+
+
+def damaged(draw, content):
+    """`content` (bytes) with one to three damages drawn from a random.Random."""
+    for _ in range(draw.randint(1, 3)):
+        at, to = sorted(draw.choices(range(len(content) + 1), k=2))
+        fields = [match.span() for match in re.finditer(rb"[^\s,:{}\[\]\"]+", content)] or [(at, to)]
+        lines = content.splitlines(keepends=True) or [b""]
+        one = draw.randrange(len(lines))
+        start, end = draw.choice(fields)
+        content = draw.choice(
+            [
+                content[:at],
+                content[:at] + content[min(to, at + 9) :],
+                content[:at] + draw.choice(WORDS) + content[at:],
+                content[:start] + draw.choice(WORDS) + content[end:],
+                content[:start] + draw.choice(WORDS) + content[end:],
+                content[:at] + bytes([draw.randrange(256)]) + content[at + 1 :],
+                b"".join(lines[:one] + lines[one + 1 :]),
+                b"".join(lines[:one] + [lines[one]] * 2 + lines[one + 1 :]),
+                b"".join(draw.sample(lines, len(lines))),
+                content.decode("utf-8", "replace").encode(draw.choice(["utf-16", "utf-8-sig"])),
+            ]
+        )
+    return content
+
+
+def taken_or_refused(function):
+    """Call it; an error must be a ValueError that a line of this library raised, with a remedy in its message."""
+    try:
+        function()
+    except ValueError as error:
+        assert raised_here(error), f"not a sentence of ours: {type(error).__name__}: {error}"
+        assert re.search(r"\S.*[.?]", str(error)), str(error)
+
+
+def write_damaged(draw, folder, files):
+    """Write sound files, one of them damaged."""
+    broken = draw.choice(sorted(files))
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(damaged(draw, content) if name == broken else content)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("source", "files"), [("folder", TSV), ("beir", BEIR)])
+def test_a_collection(stages, tmp_path, source, files, case):
+    write_damaged(random.Random(f"{source} {case}"), tmp_path / "data", files)
+    settings = {"source": {"source": source, "path": str(tmp_path / "data")}}
+    taken_or_refused(lambda: stages.run(build.run, "collection", settings))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("reader", QUESTIONS)
+def test_questions(tmp_path, reader, case):
+    path = tmp_path / "file"
+    path.write_bytes(damaged(random.Random(f"{reader.__name__} {case}"), QUESTIONS[reader]))
+    taken_or_refused(lambda: list(reader(path)))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_from_elsewhere(stages, tmp_path, case):
+    collection = make_collection(stages, 4, {"test": 2}, {"test": [(0, 1, 1), (1, 0, 1)]})
+    path = tmp_path / "theirs.run"
+    path.write_bytes(damaged(random.Random(f"run {case}"), RUN))
+    settings = {"file": str(path), "sha256": "0" * 64, "split": "test"}
+    taken_or_refused(lambda: stages.run(external.run, "external", settings, {"collection": collection}))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_configuration(tmp_path, monkeypatch, case):
+    monkeypatch.chdir(tmp_path)
+    Path("bert").mkdir()
+    Path("bert/model.safetensors").touch()
+    write_damaged(random.Random(0), tmp_path / "data", TSV)
+    Path("config.yaml").write_bytes(damaged(random.Random(f"yaml {case}"), YAML))
+    taken_or_refused(lambda: table_specs(Plan(*load_files(["config.yaml"]))))
