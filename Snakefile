@@ -27,3 +27,4 @@ rule all:
         files_of(TABLES),
         files_of(PUBLISHED),
         [f"{folder}/plan.tsv" for folder in INDEXES],
+        f"{PAGE_FOLDER}/index.html",

@@ -11,6 +11,7 @@ localrules:
     table,
     published_table,
     published,
+    report_page,
     experiment,
 
 
@@ -31,7 +32,13 @@ rule table:
     input:
         stages_of(TABLES),
     output:
-        multiext("{folder}/{table}", ".csv", ".md", ".tex", ".sources.csv"),
+        report(
+            "{folder}/{table}.csv",
+            caption="captions/table.rst",
+            category="Tables",
+            labels={"table": "{table}"},
+        ),
+        multiext("{folder}/{table}", ".md", ".tex", ".sources.csv"),
     log:
         "results/logs/{folder}/{table}.log",
     wildcard_constraints:
@@ -54,7 +61,13 @@ use rule table as published_table with:
     input:
         stages_of(PUBLISHED),
     output:
-        multiext("{folder}/{table}", ".csv", ".md", ".tex"),
+        report(
+            "{folder}/{table}.csv",
+            caption="captions/published.rst",
+            category="The papers' tables",
+            labels={"table": "{table}"},
+        ),
+        multiext("{folder}/{table}", ".md", ".tex"),
     wildcard_constraints:
         folder="results/published(/[^/]+)?",
         table="[^/]+",
@@ -85,6 +98,31 @@ use rule table as published with:
             if PUBLISHED
             else "no published tables: name some under the key `published` of the configuration"
         )
+
+
+# The report page, from what the stages have left behind: `snakemake --report report.zip` takes it along. The folder that
+# Snakemake empties before it is made anew is its own, so that the pages of other configurations stay.
+use rule table as report_page with:
+    input:
+        manifests(PLAN.stages.values()),
+        files_of(TABLES),
+    output:
+        f"{PAGE_FOLDER}/index.html",
+        report(
+            directory(f"{PAGE_FOLDER}/_page"),
+            htmlindex="index.html",
+            caption="captions/page.rst",
+            category="Charts and explorer",
+            labels={"page": CONFIG.name or "report"},
+        ),
+    log:
+        f"results/logs/{PAGE_FOLDER}.log",
+    params:
+        spec=PAGE.text,
+        code=CODE["teleport.report.page.write"],
+        run=manage("page", PAGE_FOLDER),
+    message:
+        f"report page {PAGE_FOLDER}/index.html"
 
 
 # results/experiments/NAME: plan.tsv and links to the stages, which other experiments may share.

@@ -5,15 +5,17 @@
     python workflow_scripts/manage.py verify                   check every artefact and the links to them
     python workflow_scripts/manage.py prune FILE ...           list the stages that nothing uses; --delete removes them
     python workflow_scripts/manage.py export STAGE OUTPUT      negatives as Tevatron training data
+    python workflow_scripts/manage.py report FILE ...          the report page, from what is finished now
     python workflow_scripts/manage.py schema                   config/schema.json from the settings
 
-FILE ... are the files of one configuration, merged as `--configfile` merges them. The rules call `table`, `published`
-and `link` with JSON on standard input. Bad input ends with one sentence on stderr and status 1. Every command loads
-what it needs itself, so that none waits for the libraries of another.
+FILE ... are the files of one configuration, merged as `--configfile` merges them. The rules call `table`, `published`,
+`page` and `link` with JSON on standard input. Bad input ends with one sentence on stderr and status 1. Every command
+loads what it needs itself, so that none waits for the libraries of another.
 """
 
 import argparse
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -144,11 +146,40 @@ def published(arguments):
         write_published(json.loads(spec), Path("."), arguments.output)
 
 
+def report(arguments):
+    """Write the report page of a configuration from the stages that are finished now, also while others run.
+
+    The workflow makes it at its end. Here --queries says how many queries of each split are shown in full, or all.
+    """
+    from teleport.report.page_specs import page_spec
+
+    folder, spec = page_spec(plan_of(arguments.files), arguments.files, arguments.queries)
+    write_page(json.loads(spec.text), arguments.output or Path(folder))
+
+
+def page(arguments):
+    """For the rules: write the report page, described in teleport/report/page_specs.py."""
+    write_page(json.load(sys.stdin), arguments.output)
+
+
+def write_page(spec, folder):
+    """Write the report page into a folder, and say where it is."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # many small products: threads would wait for each other
+    from teleport.report.page import write
+
+    print(f"{folder}/index.html: {write.write_page(spec, Path('.'), folder) / 1e6:.1f} MB")
+
+
 def link(arguments):
     """For the rules: make the folder of an experiment, from rows as in teleport/report/experiments.py."""
     from teleport.report.experiments import link_experiment
 
     link_experiment(json.load(sys.stdin)["rows"], arguments.output)
+
+
+def number_or_all(text):
+    """A whole number, or "all" (argparse names the argument where it is neither)."""
+    return text if text == "all" else int(text)
 
 
 def parse_arguments():
@@ -177,7 +208,11 @@ def parse_arguments():
     argument("stage_folder", type=Path, help="a finished merge stage, or the link to it")
     argument("output", type=Path, help="the JSON lines file to write")
     add(schema)
-    for command in (table, published, link):
+    argument = add(report)
+    argument("files", nargs="+", **files)
+    argument("--queries", type=number_or_all, help="of each split shown in full, or all; default: report.queries")
+    argument("--output", type=Path, help="the folder to write to; default: results/report, or NAME below it")
+    for command in (table, published, page, link):
         add(command)("--output", required=True, type=Path, help="the folder to write to")
     return parser.parse_args()
 

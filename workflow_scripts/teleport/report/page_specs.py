@@ -5,12 +5,12 @@ The specification, JSON like that of a table:
     {"name": "systems", "configuration": ["config/systems.yaml"], "collection": "collection/KEY", "flags": {"query": 1},
      "splits": ["test"], "measures": {"test": ["RR@10"]}, "queries": 200, "assets": "DIGEST",
      "tables": [as in table.py], "stages": {"train/KEY": {"inputs": {role: stage}, "users": [...], "label": "..."}},
-     "experiments": [{"name": "ance-tele", "label": "ANCE-Tele", "settings": {"negatives.alpha": 0.5},
-                      "seeds": [{"seed": 42, "rows": [...], "episodes": [...], "runs": [...], "searches": {"0": stage}}]}]}
+     "experiments": [{"name": "ance-tele", "label": "ANCE-Tele", "settings": {"negatives.alpha": 0.5}, "seeds": [
+         {"seed": 42, "rows": [...], "episodes": [...], "runs": [...], "searches": {"0": stage}}]}]}
 
-`queries`: how many of each split are shown in full, or "all". rows: every stage with its link and episode; episodes: per
-episode the pool, what it was mined with and the training, as in `episode_content`; runs: per checkpoint {split: evaluate
-stage}; searches: {checkpoint: retrieval of the training queries with it}.
+`queries`: how many of each split are shown in full, or "all". rows: every stage with its link and episode; episodes:
+of each the pool, what it was mined with and the training, as in `episode_content`; runs: per checkpoint {split:
+evaluate stage}; searches: {checkpoint: retrieval of the training queries with it}.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ from pathlib import Path
 from teleport.report.specs import Spec, in_folder, label_of, table_specs
 from teleport.runtime.files import files_below, sha256_file
 from teleport.settings.registry import SOURCES
+from teleport.settings.section import in_one_spelling
 
 ASSETS = Path(__file__).parent / "page" / "assets"
 
@@ -34,11 +35,11 @@ def page_spec(plan, files, queries=None):
     }
     content = {
         "name": config.name or "",
-        "configuration": [str(file) for file in files],
+        "configuration": [in_one_spelling(file) for file in files],
         "collection": plan.collection,
         "splits": list(config.evaluation.splits),
         "measures": {split: config.evaluation.measures_of(split) for split in config.evaluation.splits},
-        "flags": {name: source.flag for name, source in SOURCES.items()},
+        "flags": {name: SOURCES[name].flag for name in sorted(used_sources(plan))},
         "queries": config.report.queries if queries is None else queries,
         "assets": assets_digest(),
         "tables": tables,
@@ -46,6 +47,12 @@ def page_spec(plan, files, queries=None):
         "experiments": [experiment_content(plan, name) for name in plan.trajectories],
     }
     return in_folder("report", config), Spec(Spec.of(content).text, list(plan.stages.values()))
+
+
+def used_sources(plan):
+    """The names of the sources of all pools, and momentum, whose flag stands for an earlier episode (set)."""
+    pools = [stage for stage in plan.stages.values() if stage.kind == "merge"]
+    return {name for pool in pools for name in pool.settings.sources} | {"momentum"}
 
 
 def assets_digest():

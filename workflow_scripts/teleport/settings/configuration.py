@@ -33,7 +33,7 @@ class Report(Section):
 class Config(Section):
     """The whole configuration after all `--configfile`s are merged."""
 
-    name: str | None = Field(None, pattern=NAME, description="Sub-folder of results/tables, results/experiments and results/report.")
+    name: str | None = Field(None, pattern=NAME, description="Sub-folder of results/tables, /experiments and /report.")
     collection: CollectionSource = Field(description="Where passages, queries and judgments come from.")
     counts: Counts | None = Field(None, description="Expected sizes of the collection, for `make forecast` alone.")
     encoder: Encoder = Field(description="The dual encoder of every experiment.")

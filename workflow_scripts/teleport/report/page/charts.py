@@ -1,4 +1,4 @@
-"""The charts of the page, each an Altair chart of rows that are given later: `values` on the page, a frame for a file."""
+"""The charts of the page, each an Altair chart of rows that are given later, as the data set `values`."""
 
 import altair as alt
 
@@ -11,8 +11,8 @@ SOURCE_COLOURS = {
     "random": "#8a8f98",
     "file": "#d55e00",
 }
-OTHER = "#56b4e9"
 EPISODES = {"scheme": "viridis"}
+COUNTS = alt.Axis(labelExpr="datum.value ? format(datum.value, '~s') : '0'", tickCount=5)
 STATE_COLOURS = {
     "kept": "#0072b2",
     "learned": "#009e73",
@@ -71,10 +71,11 @@ def by_episode():
         x=alt.X("episode:O", title="Episode", axis=alt.Axis(labelAngle=0)),
         color=alt.Color("system:N", title=None, sort=None, legend=alt.Legend(orient="bottom", labelLimit=240)),
     )
-    interval = base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", title=None, scale=alt.Scale(zero=False)), y2="high:Q")
+    free = alt.Scale(zero=False)
+    interval = base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", title=None, scale=free), y2="high:Q")
     tooltip = ["system:N", "episode:O", alt.Tooltip("mean:Q", format=".4f")]
     line = base.mark_line(point=alt.OverlayMarkDef(size=55)).encode(
-        y=alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False)), tooltip=tooltip
+        y=alt.Y("mean:Q", title=None, scale=free), tooltip=tooltip
     )
     return interval + line
 
@@ -118,7 +119,7 @@ def stacked(field, title, colours=None, x="episode:O", x_title="Episode"):
         .mark_bar(size=34)
         .encode(
             x=alt.X(x, title=x_title, axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("count:Q", title=None, axis=alt.Axis(format="~s")),
+            y=alt.Y("count:Q", title=None, axis=COUNTS),
             color=alt.Color(field, title=title, scale=scale, legend=alt.Legend(orient="right")),
             order=alt.Order("order:Q"),
             tooltip=[x, field, alt.Tooltip("count:Q", format=","), alt.Tooltip("share:Q", format=".1%")],
@@ -164,7 +165,7 @@ def ranks():
         .mark_line(interpolate="step-after", strokeWidth=1.8)
         .encode(
             x=alt.X("rank:Q", title="Rank"),
-            y=alt.Y("count:Q", title=None, axis=alt.Axis(format="~s")),
+            y=alt.Y("count:Q", title=None, axis=COUNTS),
             color=alt.Color("source:N", title=None, scale=scale, legend=alt.Legend(orient="top")),
             strokeDash=alt.StrokeDash("episode:O", title="Episode", legend=alt.Legend(orient="top")),
             tooltip=["episode:O", "source:N", "rank:Q", alt.Tooltip("count:Q", format=",")],
@@ -190,14 +191,15 @@ def gaps():
 
 def rates():
     """The forgetting rate of every step of every system."""
+    legend = alt.Legend(orient="top")
     return (
         rows_chart(alt.Step(15))
         .mark_bar()
         .encode(
             y=alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
             yOffset=alt.YOffset("step:O"),
-            x=alt.X("rate:Q", title="Share of queries whose score drops", axis=alt.Axis(format="%")),
-            color=alt.Color("step:O", title="Into checkpoint", scale=alt.Scale(**EPISODES), legend=alt.Legend(orient="top")),
+            x=alt.X("rate:Q", title="Share of queries whose score drops", axis=alt.Axis(format="%", tickCount=6)),
+            color=alt.Color("step:O", title="Into checkpoint", scale=alt.Scale(**EPISODES), legend=legend),
             tooltip=["label:N", "step:O", alt.Tooltip("rate:Q", format=".1%")],
         )
     )
@@ -224,7 +226,7 @@ def swings():
         .mark_bar(color="#e69f00")
         .encode(
             y=alt.Y("name:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
-            x=alt.X("count:Q", title="Pairs of a query and a passage", axis=alt.Axis(format="~s")),
+            x=alt.X("count:Q", title="Pairs of a query and a passage", axis=COUNTS),
             tooltip=["name:N", alt.Tooltip("count:Q", format=","), alt.Tooltip("share:Q", format=".2%")],
         )
     )
@@ -232,7 +234,8 @@ def swings():
 
 def query_map():
     """A query, its positives and negatives on the plane that all episodes share."""
-    shapes = {"negative of this episode": "circle", "negative of another": "circle", "positive": "cross", "query": "diamond"}
+    shapes = {"negative of this episode": "circle", "negative of another": "circle"}
+    shapes |= {"positive": "cross", "query": "diamond"}
     colours = ["#0072b2", "#b8bcc4", "#d55e00", "#009e73"]
     axis = alt.Axis(labels=False, ticks=False, grid=False, domain=False)
     scale = alt.Scale(domain=[-1.05, 1.05])
@@ -256,8 +259,8 @@ def scatter():
     """The scores of two systems on every query; larger: several queries lie there."""
     base = alt.Chart(alt.NamedData("values")).properties(width="container", height=380)
     points = base.mark_point(filled=True).encode(
-        x=alt.X("a:Q", scale=alt.Scale(nice=False), title=""),
-        y=alt.Y("b:Q", scale=alt.Scale(nice=False), title=""),
+        x=alt.X("a:Q", scale=alt.Scale(nice=False), title="", axis=alt.Axis(tickCount=6)),
+        y=alt.Y("b:Q", scale=alt.Scale(nice=False), title="", axis=alt.Axis(tickCount=6)),
         size=alt.Size("count:Q", scale=alt.Scale(type="sqrt", range=[24, 900]), legend=None),
         color=alt.Color(
             "shown:N",

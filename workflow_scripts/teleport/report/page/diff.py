@@ -46,7 +46,7 @@ def compared_queries(scores_RQ, number, split):
 
 
 def write_comparison(reader, spec, data, texts):
-    """Write the data of the section, `diff/N.js` per system and `q/SPLIT-ROW.js` per query; returns its index."""
+    """Write the data of the section, `diff/N.js` per system and `q/top-SPLIT-ROW.js` per query; returns its index."""
     rows, index = compared_rows(reader, spec), {"splits": {}}
     index["systems"] = [row["label"] for row in rows]
     for split in spec["splits"]:
@@ -76,16 +76,21 @@ def rounded(values):
 
 
 def write_top_tens(reader, rows, split, shown, data, texts):
-    """Write q/SPLIT-ROW.js for each of the queries `shown`: text, positives with grades, and every system's top ten."""
+    """Write q/top-SPLIT-ROW.js for each of the queries `shown`: text, positives, and every system's top ten."""
     runs = {n: reader.search(reader.input(row["runs"][split][0], "run")) for n, row in rows.items()}
     lines = {n: {int(query): line for line, query in enumerate(run.rows)} for n, run in runs.items()}
-    queries, ids = (reader.column(f"queries.{split}.parquet", name) for name in ("text", "query_id"))
+    ids, queries = (reader.column(f"queries.{split}.parquet", name) for name in ("query_id", "text"))
     positives = reader.positives(split=split)
     for row in shown.tolist():
         tops = {}
         for number, run in runs.items():
             line = lines[number].get(row)
-            found = [] if line is None else zip(run.ids[line, :TOP].tolist(), run.scores[line, :TOP].tolist(), strict=True)
-            tops[number] = [[texts.number(passage), float(f"{score:.5g}")] for passage, score in found if passage >= 0]
+            tops[number] = [] if line is None else top_of(run, line, texts)
         content = {"id": ids[row].as_py(), "text": queries[row].as_py(), "tops": tops}
-        data.put(f"q/{split}-{row}", content | {"positives": [texts.number(p) for p in positives[row]]})
+        data.put(f"q/top-{split}-{row}", content | {"positives": [texts.number(p) for p in positives[row]]})
+
+
+def top_of(run, line, texts):
+    """[[page number of the passage, score]] of the first passages on one line of a `Run`."""
+    found = zip(run.ids[line, :TOP].tolist(), run.scores[line, :TOP].tolist(), strict=True)
+    return [[texts.number(passage), float(f"{score:.5g}")] for passage, score in found if passage >= 0]

@@ -4,7 +4,7 @@ import numpy as np
 
 from teleport.report.page.composition import source_names
 from teleport.report.page.learned import swing_sizes
-from teleport.report.page.negatives import SUSPECT, products, sample, vectors_of
+from teleport.report.page.negatives import SUSPECT, products, vectors_of
 from teleport.report.page.shared_map import shared_map
 
 GROUPS = ("gain", "loss", "swing", "random")

@@ -23,7 +23,7 @@ class Traces:
         self.rows = sample(number, MOST_QUERIES, "negatives")
 
     def training(self, trajectory):
-        """(checkpoints, float [C, Q], their rows): reciprocal ranks@100 of training queries, as the paper measures them."""
+        """(checkpoints, float [C, Q], their rows): RR@100 of training queries, as the paper measures forgetting."""
         searches = {int(n): name for n, name in trajectory["searches"].items() if self.reader.finished(name)}
         checkpoints = sorted(searches)
         return checkpoints, np.array([self.reciprocal_ranks(searches[n]) for n in checkpoints]), self.rows

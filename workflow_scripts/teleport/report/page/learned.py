@@ -28,7 +28,8 @@ def states(found_CQ):
 
 def count_states(found_CQ):
     """[{state: number of queries}], one per step."""
-    return [dict(zip(STATES, np.bincount(line, minlength=len(STATES)).tolist(), strict=True)) for line in states(found_CQ)]
+    counts = [np.bincount(line, minlength=len(STATES)).tolist() for line in states(found_CQ)]
+    return [dict(zip(STATES, line, strict=True)) for line in counts]
 
 
 def swing_sizes(values_CQ):

@@ -1,4 +1,4 @@
-"""The section on negatives: what each episode's pool holds, what was mined, and what comes and goes between episodes."""
+"""The section on negatives: what each pool holds, what was mined, and what comes and goes between episodes."""
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def sample(number, at_most, name):
 
 
 def negatives_of(reader, trajectory, flags):
-    """What the page says of the negatives of one experiment under one seed (plain JSON); None without a finished pool."""
+    """What the page says of the negatives of one experiment and seed (plain JSON); None without a finished pool."""
     episodes = [(n, each) for n, each in enumerate(trajectory["episodes"], 1) if reader.finished(each["pool"])]
     if not episodes:
         return None
@@ -40,7 +40,8 @@ def negatives_of(reader, trajectory, flags):
     positives = [reader.positives(each["positives"]) for each in stages]
     trained = [pool_pairs(reader.pool(each["pool"]), rows) for each in stages]
     said = {"queries": len(rows), "episodes": numbers, "seed": trajectory["seed"]}
-    said["pools"] = [pool_facts(reader, each, rows, known, flags) for each, known in zip(stages, positives, strict=True)]
+    known = zip(stages, positives, strict=True)
+    said["pools"] = [pool_facts(reader, each, rows, those, flags) for each, those in known]
     said["trained"] = comings_and_goings(numbers, trained)
     if all(reader.finished(each["query"]) for each in stages):
         found = zip(stages, positives, strict=True)
@@ -100,9 +101,9 @@ def rank_bins(sources, ranks, flags):
 def score_gaps(reader, stages, rows, pool, positives):
     """Gaps between the score of the first positive and those of the negatives under the model that mined them.
 
-    {"gaps": [numbers in GAP_BINS], "suspects": share of negatives with SUSPECT of the positive's score or more, "scored":
-    number of negatives}, for some of the queries; a gap is a share of the size of the positive's score. {} where there
-    are no vectors.
+    {"gaps": [numbers in GAP_BINS], "suspects": share of negatives with SUSPECT of the positive's score or more,
+    "scored": number of negatives}, for some of the queries; a gap is a share of the size of the positive's score. {}
+    where there are no vectors.
     """
     query_vectors, passage_vectors = vectors_of(reader, stages)
     if passage_vectors is None:

@@ -23,7 +23,7 @@ def overview_tables(reader, spec, folder):
 
 
 def p_values(table, folder):
-    """The written table's p-values (frame with the columns "RR@10 p"), or None when it is not there or of other rows."""
+    """The written table (frame with columns such as "RR@10 p"), or None when it is not there or of other rows."""
     path = folder / f"{table['name']}.csv"
     if not table["significance"] or not path.is_file():
         return None
@@ -51,11 +51,12 @@ def table_content(reader, spec, table, tested):
         above = experiment or above
     test = table["significance"]
     baseline = {"baseline": test["baseline"], "level": test["level"]} if test and tested is not None else None
-    return {"name": table["name"], "title": table["title"], "test": baseline, "columns": list(columns(table)), "rows": rows}
+    said = {"name": table["name"], "title": table["title"], "columns": list(columns(table))}
+    return said | {"test": baseline, "rows": rows}
 
 
 def cell(reader, names, split, measure):
-    """A figure with its intervals: mean, sd over seeds, and half the widths of 95 % intervals over queries and seeds."""
+    """A figure with its intervals: mean, sd over seeds, half the widths of 95 % intervals over queries and seeds."""
     by_seed = np.array([reader.scores(name, split)[measure] for name in names])
     by_seed = by_seed[:, ~np.isnan(by_seed).all(axis=0)]
     queries, seeds = by_seed.mean(axis=0), by_seed.mean(axis=1)
@@ -71,9 +72,9 @@ def experiment_of(spec, row):
     """The name of the experiment whose checkpoint a row scores; None for BM25 and runs from elsewhere."""
     names = set(chain(*row["runs"].values()))
     for experiment in spec["experiments"]:
-        if any(names & set(run.values()) for seed in experiment["seeds"] for run in seed["runs"]):
-            if experiment["label"] == row["system"] or row["system"].startswith("Zero-shot"):
-                return experiment["name"]
+        runs = [run for seed in experiment["seeds"] for run in seed["runs"]]
+        if experiment["label"] == row["system"] and any(names & set(run.values()) for run in runs):
+            return experiment["name"]
     return None
 
 
@@ -89,7 +90,8 @@ def differences(spec, name, above):
 
 def stages_as_run(reader, spec):
     """{stage: what the page says of it} of all finished stages of the configuration (plain JSON)."""
-    return {name: stage_content(reader, name, planned) for name, planned in spec["stages"].items() if reader.finished(name)}
+    finished = {name: planned for name, planned in spec["stages"].items() if reader.finished(name)}
+    return {name: stage_content(reader, name, planned) for name, planned in finished.items()}
 
 
 def stage_content(reader, name, planned):
@@ -98,7 +100,8 @@ def stage_content(reader, name, planned):
     hardware = provenance.get("hardware", {})
     said = {"users": planned["users"], "label": planned["label"], "inputs": manifest.get("inputs", {})}
     said["seconds"] = seconds(reader.artefact(name)) if "wall_seconds" in provenance else None
-    said |= {"started": provenance.get("started"), "commit": provenance.get("git_commit"), "code": provenance.get("code")}
+    said |= {"started": provenance.get("started"), "code": provenance.get("code")}
+    said["commit"] = provenance.get("git_commit")
     said |= {"memory": provenance.get("peak_memory_bytes"), "machine": hardware.get("gpu") or hardware.get("processor")}
     said["bytes"] = sum(file["bytes"] for file in manifest["files"].values())
     return said | {"settings": manifest["settings"], "facts": manifest["facts"]}

@@ -52,7 +52,7 @@ class Reader:
         return np.load(artefact.path(file), mmap_mode="r") if file in artefact.manifest["files"] else None
 
     def positives(self, stage=None, split="train"):
-        """`Ragged`: the positives of the queries of a split; of training queries those that `stage` found by answers."""
+        """`Ragged`: the positives of the queries of a split, or those of training queries that `stage` has found."""
         if stage is None:
             return read_positives(self.artefact(self.collection), split)
         return Ragged.open(*(self.artefact(stage).path(f"{name}.npy") for name in ("offsets", "passages")))

@@ -6,7 +6,9 @@ import numpy as np
 
 from teleport.runtime.files import write_text
 
-BLOCK_BYTES = 2**17  # of passage texts in one file
+BLOCK_CHARACTERS = 2**17  # of passages in one file
+MOST_CHARACTERS = 5_000_000  # of all passages together: where there are more, the longest ones are cut
+LEAST_CUT = 1000  # but none to less than this
 
 
 class Data:
@@ -46,17 +48,30 @@ class Texts:
         return self.numbers.setdefault(int(passage), len(self.numbers))
 
     def write(self, data, reader):
-        """Write blocks p/0.js, p/1.js, … of [doc id, title, text]; returns the number of the first passage of each."""
-        columns = [reader.column("corpus.parquet", name) for name in ("doc_id", "title", "text")]
-        starts, block, size = [], [], 0
-        for number, passage in enumerate(self.numbers):
-            if not block:
-                starts.append(number)
-            block.append([column[passage].as_py() or "" for column in columns])
-            size += len(block[-1][2])
-            if size >= BLOCK_BYTES:
-                data.put(f"p/{len(starts) - 1}", block)
-                block, size = [], 0
-        if block:
-            data.put(f"p/{len(starts) - 1}", block)
-        return starts
+        """Write blocks p/0.js, p/1.js, … of [doc id, title, text, characters that were cut].
+
+        Returns {"starts": the number of the first passage of each block, "cut": the characters after which passages are
+        cut, or None}.
+        """
+        names, chosen = ("doc_id", "title", "text"), list(self.numbers)
+        columns = [reader.column("corpus.parquet", name).take(chosen) for name in names]
+        rows = [[value or "" for value in row] for row in zip(*(column.to_pylist() for column in columns), strict=True)]
+        limit = longest_that_fit([len(text) for _, _, text in rows], MOST_CHARACTERS, LEAST_CUT)
+        rows = [[doc, title, text[:limit], len(text[limit:]) if limit else 0] for doc, title, text in rows]
+        ends = np.cumsum([len(text) for _, _, text, _ in rows]) // BLOCK_CHARACTERS
+        starts = np.flatnonzero(np.diff(ends, prepend=-1) > 0).tolist()
+        for number, (start, end) in enumerate(zip(starts, [*starts[1:], len(rows)], strict=True)):
+            data.put(f"p/{number}", rows[start:end])
+        return {"starts": starts, "cut": limit}
+
+
+def longest_that_fit(lengths, total, least):
+    """The length (int) at which texts are cut to have `total` characters together, at least `least`; None: they fit."""
+    if sum(lengths) <= total:
+        return None
+    left, ordered = total, sorted(lengths)
+    for place, length in enumerate(ordered):
+        level = left // (len(ordered) - place)  # what each of the rest may have
+        if length >= level:
+            return max(least, level)
+        left -= length

@@ -34,7 +34,7 @@ def write_page(spec, root, output_folder):
     data, texts = Data(files / "data"), Texts()
     index = {"overview": overview(reader, spec, tables)} | sections(reader, spec, data, texts)
     data.put("charts", {name: chart.to_dict() for name, chart in charts().items()})
-    index["starts"] = texts.write(data, reader)
+    index["passages"] = texts.write(data, reader)
     index["shown"] = {"passages": len(texts.numbers), "bytes": data.bytes}
     data.put("index", index)
     write_scripts(files)

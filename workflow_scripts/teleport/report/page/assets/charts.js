@@ -14,6 +14,7 @@ const figures = (() => {
     return {
       background: "transparent",
       view: { stroke: null },
+      autosize: { type: "fit-x", contains: "padding" },
       axis: { ...text, domainColor: soft, tickColor: line, gridColor: line, gridOpacity: 0.7, labelPadding: 5, titlePadding: 8 },
       axisX: { grid: false },
       legend: { ...text, symbolStrokeWidth: 2, labelLimit: 220 },
@@ -22,11 +23,22 @@ const figures = (() => {
     };
   }
 
+  // Leave names that no row has out of a scale of names, and so out of its legend.
+  function narrow(channel, rows) {
+    const { domain, range } = channel?.scale ?? {};
+    if (!channel?.field || !Array.isArray(domain) || typeof domain[0] !== "string") return;
+    const found = new Set(rows.map((row) => row[channel.field])), kept = domain.map((name) => found.has(name));
+    const others = [...found].filter((name) => !domain.includes(name));
+    channel.scale.domain = [...domain.filter((_, at) => kept[at]), ...others];
+    channel.scale.range = [...range.filter((_, at) => kept[at]), ...others.map((_, at) => ["#56b4e9", "#f0e442"][at % 2])];
+  }
+
   // Draw a chart into an element; resolves to the Vega view.
   async function draw(element, name, rows, change = () => {}) {
     const specs = await page.load("charts");
     const spec = structuredClone(specs[name]);
     spec.datasets = { values: rows };
+    for (const part of [spec, ...(spec.layer ?? [])]) narrow(part.encoding?.color, rows);
     change(spec);
     spec.config = { ...theme(), ...(spec.config?.legend ? { legend: { ...theme().legend, ...spec.config.legend } } : {}) };
     const options = { renderer: "svg", actions: false, tooltip: { theme: dark.matches ? "dark" : "light" } };

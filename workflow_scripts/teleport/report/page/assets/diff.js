@@ -3,6 +3,7 @@
 
 (() => {
   const { h, number, count } = page;
+  const MOVERS = 8;
   let index, state, controls, chart, movers, query;
 
   const go = (changes = {}) => {
@@ -51,7 +52,7 @@
       { name: "From", cell: (row) => number(row.a) }, { name: "To", cell: (row) => number(row.b) }, { name: "Change", cell: moved },
     ];
     const part = (title, each) => h("div", {}, h("h4", {}, title), page.table(columns, each, { label: title, class: "movers" }));
-    movers.replaceChildren(part("Lost most", sorted.slice(0, 12)), part("Gained most", sorted.slice(-12).reverse()));
+    movers.replaceChildren(part("Lost most", sorted.slice(0, MOVERS)), part("Gained most", sorted.slice(-MOVERS).reverse()));
   }
 
   function ranking(mine, other, positives) {
@@ -71,9 +72,9 @@
       query.replaceChildren(h("p", { class: "note" }, `${id}: the top tens of this query are not in this report, which has ${count(split.shown.length)} of ${count(split.queries.length)} in full; set report.queries to all.`));
       return;
     }
-    const data = await page.load(`q/${state.split}-${state.row}`), positives = new Set(data.positives);
+    const data = await page.load(`q/top-${state.split}-${state.row}`), positives = new Set(data.positives);
     const [a, b] = [data.tops[state.a] ?? [], data.tops[state.b] ?? []];
-    query.replaceChildren(h("h3", { class: "query", dir: "auto" }, data.text), h("p", { class: "id" }, data.id),
+    query.replaceChildren(h("h3", { class: "question", dir: "auto" }, data.text), h("p", { class: "id" }, data.id),
       h("div", { class: "pair rankings", "data-row": state.row },
         h("div", {}, h("h4", {}, index.systems[state.a]), ranking(a, b, positives)), h("div", {}, h("h4", {}, index.systems[state.b]), ranking(b, a, positives))));
   }
@@ -85,8 +86,8 @@
     if (!controls) {
       const { systems, measures } = index.splits[first];
       state = { split: first, a: systems[Math.min(1, systems.length - 1)], b: systems.at(-1), measure: measures[0], row: null };
-      [controls, chart, movers, query] = [h("div", { class: "bar" }), h("div"), h("div", { class: "pair" }), h("div", { class: "query-page" })];
-      element.append(controls, h("div", { class: "block" }, chart), query, h("div", { class: "block" }, movers));
+      [controls, chart, movers, query] = ["bar", "scatter", "moves", "query-page"].map((name) => h("div", { class: name }));
+      element.append(controls, h("div", { class: "block pair" }, chart, movers), query);
     }
     const before = JSON.stringify({ ...state, row: null });
     if (parts[0]) state = { split: parts[0], a: Number(parts[1]), b: Number(parts[2]), measure: parts[3], row: parts[4] ? Number(parts[4]) : null };

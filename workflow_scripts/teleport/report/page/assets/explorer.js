@@ -3,11 +3,11 @@
 
 const passages = (() => {
   const { h } = page;
-  const LONG = 420;
+  const LONG = 260;
 
-  // [doc id, title, text] of a passage by its number on the page.
+  // [doc id, title, text, characters that are left out] of a passage by its number on the page.
   async function passage(number) {
-    const { starts } = await page.load("index");
+    const { starts } = (await page.load("index")).passages;
     let block = starts.length - 1;
     while (starts[block] > number) block -= 1;
     return (await page.load(`p/${block}`))[number - starts[block]];
@@ -16,16 +16,18 @@ const passages = (() => {
   // A passage as text, cut where it is long until the reader asks for the rest.
   function show(number) {
     const place = h("div", { class: "passage", "data-passage": number });
-    place.ready = passage(number).then(([id, title, text]) => {
+    place.ready = passage(number).then(([id, title, text, cut]) => {
+      const whole = cut ? `${text}… (${page.count(cut)} more characters are not in this report)` : text;
       const body = h("p", { dir: "auto" }, text.length > LONG ? `${text.slice(0, LONG)}…` : text);
-      place.append(h("span", { class: "id", title: id }, title ? `${title} · ${id}` : id), body);
+      place.append(h("span", { class: "id", title: id }, title && title !== id ? `${title} · ${id}` : id), body);
       if (text.length > LONG) {
-        const more = h("button", { class: "more", "aria-expanded": "false" }, `all ${page.count(text.length)} characters`);
+        const label = cut ? `the first ${page.count(text.length)} characters` : `all ${page.count(text.length)} characters`;
+        const more = h("button", { class: "more", "aria-expanded": "false" }, label);
         more.addEventListener("click", () => {
           const open = more.getAttribute("aria-expanded") === "true";
-          body.textContent = open ? `${text.slice(0, LONG)}…` : text;
+          body.textContent = open ? `${text.slice(0, LONG)}…` : whole;
           more.setAttribute("aria-expanded", String(!open));
-          more.textContent = open ? `all ${page.count(text.length)} characters` : "less";
+          more.textContent = open ? label : "less";
         });
         place.append(more);
       }
@@ -88,6 +90,7 @@ const passages = (() => {
 
   async function showQuery(focus) {
     if (state.row === null) { body.replaceChildren(h("p", { class: "note" }, "Pick a query.")); return; }
+    if (!index.explorer.queries.some(([row]) => row === state.row)) { body.replaceChildren(h("p", { class: "note" }, "This query is not shown in full.")); return; }
     const data = await page.load(`q/train-${state.row}`);
     const system = data.systems[state.system];
     const at = Math.max(0, system.episodes.findIndex((each) => each.episode === state.episode));
@@ -95,7 +98,7 @@ const passages = (() => {
     const go = (system_, episode_) => { location.hash = page.address("explorer", state.row, system_, episode_); };
     const tabs = page.tabs("Episodes", system.episodes.map((each) => [each.episode, `Episode ${each.episode}`]), episode?.episode, (value, keyed) => { state.focus = keyed; go(state.system, value); });
     body.replaceChildren(
-      h("h3", { class: "query", dir: "auto" }, data.text), h("p", { class: "id" }, data.id), trace(system) ?? "",
+      h("h3", { class: "question", dir: "auto" }, data.text), h("p", { class: "id" }, data.id), trace(system) ?? "",
       h("div", { class: "bar" }, page.choice("System", index.explorer.experiments, state.system, (value) => go(value, 1))),
       h("h4", {}, data.positives.length === 1 ? "Positive" : `${data.positives.length} positives`), ...data.positives.slice(0, 5).map(passages.show),
       h("h4", {}, "Negatives"), tabs,

@@ -11,13 +11,17 @@
     return said.episodes.flatMap((episode, e) => matrix[e].map((n, f) => ({ episode, [name]: said.episodes[f], count: n, share: n / Math.max(1, said.pairs?.[e] ?? 1), order: f })).filter((row) => row.count > 0 || name !== "first"));
   }
 
-  function levelFigures(said, level, what) {
-    const data = { ...said[level], episodes: said.episodes };
-    const first = pairRows(data, data.first, "first");
-    const overlap = data.overlap.flatMap((line, e) => line.map((share, f) => ({ episode: said.episodes[e], other: said.episodes[f], share })));
-    const drawn = [figures.figure("first", first, `Since when: ${what}.`, "Pairs of a query and a passage by the episode that met them first.", level === "mined" ? "ANCE-Tele, Figures 5 and 10" : "ANCE-Tele, Figure 9")];
-    if (said.episodes.length > 1) drawn.push(figures.figure("overlap", overlap, `Overlap between episodes: ${what}.`, "The share of the pairs of one episode that another has too."));
-    return drawn;
+  function firstFigure(said, level, what) {
+    if (!said[level]) return null;
+    const rows = pairRows({ ...said[level], episodes: said.episodes }, said[level].first, "first");
+    const paper = level === "mined" ? "ANCE-Tele, Figures 5 and 10" : "ANCE-Tele, Figure 9";
+    return figures.figure("first", rows, `Since when: ${what}.`, "Pairs of a query and a passage by the episode that met them first.", paper);
+  }
+
+  function overlapFigure(said, level, what) {
+    if (!said[level] || said.episodes.length < 2) return null;
+    const rows = said[level].overlap.flatMap((line, e) => line.map((share, f) => ({ episode: said.episodes[e], other: said.episodes[f], share })));
+    return figures.figure("overlap", rows, `Overlap between episodes: ${what}.`, "The share of the pairs of one episode that another has too.");
   }
 
   function newFigure(said) {
@@ -71,7 +75,7 @@
       const sources = said.pools.flatMap((pool, e) => sourceRows(pool, { episode: said.episodes[e] }));
       const drawn = [
         figures.figure("sources", sources, "Sources.", "Negatives in the pool of each episode, by where they came from; momentum keeps those of earlier episodes.", "ANCE-Tele, Figure 9"),
-        ...levelFigures(said, "trained", "the pool"), ...(said.mined ? levelFigures(said, "mined", "all that was mined") : []), newFigure(said), rankFigure(said, bounds), gapFigure(said, bounds),
+        firstFigure(said, "trained", "the pool"), overlapFigure(said, "trained", "the pool"), overlapFigure(said, "mined", "all that was mined"), firstFigure(said, "mined", "all that was mined"), newFigure(said), rankFigure(said, bounds), gapFigure(said, bounds),
       ];
       bar.replaceChildren(page.choice("Experiment", names.map(([name, each]) => [name, each.label]), chosen, (value) => { chosen = value; show(); }),
         ...(seeds.length > 1 ? [page.choice("Seed", seeds.map((each, at) => [at, each.seed]), seed, (value) => { seed = Number(value); show(); })] : []));

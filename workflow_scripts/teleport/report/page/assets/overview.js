@@ -23,7 +23,7 @@
 
   function lead() {
     const facts = whole.collection;
-    const queries = Object.entries(facts.num_queries ?? {}).map(([split, n]) => `${count(n)} ${split}`).join(", ");
+    const queries = Object.entries(facts.splits ?? {}).map(([split, each]) => `${count(each.queries)} ${split}`).join(", ");
     const names = Object.keys(whole.stages);
     const alone = whole.experiments.flatMap((e) => e.seeds.map(([, dag]) => [...new Set(dag.filter(([, , , done]) => done).map(([, , name]) => name))]));
     const saved = alone.reduce((sum, stages) => sum + spent(stages), 0) - spent([...new Set(alone.flat())]);
@@ -109,7 +109,7 @@
         return { label: row.episode && tables[at].rows.filter((other) => other.system === row.system).length > 1 ? `${row.system}, episode ${row.episode}` : row.system, system: row.system, episode: row.episode, mean: cell.mean, over_queries: cell.over_queries, low: cell.mean - q, high: cell.mean + q, seed_low: s === null ? null : cell.mean - s, seed_high: s === null ? null : cell.mean + s };
       });
       const several = rows.filter((row) => rows.filter((other) => other.system === row.system).length > 1);
-      const drawn = [figures.figure("systems", rows, `${column} of every system.`, "Thin lines: 95 % intervals over queries; thick: over seeds, where there are several.")];
+      const drawn = [figures.figure("systems", rows, `${column} of every system.`, "Thin lines: 95 % intervals over queries; thick: over seeds, where there are several.", null, (spec) => { if (!rows.some((row) => row.seed_low !== null)) spec.layer.splice(1, 1); })];
       if (several.length) drawn.push(figures.figure("episodes", several, `${column} by episode.`, "Lines: 95 % intervals over queries.", "ANCE-Tele, Figures 2 and 8a"));
       place.replaceChildren(...drawn);
     };

@@ -70,7 +70,7 @@ const page = (() => {
     names.forEach(([value, text], at) => {
       const here = String(value) === String(selected);
       list.append(h("button", {
-        role: "tab", "aria-selected": here, tabindex: here ? "0" : "-1", "data-value": value,
+        role: "tab", "aria-selected": String(here), tabindex: here ? "0" : "-1", "data-value": value,
         onclick: () => onselect(value),
         onkeydown: (event) => {
           const steps = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: names.length - 1 };

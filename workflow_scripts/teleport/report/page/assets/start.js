@@ -31,10 +31,10 @@
 
   addEventListener("hashchange", route);
   document.querySelector("#main noscript")?.remove();
-  page.load("index").then(({ shown, overview, explorer, diff }) => {
+  page.load("index").then(({ shown, passages, overview, explorer, diff }) => {
     const full = Object.entries(diff.splits).map(([split, each]) => `${page.count(each.shown.length)} ${split}`);
     if (explorer) full.unshift(`${page.count(explorer.queries.length)} training`);
-    document.getElementById("foot").textContent = `${page.count(shown.passages)} passages and the queries ${full.join(", ")} are here in full, ${page.bytes(shown.bytes)} of data beside this page. Made from ${page.count(Object.keys(overview.stages).length)} finished stages; nothing is loaded from the network.`;
+    document.getElementById("foot").textContent = `${page.count(shown.passages)} passages and the queries ${full.join(", ")} are here in full, ${page.bytes(shown.bytes)} of data beside this page${passages.cut ? `; passages are cut after ${page.count(passages.cut)} characters` : ""}. Made from ${page.count(Object.keys(overview.stages).length)} finished stages; nothing is loaded from the network.`;
   });
   route();
 })();
