@@ -26,6 +26,15 @@ MARKUP = {
     2: "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd from right to left",
     3: "long " * 10_000,
 }
+# What the page shows of a passage when the reader asks for all of it.
+SHOW = """(async () => {
+    const place = passages.show(%d);
+    document.body.append(place);
+    await place.ready;
+    place.querySelector(".more")?.click();
+    const text = place.querySelector("p");
+    return [text.textContent, place.querySelectorAll("script, b, i").length, text.dir];
+})()"""
 
 
 def read(world, name, page=PAGE):
@@ -258,16 +267,11 @@ def test_texts_with_markup_are_shown_as_text(opened):
     browser.open(world.folder / "page/index.html", "#explorer/0/tele/1")
     assert browser.evaluate("document.querySelector('.question').textContent") == MARKUP[0]
     assert browser.evaluate("document.title") == "Results · report"
-    index = read(world, "index", "page/_page")
-    rows = {
-        row[0]: number
-        for number, row in enumerate(
-            sum((read(world, f"p/{n}", "page/_page") for n in range(len(index["passages"]["starts"]))), [])
-        )
-    }
+    blocks = range(len(read(world, "index", "page/_page")["passages"]["starts"]))
+    passages = [passage for block in blocks for passage in read(world, f"p/{block}", "page/_page")]
+    numbers = {passage[0]: number for number, passage in enumerate(passages)}
     for row, text in MARKUP.items():
-        number = rows[f"d{row}"]
-        shown = f"(async () => {{ const place = passages.show({number}); document.body.append(place); await place.ready; place.querySelector('.more')?.click(); return [place.querySelector('p').textContent, place.querySelectorAll('script, b, i').length, place.querySelector('p').dir]; }})()"
+        shown = SHOW % numbers[f"d{row}"]
         assert browser.evaluate(shown) == [text, 0, "auto"]
     assert browser.errors == []
 

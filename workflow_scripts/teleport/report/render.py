@@ -10,7 +10,7 @@ from teleport.runtime.files import write_text
 
 NONE = "–"
 WORDS = {"System", "Negatives", "Loss", "Group", "Figure", "Verdict", "Experiment"}  # columns aligned to the left
-LATEX_SIGNS = {sign: "\\" + sign for sign in "&%$#_{}"} | {"±": r"$\pm$", "†": r"$^{\dagger}$"}
+LATEX_SIGNS = {sign: "\\" + sign for sign in "&%$#_{}"} | {"±": r"$\pm$", "†": r"$^{\dagger}$", "<": "$<$", ">": "$>$"}
 LATEX_SIGNS |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 
 
