@@ -14,7 +14,6 @@ const figures = (() => {
     return {
       background: "transparent",
       view: { stroke: null },
-      autosize: { type: "fit-x", contains: "padding" },
       axis: { ...text, domainColor: soft, tickColor: line, gridColor: line, gridOpacity: 0.7, labelPadding: 5, titlePadding: 8 },
       axisX: { grid: false },
       legend: { ...text, symbolStrokeWidth: 2, labelLimit: 220 },
@@ -38,6 +37,7 @@ const figures = (() => {
     const specs = await page.load("charts");
     const spec = structuredClone(specs[name]);
     spec.datasets = { values: rows };
+    spec.autosize = { type: "fit-x", contains: "padding" };
     for (const part of [spec, ...(spec.layer ?? [])]) narrow(part.encoding?.color, rows);
     change(spec);
     spec.config = { ...theme(), ...(spec.config?.legend ? { legend: { ...theme().legend, ...spec.config.legend } } : {}) };

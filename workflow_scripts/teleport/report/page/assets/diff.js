@@ -90,7 +90,7 @@
       element.append(controls, h("div", { class: "block pair" }, chart, movers), query);
     }
     const before = JSON.stringify({ ...state, row: null });
-    if (parts[0]) state = { split: parts[0], a: Number(parts[1]), b: Number(parts[2]), measure: parts[3], row: parts[4] ? Number(parts[4]) : null };
+    if (index.splits[parts[0]] && [1, 2].every((at) => index.splits[parts[0]].systems.includes(Number(parts[at])))) state = { split: parts[0], a: Number(parts[1]), b: Number(parts[2]), measure: parts[3], row: parts[4] ? Number(parts[4]) : null };
     if (!chart.firstChild || before !== JSON.stringify({ ...state, row: null })) {
       showControls();
       const rows = await scores();
@@ -98,6 +98,6 @@
       showMovers(rows);
     }
     await showQuery();
-    if (parts[4]) query.scrollIntoView({ block: "start", behavior: "auto" });
+    if (parts[4]) query.scrollIntoView({ block: "start" });
   });
 })();

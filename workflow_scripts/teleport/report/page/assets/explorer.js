@@ -3,7 +3,7 @@
 
 const passages = (() => {
   const { h } = page;
-  const LONG = 260;
+  const LONG = 200;
 
   // [doc id, title, text, characters that are left out] of a passage by its number on the page.
   async function passage(number) {
@@ -125,7 +125,8 @@ const passages = (() => {
     }
     if (parts[0]) Object.assign(state, { row: Number(parts[0]), system: parts[1] ?? state.system, episode: Number(parts[2] ?? 1) });
     showList();
-    list.querySelector('[aria-current="true"]')?.scrollIntoView({ block: "nearest" });
+    const queries = list.querySelector(".queries"), current = queries.querySelector('[aria-current="true"]');
+    if (current) queries.scrollTop = current.offsetTop - queries.offsetTop - queries.clientHeight / 2;
     await showQuery();
   });
 })();

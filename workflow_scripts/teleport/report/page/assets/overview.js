@@ -69,7 +69,7 @@
     const body = h("tbody");
     for (const row of table.rows) {
       const line = h("tr", {}, h("th", { scope: "row", class: "words" }, row.system));
-      line.append(...said.map((name) => h("td", { class: name === "episodes" ? null : "words" }, row.said[name] ?? page.none)), ...(episodes ? [h("td", {}, String(row.episode))] : []));
+      line.append(...said.map((name) => h("td", { class: name === "episodes" ? null : "words said" }, row.said[name] ?? page.none)), ...(episodes ? [h("td", {}, String(row.episode))] : []));
       for (const column of table.columns) {
         const cell = row.cells[column];
         if (!cell) { line.append(h("td", {}, page.none)); continue; }
@@ -79,7 +79,7 @@
       }
       body.append(line);
     }
-    const head = h("thead", {}, h("tr", {}, heads.map(([name, words]) => h("th", { scope: "col", class: words ? "words" : null }, name))));
+    const head = h("thead", {}, h("tr", {}, heads.map(([name, words], at) => h("th", { scope: "col", class: words ? (at ? "words said" : "words") : null }, name))));
     const notes = [
       table.test ? `† differs from ${table.test.baseline}, p < ${table.test.level}, Holm-corrected within the column. ` : "",
       "Best of each column in bold. A figure unfolds to its command, its settings and its stages.",

@@ -23,7 +23,9 @@
       places.set(section.id, element);
       document.getElementById("main").append(element);
     }
-    for (const other of places.values()) other.hidden = other !== element;
+    const moved = element.hidden || !made;
+    for (const each of places.values()) each.hidden = each !== element;
+    if (moved) scrollTo(0, 0);
     if (!made || ["stage", "explorer", "diff"].includes(section.id)) await section.render(element, parts);
     if (section.id === "stage") scrollTo(0, 0);
     document.documentElement.dataset.ready = location.hash || "#overview";
