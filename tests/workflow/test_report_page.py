@@ -1,8 +1,11 @@
 """The report page of the finished toy workflow: its figures against plain loops, and in a browser without a network."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -16,8 +19,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "report/page"))
 
 from browser import EXECUTABLE, Browser  # noqa: E402
 
+from teleport.plan.plan import Plan  # noqa: E402
+from teleport.report.page.write import write_page  # noqa: E402
+from teleport.report.page_specs import page_spec  # noqa: E402
 from teleport.runtime.artefact import MANIFEST, file_entry  # noqa: E402
 from teleport.runtime.files import write_json  # noqa: E402
+from teleport.settings.read import load_files  # noqa: E402
 
 PAGE = "results/report/_page"
 MARKUP = {
@@ -291,3 +298,52 @@ def test_nothing_is_wider_than_the_window(opened, width):
     ):
         browser.go(place)
         assert browser.evaluate("document.documentElement.scrollWidth") <= width, place
+
+
+def renamed(text, names, tag):
+    """Text in which each of some stages has the key of a copy, and {stage: copy}."""
+    copies = {name: f"{name.split('/')[0]}/{tag}{name.split('/')[1][4:]}" for name in names}
+    for name, copy in copies.items():
+        text = text.replace(name, copy)
+    return text, copies
+
+
+def copy_stages(copies):
+    """Copy stages below results under other keys; their inputs are copies where there are some. Files are linked."""
+    stages = Path("results/stages")
+    for name, copy in copies.items():
+        shutil.copytree(stages / name, stages / copy, copy_function=os.link)
+        manifest = json.loads((stages / name / MANIFEST).read_text())
+        manifest |= {"key": copy.split("/")[1]}
+        manifest["inputs"] = {role: copies.get(read, read) for role, read in manifest["inputs"].items()}
+        (stages / copy / MANIFEST).unlink()
+        write_json(stages / copy / MANIFEST, manifest)
+
+
+@pytest.mark.slow
+def test_forty_experiments_of_three_seeds_within_a_minute(world, monkeypatch):
+    """Of three episodes each: every experiment and seed has stages of its own, from the retrieval on."""
+    monkeypatch.chdir(world.folder)
+    Path("toy.yaml").write_text(yaml.safe_dump(world.config))
+    spec = json.loads(page_spec(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1].text)
+    (one,), (table,), experiments = spec["experiments"], spec["tables"], []
+    own = [row["stage"] for row in one["seeds"][0]["rows"] if row["episode"]]
+    for e in range(40):
+        seeds = []
+        for seed in range(3):
+            text, copies = renamed(json.dumps(one["seeds"][0] | {"seed": seed}), own, f"{3 * e + seed:04x}")
+            copy_stages(copies)
+            seeds.append(json.loads(text))
+            spec["stages"] |= {copy: spec["stages"][name] for name, copy in copies.items()}
+        experiments.append(one | {"name": f"tele-{e}", "label": f"ANCE-Tele {e}", "seeds": seeds})
+        for n in (1, 2, 3):
+            runs = {"test": [each["runs"][n]["test"] for each in seeds]}
+            table["rows"].append({"system": f"ANCE-Tele {e}", "episode": n, "runs": runs, "columns": {}})
+    started = time.process_time()
+    size = write_page(spec | {"experiments": experiments}, Path("."), Path("page"))
+    assert time.process_time() - started < 60
+    assert size < 100e6
+    assert (
+        len(read(world, "negatives", "page/_page")) == 40
+        and len(read(world, "q/train-0", "page/_page")["systems"]) == 40
+    )

@@ -20,7 +20,7 @@ class Reader:
 
     def __init__(self, root, collection):
         self.stages, self.collection = Path(root) / STAGES, collection
-        for name in ("artefact", "pool", "search", "positives", "vectors", "column", "scores"):
+        for name in ("finished", "artefact", "pool", "search", "positives", "vectors", "column", "scores"):
             setattr(self, name, functools.cache(getattr(self, name)))
 
     def finished(self, name):

@@ -32,12 +32,18 @@ const figures = (() => {
     channel.scale.range = [...range.filter((_, at) => kept[at]), ...others.map((_, at) => ["#56b4e9", "#f0e442"][at % 2])];
   }
 
+  // How many bars a chart has one above the other: Vega-Lite fits no width to a page where it counts them itself.
+  function steps({ encoding }, rows) {
+    const distinct = (channel) => (channel ? new Set(rows.map((row) => row[channel.field])).size : 1);
+    return distinct(encoding.y) * distinct(encoding.yOffset) * (encoding.yOffset ? 1.3 : 1);
+  }
+
   // Draw a chart into an element; resolves to the Vega view.
   async function draw(element, name, rows, change = () => {}) {
     const specs = await page.load("charts");
     const spec = structuredClone(specs[name]);
     spec.datasets = { values: rows };
-    spec.autosize = { type: "fit-x", contains: "padding" };
+    if (spec.height?.step) spec.height = steps(spec.layer?.[0] ?? spec, rows) * spec.height.step;
     for (const part of [spec, ...(spec.layer ?? [])]) narrow(part.encoding?.color, rows);
     change(spec);
     spec.config = { ...theme(), ...(spec.config?.legend ? { legend: { ...theme().legend, ...spec.config.legend } } : {}) };
