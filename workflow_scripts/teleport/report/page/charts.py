@@ -11,7 +11,7 @@ SOURCE_COLOURS = {
     "random": "#8a8f98",
     "file": "#d55e00",
 }
-EPISODES = {"scheme": "viridis"}
+EPISODES = {"scheme": alt.SchemeParams(name="viridis", extent=[0.33, 0.95])}  # its dark end is lost on black
 COUNTS = alt.Axis(labelExpr="datum.value ? format(datum.value, '~s') : '0'", tickCount=5)
 STATE_COLOURS = {
     "kept": "#0072b2",

@@ -55,13 +55,19 @@
     movers.replaceChildren(part("Lost most", sorted.slice(0, MOVERS)), part("Gained most", sorted.slice(-MOVERS).reverse()));
   }
 
-  function ranking(mine, other, positives) {
+  // Where a passage at `rank` of the first list is in the second one, or came from to the second list.
+  function move(rank, other, forward) {
+    if (other === undefined) return h("span", { class: `move ${forward ? "down" : "up"}` }, forward ? "out" : "new");
+    if (other === rank) return h("span", { class: "move" }, "=");
+    if (forward) return h("span", { class: `move ${other < rank ? "up" : "down"}`, title: `rank ${other} there` }, `→ ${other}`);
+    return h("span", { class: `move ${other > rank ? "up" : "down"}`, title: `rank ${other} there` }, `${other > rank ? "▲" : "▼"} ${Math.abs(other - rank)}`);
+  }
+
+  function ranking(mine, other, positives, forward) {
     const places = new Map(other.map(([passage], at) => [passage, at + 1]));
-    return h("ol", { class: "ranking" }, mine.map(([passage, value], at) => {
-      const before = places.get(passage), step = before === undefined ? null : before - (at + 1);
-      const mark = step === null ? h("span", { class: "move out", title: "not in the other top ten" }, "only here") : step === 0 ? h("span", { class: "move" }, "=") : h("span", { class: `move ${step > 0 ? "up" : "down"}`, title: `rank ${before} there` }, step > 0 ? `▲ ${step}` : `▼ ${-step}`);
-      return h("li", { class: positives.has(passage) ? "positive" : null }, h("div", { class: "line" }, h("span", { class: "rank" }, String(at + 1)), mark, h("span", { class: "score" }, page.score(value)), positives.has(passage) ? h("span", { class: "tag" }, "positive") : null), passages.show(passage));
-    }));
+    return h("ol", { class: "ranking" }, mine.map(([passage, value], at) => h("li", { class: positives.has(passage) ? "positive" : null },
+      h("div", { class: "line" }, h("span", { class: "rank" }, String(at + 1)), move(at + 1, places.get(passage), forward), h("span", { class: "score" }, page.score(value)), positives.has(passage) ? h("span", { class: "tag" }, "positive") : null),
+      passages.show(passage))));
   }
 
   async function showQuery() {
@@ -76,7 +82,7 @@
     const [a, b] = [data.tops[state.a] ?? [], data.tops[state.b] ?? []];
     query.replaceChildren(h("h3", { class: "question", dir: "auto" }, data.text), h("p", { class: "id" }, data.id),
       h("div", { class: "pair rankings", "data-row": state.row },
-        h("div", {}, h("h4", {}, index.systems[state.a]), ranking(a, b, positives)), h("div", {}, h("h4", {}, index.systems[state.b]), ranking(b, a, positives))));
+        h("div", {}, h("h4", {}, index.systems[state.a]), ranking(a, b, positives, true)), h("div", {}, h("h4", {}, index.systems[state.b]), ranking(b, a, positives, false))));
   }
 
   page.section("diff", "Diff", async (element, parts) => {

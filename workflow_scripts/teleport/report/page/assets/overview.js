@@ -159,7 +159,7 @@
     const stage = whole.stages[name];
     if (!stage) return h("p", {}, `${name} is no finished stage of this configuration.`);
     const flat = (object, key = "") => Object.entries(object ?? {}).flatMap(([k, v]) => (v && typeof v === "object" && !Array.isArray(v) ? flat(v, `${key}${k}.`) : [[key + k, v]]));
-    const pairs = (object) => { const rows = flat(object); return rows.length ? h("dl", { class: "settings" }, rows.map(([k, v]) => [h("dt", {}, k), h("dd", {}, value(v))])) : page.none; };
+    const pairs = (object) => { const rows = flat(object); return rows.length ? h("dl", { class: "settings" }, rows.map(([k, v]) => h("div", {}, h("dt", {}, k), h("dd", {}, value(v))))) : page.none; };
     const readers = Object.keys(whole.stages).filter((other) => Object.values(whole.stages[other].inputs).includes(name));
     const facts = [
       ["What", stage.label], ["Experiments", stage.users.join(", ")],
