@@ -25,7 +25,7 @@ class Ablation(Section):
 class Report(Section):
     """The report page."""
 
-    queries: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
+    queries: Annotated[Integer, Field(ge=1)] | Literal["all"] = Field(
         200, description="Queries of each split shown in full, with their negatives and top tens; or all."
     )
 
