@@ -5,16 +5,14 @@
   const { h, number, count, percent, seconds, bytes } = page;
   let index, whole;
 
-  // All stages that a stage was made from, itself included, in the order of the workflow.
-  function behind(names) {
-    const found = new Set(), left = [...names];
-    while (left.length) {
-      const name = left.pop();
+  // All stages that some stages were made from, and themselves; none before what it was made from.
+  function behind(names, found = new Set()) {
+    for (const name of names) {
       if (found.has(name) || !whole.stages[name]) continue;
+      behind(Object.values(whole.stages[name].inputs).filter((input) => !found.has(input)), found);
       found.add(name);
-      left.push(...Object.values(whole.stages[name].inputs));
     }
-    return Object.keys(whole.stages).filter((name) => found.has(name));
+    return [...found];
   }
 
   const stageLink = (name, text = name) => h("a", { href: page.address("stage", ...name.split("/")), class: "stage" }, text);
