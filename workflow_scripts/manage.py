@@ -6,6 +6,7 @@
     python workflow_scripts/manage.py prune FILE ...           list the stages that nothing uses; --delete removes them
     python workflow_scripts/manage.py export STAGE OUTPUT      negatives as Tevatron training data
     python workflow_scripts/manage.py report FILE ...          the report page, from what is finished now
+    python workflow_scripts/manage.py figures FILE ...         its charts as PDF and PNG for a paper
     python workflow_scripts/manage.py schema                   config/schema.json from the settings
 
 FILE ... are the files of one configuration, merged as `--configfile` merges them. The rules call `table`, `published`,
@@ -157,6 +158,17 @@ def report(arguments):
     write_page(json.loads(spec.text), arguments.output or Path(folder))
 
 
+def figures(arguments):
+    """Write charts of the report page as PDF and PNG for a paper, as wide as a column, from what is finished now."""
+    from teleport.report.page.figure_files import write_figures
+    from teleport.report.page_specs import page_spec
+
+    folder, spec = page_spec(plan_of(arguments.files), arguments.files)
+    output = arguments.output or Path(folder.replace("report", "figures", 1))
+    for name in write_figures(json.loads(spec.text), Path("."), output):
+        print(f"{output}/{name}.pdf, .png")
+
+
 def page(arguments):
     """For the rules: write the report page, described in teleport/report/page_specs.py."""
     write_page(json.load(sys.stdin), arguments.output)
@@ -212,6 +224,9 @@ def parse_arguments():
     argument("files", nargs="+", **files)
     argument("--queries", type=number_or_all, help="of each split shown in full, or all; default: report.queries")
     argument("--output", type=Path, help="the folder to write to; default: results/report, or NAME below it")
+    argument = add(figures)
+    argument("files", nargs="+", **files)
+    argument("--output", type=Path, help="the folder to write to; default: results/figures, or NAME below it")
     for command in (table, published, page, link):
         add(command)("--output", required=True, type=Path, help="the folder to write to")
     return parser.parse_args()

@@ -347,3 +347,13 @@ def test_forty_experiments_of_three_seeds_within_a_minute(world, monkeypatch):
         len(read(world, "negatives", "page/_page")) == 40
         and len(read(world, "q/train-0", "page/_page")["systems"]) == 40
     )
+
+
+def test_charts_for_a_paper(finished, tmp_path):
+    (finished.folder / "toy.yaml").write_text(yaml.safe_dump(finished.config))
+    command = [sys.executable, "workflow_scripts/manage.py", "figures", "toy.yaml", "--output", str(tmp_path / "made")]
+    done = subprocess.run(command, cwd=finished.folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    names = ("forgetting", "sources-tele", "first-tele", "mined-tele")
+    assert {path.name for path in (tmp_path / "made").iterdir()} == {f"{n}.{s}" for n in names for s in ("pdf", "png")}
+    assert (tmp_path / "made/first-tele.pdf").read_bytes().startswith(b"%PDF")
