@@ -8,11 +8,13 @@ CORES ?= all
 TESTS ?= not slow and not gpu and not slurm
 WORKERS ?= 2
 
-.PHONY: demo help check-released test test-slow test-gpu test-faults test-slurm status lint forecast verify prune schema lock
+.PHONY: demo help check-released test test-slow test-gpu test-faults test-slurm status lint forecast report verify prune \
+	schema lock
 
 demo: .venv/installed  ## run the embedded default and print its table
 	$(VENV)/snakemake --cores $(CORES)
 	@cat results/tables/main.md
+	@echo "To look rather than read: results/report/index.html"
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 14
@@ -46,6 +48,9 @@ lint: .venv/installed  ## ruff, snakefmt and Snakemake's own lint
 
 forecast: .venv/installed  ## stages, disk, memory and time of CONFIG (several files in quotes) on HARDWARE
 	$(MANAGE) forecast $(if $(HARDWARE),--hardware $(HARDWARE)) $(CONFIG)
+
+report: .venv/installed  ## the report page of CONFIG (several files in quotes) from what is finished
+	$(MANAGE) report $(CONFIG)
 
 verify: .venv/installed  ## check every artefact by its full SHA-256
 	$(MANAGE) verify

@@ -19,6 +19,7 @@ from snakemake.logging import logger
 from snakemake.settings.types import DeploymentMethod
 
 from teleport.plan.plan import Plan
+from teleport.report.page_specs import page_spec
 from teleport.report.published_specs import finish_times, published_specs, untrained
 from teleport.report.specs import analysis_specs, experiment_specs, in_folder, table_specs
 from teleport.runtime.code import STAGE_MODULES, files_digest, module_digest
@@ -26,7 +27,10 @@ from teleport.runtime.code import stage_code
 from teleport.settings.read import load
 from teleport.settings.registry import LIVE, LOSSES, SOURCES
 
-REPORTS = [f"teleport.report.{n}" for n in ("table", "analyses", "published_table", "experiments")]
+REPORTS = [
+    f"teleport.report.{name}"
+    for name in ("table", "analyses", "published_table", "experiments", "page.write")
+]
 
 try:
     CONFIG, EXPERIMENTS = load(config, workflow.configfiles)
@@ -38,6 +42,7 @@ except ValueError as error:
     raise WorkflowError(f"\n{error}")
 
 INDEXES = experiment_specs(PLAN)
+PAGE_FOLDER, PAGE = page_spec(PLAN, workflow.configfiles)
 
 # The code that Snakemake records for a stage is what its main process has read. A job of a cluster reads the Snakefile
 # anew: it is told what was read, and refuses to run code edited since.

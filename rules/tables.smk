@@ -13,6 +13,7 @@ localrules:
     published_table,
     published,
     released,
+    report_page,
     experiment,
 
 
@@ -34,7 +35,13 @@ rule table:
     input:
         stages_of(TABLES),
     output:
-        multiext("{folder}/{table}", ".csv", ".md", ".tex", ".sources.csv"),
+        report(
+            "{folder}/{table}.csv",
+            caption="captions/table.rst",
+            category="Tables",
+            labels={"table": "{table}"},
+        ),
+        multiext("{folder}/{table}", ".md", ".tex", ".sources.csv"),
     log:
         "results/logs/{folder}/{table}.log",
     wildcard_constraints:
@@ -72,7 +79,13 @@ use rule table as published_table with:
     input:
         stages_of(PUBLISHED),
     output:
-        multiext("{folder}/{table}", ".csv", ".md", ".tex"),
+        report(
+            "{folder}/{table}.csv",
+            caption="captions/published.rst",
+            category="The papers' tables",
+            labels={"table": "{table}"},
+        ),
+        multiext("{folder}/{table}", ".md", ".tex"),
     wildcard_constraints:
         folder="results/published(/[^/]+)?",
         table="[^/]+",
@@ -123,6 +136,31 @@ rule released:
         "released checkpoints"
     shell:
         "cat {input:q}"
+
+
+# The report page, from what the stages have left behind: `snakemake --report report.zip` takes it along. The folder that
+# Snakemake empties before it is made anew is its own, so that the pages of other configurations stay.
+use rule table as report_page with:
+    input:
+        manifests(PLAN.stages.values()),
+        files_of(TABLES),
+    output:
+        f"{PAGE_FOLDER}/index.html",
+        report(
+            directory(f"{PAGE_FOLDER}/_page"),
+            htmlindex="index.html",
+            caption="captions/page.rst",
+            category="Charts and explorer",
+            labels={"page": CONFIG.name or "report"},
+        ),
+    log:
+        f"results/logs/{PAGE_FOLDER}.log",
+    params:
+        spec=PAGE.text,
+        code=CODE["teleport.report.page.write"],
+        run=manage("page", PAGE_FOLDER),
+    message:
+        f"report page {PAGE_FOLDER}/index.html"
 
 
 # results/experiments/NAME: plan.tsv and links to the stages, which other experiments may share.

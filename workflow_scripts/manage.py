@@ -5,15 +5,18 @@
     python workflow_scripts/manage.py verify                   check every artefact and the links to them
     python workflow_scripts/manage.py prune FILE ...           list the stages that nothing uses; --delete removes them
     python workflow_scripts/manage.py export STAGE OUTPUT      negatives as Tevatron training data
+    python workflow_scripts/manage.py report FILE ...          the report page, from what is finished now
+    python workflow_scripts/manage.py figures FILE ...         its charts as PDF and PNG for a paper
     python workflow_scripts/manage.py schema                   config/schema.json from the settings
 
 FILE ... are the files of one configuration, merged as `--configfile` merges them. The rules call `table`, `analyses`,
-`published` and `link` with JSON on standard input. Bad input ends with one sentence on stderr and status 1. Every
-command loads what it needs itself, so that none waits for the libraries of another.
+`published`, `page` and `link` with JSON on standard input. Bad input ends with one sentence on stderr and status 1.
+Every command loads what it needs itself, so that none waits for the libraries of another.
 """
 
 import argparse
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -152,11 +155,51 @@ def published(arguments):
         write_published(json.loads(spec), Path("."), arguments.output)
 
 
+def report(arguments):
+    """Write the report page of a configuration from the stages that are finished now, also while others run.
+
+    The workflow makes it at its end. Here --queries says how many queries of each split are shown in full, or all.
+    """
+    from teleport.report.page_specs import page_spec
+
+    folder, spec = page_spec(plan_of(arguments.files), arguments.files, arguments.queries)
+    write_page(json.loads(spec.text), arguments.output or Path(folder))
+
+
+def figures(arguments):
+    """Write charts of the report page as PDF and PNG for a paper, as wide as a column, from what is finished now."""
+    from teleport.report.page.figure_files import write_figures
+    from teleport.report.page_specs import page_spec
+
+    folder, spec = page_spec(plan_of(arguments.files), arguments.files)
+    output = arguments.output or Path(folder.replace("report", "figures", 1))
+    for name in write_figures(json.loads(spec.text), Path("."), output):
+        print(f"{output}/{name}.pdf, .png")
+
+
+def page(arguments):
+    """For the rules: write the report page, described in teleport/report/page_specs.py."""
+    write_page(json.load(sys.stdin), arguments.output)
+
+
+def write_page(spec, folder):
+    """Write the report page into a folder, and say where it is."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # many small products: threads would wait for each other
+    from teleport.report.page import write
+
+    print(f"{folder}/index.html: {write.write_page(spec, Path('.'), folder) / 1e6:.1f} MB")
+
+
 def link(arguments):
     """For the rules: make the folder of an experiment, from rows as in teleport/report/experiments.py."""
     from teleport.report.experiments import link_experiment
 
     link_experiment(json.load(sys.stdin)["rows"], arguments.output)
+
+
+def number_or_all(text):
+    """A whole number, or "all" (argparse names the argument where it is neither)."""
+    return text if text == "all" else int(text)
 
 
 def parse_arguments():
@@ -185,7 +228,14 @@ def parse_arguments():
     argument("stage_folder", type=Path, help="a finished merge stage, or the link to it")
     argument("output", type=Path, help="the JSON lines file to write")
     add(schema)
-    for command in (table, analyses, published, link):
+    argument = add(report)
+    argument("files", nargs="+", **files)
+    argument("--queries", type=number_or_all, help="of each split shown in full, or all; default: report.queries")
+    argument("--output", type=Path, help="the folder to write to; default: results/report, or NAME below it")
+    argument = add(figures)
+    argument("files", nargs="+", **files)
+    argument("--output", type=Path, help="the folder to write to; default: results/figures, or NAME below it")
+    for command in (table, analyses, published, page, link):
         add(command)("--output", required=True, type=Path, help="the folder to write to")
     return parser.parse_args()
 

@@ -62,7 +62,8 @@ def test_a_prefix_decides_the_tokens_and_what_reads_them():
     plain = Plan(*read.load(raw)).stages
     prefixed = Plan(*read.load(read.merged(raw, {"encoder": {"query_prefix": "query: "}}))).stages
     kept = {stage.kind for name, stage in prefixed.items() if name in plain}
-    assert kept == {"collection", "pretrained", "check", "lexical_index", "bm25", "evaluate"}, "BM25 is searched without a prefix"
+    without_prefix = {"lexical_index", "bm25", "evaluate"}
+    assert kept == {"collection", "pretrained", "check"} | without_prefix
 
 
 @pytest.mark.parametrize("tied", [True, False])

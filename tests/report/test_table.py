@@ -137,7 +137,7 @@ System \& Co & 1 & \textbf{0.500}$^{\dagger}$ & \textbf{0.950} \\
 \end{tabular}
 \par\footnotesize Collection 0123456789abcdef: 9,660 passages, 10 test queries.
 \par\footnotesize Made from numpy 2.4.6, scipy 1.17.0.
-\par\footnotesize $^{\dagger}$ differs from Zero-shot, p < 0.05 (two-sided paired permutation test over queries, 9,999 resamples, Holm-corrected within the column).
+\par\footnotesize $^{\dagger}$ differs from Zero-shot, p $<$ 0.05 (two-sided paired permutation test over queries, 9,999 resamples, Holm-corrected within the column).
 \par\footnotesize Best of each column in bold.
 \end{table}
 """  # noqa: E501
@@ -231,7 +231,7 @@ def test_latex_escapes_every_text(small):
     text = small.write(small.spec(title="A & B_1", baseline=small.rows[2]["system"]))["tex"]
     assert f"\n{escaped} & 1 & " in text
     assert r"\caption{A \& B\_1}" in text
-    assert f" differs from {escaped}, p < 0.05" in text
+    assert f" differs from {escaped}, p $<$ 0.05" in text
 
 
 def test_command(small, tmp_path):

@@ -7,7 +7,8 @@ import pytest
 # What follows a new checkpoint of one episode, when another episode comes after it.
 LATER = {"encode": 1, "index": 1, "retrieve": 3, "evaluate": 1}
 LAST = {"encode": 1, "index": 1, "retrieve": 1, "evaluate": 1}
-REPORT = {"experiment": 1, "table": 1, "all": 1}
+WRITTEN = {"table": 1, "report_page": 1, "all": 1}
+REPORT = {"experiment": 1} | WRITTEN
 
 
 def episodes(first, last=3):
@@ -63,9 +64,7 @@ ALL_STAGES = {
         pytest.param(change("negatives", "beta", 0.4), episodes(1), "merge, episode 1", id="beta"),
         pytest.param(change("negatives", "pool", 12.0), NOTHING, None, id="12 to 12.0"),
         pytest.param(change("encoder", "scale", 20), NOTHING, None, id="20.0 to 20"),
-        pytest.param(
-            lambda w: w.config["experiments"]["tele"].update(label="Télé"), {"table": 1, "all": 1}, None, id="label"
-        ),
+        pytest.param(lambda w: w.config["experiments"]["tele"].update(label="Télé"), WRITTEN, None, id="label"),
         pytest.param(touch, NOTHING, None, id="touch"),
         pytest.param(comment, NOTHING, None, id="comment, docstring and description"),
         pytest.param(
@@ -84,7 +83,7 @@ ALL_STAGES = {
         pytest.param(
             lambda w: add_code(w, "settings/negatives.py"), NOTHING, None, id="settings that the plan resolves"
         ),
-        pytest.param(lambda w: add_code(w, "report/table.py"), {"table": 1, "all": 1}, None, id="module of the table"),
+        pytest.param(lambda w: add_code(w, "report/table.py"), WRITTEN, None, id="module of the table"),
     ],
 )
 def test_exactly_the_invalidated_stages_rerun(finished, world, apply, expected, first):
@@ -92,7 +91,7 @@ def test_exactly_the_invalidated_stages_rerun(finished, world, apply, expected, 
     counts, messages = world.would_run()
     assert counts == expected
     if first:
-        stages = [message for message in messages if not message.startswith(("table", "links"))]
+        stages = [message for message in messages if not message.startswith(("table", "links", "report"))]
         numbers = sorted(int(re.search(r"episode (\d)", message)[1]) for message in stages)
         assert any(message.startswith(first) for message in stages)
         # Before the first stage nothing of its episode runs: only what the new checkpoint itself needs.
@@ -127,8 +126,8 @@ def test_alpha_there_and_back(world):
     assert kinds == {"merge", "train", "encode", "index", "retrieve", "evaluate"}
     world.config["negatives"]["alpha"] = 0.5
     counts, messages = world.would_run()
-    assert counts == {"table": 1, "experiment": 1, "all": 1}, "only the table and the links name other stages again"
-    assert len(messages) == 2
+    assert counts == REPORT, "only the table, the report page and the links name other stages again"
+    assert len(messages) == 3
 
 
 def test_a_new_experiment_runs_only_what_it_does_not_share(world):

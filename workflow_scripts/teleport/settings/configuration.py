@@ -1,6 +1,6 @@
 """An ablation, and the whole configuration."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -26,10 +26,18 @@ class Ablation(Section):
     experiments: dict[str, dict] = Field(min_length=1, description="Name → overrides, one row each.")
 
 
+class Report(Section):
+    """The report page."""
+
+    queries: Annotated[Integer, Field(ge=1)] | Literal["all"] = Field(
+        200, description="Queries of each split shown in full, with their negatives and top tens; or all."
+    )
+
+
 class Config(Section):
     """The whole configuration after all `--configfile`s are merged."""
 
-    name: str | None = Field(None, pattern=NAME, description="Sub-folder of results/tables and results/experiments.")
+    name: str | None = Field(None, pattern=NAME, description="Sub-folder of results/tables, /experiments and /report.")
     collection: CollectionSource = Field(description="Where passages, queries and judgments come from.")
     counts: Counts | None = Field(None, description="Expected sizes of the collection, for `make forecast` alone.")
     encoder: Encoder | None = Field(
@@ -47,6 +55,7 @@ class Config(Section):
     bm25: Bm25 | None = Field(Bm25(), description="The lexical baseline; null leaves it out.")
     external: dict[str, External] = Field({}, description="Name → a run or a checkpoint from elsewhere, one row each.")
     published: list[str] = Field([], description="Published tables beside ours: names in config/published, or paths.")
+    report: Report = Field(Report(), description="The report page.")
 
     @field_validator("collection", mode="before")
     @classmethod

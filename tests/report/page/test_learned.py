@@ -1,0 +1,49 @@
+"""What queries gain and lose, against plain loops."""
+
+import numpy as np
+
+from teleport.report.page.explorer import GROUPS, Selection
+from teleport.report.page.learned import STATES, count_states, forgetting_rates, states, swing_sizes
+
+VALUES_CQ = np.random.default_rng(1).choice([0.0, 0.25, 1.0], (4, 200))
+
+
+def test_forgetting_rates():
+    expected = []
+    for step in range(3):
+        expected.append(sum(VALUES_CQ[step + 1][q] < VALUES_CQ[step][q] for q in range(200)) / 200)
+    assert forgetting_rates(VALUES_CQ) == expected and all(0 < rate < 1 for rate in expected)
+
+
+def test_states():
+    found_CQ = VALUES_CQ >= 0.25
+    expected = [dict.fromkeys(STATES, 0) for _ in range(3)]
+    for step in range(3):
+        for q in range(200):
+            before, after = found_CQ[step][q], found_CQ[step + 1][q]
+            earlier = any(found_CQ[c][q] for c in range(step))
+            gained = "swung back" if earlier else "learned"
+            state = ("kept" if after else "forgotten") if before else (gained if after else "missed")
+            expected[step][state] += 1
+            assert STATES[states(found_CQ)[step][q]] == state
+    assert count_states(found_CQ) == expected
+    assert expected[0]["swung back"] == 0 and min(expected[2].values()) > 0
+
+
+def test_swing_sizes():
+    values_CQ = np.array([[0, 0, 1.0], [1, 0.5, 0], [0, 1, 1]])
+    assert swing_sizes(values_CQ).tolist() == [2, 0, 2]
+
+
+def test_queries_are_chosen_by_gains_losses_and_swings_and_drawn():
+    rows = np.arange(0, 400, 2)
+    selection = Selection(rows, [VALUES_CQ], 40)
+    assert len(selection.groups) == 40 and set(selection.groups) <= set(rows.tolist())
+    change = dict(zip(rows.tolist(), VALUES_CQ[-1] - VALUES_CQ[0], strict=True))
+    by_group = {group: [row for row, groups in selection.groups.items() if group in groups] for group in GROUPS}
+    assert all(change[row] == max(change.values()) for row in by_group["gain"]) and len(by_group["gain"]) == 10
+    assert all(change[row] == min(change.values()) for row in by_group["loss"]) and len(by_group["loss"]) == 10
+    assert by_group["swing"] and by_group["random"]
+    assert Selection(rows, [VALUES_CQ], 40).groups == selection.groups
+    assert sorted(Selection(rows, [VALUES_CQ], "all").groups) == rows.tolist()
+    assert list(Selection(rows, [], 2).groups.values()) == [["random"], ["random"]]

@@ -1,0 +1,55 @@
+// Training curves: every column that trainings left, all episodes and seeds of an experiment on one axis.
+"use strict";
+
+(() => {
+  const { h } = page;
+  const ORDER = ["loss", "learning_rate", "gradient_norm", "positive_score", "negative_score"];
+  const title = (name) => { const text = name.replaceAll("_", " "); return text[0].toUpperCase() + text.slice(1); };
+  const rank = (name) => (ORDER.includes(name) ? ORDER.indexOf(name) : ORDER.length);
+
+  // Rows of one column; with `joined`, every episode begins where the one before has ended.
+  function rowsOf(curves, column, joined) {
+    const ends = new Map(), rows = [];
+    for (const curve of curves) {
+      const key = `${curve.seed} ${curve.file}`, end = ends.get(key) ?? 0;
+      const offset = joined && curve.steps[0] <= end ? end : 0;
+      ends.set(key, offset + curve.steps[curve.steps.length - 1]);
+      (curve.columns[column] ?? []).forEach((value, at) => { if (value !== null) rows.push({ episode: curve.episode, seed: curve.seed, step: curve.steps[at] + offset, value }); });
+    }
+    return rows;
+  }
+
+  // Columns such as layer_3 are drawn together, coloured by their number.
+  function families(columns) {
+    const found = new Map();
+    for (const column of columns) {
+      const match = column.match(/^(.*?)[_.-]?(\d+)(_norm)?$/);
+      const family = match ? `${match[1]}${match[3] ?? ""}` : null;
+      if (family) found.set(family, [...(found.get(family) ?? []), [column, Number(match[2])]]);
+    }
+    return new Map([...found].filter(([, members]) => members.length > 1));
+  }
+
+  page.section("training", "Training", async (element) => {
+    const { training } = await page.load("index");
+    const names = Object.entries(training), place = h("div", { class: "pair" });
+    let chosen = names.at(-1)?.[0], joined = true;
+    if (!chosen) { element.append(h("p", {}, "No training is finished yet.")); return; }
+    const most = await Promise.all(names.map(async ([name]) => [name, Math.max(...(await page.load(`training/${name}`)).map((curve) => curve.episode))]));
+    chosen = most.reduce((best, each) => (each[1] > best[1] ? each : best))[0];
+    const show = async () => {
+      const curves = await page.load(`training/${chosen}`);
+      const columns = [...new Set(curves.flatMap((curve) => Object.keys(curve.columns)))].sort((a, b) => rank(a) - rank(b));
+      const grouped = families(columns), members = new Set([...grouped.values()].flat().map(([column]) => column));
+      const single = columns.filter((column) => !members.has(column)).map((column) => figures.figure("curve", rowsOf(curves, column, joined), `${title(column)}.`, joined ? "The steps of all episodes, one after another." : "Every episode from its own first step.", column === "loss" ? "ANCE-Tele, Figure 2" : null));
+      const layered = [...grouped].map(([family, each]) => figures.figure("layers", each.flatMap(([column, layer]) => rowsOf(curves, column, joined).map((row) => ({ ...row, layer }))), `${title(family)} by layer.`, "", "ANCE, Figure 4"));
+      const thinned = curves.some((curve) => curve.points > curve.steps.length);
+      place.replaceChildren(...single, ...layered, h("p", { class: "note" }, thinned ? `Curves of more than ${Math.max(...curves.map((curve) => curve.steps.length))} steps are thinned evenly.` : "Every step is drawn."));
+    };
+    const modes = [["joined", "one after another"], ["own", "each from its first step"]];
+    element.append(h("div", { class: "bar" },
+      page.choice("Experiment", names, chosen, (value) => { chosen = value; show(); }),
+      page.choice("Episodes", modes, "joined", (value) => { joined = value === "joined"; show(); })), place);
+    await show();
+  });
+})();
