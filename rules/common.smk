@@ -21,7 +21,12 @@ from snakemake.settings.types import DeploymentMethod
 from teleport.plan.plan import Plan
 from teleport.report.page_specs import page_spec
 from teleport.report.published_specs import finish_times, published_specs, untrained
-from teleport.report.specs import analysis_specs, experiment_specs, in_folder, table_specs
+from teleport.report.specs import (
+    analysis_specs,
+    experiment_specs,
+    in_folder,
+    table_specs,
+)
 from teleport.runtime.code import STAGE_MODULES, files_digest, module_digest
 from teleport.runtime.code import stage_code
 from teleport.settings.read import load
@@ -207,3 +212,13 @@ def spec_of(specs, wildcards):
 def stages_of(specs):
     """Input function: the manifests of the stages that a table or an experiment shows."""
     return lambda wildcards: manifests(spec_of(specs, wildcards).stages)
+
+
+def released_tables(wildcards):
+    """Input function: the published tables for which nothing is trained."""
+    if found := files_of(untrained(PUBLISHED), ("md",)):
+        return found
+    raise WorkflowError(
+        "no published table has figures of checkpoints from elsewhere alone: name one under the key `published`, "
+        "such as released-checkpoints with config/marco.yaml, config/nq.yaml or config/triviaqa.yaml."
+    )
