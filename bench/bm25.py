@@ -4,7 +4,7 @@
     python bench/bm25.py --index-peer     # bm25s indexes the same texts too: seconds and memory
 
 Passages are words of the embedded collection by Zipf's law, as long as MS MARCO's (56 words on average); a query is
-six words that follow each other in one. The index is built by the stage in a process of its own, whose memory is measured.
+six words that follow each other in one. The stage builds the index in a process of its own, whose memory is measured.
 Both searches of bm25s read the same postings: `get_scores` is what the stage did before it had an index, bm25s's
 scores of all passages and then the best, ties by the smaller number; its `retrieve` leaves ties to chance. tantivy is
 measured where it is installed (`pip install tantivy`): k1 and b are fixed there and lengths rounded, so its scores are
@@ -142,7 +142,7 @@ def bm25s_over(index, backend):
     peer = bm25s.BM25(method="lucene", k1=SETTINGS.k1, b=SETTINGS.b, backend=backend)
     peer.nonoccurrence_array = None
     names = {"data": index.scores, "indices": index.passages, "indptr": index.offsets, "num_docs": index.num_passages}
-    peer.scores = names
+    peer.scores, peer.unique_token_ids_set = names, range(len(index.offsets) - 1)
     return peer
 
 
