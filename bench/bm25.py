@@ -3,8 +3,10 @@
     python bench/bm25.py [--passages 1000000] [--queries 1000] [--depth 200] [--threads 2] [--rounds 3]
     python bench/bm25.py --index-peer     # bm25s indexes the same texts too: seconds and memory
 
-Passages are words of the embedded collection by Zipf's law, as long as MS MARCO's (56 words on average); a query is
-six words that follow each other in one. The stage builds the index in a process of its own, whose memory is measured.
+Passages are stop words and then words of the embedded collection by Zipf's law, as in English the most frequent words
+are stop words; they are as long as MS MARCO's (56 words on average). A query is six words that follow each other in
+one. --frequent draws words of the embedded collection alone, so that some are in most passages. The stage builds the
+index in a process of its own, whose memory is measured.
 Both searches of bm25s read the same postings: `get_scores` is what the stage did before it had an index, bm25s's
 scores of all passages and then the best, ties by the smaller number; its `retrieve` leaves ties to chance. tantivy is
 measured where it is installed (`pip install tantivy`): k1 and b are fixed there and lengths rounded, so its scores are
@@ -25,6 +27,7 @@ import bm25s
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from bm25s.stopwords import STOPWORDS_EN
 
 import texts
 from rounds import REPOSITORY, interleaved, parser, report
@@ -49,22 +52,22 @@ SETTINGS = LexicalIndexSettings(title="none")
 TODAY = "bm25s get_scores"
 
 
-def vocabulary():
-    """Words of the embedded collection, the frequent ones first, then pairs of them (list of str)."""
+def vocabulary(first):
+    """The words `first`, then those of the embedded collection, frequent ones first, then pairs of them (array)."""
     counts = Counter()
     for package in PACKAGES:
         for doc in package_docs(package, package_version(package)):
             counts.update(word for word in doc.body.lower().split() if word.isascii() and word.isalpha())
-    words = [word for word, _ in counts.most_common()]
+    words = list(dict.fromkeys([*first, *(word for word, _ in counts.most_common())]))
     rng, known = np.random.default_rng(3), dict.fromkeys(words)
     while len(known) < VOCABULARY:
         known.update((words[a] + words[b], None) for a, b in rng.integers(len(words), size=(VOCABULARY, 2)))
     return np.array(list(known)[:VOCABULARY], object)
 
 
-def write_collection(folder, passages, queries):
+def write_collection(folder, passages, queries, first=STOPWORDS_EN):
     """A finished stage `collection` below results/stages of `folder`, without queries; returns some queries' texts."""
-    words, rng = vocabulary(), np.random.default_rng(4)
+    words, rng = vocabulary(first), np.random.default_rng(4)
     shares = np.cumsum(1 / (np.arange(VOCABULARY) + SHIFT))
     stage, asked = folder / "results/stages/collection" / KEY, []
     stage.mkdir(parents=True)
@@ -142,7 +145,7 @@ def bm25s_over(index, backend):
     peer = bm25s.BM25(method="lucene", k1=SETTINGS.k1, b=SETTINGS.b, backend=backend)
     peer.nonoccurrence_array = None
     names = {"data": index.scores, "indices": index.passages, "indptr": index.offsets, "num_docs": index.num_passages}
-    peer.scores = names
+    peer.scores, peer.unique_token_ids_set = names, range(len(index.offsets) - 1)
     return peer
 
 
@@ -202,11 +205,13 @@ def compare(job, index, queries, arguments):
 def main(arguments=None):
     made = parser("BM25 against bm25s and tantivy.", passages=1_000_000, queries=500, depth=200)
     made.add_argument("--index-peer", action="store_true", help="let bm25s index the same texts too")
+    made.add_argument("--frequent", action="store_true", help="no stop words: words that most passages have")
     made.add_argument("--folder", type=Path, help="where the collection and its index lie meanwhile")
     arguments = made.parse_args(arguments)
     with TemporaryDirectory(dir=arguments.folder) as folder:
         folder = Path(folder)
-        asked = write_collection(folder, arguments.passages, arguments.queries)
+        first = () if arguments.frequent else STOPWORDS_EN
+        asked = write_collection(folder, arguments.passages, arguments.queries, first)
         job, figures = build_index(folder)
         if arguments.index_peer:
             figures |= peer_index(folder)

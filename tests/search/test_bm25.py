@@ -137,7 +137,8 @@ def peer(passages, queries, depth, k1=0.9, b=0.4):
     for row, query in enumerate(split):
         if query:
             of_passages = index.get_scores(query)
-            best = sorted(np.flatnonzero(of_passages), key=lambda passage: (-of_passages[passage], passage))[:depth]
+            matches = np.flatnonzero(of_passages)
+            best = matches[np.lexsort((matches, -of_passages[matches]))][:depth]
             ids[row, : len(best)], scores[row, : len(best)] = best, of_passages[best]
     return ids, scores
 
@@ -171,9 +172,9 @@ def test_bits_are_those_of_bm25s_on_random_collections(stages, small_steps, seed
 
 def test_bits_are_those_of_bm25s_on_the_embedded_collection(stages):
     """Its docstrings hold what made-up words do not: code, names, digits."""
-    docs = apidocs.harvest({package: package_version(package) for package in ("numpy", "networkx")}, 60)
+    docs = apidocs.harvest({package: package_version(package) for package in ("networkx",)}, 60)
     passages, queries = [(doc.name, doc.body) for doc in docs], [doc.summary for doc in docs[::10]]
-    assert len(passages) > 1000
+    assert len(passages) > 300
     ids, scores, _ = loaded(run(stages, {"test": queries}, 200, threads=2, passages=passages))
     expected_ids, expected_scores = peer(passages, queries, 200)
     assert ids.tolist() == expected_ids.tolist() and scores.tobytes() == expected_scores.tobytes()

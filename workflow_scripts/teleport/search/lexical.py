@@ -59,26 +59,29 @@ def keep_best(ends, terms, offsets, passages, scores, num_passages, ids_QK, scor
     Passages are taken window by window, so that the sums of a window stay in the cache: a first pass over the postings
     adds, a second reads each sum and sets it back to 0.
     """
-    sums_W = np.zeros(WINDOW, np.float32)
+    sums_W, one = np.zeros(WINDOW, np.float32), np.uint64(1)  # unsigned: no test for indexes from the end
     for query in range(len(ends) - 1):
         query_terms, ids_K, scores_K = terms[ends[query] : ends[query + 1]], ids_QK[query], scores_QK[query]
-        first_T = offsets[query_terms]
-        stop_T = first_T.copy()
+        first_T, end_T = offsets[query_terms].astype(np.uint64), offsets[query_terms + 1].astype(np.uint64)
+        stop_T, worst = first_T.copy(), np.float32(0)
         for window in range(0, num_passages, WINDOW):
-            for place, term in enumerate(query_terms):
-                posting, end = first_T[place], offsets[term + 1]
+            for place in range(len(query_terms)):
+                posting, end = first_T[place], end_T[place]
                 while posting < end and passages[posting] < window + WINDOW:
                     sums_W[np.uint32(passages[posting] - window)] += scores[posting]
-                    posting += 1
+                    posting += one
                 stop_T[place] = posting
             for place in range(len(query_terms)):
-                for posting in range(first_T[place], stop_T[place]):
-                    passage = passages[posting]
-                    score = sums_W[np.uint32(passage - window)]
-                    sums_W[np.uint32(passage - window)] = 0
-                    if score > scores_K[0] or (score == scores_K[0] and 0 <= passage < ids_K[0]):
-                        replace_worst(ids_K, scores_K, passage, score)
-                first_T[place] = stop_T[place]
+                posting, stop = first_T[place], stop_T[place]
+                while posting < stop:
+                    cell = np.uint32(passages[posting] - window)
+                    score = sums_W[cell]
+                    sums_W[cell] = 0
+                    if score >= worst and score > 0 and (score > worst or passages[posting] < ids_K[0]):
+                        replace_worst(ids_K, scores_K, passages[posting], score)
+                        worst = scores_K[0]
+                    posting += one
+                first_T[place] = stop
 
 
 @njit(nogil=True)

@@ -153,7 +153,7 @@ def gather(blocks, first, last, offsets):
 
 def length_norms(lengths, k1, b):
     """k1 · (1 - b + b · length / mean length) of every passage, float64: what a term's count is compared with."""
-    return k1 * ((1 - b) + b * lengths / lengths.mean()) if len(lengths) else np.zeros(0)
+    return k1 * ((1 - b) + b * lengths / lengths.mean()) if lengths.any() else np.zeros(len(lengths))
 
 
 def inverse_frequencies(frequencies, num_passages):
