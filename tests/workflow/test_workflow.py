@@ -4,6 +4,7 @@ import csv
 import fcntl
 import json
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -43,9 +44,10 @@ def test_the_index_of_an_experiment_leads_to_its_stages(finished):
 
 
 def test_a_finished_workflow_answers_at_once(finished):
-    started = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert "Nothing to be done" in finished.snakemake("-n")
-    assert time.monotonic() - started < 5
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime - before.ru_utime < 6, "seconds of the processor: other tests may run at the same time"
 
 
 def test_jobs_that_only_move_arrays_or_write_tables_do_not_load_torch(finished):

@@ -46,34 +46,33 @@ def module_path(name):
     return next((p for p in (stem.with_suffix(".py"), stem / "__init__.py") if len(parts) > 1 and p.is_file()), None)
 
 
-def without_documentation(tree):
-    """Remove docstrings and the descriptions of settings from a parsed module, in place; returns the tree."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            if ast.get_docstring(node, clean=False) is not None:
-                del node.body[0]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Field":
-            node.keywords = [keyword for keyword in node.keywords if keyword.arg != "description"]
-    return tree
+def drop_documentation(node):
+    """Remove the docstring of a parsed module, class or function, and the description of a setting, in place."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Field":
+        node.keywords = [keyword for keyword in node.keywords if keyword.arg != "description"]
 
 
-def imported_modules(tree):
-    """Files of the library modules that a parsed module imports anywhere, also inside functions."""
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return {path for name in names if (path := module_path(name))}
+def imported_names(node):
+    """The modules that a parsed statement may import; none for others."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return []
 
 
 @functools.cache
 def parsed(path):
-    """(digest of the syntax tree, files of imported library modules) of one file."""
-    tree = without_documentation(ast.parse(path.read_text(encoding="utf-8"), str(path)))
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imported_modules(tree)
+    """(digest of the syntax tree without documentation, files of the library modules it imports anywhere) of a file."""
+    tree, names = ast.parse(path.read_text(encoding="utf-8"), str(path)), set()
+    for node in ast.walk(tree):  # in one pass: every dry run waits for it
+        drop_documentation(node)
+        names.update(imported_names(node))
+    files = {found for name in names if (found := module_path(name))}
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), files
 
 
 @functools.cache
