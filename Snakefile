@@ -31,4 +31,4 @@ rule all:
         files_of(ANALYSES),
         files_of(PUBLISHED),
         [f"{folder}/plan.tsv" for folder in INDEXES],
-        f"{PAGE_FOLDER}/index.html",
+        f"{PAGE_FOLDER}/index.html" if CONFIG.report else [],

@@ -26,12 +26,14 @@ def shared():
     return SHARED
 
 
+@pytest.hookimpl(tryfirst=True)  # before the plugin that reads the groups
 def pytest_collection_modifyitems(items):
-    """Workers share the tests by file; those of the finished toy workflow go together, so that it runs once.
+    """Workers share the tests by file; those of the finished toy workflow, and of the disturbed one, go together, so that
+    each runs once.
 
     The long ones come first, so that the workers end at about the same time.
     """
     items.sort(key=lambda item: FIRST.get(item.path.parent.name, len(FIRST)))
     for item in items:
-        group = "finished" if "finished" in item.fixturenames else item.path.name
+        group = "finished" if {"finished", "disturbed"} & set(item.fixturenames) else item.path.name
         item.add_marker(pytest.mark.xdist_group(group))

@@ -8,6 +8,7 @@ from toy import World
 def finished(tmp_path_factory):
     """A world whose workflow has run to the end. Do not change it: `.copy` it."""
     world = World.create(tmp_path_factory.mktemp("toy") / "world")
+    world.config["report"] = {}
     world.log = world.snakemake()
     return world
 

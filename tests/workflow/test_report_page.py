@@ -147,9 +147,8 @@ def test_forgetting_equals_plain_loops(finished):
 
 def test_what_was_not_logged_is_left_out_and_what_is_added_is_shown(finished, world):
     curves = read(finished, "training/tele")
-    assert [curve["episode"] for curve in curves] == [1, 2, 3] and {"loss", "learning_rate"} == set(
-        curves[0]["columns"]
-    )
+    assert [curve["episode"] for curve in curves] == [1, 2, 3]
+    assert {"loss", "learning_rate", "gradient_norm", "positive_score", "negative_score"} < set(curves[0]["columns"])
     train = episode(world, 1, "train").resolve()
     (train / "norms.tsv").write_text("step\tlayer_1\tlayer_2\n1\t0.5\t0.25\n")
     record(train, "norms.tsv")

@@ -32,6 +32,7 @@ CONFIG = {
     "episodes": [{"training": {"stop_after_steps": 4}}, {"training": {"stop_after_steps": 4}}, {}],
     "experiments": {"tele": {"label": "ANCE-Tele"}},
     "evaluation": {"splits": ["test"], "depth": 50, "measures": ["RR@10", "R@50"], "significance": {"resamples": 99}},
+    "report": None,
 }
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from teleport.report.specs import Spec, in_folder, label_of, table_specs
 from teleport.runtime.files import files_below, sha256_file
+from teleport.settings.configuration import Report
 from teleport.settings.registry import SOURCES
 from teleport.settings.section import in_one_spelling
 
@@ -40,7 +41,7 @@ def page_spec(plan, files, queries=None):
         "splits": list(config.evaluation.splits),
         "measures": {split: config.evaluation.measures_of(split) for split in config.evaluation.splits},
         "flags": {name: SOURCES[name].flag for name in sorted(used_sources(plan))},
-        "queries": config.report.queries if queries is None else queries,
+        "queries": (config.report or Report()).queries if queries is None else queries,
         "assets": assets_digest(),
         "tables": tables,
         "stages": stages,

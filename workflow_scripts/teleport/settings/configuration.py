@@ -55,7 +55,7 @@ class Config(Section):
     bm25: Bm25 | None = Field(Bm25(), description="The lexical baseline; null leaves it out.")
     external: dict[str, External] = Field({}, description="Name → a run or a checkpoint from elsewhere, one row each.")
     published: list[str] = Field([], description="Published tables beside ours: names in config/published, or paths.")
-    report: Report = Field(Report(), description="The report page.")
+    report: Report | None = Field(Report(), description="The report page; null: made only when it is asked for.")
 
     @field_validator("collection", mode="before")
     @classmethod
