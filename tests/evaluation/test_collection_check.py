@@ -137,17 +137,14 @@ def test_unjudged_passages_and_empty_lists_are_not_measured(stages, name):
         check(stages, {"measures": ["RR@10", name]})
 
 
-BASES = {"ablations": "config", "marco-same-n": "marco", "openqa-squad": "openqa"}
-
-
 def shipped():
-    """Every configuration of the repository as its files in order."""
-    for path in sorted((REPOSITORY / "config").glob("*.yaml")):
-        if path.stem != "hardware":
-            yield [path]
-    for path in sorted((REPOSITORY / "config").glob("[av]*/*.yaml")):
-        base = BASES["ablations" if path.parent.name == "ablations" else path.stem]
-        yield [REPOSITORY / f"config/{base}.yaml", path]
+    """Every configuration of the repository as its files in order; a variant's name begins with that of its base."""
+    bases = [path for path in sorted((REPOSITORY / "config").glob("*.yaml")) if path.stem != "hardware"]
+    yield from ([path] for path in bases)
+    for path in sorted((REPOSITORY / "config/ablations").glob("*.yaml")):
+        yield [REPOSITORY / "config/config.yaml", path]
+    for path in sorted((REPOSITORY / "config/variants").glob("*.yaml")):
+        yield [max((b for b in bases if path.stem.startswith(f"{b.stem}-")), key=lambda base: len(base.stem)), path]
 
 
 @pytest.mark.parametrize("files", list(shipped()), ids=lambda files: files[-1].stem)
