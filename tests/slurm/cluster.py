@@ -14,7 +14,7 @@ import time
 
 PACKAGES = ["slurmctld", "slurmd", "slurm-client", "munge"]
 COMMANDS = ["slurmctld", "slurmd", "sbatch", "squeue", "munged", "setpriv"]
-DEVICES = ["/dev/null", "/dev/zero", "/dev/full"]  # files that stand for GPUs
+DEVICES = ["/dev/null", "/dev/zero", "/dev/random"]  # files that stand for GPUs
 KILL_WAIT = 5  # seconds from SIGTERM at the time limit to SIGKILL
 CONFIGURATION = """
 ClusterName=toy

@@ -101,7 +101,7 @@ def test_without_released_checkpoints_the_target_says_so(world):
 
 def test_the_target_of_make_takes_several_files():
     files = ["config/marco.yaml", "config/variants/marco-adore-star.yaml"]
-    asked = ["make", "-n", "check-released", f"CONFIG={' '.join(files)}"]
+    asked = ["make", "--no-print-directory", "-n", "check-released", f"CONFIG={' '.join(files)}"]
     printed = subprocess.run(asked, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     last = shlex.split(printed.splitlines()[-1])
     assert Path(last[0]).name == "snakemake" and last[1:] == ["released", "--cores", "all", "--configfile", *files]

@@ -158,6 +158,7 @@ def test_what_was_not_logged_is_left_out_and_what_is_added_is_shown(finished, wo
 
 
 def test_the_report_of_snakemake_holds_tables_and_explorer(world):
+    world.config["report"] = {}
     world.snakemake("--report", "report.zip")
     with zipfile.ZipFile(world.folder / "report.zip") as archive:
         names, text = archive.namelist(), archive.read("report/report.html").decode()

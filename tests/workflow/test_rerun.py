@@ -11,6 +11,13 @@ WRITTEN = {"table": 1, "report_page": 1, "all": 1}
 REPORT = {"experiment": 1} | WRITTEN
 
 
+@pytest.fixture
+def world(world):
+    """A copy of the finished world with a report page, as the finished world has."""
+    world.config["report"] = {}
+    return world
+
+
 def episodes(first, last=3):
     """The jobs of episodes `first` to `last`, from the merge on, with the tables."""
     counts = {"merge": last - first + 1, "train": last - first + 1}
