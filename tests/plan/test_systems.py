@@ -3,13 +3,23 @@
 import pytest
 
 from paths import REPOSITORY
+from teleport.plan.plan import Plan
+from teleport.settings.read import load_files
 from teleport.settings.yaml_mapping import read_mapping
 
 SYSTEMS, DEMO = (read_mapping(REPOSITORY / f"config/{name}.yaml") for name in ("systems", "config"))
 ROWS = SYSTEMS["ablations"]["systems"]["experiments"]
-# Pools of 20: the arms that draw from named ranks. None: zero-shot, ANCE-Tele, whose negatives are the demo's.
+# Pools of 20: the arms that draw from named ranks. None: zero-shot, ANCE-Tele, whose negatives are the demo's, and the
+# rows that are on top of another row.
 ARMS = ("ranks-1-20", "ranks-181-200", "ranks-1-20-and-181-200", "ranks-1-200")
-POOLS = dict.fromkeys(ROWS, 60) | dict.fromkeys(ARMS, 20) | dict.fromkeys(["nce", "in-batch"], 0)
+ON_TOP = {name: row for name, row in ROWS.items() if "start_from" in row.get("training", {})}
+SHORT = [name for name in ROWS if name not in {"zero-shot", "ance-tele", "ance", *ON_TOP}]
+POOLS = dict.fromkeys(SHORT, 60) | dict.fromkeys(ARMS, 20) | dict.fromkeys(["nce", "in-batch"], 0)
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return Plan(*load_files([str(REPOSITORY / "config/systems.yaml")]))
 
 
 @pytest.mark.parametrize(
@@ -20,9 +30,8 @@ def test_shared_sections_are_the_demos(section):
 
 
 def test_evaluation_is_the_demos_but_for_the_columns():
-    columns = {"measures": ["RR@10", "R@100"], "depth": 100}  # no deeper than what it measures
+    columns = {"measures": ["RR@10", "R@100", "Errors@200"], "depth": 200}  # no deeper than what it measures
     assert SYSTEMS["evaluation"] == DEMO["evaluation"] | columns
-    assert set(columns["measures"]) <= set(DEMO["evaluation"]["measures"])
 
 
 def test_ance_tele_is_the_demos():
@@ -30,12 +39,24 @@ def test_ance_tele_is_the_demos():
 
 
 def test_rows_have_labels_of_their_own_and_pools_of_one_size():
-    assert len({row["label"] for row in ROWS.values()}) == len(ROWS) == 16
-    for name, row in ROWS.items():
-        if name not in ("zero-shot", "ance-tele"):
-            assert row["episodes"] == [{"training": {"steps": 6}}]
-            assert sum(row["negatives"]["counts"].values()) == POOLS[name]
-            assert (row.get("training", {}).get("negatives_per_query") == 0) == (POOLS[name] == 0)
+    assert len({row["label"] for row in ROWS.values()}) == len(ROWS) == 29 and len(SHORT) == 14
+    for name in SHORT:
+        row = ROWS[name]
+        assert row["episodes"] == [{"training": {"steps": 6}}]
+        assert sum(row["negatives"]["counts"].values()) == POOLS[name]
+        assert (row.get("training", {}).get("negatives_per_query") == 0) == (POOLS[name] == 0)
+
+
+def test_what_is_on_top_of_a_row_shares_its_checkpoint(plan):
+    """One warm-up for ANCE, STAR and ADORE, and no passage is encoded anew for ADORE."""
+    (warm_up,), (ance,) = plan.trajectories["bm25-negatives"], plan.trajectories["ance"]
+    assert ance.trains[0].name == warm_up.trains[0].name and len(ance.trains) == 4
+    for name, row in ON_TOP.items():
+        (started,) = plan.trajectories[name]
+        (below,) = plan.trajectories[row["training"]["start_from"]["experiment"]]
+        assert started.checkpoints[0] == below.checkpoints[-1]
+        assert (started.vectors[-1].passages.name == below.vectors[-1].passages.name) == name.startswith("adore"), name
+    assert len(ON_TOP) == 12
 
 
 def test_ranks_are_retrieved_as_deep_as_they_are_named():
