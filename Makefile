@@ -23,7 +23,7 @@ check-released: .venv/installed  ## what released checkpoints of CONFIG (several
 	$(VENV)/snakemake released --cores $(CORES) --configfile $(CONFIG)
 
 test: .venv/installed lint  ## lint, then unit tests and the real workflow at toy size
-	$(VENV)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder -m "$(TESTS)"
+	$(VENV)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "$(TESTS)"
 
 test-slow: .venv/installed  ## the tests that take minutes
 	$(VENV)/python -m pytest -m "slow and not gpu and not slurm"

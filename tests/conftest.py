@@ -11,9 +11,6 @@ from paths import SHARED  # noqa: E402
 from stages import Stages  # noqa: E402
 
 FIRST = {"slurm": 0, "workflow": 1}  # folders of the tests that take longest
-# Files of tests/workflow with tests of the finished toy workflow, or of copies of it.
-FINISHED = {"test_extending", "test_kill", "test_many_seeds", "test_methods", "test_processes", "test_released"}
-FINISHED |= {"test_report_page", "test_rerun", "test_shards", "test_workflow"}
 
 
 @pytest.fixture
@@ -32,15 +29,3 @@ def shared():
 def pytest_collection_modifyitems(items):
     """The long tests come first, so that the workers end at about the same time."""
     items.sort(key=lambda item: FIRST.get(item.path.parent.name, len(FIRST)))
-
-
-def pytest_xdist_make_scheduler(config, log):
-    """Workers share the tests by file; the files of the finished toy workflow go together, so that it runs once."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class ByWorld(LoadScopeScheduling):
-        def _split_scope(self, nodeid):
-            file = nodeid.partition("::")[0]
-            return "finished" if Path(file).stem in FINISHED else file
-
-    return ByWorld(config, log)

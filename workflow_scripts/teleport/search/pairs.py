@@ -2,9 +2,8 @@
 
 import numpy as np
 
+from teleport.runtime.arrays import open_passages, places_of
 from teleport.search.exact import Scorer
-
-CHUNK_OFFSETS = "passages.offsets.npy"  # of a stage `encode`, where passages have several vectors (MaxP)
 
 
 class PairScorer:
@@ -20,9 +19,7 @@ class PairScorer:
     @classmethod
     def of_job(cls, job):
         """Of the stage `encode` in the role `passages`."""
-        vectors = np.load(job.input("passages", "passages.npy"), mmap_mode="r")
-        chunked = CHUNK_OFFSETS in job.inputs["passages"].manifest["files"]
-        return cls(vectors, np.load(job.input("passages", CHUNK_OFFSETS)) if chunked else None)
+        return cls(*open_passages(job))
 
     def __len__(self):
         return len(self.vectors) if self.offsets is None else len(self.offsets) - 1
@@ -31,9 +28,8 @@ class PairScorer:
         """float32 scores of one query with the passages `ids` (int [n])."""
         rows, starts = ids, None
         if self.offsets is not None:
-            lengths = np.diff(self.offsets)[ids]
+            rows, lengths = places_of(self.offsets, ids), np.diff(self.offsets)[ids]
             starts = np.cumsum(lengths) - lengths
-            rows = np.repeat(self.offsets[ids] - starts, lengths) + np.arange(lengths.sum())
         scores = np.empty(len(rows), np.float32)
         self.scorer.score(np.asarray(query_D, np.float64), rows, scores)
         return scores if starts is None or not len(rows) else np.maximum.reduceat(scores, starts)
