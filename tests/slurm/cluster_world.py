@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -83,3 +84,8 @@ class ClusterWorld:
     def jobs(self):
         """The Slurm jobs submitted from this world: [{field: value}], in order; `Comment` names rule or group."""
         return [job for job in self.cluster.jobs().values() if job["WorkDir"] == str(self.folder)]
+
+
+def rules(job):
+    """The rules of a Slurm job, as the executor's comment has them."""
+    return re.match(r"rule_(?:mining_)?(.+?)(?:_wildcards_|$)", job["Comment"])[1].split("_")

@@ -63,3 +63,12 @@ def opened(cluster, tmp_path_factory):
         if world.process and world.process.poll() is None:
             world.process.kill()
             world.process.wait()
+
+
+@pytest.fixture(scope="session")
+def submitted(opened, toy):
+    """A world whose whole workflow ran on the cluster."""
+    world = opened(toy)
+    world.submit()
+    world.finish()
+    return world

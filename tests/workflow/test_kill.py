@@ -10,10 +10,11 @@ from killer import SAVE_OFTEN, Killer, durations_of, running_stages
 from toy import World
 
 
-@pytest.fixture(scope="module")
-def disturbed(finished, tmp_path_factory):
-    """A second run from scratch in which every stage is killed once; (world, names of killed stages)."""
+@pytest.fixture(scope="module", params=[1, pytest.param(3, marks=pytest.mark.slow)])
+def disturbed(finished, tmp_path_factory, request):
+    """A second run from scratch, of so many episodes, in which every stage is killed once: (world, their names)."""
     world = World.create(tmp_path_factory.mktemp("killed") / "world")
+    world.config["episodes"] = world.config["episodes"][: request.param]
     killer = Killer(world.folder, durations_of(finished))
     killer.start()
     command = world.command("--retries", "2", "--set-resources", *SAVE_OFTEN)
@@ -27,8 +28,9 @@ def disturbed(finished, tmp_path_factory):
 def test_killed_jobs_leave_the_same_bits(finished, disturbed):
     world, killed = disturbed
     assert {name.split("/")[0] for name in killed} == {name.split("/")[0] for name in finished.manifests()}
-    assert world.digests() == finished.digests()
-    assert len(world.digests()) > 100
+    undisturbed, left = finished.digests(), world.digests()
+    assert left == {name: undisturbed[name] for name in left}
+    assert len(left) == len(undisturbed) if len(world.config["episodes"]) == 3 else len(left) > 50
 
 
 def test_killed_training_really_continued(disturbed):
@@ -39,9 +41,12 @@ def test_killed_training_really_continued(disturbed):
 
 
 def test_the_tables_are_the_same(finished, disturbed):
-    for suffix in ("csv", "md", "tex"):
+    """But for rows that a shorter run lacks; what is best, and p corrected for so many rows, is not compared then."""
+    whole = len(disturbed[0].config["episodes"]) == 3
+    for suffix in ("csv", "md", "tex") if whole else ("csv",):
         texts = [(w.folder / f"results/tables/main.{suffix}").read_text() for w in (finished, disturbed[0])]
-        assert texts[0] == texts[1] and "ANCE-Tele" in texts[0]
+        rows, ours = ([line if whole else line.split(",")[:4] for line in text.splitlines()] for text in texts)
+        assert ours == rows[: len(ours)] and "ANCE-Tele" in texts[1]
 
 
 def test_nothing_is_left_to_resume(disturbed):

@@ -32,6 +32,7 @@ def systems(rows):
     return [(row["system"], row["episode"]) for row in rows]
 
 
+@pytest.mark.slow
 def test_nq_in_one_episode(tmp_path):
     files = nq_files()
     world, rows = run(tmp_path, "nq", files, episodes=1)

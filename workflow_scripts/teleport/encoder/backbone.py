@@ -19,6 +19,21 @@ TANH = partial(nn.GELU, approximate="tanh")
 ACTIVATIONS = {"gelu": nn.GELU, "gelu_new": TANH, "gelu_pytorch_tanh": TANH, "relu": nn.ReLU, "silu": nn.SiLU}
 
 
+class Embedding(nn.Embedding):
+    """A table whose weights a checkpoint brings: drawing values for them, even without memory, loads torch._dynamo,
+    which takes as long as torch itself."""
+
+    def reset_parameters(self):
+        pass
+
+
+class Linear(nn.Linear):
+    """A product whose weights a checkpoint brings (see `Embedding`)."""
+
+    def reset_parameters(self):
+        pass
+
+
 class Backbone(nn.Module):
     """Embeddings and layers of a transformers config (dict, the content of config.json), their weights not set."""
 
@@ -47,29 +62,29 @@ def embeddings(config):
     hidden, padding = config.hidden_size, config.pad_token_id
     no_position = padding if ARCHITECTURES[config.model_type].after_padding else None
     tables = {
-        "word_embeddings": nn.Embedding(config.vocab_size, hidden, padding),
-        "position_embeddings": nn.Embedding(config.max_position_embeddings, hidden, no_position),
+        "word_embeddings": Embedding(config.vocab_size, hidden, padding),
+        "position_embeddings": Embedding(config.max_position_embeddings, hidden, no_position),
     }
     if config.type_vocab_size:
-        tables["token_type_embeddings"] = nn.Embedding(config.type_vocab_size, hidden)
+        tables["token_type_embeddings"] = Embedding(config.type_vocab_size, hidden)
     return nn.ModuleDict(tables | norm_and_dropout(config, config.hidden_dropout_prob))
 
 
 def layer(config):
     """One transformer layer: attention, then two products with an activation between them."""
     hidden, wide = config.hidden_size, config.intermediate_size
-    projections = {name: nn.Linear(hidden, hidden) for name in ("query", "key", "value")}
+    projections = {name: Linear(hidden, hidden) for name in ("query", "key", "value")}
     mixing = nn.ModuleDict(projections | {"dropout": nn.Dropout(config.attention_probs_dropout_prob)})
     mixed = output(hidden, config, config.attention_output_dropout_prob)
     attention = nn.ModuleDict({"self": mixing, "output": mixed})
-    widening = nn.ModuleDict({"dense": nn.Linear(hidden, wide), "intermediate_act_fn": activation(config.hidden_act)})
+    widening = nn.ModuleDict({"dense": Linear(hidden, wide), "intermediate_act_fn": activation(config.hidden_act)})
     narrowing = output(wide, config, config.hidden_dropout_prob)
     return nn.ModuleDict({"attention": attention, "intermediate": widening, "output": narrowing})
 
 
 def output(width, config, rate):
     """What brings `width` numbers a token back into the residual stream, with dropout of that rate."""
-    return nn.ModuleDict({"dense": nn.Linear(width, config.hidden_size)} | norm_and_dropout(config, rate))
+    return nn.ModuleDict({"dense": Linear(width, config.hidden_size)} | norm_and_dropout(config, rate))
 
 
 def norm_and_dropout(config, rate):
