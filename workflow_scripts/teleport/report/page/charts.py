@@ -21,7 +21,7 @@ def charts():
         "episodes": by_episode(),
         "kinds": kinds(),
         "curve": curve("episode:O", "Episode"),
-        "layers": curve("layer:Q", "Layer"),
+        "layers": curve("layer:N", "Layers"),
         "sources": stacked("source:N", "Source", SOURCE_COLOURS),
         "first": stacked("first:O", "First met in episode"),
         "new": stacked("near:N", "New negative", {"near the positive before": "#e69f00", "elsewhere": "#b8bcc4"}),

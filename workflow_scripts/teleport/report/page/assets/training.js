@@ -19,16 +19,8 @@
     return rows;
   }
 
-  // Columns such as layer_3 are drawn together, coloured by their number.
-  function families(columns) {
-    const found = new Map();
-    for (const column of columns) {
-      const match = column.match(/^(.*?)[_.-]?(\d+)(_norm)?$/);
-      const family = match ? `${match[1]}${match[3] ?? ""}` : null;
-      if (family) found.set(family, [...(found.get(family) ?? []), [column, Number(match[2])]]);
-    }
-    return new Map([...found].filter(([, members]) => members.length > 1));
-  }
+  // Gradient norms of groups of layers, drawn together. A group that an encoder of few layers lacks has no value.
+  const LAYERS = ["lower_layers", "middle_layers", "upper_layers", "last_layer"];
 
   page.section("training", "Training", async (element) => {
     const { training } = await page.load("index");
@@ -40,9 +32,11 @@
     const show = async () => {
       const curves = await page.load(`training/${chosen}`);
       const columns = [...new Set(curves.flatMap((curve) => Object.keys(curve.columns)))].sort((a, b) => rank(a) - rank(b));
-      const grouped = families(columns), members = new Set([...grouped.values()].flat().map(([column]) => column));
-      const single = columns.filter((column) => !members.has(column)).map((column) => figures.figure("curve", rowsOf(curves, column, joined), `${title(column)}.`, joined ? "The steps of all episodes, one after another." : "Every episode from its own first step.", column === "loss" ? "ANCE-Tele, Figure 2" : null));
-      const layered = [...grouped].map(([family, each]) => figures.figure("layers", each.flatMap(([column, layer]) => rowsOf(curves, column, joined).map((row) => ({ ...row, layer }))), `${title(family)} by layer.`, "", "ANCE, Figure 4"));
+      const rows = new Map(columns.map((column) => [column, rowsOf(curves, column, joined)]).filter(([, each]) => each.length));
+      const steps = joined ? "The steps of all episodes, one after another." : "Every episode from its own first step.";
+      const single = [...rows.keys()].filter((column) => !LAYERS.includes(column)).map((column) => figures.figure("curve", rows.get(column), `${title(column)}.`, steps, column === "loss" ? "ANCE-Tele, Figure 2" : null));
+      const groups = LAYERS.flatMap((column) => (rows.get(column) ?? []).map((row) => ({ ...row, layer: title(column) })));
+      const layered = groups.length ? [figures.figure("layers", groups, "Gradient norm by layer.", `${steps} Means over thirds of the layers.`, "ANCE, Figure 4")] : [];
       const thinned = curves.some((curve) => curve.points > curve.steps.length);
       place.replaceChildren(...single, ...layered, h("p", { class: "note" }, thinned ? `Curves of more than ${Math.max(...curves.map((curve) => curve.steps.length))} steps are thinned evenly.` : "Every step is drawn."));
     };
