@@ -18,7 +18,7 @@ PEERS = {
     "measures": ["ir-measures from dictionaries"],
     "answers": ["plain implementation, sample"],
 }
-HEAVY = ("encode", "train", "step", "live")  # they load the embedded checkpoint and every library that reads it
+HEAVY = ("encode", "train", "step", "live", "bm25")  # they load the embedded checkpoint, or compile two searches
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in HEAVY else n for n in SIZES])

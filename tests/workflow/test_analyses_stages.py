@@ -12,17 +12,12 @@ def read_table(path):
         return list(csv.DictReader(file))
 
 
-@pytest.fixture
-def world(tmp_path):
-    return World.create(tmp_path / "world")
-
-
 def test_candidates_are_reranked_and_errors_counted_in_the_whole_corpus(world):
     """The runs are as deep as the corpus is large, so that errors can be read from them too."""
     candidates = [f"q{n}\td{(n + k) % NUM_PASSAGES}\tquery\tpassage\n" for n in SPLITS["test"] for k in range(5)]
     candidates += ["q100\tnowhere\tquery\tpassage\n", "q1\td1\tof another split\tpassage\n"]
     (world.folder / "data/candidates.tsv").write_text("".join(candidates))
-    world.config["episodes"] = [{"training": {"steps": 2}}]
+    del world.config["episodes"][1:]
     world.config["evaluation"] |= {
         "depth": NUM_PASSAGES,
         "measures": ["RR@10", f"Errors@{NUM_PASSAGES}"],
@@ -45,8 +40,9 @@ def test_candidates_are_reranked_and_errors_counted_in_the_whole_corpus(world):
     assert world.would_run()[0] == {}
 
 
-def test_a_run_and_judgments_alone_give_a_table(world):
+def test_a_run_and_judgments_alone_give_a_table(tmp_path):
     """Without the collection's folder, in which texts and queries are."""
+    world = World.create(tmp_path / "world")
     (world.folder / "data/toy/qrels.test.tsv").rename(world.folder / "qrels.txt")
     for name in ("toy", "bert"):
         (world.folder / "data" / name).rename(world.folder / f"no-{name}")
@@ -62,3 +58,5 @@ def test_a_run_and_judgments_alone_give_a_table(world):
     assert (row["system"], row["RR@10"], row["Hole@10"]) == ("A", "0.475", "0.5")
     assert ": 20 judged passages, 20 test queries." in (world.folder / "results/tables/main.md").read_text()
     assert {name.split("/")[0] for name in world.manifests()} == {"collection", "external", "evaluate"}
+    (texts,) = (world.folder / "results/report/_page/data/p").glob("*.js")
+    assert '["x","","",0]' in texts.read_text().replace(" ", ""), "a passage without a text is its id"

@@ -77,7 +77,8 @@ def rounded(values):
 
 def write_top_tens(reader, rows, split, shown, data, texts):
     """Write q/top-SPLIT-ROW.js for each of the queries `shown`: text, positives, and every system's top ten."""
-    runs = {n: reader.search(reader.input(row["runs"][split][0], "run")) for n, row in rows.items()}
+    searches = {n: reader.input(row["runs"][split][0], "run") for n, row in rows.items()}
+    runs = {n: reader.search(name) for n, name in searches.items()}
     lines = {n: {int(query): line for line, query in enumerate(run.rows)} for n, run in runs.items()}
     ids, queries = (reader.column(f"queries.{split}.parquet", name) for name in ("query_id", "text"))
     positives = reader.positives(split=split)
@@ -85,12 +86,14 @@ def write_top_tens(reader, rows, split, shown, data, texts):
         tops = {}
         for number, run in runs.items():
             line = lines[number].get(row)
-            tops[number] = [] if line is None else top_of(run, line, texts)
+            tops[number] = [] if line is None else top_of(run, line, reader.names(searches[number]), texts)
         content = {"id": ids[row].as_py(), "text": queries[row].as_py(), "tops": tops}
         data.put(f"q/top-{split}-{row}", content | {"positives": [texts.number(p) for p in positives[row]]})
 
 
-def top_of(run, line, texts):
-    """[[page number of the passage, score]] of the first passages on one line of a `Run`."""
+def top_of(run, line, names, texts):
+    """[[page number of the passage, score]] of the first passages on one line of a `Run`; names: see `Reader.names`."""
     found = zip(run.ids[line, :TOP].tolist(), run.scores[line, :TOP].tolist(), strict=True)
-    return [[texts.number(passage), float(f"{score:.5g}")] for passage, score in found if passage >= 0]
+    return [
+        [texts.number(names.get(passage, passage)), float(f"{score:.5g}")] for passage, score in found if passage >= 0
+    ]

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from teleport.collection.reader import read_positives
+from teleport.evaluation.names import OWN_PASSAGES
 from teleport.negatives.pool import read_pool
 from teleport.runtime.arrays import Ragged, Run
 from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
@@ -20,7 +21,7 @@ class Reader:
 
     def __init__(self, root, collection):
         self.stages, self.collection = Path(root) / STAGES, collection
-        for name in ("finished", "artefact", "pool", "search", "positives", "vectors", "column", "scores"):
+        for name in ("finished", "artefact", "pool", "search", "names", "positives", "vectors", "column", "scores"):
             setattr(self, name, functools.cache(getattr(self, name)))
 
     def finished(self, name):
@@ -45,6 +46,14 @@ class Reader:
         """The `Run` of a stage that retrieves, memory-mapped."""
         artefact = self.artefact(name)
         return Run(*(np.load(artefact.path(f"{field}.npy"), mmap_mode="r") for field in Run._fields))
+
+    def names(self, name):
+        """{number: id} of the passages that only the run of a stage has, and the collection lacks."""
+        artefact = self.artefact(name)
+        if OWN_PASSAGES not in artefact.manifest["files"]:
+            return {}
+        own = pq.read_table(artefact.path(OWN_PASSAGES))["doc_id"].to_pylist()
+        return dict(enumerate(own, len(self.column("corpus.parquet", "doc_id"))))
 
     def vectors(self, name, file):
         """float [texts, dim] of an encode stage, memory-mapped; None when it has no such file."""

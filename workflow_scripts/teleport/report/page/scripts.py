@@ -38,14 +38,17 @@ def plain(value):
 
 
 class Texts:
-    """Passages that the page shows, numbered in the order in which they are first needed, and written once."""
+    """Passages that the page shows, numbered in the order in which they are first needed, and written once.
+
+    A passage is its row in the collection, or the id of one that the collection lacks (str), which has no text.
+    """
 
     def __init__(self):
         self.numbers = {}
 
     def number(self, passage):
-        """The page's number of a passage row (int)."""
-        return self.numbers.setdefault(int(passage), len(self.numbers))
+        """The page's number of a passage (int)."""
+        return self.numbers.setdefault(passage if isinstance(passage, str) else int(passage), len(self.numbers))
 
     def write(self, data, reader):
         """Write blocks p/0.js, p/1.js, … of [doc id, title, text, characters that were cut].
@@ -53,9 +56,10 @@ class Texts:
         Returns {"starts": the number of the first passage of each block, "cut": the characters after which passages are
         cut, or None}.
         """
-        names, chosen = ("doc_id", "title", "text"), list(self.numbers)
-        columns = [reader.column("corpus.parquet", name).take(chosen) for name in names]
-        rows = [[value or "" for value in row] for row in zip(*(column.to_pylist() for column in columns), strict=True)]
+        names, chosen = ("doc_id", "title", "text"), [each for each in self.numbers if isinstance(each, int)]
+        columns = [reader.column("corpus.parquet", name).take(chosen).to_pylist() for name in names]
+        found = {row: [value or "" for value in values] for row, *values in zip(chosen, *columns, strict=True)}
+        rows = [found.get(passage) or [passage, "", ""] for passage in self.numbers]
         limit = longest_that_fit([len(text) for _, _, text in rows], MOST_CHARACTERS, LEAST_CUT)
         rows = [[doc, title, text[:limit], len(text[limit:]) if limit else 0] for doc, title, text in rows]
         ends = np.cumsum([len(text) for _, _, text, _ in rows]) // BLOCK_CHARACTERS
