@@ -136,6 +136,7 @@ def search_limited(large, mode):
     )
 
 
+@pytest.mark.slow
 def test_a_corpus_larger_than_the_memory_limit_is_searched(large):
     naive = search_limited(large, "naive")
     assert naive.returncode != 0 and "MemoryError" in naive.stderr
