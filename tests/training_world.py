@@ -18,6 +18,7 @@ from teleport.settings.registry import LOSSES
 from teleport.settings.search import IndexSettings
 from teleport.training import train
 from teleport.training.data import TrainingSet
+from teleport.training.trainer import Trainer
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(195))]
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "vocab_size": len(VOCABULARY)}
@@ -199,6 +200,20 @@ class World:
     def finished(self, job):
         """Run a train job and publish it; returns the job."""
         return self.stages.finish(job, train.run(job))
+
+
+def die_at(job, step, monkeypatch):
+    """Run a train job that ends as if it was killed when it comes to a step (int)."""
+    go = Trainer.step
+
+    def dying(self, number):
+        if number == step:
+            raise KeyboardInterrupt
+        return go(self, number)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "step", dying)
+        train.run(job)
 
 
 def facts_of(job):

@@ -12,8 +12,7 @@ from teleport.search.compressed import Compressed
 from teleport.training import train
 from teleport.training.data import read_training_set
 from teleport.training.live import FlatPart, make_lists, measure
-from teleport.training.trainer import Trainer
-from training_world import World, facts_of, losses_of, on_cpu  # noqa: F401
+from training_world import World, die_at, facts_of, losses_of, on_cpu  # noqa: F401
 
 PQ = {"kind": "pq", "m": 4, "bits": 4}
 
@@ -171,16 +170,8 @@ def test_a_killed_live_training_continues_with_the_same_bits(stages, monkeypatch
     world = World(stages)
     options = world.live(training=training)
     whole = world.finished(world.job(**options))
-    job, step = world.job(**options, save_every=0), Trainer.step
-
-    def dying(self, number):
-        if number == 6:
-            raise KeyboardInterrupt
-        return step(self, number)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Trainer, "step", dying)
-        train.run(job)
+    job = world.job(**options, save_every=0)
+    die_at(job, 6, monkeypatch)
     resumed = world.finished(job)
     assert facts_of(resumed)["resumed_from"] == 6
     for name in ("losses.tsv", "found.tsv", "checkpoint/query/model.safetensors"):

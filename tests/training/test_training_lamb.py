@@ -9,10 +9,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from teleport.runtime.files import sha256_file
-from teleport.training import resume, train
+from teleport.training import resume
 from teleport.training.lamb import Lamb
-from teleport.training.trainer import Trainer, lamb
-from training_world import World, facts_of, on_cpu  # noqa: F401
+from teleport.training.trainer import lamb
+from training_world import World, die_at, facts_of, on_cpu  # noqa: F401
 
 RATE, DECAY = 0.1, 0.01
 
@@ -146,16 +146,7 @@ def test_resumed_equals_uninterrupted(stages, monkeypatch):
     world = World(stages)
     whole = world.finished(world.job({"optimizer": "lamb"}))
     job = world.job({"optimizer": "lamb"}, save_every=0)
-    step = Trainer.step
-
-    def dying(self, number):
-        if number == 6:
-            raise KeyboardInterrupt
-        return step(self, number)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Trainer, "step", dying)
-        train.run(job)
+    die_at(job, 6, monkeypatch)
     with safe_open(job.resume / resume.FILE, framework="pt") as file:
         names = list(file.keys())
     assert {name.split("/")[0] for name in names} == {"weights", "exp_avg", "exp_avg_sq", "curves"}

@@ -10,8 +10,7 @@ from teleport.encoder.model import load_encoders
 from teleport.encoder.side import Frozen, Side
 from teleport.training import resume, train
 from teleport.training.data import read_training_set
-from teleport.training.trainer import Trainer
-from training_world import World, facts_of, losses_of, on_cpu, texts  # noqa: F401
+from training_world import World, die_at, facts_of, losses_of, on_cpu, texts  # noqa: F401
 
 OTHER = {"query": "passage", "passage": "query"}
 FILES = {"query": "queries.train.npy", "passage": "passages.npy"}
@@ -101,16 +100,8 @@ def test_a_killed_training_of_one_side_continues_with_the_same_bits(stages, monk
     world = World(stages)
     inputs = world.frozen("passage")
     whole = world.finished(world.job({"trains": ["query"]}, inputs=inputs))
-    job, step = world.job({"trains": ["query"]}, inputs=inputs, save_every=0), Trainer.step
-
-    def dying(self, number):
-        if number == 6:
-            raise KeyboardInterrupt
-        return step(self, number)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Trainer, "step", dying)
-        train.run(job)
+    job = world.job({"trains": ["query"]}, inputs=inputs, save_every=0)
+    die_at(job, 6, monkeypatch)
     resumed = world.finished(job)
     assert facts_of(resumed)["resumed_from"] == 6 and losses_of(resumed) == losses_of(whole)
     assert all(equal(weights(resumed, side), weights(whole, side)) for side in OTHER)
