@@ -105,11 +105,12 @@ def test_what_a_table_says_of_live_systems():
     assert [sorted(stage.kind for stage in c["seconds"][0]) for c in columns] == [["encode", "index", "train"]] * 4
 
 
-def test_a_table_names_the_index_of_evaluation_and_the_stage_that_knows_its_size():
+def test_a_table_names_the_index_of_evaluation_and_the_stages_that_know_its_size_and_recall():
     made = plan(adore=ADORE | {"search_index": PQ})
     for name, text in (("warm-up", "flat"), ("adore", "pq 24")):
-        (label, stage) = system_columns([only(made, name)], ["index"])["index"]
+        label, stage, run = system_columns([only(made, name)], ["index"])["index"]
         assert label == text and stage.kind == "index" and stage.settings.index.kind == text.split()[0]
+        assert run.kind == "retrieve" and run.inputs["index"] is stage
     assert system_columns([], ["index"]) == {"index": None}
 
 

@@ -382,6 +382,17 @@ def test_refreshes_and_gap_of_a_table(world):
     assert "| BM25 Neg | 1 | 0 | – | **1.000** |\n| ANCE | 1 | 3 | 600-1,199 | **1.000** |\n" in texts["md"]
 
 
+def test_an_index_has_its_size_and_a_compressed_one_its_recall(world):
+    for label, size, facts in (("flat", 7_780_000, {}), ("pq 24", 515_000, {"recall": 0.7102})):
+        stages = world.stage("index", {"bytes": size}, {}, {"bytes": size}), world.stage("retrieve", facts, {}, facts)
+        index = [label, *(f"{stage.kind}/{stage.key}" for stage in stages)]
+        world.row(label, 1, {"index": index}, test=[world.evaluation({"RR@10": np.ones(10)}, seed=0)])
+    texts = world.write(world.spec(measures=["RR@10"]) | {"significance": None, "columns": ["index"]})
+    assert (
+        "| flat, 7.78 MB | **1.000** |" in texts["md"] and "| pq 24, 0.515 MB, recall 0.71 | **1.000** |" in texts["md"]
+    )
+
+
 def test_the_columns_of_a_table_are_those_that_are_asked_for_in_their_order(world):
     world.row("A", 2, {"loss": "nll", "negatives": "in batch"}, test=[world.evaluation({"RR@10": np.ones(10)}, seed=0)])
     spec = world.spec(measures=["RR@10"]) | {"significance": None, "columns": ["loss", "negatives"]}

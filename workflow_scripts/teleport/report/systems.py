@@ -9,8 +9,8 @@ def system_columns(trajectories, wanted):
     """{column: what it says} of the columns `wanted` of an experiment, from its `Trajectory` per seed (none: BM25).
 
     "seconds" is a list per seed of the stages that mined and trained. "index" is what evaluation searches: its name,
-    and the stage that knows its size. "gap" is the last train stage whose negatives a checkpoint has mined, None
-    without one. None, or no list, where nothing was trained; of BM25 there is no index.
+    the stage that knows its size, and the one that knows its recall. "gap" is the last train stage whose negatives a
+    checkpoint has mined, None without one. None, or no list, where nothing was trained; of BM25 there is no index.
     """
     trained = [trajectory for trajectory in trajectories if trajectory.trains]
     last = trained[0] if trained else None
@@ -67,9 +67,9 @@ def index_text(index):
 
 
 def searched_index(trajectory):
-    """[what an experiment's last checkpoint is evaluated with, such as "pq 24"; the stage that made it]."""
+    """What an experiment's last checkpoint is evaluated with: ["pq 24"; the stage that made it; a search of it]."""
     run = next(iter(trajectory.runs[-1].values())).inputs["run"]
-    return [index_text(run.inputs["index"].settings.index), run.inputs["index"]]
+    return [index_text(run.inputs["index"].settings.index), run.inputs["index"], run]
 
 
 def mining_stages(stages):

@@ -75,7 +75,7 @@ def describe(row, spec, root):
     """What a table says of a row besides its measures (dict).
 
     "seconds": mean over seeds, NaN where none were spent; "gap": from the first to the last step, as text; "index":
-    with its size.
+    with its size, and the share of the exact run that it finds where it is not exact.
     """
     said = {name: row["columns"][name] for name in spec["columns"]}
     if "seconds" in said:
@@ -85,8 +85,10 @@ def describe(row, spec, root):
         facts = Artefact(root / STAGES / said["gap"]).facts
         said["gap"] = f"{facts['gap']:,}-{facts['gap'] + facts['steps'] - 1:,}"
     if said.get("index"):
-        name, stage = said["index"]
-        said["index"] = f"{name}, {Artefact(root / STAGES / stage).facts['bytes'] / 1e6:.3g} MB"
+        name, *stages = said["index"]
+        made, searched = (Artefact(root / STAGES / stage).facts for stage in stages)
+        recall = f", recall {searched['recall']:.2f}" if "recall" in searched else ""
+        said["index"] = f"{name}, {made['bytes'] / 1e6:.3g} MB{recall}"
     return {"system": row["system"], "episode": row["episode"]} | said
 
 
