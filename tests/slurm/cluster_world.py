@@ -37,7 +37,7 @@ class ClusterWorld:
         self.world, self.cluster, self.folder, self.process = world, cluster, world.folder, None
         with contextlib.chdir(world.folder):
             stages = Plan(*load_files(["toy.yaml"])).stages.values()
-        (self.training,) = (stage.name for stage in stages if stage.kind == "train")
+        self.training = next(stage.name for stage in stages if stage.kind == "train")
 
     def submit(self, *arguments):
         """Start Snakemake in the background; its output goes to run.log."""

@@ -11,7 +11,7 @@ from cluster import Cluster, install
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
 
 from cluster_world import ClusterWorld  # noqa: E402
-from toy import World  # noqa: E402
+from toy import World, finished  # noqa: E402, F401
 
 
 @pytest.fixture(scope="session")

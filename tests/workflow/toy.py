@@ -1,5 +1,6 @@
 """The real workflow at toy size: a copy of the repository in a temporary folder, random text, a tiny random BERT."""
 
+import fcntl
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 from collections import Counter
 
 import numpy as np
+import pytest
 import yaml
 
 from collection_world import WORDS, random_passages, write_folder
@@ -82,6 +84,17 @@ class World:
         make_checkpoint(folder / "data/bert", WORDS)
         return cls(folder)
 
+    def forget(self, episode):
+        """Remove what the stages of an episode and all tables say is finished: they are made again. Returns the stages'
+        names (set)."""
+        links = (self.folder / f"results/experiments/tele/episode-{episode}").iterdir()
+        manifests = {link.resolve() / "manifest.json" for link in links}
+        for manifest in manifests:
+            manifest.unlink()
+        for folder in ("experiments", "tables"):
+            shutil.rmtree(self.folder / "results" / folder)
+        return {f"{manifest.parent.parent.name}/{manifest.parent.name}" for manifest in manifests}
+
     def copy(self, folder):
         """The same world with its results in another folder; times of files are kept, as `cp -a` does."""
         shutil.copytree(self.folder, folder, symlinks=True)
@@ -123,3 +136,22 @@ class World:
         """{kind/key/file: SHA-256} of all artefacts, as their manifests record them."""
         stages = self.manifests().items()
         return {f"{name}/{file}": entry["sha256"] for name, m in stages for file, entry in m["files"].items()}
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory, worker_id):
+    """A world whose workflow has run to the end, once for all test processes. Do not change it: `.copy` it."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own if worker_id == "master" else own.parent
+    world = World(shared / "finished")
+    world.config["report"] = {}
+    with open(shared / "finished.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        log = shared / "finished.log"
+        if not log.exists():
+            World.create(world.folder)
+            log.write_text(world.snakemake())
+    world = world.copy(own / "world")  # a dry run writes its configuration, too
+    world.config["report"] = {}
+    world.log = log.read_text()
+    return world
