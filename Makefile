@@ -71,5 +71,6 @@ lock:  ## resolve requirements.in anew
 	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; sys.version_info >= (3, 11) or sys.exit( \
 	"error: $(PYTHON) is Python " + v + ", the workflow needs 3.11 or later. Name one: make PYTHON=python3.11 demo")'
 	$(PYTHON) -m venv .venv
-	$(VENV)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(VENV)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock
+	-@$(VENV)/python -m compileall -q -j 0 .venv/lib > .venv/compiled.log  # pip would compile on one core
 	touch $@
