@@ -151,7 +151,7 @@ def finished(tmp_path_factory, worker_id):
         if not log.exists():
             World.create(world.folder)
             log.write_text(world.snakemake())
-    world = world.copy(own / "world")  # a dry run writes its configuration, too
+    world = world.copy(tmp_path_factory.mktemp("own") / "world")  # a dry run writes its configuration, too
     world.config["report"] = {}
     world.log = log.read_text()
     return world
