@@ -8,7 +8,7 @@ from teleport.settings.scoring import EvaluateSettings, ExternalSettings
 from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 
 # Settings of `encoder` that may change from a checkpoint to one that starts from it: how much of a text is read.
-LENGTHS = {"max_query_tokens", "max_passage_tokens", "max_characters", "chunks"}
+LENGTHS = {"max_query_tokens", "max_passage_tokens", "max_characters", "chunks", "vectors"}
 
 
 class Plan:
@@ -63,8 +63,8 @@ class Plan:
         other = self.experiments[start.experiment]
         one, two = (encoder.model_dump(exclude=LENGTHS) for encoder in (other.encoder, trajectory.experiment.encoder))
         if one != two:
-            problem = f"{start.experiment} has other settings of `encoder`. Make them equal, but for lengths and chunks"
-            raise ValueError(f"{where}: {problem}.")
+            remedy = "Make them equal, but for lengths, chunks and vectors."
+            raise ValueError(f"{where}: {start.experiment} has other settings of `encoder`. {remedy}")
         checkpoints = self.trajectory(start.experiment, trajectory.seed).checkpoints
         number = len(checkpoints) - 1 if start.episode == "last" else start.episode
         if not 0 <= number < len(checkpoints):

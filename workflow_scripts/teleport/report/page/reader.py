@@ -11,6 +11,7 @@ from teleport.evaluation.names import OWN_PASSAGES
 from teleport.negatives.pool import read_pool
 from teleport.runtime.arrays import Ragged, Run
 from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
+from teleport.runtime.vectors import open_vectors
 
 
 class Reader:
@@ -58,7 +59,7 @@ class Reader:
     def vectors(self, name, file):
         """float [texts, dim] of an encode stage, memory-mapped; None when it has no such file."""
         artefact = self.artefact(name)
-        return np.load(artefact.path(file), mmap_mode="r") if file in artefact.manifest["files"] else None
+        return open_vectors(artefact.path(file)) if file in artefact.manifest["files"] else None
 
     def positives(self, stage=None, split="train"):
         """`Ragged`: the positives of the queries of a split, or those of training queries that `stage` has found."""
