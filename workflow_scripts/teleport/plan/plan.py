@@ -1,5 +1,7 @@
 """From a configuration to stages: which exist, under which key, and who uses them."""
 
+from itertools import chain
+
 from teleport.plan.analyses import contrast
 from teleport.plan.experiment import Trajectory
 from teleport.plan.identity import identify_downloads, identify_file, identify_source
@@ -44,6 +46,19 @@ class Plan:
         }
         of_seeds = (text for trajectories in self.trajectories.values() for t in trajectories for text in t.warnings)
         self.warnings = list(dict.fromkeys(of_seeds))
+
+    @property
+    def released(self):
+        """{encode stage's name: stages that read it} of those whose vectors go after all of these (keep_vectors)."""
+        if (keep := self.config.keep_vectors) == "all":
+            return {}
+        trajectories = chain.from_iterable(self.trajectories.values()) if keep == "last" else []
+        kept = {stage.name for t in trajectories for stage in (t.vectors[-1].queries, t.vectors[-1].passages)}
+        readers = {name: [] for name, stage in self.stages.items() if stage.kind == "encode" and name not in kept}
+        for stage in self.stages.values():
+            for name in {read.name for read in stage.inputs.values()} & readers.keys():
+                readers[name].append(stage)
+        return readers
 
     def trajectory(self, name, seed):
         """The `Trajectory` of an experiment under a seed, planned once. Raises ValueError for starts in a circle."""

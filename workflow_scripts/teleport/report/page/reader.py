@@ -57,9 +57,10 @@ class Reader:
         return dict(enumerate(own, len(self.column("corpus.parquet", "doc_id"))))
 
     def vectors(self, name, file):
-        """float [texts, dim] of an encode stage, memory-mapped; None when it has no such file."""
+        """float [texts, dim] of an encode stage, memory-mapped; None when it has no such file, or it was released."""
         artefact = self.artefact(name)
-        return open_vectors(artefact.path(file)) if file in artefact.manifest["files"] else None
+        there = file in artefact.manifest["files"] and not artefact.is_released(file)
+        return open_vectors(artefact.path(file)) if there else None
 
     def positives(self, stage=None, split="train"):
         """`Ragged`: the positives of the queries of a split, or those of training queries that `stage` has found."""
