@@ -17,15 +17,15 @@ class Writer:
     number = 0
 
     def __init__(self, folder, flush_secs):
-        folder.mkdir(parents=True, exist_ok=True)
         Writer.number += 1
-        self.file = open(folder / f"events.{Writer.number}", "w")
+        self.path, self.lines = folder / f"events.{Writer.number}", []
 
     def add_scalar(self, name, value, step):
-        self.file.write(f"{step}\t{name}\t{value!r}\n")
+        self.lines.append(f"{step}\t{name}\t{value!r}\n")
 
     def close(self):
-        self.file.close()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text("".join(self.lines))
 
 
 @pytest.fixture
