@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -354,6 +355,9 @@ def test_charts_for_a_paper(finished, tmp_path):
     command = [sys.executable, "workflow_scripts/manage.py", "figures", "toy.yaml", "--output", str(tmp_path / "made")]
     done = subprocess.run(command, cwd=finished.folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    names = ("forgetting", "sources-tele", "first-tele", "mined-tele")
+    names = ("episodes", "forgetting", "loss-tele", "sources-tele", "first-tele", "mined-tele")
     assert {path.name for path in (tmp_path / "made").iterdir()} == {f"{n}.{s}" for n in names for s in ("pdf", "png")}
-    assert (tmp_path / "made/first-tele.pdf").read_bytes().startswith(b"%PDF")
+    widths = {
+        name: re.search(rb"/MediaBox \[0 0 ([\d.]+)", (tmp_path / f"made/{name}.pdf").read_bytes()) for name in names
+    }
+    assert {name for name, found in widths.items() if float(found[1]) == 219} >= set(names) - {"forgetting"}

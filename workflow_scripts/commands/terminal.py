@@ -57,7 +57,7 @@ class Terminal(ColorizingTextHandler):
         super().__init__(usual.nocolor, usual.stream, usual.formatter)
         self.filters, self.name = usual.filters, usual.name
         self.scores, self.running, self.on_cluster = scores, {}, False
-        self.bar, self.thread, self.over = self.can_color_tty(), None, threading.Event()
+        self.bar, self.drawn, self.thread, self.over = self.can_color_tty(), "", None, threading.Event()
 
     def emit(self, record):
         event = get_event(record)
@@ -80,8 +80,9 @@ class Terminal(ColorizingTextHandler):
     def write(self, text):
         """Write a line, or erase the bar for what comes next."""
         with self._output_lock:
-            self.stream.write((ERASE if self.bar else "") + (f"{text}\n" if text else ""))
+            self.stream.write((ERASE if self.drawn else "") + (f"{text}\n" if text else ""))
             self.stream.flush()
+            self.drawn = ""
 
     def begin(self, record):
         message, log = " ".join(record.rule_msg.split()), ", ".join(record.log)
@@ -126,9 +127,12 @@ class Terminal(ColorizingTextHandler):
             job, far = min(said, key=lambda each: each[0].started)
             others = f" (and {len(said) - 1} more)" if len(said) > 1 else ""
             text = f"{bar(read_report(job.folder / 'progress.json'))} {job.message}: {far}{others}"
+        text = text[: shutil.get_terminal_size().columns - 1]
         with self._output_lock:
-            self.stream.write(ERASE + text[: shutil.get_terminal_size().columns - 1])
-            self.stream.flush()
+            if text != self.drawn:
+                self.stream.write(ERASE + text)
+                self.stream.flush()
+                self.drawn = text
 
     def close(self):
         self.over.set()
@@ -141,7 +145,7 @@ class Terminal(ColorizingTextHandler):
 def jobs_line(stats):
     """How many jobs there are, by rule; stats: {rule: number} with their total."""
     parts = ", ".join(f"{number} {rule}" for rule, number in stats.items() if rule not in ("total", "all"))
-    return f"{stats['total']} jobs: {parts}"
+    return f"{stats['total']} job{'s' if stats['total'] > 1 else ''}: {parts}"
 
 
 def report_folder(output):
