@@ -87,7 +87,7 @@ def test_lines_to_a_file(logger, monkeypatch):
     later(logger, 8)
     wait_for(logger, "train, episode 1 · tele: 8 s so far\n")
     report(30, 300, 2.0)
-    later(logger, 60)
+    later(logger, 120)
     wait_for(logger, "train, episode 1 · tele: 30/300 steps, 2 steps/s, 2 min left\n")
     end(logger, 5)
     logger.warning("Something else")

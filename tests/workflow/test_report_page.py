@@ -163,9 +163,11 @@ def test_the_report_of_snakemake_holds_tables_and_explorer(world):
     world.snakemake("--report", "report.zip")
     with zipfile.ZipFile(world.folder / "report.zip") as archive:
         names, text = archive.namelist(), archive.read("report/report.html").decode()
-        shown = [name for name in names if name.endswith("q/train-0.js")]
+        shown = {part: [n for n in names if n.endswith(part)] for part in ("q/train-0.js", "data/charts.js", "vega.js")}
+        loaded = archive.read(shown["data/charts.js"][0]).decode()
     assert "Charts and explorer" in text and "every negative that each episode gave" in text
-    assert "main.csv" in text and len(shown) == 1, names[:40]
+    assert "main.csv" in text and "A row per system, a column per measure" in text
+    assert [len(found) for found in shown.values()] == [1, 1, 1] and '"sources"' in loaded, names[:40]
 
 
 def test_an_unfinished_run_has_a_page(world):
@@ -177,6 +179,14 @@ def test_an_unfinished_run_has_a_page(world):
     (table,) = index["overview"]["tables"]
     assert [(row["system"], row["episode"]) for row in table["rows"]][-1] == ("ANCE-Tele", 2)
     assert index["overview"]["planned"] - len(index["overview"]["stages"]) == 3
+    status, planned = read(world, "status", "page/_page"), 4 + 3 * 2 + 3 * 2 + 4 * 4
+    assert status["seeds"] == [["ANCE-Tele", 42, 2, 3, planned - 3, planned]]
+    assert ["train", 2, 3] in status["kinds"] and ["merge", 3, 3] in status["kinds"]
+    assert status["seen"]["left"].startswith("left by the forecast: ") and "train" in status["seen"]["left"]
+    command = [sys.executable, "workflow_scripts/manage.py", "status", "toy.yaml"]
+    said = subprocess.run(command, cwd=world.folder, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1].split() == ["tele", "42", "2", "of", "3", "29", "of", "32"]
+    assert status["seen"]["left"].split(" (")[0] in said
 
 
 def record(folder, name):
@@ -243,6 +253,8 @@ def test_the_page_in_a_browser(opened):
     # Two systems, query by query.
     browser.go("#diff/test/1/4/RR@10/3")
     assert browser.evaluate("document.querySelectorAll('.rankings .ranking li').length") == 20
+    browser.go("#status")
+    assert "35 of 35 stages are finished" in browser.evaluate("document.getElementById('section-status').textContent")
     for place in ("#training", "#negatives", "#forgetting"):
         browser.go(place)
         assert browser.evaluate("document.querySelectorAll('section:not([hidden]) svg').length") > 0
@@ -296,6 +308,7 @@ def test_nothing_is_wider_than_the_window(opened, width):
         "#forgetting",
         "#explorer/5/tele/2",
         "#diff/test/1/4/RR@10/3",
+        "#status",
     ):
         browser.go(place)
         assert browser.evaluate("document.documentElement.scrollWidth") <= width, place

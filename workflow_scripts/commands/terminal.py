@@ -21,11 +21,11 @@ from teleport.runtime.files import read_saved
 from teleport.runtime.job import RESUME
 
 FIRST_SECONDS = 8.0
-LINE_SECONDS = 60.0, 600.0  # between two lines about a job: at least and at most; in between as long as it has run
+LINE_SECONDS = 120.0, 600.0  # between two lines about a job: at least and at most; in between as long as it has run
 REDRAWN_SECONDS = 1.0
 BAR = 20  # characters
 ERASE = "\r\033[K"
-NOT_SAID = (LogEvent.JOB_STARTED, LogEvent.PROGRESS, LogEvent.RESOURCES_INFO)
+NOT_SAID = (LogEvent.JOB_STARTED, LogEvent.PROGRESS)
 CHATTER = ("Select jobs", "Using shell", "Building DAG", "Conda environments: ignored", "Group jobs: inactive")
 
 
