@@ -32,3 +32,9 @@ rule all:
         files_of(PUBLISHED),
         [f"{folder}/plan.tsv" for folder in INDEXES],
         f"{PAGE_FOLDER}/index.html" if CONFIG.report else [],
+
+
+onsuccess:
+    for made in (*files_of(TABLES, ("md",)), f"{PAGE_FOLDER}/index.html"):
+        if Path(made).exists():
+            logger.info(f"to look at: {made}")

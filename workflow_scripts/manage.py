@@ -31,13 +31,13 @@ def plan_of(files):
 
 
 def status(arguments):
-    """Show what runs where, and how much of the plan is finished."""
-    from commands.status import finished, render, unfinished
+    """Show what runs where, how much of the plan is finished by experiment and seed, and what is left."""
+    from commands.status import by_seed, finished, left, render, render_seeds, unfinished
 
     plan = plan_of(arguments.files)
     labels = {name: plan.label(name) for name in plan.stages}
     stages = unfinished(lambda name: labels.get(name, "not of this configuration"))
-    print(render(stages, finished(plan.stages)))
+    print(render(stages, finished(plan.stages)), left(plan), "", render_seeds(by_seed(plan)), sep="\n")
 
 
 def forecast(arguments):
@@ -160,10 +160,13 @@ def report(arguments):
 
     The workflow makes it at its end. Here --queries says how many queries of each split are shown in full, or all.
     """
+    from commands.status import as_seen
     from teleport.report.page_specs import page_spec
 
-    folder, spec = page_spec(plan_of(arguments.files), arguments.files, arguments.queries)
-    write_page(json.loads(spec.text), arguments.output or Path(folder))
+    plan = plan_of(arguments.files)
+    folder, spec = page_spec(plan, arguments.files, arguments.queries)
+    status = as_seen(plan, {name: plan.label(name) for name in plan.stages})
+    write_page(json.loads(spec.text) | {"status": status}, arguments.output or Path(folder))
 
 
 def figures(arguments):
