@@ -8,13 +8,12 @@ CORES ?= all
 TESTS ?= not slow and not gpu and not slurm
 WORKERS ?= 2
 
-.PHONY: demo help check-released test test-slow test-gpu test-faults test-slurm status lint forecast report verify prune \
+.PHONY: demo help check-released test test-slow test-gpu test-faults test-slurm status lint forecast report figures verify prune \
 	schema lock
 
 demo: .venv/installed  ## run the embedded default and print its table
 	$(VENV)/snakemake --cores $(CORES)
 	@cat results/tables/main.md
-	@echo "To look rather than read: results/report/index.html"
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 14
@@ -51,6 +50,9 @@ forecast: .venv/installed  ## stages, disk, memory and time of CONFIG (several f
 
 report: .venv/installed  ## the report page of CONFIG (several files in quotes) from what is finished
 	$(MANAGE) report $(CONFIG)
+
+figures: .venv/installed  ## charts of CONFIG (several files in quotes) as PDF and PNG for a paper
+	$(MANAGE) figures $(CONFIG)
 
 verify: .venv/installed  ## check every artefact by its full SHA-256
 	$(MANAGE) verify

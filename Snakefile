@@ -33,3 +33,9 @@ rule all:
         [f"{folder}/plan.tsv" for folder in INDEXES],
         f"{PAGE_FOLDER}/index.html" if CONFIG.report else [],
         [f"results/stages/{name}/released.json" for name in PLAN.released],
+
+
+onsuccess:
+    for made in (*files_of(TABLES, ("md",)), f"{PAGE_FOLDER}/index.html"):
+        if Path(made).exists():
+            logger.info(f"to look at: {made}")

@@ -18,6 +18,7 @@ from snakemake.io import IOFile
 from snakemake.logging import logger
 from snakemake.settings.types import DeploymentMethod
 
+from commands.terminal import episode_scores, use_terminal
 from teleport.plan.plan import Plan
 from teleport.report.page_specs import page_spec
 from teleport.report.published_specs import finish_times, published_specs, untrained
@@ -52,6 +53,8 @@ PAGE_FOLDER, PAGE = page_spec(PLAN, workflow.configfiles)
 # The code that Snakemake records for a stage is what its main process has read. A job of a cluster reads the Snakefile
 # anew: it is told what was read, and refuses to run code edited since.
 if workflow.is_main_process:
+    if not workflow.output_settings.dryrun:
+        use_terminal(logger, episode_scores(PLAN))
     named = {entry.module for entry in (*SOURCES.values(), *LOSSES.values())}
     modules = {*STAGE_MODULES.values(), *named, LIVE, *REPORTS}
     digests = {name: module_digest(name) for name in sorted(modules)}

@@ -112,3 +112,10 @@ def test_make_says_first_that_a_python_is_too_old(tmp_path):
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode and "python3.10 is Python 3.10, the workflow needs 3.11 or later. Name " in result.stderr
     assert not (tmp_path / ".venv").exists()
+
+
+def test_make_help_names_every_target():
+    makefile = (REPOSITORY / "Makefile").read_text()
+    targets = re.search(r"\.PHONY: ((?:.*\\\n)*.*)", makefile)[1].replace("\\\n", " ").split()
+    said = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    assert {line.split()[0] for line in said.splitlines() if len(line.split()) > 2} == set(targets)

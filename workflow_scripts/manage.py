@@ -31,13 +31,13 @@ def plan_of(files):
 
 
 def status(arguments):
-    """Show what runs where, and how much of the plan is finished."""
-    from commands.status import finished, render, unfinished
+    """Show what runs where, how much of the plan is finished by experiment and seed, and what is left."""
+    from commands.status import by_seed, finished, left, render, render_seeds, unfinished
 
     plan = plan_of(arguments.files)
     labels = {name: plan.label(name) for name in plan.stages}
     stages = unfinished(lambda name: labels.get(name, "not of this configuration"))
-    print(render(stages, finished(plan.stages)))
+    print(render(stages, finished(plan.stages)), left(plan), "", render_seeds(by_seed(plan)), sep="\n")
 
 
 def forecast(arguments):
@@ -47,14 +47,15 @@ def forecast(arguments):
     default. With --strict a warning ends the command with status 1.
     """
     from commands.forecast.hardware import read_hardware
-    from commands.forecast.table import forecast, heading, live_search, render, total_line, warnings
+    from commands.forecast.table import forecast, heading, live_search, released, render, total_line, warnings
 
     plan = plan_of(arguments.files)
     name, hardware = read_hardware(arguments.hardware)
     lines, counts = forecast(plan, hardware)
     print("\n".join(heading(plan, counts, name, hardware)), render(lines), sep="\n\n")
-    print("".join(f"\n{line}" for line in live_search(plan, counts, hardware)), end="")
     total = total_line(lines)
+    said = live_search(plan, counts, hardware) + released(plan, counts, total)
+    print("".join(f"\n{line}" for line in said), end="")
     if total.measured:
         print(f"\ndone stages took {total.measured:.0f} s, forecast {total.estimated:.0f} s: ", end="")
         print(f"{total.estimated / total.measured:.2f} times")
@@ -160,10 +161,13 @@ def report(arguments):
 
     The workflow makes it at its end. Here --queries says how many queries of each split are shown in full, or all.
     """
+    from commands.status import as_seen
     from teleport.report.page_specs import page_spec
 
-    folder, spec = page_spec(plan_of(arguments.files), arguments.files, arguments.queries)
-    write_page(json.loads(spec.text), arguments.output or Path(folder))
+    plan = plan_of(arguments.files)
+    folder, spec = page_spec(plan, arguments.files, arguments.queries)
+    status = as_seen(plan, {name: plan.label(name) for name in plan.stages})
+    write_page(json.loads(spec.text) | {"status": status}, arguments.output or Path(folder))
 
 
 def figures(arguments):

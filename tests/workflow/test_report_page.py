@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -162,9 +163,11 @@ def test_the_report_of_snakemake_holds_tables_and_explorer(world):
     world.snakemake("--report", "report.zip")
     with zipfile.ZipFile(world.folder / "report.zip") as archive:
         names, text = archive.namelist(), archive.read("report/report.html").decode()
-        shown = [name for name in names if name.endswith("q/train-0.js")]
+        shown = {part: [n for n in names if n.endswith(part)] for part in ("q/train-0.js", "data/charts.js", "vega.js")}
+        loaded = archive.read(shown["data/charts.js"][0]).decode()
     assert "Charts and explorer" in text and "every negative that each episode gave" in text
-    assert "main.csv" in text and len(shown) == 1, names[:40]
+    assert "main.csv" in text and "A row per system, a column per measure" in text
+    assert [len(found) for found in shown.values()] == [1, 1, 1] and '"sources"' in loaded, names[:40]
 
 
 def test_an_unfinished_run_has_a_page(world):
@@ -176,6 +179,14 @@ def test_an_unfinished_run_has_a_page(world):
     (table,) = index["overview"]["tables"]
     assert [(row["system"], row["episode"]) for row in table["rows"]][-1] == ("ANCE-Tele", 2)
     assert index["overview"]["planned"] - len(index["overview"]["stages"]) == 3
+    status, planned = read(world, "status", "page/_page"), 4 + 3 * 2 + 3 * 2 + 4 * 4
+    assert status["seeds"] == [["ANCE-Tele", 42, 2, 3, planned - 3, planned]]
+    assert ["train", 2, 3] in status["kinds"] and ["merge", 3, 3] in status["kinds"]
+    assert status["seen"]["left"].startswith("left by the forecast: ") and "train" in status["seen"]["left"]
+    command = [sys.executable, "workflow_scripts/manage.py", "status", "toy.yaml"]
+    said = subprocess.run(command, cwd=world.folder, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1].split() == ["tele", "42", "2", "of", "3", "29", "of", "32"]
+    assert status["seen"]["left"].split(" (")[0] in said
 
 
 def record(folder, name):
@@ -242,6 +253,8 @@ def test_the_page_in_a_browser(opened):
     # Two systems, query by query.
     browser.go("#diff/test/1/4/RR@10/3")
     assert browser.evaluate("document.querySelectorAll('.rankings .ranking li').length") == 20
+    browser.go("#status")
+    assert "35 of 35 stages are finished" in browser.evaluate("document.getElementById('section-status').textContent")
     for place in ("#training", "#negatives", "#forgetting"):
         browser.go(place)
         assert browser.evaluate("document.querySelectorAll('section:not([hidden]) svg').length") > 0
@@ -295,6 +308,7 @@ def test_nothing_is_wider_than_the_window(opened, width):
         "#forgetting",
         "#explorer/5/tele/2",
         "#diff/test/1/4/RR@10/3",
+        "#status",
     ):
         browser.go(place)
         assert browser.evaluate("document.documentElement.scrollWidth") <= width, place
@@ -354,6 +368,9 @@ def test_charts_for_a_paper(finished, tmp_path):
     command = [sys.executable, "workflow_scripts/manage.py", "figures", "toy.yaml", "--output", str(tmp_path / "made")]
     done = subprocess.run(command, cwd=finished.folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    names = ("forgetting", "sources-tele", "first-tele", "mined-tele")
+    names = ("episodes", "forgetting", "loss-tele", "sources-tele", "first-tele", "mined-tele")
     assert {path.name for path in (tmp_path / "made").iterdir()} == {f"{n}.{s}" for n in names for s in ("pdf", "png")}
-    assert (tmp_path / "made/first-tele.pdf").read_bytes().startswith(b"%PDF")
+    widths = {
+        name: re.search(rb"/MediaBox \[0 0 ([\d.]+)", (tmp_path / f"made/{name}.pdf").read_bytes()) for name in names
+    }
+    assert {name for name, found in widths.items() if float(found[1]) == 219} >= set(names) - {"forgetting"}

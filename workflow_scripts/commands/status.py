@@ -116,11 +116,66 @@ def finished(names, root=Path(".")):
     return {kind: (done[kind], number) for kind, number in every.items()}
 
 
+def by_seed(plan, root=Path(".")):
+    """[(experiment, seed, finished episodes, all episodes, finished stages, all stages)] of a plan.
+
+    An episode is finished when its training and evaluations are.
+    """
+    rows = []
+    for name, trajectories in plan.trajectories.items():
+        for trajectory in trajectories:
+            stages = {row.stage.name for row in trajectory.rows}
+            done = {stage for stage in stages if (root / STAGES / stage / MANIFEST).is_file()}
+            pairs = zip(trajectory.trains, trajectory.runs[1:], strict=True)
+            needed = [{train.name, *(run.name for run in runs.values())} for train, runs in pairs]
+            episodes = sum(names <= done for names in needed)
+            rows.append((name, trajectory.seed, episodes, len(needed), len(done), len(stages)))
+    return rows
+
+
+def left(plan):
+    """What the stages that are not finished take by the forecast, as a sentence; or why it cannot tell."""
+    from commands.forecast.hardware import read_hardware
+    from commands.forecast.table import forecast, total_line
+
+    try:
+        name, hardware = read_hardware()
+        lines, _ = forecast(plan, hardware)
+    except ValueError as error:
+        return f"left: no forecast, because {error}"
+    kinds = sorted((line for line in lines if line.seconds_left), key=lambda line: -line.seconds_left)
+    parts = ", ".join(f"{line.kind} {duration(line.seconds_left)}" for line in kinds)
+    unknown = [line.kind for line in lines if not line.has_estimate and line.done < line.stages]
+    if not kinds and not unknown:
+        return "nothing is left to run"
+    without = f"; without {', '.join(unknown)}" if unknown else ""
+    whole = f"{duration(total_line(lines).seconds_left)} on {name}, one job after another"
+    return f"left by the forecast: {whole}{f' ({parts})' if parts else ''}{without}"
+
+
+def as_seen(plan, labels):
+    """For the report page: what runs, what is left and when that was so (plain JSON). labels: {stage: text}"""
+    stages = unfinished(lambda name: labels.get(name, "not of this configuration"))
+    seen = time.strftime("%Y-%m-%d %H:%M")
+    return {"columns": COLUMNS, "unfinished": [cells(stage) for stage in stages], "left": left(plan), "seen": seen}
+
+
+def render_seeds(rows):
+    """The table of `by_seed` as text."""
+    lines = [["experiment", "seed", "episodes", "stages"]]
+    lines += [[name, str(seed), f"{e} of {es}", f"{s} of {ss}"] for name, seed, e, es, s, ss in rows]
+    return "\n".join(columns(lines))
+
+
+def columns(rows):
+    """Rows of text cells as aligned lines."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
 def render(stages, counts):
     """The table of unfinished stages and a line about the plan, as text for a terminal."""
-    rows = [COLUMNS, *(cells(stage) for stage in stages)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = columns([COLUMNS, *(cells(stage) for stage in stages)])
     done, number = (sum(column) for column in zip(*counts.values(), strict=True))
     parts = ", ".join(f"{kind} {d}/{n}" for kind, (d, n) in counts.items())
     return "\n".join([*(lines if stages else ["nothing runs"]), f"{done} of {number} stages finished: {parts}"])

@@ -6,8 +6,6 @@ import json
 from dataclasses import fields
 from pathlib import Path
 
-import numpy as np
-
 from commands.forecast.flops import Shape
 from teleport.encoder.architectures import with_berts_names
 from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
@@ -76,6 +74,8 @@ class Counts:
 @functools.cache
 def mean_tokens(folder, name, limit):
     """Mean of the lengths in a token map, special tokens included, each cut at `limit`; 0 for no texts."""
+    import numpy as np
+
     lengths = np.diff(np.load(Artefact(folder).path(f"{name}.offsets.npy"), mmap_mode="r"))
     return float(np.minimum(lengths + SPECIAL_TOKENS, limit).mean()) if len(lengths) else 0.0
 
@@ -83,6 +83,8 @@ def mean_tokens(folder, name, limit):
 @functools.cache
 def mean_chunks(folder, limit, most):
     """Mean number of chunks of `limit` tokens per passage in a token map, `most` at most; 1 for no passages."""
+    import numpy as np
+
     lengths = np.diff(np.load(Artefact(folder).path("passages.offsets.npy"), mmap_mode="r"))
     return float(np.minimum(-(-(lengths + SPECIAL_TOKENS) // limit), most).mean()) if len(lengths) else 1.0
 

@@ -8,6 +8,7 @@ The specification, JSON like that of a table:
      "experiments": [{"name": "ance-tele", "label": "ANCE-Tele", "settings": {"negatives.alpha": 0.5}, "seeds": [
          {"seed": 42, "rows": [...], "episodes": [...], "runs": [...], "searches": {"0": stage}}]}]}
 
+`manage.py report` adds `status`: what runs at the moment, as commands/status.py describes it.
 `queries`: how many of each split are shown in full, or "all". rows: every stage with its link and episode; episodes:
 of each the pool, what it was mined with and the training, as in `episode_content`; runs: per checkpoint {split:
 evaluate stage}; searches: {checkpoint: retrieval of the training queries with it}.

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from teleport.report.figures import count_passages, figures, machines
+from teleport.report.paper_shape import LEGEND, paper_shape
 from teleport.report.published import read_published
 from teleport.report.render import NONE, Printed, write_forms
 from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
@@ -23,14 +24,18 @@ from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
 def write_published(spec, root, output_folder):
     """Write NAME.csv, NAME.md and NAME.tex of `spec` below `output_folder`; what is not finished counts as not run.
 
+    A line per figure, but NAME.tex has the shape of the paper's table.
+
     `root` (a Path) is the folder that holds results/. Raises ValueError when a manifest is torn or edited.
     """
     table = read_published(root / spec["file"])
     lines = make_lines(table, spec, root)
-    frame = pd.DataFrame(lines).drop(columns=["decimals", "planned seeds"])
+    frame = pd.DataFrame(lines).drop(columns=["row", "decimals", "planned seeds"])
     frame["stages"] = frame["stages"].str.join(" ")
-    text = Printed(spec["name"], table.title, cells(table, lines), footer(table, spec, lines, root), long=True)
-    write_forms(text, frame, output_folder)
+    text, notes = cells(table, lines), footer(table, spec, lines, root)
+    shaped = paper_shape(lines, [figure_cells(line) for line in lines])
+    paper = Printed(spec["name"], table.title, shaped, [LEGEND, *notes], wide=True)
+    write_forms(Printed(spec["name"], table.title, text, notes), frame, output_folder, paper)
 
 
 def make_lines(table, spec, root):
@@ -47,7 +52,8 @@ def make_lines(table, spec, root):
             if here and column.configuration not in (None, spec["configuration"]):
                 continue
             if row.values[number] is not None or (unpublished and column.configuration):
-                lines.append(make_line(table, row, column, number, planned.get((place, number), {}), root))
+                line = make_line(table, row, column, number, planned.get((place, number), {}), root)
+                lines.append(line | {"row": place})
     return lines
 
 
@@ -110,13 +116,14 @@ def verdict(published, ours, decimals, tolerance):
 
 def cells(table, lines):
     """The lines (`make_line`) as text (DataFrame); the column Group is there when a row has one."""
+    texts = [figure_cells(line) for line in lines]
     columns = {
         "Group": [line["group"] or "" for line in lines],
         "System": [line["system"] for line in lines],
         "Figure": [line["figure"] for line in lines],
-        "Published": [number_cell(line, "published", "not reported") for line in lines],
-        "Released checkpoint": [number_cell(line, "released") for line in lines],
-        "Ours": [our_cell(line) for line in lines],
+        "Published": [text["published"] for text in texts],
+        "Released checkpoint": [text["released"] for text in texts],
+        "Ours": [text["ours"] for text in texts],
         "Difference": [number_cell(line, "difference", sign="+") for line in lines],
         "Verdict": [line["verdict"] for line in lines],
         "Experiment": [line["experiment"] for line in lines],
@@ -126,6 +133,12 @@ def cells(table, lines):
     if not any(row.released for row in table.rows):
         del columns["Released checkpoint"]
     return pd.DataFrame(columns)
+
+
+def figure_cells(line):
+    """The figures of a line as text: {"published", "released", "ours"}."""
+    published = number_cell(line, "published", "not reported")
+    return {"published": published, "released": number_cell(line, "released"), "ours": our_cell(line)}
 
 
 def number_cell(line, name, absent=NONE, sign=""):

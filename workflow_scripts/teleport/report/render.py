@@ -18,28 +18,35 @@ WORDS = {
     "Figure",
     "Verdict",
     "Experiment",
+    "Here",
 }  # columns aligned to the left
 LATEX_SIGNS = {sign: "\\" + sign for sign in "&%$#_{}"} | {"±": r"$\pm$", "†": r"$^{\dagger}$", "<": "$<$", ">": "$>$"}
+LATEX_SIGNS |= {"α": r"$\alpha$", "β": r"$\beta$"}
 LATEX_SIGNS |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+
+SHRINK = "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%\n"  # where it is too wide
 
 
 class Printed(NamedTuple):
     """A table ready to be printed.
 
     name: of its files and of its label in LaTeX; frame: text cells, **bold** between two pairs of stars; notes:
-    sentences below the table; long: it may take several pages.
+    sentences below the table; wide: in LaTeX it spans both columns of a page, and shrinks where it is wider.
     """
 
     name: str
     title: str
     frame: pd.DataFrame
     notes: list
-    long: bool = False
+    wide: bool = False
 
 
-def write_forms(table, figures, folder):
-    """Write NAME.md and NAME.tex of a `Printed` table, and NAME.csv of its `figures` (DataFrame), to a folder."""
-    for suffix, text in {"csv": csv_text(figures), "md": markdown(table), "tex": latex(table)}.items():
+def write_forms(table, figures, folder, paper=None):
+    """Write NAME.md and NAME.tex of a `Printed` table, and NAME.csv of its `figures` (DataFrame), to a folder.
+
+    paper: the `Printed` table of NAME.tex, where that is another one.
+    """
+    for suffix, text in {"csv": csv_text(figures), "md": markdown(table), "tex": latex(paper or table)}.items():
         write_text(Path(folder) / f"{table.name}.{suffix}", text)
 
 
@@ -53,16 +60,23 @@ def markdown(table):
 
 
 def latex(table):
-    """A `Printed` table in LaTeX (text), for the packages booktabs and, when it is long, longtable."""
-    layout = {"environment": "longtable"} if table.long else {"position_float": "centering"}
+    """A `Printed` table in LaTeX (text), for the package booktabs and, when it is wide, graphicx."""
     sides = "".join("l" if name in WORDS else "r" for name in table.frame.columns)
-    style = table.frame.map(latex_cell).rename(columns=escape).style.hide(axis="index")
-    caption, label = escape(table.title), f"tab:{table.name}"
-    body = style.to_latex(column_format=sides, hrules=True, caption=caption, label=label, **layout)
-    if table.long:
-        return body + "{\\footnotesize\n" + "".join(f"{escape(note)}\\par\n" for note in table.notes) + "}\n"
+    style = table.frame.map(latex_cell).rename(columns=heading if table.wide else escape).style.hide(axis="index")
+    caption, label, environment = escape(table.title), f"tab:{table.name}", "table*" if table.wide else "table"
+    layout = {"environment": environment, "position_float": "centering", "column_format": sides, "hrules": True}
+    body = style.to_latex(caption=caption, label=label, **layout)
+    if table.wide:
+        body = body.replace(r"\begin{tabular}", SHRINK + r"\begin{tabular}")
+        body = body.replace(r"\end{tabular}", r"\end{tabular}}")
     notes = "\n".join(rf"\par\footnotesize {escape(note)}" for note in table.notes)
-    return body.replace(r"\end{table}", notes + "\n" + r"\end{table}")
+    return body.replace(rf"\end{{{environment}}}", notes + "\n" + rf"\end{{{environment}}}")
+
+
+def heading(name):
+    """A column's name for LaTeX, its last word on a second line."""
+    first, space, last = name.rpartition(" ")
+    return rf"\shortstack{{{escape(first)}\\{escape(last)}}}" if space else escape(name)
 
 
 def latex_cell(text):

@@ -27,6 +27,7 @@ from teleport.training.model_card import write_model_cards
 from teleport.training.parallel import ALONE, joined
 from teleport.training.resume import load_moments, load_state, save_moments, save_state, sigterm, system_errors
 from teleport.training.schedule import end_of_segment, schedule_steps
+from teleport.training.tracker import tracked
 from teleport.training.trainer import Trainer
 
 TEXTS = {"query": "queries.train", "passage": "passages"}  # of each side: its token map, and its vectors
@@ -143,7 +144,7 @@ def train(job, trainer, state, stop):
     """
     started = saved = time.monotonic()
     processes, logged, seconds_before, unread = trainer.processes, None, state.seconds, []
-    with sigterm() as received:
+    with sigterm() as received, tracked(job, trainer, state) as track:
         for step in range(state.step, stop):
             unread.append(trainer.step(step))
             # SIGTERM reaches the processes at different moments: all stop after the step in which one of them has it.
@@ -155,6 +156,7 @@ def train(job, trainer, state, stop):
             saving, ending = stopping or now - saved >= job.save_every, step + 1 == stop
             while len(unread) > (0 if saving or ending else 1):
                 read(trainer, state, unread.pop(0))
+            track()
             if state.curves and (logged is None or now - logged >= PROGRESS_SECONDS or ending):
                 logged, loss, rate = now, state.curves[-1][0], trainer.rate(state.step - 1)
                 log.info("step %d: loss %.4f, learning rate %.3g", state.step, loss, rate)

@@ -6,8 +6,10 @@ import vl_convert
 
 from teleport.report.page.chart import SOURCE_COLOURS
 from teleport.report.page.charts import charts
+from teleport.report.page.curves import training_curves
 from teleport.report.page.forgetting import Traces, forgetting_of
 from teleport.report.page.negatives import negatives_of
+from teleport.report.page.overview import table_content
 from teleport.report.page.reader import Reader
 
 COLUMN_POINTS = 219  # of the ACL style
@@ -19,14 +21,18 @@ CONFIG = {"axis": FONT, "legend": FONT | {"symbolSize": 40}, "view": {"stroke": 
 def write_figures(spec, root, output_folder):
     """Write NAME.pdf and NAME.png of the figures of a specification's finished stages; returns their names.
 
-    Per experiment, under its first seed: `sources-EXPERIMENT` and `first-EXPERIMENT` (ANCE-Tele Figure 9), and
-    `mined-EXPERIMENT` (Figures 5, 10); of all experiments `forgetting` (Figure 4), on training queries.
+    Per experiment, under its first seed: `sources-EXPERIMENT` and `first-EXPERIMENT` (ANCE-Tele Figure 9),
+    `mined-EXPERIMENT` (Figures 5, 10) and `loss-EXPERIMENT` (Figure 2); of all experiments `episodes`, the first column
+    of the main table (Figures 2, 8a), and `forgetting` (Figure 4), on training queries.
     """
     reader, drawn = Reader(root, spec["collection"]), {}
-    rates = forgetting_rows(reader, spec["experiments"])
-    if rates:
+    if scores := episode_rows(reader, spec):
+        drawn["episodes"] = ("episodes", scores)
+    if rates := forgetting_rows(reader, spec["experiments"]):
         drawn["forgetting"] = ("rates", rates)
     for experiment in spec["experiments"]:
+        if losses := loss_rows(reader, experiment["seeds"][0]):
+            drawn[f"loss-{experiment['name']}"] = ("curve", losses)
         if said := negatives_of(reader, experiment["seeds"][0], spec["flags"]):
             drawn[f"sources-{experiment['name']}"] = ("sources", source_rows(said))
             for name, level in (("first", "trained"), ("mined", "mined")):
@@ -35,6 +41,32 @@ def write_figures(spec, root, output_folder):
     for name, (chart, rows) in drawn.items():
         write_figure(chart, rows, Path(output_folder) / name)
     return list(drawn)
+
+
+def episode_rows(reader, spec):
+    """A row per episode of every system with several: system, episode, mean and its 95 % interval over queries."""
+    table = table_content(reader, spec, spec["tables"][0], None)
+    column, rows = table["columns"][0], []
+    for row in table["rows"]:
+        cell = row["cells"].get(column)
+        if cell and sum(other["system"] == row["system"] for other in table["rows"]) > 1:
+            half = cell["over_queries"] or 0.0
+            scores = {"mean": cell["mean"], "low": cell["mean"] - half, "high": cell["mean"] + half}
+            rows.append({"system": f"{row['system']}, {column}", "episode": row["episode"]} | scores)
+    return rows
+
+
+def loss_rows(reader, seed):
+    """A row per step: episode, seed, step and value of the loss; the steps of all episodes one after another."""
+    rows, end = [], 0
+    for curve in training_curves(reader, seed):
+        if "loss" in curve["columns"]:
+            offset = end if curve["steps"][0] <= end else 0  # segments of one training count on by themselves
+            end = offset + curve["steps"][-1]
+            of_step = {"episode": curve["episode"], "seed": seed["seed"]}
+            pairs = zip(curve["steps"], curve["columns"]["loss"], strict=True)
+            rows += [of_step | {"step": step + offset, "value": loss} for step, loss in pairs]
+    return rows
 
 
 def forgetting_rows(reader, experiments):
@@ -71,7 +103,8 @@ def write_figure(name, rows, path):
         chart["encoding"]["color"]["legend"]["values"] = list(dict.fromkeys(row["source"] for row in rows))
     if not isinstance(chart["height"], dict):
         chart["height"] = COLUMN_POINTS * 0.62
-        chart["mark"] = chart["mark"] | {"size": 18}
+        if chart.get("mark", {}).get("type") == "bar":
+            chart["mark"] |= {"size": 18}
     else:
         del chart["autosize"]  # a height of steps fits no width: the bars alone are as wide as the column
         chart["width"] = COLUMN_POINTS * 0.7

@@ -15,10 +15,11 @@ from teleport.report.page.negatives import GAP_BINS, MOST_QUERIES, RANK_BIN, SCO
 from teleport.report.page.overview import dag_of, overview_tables, stages_as_run
 from teleport.report.page.reader import Reader
 from teleport.report.page.scripts import Data, Texts
+from teleport.report.page.status import status_of
 from teleport.runtime.files import write_text
 
 ASSETS = Path(__file__).parent / "assets"
-SCRIPTS = ("page", "charts", "overview", "training", "negatives", "forgetting", "explorer", "diff", "start")
+SCRIPTS = ("page", "charts", "overview", "training", "negatives", "forgetting", "explorer", "diff", "status", "start")
 FILES = "_page"  # below the folder of the page; no configuration can have this name
 
 
@@ -33,6 +34,7 @@ def write_page(spec, root, output_folder):
     tables = root / "results/tables" / spec["name"]
     data, texts = Data(files / "data"), Texts()
     index = {"overview": overview(reader, spec, tables)} | sections(reader, spec, data, texts)
+    data.put("status", status_of(reader, spec))
     data.put("charts", {name: chart.to_dict() for name, chart in charts().items()})
     index["passages"] = texts.write(data, reader)
     index["shown"] = {"passages": len(texts.numbers), "bytes": data.bytes}

@@ -1,0 +1,168 @@
+"""What a run says: lines to a file, a bar on a terminal, as Snakemake's logger hands over its events."""
+
+import io
+import json
+import logging
+import time
+
+import pytest
+from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter, LogEvent
+
+from commands import terminal
+from teleport.runtime.files import write_json
+
+NAME = "train/aaaaaaaaaaaa"
+EVALUATE = [f"evaluate/{letter * 12}" for letter in "bc"]
+SCORES = {EVALUATE[1]: ("episode 2, seed 7 · tele, twin", "RR@10", EVALUATE[0])}
+
+
+class Screen(io.StringIO):
+    """A terminal of 60 columns."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def logger(tmp_path, monkeypatch):
+    """A logger as Snakemake sets it up, in an empty folder, and seconds that pass fast; `.stream` has what was said."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    made = logging.Logger("snakemake")
+
+    def start(stream):
+        handler = ColorizingTextHandler(stream=stream, formatter=DefaultFormatter({"reason"}, False))
+        handler.name = "DefaultStreamHandler"
+        handler.addFilter(DefaultFilter(set(), False, False, False, False))
+        made.addHandler(handler)
+        terminal.use_terminal(made, SCORES)
+        made.stream = stream
+        return made
+
+    yield start
+    for handler in made.handlers:
+        handler.close()
+
+
+def begin(logger, jobid, message, output, log="results/logs/x.log"):
+    said = {"event": LogEvent.JOB_INFO, "jobid": jobid, "rule_msg": message, "output": [output], "log": [log]}
+    logger.info("", extra=said | {"shellcmd": "run"})
+
+
+def end(logger, jobid):
+    logger.info("", extra={"event": LogEvent.JOB_FINISHED, "job_id": jobid})
+
+
+def later(logger, seconds):
+    """As if all jobs had begun so many seconds ago."""
+    for job in logger.handlers[0].running.values():
+        job.started -= seconds
+
+
+def wait_for(logger, text):
+    limit = time.monotonic() + 20
+    while text not in logger.stream.getvalue():
+        assert time.monotonic() < limit, logger.stream.getvalue()
+        time.sleep(0.02)
+
+
+def report(done, total, rate, age=0):
+    said = {"done": done, "total": total, "unit": "steps", "rate": rate, "time": time.time() - age}
+    write_json(f"results/resume/{NAME}/progress.json", said)
+
+
+def score(name, value):
+    write_json(f"results/stages/{name}/manifest.json", {"facts": {"means": {"RR@10": value}}})
+
+
+def test_lines_to_a_file(logger, monkeypatch):
+    monkeypatch.setattr(terminal, "REDRAWN_SECONDS", 0.02)
+    logger = logger(io.StringIO())
+    logger.info("Select jobs to execute...")
+    logger.info("stats", extra={"event": LogEvent.RUN_INFO, "stats": {"train": 1, "merge": 2, "all": 1, "total": 4}})
+    begin(logger, 5, "train, episode 1 · tele", f"results/stages/{NAME}/manifest.json", f"results/logs/{NAME}.log")
+    time.sleep(0.2)
+    assert "far" not in logger.stream.getvalue(), "it has just begun"
+    later(logger, 8)
+    wait_for(logger, "train, episode 1 · tele: 8 s so far\n")
+    report(30, 300, 2.0)
+    later(logger, 120)
+    wait_for(logger, "train, episode 1 · tele: 30/300 steps, 2 steps/s, 2 min left\n")
+    end(logger, 5)
+    logger.warning("Something else")
+    assert logger.stream.getvalue() == (
+        "4 jobs: 1 train, 2 merge\n"
+        f"train, episode 1 · tele  results/logs/{NAME}.log\n"
+        "train, episode 1 · tele: 8 s so far\n"
+        "train, episode 1 · tele: 30/300 steps, 2 steps/s, 2 min left\n"
+        "Something else\n"
+    )
+
+
+def test_the_first_report_of_a_job_comes_within_ten_seconds():
+    assert terminal.FIRST_SECONDS + terminal.REDRAWN_SECONDS < 10
+
+
+def test_what_an_earlier_attempt_reported_is_not_said(logger, monkeypatch):
+    monkeypatch.setattr(terminal, "REDRAWN_SECONDS", 0.02)
+    logger = logger(io.StringIO())
+    report(30, 300, 2.0, age=100)
+    begin(logger, 5, "train", f"results/stages/{NAME}/manifest.json")
+    later(logger, 8)
+    wait_for(logger, "train: 8 s so far\n")
+
+
+def test_a_bar_on_a_terminal_gives_way_to_lines(logger, monkeypatch):
+    monkeypatch.setattr(terminal, "REDRAWN_SECONDS", 0.02)
+    logger = logger(Screen())
+    begin(logger, 5, "train, episode 1 · tele", f"results/stages/{NAME}/manifest.json")
+    report(150, 300, 2.0)
+    later(logger, 8)
+    bar = "\r\033[K[##########..........] train, episode 1 · tele: 150/300 ste"
+    wait_for(logger, bar)
+    assert len(bar) - len("\r\033[K") == 59, "it never wraps"
+    assert logger.stream.getvalue().endswith(bar), "it is drawn again when it has changed"
+    begin(logger, 6, "merge", "results/stages/merge/dddddddddddd/manifest.json")
+    assert "\r\033[Kmerge  results/logs/x.log\n" in logger.stream.getvalue()
+
+
+def test_a_cluster_s_queue_is_not_said_to_run(logger, monkeypatch):
+    monkeypatch.setattr(terminal, "REDRAWN_SECONDS", 0.02)
+    logger = logger(io.StringIO())
+    logger.info("", extra={"event": LogEvent.RESOURCES_INFO, "nodes": 8})
+    begin(logger, 5, "train", f"results/stages/{NAME}/manifest.json")
+    later(logger, 100)
+    time.sleep(0.3)
+    assert logger.stream.getvalue() == "train  results/logs/x.log\n"
+    later(logger, 100)
+    report(3, 300, 0.0)
+    wait_for(logger, "train: 3/300 steps\n")
+
+
+def test_a_shard_reports_beside_its_manifest():
+    shard = "results/shards/encode/aaaaaaaaaaaa/2-of-4"
+    assert str(terminal.report_folder(f"{shard}/manifest.json")) == shard
+    assert str(terminal.report_folder(f"results/stages/{NAME}/manifest.json")) == f"results/resume/{NAME}"
+
+
+@pytest.mark.parametrize(("before", "change"), [(0.5, " (+0.029)"), (None, "")])
+def test_the_end_of_an_episode(logger, before, change):
+    logger = logger(io.StringIO())
+    score(EVALUATE[1], 0.529)
+    if before is not None:
+        score(EVALUATE[0], before)
+    begin(logger, 5, "evaluate-test", f"results/stages/{EVALUATE[1]}/manifest.json")
+    end(logger, 5)
+    assert logger.stream.getvalue().endswith(f"\nepisode 2, seed 7: RR@10 0.529{change} · tele, twin\n")
+
+
+def test_a_torn_manifest_says_nothing(logger):
+    logger = logger(io.StringIO())
+    score(EVALUATE[1], 0.529)
+    path = f"results/stages/{EVALUATE[1]}/manifest.json"
+    with open(path, "w") as file:
+        file.write(json.dumps({"facts": {}}))
+    begin(logger, 5, "evaluate-test", path)
+    end(logger, 5)
+    assert logger.stream.getvalue() == "evaluate-test  results/logs/x.log\n"
