@@ -68,7 +68,8 @@ def settings(training=None, **others):
 
 def training_set(sizes, **training):
     """Query i has the positives 100 + i and 200 + i, and a pool of sizes[i] passages 1000 * i + 0, 1, ..."""
-    settings = {"batch_queries": 2, "negatives_per_query": 3, "positive": "rotate", "triples": False} | training
+    settings = {"batch_queries": 2, "negatives_per_query": 3, "positive": "rotate", "triples": False}
+    settings |= {"distinct_positives": False} | training
     count = len(sizes)
     pools = Ragged(np.cumsum([0, *sizes]), np.concatenate([1000 * i + np.arange(n) for i, n in enumerate(sizes)]))
     positives = Ragged(

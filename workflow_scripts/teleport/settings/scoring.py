@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from teleport.settings.section import Integer, IntegerOrNull, Section
+from teleport.settings.section import Integer, IntegerOrNull, Section, is_off
 
 
 class CheckSettings(Section):
@@ -19,6 +19,7 @@ class CheckSettings(Section):
     live_depth: Integer = Field(0, description="0 where no step searches.")
     batch_queries: IntegerOrNull = Field(None, description="How many training queries the largest batch needs.")
     remove: Literal["judged", "answers"] = "judged"
+    dev_splits: list[str] = Field([], exclude_if=is_off, description="Those that trainings are watched by.")
 
 
 class EvaluateSettings(Section):

@@ -28,6 +28,11 @@ def distinct(values):
     return values
 
 
+def is_off(value):
+    """Whether a setting is off: then no stage is told of it, so that keys from before there was such a setting hold."""
+    return not value or value == "last"
+
+
 def in_one_spelling(path):
     """A path relative to the working directory where it lies below it: paths enter keys, and data/toy/ is data/toy."""
     absolute = Path(os.path.abspath(path))
