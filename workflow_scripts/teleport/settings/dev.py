@@ -9,15 +9,15 @@ class Dev(Section):
     """Some queries of a split and a fixed pool of passages: drawn once, the same at every evaluation."""
 
     split: str = Field("dev", description="Whose queries are ranked; never one that a table reports.")
-    queries: Integer = Field(200, ge=1, description="At most so many of its judged queries.")
+    queries: Integer = Field(100, ge=1, description="At most so many of its judged queries.")
     passages: Integer = Field(
-        800,
+        400,
         ge=2,
         le=10_000_000,
         description="The pool: positives of the queries and their neighbours under the checkpoint that mines, in turn "
         "by rank, and random passages.",
     )
-    random: Integer = Field(200, ge=0, description="So many of `passages`, or more where there are no others.")
+    random: Integer = Field(100, ge=0, description="So many of `passages`, or more where there are no others.")
     measure: str = Field(
         "RR@10",
         pattern=r"^(RR|nDCG|R|P|AP|Success)(\(rel=[1-9][0-9]*\))?@[1-9][0-9]*$",
