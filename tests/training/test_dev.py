@@ -1,6 +1,6 @@
 """The dev set of a training: its pool, its curve, the step that is selected, and a kill in the midst."""
 
-import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +14,7 @@ from teleport.training import resume, train
 from teleport.training.dev import draw_pool, draw_queries, open_dev
 from teleport.training.parallel import Processes
 from teleport.training.selection import averaged, best_of, is_exhausted
-from training_world import NUM_PASSAGES, World, die_at, facts_of, losses_of, on_cpu  # noqa: F401
+from training_world import World, die_at, facts_of, losses_of, on_cpu  # noqa: F401
 
 BEST = {"select": "dev", "steps": 12, "learning_rate": 0.02}  # a rate at which the last step is not the best
 
@@ -99,10 +99,7 @@ def test_averaged_weights_by_a_plain_loop():
 
 # The curve.
 def test_scores_by_a_plain_loop_over_the_vectors_of_the_checkpoint(world):
-    job = world.job(**world.watched({"queries": 6}))
-    trainer = train.make_trainer(job, train.read_training_set(job, 1), 12, 1)
-    dev = open_dev(job, trainer)
-    trainer.encoders.eval()
+    dev = opened(world, dev={"queries": 6})
     both = [training_world.make_vectors(world.stages, world.inputs["checkpoint"], world.inputs["collection"],
                                         world.inputs["tokens"], side) for side in ("query", "passage")]  # fmt: skip
     queries, passages = np.load(both[0].folder / "queries.dev.npy"), np.load(both[1].folder / "passages.npy")
@@ -117,47 +114,52 @@ def test_scores_by_a_plain_loop_over_the_vectors_of_the_checkpoint(world):
     assert len(dev.rows_Q) == 6 and len(dev.passages_P) == 24 and set(dev.rows_Q + 20) <= set(dev.passages_P)
 
 
-@pytest.mark.parametrize("case", ["frozen queries", "frozen passages", "chunks", "frozen chunks"])
-def test_frozen_sides_and_chunks_score_as_the_others_do(world, case):
-    """The same weights score the same, wherever their vectors come from; chunks by the best one of each passage."""
-    side = {"frozen queries": "query"}.get(case, "passage")
-    chunks = {"chunks": 3, "max_passage_tokens": 8} if "chunks" in case else {}
-    scores = {}
-    for frozen in (False, True):
-        inputs = world.frozen(side) if frozen and not chunks else {}
-        trains = ["query", "passage"]
-        if frozen and not chunks:
-            trains.remove(side)
-        job = world.job(**world.watched(training={"trains": trains}, inputs=inputs, **(chunks if frozen else {})))
-        trainer = train.make_trainer(job, train.read_training_set(job, 1), 12, 1)
-        trainer.encoders.eval()
-        scores[frozen] = open_dev(job, trainer).score()
-    assert (scores[True] == scores[False]) == (not chunks)
-
-
-def test_processes_share_the_encoding(world):
-    job = world.job(**world.watched())
+def opened(world, **options):
+    """The dev set of a job, with the encoders that its training starts from."""
+    job = world.job(**world.watched(**options))
     trainer = train.make_trainer(job, train.read_training_set(job, 1), 12, 1)
     trainer.encoders.eval()
-    dev = open_dev(job, trainer)
+    return open_dev(job, trainer)
+
+
+@pytest.mark.parametrize("side", ["query", "passage"])
+def test_a_frozen_side_scores_as_a_trained_one_does(world, side):
+    (trained,) = {"query", "passage"} - {side}
+    frozen = opened(world, training={"trains": [trained]}, inputs=world.frozen(side))
+    assert frozen.score() == opened(world).score() > 0
+
+
+def test_a_passage_scores_by_its_best_chunk(world):
+    dev = opened(world, chunks=3, max_passage_tokens=8)
+    with torch.inference_mode():
+        queries, chunks, offsets = dev.vectors(dev.queries), dev.vectors(dev.passages), dev.passages.offsets
+    assert len(chunks) == offsets[-1] > len(dev.passages_P)
+    values = []
+    for row, query in enumerate(dev.rows_Q.tolist()):
+        best = {}
+        for place, passage in enumerate(dev.passages_P.tolist()):
+            best[passage] = max(float(queries[row] @ chunk) for chunk in chunks[offsets[place] : offsets[place + 1]])
+        rank = sorted(best, key=lambda passage: (-best[passage], passage)).index(query + 20) + 1
+        values.append(1 / rank if rank <= 10 else 0.0)
+    assert dev.score() == pytest.approx(np.mean(values), abs=1e-12) and 0 < np.mean(values) < 1
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_processes_share_the_encoding(world, size):
+    """Each encodes as many texts as the others, and end to end they are all."""
+    dev, parts = opened(world), []
+
+    class Listening(Processes):
+        def gather(self, vectors):
+            parts.append(vectors)
+            return vectors
+
     with torch.inference_mode():
         alone = dev.vectors(dev.passages)
-
-        class Alone(Processes):
-            def gather(self, vectors):
-                parts.append(vectors)
-                return vectors
-
-        for size in (2, 5):
-            parts = []
-            for rank in range(size):
-                shared = train.make_trainer(job, trainer.data, 12, 1)
-                shared.processes = Alone(rank, 5 if size == 5 else 2)
-                own = open_dev(job, shared)
-                shared.encoders.eval()
-                own.vectors(own.passages)
-            assert len({len(part) for part in parts}) == 1 and len(parts) == size
-            np.testing.assert_allclose(torch.cat(parts)[: len(alone)].numpy(), alone, rtol=1e-5, atol=1e-6)
+        for rank in range(size):
+            replace(dev, processes=Listening(rank, size)).vectors(dev.passages)
+    assert len({len(part) for part in parts}) == 1 and len(parts) == size
+    np.testing.assert_allclose(torch.cat(parts)[: len(alone)].numpy(), alone, rtol=1e-5, atol=1e-6)
 
 
 def test_watching_changes_no_bit_of_the_training(world):
@@ -172,6 +174,7 @@ def test_watching_changes_no_bit_of_the_training(world):
     assert "Weights:" not in (watched.folder / "checkpoint/README.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_last_step_is_evaluated_too_and_steps_count_on_in_a_later_segment(world):
     run = {"continues": True, "steps": 12, "evaluate_every": 4}
     first = world.finished(world.job(**world.watched(training=run | {"stop_after_steps": 7})))
@@ -210,7 +213,7 @@ def test_patience_ends_a_training(world):
     assert len(losses_of(job)[1]) == 6 and weights(job) == weights(world.inputs["checkpoint"])
 
 
-@pytest.mark.parametrize("select", ["last", "dev"])
+@pytest.mark.parametrize("select", ["dev", pytest.param("last", marks=pytest.mark.slow)])
 def test_what_is_averaged_is_what_is_evaluated(world, select):
     training = BEST | {"average_with_start": 0.5, "select": select}
     job = world.finished(world.job(**world.watched(training=training)))
@@ -227,21 +230,21 @@ def test_what_is_averaged_is_what_is_evaluated(world, select):
 
 
 # A kill in the midst.
-CASES = {
-    "the best": BEST,
-    "the best of averages": BEST | {"average_with_start": 0.5},
-    "the average of the last": BEST | {"select": "last", "average_with_start": 0.25},
-    "with patience": BEST | {"patience": 2},
-}
+CASES = [
+    {"average_with_start": 0.5, "patience": 2},
+    pytest.param({}, marks=pytest.mark.slow),
+    pytest.param({"select": "last", "average_with_start": 0.25}, marks=pytest.mark.slow),
+    pytest.param({"patience": 1}, marks=pytest.mark.slow),
+]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_killed_training_selects_the_same_step_and_the_same_bits(world, monkeypatch, case):
-    training = CASES[case]
+    training = BEST | case
     whole = world.finished(world.job(**world.watched(training=training)))
     job = world.job(**world.watched(training=training), save_every=0)
     last = facts_of(whole)["end_step"]
-    for step in (2, 6, last - 1):  # in between, just after an evaluation, and after the best step
+    for step in (2, 6, last - 1):  # in between, just after an evaluation, and before the last one
         die_at(job, step, monkeypatch)
     resumed = world.finished(job)
     assert facts_of(resumed)["resumed_from"] == last - 1
@@ -266,8 +269,5 @@ def test_guard_without_the_best_weights_in_the_resume_state_the_bits_would_diffe
 
 
 def test_a_live_search_is_watched_as_any_training(world):
-    options = world.live(training={"steps": 4})
-    job = world.job(**world.watched(**options))
-    found = world.finished(job)
-    assert [step for step, _ in curve_of(found)] == [0, 3, 4] and json.loads(json.dumps(facts_of(found)))["dev"]
-    assert max(open_dev(job, train.make_trainer(job, train.read_training_set(job, 1), 4, 1)).passages_P) < NUM_PASSAGES
+    found = world.finished(world.job(**world.watched(**world.live(training={"steps": 4}))))
+    assert [step for step, _ in curve_of(found)] == [0, 3, 4]
