@@ -251,6 +251,7 @@ def test_a_killed_training_selects_the_same_step_and_the_same_bits(world, monkey
     assert artefacts(resumed) == artefacts(whole)
 
 
+@pytest.mark.slow
 def test_guard_without_the_best_weights_in_the_resume_state_the_bits_would_differ(world, monkeypatch):
     """The best step lies before the kill, so what becomes the checkpoint is in the state alone."""
     whole = world.finished(world.job(**world.watched(training=BEST)))
