@@ -31,7 +31,7 @@ from teleport.report.specs import (
 from teleport.runtime.code import STAGE_MODULES, files_digest, module_digest
 from teleport.runtime.code import stage_code
 from teleport.settings.read import load
-from teleport.settings.registry import LIVE, LOSSES, SOURCES
+from teleport.settings.registry import DEV, LIVE, LOSSES, SOURCES
 
 REPORTS = [
     f"teleport.report.{name}"
@@ -56,7 +56,7 @@ if workflow.is_main_process:
     if not workflow.output_settings.dryrun:
         use_terminal(logger, episode_scores(PLAN))
     named = {entry.module for entry in (*SOURCES.values(), *LOSSES.values())}
-    modules = {*STAGE_MODULES.values(), *named, LIVE, *REPORTS}
+    modules = {*STAGE_MODULES.values(), *named, DEV, LIVE, *REPORTS}
     digests = {name: module_digest(name) for name in sorted(modules)}
     os.environ["TELEPORT_CODE"] = json.dumps(digests | {"files": files_digest()})
     for warning in PLAN.warnings:

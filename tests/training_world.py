@@ -22,7 +22,7 @@ from teleport.training.trainer import Trainer
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(195))]
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "vocab_size": len(VOCABULARY)}
-NUM_QUERIES, NUM_PASSAGES = 20, 60
+NUM_QUERIES, NUM_PASSAGES, NUM_DEV = 20, 60, 12
 TRAINING = {
     "negatives_per_query": 3,
     "batch_queries": 4,
@@ -68,7 +68,8 @@ def settings(training=None, **others):
 
 def training_set(sizes, **training):
     """Query i has the positives 100 + i and 200 + i, and a pool of sizes[i] passages 1000 * i + 0, 1, ..."""
-    settings = {"batch_queries": 2, "negatives_per_query": 3, "positive": "rotate", "triples": False} | training
+    settings = {"batch_queries": 2, "negatives_per_query": 3, "positive": "rotate", "triples": False}
+    settings |= {"distinct_positives": False} | training
     count = len(sizes)
     pools = Ragged(np.cumsum([0, *sizes]), np.concatenate([1000 * i + np.arange(n) for i, n in enumerate(sizes)]))
     positives = Ragged(
@@ -87,21 +88,27 @@ def texts():
     return queries, passages
 
 
+def dev_texts():
+    """Token ids of the dev queries; query i has words of its positive i + 20, but for the last two, without one."""
+    passages, rng = texts()[1], np.random.default_rng(3)
+    return [rng.choice(passages[i + NUM_QUERIES], size=4) for i in range(NUM_DEV)]
+
+
 def make_collection(stages):
     """Query i has the positive i, and i + 20 too when i is even, and a judgment below the positive grade."""
     queries = [(f"query-{i:02d}", f"query-{i:02d}") for i in range(NUM_QUERIES)]
     judged = [(i, i, 2) for i in range(NUM_QUERIES)]
     judged += [(i, i + NUM_QUERIES, 2) for i in range(0, NUM_QUERIES, 2)] + [(i, 59, 1) for i in range(NUM_QUERIES)]
+    splits = {"train": queries, "dev": [(f"dev-{i:02d}", f"dev-{i:02d}") for i in range(NUM_DEV)]}
+    judgments = {"train": judged, "dev": [(i, i + NUM_QUERIES, 2) for i in range(NUM_DEV - 2)]}
     settings, facts = {"source": {"source": "tsv"}}, {"positive_grade": 2, "corpus_digest": "c0ffee"}
-    return collection_world.make_collection(
-        stages, NUM_PASSAGES, {"train": queries}, {"train": judged}, settings=settings, **facts
-    )
+    return collection_world.make_collection(stages, NUM_PASSAGES, splits, judgments, settings=settings, **facts)
 
 
 def make_tokens(stages, lower_case=None, **prefixes):
     """Token maps as the stage `tokens` writes them."""
     job = stages.make("tokens", {"title": "sep", "lower_case": lower_case} | prefixes)
-    for name, lists in zip(("queries.train", "passages"), texts(), strict=True):
+    for name, lists in zip(("queries.train", "passages", "queries.dev"), (*texts(), dev_texts()), strict=True):
         save_array(job.output(f"{name}.ids.npy"), np.concatenate(lists).astype(np.uint16))
         save_array(job.output(f"{name}.offsets.npy"), offsets_of([len(ids) for ids in lists]))
     job.output("special.json").write_text(json.dumps(SPECIAL))
@@ -181,6 +188,7 @@ class World:
         named = {role: job for role, job in (self.inputs | (inputs or {})).items() if job}
         loads = {"loss": LOSSES[made["training"].get("loss", "softmax")].module}
         loads |= {"live": registry.LIVE} if made.get("live") else {}
+        loads |= {"dev": registry.DEV} if made.get("dev") else {}
         return self.stages.make("train", made, named, save_every=save_every, loads=loads)
 
     def frozen(self, side, checkpoint=None):
@@ -196,6 +204,16 @@ class World:
         settings = IndexSettings(index=search.get("index", {"kind": "flat"}))
         inputs["index"] = self.stages.run(index.run, "index", settings, {"passages": inputs["passages"]})
         return {"training": LIVE | options.pop("training", {}), "inputs": inputs, "live": search} | options
+
+    def watched(self, dev=None, **options):
+        """Arguments of `job` for a training that dev queries are ranked in, every third step unless told.
+
+        dev: settings of training.dev. The neighbours of dev query i, as if they were mined, are passages 3 i to 3 i + 4
+        """
+        run = collection_world.make_run(self.stages, 3 * np.arange(NUM_DEV)[:, None] + np.arange(5))
+        dev = {"queries": 8, "passages": 24, "random": 8} | (dev or {})
+        inputs = {"dev": run} | options.pop("inputs", {})
+        return {"training": {"evaluate_every": 3} | options.pop("training", {}), "inputs": inputs, "dev": dev} | options
 
     def finished(self, job):
         """Run a train job and publish it; returns the job."""

@@ -330,6 +330,19 @@ def test_smaller_batches_at_once_need_less_memory_and_a_second_forward_pass_more
     assert work == pytest.approx([1, 4 / 3, 4 / 3])
 
 
+def test_a_dev_set_costs_a_forward_pass_of_its_texts_at_every_evaluation(marco):
+    """Of 8 queries and 8 x 32 passages a step; 100 and 400 texts before it, every 400th of 1,000 steps, and after."""
+    plain, watched = (
+        costs(make_plan(training={"epochs": None, "steps": 1000} | changes), "train")[0]
+        for changes in ({}, {"evaluate_every": 400, "select": "dev"})
+    )
+    a_passage = 76 / 9  # in texts of a query's length: attention hardly counts at these lengths
+    step, evaluation = 3 * (8 + 256 * a_passage), 100 + 400 * a_passage
+    more = watched.work["train_flop"] / plain.work["train_flop"] - 1
+    assert more == pytest.approx(4 * evaluation / (1000 * step), rel=0.02) and more < 0.01
+    assert watched.scratch - plain.scratch == 2 * plain.bytes
+
+
 def test_a_pool_is_as_large_as_its_counts_and_costs_what_its_sources_offer(marco):
     """Lists of 200 of the query, of BM25 and, here unread, of a file; twice the random ones; the last pool whole."""
     Path("file.jsonl").write_text("{}\n")

@@ -47,6 +47,16 @@ def test_a_batch_of_training_queries_must_be_there(stages):
         check(stages, {"batch_queries": 61})
 
 
+def test_a_split_that_trainings_are_watched_by_has_positives(stages):
+    with pytest.raises(ValueError, match=r"training.dev.split names 'dev', but the collection has no judged queries"):
+        check(stages, {"dev_splits": ["dev"]})
+    splits = FACTS["splits"] | {"dev": {"queries": 9, "answers": 9, "judgments": 0}}
+    with pytest.raises(ValueError, match="training.dev.split names 'dev', which has no judged positive. Add its judgm"):
+        check(stages, {"dev_splits": ["dev"]}, FACTS | {"splits": splits})
+    splits["dev"] |= {"judgments": 12, "positives": 10}
+    check(stages, {"dev_splits": ["dev"]}, FACTS | {"splits": splits})
+
+
 def test_without_training_nothing_is_mined(stages):
     facts = FACTS | {"splits": {"test": {"queries": 20}}}
     check(stages, {"mining_depth": 1000, "trains": False}, facts)

@@ -382,6 +382,18 @@ def test_refreshes_and_gap_of_a_table(world):
     assert "| BM25 Neg | 1 | 0 | – | **1.000** |\n| ANCE | 1 | 3 | 600-1,199 | **1.000** |\n" in texts["md"]
 
 
+def test_the_step_that_a_dev_set_has_selected_is_a_column(world):
+    """Of two seeds; a row without a dev set has none."""
+    trains = [world.stage("train", {}, {}, {"selected_step": step}) for step in (20, 0)]
+    world.row("BM25", 0, {"step": None}, test=[world.evaluation({"RR@10": [0.5] * 10}, kind="bm25")])
+    scores = [world.evaluation({"RR@10": [value] * 10}, seed=seed) for seed, value in ((1, 0.6), (2, 0.7))]
+    world.row("Easy", 1, {"step": [f"train/{train.key}" for train in trains]}, test=scores)
+    texts = world.write(world.spec(measures=["RR@10"]) | {"significance": None, "columns": ["step"]})
+    assert "| BM25 | 0 | – | 0.500 |" in texts["md"]
+    assert "| Easy | 1 | 20, 0 | **0.650** ± 0.071 |" in texts["md"]
+    assert "0 is where it started" in texts["md"]
+
+
 def test_an_index_has_its_size_and_a_compressed_one_its_recall(world):
     for label, size, facts in (("flat", 7_780_000, {}), ("pq 24", 515_000, {"recall": 0.7102})):
         stages = world.stage("index", {"bytes": size}, {}, {"bytes": size}), world.stage("retrieve", facts, {}, facts)

@@ -6,7 +6,7 @@ import pytest
 
 from paths import REPOSITORY
 from teleport.runtime import code
-from teleport.settings.registry import LIVE, LOSSES, SOURCES
+from teleport.settings.registry import DEV, LIVE, LOSSES, SOURCES
 
 LIBRARY = REPOSITORY / "workflow_scripts" / "teleport"
 
@@ -148,7 +148,7 @@ def test_a_docstring_only_function_has_a_digest(library):
 
 def chosen():
     """Modules of the registry, which stages load by name."""
-    return {entry.module for entry in (*SOURCES.values(), *LOSSES.values())} | {LIVE}
+    return {entry.module for entry in (*SOURCES.values(), *LOSSES.values())} | {DEV, LIVE}
 
 
 @pytest.mark.parametrize("module", sorted({*code.STAGE_MODULES.values(), *chosen()}))

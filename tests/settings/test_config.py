@@ -120,6 +120,33 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
             "tele: {training: {loss: ranknet, star_alpha: 0.1, negatives_per_query: 0}}",
             "star_alpha weighs own negatives against the rest",
         ),
+        (
+            "tele: {}",
+            "tele: {training: {select: dev}}",
+            "training: select: dev needs evaluate_every: after how many steps",
+        ),
+        ("tele: {}", "tele: {training: {patience: 3}}", "training: patience needs evaluate_every"),
+        (
+            "tele: {}",
+            "tele: {training: {continues: true, average_with_start: 0.5}}",
+            "average_with_start changes what a training ends with, and continues goes on from its last step",
+        ),
+        (
+            "tele: {}",
+            "tele: {training: {loss: nll, label_smoothing: 0.1}}",
+            "label_smoothing goes with loss softmax, not",
+        ),
+        (
+            "tele: {}",
+            "tele: {training: {loss: nll, triples: true, distinct_positives: true}}",
+            "distinct_positives is of losses over the batch, triples of nll",
+        ),
+        (
+            "tele: {}",
+            "tele: {training: {dev: {measure: Foo@10}}}",
+            "experiments.tele.training.dev.measure: string should match pattern",
+        ),
+        ("tele: {}", "tele: {training: {dev: {random: 400}}}", "random 400 leaves no place for positives among 400"),
         ("tele: {}", "tele: {mining: {parts: 5}}", "mining.parts is 5 and momentum is a source: the last pool has"),
         ("tele: {}", "tele: {mining: {parts: 0}}", "mining.parts: input should be greater than"),
         (

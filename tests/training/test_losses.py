@@ -166,6 +166,24 @@ def test_softmax_literal_value():
     assert softmax.loss(scores, *columns).item() == pytest.approx(math.log1p(math.exp(-2)))
 
 
+@pytest.mark.parametrize("case", ["random", "masked", "ties", "no own negatives, masked"])
+def test_label_smoothing_by_a_plain_loop(case):
+    """The target is 0.9 on the positive and 0.1 over all passages that are not left out."""
+    scores, positives, own = arguments(CASES[case])
+    expected, slopes = 0.0, np.zeros_like(CASES[case])
+    for i, row in enumerate(CASES[case].tolist()):
+        counted = [j for j, score in enumerate(row) if score != MASKED]
+        total = math.log(sum(math.exp(row[j]) for j in counted))
+        for j in counted:
+            target = 0.1 / len(counted) + (0.9 if j == positives[i] else 0.0)
+            expected -= target * (row[j] - total) / len(scores)
+            slopes[i, j] = (math.exp(row[j] - total) - target) / len(scores)
+    loss = softmax.loss(scores, positives, own, label_smoothing=0.1)
+    loss.backward()
+    assert loss.item() == pytest.approx(expected, rel=1e-12) and loss.item() != softmax.loss(scores, positives, own)
+    np.testing.assert_allclose(scores.grad.numpy(), slopes, rtol=1e-10, atol=1e-12)
+
+
 def test_nll_is_the_softmax_over_a_positive_and_one_negative():
     """-log(e^s+ / (e^s+ + e^s-)) = log(1 + e^(s- - s+)), as the released code of ANCE computes it."""
     scores, positives, own = arguments(random_scores(4, 3))

@@ -149,3 +149,22 @@ def test_order_of_an_epoch_derives_from_the_seed(seed):
     data = training_set([9] * 30)
     data.seed = seed
     assert data.batch(0).queries_Q.tolist() != training_set([9] * 30).batch(0).queries_Q.tolist()
+
+
+def test_distinct_batches_look_at_the_positive_of_the_epoch_and_at_all_that_are_known():
+    """Queries 0 and 1 share passage 5 and take turns with it; 2 and 3 share 9, which the judgments alone say of 3."""
+    full = training_set([9] * 6, distinct_positives=True)
+    positives = Ragged(np.array([0, 2, 4, 5, 6, 7, 8]), np.array([5, 1, 5, 2, 9, 8, 6, 7]))
+    relevant = Ragged(np.array([0, 0, 0, 0, 1, 1, 1]), np.array([9]))
+    data = TrainingSet(full.query_ids, positives, full.pools, full.training, 42, relevant)
+    plain = training_set([9] * 6)
+    without = TrainingSet(full.query_ids, positives, full.pools, plain.training, 42, relevant)
+    clashes = {}
+    for kind, each in (("distinct", data), ("any", without)):
+        clashes[kind] = 0
+        for step in range(30):
+            batch = each.batch(step)
+            brought = batch.passages_P[batch.positive_columns_Q]
+            pairs = [(0, 1), (1, 0)]
+            clashes[kind] += any(brought[a] in each.known_positives(batch.queries_Q[b]) for a, b in pairs)
+    assert clashes["distinct"] == 0 < clashes["any"]

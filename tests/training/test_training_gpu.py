@@ -37,6 +37,18 @@ def test_a_live_search_on_the_device_finds_what_the_processor_finds(stages, monk
     np.testing.assert_allclose(on_gpu, on_cpu, rtol=1e-3)
 
 
+def test_dev_queries_are_ranked_on_the_device(stages):
+    world = World(stages, dropout=0.0)
+    options = world.watched(training={"select": "dev", "average_with_start": 0.5, "learning_rate": 1e-4})
+    job = world.finished(world.job(**options))
+    curve = [line.split("\t") for line in (job.folder / "dev.tsv").read_text().splitlines()[1:]]
+    best = max(curve, key=lambda point: float(point[1]))
+    assert [step for step, _ in curve] == ["0", "3", "6", "9", "12"] and float(best[1]) > 0
+    assert facts_of(job)["selected_step"] == int(best[0])
+    again = world.finished(world.job(**world.watched(inputs={"checkpoint": job})))
+    assert (again.folder / "dev.tsv").read_text().splitlines()[1] == f"0\t{best[1]}"
+
+
 def test_bf16_trains(stages):
     world = World(stages)
     facts = facts_of(world.finished(world.job({"steps": 30, "precision": "bf16"})))

@@ -106,6 +106,23 @@ def test_without_dropout_the_stage_gives_the_losses_of_one_process(stages):
     assert facts["real_tokens"] <= two.manifest["facts"]["padded_tokens"] <= facts["padded_tokens"]
 
 
+def test_dev_queries_are_ranked_by_all_processes_as_by_one_and_a_kill_changes_nothing(stages):
+    world, training = World(stages, dropout=0.0), {"steps": STEPS, "learning_rate": 1e-4, "select": "dev"}
+    options = world.watched({"passages": 25}, training=training | {"evaluate_every": 50, "average_with_start": 0.25})
+    killed, whole, one = (StageRuns(stages, world.job(**options)) for _ in range(3))
+    whole.finish(2)
+    one.finish(1)
+    process = killed.start_and_wait_for_state()
+    process.terminate()
+    assert process.communicate(timeout=60)[0].count("SIGTERM: state saved") == 1
+    killed.finish(2)
+    curves = [(runs.job.folder / "dev.tsv").read_text() for runs in (killed, whole, one)]
+    assert curves[0] == curves[1] == curves[2] and len(curves[0].splitlines()) == 8
+    assert len({line.split("\t")[1] for line in curves[0].splitlines()}) > 3
+    weights = [sha256_file(runs.job.folder / "checkpoint/model.safetensors") for runs in (killed, whole)]
+    assert weights[0] == weights[1]
+
+
 def test_processes_draw_different_dropout(stages):
     """The first draws as a single process does, the second otherwise, so the loss is another one."""
     world = World(stages, dropout=0.3)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from teleport.runtime.seed import derive_seed
-from teleport.training.sampling import negative_window, positive_place, query_order
+from teleport.training.sampling import distinct_order, negative_window, positive_place, query_order
 
 
 def windows(pool_size, num_negatives, epochs, query_id="q1"):
@@ -69,3 +69,41 @@ def test_query_order_is_a_permutation_of_its_own_in_every_epoch():
     assert first.tolist() != second.tolist()
     assert query_order(50, 0, 43).tolist() != first.tolist()
     assert query_order(6, 0, 42).tolist() == [3, 0, 4, 5, 2, 1]
+
+
+def distinct(positives, size, order=None):
+    """`distinct_order` of queries that bring their first positive. positives: {query: all of its positives}"""
+    order = np.array(list(positives) if order is None else order)
+    return distinct_order(order, lambda q: positives[q][0], lambda q: np.array(positives[q]), size).tolist()
+
+
+def test_distinct_order_literally():
+    """0 and 1 share 7; 2 knows 8, which 3 brings. Those that do not fit wait for the next batch."""
+    positives = {0: [7], 1: [7], 2: [9, 8], 3: [8], 4: [5], 5: [6]}
+    assert distinct(positives, 2) == [0, 2, 1, 3, 4, 5]
+    assert distinct(positives, 3) == [0, 2, 4, 1, 3, 5]
+    assert distinct({0: [7], 1: [8], 2: [9]}, 2) == [0, 1]  # the incomplete batch is left out, as in any order
+    assert distinct({0: [9, 7], 1: [8, 7], 2: [6]}, 2) == [0, 1]  # 7 is shared and brought by neither
+
+
+def test_where_those_that_wait_fill_no_batch_others_come_twice():
+    assert distinct({0: [7], 1: [7], 2: [7], 3: [8]}, 2) == [0, 3, 1, 3]
+    with pytest.raises(ValueError, match="no batch of 2 queries was found .* but one of 1. Lower training.batch_queri"):
+        distinct({0: [7], 1: [7], 2: [7], 3: [7]}, 2)
+
+
+@pytest.mark.parametrize("size", [2, 5, 8])
+def test_distinct_batches_by_a_plain_loop(size):
+    rng = np.random.default_rng(size)
+    positives = {query: rng.choice(50, rng.integers(1, 4), replace=False).tolist() for query in range(100)}
+    order = rng.permutation(100)
+    made = distinct(positives, size, order)
+    assert len(made) == 100 // size * size and made == distinct(positives, size, order)
+    for first in range(0, len(made), size):
+        batch = made[first : first + size]
+        assert len(set(batch)) == size
+        assert not [(a, b) for a in batch for b in batch if a != b and positives[a][0] in positives[b]]
+    plain = order[: len(made)].tolist()
+    shared = [positives[a][0] in positives[b] for f in range(0, len(made), size) for a in plain[f : f + size]
+              for b in plain[f : f + size] if a != b]  # fmt: skip
+    assert any(shared) and len(set(made)) > 0.9 * len(made)  # the order itself would not do

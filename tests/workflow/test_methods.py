@@ -8,6 +8,12 @@ import numpy as np
 
 START = {"experiment": "warm-up"}
 SHORT = {"steps": 4, "stop_after_steps": None}
+WATCHED = {
+    "evaluate_every": 2,
+    "select": "dev",
+    "distinct_positives": True,
+    "dev": {"passages": 60, "random": 20, "measure": "nDCG@10"},
+}
 EXPERIMENTS = {
     "warm-up": {
         "negatives": {"counts": {"bm25": 6, "random": 4}},
@@ -35,7 +41,7 @@ EXPERIMENTS = {
         "search_index": {"kind": "pq", "m": 8, "bits": 4},
         "episodes": [{}],
     },
-    "hardest": {"training": SHORT | {"loss": "hardest", "negatives_per_query": 0}, "episodes": [{}]},
+    "hardest": {"training": SHORT | {"loss": "hardest", "negatives_per_query": 0} | WATCHED, "episodes": [{}]},
     "file": {
         "negatives": {"counts": {"file": 5}, "file": {"path": "data/negatives.jsonl"}},
         "training": SHORT,
@@ -99,12 +105,22 @@ def test_every_part_of_a_method(world):
     sizes = [manifest(f"adore/episode-1/{link}")["facts"]["bytes"] for link in ("index-live", "index-search", "index")]
     assert sizes[0] < sizes[1] < sizes[2] == manifest("warm-up/episode-1/index")["facts"]["bytes"]
 
-    assert "negatives" not in manifest("hardest/episode-1/train")["inputs"]
+    # In-batch negatives, watched by the dev queries, whose neighbours the checkpoint before the episode has found.
+    hardest = manifest("hardest/episode-1/train")
+    assert "negatives" not in hardest["inputs"]
+    assert hardest["inputs"]["dev"] == f"retrieve/{manifest('hardest/episode-1/retrieve-dev')['key']}"
+    assert hardest["facts"]["dev"]["queries"] == 20 and hardest["facts"]["dev"]["passages"] == 60
+    header, *lines = (experiments / "hardest/episode-1/train/dev.tsv").read_text().split("\n")[:-1]
+    curve = [line.split("\t") for line in lines]
+    assert header == "step\tdev nDCG@10" and [step for step, _ in curve] == ["0", "2", "4"]
+    step = hardest["facts"]["selected_step"]
+    assert str(step) == max(curve, key=lambda point: float(point[1]))[0]
     pools = [np.load(experiments / link / "passages.npy") for link in ("file/episode-1/merge", "tele/episode-1/merge")]
     offsets = [np.load(experiments / link / "offsets.npy") for link in ("file/episode-1/merge", "tele/episode-1/merge")]
     for query in range(80):
         own, exported = (pool[o[query] : o[query + 1]] for pool, o in zip(pools, offsets, strict=True))
         assert len(own) == 5 and set(own) <= set(exported)
     table = (world.folder / "results/tables/main.md").read_text()
-    assert all(f"| {name} | 1 |" in table for name in EXPERIMENTS)
+    assert all(f"| {name} | 1 | – |" in table for name in EXPERIMENTS if name != "hardest")
+    assert f"| hardest | 1 | {step} |" in table and "| System | Episode | Step | RR@10 |" in table
     assert world.would_run()[0] == {}

@@ -289,6 +289,16 @@ def live_cost(stage, counts):
     return Cost(memory=vectors, device_memory=vector_bytes(passages, dim, 2), work=work, in_turn=True)  # in fp16
 
 
+def dev_flop(stage, shape, steps, queries, passages, query_tokens, passage_tokens):
+    """What ranking the dev queries before the first of `steps`, every so many of them and after the last one takes.
+
+    queries, passages: of a training step, 0 where their vectors are read; a pool never has more than the settings say
+    """
+    dev, evaluations = stage.settings.dev, 1 + -(-steps // stage.settings.training.evaluate_every)
+    texts = dev.queries * bool(queries), dev.passages * bool(passages)
+    return evaluations * step_flop(shape, *texts, query_tokens, passage_tokens) / 3  # without the backward pass
+
+
 def train_cost(stage, counts, plan):
     shape, _, encoders = encoder_of(stage)
     settings, training, tokens = stage.settings, stage.settings.training, stage.inputs["tokens"]
@@ -303,12 +313,15 @@ def train_cost(stage, counts, plan):
     if training.gradient_caching:
         flop *= 4 / 3  # a second forward pass
         tokens_at_once = min(tokens_at_once, BUCKET_TOKENS)
+    if settings.dev:
+        flop += dev_flop(stage, shape, last - first, queries, passages, query_tokens, passage_tokens)
     live = live_cost(stage, counts) if settings.live else Cost(memory=0.0)
     kept = activation_bytes(shape, tokens_at_once, passage_tokens if passages else query_tokens)
     weights, trained = 4 * shape.parameters, min(encoders, len(training.trains))
     return Cost(
         weights * (encoders + (2 * trained if training.continues else 0)),  # and two moments for the next stage
-        scratch=6 * weights * trained,  # weights and moments of the resume state, twice while it is replaced
+        # Weights and moments of the resume state, and maybe the best weights, twice while it is replaced.
+        scratch=(8 if training.select == "dev" else 6) * weights * trained,
         memory=TORCH_BASE + weights * encoders + live.memory,
         # Weights, gradients and the two moments of AdamW, and a copy of the weights in 16 bits.
         device_memory=4.5 * weights * trained + kept + live.device_memory,

@@ -19,6 +19,7 @@ def run(job):
     queries = check_splits(settings, facts["splits"])
     check_evidence(settings, coverage, facts["splits"])
     check_positives(settings, facts)
+    check_dev(settings, facts["splits"])
     return {"num_passages": facts["num_passages"], "depths": depths, "queries": queries}
 
 
@@ -47,6 +48,7 @@ def check_splits(settings, splits):
     """Queries of each split that is needed ({name: number}), checked; `splits` are the collection's facts."""
     queries = {name: split["queries"] for name, split in splits.items()}
     needed = {name: f"evaluation.splits names {name!r}" for name in settings.splits}
+    needed |= {name: f"training.dev.split names {name!r}" for name in settings.dev_splits}
     if settings.trains:
         needed["train"] = "training needs the split 'train'"
     for name, reason in needed.items():
@@ -86,3 +88,11 @@ def check_positives(settings, facts):
         if facts.get("positive_grade") == 1 and counts.get("judgments") and counts.get("positives") == 0:
             found = f"none of the {counts['judgments']} judgments of the split {name!r} has a grade of 1 or more"
             raise ValueError(f"{found}, so its measures would all be 0. Give judgments that have positives.")
+
+
+def check_dev(settings, splits):
+    """Raise ValueError for a split that trainings are watched by and that has no positive to look for."""
+    for name in settings.dev_splits:
+        if not splits[name].get("judgments") or splits[name].get("positives") == 0:
+            found = f"training.dev.split names {name!r}, which has no judged positive"
+            raise ValueError(f"{found}. Add its judgments to the collection, or name another split.")

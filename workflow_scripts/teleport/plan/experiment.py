@@ -11,7 +11,7 @@ from teleport.settings.checkpoint import PretrainedSettings, TokensSettings
 from teleport.settings.encoding import EncodeSettings
 from teleport.settings.experiment import Start
 from teleport.settings.pool import Pool
-from teleport.settings.registry import LIVE, LOSSES, SOURCES
+from teleport.settings.registry import DEV, LIVE, LOSSES, SOURCES
 from teleport.settings.scoring import CheckSettings
 from teleport.settings.search import FlatIndex, IndexSettings, RetrieveSettings
 from teleport.settings.training import Training, TrainSettings
@@ -148,6 +148,7 @@ class Trajectory:
             trains=bool(method),
             batch_queries=max(map(queries_of_a_batch, method), default=None),
             remove="answers" if any(episode.negatives.remove == "answers" for episode in method) else "judged",
+            dev_splits=sorted({episode.watched_by.split for episode in method if episode.watched_by}),
         )
         self.add("check", settings, {"collection": self.collection}, 0)
 
@@ -211,17 +212,19 @@ class Trajectory:
         architecture = {"pooling", "projection", "normalize", "tied", "scale"}
         lengths = {"max_query_tokens", "max_passage_tokens", "chunks"}
         settings = TrainSettings(
-            training=Training(**training.model_dump(exclude={"start_from"})),
+            training=Training(**training.model_dump(exclude={"start_from", "dev"})),
             episode=number,
             run_episode=before.settings.run_episode if before and training.continues is True else number,
             part=mining.part,
             seed=self.seed,
             relevant_grade=mining.episode.negatives.relevant_grade,
             live=live,
+            dev=mining.episode.watched_by,
             **self.experiment.encoder.model_dump(include=architecture | lengths),
         )
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": start.stage}
-        inputs |= {"pretrained": self.pretrained, "negatives": self.pools[-1], "continued": before} | mining.positives
+        inputs |= {"pretrained": self.pretrained, "negatives": self.pools[-1], "continued": before}
+        inputs |= mining.positives | mining.dev
         if self.pools[-1] and is_mined(self.pools[-1]):  # what was trained since: the gap is counted in its steps
             since = self.trains[mining.checkpoint : number - 1]
             inputs |= {f"since-{place}": stage for place, stage in enumerate(since, 1)}
@@ -232,7 +235,11 @@ class Trajectory:
             vectors = {"passages": inputs["passages"]}
             inputs["index"] = self.add("index", IndexSettings(index=live.index), vectors, number, "index-live")
         inputs = {role: stage for role, stage in inputs.items() if stage}
-        loads = {"loss": LOSSES[training.loss].module} | ({"live": LIVE} if live else {})
+        loads = (
+            {"loss": LOSSES[training.loss].module}
+            | ({"live": LIVE} if live else {})
+            | ({"dev": DEV} if mining.dev else {})
+        )
         stage = self.add("train", settings, inputs, number, loads=loads)
         self.trains.append(stage)
         made = {side: stage if side in training.trains else getattr(start, side) for side in SIDES}

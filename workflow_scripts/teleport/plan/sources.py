@@ -49,6 +49,20 @@ class Mining:
         return self.trajectory.retrieve(self.vectors, self.index, settings, self.number, link, inputs)
 
     @cached_property
+    def dev(self):
+        """{"dev": stage}, the retrieval of the dev queries by the checkpoint that mines; {} where nobody looks at them.
+
+        Also where an episode mines nothing. It searches exactly, to the depth of evaluation: where the split is
+        evaluated so, that is the same stage.
+        """
+        if not self.episode.watched_by:
+            return {}
+        split, depth = self.episode.watched_by.split, self.trajectory.evaluation.depth
+        settings = RetrieveSettings(of="queries", split=split, depth=depth)
+        retrieve, vectors = self.trajectory.retrieve, self.vectors
+        return {"dev": retrieve(vectors, vectors.index, settings, self.number, "retrieve-dev")}
+
+    @cached_property
     def positives(self):
         """{"positives": stage} where positives are found by answer match, anew in every episode; {} where judged."""
         if self.trajectory.collection.settings.source.positives == "given":

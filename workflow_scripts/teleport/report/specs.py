@@ -48,13 +48,15 @@ def single_row(plan, system, name, runs, of):
 def checkpoint_row(plan, name, episode, system):
     """A row for the checkpoint after `episode` of an experiment: one evaluation per split and seed.
 
-    Its re-ranked candidates are among `runs`; `analyses` has what is asked for besides. "of" says in messages whose row
-    it is, and is no part of a specification.
+    Its re-ranked candidates are among `runs`; `analyses` has what is asked for besides; `selected` are the trainings
+    that a dev set has selected the step of. "of" says in messages whose row it is, and is no part of a specification.
     """
     found = {}
     for kind in ("runs", "analyses"):
         of_seeds = [getattr(trajectory, kind)[episode] for trajectory in plan.trajectories[name]]
         found[kind] = {key: [stages[key] for stages in of_seeds] for key in of_seeds[0]}
+    trained = [trajectory.trains[episode - 1] for trajectory in plan.trajectories[name] if episode]
+    found["selected"] = [stage for stage in trained if stage.settings.training.select == "dev"]
     return {"system": system, "episode": episode, "of": f"that of {name}"} | found
 
 
@@ -153,7 +155,10 @@ def table_spec(plan, name, title, baseline, rows, columns=()):
         key = "evaluation.significance.baseline" if name == MAIN_TABLE else f"ablations.{name}.baseline"
         raise ValueError(f"{key}: {baseline!r} is no row of table {name}. Its rows are {', '.join(labels)}.")
     evaluation, splits = plan.config.evaluation, plan.config.evaluation.splits
-    rows = [{key: value for key, value in row.items() if key != "analyses"} for row in rows]
+    if any(row.get("selected") for row in rows):
+        columns = [*columns, "step"]
+        rows = [row | {"columns": row.get("columns", {}) | {"step": row.get("selected") or None}} for row in rows]
+    rows = [{key: value for key, value in row.items() if key not in ("analyses", "selected")} for row in rows]
     spec = {"name": name, "title": title, "columns": list(columns), "collection": plan.collection.name, "rows": rows}
     spec |= {"splits": list(splits), "measures": {split: evaluation.measures_of(split) for split in splits}}
     if evaluation.rerank:

@@ -75,9 +75,12 @@ def describe(row, spec, root):
     """What a table says of a row besides its measures (dict).
 
     "seconds": mean over seeds, NaN where none were spent; "gap": from the first to the last step, as text; "index":
-    with its size, and the share of the exact run that it finds where it is not exact.
+    with its size, and the share of the exact run that it finds where it is not exact; "step": that which a dev set has
+    selected, of each seed.
     """
     said = {name: row["columns"][name] for name in spec["columns"]}
+    if said.get("step"):
+        said["step"] = selected_steps(Artefact(root / STAGES / name) for name in said["step"])
     if "seconds" in said:
         spent = [sum(seconds(Artefact(root / STAGES / name)) for name in names) for names in said["seconds"]]
         said["seconds"] = np.mean(spent) if spent else float("nan")
@@ -90,6 +93,11 @@ def describe(row, spec, root):
         recall = f", recall {searched['recall']:.2f}" if "recall" in searched else ""
         said["index"] = f"{name}, {made['bytes'] / 1e6:.3g} MB{recall}"
     return {"system": row["system"], "episode": row["episode"]} | said
+
+
+def selected_steps(trainings):
+    """The steps that dev sets have selected, such as "20, 0, 40" of three seeds (text)."""
+    return ", ".join(str(training.facts["selected_step"]) for training in trainings)
 
 
 def find_baseline(spec):
@@ -185,6 +193,8 @@ def footer(spec, table, root):
         method = f"two-sided paired {kind}, Holm-corrected within the column"
         notes.append(f"† differs from {test['baseline']}, p < {test['level']:g} ({method}).")
     notes.append("Best of each column in bold.")
+    if "step" in spec["columns"]:
+        notes.append("Step: that of the training which the dev queries have selected; 0 is where it started.")
     if "seconds" in spec["columns"]:
         names = {name for row in spec["rows"] for seed in row["columns"]["seconds"] for name in seed}
         where = machines(Artefact(root / STAGES / name) for name in names)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from teleport.settings.checkpoint import CheckpointSource
+from teleport.settings.dev import Dev
 from teleport.settings.negatives import Mining, Negatives
 from teleport.settings.registry import LOSSES
 from teleport.settings.search import FlatIndex, FrozenIndex
@@ -77,6 +78,8 @@ class EpisodeTraining(Training):
         "pretrained", description="ANCE-Tele: pretrained. The first episode mines with {experiment: NAME}, too."
     )
 
+    dev: Dev = Field(Dev(), description="What evaluate_every ranks.")
+
     @field_validator("learning_rate")
     @classmethod
     def rate_keeps_what_was_learnt(cls, rate):
@@ -117,6 +120,11 @@ class Episode(Section):
     def counts(self):
         """Whether negatives are drawn for it at all."""
         return self.training.negatives_per_query > 0
+
+    @property
+    def watched_by(self):
+        """The `Dev` set that is ranked during its training; None without one."""
+        return self.training.dev if self.training.evaluate_every else None
 
     @model_validator(mode="after")
     def loss_has_what_it_needs(self):

@@ -42,3 +42,4 @@ LOSSES = {
 }
 
 LIVE = "teleport.training.live"  # what searches at every step, where negatives.live asks for it
+DEV = "teleport.training.dev"  # what ranks dev queries while training goes on, where training.evaluate_every says so

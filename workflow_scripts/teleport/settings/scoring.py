@@ -19,6 +19,7 @@ class CheckSettings(Section):
     live_depth: Integer = Field(0, description="0 where no step searches.")
     batch_queries: IntegerOrNull = Field(None, description="How many training queries the largest batch needs.")
     remove: Literal["judged", "answers"] = "judged"
+    dev_splits: list[str] = Field([], description="Those that trainings are watched by.")
 
 
 class EvaluateSettings(Section):

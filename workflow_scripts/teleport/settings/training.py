@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from teleport.settings.dev import Dev
 from teleport.settings.live import Live
 from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNull, Part, Section, distinct
 
@@ -77,6 +78,13 @@ class Training(Section):
         "rotate", description="Which positive an epoch uses (QA: always the first)."
     )
     mask_false_negatives: bool = Field(False, description="Leave known positives out of a query's in-batch negatives.")
+    distinct_positives: bool = Field(
+        False,
+        description="No batch has the positive of one query that is a known positive of another.",
+    )
+    label_smoothing: Number = Field(
+        0.0, ge=0, lt=1, description="softmax: share of the target that all passages have alike."
+    )
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="auto: bf16 where the hardware computes in it."
     )
@@ -92,6 +100,23 @@ class Training(Section):
         description="Micro-batches that a step's queries are split into; in-batch negatives come from the micro-batch "
         "alone.",
     )
+    evaluate_every: IntegerOrNull = Field(
+        None,
+        ge=1,
+        description="Rank the dev queries (`dev`) before the first step, every so many steps and after the last; null: "
+        "never.",
+    )
+    select: Literal["last", "dev"] = Field(
+        "last",
+        description="The step whose weights become the checkpoint; dev: the best of those evaluated, 0 included.",
+    )
+    patience: IntegerOrNull = Field(None, ge=1, description="Stop after so many evaluations without gain; null: never.")
+    average_with_start: Number = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of the starting weights in the checkpoint (LM-Cocktail, WiSE-FT: 0.5); 0: as trained.",
+    )
 
     @model_validator(mode="after")
     def equal_micro_batches(self):
@@ -105,6 +130,20 @@ class Training(Section):
                 "with negatives_per_query 0 a micro-batch of one query has no negative at all: lower accumulate, or "
                 "raise batch_queries or negatives_per_query"
             )
+        return self
+
+    @model_validator(mode="after")
+    def dev_is_evaluated(self):
+        named = {"select: dev": self.select == "dev", "patience": self.patience}
+        for name in [name for name, given in named.items() if given and not self.evaluate_every]:
+            raise ValueError(f"{name} needs evaluate_every: after how many steps the dev queries are ranked")
+        named |= {"average_with_start": self.average_with_start}
+        for name in [name for name, given in named.items() if given and self.continues]:
+            raise ValueError(f"{name} changes what a training ends with, and continues goes on from its last step")
+        if self.distinct_positives and self.triples:
+            raise ValueError("distinct_positives is of losses over the batch, triples of nll: leave one of them out")
+        if self.label_smoothing and self.loss != "softmax":
+            raise ValueError(f"label_smoothing goes with loss softmax, not {self.loss}")
         return self
 
     @model_validator(mode="after")
@@ -136,7 +175,7 @@ class TrainSettings(Section):
     """The settings of a `train` stage.
 
     run_episode: the first of the episodes that are one training with this one (`continues`); its draws derive from it
-    part: of the training queries, the only ones trained on
+    part: of the training queries, the only ones trained on; dev: where training.evaluate_every asks for it
     """
 
     training: Training
@@ -154,3 +193,4 @@ class TrainSettings(Section):
     chunks: Integer = 1
     relevant_grade: Integer = 1
     live: Live | None = None
+    dev: Dev | None = None

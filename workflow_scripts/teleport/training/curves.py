@@ -68,3 +68,19 @@ def mean_scores(scores_QP, positive_columns_Q, own_columns_QN):
 def mean_where(scores, counted):
     """The mean of the scores that are counted (bool of the same shape), a scalar; NaN without one."""
     return scores.where(counted, 0.0).sum() / counted.sum()
+
+
+def write_losses(path, trainer, state):
+    """One tab-separated line per step: step (from 1), learning rate, `CURVES` (as many digits as they have)."""
+    steps = enumerate(state.curves, start=state.first_step)
+    write_lines(path, ["learning_rate", *CURVES], [[step + 1, trainer.rate(step), *values] for step, values in steps])
+
+
+def write_found(path, measures, state):
+    """One line per step: step (from 1), and the means over its queries of what a live search found."""
+    write_lines(path, measures, [[step, *means] for step, means in enumerate(state.found, start=state.first_step + 1)])
+
+
+def write_lines(path, columns, lines):
+    """Tab-separated lines, the first column a step, below a header."""
+    path.write_text("".join("\t".join(map(str, line)) + "\n" for line in [["step", *columns], *lines]))

@@ -1,6 +1,7 @@
 """The training queries of an episode with their positives and negatives, as batches of row numbers."""
 
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -8,7 +9,7 @@ import pyarrow.parquet as pq
 from teleport.collection.reader import positives_of_job, read_positives
 from teleport.runtime.arrays import Ragged
 from teleport.runtime.log import log
-from teleport.training.sampling import negative_window, positive_place, query_order
+from teleport.training.sampling import distinct_order, negative_window, positive_place, query_order
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class TrainingSet:
     def __init__(self, query_ids, positives, pools, training, seed, relevant=None, part=None):
         self.query_ids, self.positives, self.pools, self.relevant = query_ids, positives, pools, relevant
         self.training, self.seed = training, seed
+        self.order = lru_cache(maxsize=2)(self.find_order)  # by epoch
         first, last = part.rows(len(positives)) if part else (0, len(positives))
         with_positives = positives.lengths[first:last] > 0
         with_negatives = np.ones(last - first, bool) if pools is None else pools.lengths[first:last] > 0
@@ -73,9 +75,16 @@ class TrainingSet:
         """(query rows of the batch of step 0, 1, ...; which of its query's copies each row is, int [Q]; its epoch)."""
         size = self.training.batch_queries
         epoch, place = divmod(step, self.steps_per_epoch)
-        order = query_order(len(self.rows), epoch, self.seed)
         query_Q, copy_Q = np.divmod(np.arange(place * size, (place + 1) * size), self.copies)
-        return self.rows[order[query_Q]], copy_Q, epoch
+        return self.order(epoch)[query_Q], copy_Q, epoch
+
+    def find_order(self, epoch):
+        """The query rows of an epoch in the order in which batches take them, int64."""
+        rows = self.rows[query_order(len(self.rows), epoch, self.seed)]
+        if not self.training.distinct_positives:
+            return rows
+        drawn = partial(self.positive, epoch=epoch)
+        return distinct_order(rows, drawn, self.known_positives, self.training.batch_queries)
 
     def batch(self, step):
         """The `Batch` of step 0, 1, ..."""
@@ -91,13 +100,17 @@ class TrainingSet:
 
     def passages(self, row, epoch):
         """The query's positive and negatives of an epoch: passage rows, int64 [1 + N]."""
-        query_id, positives, number = self.query_ids[row], self.positives[row], self.training.negatives_per_query
-        place = positive_place(len(positives), epoch, self.seed, query_id, self.training.positive)
-        negatives = positives[:0]
+        number, negatives = self.training.negatives_per_query, ()
         if number:
             pool = self.pools[row]
-            negatives = pool[negative_window(len(pool), number, epoch, self.seed, query_id)]
-        return np.concatenate([positives[[place]], negatives]).astype(np.int64)
+            negatives = pool[negative_window(len(pool), number, epoch, self.seed, self.query_ids[row])]
+        return np.array([self.positive(row, epoch), *negatives], np.int64)
+
+    def positive(self, row, epoch):
+        """The positive that a query has in an epoch: a passage row (int)."""
+        positives = self.positives[row]
+        place = positive_place(len(positives), epoch, self.seed, self.query_ids[row], self.training.positive)
+        return int(positives[place])
 
     def known_positives(self, row):
         """The passages that are no negatives of a query (rows, some maybe twice)."""
@@ -125,7 +138,7 @@ def read_training_set(job, seed):
     pools = relevant = None
     if training.negatives_per_query:
         pools = Ragged.open(job.input("negatives", "offsets.npy"), job.input("negatives", "passages.npy"))
-    if training.mask_false_negatives or job.settings.live:
+    if training.mask_false_negatives or training.distinct_positives or job.settings.live:
         relevant = read_positives(collection, "train", job.settings.relevant_grade)
     query_ids = queries["query_id"].to_pylist()
     positives, kind = positives_of_job(job, "train"), QuerySet if job.settings.live else TrainingSet

@@ -46,6 +46,9 @@ corpus digest `{{ collection.facts.corpus_digest }}`
 the nearest {{ settings.live.depth }} passages of a query, searched for at every step{% else %}\
 other passages of the batch alone{% endif +%}
 - Root seed: {{ settings.seed }}
+{% if selected %}
+- Weights: {{ selected }}
+{% endif %}
 
 ## How to use it
 Pooling: {{ settings.pooling }}\
@@ -122,14 +125,17 @@ with torch.no_grad():
 """
 
 
-def write_model_cards(job, folder):
-    """Write README.md into every model folder of the checkpoint `folder` made by the train job `job`."""
+def write_model_cards(job, folder, selected=None):
+    """Write README.md into every model folder of the checkpoint `folder` made by the train job `job`.
+
+    selected: which weights of the training these are, where they are not simply the last ones (text)
+    """
     sides = ENCODES if (folder / QUERY).is_dir() else {"": "queries and passages"}  # one encoder for both
     for side, texts in sides.items():
-        (folder / side / "README.md").write_text(model_card(job, texts), encoding="utf-8")
+        (folder / side / "README.md").write_text(model_card(job, texts, selected), encoding="utf-8")
 
 
-def model_card(job, encodes):
+def model_card(job, encodes, selected=None):
     """The card (Markdown) of the encoder of `encodes`: "queries", "passages", or "queries and passages".
 
     Nothing in it depends on time or machine, so that equal runs write equal files.
@@ -143,6 +149,7 @@ def model_card(job, encodes):
     environment = Environment(trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
     return environment.from_string(CARD).render(
         encodes=encodes,
+        selected=selected,
         settings=settings,
         training=settings.training,
         stage=f"{job.kind}/{job.key}",

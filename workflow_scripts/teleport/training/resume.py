@@ -24,7 +24,8 @@ class TrainingState:
 
     computed: how the steps were, for example "bfloat16 on cuda, compiled"; first_step: how many steps of this training
     earlier stages have done; curves: of each step what `curves.CURVES` names, as float32 numbers; found: the measures
-    of its live search, if it has one
+    of its live search, if it has one; dev: [step, score] of each ranking of the dev queries; best: the weights of the
+    best of them ({name: tensor}), where they may become the checkpoint
     """
 
     computed: str
@@ -36,6 +37,9 @@ class TrainingState:
     real_tokens: int = 0
     found: list[list[float]] = field(default_factory=list)
     search_seconds: float = 0.0
+    dev: list[list[float]] = field(default_factory=list)
+    dev_seconds: float = 0.0
+    best: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @property
     def step(self):
@@ -56,7 +60,8 @@ def save_state(folder, state, encoders, optimizer):
     """
     tensors = {f"weights/{name}": tensor for name, tensor in encoders.state_dict().items()}
     tensors |= moments(encoders, optimizer) | {"curves": torch.tensor(state.curves)}
-    part, numbers = folder / f"{FILE}.part", asdict(replace(state, curves=[]))
+    tensors |= {f"best/{name}": tensor for name, tensor in state.best.items()}
+    part, numbers = folder / f"{FILE}.part", asdict(replace(state, curves=[], best={}))
     save_file(tensors, part, metadata={"state": json.dumps(numbers)})
     with open(part, "rb") as file:
         os.fsync(file.fileno())  # the name must not reach the disk before the bytes
@@ -81,9 +86,15 @@ def load_state(folder, encoders, optimizer, computed, first_step=0):
                 "place of auto fixes the precision."
             )
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    encoders.load_state_dict({n.removeprefix("weights/"): t for n, t in tensors.items() if n.startswith("weights/")})
+    encoders.load_state_dict(named(tensors, "weights/"))
+    state.best = named(tensors, "best/")
     set_moments(tensors, encoders, optimizer)
     return state
+
+
+def named(tensors, prefix):
+    """The tensors whose names begin with a prefix, without it (dict)."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def moments(encoders, optimizer):

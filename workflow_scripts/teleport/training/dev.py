@@ -1,0 +1,130 @@
+"""The dev set: how well some queries find their positives in a fixed pool of passages, while a training goes on."""
+
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+import numpy as np
+import torch
+
+from teleport.collection.reader import read_positives
+from teleport.encoder.packed import PackedEncoder
+from teleport.encoder.side import Frozen, Side
+from teleport.encoder.tokens import open_tokens
+from teleport.evaluation.evaluate import read_judgments
+from teleport.evaluation.judged import Judgments
+from teleport.evaluation.measures import score_run
+from teleport.runtime.arrays import Ragged, Run, offsets_of, places_of
+from teleport.runtime.seed import derive_seed
+from teleport.settings.dev import Dev
+from teleport.training.parallel import ALONE, Processes
+from teleport.training.trainer import TOKEN_BUDGET
+
+
+@dataclass(frozen=True, eq=False)
+class DevSet:
+    """Q queries and the pool of P passages that each of them is compared with.
+
+    queries, passages: a `Side`, or a `Frozen` one, of these texts alone, which lie there in the order of their rows
+    in the collection, int64: rows_Q, passages_P; judgments: of these queries; settings: `settings.Dev`
+    """
+
+    queries: Side | Frozen
+    passages: Side | Frozen
+    rows_Q: np.ndarray
+    passages_P: np.ndarray
+    judgments: Judgments
+    settings: Dev
+    processes: Processes = ALONE
+
+    def score(self):
+        """The mean of the measure over the queries, under the weights that the encoders have now (float).
+
+        Dropout is off, and the precision is that of the training. Ties go to the smaller passage number, as in every
+        search. Several processes encode a share each; all take the first one's figure.
+        """
+        with torch.inference_mode():
+            vectors_QD, vectors_CD = self.vectors(self.queries), self.vectors(self.passages)
+        scores_QP = vectors_QD @ vectors_CD.T
+        if self.passages.offsets is not None:  # MaxP
+            scores_QP = np.maximum.reduceat(scores_QP, self.passages.offsets[:-1], axis=1)
+        ranked_QP = self.passages_P[np.argsort(-scores_QP, axis=1, kind="stable")]
+        _, values = score_run(ranked_QP, self.rows_Q, self.judgments, [self.settings.measure])
+        mean = np.array([values[self.settings.measure].mean()])
+        return float(self.processes.gather_numbers(mean.view(np.int64))[0].view(np.float64)[0])
+
+    def vectors(self, side):
+        """The vectors of one side's texts, or of their chunks: float32 numpy [n, dim]."""
+        if isinstance(side, Frozen):
+            return side.array
+        prepared = PackedEncoder(side.encoder, side.dtype, side.compiled)  # the weights have changed since last time
+        number, size = len(side.lengths), self.processes.size
+        own = np.resize(np.arange(number), (size, -(-number // size)))[self.processes.rank]
+        vectors, _ = replace(side, prepared=prepared).vectors(own, TOKEN_BUDGET[side.device.type])
+        return self.processes.gather(vectors)[:number].cpu().numpy()
+
+
+def draw_queries(lengths, most, rng):
+    """At most `most` of the queries that have a positive (int [all queries], how many each has): rows, ascending."""
+    judged = np.flatnonzero(lengths)
+    return np.sort(rng.permutation(judged)[:most])
+
+
+def draw_pool(positives, neighbours, num_passages, most, random, rng):
+    """The passages that queries are ranked against: `most`, or all there are; int64, ascending.
+
+    positives, neighbours: of each query, best first (lists of passage rows). They take turns by rank: the first
+    positive of every query, the first neighbour of every query, the second ones, ... until all but `random` places are
+    taken. The others are uniform over the rest of the collection.
+    """
+    turns = (passage for turn in zip_longest(*positives, *neighbours) for passage in turn if passage is not None)
+    known = first_distinct(turns, min(most, num_passages) - random)
+    drawn = rng.choice(num_passages, min(most + len(known), num_passages), replace=False)
+    others = drawn[~np.isin(drawn, known)][: most - len(known)]
+    return np.sort(np.concatenate([np.array(known, np.int64), others]))
+
+
+def first_distinct(values, number):
+    """The first `number` different values, in their order (list)."""
+    found = {}
+    for value in values:
+        if len(found) >= number:
+            break
+        found[value] = None
+    return list(found)
+
+
+def some_texts(tokens, rows):
+    """The token ids of some texts (`Ragged` of all), in the order of `rows`."""
+    return Ragged(offsets_of(tokens.lengths[rows]), tokens.values[places_of(tokens.offsets, rows)])
+
+
+def open_dev(job, trainer):
+    """The `DevSet` of a train job: the same queries and random passages in all its episodes, by the root seed alone."""
+    dev, collection = job.settings.dev, job.inputs["collection"]
+    rng = np.random.default_rng(derive_seed(job.settings.seed, "dev", dev.split))
+    positives, judgments = read_positives(collection, dev.split), read_judgments(job, dev.split)
+    rows_Q = draw_queries(positives.lengths, dev.queries, rng)
+    neighbours = Run.read(job, "dev").ids[rows_Q]
+    lists = [positives[row].tolist() for row in rows_Q], neighbours.tolist()
+    passages_P = draw_pool(*lists, collection.facts["num_passages"], dev.passages, dev.random, rng)
+    kept = np.isin(judgments.queries, rows_Q)
+    judgments = Judgments(*(column[kept] for column in judgments))
+    queries, passages = dev_queries(job, trainer.queries, rows_Q), pool_passages(trainer, passages_P)
+    return DevSet(queries, passages, rows_Q, passages_P, judgments, dev, trainer.processes)
+
+
+def dev_queries(job, side, rows_Q):
+    """The dev queries as a side like that of the training queries."""
+    name = f"queries.{job.settings.dev.split}"
+    if isinstance(side, Frozen):
+        return replace(side, array=np.load(job.input("queries", f"{name}.npy"), mmap_mode="r")[rows_Q])
+    return replace(side, tokens=some_texts(open_tokens(job, name), rows_Q))
+
+
+def pool_passages(trainer, passages_P):
+    """The pool as a side like that of all passages."""
+    side = trainer.passages
+    if not isinstance(side, Frozen):
+        return replace(side, tokens=some_texts(side.tokens, passages_P))
+    offsets = None if side.offsets is None else offsets_of(trainer.chunk_counts(passages_P))
+    return replace(side, array=np.asarray(side.array[trainer.chunk_rows(passages_P)]), offsets=offsets)
