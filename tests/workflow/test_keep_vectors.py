@@ -45,6 +45,7 @@ def test_what_was_released_is_sound_and_what_reads_it_says_so(released, tmp_path
     assert "passages.npy was removed after it was read (keep_vectors). Run the workflow again with --forcerun" in text
 
 
+@pytest.mark.slow
 def test_forced_it_is_made_again(finished, released, tmp_path):
     world = released.copy(tmp_path / "world")
     target = f"results/stages/encode/{encodes(world)[2].name}/manifest.json"
