@@ -32,6 +32,7 @@ rule all:
         files_of(PUBLISHED),
         [f"{folder}/plan.tsv" for folder in INDEXES],
         f"{PAGE_FOLDER}/index.html" if CONFIG.report else [],
+        [f"results/stages/{name}/released.json" for name in PLAN.released],
 
 
 onsuccess:

@@ -222,3 +222,23 @@ use rule stage as contrast with:
 use rule stage as negatives_overlap with:
     wildcard_constraints:
         kind="negatives_overlap",
+
+
+# The vectors of a checkpoint go when every planned stage has read them, where `keep_vectors` says so.
+rule release:
+    input:
+        lambda wildcards: manifests(PLAN.released[f"encode/{wildcards.key}"]),
+    output:
+        "results/stages/encode/{key}/released.json",
+    log:
+        "results/logs/release/{key}.log",
+    conda:
+        "../environment.yml"
+    params:
+        run=lambda wildcards, output: command(
+            "manage.py", "release", "--output", Path(output[0]).parent
+        ),
+    message:
+        "release the vectors of {LABEL:encode/{wildcards.key}}"
+    shell:
+        "{params.run} > {log} 2>&1"

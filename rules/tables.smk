@@ -15,6 +15,7 @@ localrules:
     released,
     report_page,
     experiment,
+    release,
 
 
 # Both write the same files: `published` from what is on disk, without waiting for any stage.

@@ -9,9 +9,9 @@
     python workflow_scripts/manage.py figures FILE ...         its charts as PDF and PNG for a paper
     python workflow_scripts/manage.py schema                   config/schema.json from the settings
 
-FILE ... are the files of one configuration, merged as `--configfile` merges them. The rules call `table`, `analyses`,
-`published`, `page` and `link` with JSON on standard input. Bad input ends with one sentence on stderr and status 1.
-Every command loads what it needs itself, so that none waits for the libraries of another.
+FILE ... are the files of one configuration, merged as `--configfile` merges them. The rules call `release`, and with
+JSON on standard input `table`, `analyses`, `published`, `page` and `link`. Bad input ends with one sentence on stderr
+and status 1. Every command loads what it needs itself, so that none waits for the libraries of another.
 """
 
 import argparse
@@ -47,14 +47,15 @@ def forecast(arguments):
     default. With --strict a warning ends the command with status 1.
     """
     from commands.forecast.hardware import read_hardware
-    from commands.forecast.table import forecast, heading, live_search, render, total_line, warnings
+    from commands.forecast.table import forecast, heading, live_search, released, render, total_line, warnings
 
     plan = plan_of(arguments.files)
     name, hardware = read_hardware(arguments.hardware)
     lines, counts = forecast(plan, hardware)
     print("\n".join(heading(plan, counts, name, hardware)), render(lines), sep="\n\n")
-    print("".join(f"\n{line}" for line in live_search(plan, counts, hardware)), end="")
     total = total_line(lines)
+    said = live_search(plan, counts, hardware) + released(plan, counts, total)
+    print("".join(f"\n{line}" for line in said), end="")
     if total.measured:
         print(f"\ndone stages took {total.measured:.0f} s, forecast {total.estimated:.0f} s: ", end="")
         print(f"{total.estimated / total.measured:.2f} times")
@@ -200,6 +201,13 @@ def link(arguments):
     link_experiment(json.load(sys.stdin)["rows"], arguments.output)
 
 
+def release(arguments):
+    """For the rules: remove the vectors of a finished encode stage (keep_vectors)."""
+    from teleport.runtime.artefact import Artefact
+
+    Artefact(arguments.output).release()
+
+
 def number_or_all(text):
     """A whole number, or "all" (argparse names the argument where it is neither)."""
     return text if text == "all" else int(text)
@@ -238,7 +246,7 @@ def parse_arguments():
     argument = add(figures)
     argument("files", nargs="+", **files)
     argument("--output", type=Path, help="the folder to write to; default: results/figures, or NAME below it")
-    for command in (table, analyses, published, page, link):
+    for command in (table, analyses, published, page, link, release):
         add(command)("--output", required=True, type=Path, help="the folder to write to")
     return parser.parse_args()
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import torch
 import transformers
 
 from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
-from teleport.encoder import encode, tokens
+from teleport.encoder import encode, halves, tokens
 from teleport.encoder.model import load_encoders, save_encoders
 from teleport.encoder.packed import PackedEncoder
 
@@ -195,6 +196,40 @@ def test_bfloat16_is_close(stages, world):
     for name, vectors in arrays(job).items():
         cosine = (vectors * exact[name]).sum(1)
         assert (cosine > 0.999).all() and (vectors != exact[name]).any()
+
+
+def test_passages_in_halves(stages, world, monkeypatch):
+    monkeypatch.setitem(encode.BLOCK_TEXTS, "cpu", 3)
+    monkeypatch.setattr(halves, "DEPTH", 4)
+    whole = arrays(stages.run(encode.run, "encode", SETTINGS, world))
+    job = stages.run(encode.run, "encode", SETTINGS | {"vectors": "fp16"}, world)
+    kept = arrays(job)
+    np.testing.assert_array_equal(kept.pop("passages.npy"), whole["passages.npy"].astype(np.float16))
+    assert all(array.dtype == np.float32 and (array == whole[name]).all() for name, array in kept.items()) and kept
+    facts = json.loads((job.folder / "manifest.json").read_text())["facts"]
+    assert facts["overlap_passages"] == len(PASSAGES) and facts["overlap_depth"] == 4 and facts["overlap"] > 0.5
+
+
+def test_overlap_is_that_of_two_whole_searches(monkeypatch):
+    monkeypatch.setattr(halves, "DEPTH", 5)
+    rng = np.random.default_rng(0)
+    queries, passages = (rng.normal(size=(n, 8)).astype(np.float32) for n in (6, 40))
+    coarse = passages.round()  # loses more than float16 does
+    overlap = halves.Overlap(queries)
+    for start in range(0, 40, 16):
+        overlap.add(passages[start : start + 16], coarse[start : start + 16])
+    exact, found = (np.argsort(-(queries @ vectors.T), axis=1)[:, :5] for vectors in (passages, coarse))
+    share = np.mean([len(set(one) & set(two)) / 5 for one, two in zip(exact, found, strict=True)])
+    expected = {"overlap": round(share, 5), "overlap_depth": 5, "overlap_queries": 6, "overlap_passages": 40}
+    assert overlap.facts() == expected and share < 1
+
+
+def test_a_number_too_large_for_halves_is_an_error():
+    message = (
+        "encoder.vectors: fp16 has numbers up to 65504, a passage's vector has 70000. Set encoder.vectors to fp32."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        halves.halved(np.array([[1, -70000]], np.float32))
 
 
 @pytest.mark.parametrize("key", ["max_query_tokens", "max_passage_tokens"])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from teleport.runtime.vectors import open_vectors
 from teleport.search import exact, flat, flat_cpu, flat_torch, reduced
 from teleport.search.flat import FaissFlat, norms_of, outliers_by, search
 from teleport.search.flat_cpu import ReducedFlat
@@ -239,6 +240,18 @@ def test_memory_maps_are_searched(open_index, tmp_path):
     np.save(tmp_path / "passages.npy", rng.standard_normal((120, 6)).astype(np.float32))
     vectors = np.load(tmp_path / "passages.npy", mmap_mode="r")
     assert_exact(open_index(vectors), rng.standard_normal((4, 6)).astype(np.float32), 12)
+
+
+@pytest.mark.parametrize("room", [EVERYTHING, 0])
+def test_halves_are_searched_as_what_they_stand_for(open_index, monkeypatch, tmp_path, room):
+    monkeypatch.setattr(flat, "BLOCK", 32)
+    rng = np.random.default_rng(4)
+    np.save(tmp_path / "passages.npy", rng.normal(size=(100, 16)).astype(np.float16))
+    queries = rng.normal(size=(5, 16)).astype(np.float32)
+    vectors = open_vectors(tmp_path / "passages.npy")
+    found = search(open_index(vectors, room=room), queries, 20)
+    for ours, expected in zip(found, by_sorting(np.asarray(vectors), queries, 20), strict=True):
+        np.testing.assert_array_equal(ours, expected)
 
 
 def test_all_engines_give_the_same_bits():

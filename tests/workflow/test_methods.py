@@ -21,6 +21,7 @@ EXPERIMENTS = {
         "episodes": [{}],
     },
     "ance": {
+        "encoder": {"vectors": "fp16"},
         "negatives": {"counts": {"query": 8}},
         "training": {"loss": "nll", "optimizer": "lamb", "continues": True, "steps": 12, "stop_after_steps": 3},
         "episodes": [
@@ -77,6 +78,11 @@ def test_every_part_of_a_method(world):
     ]
     mined = [manifest(f"ance/episode-{number}/retrieve-queries")["inputs"]["queries"] for number in (1, 2, 3)]
     assert mined[1] == mined[2] != mined[0]
+
+    halves = manifest("ance/episode-1/encode")["facts"]
+    assert 0.99 < halves["overlap"] <= 1 and halves["overlap_passages"] > 200
+    kept = np.load(experiments / "ance/episode-1/encode/passages.npy", mmap_mode="r")
+    assert kept.dtype == np.float16
 
     # A frozen side: its weights, vectors and index are those of where the training started.
     train = manifest("query-side/episode-1/train")

@@ -135,6 +135,12 @@ def tokens_cost(stage, counts, plan):
     return Cost(size, memory=2 * BASE + 16 * counts.passages, work=Counter(tokens=total))
 
 
+def stored_bytes(stage, counts):
+    """The size of the passage vectors that a stage `encode` keeps."""
+    _, dim, _ = encoder_of(stage)
+    return vector_bytes(passage_vectors(stage, counts), dim, 2 if stage.settings.vectors == "fp16" else 4)
+
+
 def encode_cost(stage, counts, plan):
     shape, dim, encoders = encoder_of(stage)
     settings, flop = stage.settings, 0.0
@@ -142,12 +148,13 @@ def encode_cost(stage, counts, plan):
     for name, num in texts.items():
         tokens = counts.tokens_per_text(stage.inputs["tokens"], name, settings.max_query_tokens)
         flop += num * forward_flop(shape, tokens)
+    size = vector_bytes(sum(texts.values()), dim)
     if "passage" in settings.sides:
-        texts["passages"] = passage_vectors(stage, counts)
-        flop += texts["passages"] * forward_flop(shape, chunks_of(stage, counts)[1])
+        size += stored_bytes(stage, counts)
+        flop += passage_vectors(stage, counts) * forward_flop(shape, chunks_of(stage, counts)[1])
     weights = 4 * shape.parameters
     return Cost(
-        vector_bytes(sum(texts.values()), dim),
+        size,
         memory=TORCH_BASE + weights * encoders,
         device_memory=1.5 * weights * min(encoders, len(settings.sides)),
         work=Counter(encode_flop=flop),
@@ -158,8 +165,8 @@ def encode_cost(stage, counts, plan):
 def index_cost(stage, counts, plan):
     _, dim, _ = encoder_of(stage.inputs["passages"])
     passages, index = passage_vectors(stage.inputs["passages"], counts), stage.settings.index
-    vectors = vector_bytes(passages, dim)
-    work = Counter(disk=vectors)  # of other kinds than flat, training and adding come on top: no rate is measured
+    # Of other kinds than flat, training and adding come on top: no rate is measured.
+    work = Counter(disk=stored_bytes(stage.inputs["passages"], counts))
     if index.kind == "flat":
         return Cost(work=work)
     size = index_bytes(index, passages, dim)
@@ -187,7 +194,7 @@ def compressed_retrieve_cost(stage, counts):
     (lines, depth), index = run_lines(stage, counts), stage.inputs["index"]
     size = index_bytes(index.settings.index, counts.passages, dim)
     work = search_work(index.settings.index, lines, counts.passages, dim, depth)
-    work["disk"] = size + vector_bytes(counts.passages, dim)
+    work["disk"] = size + stored_bytes(stage.inputs["passages"], counts)
     return Cost(run_bytes(stage, counts), memory=BASE + size + min(CANDIDATE_BYTES, lines * depth * 20), work=work)
 
 
@@ -198,12 +205,12 @@ def retrieve_cost(stage, counts, plan):
     lines, depth = run_lines(stage, counts)
     passages = passage_vectors(stage.inputs["passages"], counts)
     found = depth * stage.inputs["passages"].settings.chunks  # search.maxp.chunks_needed
-    vectors, candidates = vector_bytes(passages, dim), lines * (found + MARGIN)
+    vectors, candidates = stored_bytes(stage.inputs["passages"], counts), lines * (found + MARGIN)
     work = search_work(FlatIndex(), lines, passages, dim, found)
     return Cost(
         run_bytes(stage, counts),
         memory=BASE + vectors + min(CANDIDATE_BYTES, candidates * 20),
-        device_memory=vectors / 2 + SCORE_BYTES,  # in fp16
+        device_memory=vector_bytes(passages, dim, 2) + SCORE_BYTES,  # in fp16
         copied=True,
         work=work + Counter(disk=vectors),
     )
@@ -251,7 +258,7 @@ def merge_cost(stage, counts, plan):
     work = Counter(merge_rows=mapped / NEIGHBOUR_BYTES + queries * others)
     if settings.filters.by_score:
         _, dim, _ = encoder_of(inputs["passages"])
-        mapped += vector_bytes(passage_vectors(inputs["passages"], counts) + queries, dim)
+        mapped += stored_bytes(inputs["passages"], counts) + vector_bytes(queries, dim)
         work["rescored"] = work["merge_rows"] * dim * chunks_of(inputs["passages"], counts)[0]
     size = queries * (pool_size(stage) * POOL_BYTES + 8)
     return Cost(size, memory=BASE + MERGE_BUFFERS + mapped + queries * ID_BYTES, work=work)
@@ -272,14 +279,14 @@ def live_cost(stage, counts):
     _, dim, _ = encoder_of(stage.inputs["passages"])
     live, training, passages = stage.settings.live, stage.settings.training, counts.passages
     first, last = train_steps(stage, counts.queries.get("train", 0))
-    lines, vectors = (last - first) * training.batch_queries, vector_bytes(passages, dim)
+    lines, vectors = (last - first) * training.batch_queries, stored_bytes(stage.inputs["passages"], counts)
     work = search_work(live.index, lines, passages, dim, live.depth)
     work += Counter(disk=vectors, rescored=lines * live.depth * dim)  # the vectors of a list are read for the loss
     if live.index.kind == "pq":  # codes stay with the processor
         return Cost(memory=vectors + index_bytes(live.index, passages, dim), work=work)
     compared = (last - first) * max(training.batch_queries, training.accumulate * PASS_QUERIES)
     work["search_flop"] = search_flop(compared, passages, dim)
-    return Cost(memory=vectors, device_memory=vectors / 2, work=work, in_turn=True)  # in fp16
+    return Cost(memory=vectors, device_memory=vector_bytes(passages, dim, 2), work=work, in_turn=True)  # in fp16
 
 
 def dev_flop(stage, shape, steps, queries, passages, query_tokens, passage_tokens):
@@ -348,7 +355,7 @@ def rerank_cost(stage, counts, plan):
 def errors_cost(stage, counts, plan):
     """All products on the processor, and the vectors once more for every 8,192 positives."""
     _, dim, _ = encoder_of(stage.inputs["passages"])
-    pairs, vectors = counts.positives.get(stage.settings.split, 0), vector_bytes(counts.passages, dim)
+    pairs, vectors = counts.positives.get(stage.settings.split, 0), stored_bytes(stage.inputs["passages"], counts)
     work = Counter(search_flop=search_flop(pairs, counts.passages, dim), disk=vectors * -(-pairs // ERROR_PAIRS))
     block = min(pairs, ERROR_PAIRS) * min(counts.passages, ERROR_ROWS) * 4
     return Cost(pairs * 24, memory=BASE + vectors + block, work=work)

@@ -113,6 +113,16 @@ def live_search(plan, counts, hardware):
     return found
 
 
+def released(plan, counts, total):
+    """A sentence on the vectors that do not stay (keep_vectors), in a list; [] where all do."""
+    sizes = [stage_cost(plan.stages[name], counts, plan).bytes for name in plan.released]
+    if not sizes:
+        return []
+    most = total.bytes - sum(sizes) + max(sizes)
+    gone = f"{sum(sizes) / GB:.1f} GB of vectors go when they have been read"
+    return [f"keep_vectors: {gone}; at most about {most / GB:.1f} GB are there at a time"]
+
+
 def render(lines):
     """The forecast as lines of text; sizes in GB (1e9 bytes), times as if one job ran after another."""
     head = ("stage", "count", "done", "disk GB", "memory GB", "GPU GB", "time", "left", "done took", "forecast")

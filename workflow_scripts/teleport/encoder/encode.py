@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import torch
 
+from teleport.encoder.halves import QUERIES, Overlap, halved
 from teleport.encoder.model import load_encoders
 from teleport.encoder.packed import PackedEncoder
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
@@ -26,6 +27,7 @@ TOKEN_BUDGET = {"cpu": 4096, "cuda": 65536}
 # block more texts have the same length, which a CPU's attention takes together, but a kill costs up to one of them.
 BLOCK_TEXTS = {"cpu": 2048, "cuda": 16384}
 TOO_LARGE = "Set training.precision to bf16, or take a device with more memory."
+NUMBERS = {"fp32": np.float32, "fp16": np.float16}  # encoder.vectors, of passages
 COUNTED = ("texts", "real_tokens", "padded_tokens")
 
 
@@ -33,15 +35,16 @@ COUNTED = ("texts", "real_tokens", "padded_tokens")
 def run(job):
     """Encode the texts of `settings.sides`: passages with the passage encoder, queries with the query encoder.
 
-    Writes passages.npy and queries.SPLIT.npy, float32 [n, dim]. Where the job has shards the passages are joined from
-    them, and nothing of these is left to encode. A killed run continues at its block, with the same bits on a CPU.
+    Writes passages.npy and queries.SPLIT.npy, float32 [n, dim]; passages in float16 with settings.vectors "fp16".
+    Where the job has shards the passages are joined from them, and nothing of these is left to encode. A killed run
+    continues at its block, with the same bits on a CPU.
     With settings.chunks above 1 the rows of passages.npy are chunks of passages (`encoder.chunks`), which count as
     texts below, and passages.offsets.npy, int64 [passages + 1], says which are whose.
 
     Facts: dim, dtype, device of the computation, and whether it was compiled; of all jobs and attempts that made the
     vectors texts, real_tokens, padded_tokens, encode_seconds, and, where there are passages, passages_per_second of one
     device; earlier_seconds, the part of encode_seconds that killed runs and shards spent before this process; shards, a
-    summary of each, where there are some.
+    summary of each, where there are some; of fp16 also those of `Overlap`, over what this process encoded.
 
     Raises ValueError when a maximum length exceeds the encoder's positions, when the disk is too full, or when a shard
     is unusable.
@@ -54,12 +57,13 @@ def run(job):
     require_free_space(job.resume, (total - sum(sizes) + max(sizes, default=0)) * facts["dim"] * 4)
     totals, before = Counter(), 0
     with torch.inference_mode():
+        overlap = open_overlap(job, sides)
         for name, side in sides.items():
             blocks = open_blocks(job, name, side, facts)
             if name == "passages":
                 join(blocks, shards)
             totals["earlier"] += blocks.totals["seconds"]
-            encode_texts(blocks, name, side, lambda n, b=before: job.progress(b + n, total, "texts"))
+            encode_texts(blocks, name, side, lambda n, b=before: job.progress(b + n, total, "texts"), 0, overlap)
             blocks.publish()
             if name == "passages":
                 facts["passages_per_second"] = speed(blocks.totals)
@@ -69,6 +73,7 @@ def run(job):
             before += len(side.lengths)
     facts |= {key: totals[key] for key in COUNTED}
     facts |= {"encode_seconds": round(totals["seconds"], 3), "earlier_seconds": round(totals["earlier"], 3)}
+    facts |= overlap.facts() if overlap and overlap.passages else {}
     return facts | ({"shards": [shard.summary() for shard in shards]} if shards else {})
 
 
@@ -88,7 +93,9 @@ def run_shard(job):
     require_free_space(job.resume, (last - first) * facts["dim"] * 4)
     blocks = open_blocks(job, "passages", side, facts, last - first)
     with torch.inference_mode():
-        encode_texts(blocks, "passages", side, lambda n: job.progress(n, last - first, "texts"), first)
+        overlap = open_overlap(job, sides)
+        encode_texts(blocks, "passages", side, lambda n: job.progress(n, last - first, "texts"), first, overlap)
+    facts |= overlap.facts() if overlap and overlap.passages else {}
     facts |= {"rows": [first, last], "block_texts": block_texts, "totals": blocks.totals}
     return facts | {"encode_seconds": round(blocks.totals["seconds"], 3)}
 
@@ -125,17 +132,33 @@ def open_blocks(job, name, side, facts, rows=None):
     there are, all of the side's unless given
     """
     rows = len(side.lengths) if rows is None else rows
-    array, made = (np.float32, (rows, facts["dim"])), {name: facts[name] for name in MADE_BY}
+    numbers = NUMBERS[job.settings.vectors] if name == "passages" else np.float32
+    array, made = (numbers, (rows, facts["dim"])), {name: facts[name] for name in MADE_BY}
     return RowBlocks(job, {f"{name}.npy": array}, BLOCK_TEXTS[side.device.type], made)
 
 
-def encode_texts(blocks, name, side, progress, first=0):
-    """Encode the texts that `blocks` lacks of one side's from row `first` on; `blocks.totals` counts what was done."""
+def open_overlap(job, sides):
+    """The `Overlap` of a job whose passages are kept in float16, else None; its queries are of the first split."""
+    if job.settings.vectors == "fp32" or "passages" not in sides:
+        return None
+    side = next((side for name, side in sides.items() if name != "passages"), sides["passages"])
+    rows = np.arange(min(QUERIES, len(side.lengths)))
+    return Overlap(side.vectors(rows, TOKEN_BUDGET[side.device.type])[0].cpu().numpy())
+
+
+def encode_texts(blocks, name, side, progress, first=0, overlap=None):
+    """Encode the texts that `blocks` lacks of one side's from row `first` on; `blocks.totals` counts what was done.
+
+    overlap: where float16 is kept, what compares it with the vectors as they are
+    """
     vectors, budget = blocks[f"{name}.npy"], TOKEN_BUDGET[side.device.type]
     for start, stop in blocks:
         started, rows = time.monotonic(), first + np.arange(start, stop)
         found, padded_tokens = side.vectors(rows, budget)
-        vectors[start:stop] = found.cpu().numpy()
+        found = found.cpu().numpy()
+        vectors[start:stop] = found if vectors.dtype == np.float32 else halved(found)
+        if overlap and name == "passages":
+            overlap.add(found, vectors[start:stop])
         counts = {"texts": stop - start, "real_tokens": side.count_tokens(rows), "padded_tokens": padded_tokens}
         blocks.totals.update(counts | {"seconds": time.monotonic() - started})
         progress(stop)

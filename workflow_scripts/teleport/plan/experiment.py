@@ -163,9 +163,9 @@ class Trajectory:
     def encoding_of(self, stage):
         """The encode stage of the sides that a checkpoint's stage has made."""
         sides = stage.settings.training.trains if stage.kind == "train" else SIDES
-        lengths = self.experiment.encoder.model_dump(include={"max_query_tokens", "max_passage_tokens", "chunks"})
+        told = self.experiment.encoder.model_dump(include=set(EncodeSettings.model_fields))
         precision = self.experiment.training.precision
-        settings = EncodeSettings(sides=[side for side in SIDES if side in sides], precision=precision, **lengths)
+        settings = EncodeSettings(sides=[side for side in SIDES if side in sides], precision=precision, **told)
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": stage}
         return Stage("encode", settings, inputs)
 

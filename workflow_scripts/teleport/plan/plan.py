@@ -1,5 +1,7 @@
 """From a configuration to stages: which exist, under which key, and who uses them."""
 
+from itertools import chain
+
 from teleport.plan.analyses import contrast
 from teleport.plan.experiment import Trajectory
 from teleport.plan.identity import identify_downloads, identify_file, identify_source
@@ -8,7 +10,7 @@ from teleport.settings.scoring import EvaluateSettings, ExternalSettings
 from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 
 # Settings of `encoder` that may change from a checkpoint to one that starts from it: how much of a text is read.
-LENGTHS = {"max_query_tokens", "max_passage_tokens", "max_characters", "chunks"}
+LENGTHS = {"max_query_tokens", "max_passage_tokens", "max_characters", "chunks", "vectors"}
 
 
 class Plan:
@@ -45,6 +47,19 @@ class Plan:
         of_seeds = (text for trajectories in self.trajectories.values() for t in trajectories for text in t.warnings)
         self.warnings = list(dict.fromkeys(of_seeds))
 
+    @property
+    def released(self):
+        """{encode stage's name: stages that read it} of those whose vectors go after all of these (keep_vectors)."""
+        if (keep := self.config.keep_vectors) == "all":
+            return {}
+        trajectories = chain.from_iterable(self.trajectories.values()) if keep == "last" else []
+        kept = {stage.name for t in trajectories for stage in (t.vectors[-1].queries, t.vectors[-1].passages)}
+        readers = {name: [] for name, stage in self.stages.items() if stage.kind == "encode" and name not in kept}
+        for stage in self.stages.values():
+            for name in {read.name for read in stage.inputs.values()} & readers.keys():
+                readers[name].append(stage)
+        return readers
+
     def trajectory(self, name, seed):
         """The `Trajectory` of an experiment under a seed, planned once. Raises ValueError for starts in a circle."""
         if (name, seed) not in self.planned:
@@ -63,8 +78,8 @@ class Plan:
         other = self.experiments[start.experiment]
         one, two = (encoder.model_dump(exclude=LENGTHS) for encoder in (other.encoder, trajectory.experiment.encoder))
         if one != two:
-            problem = f"{start.experiment} has other settings of `encoder`. Make them equal, but for lengths and chunks"
-            raise ValueError(f"{where}: {problem}.")
+            remedy = "Make them equal, but for lengths, chunks and vectors."
+            raise ValueError(f"{where}: {start.experiment} has other settings of `encoder`. {remedy}")
         checkpoints = self.trajectory(start.experiment, trajectory.seed).checkpoints
         number = len(checkpoints) - 1 if start.episode == "last" else start.episode
         if not 0 <= number < len(checkpoints):

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from teleport.runtime.vectors import open_vectors
+
 CHUNK_OFFSETS = "passages.offsets.npy"  # beside the vectors, where passages are encoded in several chunks
 
 
@@ -102,12 +104,12 @@ def offsets_of(lengths):
 
 
 def open_passages(job, role="passages"):
-    """The passage vectors of the `encode` stage in `role`: (float32 [rows, dim], memory-mapped; chunk offsets or None).
+    """The passage vectors of the `encode` stage in `role`: (float32 [rows, dim] or `Halves`; chunk offsets or None).
 
     chunk offsets: int64 [passages + 1], rows offsets[i] to offsets[i + 1] are the chunks of passage i (encoder.chunks);
     None: row i is passage i.
     """
-    vectors = np.load(job.input(role, "passages.npy"), mmap_mode="r")
+    vectors = open_vectors(job.input(role, "passages.npy"))
     chunked = CHUNK_OFFSETS in job.inputs[role].manifest["files"]
     return vectors, np.load(job.input(role, CHUNK_OFFSETS)) if chunked else None
 

@@ -3,12 +3,13 @@
 import hashlib
 import json
 import os
+from functools import cached_property
 from pathlib import Path
 
-from teleport.runtime.files import sha256_file
+from teleport.runtime.files import read_saved, sha256_file, write_json
 
 STAGES = Path("results/stages")
-MANIFEST = "manifest.json"
+MANIFEST, RELEASED = "manifest.json", "released.json"
 # Larger files are hashed by `make verify` alone: hashing an index of 27 GB at every use would outlast the search.
 ALWAYS_HASHED_BYTES = 64 * 2**20
 
@@ -56,13 +57,32 @@ class Artefact:
         if not listed:
             raise ValueError(f"{self.folder} has no artefact {name!r}; its manifest lists {sorted(files)}.")
         for file in listed:
+            if self.is_released(file):
+                raise ValueError(f"{self.folder / file} was removed after it was read (keep_vectors). {self.remedy}")
             check_file(self.folder / file, files[file], full, self.remedy)
         return self.folder / name
 
+    @cached_property
+    def released(self):
+        """The files that `release` has removed, or an earlier one removed and the stage has made again (list)."""
+        return read_saved(self.folder / RELEASED).get("files", [])
+
+    def is_released(self, file):
+        """Whether a file of the manifest is not there because it was released."""
+        return file in self.released and not (self.folder / file).exists()
+
+    def release(self):
+        """Remove all files of the artefact but the manifest; which they were is written down first (keep_vectors)."""
+        files = sorted(self.manifest["files"])
+        write_json(self.folder / RELEASED, {"files": files})
+        for file in files:
+            (self.folder / file).unlink(missing_ok=True)
+
     def verify(self):
-        """Check every file of the artefact by its full SHA-256. Raises ValueError naming the first bad one."""
+        """Check every file that is not released by its full SHA-256. Raises ValueError naming the first bad one."""
         for name in self.manifest["files"]:
-            self.path(name, full=True)
+            if not self.is_released(name):
+                self.path(name, full=True)
 
     @property
     def digest(self):

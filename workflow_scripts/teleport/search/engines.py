@@ -52,8 +52,8 @@ def open_for_steps(vectors, device, threads):
     index = TorchFlat(vectors, torch.device("cuda", torch.cuda.current_device()), threads)
     if index.kept is None:
         raise ValueError(
-            f"negatives.live: {len(vectors):,} passages take {vectors.nbytes / 2e9:.1f} GB in fp16, for which the GPU "
-            "has no room beside the training. Let several GPUs share them (--set-resources train:gpu=4), or set "
+            f"negatives.live: {len(vectors):,} passages take {2 * vectors.size / 1e9:.1f} GB in fp16, for which the "
+            "GPU has no room beside the training. Let several GPUs share them (--set-resources train:gpu=4), or set "
             "negatives.live.index to {kind: pq}."
         )
     index.block = STEP_BLOCK

@@ -4,6 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from teleport.runtime.vectors import as_stored
+
 PAIRS = 256  # (query, passage) pairs at a time: with fewer, threads wait for each other in the interpreter
 ID_BITS = 32
 NO_RANK, NO_KEY = np.iinfo(np.int32).max, np.iinfo(np.int64).max  # after every passage
@@ -72,8 +74,8 @@ class Scorer:
     """Inner products of one query with passages, in buffers that are made once."""
 
     def __init__(self, vectors):
-        self.vectors = np.asarray(vectors)  # a memory map's own class takes longer
-        self.single = np.empty((PAIRS, vectors.shape[1]), np.float32)
+        self.vectors = as_stored(vectors)
+        self.single = np.empty((PAIRS, vectors.shape[1]), self.vectors.dtype)
         self.double = np.empty((PAIRS, vectors.shape[1]), np.float64)
 
     def score(self, query, ids, out):

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from teleport.runtime.vectors import Halves
 from teleport.search.exact import best, rescore
 
 MARGIN = 32  # proposed beyond the depth: enough unless dozens of passages tie at the last rank
@@ -29,7 +30,8 @@ OUTLIERS, OUTLYING = 64, 1.5  # at most so many passages, with so many times the
 def norms_of(vectors, block=BLOCK):
     """The Euclidean norms of the rows of a float32 [n, dim], read block by block: float32 [n]."""
     starts = range(0, len(vectors), block)
-    return np.sqrt(np.concatenate([np.vecdot(vectors[s : s + block], vectors[s : s + block]) for s in starts]))
+    blocks = (np.asarray(vectors[start : start + block]) for start in starts)
+    return np.sqrt(np.concatenate([np.vecdot(vectors_BD, vectors_BD) for vectors_BD in blocks]))
 
 
 def outliers_by(measures_P):
@@ -49,7 +51,7 @@ def product_errors(norms_Q, dim, max_norm):
 class FaissFlat:
     """Candidates by faiss, which computes the product in float32 with BLAS, block by block, and keeps the best.
 
-    vectors: float32 [n, dim], an array or a memory map, which is read once per 4,096 queries
+    vectors: float32 [n, dim], an array or a memory map, which is read once per 4,096 queries, or `Halves`
     """
 
     overlaps, step = False, CANDIDATES
@@ -74,8 +76,20 @@ class FaissFlat:
     def propose(self, queries_QD, depth, count, errors_Q):
         """(scores [Q, count] best first, passage numbers int64 [Q, count], what no other score exceeds [Q])."""
         self.faiss.omp_set_num_threads(self.threads)  # it holds for the thread that calls
-        scores_QC, ids_QC = self.faiss.knn(queries_QD, self.vectors, count, metric=self.faiss.METRIC_INNER_PRODUCT)
-        return scores_QC, ids_QC, scores_QC[:, -1].astype(np.float64)
+        if not isinstance(self.vectors, Halves):
+            scores_QC, ids_QC = self.knn(queries_QD, self.vectors, count)
+            return scores_QC, ids_QC, scores_QC[:, -1].astype(np.float64)
+        found = self.faiss.ResultHeap(len(queries_QD), count, keep_max=True)
+        for start in range(0, len(self.vectors), BLOCK):
+            block = np.asarray(self.vectors[start : start + BLOCK])
+            scores_QC, ids_QC = self.knn(queries_QD, block, min(count, len(block)))
+            found.add_result(scores_QC, ids_QC + start)
+        found.finalize()
+        return found.D, found.I, found.D[:, -1].astype(np.float64)
+
+    def knn(self, queries_QD, vectors, count):
+        """(scores [Q, count] best first, rows int64 [Q, count]) of a float32 array."""
+        return self.faiss.knn(queries_QD, vectors, count, metric=self.faiss.METRIC_INNER_PRODUCT)
 
 
 def require_finite(path, vectors, what, first=0):

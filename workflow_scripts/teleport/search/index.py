@@ -12,6 +12,7 @@ import numpy as np
 
 from teleport.runtime.files import require_free_space, write_json
 from teleport.runtime.log import log
+from teleport.runtime.vectors import open_vectors
 from teleport.search.flat import require_finite
 from teleport.settings.search import IndexSettings as Settings  # noqa: F401
 
@@ -27,7 +28,7 @@ def run(job):
     first passage row whose vector is not finite (its neighbours would be arbitrary), or parameters that do not fit.
     """
     path = job.input("passages", "passages.npy")
-    vectors = np.load(path, mmap_mode="r")
+    vectors = open_vectors(path)
     for start in range(0, len(vectors), BLOCK):
         require_finite(path, vectors[start : start + BLOCK], "passage", start)
         job.progress(min(start + BLOCK, len(vectors)), len(vectors), "vectors")
@@ -46,7 +47,7 @@ def build_approximate(job, vectors):
     settings, depth = job.settings.index, job.settings.depth
     mines = depth is not None
     check_parameters(settings, *vectors.shape, "mining.index" if mines else "search_index or negatives.live.index")
-    require_free_space(job.folder, OVERHEAD * vectors.nbytes)
+    require_free_space(job.folder, OVERHEAD * 4 * vectors.size)
     started, path = time.monotonic(), job.output("index.faiss")
     index = build(settings, vectors, job.threads, job.progress)
     seconds = round(time.monotonic() - started, 3)

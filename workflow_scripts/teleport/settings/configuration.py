@@ -55,6 +55,11 @@ class Config(Section):
     bm25: Bm25 | None = Field(Bm25(), description="The lexical baseline; null leaves it out.")
     external: dict[str, External] = Field({}, description="Name → a run or a checkpoint from elsewhere, one row each.")
     published: list[str] = Field([], description="Published tables beside ours: names in config/published, or paths.")
+    keep_vectors: Literal["all", "last", "none"] = Field(
+        "all",
+        description="Which vectors stay when every planned stage has read them: all, those of each experiment's last "
+        "checkpoint, or none. The others are removed; `--forcerun` of their `encode` makes them again.",
+    )
     report: Report | None = Field(Report(), description="The report page; null: made only when it is asked for.")
 
     @field_validator("collection", mode="before")

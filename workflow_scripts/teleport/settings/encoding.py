@@ -13,3 +13,4 @@ class EncodeSettings(Section):
     max_passage_tokens: Integer
     chunks: Integer = 1
     precision: Literal["auto", "fp32", "bf16"] = "auto"
+    vectors: Literal["fp32", "fp16"] = "fp32"

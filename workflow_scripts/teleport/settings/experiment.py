@@ -50,6 +50,11 @@ class Encoder(Section):
         description="A passage has a vector for each of so many chunks of max_passage_tokens, as far as its text goes, "
         "and scores by the best (ANCE MaxP: 4 x 512); 1: its beginning alone (FirstP).",
     )
+    vectors: Literal["fp32", "fp16"] = Field(
+        "fp32",
+        description="Numbers in which vectors of passages are kept; fp16: half the disk, and searches that find nearly "
+        "the same (the manifest of `encode` says how nearly).",
+    )
     query_checkpoint: CheckpointSource | None = Field(None, description="That of queries, where two were published.")
 
     @model_validator(mode="after")

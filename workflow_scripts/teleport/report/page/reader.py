@@ -11,6 +11,7 @@ from teleport.evaluation.names import OWN_PASSAGES
 from teleport.negatives.pool import read_pool
 from teleport.runtime.arrays import Ragged, Run
 from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
+from teleport.runtime.vectors import open_vectors
 
 
 class Reader:
@@ -56,9 +57,10 @@ class Reader:
         return dict(enumerate(own, len(self.column("corpus.parquet", "doc_id"))))
 
     def vectors(self, name, file):
-        """float [texts, dim] of an encode stage, memory-mapped; None when it has no such file."""
+        """float [texts, dim] of an encode stage, memory-mapped; None when it has no such file, or it was released."""
         artefact = self.artefact(name)
-        return np.load(artefact.path(file), mmap_mode="r") if file in artefact.manifest["files"] else None
+        there = file in artefact.manifest["files"] and not artefact.is_released(file)
+        return open_vectors(artefact.path(file)) if there else None
 
     def positives(self, stage=None, split="train"):
         """`Ragged`: the positives of the queries of a split, or those of training queries that `stage` has found."""

@@ -1,0 +1,54 @@
+"""keep_vectors in the real workflow: what every planned stage has read is removed, and nothing is made again for it."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def released(finished, tmp_path_factory):
+    """The finished world after a run that keeps the vectors of the last checkpoint alone."""
+    world = finished.copy(tmp_path_factory.mktemp("released") / "world")
+    world.config["keep_vectors"] = "last"
+    world.snakemake()
+    return world
+
+
+def encodes(world):
+    """{episode: folder of the encode stage of its checkpoint}."""
+    episodes = world.folder / "results/experiments/tele"
+    return {number: (episodes / f"episode-{number}/encode").resolve() for number in (1, 2, 3)}
+
+
+def manage(world, *arguments):
+    command = [sys.executable, "workflow_scripts/manage.py", *arguments]
+    return subprocess.run(command, cwd=world.folder, text=True, capture_output=True)
+
+
+def test_the_last_checkpoint_keeps_its_vectors_and_nothing_is_left_to_do(finished, released):
+    kept = [{path.parent for path in (w.folder / "results/stages/encode").rglob("*.npy")} for w in (finished, released)]
+    assert set(encodes(finished).values()) < kept[0] and len(kept[0]) == 4
+    assert kept[1] == {encodes(released)[3]}
+    assert released.digests() == finished.digests()
+    assert released.would_run()[0] == {}
+
+
+def test_what_was_released_is_sound_and_what_reads_it_says_so(released, tmp_path):
+    assert manage(released, "verify").returncode == 0
+    world = released.copy(tmp_path / "world")
+    name = f"encode/{encodes(world)[1].name}"
+    index = next(i for i, m in world.manifests().items() if i.startswith("index/") and name in m["inputs"].values())
+    (world.folder / "results/stages" / index / "manifest.json").unlink()
+    world.snakemake(f"results/stages/{index}/manifest.json", check=False)
+    text = (world.folder / f"results/logs/{index}.log").read_text()
+    assert "passages.npy was removed after it was read (keep_vectors). Run the workflow again with --forcerun" in text
+
+
+@pytest.mark.slow
+def test_forced_it_is_made_again(finished, released, tmp_path):
+    world = released.copy(tmp_path / "world")
+    target = f"results/stages/encode/{encodes(world)[2].name}/manifest.json"
+    assert not list(encodes(world)[2].glob("*.npy"))
+    world.snakemake(target, "--forcerun", target)
+    assert list(encodes(world)[2].glob("*.npy")) and world.digests() == finished.digests()
