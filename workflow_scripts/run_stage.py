@@ -26,7 +26,18 @@ from teleport.runtime.locks import sole_process
 from teleport.runtime.log import configure_logging, log
 from teleport.runtime.run import HELPS, refusals_forgotten, require_unedited, run, run_shard
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ROOM = (
+    "no room left on the disk",
+    f"free some space ({PRUNE}), or raise the limit on files (`ulimit -f`, quotas), and run again: it continues if it "
+    "can",
+)
+NO_ACCESS = ("access is refused", "have what is named readable, results and data/downloads writable, and run again")
+FAILING = (
+    "the disk reports a fault",
+    "look at it (dmesg), and run again where files are sound: it continues if it can",
+)
+OF_THE_SYSTEM = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), NO_ROOM)
+OF_THE_SYSTEM |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NO_ACCESS) | {errno.EIO: FAILING}
 HERE = Path(__file__).resolve().parent
 
 
@@ -44,14 +55,15 @@ def raised_here(error):
     return last.line.startswith("raise ") and Path(last.filename).resolve().is_relative_to(HERE)
 
 
-def lacks_room(error):
-    """Whether an error says that a disk is full, or a file larger than a limit allows.
+def of_the_system(error):
+    """(what, remedy) of an error that the system has with files, such as a full disk; None for any other.
 
     Libraries in Rust (safetensors, tokenizers) tell the number of the system's error as text, numpy not at all.
     """
+    if re.fullmatch(r"\d+ requested and \d+ written", str(error)):
+        return NO_ROOM
     number = re.search(r"os error (\d+)", str(error))
-    known = getattr(error, "errno", None) or (int(number[1]) if number else None)
-    return known in NO_ROOM or bool(re.fullmatch(r"\d+ requested and \d+ written", str(error)))
+    return OF_THE_SYSTEM.get(getattr(error, "errno", None) or (int(number[1]) if number else None))
 
 
 def parse_arguments():
@@ -114,10 +126,10 @@ def main():
             traceback.print_exc()
         sys.exit(f"error: {error}")
     except Exception as error:
-        if not lacks_room(error):
+        if not (known := of_the_system(error)):
             raise
-        remedy = f"free some space ({PRUNE}), or raise the limit on files (`ulimit -f`, quotas), and run again"
-        sys.exit(f"error: no room left on the disk ({error}). Nothing was published; {remedy}: it continues if it can.")
+        what, remedy = known
+        sys.exit(f"error: {what} ({error}). Nothing was published; {remedy}.")
 
 
 if __name__ == "__main__":

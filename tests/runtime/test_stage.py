@@ -271,6 +271,31 @@ def test_a_limit_on_the_size_of_files_is_a_sentence_whoever_writes(monkeypatch, 
     assert message.startswith("error: no room left on the disk (") and "`ulimit -f`" in message
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            OSError(errno.EROFS, "Read-only file system", "x"),
+            "error: access is refused ([Errno 30] Read-only file system",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "x"),
+            "error: access is refused ([Errno 13] Permission denied",
+        ),
+        (
+            OSError(errno.EIO, "Input/output error", "x"),
+            "error: the disk reports a fault ([Errno 5] Input/output error",
+        ),
+        (
+            RuntimeError("I/O error: Read-only file system (os error 30)"),
+            "error: access is refused (I/O error: Read-only",
+        ),
+    ],
+)
+def test_what_the_system_refuses_is_a_sentence(monkeypatch, tmp_path, error, message):
+    assert command(monkeypatch, tmp_path, lambda job: (_ for _ in ()).throw(error)).startswith(message)
+
+
 def test_a_defect_is_not_hidden_as_bad_input(monkeypatch, tmp_path):
-    with pytest.raises(PermissionError):
-        command(monkeypatch, tmp_path, lambda job: (_ for _ in ()).throw(PermissionError(errno.EACCES, "x")))
+    with pytest.raises(FileNotFoundError):
+        command(monkeypatch, tmp_path, lambda job: (_ for _ in ()).throw(FileNotFoundError(errno.ENOENT, "x")))
