@@ -17,6 +17,7 @@ A request is a line of JSON on standard input, an answer one on standard output 
     output     what it wrote to standard error
 """
 
+import contextlib
 import fcntl
 import itertools
 import json
@@ -122,10 +123,11 @@ def main():
     folder = Path(sys.argv[1]).resolve()
     load()
     print(json.dumps({"id": "ready"}), flush=True)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that serve
     for line in sys.stdin:
+        with contextlib.suppress(ChildProcessError):  # there is none
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         if os.fork() == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             serve(json.loads(line), folder)
             os._exit(0)
 
