@@ -50,14 +50,16 @@ def load():
         import_module(name)
 
 
-def run_stage(request, output):
-    """In the child: be run_stage.py, with standard error in `output`, to its end."""
+def run_stage(request, output, begins=None):
+    """In the child: be run_stage.py, with standard error in `output`, to its end; says so in the pipe `begins`."""
     try:
         os.dup2(output.fileno(), 2)
         if back := request.get("back"):
             clock, readings = time.time, itertools.count()
             time.time = lambda: clock() - back * next(readings)
         sys.argv = ["run_stage.py", *request["arguments"]]
+        if begins:
+            os.write(begins, b"x")
         runpy.run_path(str(REPOSITORY / "workflow_scripts/run_stage.py"), run_name="__main__")
         status = 0
     except SystemExit as end:
@@ -93,8 +95,7 @@ def signalled(request, output):
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.write(begins, b"x")
-        run_stage(request, output)
+        run_stage(request, output, begins)
     os.read(begun, 1)
     if "signal" in request:
         ended = select.poll()
