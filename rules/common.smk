@@ -18,6 +18,7 @@ from snakemake.io import IOFile
 from snakemake.logging import logger
 from snakemake.settings.types import DeploymentMethod
 
+from commands.forecast.table import shortages
 from teleport.plan.plan import Plan
 from teleport.report.page_specs import page_spec
 from teleport.report.published_specs import finish_times, published_specs, untrained
@@ -56,7 +57,9 @@ if workflow.is_main_process:
     modules = {*STAGE_MODULES.values(), *named, LIVE, *REPORTS}
     digests = {name: module_digest(name) for name in sorted(modules)}
     os.environ["TELEPORT_CODE"] = json.dumps(digests | {"files": files_digest()})
-    for warning in PLAN.warnings:
+    # What a cluster's machines have is not known here.
+    too_small = [] if workflow.non_local_exec else shortages(PLAN)
+    for warning in PLAN.warnings + too_small:
         logger.warning(warning)
 
 
