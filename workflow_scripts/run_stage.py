@@ -24,7 +24,7 @@ from teleport.runtime.job import Job
 from teleport.runtime.launch import PROCESSES, RANK, end_with_parent, launch
 from teleport.runtime.locks import sole_process
 from teleport.runtime.log import configure_logging, log
-from teleport.runtime.run import HELPS, refusals_forgotten, require_unedited, run, run_shard
+from teleport.runtime.run import HELPS, has_work, refusals_forgotten, require_unedited, run, run_shard
 
 NO_ROOM = (
     "no room left on the disk",
@@ -64,6 +64,13 @@ def of_the_system(error):
         return NO_ROOM
     number = re.search(r"os error (\d+)", str(error))
     return OF_THE_SYSTEM.get(getattr(error, "errno", None) or (int(number[1]) if number else None))
+
+
+def about_saved_work(job):
+    """What helps where an error that nobody foresaw comes from saved work that is damaged (text)."""
+    if job is None or not job.resume.is_dir() or not has_work(job.resume):
+        return ""
+    return f"\nThe next attempt goes on from what is saved in {job.resume}: if it fails alike, delete that folder."
 
 
 def parse_arguments():
@@ -114,6 +121,7 @@ def main():
     log.setLevel(logging.WARNING if HELPS else logging.INFO)
     if RANK in os.environ:
         end_with_parent()
+    job = None
     try:
         options = {name: getattr(arguments, name) for name in ("code", "origins", "shard", "shards", "compile")}
         job = Job(arguments.spec | options, threads, arguments.save_every)
@@ -121,15 +129,14 @@ def main():
         if processes > 1 and job.kind != "train":
             raise ValueError(f"a stage of kind {job.kind} runs in one process, not in {processes}.")
         run_alone(job, arguments, processes)
-    except ValueError as error:
-        if not raised_here(error):
-            traceback.print_exc()
-        sys.exit(f"error: {error}")
     except Exception as error:
-        if not (known := of_the_system(error)):
-            raise
-        what, remedy = known
-        sys.exit(f"error: {what} ({error}). Nothing was published; {remedy}.")
+        if isinstance(error, ValueError) and raised_here(error):
+            sys.exit(f"error: {error}")
+        if known := of_the_system(error):
+            sys.exit(f"error: {known[0]} ({error}). Nothing was published; {known[1]}.")
+        traceback.print_exc()
+        what = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        sys.exit(f"error: {what}{error}{about_saved_work(job)}")
 
 
 if __name__ == "__main__":

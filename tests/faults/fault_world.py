@@ -165,6 +165,12 @@ class FaultWorld:
         if stage.kind == "download":
             shutil.rmtree(self.folder / "data/downloads", ignore_errors=True)
 
+    def restore(self, stage):
+        """Make a stage anew, whatever a disturbance has left of it."""
+        self.forget(stage)
+        shutil.rmtree(self.folder / "results/resume" / stage.name, ignore_errors=True)
+        self.mend([stage])
+
     def mend(self, stages):
         """Make those stages that are not finished."""
         for stage in stages:

@@ -20,19 +20,19 @@ def stage(request, fault_world):
     """The stage of a kind that is disturbed; afterwards it is there again."""
     stage = fault_world.one_of[request.param]
     yield stage
-    if fault_world.differences(stage):
-        fault_world.forget(stage)
-        fault_world.run(stage)
+    fault_world.restore(stage)
 
 
 def finish(world, stage):
     """What is wrong after a disturbed stage is run again, as Snakemake does, which deletes its manifest."""
     manifest = world.place(stage) / "manifest.json"
-    if manifest.exists() and world.manifest(stage)["files"] != world.sound[stage.name]:
-        return "published something else"
+    published = manifest.exists() and world.manifest(stage)["files"] != world.sound[stage.name]
     manifest.unlink(missing_ok=True)
     answer = world.run(stage)
-    return answer["output"][-500:] if answer["status"] else world.differences(stage)
+    wrong = answer["output"][-500:] if answer["status"] else world.differences(stage)
+    if wrong:
+        world.restore(stage)
+    return "published something else" if published else wrong
 
 
 def number_of_calls(world, stage):

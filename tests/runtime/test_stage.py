@@ -296,6 +296,19 @@ def test_what_the_system_refuses_is_a_sentence(monkeypatch, tmp_path, error, mes
     assert command(monkeypatch, tmp_path, lambda job: (_ for _ in ()).throw(error)).startswith(message)
 
 
-def test_a_defect_is_not_hidden_as_bad_input(monkeypatch, tmp_path):
-    with pytest.raises(FileNotFoundError):
-        command(monkeypatch, tmp_path, lambda job: (_ for _ in ()).throw(FileNotFoundError(errno.ENOENT, "x")))
+def test_a_defect_is_not_hidden_as_bad_input(monkeypatch, tmp_path, capsys):
+    """Where work is saved it may be that which is damaged."""
+
+    def fails(job):
+        raise FileNotFoundError(errno.ENOENT, "gone", "x")
+
+    def fails_later(job):
+        (job.resume / "rows.npy").write_text("work")
+        fails(job)
+
+    sentence = "error: FileNotFoundError: [Errno 2] gone: 'x'."
+    assert command(monkeypatch, tmp_path, fails) == sentence and "Traceback" in capsys.readouterr().err
+    remedy = (
+        f" The next attempt goes on from what is saved in results/resume/merge/{'b' * 12}: if it fails alike, delete"
+    )
+    assert command(monkeypatch, tmp_path, fails_later).startswith(sentence + remedy)

@@ -2,10 +2,9 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
-from teleport.runtime.files import sha256_file
+from teleport.runtime.files import sha256_file, sync
 
 STAGES = Path("results/stages")
 MANIFEST = "manifest.json"
@@ -73,8 +72,7 @@ class Artefact:
 
 def file_entry(path):
     """What a manifest says of a file: `{bytes, sha256}`; the file is on the disk by then, whatever cuts the power."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
+    sync(path)
     return {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
 
 

@@ -15,6 +15,12 @@ def sha256_file(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def sync(path):
+    """Have the bytes of a file on the disk, whatever cuts the power from then on."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
 def write_text(path, text):
     """Write UTF-8 `text` under a temporary name, then rename: a reader sees the old file or the new one."""
     path = Path(path)
