@@ -306,9 +306,9 @@ def test_a_defect_is_not_hidden_as_bad_input(monkeypatch, tmp_path, capsys):
         (job.resume / "rows.npy").write_text("work")
         fails(job)
 
-    sentence = "error: FileNotFoundError: [Errno 2] gone: 'x'."
+    sentence = "error: FileNotFoundError: [Errno 2] gone: 'x'"
     assert command(monkeypatch, tmp_path, fails) == sentence and "Traceback" in capsys.readouterr().err
     remedy = (
-        f" The next attempt goes on from what is saved in results/resume/merge/{'b' * 12}: if it fails alike, delete"
+        f"\nThe next attempt goes on from what is saved in results/resume/merge/{'b' * 12}: if it fails alike, delete"
     )
     assert command(monkeypatch, tmp_path, fails_later).startswith(sentence + remedy)
