@@ -92,11 +92,12 @@ def question(number, words):
 
 class FaultWorld:
     """`stages`: {name: Stage} in the order in which they can be made; `one_of`: {kind: the stage that is disturbed};
-    `sound`: {name: files of its manifest}; `tree`: every path below results when all is finished.
+    `sound`: {name: files of its manifest}; `tree`: every path below results when all is finished; `calls`: {name: how many
+    calls of a stage change a file}.
     """
 
     def __init__(self, folder):
-        self.folder, self.numbers, self.answers = folder, itertools.count(), {}
+        self.folder, self.numbers, self.answers, self.calls = folder, itertools.count(), {}, {}
         files = make_files(folder / "data")
         self.http = Server(files)
         official = {name: {"mirrors": [self.http.url(name)]} for name in files}

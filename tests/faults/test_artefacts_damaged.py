@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-from campaign import WHOLE, sample
+from campaign import CASES, sample
 
 from commands.disk import check_stages
 from teleport.runtime.code import STAGE_MODULES
@@ -72,7 +72,7 @@ def test_what_is_damaged_is_named_by_verify_and_by_who_reads_it(fault_world, cam
     world, stage = fault_world, fault_world.one_of[kind]
     others = [path for other in world.stages.values() if other is not stage for path in files_of(world, other)]
     cases = [(path, way) for path in files_of(world, stage) for way in WAYS]
-    for number, (path, way) in enumerate(sample(cases, 2, kind)):
+    for number, (path, way) in enumerate(sample(cases, 40, kind)):
         draw = random.Random(f"{path.name} {way.__name__}")
         with damaged(path, way, draw, [other for other in others if other.read_bytes() != path.read_bytes()]):
             found, case = said_by_verify(world), [way.__name__, path.name]
@@ -116,8 +116,8 @@ def test_a_damaged_manifest_is_named(fault_world, campaign, kind):
     world, stage = fault_world, fault_world.one_of[kind]
     path = world.place(stage) / "manifest.json"
     others = [world.place(other) / "manifest.json" for other in world.stages.values() if other is not stage]
-    for way in sample(WAYS, 1, kind):
-        for case in range(10 if WHOLE and way is flip else 1):
+    for way in sample(WAYS, 80, kind):
+        for case in range(max(1, CASES // 100) if way is flip else 1):
             with damaged(path, way, random.Random(f"{kind} {case}"), others):
                 found = said_by_verify(world)
                 missed = not any(str(path.relative_to(world.folder)) in line for line in found)

@@ -1,6 +1,6 @@
 """A seeded campaign of bad inputs: every reader takes a damaged file, or refuses it by one sentence of ours.
 
-`FAULT_CASES` of each reader are drawn; a case that fails is named by its number, which is its seed. Files begin sound
+`FAULT_DRAWN` of each reader are drawn; a case that fails is named by its number, which is its seed. Files begin sound
 and are damaged once to three times: bytes flipped, cut or repeated, lines dropped, doubled or swapped, fields replaced
 by what breaks readers (other encodings, NUL, brackets without end, huge numbers, empty text).
 """
@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from bad_inputs import CASES, damaged, taken_or_refused
+from bad_inputs import DRAWN, damaged, taken_or_refused
 
 from collection_world import make_collection
 from teleport.collection import build
@@ -77,7 +77,7 @@ def write_damaged(draw, folder, files):
         (folder / name).write_bytes(damaged(draw, content) if name == broken else content)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", DRAWN)
 @pytest.mark.parametrize(("source", "files"), [("folder", TSV), ("beir", BEIR)])
 def test_a_collection(stages, tmp_path, campaign, source, files, case):
     write_damaged(random.Random(f"{source} {case}"), tmp_path / "data", files)
@@ -85,7 +85,7 @@ def test_a_collection(stages, tmp_path, campaign, source, files, case):
     taken_or_refused(lambda: stages.run(build.run, "collection", settings), campaign, source, case)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", DRAWN)
 @pytest.mark.parametrize("reader", QUESTIONS)
 def test_questions(tmp_path, campaign, reader, case):
     path = tmp_path / "file"
@@ -93,7 +93,7 @@ def test_questions(tmp_path, campaign, reader, case):
     taken_or_refused(lambda: list(reader(path)), campaign, reader.__name__, case)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", DRAWN)
 @pytest.mark.parametrize(("form", "lines"), [("trec", RUN), ("tsv", CANDIDATES)])
 def test_a_run_from_elsewhere(stages, tmp_path, campaign, form, lines, case):
     collection = make_collection(stages, 4, {"test": 2}, {"test": [(0, 1, 1), (1, 0, 1)]})
@@ -104,7 +104,7 @@ def test_a_run_from_elsewhere(stages, tmp_path, campaign, form, lines, case):
     taken_or_refused(lambda: stages.run(external.run, "external", settings, inputs), campaign, f"run, {form}", case)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", DRAWN)
 def test_judgments_alone(stages, tmp_path, campaign, case):
     files = {"qrels": b"q1 0 d1 1\nq1 0 d2 0\nq2 0 d2 1\n"}
     write_damaged(random.Random(f"judgments {case}"), tmp_path, files)
@@ -112,7 +112,7 @@ def test_judgments_alone(stages, tmp_path, campaign, case):
     taken_or_refused(lambda: stages.run(build.run, "collection", settings), campaign, "judgments", case)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", DRAWN)
 @pytest.mark.parametrize("form", NEGATIVES)
 def test_negatives_made_elsewhere(stages, tmp_path, campaign, form, case):
     collection = make_collection(stages, [("d0", "", "zero"), ("d1", "t", "one")], {"train": [("q0", "who")]})
@@ -123,7 +123,7 @@ def test_negatives_made_elsewhere(stages, tmp_path, campaign, form, case):
     taken_or_refused(run, campaign, f"negatives, {form}", case)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", DRAWN)
 def test_a_configuration(tmp_path, monkeypatch, campaign, case):
     monkeypatch.chdir(tmp_path)
     Path("bert").mkdir()

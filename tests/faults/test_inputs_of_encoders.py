@@ -4,7 +4,7 @@ import random
 import shutil
 
 import pytest
-from bad_inputs import CASES, damaged, taken_or_refused
+from bad_inputs import DRAWN, damaged, taken_or_refused
 
 from encoder_world import pretrained_settings, source_folder
 from loopback import Server
@@ -21,7 +21,7 @@ def sound(tmp_path_factory):
     return source_folder(tmp_path_factory.mktemp("sound") / "bert")
 
 
-@pytest.mark.parametrize("case", CASES[::4])
+@pytest.mark.parametrize("case", DRAWN[::4])
 @pytest.mark.parametrize("name", FILES)
 def test_a_checkpoint(stages, sound, tmp_path, campaign, name, case):
     folder = shutil.copytree(sound, tmp_path / "bert")
@@ -38,7 +38,7 @@ def server():
     server.close()
 
 
-@pytest.mark.parametrize("case", CASES[::4])
+@pytest.mark.parametrize("case", DRAWN[::4])
 def test_what_a_download_finds(stages, server, tmp_path, monkeypatch, campaign, case):
     """Damaged: the file itself, what was recorded of its first use, an unfinished part and the note beside it."""
     monkeypatch.chdir(tmp_path)
