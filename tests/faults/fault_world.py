@@ -92,8 +92,8 @@ def question(number, words):
 
 class FaultWorld:
     """`stages`: {name: Stage} in the order in which they can be made; `one_of`: {kind: the stage that is disturbed};
-    `sound`: {name: files of its manifest}; `tree`: every path below results when all is finished; `calls`: {name: how many
-    calls of a stage change a file}.
+    `sound`: {name: files of its manifest}; `tree`: every path below results when all is finished; `calls`: {name: how
+    many calls of a stage change a file}.
     """
 
     def __init__(self, folder):

@@ -12,7 +12,7 @@ import torch
 from campaign import sample
 
 from teleport.collection.records import open_bytes
-from teleport.runtime.artefact import file_entry
+from teleport.runtime.artefact import file_entry, signed
 from teleport.runtime.code import STAGE_MODULES
 from teleport.runtime.files import write_json
 
@@ -60,7 +60,7 @@ def test_no_artefact_is_unpickled(fault_world, campaign, kind):
         sound = path.read_bytes()
         path.write_bytes(form(Canary(canary)))
         forged["files"][name] = file_entry(path)
-        write_json(folder / "manifest.json", forged)
+        write_json(folder / "manifest.json", signed(forged))
         for reader in sample(readers, 40, name)[:2]:
             world.forget(reader)
             world.run(reader)

@@ -83,6 +83,9 @@ def test_a_large_edited_file_is_found_on_request(made, monkeypatch):
     [
         ("{", "not valid JSON"),
         ('{"kind": "merge", "key": "0"}', "describes merge/0, another stage"),
+        ('{"facts": {"lines": 7}, "sha256": "0f"}', "does not have the SHA-256 that it ends with: torn or edited. Run"),
+        ("[]", "does not have the SHA-256"),
+        ("[" * 9999, "not valid JSON"),
         (None, "is missing: not finished, or deleted. Run the workflow again with --forcerun"),
     ],
 )
@@ -182,6 +185,9 @@ def command(monkeypatch, tmp_path, run, *digests, settings=None):
 def test_the_manifest_says_where_the_artefact_comes_from(monkeypatch, tmp_path):
     assert command(monkeypatch, tmp_path, write("hello")) is None
     artefact = Artefact(tmp_path / "results/stages/merge" / ("b" * 12))
+    (artefact.folder / "manifest.json").write_text(json.dumps(artefact.manifest).replace('"length": 5', '"length": 6'))
+    with pytest.raises(ValueError, match="does not have the SHA-256 that it ends with"):
+        Artefact(artefact.folder)
     provenance = artefact.manifest["provenance"]
     assert provenance["versions"]["numpy"] and provenance["hardware"]["cores"] >= 1 and provenance["code"] == CODE
     assert provenance["attempt"] == 1 and provenance["wall_seconds"] >= 0 and provenance["peak_memory_bytes"] > 10**6

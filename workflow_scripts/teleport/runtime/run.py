@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from pydantic import ValidationError
 
-from teleport.runtime.artefact import MANIFEST, file_entry
+from teleport.runtime.artefact import MANIFEST, file_entry, signed
 from teleport.runtime.code import STAGE_MODULES, files_digest, stage_code
 from teleport.runtime.files import sync, write_json
 from teleport.runtime.job import STAMP
@@ -55,6 +55,7 @@ def run(job, attempt_on_cluster=0, clock=time.time):
     }
     seconds = {"load": loaded - started, "work": worked - loaded, "publish": clock() - worked}
     manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}
+    manifest = signed(manifest)
     if attempt_on_cluster:
         write_json(job.folder / FINISHED, manifest)
     write_json(job.folder / MANIFEST, manifest)
