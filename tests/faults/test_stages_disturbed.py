@@ -36,16 +36,8 @@ def finish(world, stage):
     return "published something else" if published else wrong
 
 
-def number_of_calls(world, stage):
-    """How many calls that change a file the stage makes."""
-    if stage.name not in world.calls:
-        world.forget(stage)
-        world.calls[stage.name] = world.run(stage, point=10**9)["calls"]
-    return world.calls[stage.name]
-
-
 def test_killed_in_the_place_of_any_call_that_changes_a_file(fault_world, stage, campaign):
-    calls = number_of_calls(fault_world, stage)
+    calls = fault_world.number_of_calls(stage)
     for point in sample(range(1, calls + 1), 40, stage.kind):
         fault_world.forget(stage, keep_files=point % 2 == 0)
         answer = fault_world.run(stage, point=point)
@@ -69,7 +61,7 @@ def test_ended_by_a_signal_at_any_moment(fault_world, stage, campaign):
 
 
 def test_without_room_from_any_call_on(fault_world, stage, campaign):
-    calls = number_of_calls(fault_world, stage)
+    calls = fault_world.number_of_calls(stage)
     draw = random.Random(stage.kind)
     for point in sample(range(1, calls + 1), 60, f"room {stage.kind}"):
         number = draw.choice([errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
@@ -81,7 +73,7 @@ def test_without_room_from_any_call_on(fault_world, stage, campaign):
 
 def test_read_only_from_any_call_on(fault_world, stage, campaign):
     """As a disk becomes when the kernel finds it failing, and as a folder is for who may not write in it."""
-    calls = number_of_calls(fault_world, stage)
+    calls = fault_world.number_of_calls(stage)
     draw = random.Random(stage.kind)
     for point in sample([1] * 9 + [*range(2, calls + 1)], 80, f"read-only {stage.kind}"):
         number = draw.choice([errno.EROFS, errno.EACCES])
