@@ -5,15 +5,21 @@
 The specification is data: nothing in it is executed. Bad input ends with one sentence on stderr and status 1.
 """
 
+# ruff: noqa: E402
+import os
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Ctrl-C saves what SIGTERM saves; before the other imports, which it would end with a traceback.
+    signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+
 import argparse
 import contextlib
 import ctypes
 import errno
 import json
 import logging
-import os
 import re
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -140,6 +146,4 @@ def main():
 
 
 if __name__ == "__main__":
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # Ctrl-C saves what SIGTERM saves
-        signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     main()

@@ -5,6 +5,7 @@ import json
 import os
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -163,6 +164,12 @@ def test_too_little_disk_is_said_before_the_work(tmp_path):
     with pytest.raises(ValueError, match=r"needs 1000000000000.00 GB, its disk has .* GB free: free some space"):
         require_free_space(tmp_path / "not" / "there", 10**21)
     require_free_space(tmp_path, 1)
+
+
+def test_a_small_lack_is_told_in_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=4096))
+    with pytest.raises(ValueError, match="needs 81,920 bytes, its disk has 4,096 bytes free: free some space"):
+        require_free_space(tmp_path, 81_920)
 
 
 CODE = stage_code("merge", {})
