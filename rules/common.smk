@@ -38,6 +38,11 @@ REPORTS = [
     for name in ("table", "analyses", "published_table", "experiments", "page.write")
 ]
 
+if set("{}") & set(str(HOME)):
+    raise WorkflowError(
+        f"{HOME} has braces, which Snakemake takes for names of wildcards. Rename the folder, or move it."
+    )
+
 try:
     CONFIG, EXPERIMENTS = load(config, workflow.configfiles)
     PLAN = Plan(CONFIG, EXPERIMENTS)

@@ -99,12 +99,18 @@ def test_several_on_one_results_folder(finished, tmp_path, campaign, number, sam
 STRANGE = 'it\'s $(touch hacked) `touch hacked` "é"; touch hacked #'
 
 
-@pytest.mark.parametrize("name", [STRANGE, "two\nlines", "%s {x} \\ *"])
+@pytest.mark.parametrize("name", [STRANGE, "two\nlines", "%s \\ *"])
 def test_a_folder_of_any_name(finished, tmp_path, campaign, name):  # noqa: F811
     world = World.create(tmp_path / name)
     world.snakemake()
     hacked = list(tmp_path.rglob("hacked"))
     campaign.note("a folder with a strange name", name, hacked or differences(world, finished))
+
+
+def test_a_folder_that_snakemake_cannot_read_is_named(tmp_path):
+    world = World.create(tmp_path / "a {x}")
+    text = world.snakemake("-n", check=False)
+    assert "a {x} has braces, which Snakemake takes for names of wildcards." in text and "Traceback" not in text
 
 
 KINDS = ["collection", "check", "pretrained", "tokens", "lexical_index", "bm25", "encode", "index", "retrieve", "merge"]
