@@ -18,6 +18,7 @@ from snakemake.io import IOFile
 from snakemake.logging import logger
 from snakemake.settings.types import DeploymentMethod
 
+from commands.forecast.table import shortages
 from commands.terminal import episode_scores, use_terminal
 from teleport.plan.plan import Plan
 from teleport.report.page_specs import page_spec
@@ -37,6 +38,11 @@ REPORTS = [
     f"teleport.report.{name}"
     for name in ("table", "analyses", "published_table", "experiments", "page.write")
 ]
+
+if set("{}") & set(str(HOME)):
+    raise WorkflowError(
+        f"{HOME} has braces, which Snakemake takes for names of wildcards. Rename the folder, or move it."
+    )
 
 try:
     CONFIG, EXPERIMENTS = load(config, workflow.configfiles)
@@ -59,7 +65,9 @@ if workflow.is_main_process:
     modules = {*STAGE_MODULES.values(), *named, DEV, LIVE, *REPORTS}
     digests = {name: module_digest(name) for name in sorted(modules)}
     os.environ["TELEPORT_CODE"] = json.dumps(digests | {"files": files_digest()})
-    for warning in PLAN.warnings:
+    # What a cluster's machines have is not known here.
+    too_small = [] if workflow.non_local_exec else shortages(PLAN)
+    for warning in PLAN.warnings + too_small:
         logger.warning(warning)
 
 

@@ -30,7 +30,7 @@ rule stage:
         "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1 || (status=$?; if [ $status = 137 ]; then "
         "echo 'error: the process was killed by signal 9. Unless you or the scheduler did that, the kernel did for want "
         "of memory (dmesg names it): run fewer jobs at once (--cores), or, on a cluster, give this one more "
-        "(--set-resources {wildcards.kind}:mem_mb=N); `make forecast` says what it needs.' >> {log}; fi; exit $status)"
+        "(--set-resources {wildcards.kind}:mem_mb=N); `make forecast` says what it needs and what helps.' >> {log}; fi; exit $status)"
 
 
 # Fetch official files, continue where a connection was cut, verify them.

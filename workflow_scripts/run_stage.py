@@ -5,15 +5,21 @@
 The specification is data: nothing in it is executed. Bad input ends with one sentence on stderr and status 1.
 """
 
+# ruff: noqa: E402
+import os
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Ctrl-C saves what SIGTERM saves; before the other imports, which it would end with a traceback.
+    signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+
 import argparse
 import contextlib
 import ctypes
 import errno
 import json
 import logging
-import os
 import re
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -24,9 +30,20 @@ from teleport.runtime.job import Job
 from teleport.runtime.launch import PROCESSES, RANK, end_with_parent, launch
 from teleport.runtime.locks import sole_process
 from teleport.runtime.log import configure_logging, log
-from teleport.runtime.run import HELPS, refusals_forgotten, require_unedited, run, run_shard
+from teleport.runtime.run import HELPS, has_work, refusals_forgotten, require_unedited, run, run_shard
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ROOM = (
+    "no room left on the disk",
+    f"free some space ({PRUNE}), or raise the limit on files (`ulimit -f`, quotas), and run again: it continues if it "
+    "can",
+)
+NO_ACCESS = ("access is refused", "have what is named readable, results and data/downloads writable, and run again")
+FAILING = (
+    "the disk reports a fault",
+    "look at it (dmesg), and run again where files are sound: it continues if it can",
+)
+OF_THE_SYSTEM = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), NO_ROOM)
+OF_THE_SYSTEM |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NO_ACCESS) | {errno.EIO: FAILING}
 HERE = Path(__file__).resolve().parent
 
 
@@ -44,14 +61,22 @@ def raised_here(error):
     return last.line.startswith("raise ") and Path(last.filename).resolve().is_relative_to(HERE)
 
 
-def lacks_room(error):
-    """Whether an error says that a disk is full, or a file larger than a limit allows.
+def of_the_system(error):
+    """(what, remedy) of an error that the system has with files, such as a full disk; None for any other.
 
     Libraries in Rust (safetensors, tokenizers) tell the number of the system's error as text, numpy not at all.
     """
+    if re.fullmatch(r"\d+ requested and \d+ written", str(error)):
+        return NO_ROOM
     number = re.search(r"os error (\d+)", str(error))
-    known = getattr(error, "errno", None) or (int(number[1]) if number else None)
-    return known in NO_ROOM or bool(re.fullmatch(r"\d+ requested and \d+ written", str(error)))
+    return OF_THE_SYSTEM.get(getattr(error, "errno", None) or (int(number[1]) if number else None))
+
+
+def about_saved_work(job):
+    """What helps where an error that nobody foresaw comes from saved work that is damaged (text)."""
+    if job is None or not job.resume.is_dir() or not has_work(job.resume):
+        return ""
+    return f"\nThe next attempt goes on from what is saved in {job.resume}: if it fails alike, delete that folder."
 
 
 def parse_arguments():
@@ -102,6 +127,7 @@ def main():
     log.setLevel(logging.WARNING if HELPS else logging.INFO)
     if RANK in os.environ:
         end_with_parent()
+    job = None
     try:
         options = {name: getattr(arguments, name) for name in ("code", "origins", "shard", "shards", "compile")}
         job = Job(arguments.spec | options, threads, arguments.save_every)
@@ -109,18 +135,15 @@ def main():
         if processes > 1 and job.kind != "train":
             raise ValueError(f"a stage of kind {job.kind} runs in one process, not in {processes}.")
         run_alone(job, arguments, processes)
-    except ValueError as error:
-        if not raised_here(error):
-            traceback.print_exc()
-        sys.exit(f"error: {error}")
     except Exception as error:
-        if not lacks_room(error):
-            raise
-        remedy = f"free some space ({PRUNE}), or raise the limit on files (`ulimit -f`, quotas), and run again"
-        sys.exit(f"error: no room left on the disk ({error}). Nothing was published; {remedy}: it continues if it can.")
+        if isinstance(error, ValueError) and raised_here(error):
+            sys.exit(f"error: {error}")
+        if known := of_the_system(error):
+            sys.exit(f"error: {known[0]} ({error}). Nothing was published; {known[1]}.")
+        traceback.print_exc()
+        what = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        sys.exit(f"error: {what}{error}{about_saved_work(job)}")
 
 
 if __name__ == "__main__":
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # Ctrl-C saves what SIGTERM saves
-        signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     main()

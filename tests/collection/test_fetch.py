@@ -263,6 +263,15 @@ def test_the_stage_fetches_once_and_verifies_ever_after(stages, server, tmp_path
     assert not (tmp_path / path).exists()
 
 
+def test_a_kill_right_after_the_name_leaves_no_note(stages, server, tmp_path, monkeypatch):
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(fetch, "forget", lambda part: (_ for _ in ()).throw(KeyboardInterrupt))
+        download.run(job(stages, server, {"file.bin": {"sha256": SHA256}}))
+    assert names_in(tmp_path / "data/downloads") == ["file.bin", "file.bin.part.json"]
+    download.run(job(stages, server, {"file.bin": {"sha256": SHA256}}))
+    assert names_in(tmp_path / "data/downloads") == ["file.bin"] and len(server.requests) == 1
+
+
 def test_a_file_without_a_digest_is_trusted_at_first_and_pinned_then(stages, server, tmp_path, caplog):
     download.run(job(stages, server, {"file.bin": {}}))
     recorded = json.loads((tmp_path / "data/downloads/digests.json").read_text())

@@ -1,70 +1,29 @@
 """A seeded campaign of bad inputs: every reader takes a damaged file, or refuses it by one sentence of ours.
 
-`FAULT_CASES` of each reader are drawn; a case that fails is named by its number, which is its seed. Files begin sound
+`FAULT_DRAWN` of each reader are drawn; a case that fails is named by its number, which is its seed. Files begin sound
 and are damaged once to three times: bytes flipped, cut or repeated, lines dropped, doubled or swapped, fields replaced
 by what breaks readers (other encodings, NUL, brackets without end, huge numbers, empty text).
 """
 
 import json
-import os
 import random
-import re
+from functools import partial
 from pathlib import Path
 
 import pytest
+from bad_inputs import DRAWN, damaged, taken_or_refused
 
 from collection_world import make_collection
-from run_stage import raised_here
 from teleport.collection import build
 from teleport.collection.questions import dpr_passages, dpr_questions, qa_questions, tevatron_questions
 from teleport.evaluation import external
+from teleport.negatives import file as negatives_file
 from teleport.plan.plan import Plan
 from teleport.report.specs import table_specs
+from teleport.runtime.files import sha256_file
 from teleport.settings.read import load_files
 
 pytestmark = pytest.mark.faults
-CASES = range(int(os.environ.get("FAULT_CASES", 40)))
-WORDS = [
-    b"",
-    b" ",
-    b"\t",
-    b"\0",
-    b"\xe9",
-    b"\xff\xfe",
-    b"\xef\xbb\xbf",
-    b"\r",
-    b"\n\n",
-    b'"',
-    b"'",
-    b"\\ud83d",
-    b"|",
-    b"$(id)",
-]
-WORDS += [
-    b"[" * 5000,
-    b"{" * 5000,
-    b"9" * 5000,
-    b"1_0",
-    b"-1",
-    b"1e400",
-    b".inf",
-    b"nan",
-    b"null",
-    b"true",
-    b"[]",
-    b"{}",
-    b"5",
-]
-WORDS += [
-    b"2026-13-45",
-    b"*a",
-    b"&a",
-    b"<<: {}",
-    b"!!python/object/apply:os.abort []",
-    b"? [a]",
-    b"---",
-    "\u2028é١".encode(),
-]
 
 TSV = {
     "corpus.tsv": b"d1\tCats\tA cat sleeps.\nd2\tDogs\tA dog barks.\n",
@@ -88,6 +47,11 @@ QUESTIONS = {
     dpr_passages: b'id\ttext\ttitle\n1\t"A ""cat"" sleeps."\tCats\n2\tdogs\tDogs\n',
 }
 RUN = b"q0 Q0 d1 1 2.5 x\nq0 Q0 d2 2 1.5 x\nq1 Q0 d0 1 3 x\n"
+CANDIDATES = b"q0\td1\twho\ttext\nq1\td2\twhat\ttext\n"
+NEGATIVES = {
+    "tevatron": b'{"query_id": "q0", "query": "who", "negative_passages": [{"docid": "d1"}, {"text": "zero"}]}\n',
+    "dpr": b'[{"question": "who", "hard_negative_ctxs": [{"passage_id": "d1"}, {"psg_id": "d0", "title": "x"}]}]',
+}
 YAML = b"""\
 collection: {source: folder, path: data}
 encoder:
@@ -105,40 +69,6 @@ bm25: {k1: 0.9, stopwords: english}
 """
 
 
-def damaged(draw, content):
-    """`content` (bytes) with one to three damages drawn from a random.Random."""
-    for _ in range(draw.randint(1, 3)):
-        at, to = sorted(draw.choices(range(len(content) + 1), k=2))
-        fields = [match.span() for match in re.finditer(rb"[^\s,:{}\[\]\"]+", content)] or [(at, to)]
-        lines = content.splitlines(keepends=True) or [b""]
-        one = draw.randrange(len(lines))
-        start, end = draw.choice(fields)
-        content = draw.choice(
-            [
-                content[:at],
-                content[:at] + content[min(to, at + 9) :],
-                content[:at] + draw.choice(WORDS) + content[at:],
-                content[:start] + draw.choice(WORDS) + content[end:],
-                content[:start] + draw.choice(WORDS) + content[end:],
-                content[:at] + bytes([draw.randrange(256)]) + content[at + 1 :],
-                b"".join(lines[:one] + lines[one + 1 :]),
-                b"".join(lines[:one] + [lines[one]] * 2 + lines[one + 1 :]),
-                b"".join(draw.sample(lines, len(lines))),
-                content.decode("utf-8", "replace").encode(draw.choice(["utf-16", "utf-8-sig"])),
-            ]
-        )
-    return content
-
-
-def taken_or_refused(function):
-    """Call it; an error must be a ValueError that a line of this library raised, with a remedy in its message."""
-    try:
-        function()
-    except ValueError as error:
-        assert raised_here(error), f"not a sentence of ours: {type(error).__name__}: {error}"
-        assert re.search(r"\S.*[.?]", str(error)), str(error)
-
-
 def write_damaged(draw, folder, files):
     """Write sound files, one of them damaged."""
     broken = draw.choice(sorted(files))
@@ -147,36 +77,57 @@ def write_damaged(draw, folder, files):
         (folder / name).write_bytes(damaged(draw, content) if name == broken else content)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", DRAWN)
 @pytest.mark.parametrize(("source", "files"), [("folder", TSV), ("beir", BEIR)])
-def test_a_collection(stages, tmp_path, source, files, case):
+def test_a_collection(stages, tmp_path, campaign, source, files, case):
     write_damaged(random.Random(f"{source} {case}"), tmp_path / "data", files)
     settings = {"source": {"source": source, "path": str(tmp_path / "data")}}
-    taken_or_refused(lambda: stages.run(build.run, "collection", settings))
+    taken_or_refused(lambda: stages.run(build.run, "collection", settings), campaign, source, case)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", DRAWN)
 @pytest.mark.parametrize("reader", QUESTIONS)
-def test_questions(tmp_path, reader, case):
+def test_questions(tmp_path, campaign, reader, case):
     path = tmp_path / "file"
     path.write_bytes(damaged(random.Random(f"{reader.__name__} {case}"), QUESTIONS[reader]))
-    taken_or_refused(lambda: list(reader(path)))
+    taken_or_refused(lambda: list(reader(path)), campaign, reader.__name__, case)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_run_from_elsewhere(stages, tmp_path, case):
+@pytest.mark.parametrize("case", DRAWN)
+@pytest.mark.parametrize(("form", "lines"), [("trec", RUN), ("tsv", CANDIDATES)])
+def test_a_run_from_elsewhere(stages, tmp_path, campaign, form, lines, case):
     collection = make_collection(stages, 4, {"test": 2}, {"test": [(0, 1, 1), (1, 0, 1)]})
     path = tmp_path / "theirs.run"
-    path.write_bytes(damaged(random.Random(f"run {case}"), RUN))
-    settings = {"file": str(path), "sha256": "0" * 64, "split": "test"}
-    taken_or_refused(lambda: stages.run(external.run, "external", settings, {"collection": collection}))
+    path.write_bytes(damaged(random.Random(f"run {form} {case}"), lines))
+    settings = {"file": str(path), "sha256": None, "split": "test", "form": form}
+    inputs = {"collection": collection}
+    taken_or_refused(lambda: stages.run(external.run, "external", settings, inputs), campaign, f"run, {form}", case)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_configuration(tmp_path, monkeypatch, case):
+@pytest.mark.parametrize("case", DRAWN)
+def test_judgments_alone(stages, tmp_path, campaign, case):
+    files = {"qrels": b"q1 0 d1 1\nq1 0 d2 0\nq2 0 d2 1\n"}
+    write_damaged(random.Random(f"judgments {case}"), tmp_path, files)
+    settings = {"source": {"source": "judgments", "splits": {"test": {"qrels": str(tmp_path / "qrels")}}}}
+    taken_or_refused(lambda: stages.run(build.run, "collection", settings), campaign, "judgments", case)
+
+
+@pytest.mark.parametrize("case", DRAWN)
+@pytest.mark.parametrize("form", NEGATIVES)
+def test_negatives_made_elsewhere(stages, tmp_path, campaign, form, case):
+    collection = make_collection(stages, [("d0", "", "zero"), ("d1", "t", "one")], {"train": [("q0", "who")]})
+    path = tmp_path / "negatives.jsonl"
+    path.write_bytes(damaged(random.Random(f"{form} {case}"), NEGATIVES[form]))
+    settings, inputs = {"path": str(path), "form": form, "sha256": sha256_file(path)}, {"collection": collection}
+    run = partial(stages.run, negatives_file.run, "negatives_file", settings, inputs)
+    taken_or_refused(run, campaign, f"negatives, {form}", case)
+
+
+@pytest.mark.parametrize("case", DRAWN)
+def test_a_configuration(tmp_path, monkeypatch, campaign, case):
     monkeypatch.chdir(tmp_path)
     Path("bert").mkdir()
     Path("bert/model.safetensors").touch()
     write_damaged(random.Random(0), tmp_path / "data", TSV)
     Path("config.yaml").write_bytes(damaged(random.Random(f"yaml {case}"), YAML))
-    taken_or_refused(lambda: table_specs(Plan(*load_files(["config.yaml"]))))
+    taken_or_refused(lambda: table_specs(Plan(*load_files(["config.yaml"]))), campaign, "configuration", case)

@@ -125,6 +125,20 @@ def test_what_another_launcher_left_in_the_environment_decides_nothing(indexed, 
     assert (indexed.job.folder / "manifest.json").exists()
 
 
+def test_a_kill_while_saved_work_is_removed_has_nobody_go_on_with_the_rest(indexed, monkeypatch):
+    def killed(folder, **options):
+        (folder / "rows.npy").unlink()
+        raise KeyboardInterrupt
+
+    saved = indexed.job.resume / "rows.json"
+    saved.write_text('{"done": 8}')
+    (indexed.job.resume / "rows.npy").write_text("")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("shutil.rmtree", killed)
+        indexed(0)
+    assert saved.exists() and indexed.job.open_resume() is False and not saved.exists()
+
+
 def test_only_saved_work_is_spoken_of(indexed, caplog, monkeypatch):
     def fails(job):
         raise RuntimeError("out of memory")

@@ -5,6 +5,7 @@ import json
 import os
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -83,6 +84,9 @@ def test_a_large_edited_file_is_found_on_request(made, monkeypatch):
     [
         ("{", "not valid JSON"),
         ('{"kind": "merge", "key": "0"}', "describes merge/0, another stage"),
+        ('{"facts": {"lines": 7}, "sha256": "0f"}', "does not have the SHA-256 that it ends with: torn or edited. Run"),
+        ("[]", "does not have the SHA-256"),
+        ("[" * 9999, "not valid JSON"),
         (None, "is missing: not finished, or deleted. Run the workflow again with --forcerun"),
     ],
 )
@@ -162,6 +166,12 @@ def test_too_little_disk_is_said_before_the_work(tmp_path):
     require_free_space(tmp_path, 1)
 
 
+def test_a_small_lack_is_told_in_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=4096))
+    with pytest.raises(ValueError, match="needs 81,920 bytes, its disk has 4,096 bytes free: free some space"):
+        require_free_space(tmp_path, 81_920)
+
+
 CODE = stage_code("merge", {})
 
 
@@ -182,6 +192,9 @@ def command(monkeypatch, tmp_path, run, *digests, settings=None):
 def test_the_manifest_says_where_the_artefact_comes_from(monkeypatch, tmp_path):
     assert command(monkeypatch, tmp_path, write("hello")) is None
     artefact = Artefact(tmp_path / "results/stages/merge" / ("b" * 12))
+    (artefact.folder / "manifest.json").write_text(json.dumps(artefact.manifest).replace('"length": 5', '"length": 6'))
+    with pytest.raises(ValueError, match="does not have the SHA-256 that it ends with"):
+        Artefact(artefact.folder)
     provenance = artefact.manifest["provenance"]
     assert provenance["versions"]["numpy"] and provenance["hardware"]["cores"] >= 1 and provenance["code"] == CODE
     assert provenance["attempt"] == 1 and provenance["wall_seconds"] >= 0 and provenance["peak_memory_bytes"] > 10**6
@@ -271,6 +284,44 @@ def test_a_limit_on_the_size_of_files_is_a_sentence_whoever_writes(monkeypatch, 
     assert message.startswith("error: no room left on the disk (") and "`ulimit -f`" in message
 
 
-def test_a_defect_is_not_hidden_as_bad_input(monkeypatch, tmp_path):
-    with pytest.raises(PermissionError):
-        command(monkeypatch, tmp_path, lambda job: (_ for _ in ()).throw(PermissionError(errno.EACCES, "x")))
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            OSError(errno.EROFS, "Read-only file system", "x"),
+            "error: access is refused ([Errno 30] Read-only file system",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "x"),
+            "error: access is refused ([Errno 13] Permission denied",
+        ),
+        (
+            OSError(errno.EIO, "Input/output error", "x"),
+            "error: the disk reports a fault ([Errno 5] Input/output error",
+        ),
+        (
+            RuntimeError("I/O error: Read-only file system (os error 30)"),
+            "error: access is refused (I/O error: Read-only",
+        ),
+    ],
+)
+def test_what_the_system_refuses_is_a_sentence(monkeypatch, tmp_path, error, message):
+    assert command(monkeypatch, tmp_path, lambda job: (_ for _ in ()).throw(error)).startswith(message)
+
+
+def test_a_defect_is_not_hidden_as_bad_input(monkeypatch, tmp_path, capsys):
+    """Where work is saved it may be that which is damaged."""
+
+    def fails(job):
+        raise FileNotFoundError(errno.ENOENT, "gone", "x")
+
+    def fails_later(job):
+        (job.resume / "rows.npy").write_text("work")
+        fails(job)
+
+    sentence = "error: FileNotFoundError: [Errno 2] gone: 'x'"
+    assert command(monkeypatch, tmp_path, fails) == sentence and "Traceback" in capsys.readouterr().err
+    remedy = (
+        f"\nThe next attempt goes on from what is saved in results/resume/merge/{'b' * 12}: if it fails alike, delete"
+    )
+    assert command(monkeypatch, tmp_path, fails_later).startswith(sentence + remedy)

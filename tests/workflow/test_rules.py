@@ -6,10 +6,12 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from toy import World
 
 from paths import REPOSITORY
 from teleport.runtime.code import STAGE_MODULES
+from teleport.runtime.files import write_json
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake", "--cores", "1"]
 CONDA = """#!/bin/sh
@@ -64,6 +66,16 @@ def test_a_warning_of_the_plan_is_printed_once(world, monkeypatch):
     monkeypatch.setitem(world.config["training"], "negatives_per_query", 1000)
     lines = [line for line in commands(world)[0].splitlines() if "1000" in line and "softmax" in line]
     assert len(lines) == len(set(lines)) >= 1
+
+
+def test_what_this_machine_is_too_small_for_is_said_before_it_starts(world, monkeypatch):
+    lines = yaml.safe_load((REPOSITORY / "config/hardware.yaml").read_text())
+    write_json(world.folder / "results/hardware.json", lines["cpu-2-cores"] | {"memory": 1e8})
+    assert "memory:" not in world.snakemake("-n"), "the size of the collection is not known"
+    monkeypatch.setitem(world.config, "counts", {"passages": 240, "queries": {"train": 80, "test": 20}})
+    text = world.snakemake("-n")
+    (world.folder / "results/hardware.json").unlink()
+    assert text.count("memory: train needs about 0.7 GB, there are 0.1 GB. Set training.gradient_caching: true") == 1
 
 
 def test_an_edited_loss_concerns_its_trainings_and_a_new_one_nothing(world):

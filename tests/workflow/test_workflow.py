@@ -240,7 +240,7 @@ def test_settings_are_data_for_the_shell(world):
 
 def test_a_manifest_tells_the_whole_story(finished):
     manifest = next(m for name, m in finished.manifests().items() if name.startswith("train/"))
-    assert set(manifest) == {"kind", "key", "stamp", "settings", "inputs", "facts", "files", "provenance"}
+    assert set(manifest) == {"kind", "key", "stamp", "settings", "inputs", "facts", "files", "provenance", "sha256"}
     assert {
         "code",
         "git_commit",

@@ -1,13 +1,16 @@
 """The forecast of a configuration: per stage kind the count, what is done, disk, memory and time; and warnings."""
 
+import glob
 import os
 import shutil
 from dataclasses import dataclass
 
 from commands.forecast.costs import live_cost, stage_cost, train_steps
 from commands.forecast.counts import Counts, encoder_shape, finished
+from commands.forecast.hardware import MEASURED, read_hardware
 from teleport.runtime.artefact import STAGES
 from teleport.runtime.code import STAGE_MODULES
+from teleport.runtime.devices import DEVICE_FILES
 from teleport.runtime.files import PRUNE
 
 GB = 1e9
@@ -163,6 +166,20 @@ def duration(seconds):
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def shortages(plan):
+    """The `warnings` of a plan on this machine, before it runs here.
+
+    None where the size of the collection is not known yet, nor where there are GPUs and nobody has measured them.
+    """
+    if glob.glob(DEVICE_FILES) and not MEASURED.is_file():
+        return []
+    hardware = read_hardware()[1]
+    try:
+        return warnings(forecast(plan, hardware)[0], hardware)
+    except ValueError:
+        return []
 
 
 def warnings(lines, hardware, folder=STAGES):

@@ -7,7 +7,7 @@ import codecs
 import json
 from pathlib import Path
 
-from teleport.collection.fetch import fetch, file_digests, has_digest, verify
+from teleport.collection.fetch import fetch, file_digests, forget, has_digest, part_of, verify
 from teleport.runtime.files import write_json
 from teleport.runtime.log import log
 from teleport.settings.collection import DownloadSettings as Settings  # noqa: F401
@@ -43,6 +43,8 @@ def obtain(name, expected, origins):
         raise ValueError(f"{path}: no such file. {remedy}")
     if not path.is_file():
         return path, fetch(path, origins["mirrors"][name], expected)
+    if not local:
+        forget(part_of(path))  # a note is left when a kill came right after the file got its name
     found = file_digests(path)
     try:
         verify(found, expected, str(path))

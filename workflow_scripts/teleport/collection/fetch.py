@@ -29,7 +29,7 @@ def fetch(path, mirrors, expected):
     ValueError for a wrong size or digest, of which nothing is kept, and when every mirror fails, listing why; OSError
     when the disk is full.
     """
-    part, failures = path.with_name(path.name + ".part"), []
+    part, failures = part_of(path), []
     path.parent.mkdir(parents=True, exist_ok=True)
     for url in mirrors:
         try:
@@ -164,6 +164,11 @@ def request(url, part, have):
 def size(path):
     """The bytes of a file, 0 when there is none."""
     return path.stat().st_size if path.exists() else 0
+
+
+def part_of(path):
+    """Where what has come of a file lies until it is complete."""
+    return path.with_name(path.name + ".part")
 
 
 def origin_path(part):

@@ -174,8 +174,9 @@ def load_fast_tokenizer(folder):
         raise ValueError(f"{KEY}: {folder} has none of {', '.join(VOCABULARIES)}. Add its tokenizer.json.")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, local_files_only=True)
-    except (OSError, ValueError, ImportError) as error:
-        raise ValueError(f"{KEY}: {folder} has no usable tokenizer ({error}). Add its tokenizer.json.") from error
+    except Exception as error:  # json, transformers and tokenizers each have exceptions of their own for a bad file
+        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        raise ValueError(f"{KEY}: {folder} has no usable tokenizer ({reason}). Get the checkpoint anew.") from error
     if not tokenizer.is_fast:
         raise ValueError(f"{KEY}: the tokenizer of {folder} is not a fast one. Add its tokenizer.json.")
     tokenizer.backend_tokenizer.no_truncation()

@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-import os
 from functools import cached_property
 from pathlib import Path
 
-from teleport.runtime.files import read_saved, sha256_file, write_json
+from teleport.runtime.files import read_saved, sha256_file, sync, write_json
 
 STAGES = Path("results/stages")
 MANIFEST, RELEASED = "manifest.json", "released.json"
@@ -15,14 +14,32 @@ ALWAYS_HASHED_BYTES = 64 * 2**20
 
 
 def read_manifest(folder, missing, remedy):
-    """The manifest in a folder (dict). Raises ValueError when there is none (`missing` says why) or a torn one."""
+    """The manifest in a folder (dict). Raises ValueError when there is none (`missing` says why) or a torn one.
+
+    One without a digest of its own content is from before manifests had one.
+    """
     path = folder / MANIFEST
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"{path} is missing: {missing}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: no JSON, or not in UTF-8
         raise ValueError(f"{path} is not valid JSON ({error}): torn or edited. {remedy}") from None
+    if not isinstance(manifest, dict) or manifest.get("sha256") not in (None, content_digest(manifest)):
+        raise ValueError(f"{path} does not have the SHA-256 that it ends with: torn or edited. {remedy}")
+    return manifest
+
+
+def content_digest(manifest):
+    """The SHA-256 (hex) of all that a manifest says but this digest itself."""
+    content = {name: value for name, value in manifest.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def signed(manifest):
+    """A manifest (dict) with its `content_digest`, by which an edited count in it is noticed as a file's would be."""
+    as_read = json.loads(json.dumps(manifest))
+    return as_read | {"sha256": content_digest(as_read)}
 
 
 def remake(kind, key):
@@ -93,8 +110,7 @@ class Artefact:
 
 def file_entry(path):
     """What a manifest says of a file: `{bytes, sha256}`; the file is on the disk by then, whatever cuts the power."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
+    sync(path)
     return {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
 
 

@@ -15,6 +15,12 @@ def sha256_file(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def sync(path):
+    """Have the bytes of a file on the disk, whatever cuts the power from then on."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
 def write_text(path, text):
     """Write UTF-8 `text` under a temporary name, then rename: a reader sees the old file or the new one."""
     path = Path(path)
@@ -49,5 +55,10 @@ def require_free_space(folder, num_bytes):
     existing = next(p for p in [Path(folder).resolve(), *Path(folder).resolve().parents] if p.exists())
     free = shutil.disk_usage(existing).free
     if free < num_bytes:
-        lack = f"{folder} needs {num_bytes / 1e9:.2f} GB, its disk has {free / 1e9:.2f} GB free"
+        lack = f"{folder} needs {gigabytes(num_bytes)}, its disk has {gigabytes(free)} free"
         raise ValueError(f"{lack}: free some space ({PRUNE}) and run again.")
+
+
+def gigabytes(num_bytes):
+    """A size for a person, in bytes where it is small."""
+    return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 1e7 else f"{num_bytes:,.0f} bytes"

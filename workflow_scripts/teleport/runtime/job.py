@@ -19,6 +19,7 @@ from teleport.runtime.log import Progress
 RESUME = Path("results/resume")
 SHARDS = Path("results/shards")
 LOCKS = Path("results/locks")
+STAMP = "stamp.json"  # in a resume folder: whose state it is; without it nobody goes on with that
 
 
 class Job:
@@ -81,7 +82,7 @@ class Job:
 
     def open_resume(self):
         """Keep resume state made by the same code from the same inputs; throw away any other."""
-        path, stamp = self.resume / "stamp.json", self.stamp()
+        path, stamp = self.resume / STAMP, self.stamp()
         same = read_saved(path) == stamp
         if not same:
             shutil.rmtree(self.resume, ignore_errors=True)

@@ -7,16 +7,17 @@ from contextlib import contextmanager, suppress
 
 from pydantic import ValidationError
 
-from teleport.runtime.artefact import MANIFEST, file_entry
+from teleport.runtime.artefact import MANIFEST, file_entry, signed
 from teleport.runtime.code import STAGE_MODULES, files_digest, stage_code
-from teleport.runtime.files import write_json
+from teleport.runtime.files import sync, write_json
+from teleport.runtime.job import STAMP
 from teleport.runtime.launch import RANK
 from teleport.runtime.locks import read_finished
 from teleport.runtime.log import log
 from teleport.runtime.provenance import provenance
 
 FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Snakemake does not know and delete
-NO_STATE = ("stamp.json", "history.log", "progress.json")  # what every attempt leaves, whether it saved work or not
+NO_STATE = (STAMP, "history.log", "progress.json")  # what every attempt leaves, whether it saved work or not
 HELPS = os.environ.get(RANK, "0") != "0"  # another process, the first of those started together, writes the files
 
 
@@ -54,12 +55,22 @@ def run(job, attempt_on_cluster=0, clock=time.time):
     }
     seconds = {"load": loaded - started, "work": worked - loaded, "publish": clock() - worked}
     manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}
+    manifest = signed(manifest)
     if attempt_on_cluster:
         write_json(job.folder / FINISHED, manifest)
     write_json(job.folder / MANIFEST, manifest)
+    sync(job.folder / MANIFEST)
+    discard(job)
+    log.info("%s/%s done in %.1f s", job.kind, job.key, clock() - started)
+
+
+def discard(job):
+    """Remove what a finished stage had saved, and its shards; first what would have another attempt use the rest."""
+    for folder in (job.resume, *job.shards_folder.glob("*")):
+        for name in (STAMP, MANIFEST):
+            (folder / name).unlink(missing_ok=True)
     shutil.rmtree(job.resume)
     shutil.rmtree(job.shards_folder, ignore_errors=True)
-    log.info("%s/%s done in %.1f s", job.kind, job.key, clock() - started)
 
 
 @contextmanager
@@ -111,7 +122,7 @@ def count_attempt(job):
     history = job.resume / "history.log"
     with open(history, "a", encoding="utf-8") as file:
         file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} host {os.uname().nodename} process {os.getpid()}\n")
-    return len(history.read_text(encoding="utf-8").splitlines())
+    return len(history.read_bytes().splitlines())
 
 
 def require_settings(job):

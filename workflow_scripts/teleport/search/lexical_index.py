@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from scipy.sparse import csr_matrix
 
 from teleport.runtime.arrays import GrowingArray, offsets_of, save_array
-from teleport.runtime.files import read_saved, require_free_space, write_json, write_text
+from teleport.runtime.files import read_saved, require_free_space, sync, write_json, write_text
 from teleport.runtime.log import Progress
 from teleport.search.terms import Terms
 from teleport.settings.search import LexicalIndexSettings as Settings  # noqa: F401
@@ -70,6 +70,8 @@ def invert(job, num_passages):
             job.progress(first + len(lengths), num_passages, "passages")
         write_block(job, number, np.concatenate(found), np.array(lengths, np.int32), len(terms.numbers))
         write_text(job.resume / f"{number}.terms.txt", "\n".join(islice(terms.numbers, before, None)))
+        for path in job.resume.glob(f"{number}.*"):
+            sync(path)
         write_json(state, {"done": number + 1})
         terms.forget_words()
     return list(terms.numbers)

@@ -15,6 +15,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from teleport.runtime.files import sync
+
 FILE = "state.safetensors"
 
 
@@ -63,8 +65,7 @@ def save_state(folder, state, encoders, optimizer):
     tensors |= {f"best/{name}": tensor for name, tensor in state.best.items()}
     part, numbers = folder / f"{FILE}.part", asdict(replace(state, curves=[], best={}))
     save_file(tensors, part, metadata={"state": json.dumps(numbers)})
-    with open(part, "rb") as file:
-        os.fsync(file.fileno())  # the name must not reach the disk before the bytes
+    sync(part)  # the name must not reach the disk before the bytes
     os.replace(part, folder / FILE)
 
 

@@ -1,0 +1,58 @@
+"""The campaign's log, a line of JSON per case, and the table of docs/reliability.md made from it.
+
+    FAULT_LOG=campaign.jsonl make test-faults
+    python tests/faults/campaign.py table campaign.jsonl
+
+`FAULT_CASES` is how many bad inputs are drawn for each reader; of other faults there are fewer in proportion.
+"""
+
+import json
+import os
+import random
+import sys
+from collections import Counter
+
+CASES = int(os.environ.get("FAULT_CASES", 20))
+
+
+def sample(cases, inputs, seed):
+    """One of `cases` for so many bad inputs of a reader, drawn from a seed, or all where there are fewer (list)."""
+    cases = list(cases)
+    return random.Random(seed).sample(cases, min(len(cases), CASES // inputs))
+
+
+class Campaign:
+    """Notes cases and what came of them; `check` fails when one has not ended as it should."""
+
+    def __init__(self):
+        self.wrong = []
+
+    def note(self, fault, of, wrong, case=None):
+        """One case of a `fault` of a stage kind or reader `of`; wrong: what is not as it should be, or nothing."""
+        if wrong:
+            self.wrong.append(f"{fault}, {of}, {case}: {wrong}")
+        if path := os.environ.get("FAULT_LOG"):
+            line = {"fault": fault, "of": of, "case": str(case), "wrong": str(wrong or "")}
+            with open(path, "a", encoding="utf-8") as log:  # a short line is appended as a whole
+                log.write(json.dumps(line) + "\n")
+
+    def check(self):
+        assert not self.wrong, f"{len(self.wrong)} wrong:\n" + "\n".join(self.wrong[:20])
+
+
+def table(path):
+    """The log as lines of Markdown: cases of each fault, of how many kinds, and how many ended wrongly."""
+    with open(path, encoding="utf-8") as log:
+        cases = [json.loads(line) for line in log]
+    counts, wrong = Counter(case["fault"] for case in cases), Counter(c["fault"] for c in cases if c["wrong"])
+    lines = ["| fault | of so many kinds | cases | not as promised |", "|---|--:|--:|--:|"]
+    for fault, number in sorted(counts.items()):
+        kinds = len({case["of"] for case in cases if case["fault"] == fault})
+        lines.append(f"| {fault} | {kinds} | {number:,} | {wrong[fault]} |")
+    return "\n".join([*lines, f"| **all** | | {len(cases):,} | {sum(wrong.values())} |"])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[1] != "table":
+        sys.exit("usage: python tests/faults/campaign.py table LOG")
+    print(table(sys.argv[2]))

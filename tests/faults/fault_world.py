@@ -1,0 +1,220 @@
+"""A finished workflow with a stage of every kind, each of which can be made again, disturbed, within a second.
+
+Its stages are planned as Snakemake's are, but run in children of `stage_server.py`, one after another.
+"""
+
+import contextlib
+import gzip
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from toy import CONFIG, make_checkpoint
+
+from collection_world import WORDS, random_passages, write_folder
+from loopback import Server
+from teleport.plan.plan import Plan
+from teleport.runtime.code import files_digest, stage_code
+from teleport.settings.read import load_files
+
+PASSAGES = 60
+SPLITS = {"train": range(0, 24), "test": range(24, 32)}
+NUMBERS = {"negatives_per_query": 2, "batch_queries": 4, "learning_rate": 1e-3, "steps": 3, "precision": "fp32"}
+COUNTS = {"query": 3, "lookahead": 3, "momentum": 3, "bm25": 2, "random": 1, "file": 1}
+MINED = {
+    "encoder": CONFIG["encoder"],
+    "mining": {"depth": 10},
+    "negatives": {"counts": COUNTS, "file": {"path": "data/negatives.jsonl"}},
+    "training": NUMBERS,
+    "evaluation": {
+        "splits": ["test"],
+        "depth": PASSAGES,
+        "measures": ["RR@10", f"Errors@{PASSAGES}"],
+        "significance": {"resamples": 99},
+        "rerank": {"test": {"file": "data/candidates.tsv", "form": "tsv", "measures": ["RR@10"]}},
+        "analyses": {"errors": "test", "against": {"run": "BM25"}, "negatives": True},
+    },
+    "collection": {"source": "folder", "path": "data/toy"},
+    "episodes": [{}, {}],
+    "experiments": {"tele": {"label": "ANCE-Tele"}},
+}
+FORMS = {
+    "corpus": {"form": "dpr", "file": "psgs.tsv.gz"},
+    "splits": {"train": {"form": "dpr", "queries": "train.json"}, "test": {"form": "qa", "queries": "test.csv"}},
+}
+ASKED = {
+    "encoder": CONFIG["encoder"],
+    "mining": {"depth": 10},
+    "negatives": {"mode": "released", "per_source": 3, "remove": "answers"},
+    "training": NUMBERS | {"positive": "first"},
+    "evaluation": {"splits": ["test"], "depth": PASSAGES, "measures": ["Cov@5"], "significance": {"resamples": 99}},
+    "episodes": [{}],
+    "experiments": {"asked": {}},
+}
+
+
+def make_files(folder):
+    """The toy collection, candidates, negatives of a file and a checkpoint below `folder`.
+
+    Returns the same passages and queries as official files ({name: bytes}).
+    """
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    texts = random_passages(rng, PASSAGES, 5, 20)
+    passages = [(f"d{i}", f"title{i}", " ".join(words)) for i, words in enumerate(texts)]
+    queries = {split: [(f"q{i}", " ".join(texts[i][:4])) for i in numbers] for split, numbers in SPLITS.items()}
+    judgments = {split: [(row, i, 1) for row, i in enumerate(numbers)] for split, numbers in SPLITS.items()}
+    write_folder(folder / "toy", passages, queries, judgments)
+    candidates = [f"q{n}\td{(n + k) % PASSAGES}\tquery\tpassage\n" for n in SPLITS["test"] for k in range(5)]
+    (folder / "candidates.tsv").write_text("".join(candidates))
+    negatives = [{"query_id": f"q{n}", "query": "", "negative_passages": [{"docid": "d59"}]} for n in SPLITS["train"]]
+    (folder / "negatives.jsonl").write_text("".join(json.dumps(line) + "\n" for line in negatives))
+    make_checkpoint(folder / "bert", WORDS)
+    return {
+        "psgs.tsv.gz": gzip.compress(b"id\ttext\ttitle\n" + "".join(
+            f"{i + 1}\t{' '.join(words)}\ttitle{i}\n" for i, words in enumerate(texts)).encode()),
+        "train.json": json.dumps([question(i, texts[i]) for i in SPLITS["train"]]).encode(),
+        "test.csv": "".join(f"{' '.join(texts[i][:3])}\t['{texts[i][4]}']\n" for i in SPLITS["test"]).encode(),
+    }  # fmt: skip
+
+
+def question(number, words):
+    """A record of DPR; every fourth one has no positive, so that it is found by the answer."""
+    contexts = [{"title": "", "text": "", "passage_id": str(number + 1)}] if number % 4 else []
+    return {"question": " ".join(words[:3]), "answers": [words[4]], "positive_ctxs": contexts}
+
+
+class FaultWorld:
+    """`stages`: {name: Stage} in the order in which they can be made; `one_of`: {kind: the stage that is disturbed};
+    `sound`: {name: files of its manifest}; `tree`: every path below results when all is finished; `calls`: {name: how
+    many calls of a stage change a file}.
+    """
+
+    def __init__(self, folder):
+        self.folder, self.numbers, self.answers, self.calls = folder, itertools.count(), {}, {}
+        files = make_files(folder / "data")
+        self.http = Server(files)
+        official = {name: {"mirrors": [self.http.url(name)]} for name in files}
+        collection = {"source": "downloads", "positives": "answers", "files": official, **FORMS}
+        with contextlib.chdir(folder):
+            mined, asked = (self.plan(c) for c in (MINED, ASKED | {"collection": collection}))
+        last = [stage for stage in asked.stages.values() if stage.kind == "positives"][-1]
+        self.stages = in_order([*mined.stages.values(), last])
+        self.one_of = {}
+        for stage in self.stages.values():  # the last of those that read most
+            if len(stage.inputs) >= len(getattr(self.one_of.get(stage.kind), "inputs", ())):
+                self.one_of[stage.kind] = stage
+        self.code = {name: stage_code(stage.kind, stage.loads) for name, stage in self.stages.items()}
+        self.files_digest = files_digest()
+        command = [sys.executable, str(Path(__file__).parent / "stage_server.py"), str(folder)]
+        plain = {"OMP_NUM_THREADS": "1", "NUMBA_DISABLE_JIT": "1", "HF_HUB_OFFLINE": "1"}  # to compile takes seconds
+        self.server = subprocess.Popen(
+            command, cwd=folder, env=os.environ | plain, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.sees_calls = self.answer("ready")["sees_calls"]
+        self.mend(self.stages.values())
+        self.sound = {name: self.manifest(stage)["files"] for name, stage in self.stages.items()}
+        self.tree = self.paths()
+
+    def plan(self, config):
+        Path("config.yaml").write_text(yaml.safe_dump(config))
+        return Plan(*load_files(["config.yaml"]))
+
+    def close(self):
+        self.server.stdin.close()
+        self.server.wait()
+        self.http.close()
+
+    def place(self, stage):
+        """The folder of a stage's artefact."""
+        return self.folder / "results/stages" / stage.name
+
+    def manifest(self, stage):
+        return json.loads((self.place(stage) / "manifest.json").read_text())
+
+    def start(self, stage, *options, **disturbance):
+        """Have a stage made; `answer` takes the number that is returned, and waits for its end."""
+        number = next(self.numbers)
+        arguments = ["--spec", stage.spec(), "--code", self.code[stage.name], "--files", self.files_digest]
+        arguments += ["--save-every", "0", "--origins", json.dumps(stage.origins), *options]
+        self.server.stdin.write(json.dumps({"id": number, "arguments": arguments} | disturbance) + "\n")
+        self.server.stdin.flush()
+        return number
+
+    def answer(self, number):
+        while number not in self.answers:
+            answer = json.loads(self.server.stdout.readline())
+            self.answers[answer["id"]] = answer
+        return self.answers.pop(number)
+
+    def run(self, stage, *options, **disturbance):
+        """Make a stage; returns how that ended, see stage_server.py."""
+        return self.answer(self.start(stage, *options, **disturbance))
+
+    def number_of_calls(self, stage):
+        """How many calls that change a file the stage makes; skips the test where they cannot be seen."""
+        if not self.sees_calls:
+            pytest.skip("this system hands no system calls to another process (seccomp's user notification, x86-64)")
+        if stage.name not in self.calls:
+            self.forget(stage)
+            self.calls[stage.name] = self.run(stage, point=10**9)["calls"]
+        return self.calls[stage.name]
+
+    def forget(self, stage, keep_files=False):
+        """Nothing of a stage is there; with `keep_files` only its manifest is gone, as Snakemake deletes it."""
+        if keep_files:
+            (self.place(stage) / "manifest.json").unlink(missing_ok=True)
+        else:
+            shutil.rmtree(self.place(stage), ignore_errors=True)
+        if stage.kind == "download":
+            shutil.rmtree(self.folder / "data/downloads", ignore_errors=True)
+
+    def restore(self, stage):
+        """Make a stage anew, whatever a disturbance has left of it."""
+        self.forget(stage)
+        shutil.rmtree(self.folder / "results/resume" / stage.name, ignore_errors=True)
+        self.mend([stage])
+
+    def mend(self, stages):
+        """Make those stages that are not finished."""
+        for stage in stages:
+            if not (self.place(stage) / "manifest.json").exists():
+                answer = self.run(stage)
+                assert answer["status"] == 0, answer["output"]
+
+    def paths(self):
+        """Every file and folder below results and the downloads (set); locks stay when they are free."""
+        found = {path for root in ("results", "data/downloads") for path in (self.folder / root).rglob("*")}
+        return {str(path.relative_to(self.folder)) for path in found} - {"results/resume", "results/locks"}
+
+    def differences(self, stage):
+        """What is not as it was before anything was disturbed (list of str); finish it first."""
+        if not (self.place(stage) / "manifest.json").exists():
+            return ["there is no manifest"]
+        files = self.manifest(stage)["files"]
+        names = files.keys() | self.sound[stage.name].keys()
+        different = [f"{name} differs" for name in names if files.get(name) != self.sound[stage.name].get(name)]
+        left = {path for path in self.paths() ^ self.tree if not path.startswith("results/locks/")}
+        return different + sorted(left)
+
+
+def in_order(stages):
+    """{name: stage} of some stages and all that they read, each after what it reads."""
+    found = {}
+
+    def add(stage):
+        if stage.name not in found:
+            for read in stage.inputs.values():
+                add(read)
+            found[stage.name] = stage
+
+    for stage in stages:
+        add(stage)
+    return found

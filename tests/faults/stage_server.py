@@ -1,0 +1,147 @@
+"""A process that has loaded what stages load, and runs each stage in a child of its own, disturbed as it is told.
+
+    python stage_server.py FOLDER
+
+A request is a line of JSON on standard input, an answer one on standard output with the request's `id`:
+
+    arguments  of run_stage.py
+    point      number of the call that changes a file in whose place the child is killed
+    error      error number with which calls from `point` on fail, instead of the kill
+    fails      "room": those calls that take room on the disk; "all"
+    signal     what is sent after `after` seconds
+    back       seconds that the clock is set back every time it is read
+
+    status     of the child: an exit status, or minus the signal that ended it
+    calls      how many calls changed a file below FOLDER
+    last       name and path of the last one that `point` met
+    output     what it wrote to standard error
+"""
+
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import runpy
+import select
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(REPOSITORY / "workflow_scripts"), str(Path(__file__).parent)]
+
+import calls  # noqa: E402
+
+
+def load():
+    """Import what takes long to import; nothing is computed, so that no thread is there that a fork would lose."""
+    from importlib import import_module
+
+    from teleport.runtime.code import STAGE_MODULES
+
+    for name in STAGE_MODULES.values():
+        import_module(name)
+    late = ("torch._dynamo", "torch.distributed.fsdp", "transformers.models.bert.modeling_bert", "pandas", "faiss")
+    for name in (*late, "teleport.training.trainer", "pydantic", "numba", "bm25s", "scipy.stats"):
+        import_module(name)
+
+
+def run_stage(request, output, begins=None):
+    """In the child: be run_stage.py, with standard error in `output`, to its end; says so in the pipe `begins`."""
+    try:
+        os.dup2(output.fileno(), 2)
+        if back := request.get("back"):
+            clock, readings = time.time, itertools.count()
+            time.time = lambda: clock() - back * next(readings)
+        sys.argv = ["run_stage.py", *request["arguments"]]
+        if begins:
+            os.write(begins, b"x")
+        runpy.run_path(str(REPOSITORY / "workflow_scripts/run_stage.py"), run_name="__main__")
+        status = 0
+    except SystemExit as end:
+        print(end.code, file=sys.stderr)
+        status = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # its own handler is not there yet
+            os.kill(os.getpid(), signal.SIGKILL)
+        traceback.print_exc()
+        status = 1
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def watched(request, folder, output):
+    """Run a stage under the eyes of `calls`; returns (wait status, {calls, last})."""
+    seen = {"calls": 0, "last": None}
+
+    def decide(number, name, path):
+        seen["calls"] = number
+        fails = "error" in request and (request["fails"] == "all" or name in calls.TAKE_ROOM)
+        if number < request["point"] or ("error" in request and not fails):
+            return None
+        seen["last"] = [name, str(path)]
+        return request["error"] if fails else -signal.SIGKILL
+
+    return calls.start(lambda: run_stage(request, output), decide, folder), seen
+
+
+def signalled(request, output):
+    """Run a stage, and send it a signal after a while; returns its wait status."""
+    begun, begins = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        run_stage(request, output, begins)
+    os.read(begun, 1)
+    if "signal" in request:
+        ended = select.poll()
+        ended.register(os.pidfd_open(child))
+        if not ended.poll(1000 * request["after"]):
+            os.kill(child, request["signal"])
+    return os.waitpid(child, 0)[1]
+
+
+def serve(request, folder):
+    """In a process of its own: run a stage to its end and answer."""
+    with tempfile.TemporaryFile("w+") as output:
+        seen = {"calls": None, "last": None}
+        if "point" in request:
+            status, seen = watched(request, folder, output)
+        else:
+            status = signalled(request, output)
+        output.seek(0)
+        answer = {"id": request["id"], "status": os.waitstatus_to_exitcode(status), "output": output.read()} | seen
+    with open(__file__) as lock:  # a long line is not written at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        print(json.dumps(answer), flush=True)
+
+
+def sees_calls():
+    """Whether this system hands the calls of a process to another one."""
+    if (child := os.fork()) == 0:
+        with contextlib.suppress(OSError):
+            calls.listen()
+            os._exit(0)
+        os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def main():
+    folder = Path(sys.argv[1]).resolve()
+    load()
+    print(json.dumps({"id": "ready", "sees_calls": sees_calls()}), flush=True)
+    for line in sys.stdin:
+        with contextlib.suppress(ChildProcessError):  # there is none
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if os.fork() == 0:
+            serve(json.loads(line), folder)
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
