@@ -5,7 +5,7 @@ import pytest
 
 from collection_world import make_collection, make_run
 from teleport.evaluation import evaluate
-from teleport.evaluation.coverage import coverage_cutoffs
+from teleport.settings.measures import coverage_cutoffs
 from teleport.runtime.artefact import Artefact
 
 TEXTS = ["in Paris", "in Rome", "Paris, France", "nowhere", "in ROME"]

@@ -76,10 +76,13 @@ def test_settings_that_decide_nothing_change_no_key():
     assert new_stages(base, plan(encoder={"scale": 2})) == new_stages(base, plan(training={"learning_rate": 1e-5}))
 
 
+FILES = [f"toy/{role}.{split}.tsv" for role in ("queries", "qrels") for split in ("train", "test")]
+
+
 @pytest.mark.parametrize("spelling", ["{}/", "./{}", "x/../{}", "ABSOLUTE/{}"])
 def test_a_path_in_another_spelling_changes_no_key(tmp_path, monkeypatch, spelling):
     monkeypatch.chdir(tmp_path)
-    for name in ("toy/corpus.tsv", "toy/queries.test.tsv", "toy/qrels.test.tsv", "bert/model.safetensors", "r.run"):
+    for name in ("toy/corpus.tsv", *FILES, "bert/model.safetensors", "r.run"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(name)
 
@@ -87,8 +90,10 @@ def test_a_path_in_another_spelling_changes_no_key(tmp_path, monkeypatch, spelli
         toy, bert, run = (spell.replace("ABSOLUTE", str(tmp_path)).format(name) for name in ("toy", "bert", "r.run"))
         changes = {"encoder": {"checkpoint": {"folder": bert}}, "external": {"e": {"runs": {"test": run.rstrip("/")}}}}
         folder = {"source": "folder", "path": toy, "queries": toy}
-        files = {"queries": f"{toy}/queries.test.tsv", "qrels": f"{toy}/qrels.test.tsv"}
-        tsv = {"source": "tsv", "corpus": f"{toy}/corpus.tsv", "splits": {"test": files}}
+        splits = {
+            split: {role: f"{toy}/{role}.{split}.tsv" for role in ("queries", "qrels")} for split in ("train", "test")
+        }
+        tsv = {"source": "tsv", "corpus": f"{toy}/corpus.tsv", "splits": splits}
         raw = [yaml.safe_load(BASE) | {"collection": collection} for collection in (folder, tsv)]
         return [list(Plan(*config.load(config.merged(each, changes))).stages) for each in raw]
 

@@ -3,6 +3,7 @@
 from teleport.plan.analyses import contrast
 from teleport.plan.experiment import Trajectory
 from teleport.plan.identity import identify_downloads, identify_file, identify_source
+from teleport.plan.splits import require_splits
 from teleport.plan.stage import Stage
 from teleport.settings.scoring import EvaluateSettings, ExternalSettings
 from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
@@ -27,6 +28,7 @@ class Plan:
             settings, origins = identify_downloads(config.collection)
             fetched["download"] = Stage("download", settings, {}, origins=origins)
         self.collection = Stage("collection", identify_source(config.collection), fetched)
+        require_splits(config, experiments)
         self.planned = {}
         self.trajectories = {
             name: [self.trajectory(name, seed) for seed in experiment.seeds] for name, experiment in experiments.items()

@@ -199,7 +199,8 @@ class Experiment(Section):
     def overridden(self, number):
         """The settings of entry 0, 1, ... of `episodes` as plain data: the experiment's, with the entry's on top."""
         override, sections = self.episodes[number], ("mining", "negatives", "training")
-        return {name: merged(getattr(self, name).model_dump(), getattr(override, name)) for name in sections}
+        stated = self.model_dump(include=set(sections), exclude_unset=True)
+        return {name: merged(stated.get(name, {}), getattr(override, name)) for name in sections}
 
     @cached_property
     def method(self):

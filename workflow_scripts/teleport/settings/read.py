@@ -14,6 +14,7 @@ from snakemake.utils import update_config
 from teleport.settings.configuration import Config
 from teleport.settings.experiment import Encoder, Episode, Experiment
 from teleport.settings.locations import Locations
+from teleport.settings.measures import measure_cutoffs
 from teleport.settings.registry import LOSSES, SOURCES
 from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE, NAME, TABLE_NAME, merged
 from teleport.settings.yaml_mapping import read_mapping
@@ -37,7 +38,8 @@ def load(raw, files=()):
     config = validated(Config, raw, (), locations)
     check_names(config, locations)
     check_required(config, locations)
-    shared = config.model_dump(include=SHARED)
+    check_depth(config, locations)
+    shared = config.model_dump(include=SHARED, exclude_unset=True)  # what is left out stays so
     experiments = {}
     for place, name, overrides in named_experiments(config):
         experiment = validated(Experiment, merged(shared, overrides), place, locations)
@@ -89,6 +91,18 @@ def check_required(config, locations):
         raise ValueError("\n".join(f"{locations.of((key,))}: this key is required; add it." for key in missing))
 
 
+def check_depth(config, locations):
+    """Raise ValueError for a measure that looks at more passages than a search for it returns."""
+    evaluation = config.evaluation
+    searched = [split for split in evaluation.splits if config.collection.source != "judgments"]
+    for split in searched:
+        for name, cutoff in measure_cutoffs(evaluation.measures_of(split)).items():
+            if cutoff > evaluation.depth:
+                place = locations.of(("evaluation", "measures"))
+                found = f"{name!r} looks at {cutoff} passages, and evaluation.depth is {evaluation.depth}"
+                raise ValueError(f"{place}: {found}. Set the depth to at least {cutoff}, or leave the measure out.")
+
+
 def refuse_texts(config, encoded, locations):
     """Raise ValueError for what needs the texts of passages or queries, which judgments alone do not have.
 
@@ -123,7 +137,7 @@ def external_checkpoints(config, shared, experiments, locations):
         if external.encoder is not None:
             encoder = merged(shared["encoder"], external.encoder)
             validated(Encoder, encoder, (*place, "encoder"), locations)
-            own = {"label": external.label, "encoder": encoder, "episodes": [], "seeds": shared["seeds"][:1]}
+            own = {"label": external.label, "encoder": encoder, "episodes": [], "seeds": config.seeds[:1]}
             found[name] = validated(Experiment, shared | own, place, locations)
     return found
 
