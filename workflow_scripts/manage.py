@@ -3,6 +3,7 @@
     python workflow_scripts/manage.py status [FILE ...]        what runs where, and how much is finished
     python workflow_scripts/manage.py forecast FILE ...        what a configuration will cost, before anything starts
     python workflow_scripts/manage.py verify                   check every artefact and the links to them
+    python workflow_scripts/manage.py new NAME FROM            config/NAME.yaml for a collection of your own
     python workflow_scripts/manage.py prune FILE ...           list the stages that nothing uses; --delete removes them
     python workflow_scripts/manage.py export STAGE OUTPUT      negatives as Tevatron training data
     python workflow_scripts/manage.py report FILE ...          the report page, from what is finished now
@@ -17,7 +18,6 @@ Every command loads what it needs itself, so that none waits for the libraries o
 import argparse
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -28,6 +28,21 @@ def plan_of(files):
     from teleport.settings.read import load_files
 
     return Plan(*load_files(files))
+
+
+def new(arguments):
+    """Write config/NAME.yaml for a folder of passages, queries and judgments, and say how to go on.
+
+    The folder has corpus.tsv (id, title if any, text), and queries.SPLIT.tsv and qrels.SPLIT.tsv for train and test, or
+    queries.tsv and qrels.tsv, of which a third becomes the test; or it has BEIR's form.
+    """
+    from commands.new import new
+
+    path, said = new(arguments.name, arguments.folder, Path(__file__).parents[1])
+    plan = plan_of([path])  # what is wrong with the checkpoint is said now
+    print(*said, *plan.warnings, f"{path} is written: {len(plan.stages)} stages. Look at it, then:", sep="\n")
+    print(f"  .venv/bin/snakemake -n --configfile {path}             # what would run")
+    print(f"  .venv/bin/snakemake --cores all --configfile {path}    # results/tables/{arguments.name}/main.md")
 
 
 def status(arguments):
@@ -46,22 +61,9 @@ def forecast(arguments):
     Hardware lines are in config/hardware.yaml; `bench/calibrate.py` measures this machine, and its line is then the
     default. With --strict a warning ends the command with status 1.
     """
-    from commands.forecast.hardware import read_hardware
-    from commands.forecast.table import forecast, heading, live_search, render, total_line, warnings
+    from commands.forecast.table import print_forecast
 
-    plan = plan_of(arguments.files)
-    name, hardware = read_hardware(arguments.hardware)
-    lines, counts = forecast(plan, hardware)
-    print("\n".join(heading(plan, counts, name, hardware)), render(lines), sep="\n\n")
-    print("".join(f"\n{line}" for line in live_search(plan, counts, hardware)), end="")
-    total = total_line(lines)
-    if total.measured:
-        print(f"\ndone stages took {total.measured:.0f} s, forecast {total.estimated:.0f} s: ", end="")
-        print(f"{total.estimated / total.measured:.2f} times")
-    print("\ntime: as if one job ran after another; of done stages disk and memory are those measured")
-    found = warnings(lines, hardware)
-    for warning in found:
-        print(f"warning: {warning}")
+    found = print_forecast(plan_of(arguments.files), arguments.hardware)
     return 1 if found and arguments.strict else 0
 
 
@@ -73,27 +75,9 @@ def prune(arguments):
     table to let its stages go. --also names another configuration, and is needed for experiments that are not finished:
     nothing shows them yet.
     """
-    from commands.disk import unused
-    from teleport.runtime.files import files_below
+    from commands.disk import prune
 
-    planned = set().union(*(plan_of(files).stages for files in [arguments.files, *arguments.also]))
-    folders, number, unfinished = unused(planned)
-    if arguments.delete and unfinished:
-        raise ValueError(f"{unfinished} Nothing was removed.")
-    total = 0
-    for folder in folders:
-        size = sum(file.stat().st_size for file in files_below(folder))
-        total += size
-        print(f"{size / 1e6:10.1f} MB  {folder}")
-        if arguments.delete:
-            shutil.rmtree(folder)
-    done = "removed" if arguments.delete else "would be removed with --delete"
-    print(f"{len(folders)} of {number} stages, {total / 1e6:.1f} MB, {done}")
-    others = (
-        "Unfinished experiments of other configurations are not known here: name those configurations after --also."
-    )
-    if folders and not arguments.delete:
-        print(unfinished or others)
+    prune(set().union(*(plan_of(files).stages for files in [arguments.files, *arguments.also])), arguments.delete)
 
 
 def verify(arguments):
@@ -214,6 +198,9 @@ def parse_arguments():
         return sub.add_argument
 
     files = {"metavar": "FILE", "help": "the files of one configuration, as after --configfile"}
+    argument = add(new)
+    argument("name", metavar="NAME", help="of the configuration, and of the folder of its tables")
+    argument("folder", type=Path, metavar="FROM", help="the folder of the collection")
     add(status)("files", nargs="*", default=["config/config.yaml"], **files)
     argument = add(forecast)
     argument("files", nargs="+", **files)

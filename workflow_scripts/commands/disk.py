@@ -1,13 +1,36 @@
 """What lies below results: stages that nothing uses, and stages and links that are not sound."""
 
 import csv
+import shutil
 from pathlib import Path
 
 from teleport.report.experiments import stage_links
 from teleport.runtime.artefact import MANIFEST, STAGES, Artefact, remake
+from teleport.runtime.files import files_below
 from teleport.runtime.job import RESUME, SHARDS
 
 EXPERIMENTS, TABLES = Path("results/experiments"), Path("results/tables")
+
+
+def prune(planned, delete):
+    """Print the stages that nothing uses, and remove them if asked to. Raises ValueError while work is unfinished."""
+    folders, number, unfinished = unused(planned)
+    if delete and unfinished:
+        raise ValueError(f"{unfinished} Nothing was removed.")
+    total = 0
+    for folder in folders:
+        size = sum(file.stat().st_size for file in files_below(folder))
+        total += size
+        print(f"{size / 1e6:10.1f} MB  {folder}")
+        if delete:
+            shutil.rmtree(folder)
+    done = "removed" if delete else "would be removed with --delete"
+    print(f"{len(folders)} of {number} stages, {total / 1e6:.1f} MB, {done}")
+    others = (
+        "Unfinished experiments of other configurations are not known here: name those configurations after --also."
+    )
+    if folders and not delete:
+        print(unfinished or others)
 
 
 def unused(planned):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from commands.forecast.costs import live_cost, stage_cost, train_steps
 from commands.forecast.counts import Counts, encoder_shape, finished
+from commands.forecast.hardware import read_hardware
 from teleport.runtime.artefact import STAGES
 from teleport.runtime.code import STAGE_MODULES
 from teleport.runtime.files import PRUNE
@@ -177,4 +178,21 @@ def warnings(lines, hardware, folder=STAGES):
                     f"{what.replace('_', ' ')}: {line.kind} needs about {needed / GB:.1f} GB, there are "
                     f"{has / GB:.1f} GB. {REMEDIES.get(line.kind, 'Use a larger machine.')}"
                 )
+    return found
+
+
+def print_forecast(plan, name):
+    """Print the forecast of a plan on the hardware called `name`, or this machine; returns its warnings (list)."""
+    name, hardware = read_hardware(name)
+    lines, counts = forecast(plan, hardware)
+    print("\n".join(heading(plan, counts, name, hardware)), render(lines), sep="\n\n")
+    print("".join(f"\n{line}" for line in live_search(plan, counts, hardware)), end="")
+    total = total_line(lines)
+    if total.measured:
+        print(f"\ndone stages took {total.measured:.0f} s, forecast {total.estimated:.0f} s: ", end="")
+        print(f"{total.estimated / total.measured:.2f} times")
+    print("\ntime: as if one job ran after another; of done stages disk and memory are those measured")
+    found = warnings(lines, hardware)
+    for warning in found:
+        print(f"warning: {warning}")
     return found
