@@ -88,7 +88,8 @@ def test_a_path_in_another_spelling_changes_no_key(tmp_path, monkeypatch, spelli
 
     def stages(spell):
         toy, bert, run = (spell.replace("ABSOLUTE", str(tmp_path)).format(name) for name in ("toy", "bert", "r.run"))
-        changes = {"encoder": {"checkpoint": {"folder": bert}}, "external": {"e": {"runs": {"test": run.rstrip("/")}}}}
+        encoder = {"pooling": "cls", "checkpoint": {"folder": bert}}
+        changes = {"encoder": encoder, "external": {"e": {"runs": {"test": run.rstrip("/")}}}}
         folder = {"source": "folder", "path": toy, "queries": toy}
         splits = {
             split: {role: f"{toy}/{role}.{split}.tsv" for role in ("queries", "qrels")} for split in ("train", "test")
@@ -107,7 +108,7 @@ def test_the_expected_digest_of_a_folder_changes_no_key(tmp_path):
     digest = hashlib.sha256(b"weights").hexdigest()
 
     def with_digest(sha256):
-        return plan(encoder={"checkpoint": {"folder": str(tmp_path), "sha256": sha256}})
+        return plan(encoder={"pooling": "mean", "checkpoint": {"folder": str(tmp_path), "sha256": sha256}})
 
     assert list(with_digest(digest).stages) == list(with_digest(None).stages)
     (pretrained,) = [stage for stage in with_digest(None).stages.values() if stage.kind == "pretrained"]
@@ -444,7 +445,7 @@ def test_links_are_unique_within_an_experiment():
             "that of a, and that of b",
         ),
         ({"experiments": {"a": {"label": "tele", "episodes": [{}]}}}, "tele", "that of tele, and that of a"),
-        ({"external": {"BM25": {"encoder": {"pooling": "cls"}}}}, "BM25", "lexical baseline, and that of BM25"),
+        ({"external": {"BM25": {"encoder": {"scale": 2.0}}}}, "BM25", "lexical baseline, and that of BM25"),
     ],
 )
 def test_two_rows_of_one_name_are_refused(changes, label, owners):

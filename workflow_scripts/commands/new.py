@@ -66,7 +66,7 @@ def sizes(source):
 
 
 def tables(name, folder):
-    """The source and sentences on it, of a folder with corpus.tsv and queries and judgments for each split or in one."""
+    """The source and sentences on it: corpus.tsv, and queries and judgments by split or in one file each."""
     corpus = sources.existing(folder / "corpus.tsv", "FROM (or corpus.jsonl, for BEIR's form)")
     if sources.found(folder / "queries.tsv"):
         queries = sources.existing(folder / "queries.tsv", "FROM")
@@ -88,7 +88,7 @@ def tables(name, folder):
 
 
 def beir(name, folder):
-    """The source and sentences on it, of a BEIR folder; one whose judgments have to be divided is linked to data/NAME."""
+    """The source and sentences on it: a BEIR folder; where its judgments have to be divided, linked to data/NAME."""
     judged = sources.split_names(folder / "qrels", r"(.+)\.tsv", "FROM")
     alone = undivided(judged, folder)
     if not alone:

@@ -91,7 +91,7 @@ def heading(plan, counts, name, hardware):
     text = [f"collection: {counts.passages:,} passages; queries: {queries} (from {counts.source})"]
     tokens = next((stage for stage in plan.stages.values() if stage.kind == "tokens"), None)
     if tokens is not None:
-        limit = plan.config.encoder.chunks * plan.config.encoder.max_passage_tokens
+        limit = plan.encoder.chunks * plan.encoder.max_passage_tokens
         mean = counts.tokens_per_text(tokens, "passages", limit)
         text.append(f"tokens: {mean:.1f} a passage, cut at {limit}")
     shapes = [encoder_shape(stage) for stage in plan.stages.values() if stage.kind == "pretrained"]

@@ -12,6 +12,7 @@ from teleport.settings.section import Integer
 
 OWN = re.compile(r"(Hole|Errors)@([1-9][0-9]*)")  # computed in evaluation/judged.py
 COVERAGE = re.compile(r"Cov@([1-9][0-9]*)")  # computed in evaluation/coverage.py
+USUAL = ("RR", "nDCG", "R", "P", "AP", "Rprec", "Success", "Judged")  # there too; asking ir-measures loads numpy
 UNREADABLE = (NameError, ValueError, AssertionError, KeyError)  # of ir-measures, for a name that is none
 
 
@@ -43,7 +44,9 @@ def parse_measures(names):
             continue
         try:
             measure = ir_measures.parse_measure(name)
-            supported = ir_measures.DefaultPipeline.supports(measure)
+            supported = (
+                measure.NAME in USUAL and set(measure.params) <= {"cutoff", "rel"}
+            ) or ir_measures.DefaultPipeline.supports(measure)
         except UNREADABLE:
             supported = False
         if not supported:
