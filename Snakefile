@@ -22,6 +22,7 @@ if not workflow.overwrite_configfiles:
 include: "rules/common.smk"
 include: "rules/stages.smk"
 include: "rules/tables.smk"
+include: "rules/targets.smk"
 
 
 rule all:
@@ -31,4 +32,5 @@ rule all:
         files_of(ANALYSES),
         files_of(PUBLISHED),
         [f"{folder}/plan.tsv" for folder in INDEXES],
+        manifests(PLAN.stages.values()),
         f"{PAGE_FOLDER}/index.html" if CONFIG.report else [],

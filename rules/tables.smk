@@ -157,16 +157,18 @@ use rule table as report_page with:
         f"report page {PAGE_FOLDER}/index.html"
 
 
-# results/experiments/NAME: plan.tsv and links to the stages, which other experiments may share.
+# results/experiments/NAME: plan.tsv and links to the stages, which other experiments may share. It waits for none of
+# them, and comes first, so that one can look while they run.
 use rule table as experiment with:
     input:
-        stages_of(INDEXES),
+        [],
     output:
         "{folder}/plan.tsv",
     log:
         "results/logs/{folder}/plan.log",
     wildcard_constraints:
         folder="results/experiments/.+",
+    priority: 1000
     params:
         spec=lambda wildcards: spec_of(INDEXES, wildcards).text,
         code=CODE["teleport.report.experiments"],

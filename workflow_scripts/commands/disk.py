@@ -9,7 +9,7 @@ from teleport.runtime.artefact import MANIFEST, STAGES, Artefact, remake
 from teleport.runtime.files import files_below
 from teleport.runtime.job import RESUME, SHARDS
 
-EXPERIMENTS, TABLES = Path("results/experiments"), Path("results/tables")
+EXPERIMENTS, TABLES, BENCHMARKS = (Path("results", name) for name in ("experiments", "tables", "benchmarks"))
 
 
 def prune(planned, delete):
@@ -92,10 +92,13 @@ def check_stages():
 
 
 def broken_links():
-    """What is wrong with the links of the experiments to their stages (list of str)."""
+    """What is wrong with the links of the experiments to their stages (list of str).
+
+    Links come before their stages: one without a benchmark, which a job leaves behind at its end, was not made yet.
+    """
     return [
         f"{link} leads to {name}, a stage that is not there. {remake(*name.split('/'))} If the experiment is not "
         "wanted any more, delete its folder."
         for link, name in sorted(stage_links(EXPERIMENTS).items())
-        if not (link / MANIFEST).is_file()
+        if not (link / MANIFEST).is_file() and (BENCHMARKS / f"{name}.tsv").is_file()
     ]
