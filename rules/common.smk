@@ -37,6 +37,8 @@ REPORTS = [
     for name in ("table", "analyses", "published_table", "experiments", "page.write")
 ]
 
+EXPORT = "teleport.negatives.export"
+
 try:
     CONFIG, EXPERIMENTS = load(config, workflow.configfiles)
     PLAN = Plan(CONFIG, EXPERIMENTS)
@@ -53,7 +55,7 @@ PAGE_FOLDER, PAGE = page_spec(PLAN, workflow.configfiles)
 # anew: it is told what was read, and refuses to run code edited since.
 if workflow.is_main_process:
     named = {entry.module for entry in (*SOURCES.values(), *LOSSES.values())}
-    modules = {*STAGE_MODULES.values(), *named, LIVE, *REPORTS}
+    modules = {*STAGE_MODULES.values(), *named, LIVE, *REPORTS, EXPORT}
     digests = {name: module_digest(name) for name in sorted(modules)}
     os.environ["TELEPORT_CODE"] = json.dumps(digests | {"files": files_digest()})
     for warning in PLAN.warnings:

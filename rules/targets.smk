@@ -4,6 +4,11 @@
 
 from teleport.report.specs import linked_stages, nearest
 
+
+localrules:
+    mined,
+
+
 LINKED = linked_stages(PLAN, INDEXES)
 
 
@@ -45,3 +50,35 @@ class Requests(type(workflow)):
 
 
 workflow.__class__ = Requests
+
+
+def merged(wildcards):
+    """Input function: the pool of an episode."""
+    link = f"{wildcards.folder}/merge"
+    if link not in LINKED:
+        raise WorkflowError(
+            f"{link} is no stage of this configuration. {nearest(link, LINKED)}"
+        )
+    return manifests(LINKED[link])
+
+
+# The mined negatives of an episode, for other trainers: results/experiments/NAME/episode-1/negatives.jsonl.
+rule mined:
+    input:
+        merged,
+    output:
+        "{folder}/negatives.jsonl",
+    log:
+        "results/logs/{folder}/negatives.log",
+    wildcard_constraints:
+        folder="results/experiments/.+",
+    conda:
+        "../environment.yml"
+    params:
+        code=CODE[EXPORT],
+        run=command("manage.py", "export"),
+        stage=lambda wildcards, input: os.path.dirname(input[0]),
+    message:
+        "negatives of {wildcards.folder}"
+    shell:
+        "{params.run} {params.stage:q} {output:q} > {log} 2>&1"

@@ -164,7 +164,7 @@ class Trajectory:
         """The encode stage of the sides that a checkpoint's stage has made."""
         sides = stage.settings.training.trains if stage.kind == "train" else SIDES
         lengths = self.experiment.encoder.model_dump(include={"max_query_tokens", "max_passage_tokens", "chunks"})
-        precision = self.experiment.training.precision
+        precision = (self.experiment.training or Training(epochs=1)).precision
         settings = EncodeSettings(sides=[side for side in SIDES if side in sides], precision=precision, **lengths)
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": stage}
         return Stage("encode", settings, inputs)

@@ -110,8 +110,9 @@ class Plan:
 
     @property
     def title(self):
-        """What the configuration's encoder reads of titles, and so BM25; as the encoder's default without one."""
-        return self.config.encoder.title if self.config.encoder else "sep"
+        """What the configuration's encoder, or else the first one, reads of titles, and so BM25; "sep" without any."""
+        encoder = self.config.encoder or self.encoder
+        return encoder.title if encoder else "sep"
 
     @property
     def collapse(self):

@@ -107,9 +107,12 @@ def ablation_rows(plan, table):
 
 def table_specs(plan):
     """{(folder, name): Spec} of all tables. Raises ValueError when a test's baseline is not a row of its table."""
-    config = plan.config
-    baseline = config.evaluation.significance.baseline
-    specs = {MAIN_TABLE: table_spec(plan, MAIN_TABLE, MAIN_TITLE, baseline, main_rows(plan))}
+    config, rows = plan.config, main_rows(plan)
+    significance = config.evaluation.significance
+    usual = "baseline" not in significance.model_fields_set  # not asked for: without such a row there is no test
+    tested = not usual or any(row["system"] == significance.baseline for row in rows)
+    baseline = significance.baseline if tested else None
+    specs = {MAIN_TABLE: table_spec(plan, MAIN_TABLE, MAIN_TITLE, baseline, rows)}
     for name, ablation in config.ablations.items():
         rows = ablation_rows(plan, name)
         specs[name] = table_spec(plan, name, ablation.title, ablation.baseline, rows, ablation.columns)

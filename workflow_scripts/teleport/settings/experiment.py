@@ -200,7 +200,7 @@ class Experiment(Section):
     encoder: Encoder
     mining: Mining = Mining()
     negatives: Negatives = Negatives()
-    training: EpisodeTraining
+    training: EpisodeTraining | None = Field(None, description="Needed where there are episodes.")
     episodes: list[Override] = Field(description="One entry per episode; an empty list is the zero-shot system.")
     search_index: FrozenIndex = FlatIndex()
     seeds: Annotated[list[Integer], Field(min_length=1), AfterValidator(distinct)] = Field(

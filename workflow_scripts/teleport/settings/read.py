@@ -19,7 +19,7 @@ from teleport.settings.registry import LOSSES, SOURCES
 from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE, NAME, TABLE_NAME, merged
 from teleport.settings.yaml_mapping import read_mapping
 
-REQUIRED = ("encoder", "training", "episodes")  # where there is an experiment, or a checkpoint from elsewhere
+REQUIRED = ("encoder", "training", "episodes")  # where there is an experiment
 # What an experiment may override.
 SHARED = {"encoder", "mining", "negatives", "training", "episodes", "search_index", "seeds"}
 
@@ -83,10 +83,10 @@ def check_names(config, locations):
 def check_required(config, locations):
     """Raise ValueError when keys are missing that experiments need, or when judgments alone are asked for more."""
     encoders = [("external", name) for name, external in config.external.items() if external.encoder is not None]
-    encoded = [place for place, _, _ in named_experiments(config)] + encoders
+    trained = [place for place, _, _ in named_experiments(config)]
     if config.collection.source == "judgments":
-        refuse_texts(config, encoded, locations)
-    missing = [key for key in REQUIRED if getattr(config, key) is None] if encoded else []
+        refuse_texts(config, trained + encoders, locations)
+    missing = [key for key in REQUIRED if getattr(config, key) is None] if trained else []
     if missing:
         raise ValueError("\n".join(f"{locations.of((key,))}: this key is required; add it." for key in missing))
 
@@ -135,7 +135,7 @@ def external_checkpoints(config, shared, experiments, locations):
             where, splits = locations.of((*place, "runs", split)), ", ".join(config.evaluation.splits)
             raise ValueError(f"{where}: evaluation.splits has {splits}. Add {split!r} there.")
         if external.encoder is not None:
-            encoder = merged(shared["encoder"], external.encoder)
+            encoder = merged(shared.get("encoder") or {}, external.encoder)
             validated(Encoder, encoder, (*place, "encoder"), locations)
             own = {"label": external.label, "encoder": encoder, "episodes": [], "seeds": config.seeds[:1]}
             found[name] = validated(Experiment, shared | own, place, locations)
