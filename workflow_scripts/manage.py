@@ -5,7 +5,9 @@
     python workflow_scripts/manage.py verify                   check every artefact and the links to them
     python workflow_scripts/manage.py new NAME FROM            config/NAME.yaml for a collection of your own
     python workflow_scripts/manage.py prune FILE ...           list the stages that nothing uses; --delete removes them
-    python workflow_scripts/manage.py export STAGE OUTPUT      negatives as Tevatron training data
+    python workflow_scripts/manage.py export STAGE OUTPUT      negatives, a run or a checkpoint for others
+    python workflow_scripts/manage.py push FOLDER OWNER/NAME   what the hub would get; --send uploads it
+    python workflow_scripts/manage.py compare A B              two systems: wins, losses, ties, or one query
     python workflow_scripts/manage.py report FILE ...          the report page, from what is finished now
     python workflow_scripts/manage.py figures FILE ...         its charts as PDF and PNG for a paper
     python workflow_scripts/manage.py schema                   config/schema.json from the settings
@@ -17,9 +19,10 @@ Every command loads what it needs itself, so that none waits for the libraries o
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
+
+from commands.for_rules import analyses, link, page, published, table, write_page
 
 
 def plan_of(files):
@@ -95,15 +98,30 @@ def verify(arguments):
 
 
 def export(arguments):
-    """Write the negatives of a merge stage as Tevatron training data."""
-    from teleport.negatives.export import export_tevatron
-    from teleport.runtime.artefact import Artefact
+    """Write a stage for others: negatives as Tevatron's training data, a run with its judgments, or a checkpoint.
 
-    negatives = Artefact(arguments.stage_folder.resolve())
-    if negatives.manifest["kind"] != "merge":
-        raise ValueError(f"{arguments.stage_folder} is a {negatives.manifest['kind']} stage: give a merge stage.")
-    collection = Artefact(negatives.folder.parents[1] / negatives.manifest["inputs"]["collection"])
-    print(f"{export_tevatron(negatives, collection, arguments.output)} queries in {arguments.output}")
+    STAGE is a merge, evaluate or train stage, or the link to it: results/experiments/NAME/episode-3/train.
+    """
+    from commands.export import export
+
+    print(export(arguments.stage_folder, arguments.output))
+
+
+def push(arguments):
+    """List the files of an exported checkpoint; with --send, upload them to a model repository of the hub."""
+    from commands.export import push
+
+    print(push(arguments.folder, arguments.repository, arguments.send))
+
+
+def compare(arguments):
+    """Set two evaluations side by side: wins, losses, ties and the largest differences, or one query.
+
+    A and B are evaluate stages, or links to them: results/experiments/NAME/episode-3/evaluate-test.
+    """
+    from commands.compare import compare
+
+    print(compare(arguments.first, arguments.second, arguments.measure, arguments.query, arguments.most))
 
 
 def schema(arguments):
@@ -115,28 +133,6 @@ def schema(arguments):
     config = Path(__file__).parents[1] / "config"
     write_json(config / "schema.json", json_schema())
     write_json(config / "published" / "schema.json", PublishedTable.model_json_schema())
-
-
-def table(arguments):
-    """For the rules: write one table, described in teleport/report/table.py."""
-    from teleport.report.table import write_table
-
-    write_table(json.load(sys.stdin), Path("."), arguments.output)
-
-
-def analyses(arguments):
-    """For the rules: write one table, described in teleport/report/analyses.py."""
-    from teleport.report.analyses import write_analyses
-
-    write_analyses(json.load(sys.stdin), Path("."), arguments.output)
-
-
-def published(arguments):
-    """For the rules: write published tables, a line of JSON each, described in teleport/report/published_table.py."""
-    from teleport.report.published_table import write_published
-
-    for spec in filter(str.strip, sys.stdin):
-        write_published(json.loads(spec), Path("."), arguments.output)
 
 
 def report(arguments):
@@ -159,26 +155,6 @@ def figures(arguments):
     output = arguments.output or Path(folder.replace("report", "figures", 1))
     for name in write_figures(json.loads(spec.text), Path("."), output):
         print(f"{output}/{name}.pdf, .png")
-
-
-def page(arguments):
-    """For the rules: write the report page, described in teleport/report/page_specs.py."""
-    write_page(json.load(sys.stdin), arguments.output)
-
-
-def write_page(spec, folder):
-    """Write the report page into a folder, and say where it is."""
-    os.environ["OMP_NUM_THREADS"] = "1"  # many small products: threads would wait for each other
-    from teleport.report.page import write
-
-    print(f"{folder}/index.html: {write.write_page(spec, Path('.'), folder) / 1e6:.1f} MB")
-
-
-def link(arguments):
-    """For the rules: make the folder of an experiment, from rows as in teleport/report/experiments.py."""
-    from teleport.report.experiments import link_experiment
-
-    link_experiment(json.load(sys.stdin)["rows"], arguments.output)
 
 
 def number_or_all(text):
@@ -212,8 +188,18 @@ def parse_arguments():
     argument("--delete", action="store_true", help="remove what is listed")
     add(verify)
     argument = add(export)
-    argument("stage_folder", type=Path, help="a finished merge stage, or the link to it")
-    argument("output", type=Path, help="the JSON lines file to write")
+    argument("stage_folder", type=Path, metavar="STAGE", help="a finished stage, or the link to it")
+    argument("output", type=Path, metavar="OUTPUT", help="the file (negatives) or folder to write")
+    argument = add(push)
+    argument("folder", type=Path, metavar="FOLDER", help="a checkpoint that `export` wrote")
+    argument("repository", metavar="OWNER/NAME", help="on the hub")
+    argument("--send", action="store_true", help="upload, as whom `hf auth login` says")
+    argument = add(compare)
+    argument("first", type=Path, metavar="A", help="a finished evaluate stage, or the link to it")
+    argument("second", type=Path, metavar="B", help="another one of the same split")
+    argument("--measure", help="by which queries are won; default: the first")
+    argument("--query", help="the id of a query: show what both find for it")
+    argument("--most", type=int, default=10, help="how many of the largest differences are listed; default: 10")
     add(schema)
     argument = add(report)
     argument("files", nargs="+", **files)

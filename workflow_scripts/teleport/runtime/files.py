@@ -15,6 +15,13 @@ def sha256_file(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def share(path):
+    """Give a file the rights that new files have here: safetensors' and temporary ones are the owner's alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    Path(path).chmod(0o666 & ~mask)
+
+
 def write_text(path, text):
     """Write UTF-8 `text` under a temporary name, then rename: a reader sees the old file or the new one."""
     path = Path(path)

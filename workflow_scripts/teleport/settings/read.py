@@ -49,8 +49,11 @@ def load(raw, files=()):
         if experiments.setdefault(name, experiment) != experiment:
             raise ValueError(f"{locations.of(place)}: another experiment has this name but other settings. Rename one.")
     experiments |= external_checkpoints(config, shared, experiments, locations)
-    if not experiments and not config.external:
-        raise ValueError("the configuration has no experiments: add at least one entry under `experiments`.")
+    if not experiments and not config.external and not (config.bm25 and "bm25" in config.model_fields_set):
+        raise ValueError(
+            "the configuration has no experiments: add at least one entry under `experiments` or `external`, or state "
+            "`bm25` to have that alone."
+        )
     return config, experiments
 
 
