@@ -28,7 +28,7 @@ def test_a_stage_is_made_by_its_link_after_the_links(world):
         shutil.rmtree(world.folder / "results" / name)
     world.config["seeds"] = [7]
     log = world.snakemake(f"{HOME}/episode-1/merge")
-    assert log.index("links of results/experiments/tele") < log.index("retrieve-queries, episode 1")
+    assert log.index("links of results/experiments/tele") < log.index("merge, episode 1")
     assert (world.folder / HOME / "episode-1/merge/manifest.json").is_file()
     link = world.folder / HOME / "episode-1/train"
     assert link.is_symlink() and not link.exists() and (world.folder / HOME / "plan.tsv").is_file()
