@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from encoder_world import source_folder
+from encoder_world import make_pretrained, source_folder
 from teleport.encoder.own_settings import completed, own_settings
 from teleport.settings.experiment import Encoder
 
@@ -117,3 +117,20 @@ def test_on_the_hub_nothing_is_asked_where_all_is_said(monkeypatch):
     said = {"pooling": "cls", "normalize": False, "query_prefix": "", "passage_prefix": ""}
     said |= {"max_query_tokens": 32, "max_passage_tokens": 128, "checkpoint": {"hub": "a/b", "revision": "c"}}
     assert completed(Encoder(**said)) == Encoder(**said)
+
+
+def test_a_checkpoint_of_ours_given_back_says_what_it_was_made_with(stages, tmp_path):
+    """The same weights, pooling and normalisation, without a word in the configuration."""
+    made = make_pretrained(stages, source_folder(tmp_path / "source"), pooling="mean", normalize=True)
+    checkpoint = made.folder / "checkpoint"
+    back = completed(encoder(checkpoint))
+    assert (back.pooling, back.normalize, back.query_prefix, back.passage_prefix) == ("mean", True, "", "")
+    again = make_pretrained(stages, checkpoint, pooling=back.pooling, normalize=back.normalize)
+    for name in ("model.safetensors", "tokenizer.json", "modules.json", "1_Pooling/config.json"):
+        assert (again.folder / "checkpoint" / name).read_bytes() == (checkpoint / name).read_bytes()
+
+
+def test_the_stage_refuses_a_conflict_that_nobody_saw_before(stages, folder):
+    """Of a checkpoint on the hub for which the configuration states everything."""
+    with pytest.raises(ValueError, match="encoder.pooling is 'mean', but .* says 'cls'"):
+        make_pretrained(stages, folder, pooling="mean", normalize=True)

