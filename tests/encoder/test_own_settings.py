@@ -121,10 +121,13 @@ def test_on_the_hub_nothing_is_asked_where_all_is_said(monkeypatch):
 
 def test_a_checkpoint_of_ours_given_back_says_what_it_was_made_with(stages, tmp_path):
     """The same weights, pooling and normalisation, without a word in the configuration."""
-    made = make_pretrained(stages, source_folder(tmp_path / "source"), pooling="mean", normalize=True)
+    source = source_folder(tmp_path / "source")
+    write(source, "sentence_bert_config.json", {"max_seq_length": 48})
+    made = make_pretrained(stages, source, pooling="mean", normalize=True)
     checkpoint = made.folder / "checkpoint"
     back = completed(encoder(checkpoint))
     assert (back.pooling, back.normalize, back.query_prefix, back.passage_prefix) == ("mean", True, "", "")
+    assert (back.max_query_tokens, back.max_passage_tokens) == (48, 48)
     again = make_pretrained(stages, checkpoint, pooling=back.pooling, normalize=back.normalize)
     for name in ("model.safetensors", "tokenizer.json", "modules.json", "1_Pooling/config.json"):
         assert (again.folder / "checkpoint" / name).read_bytes() == (checkpoint / name).read_bytes()

@@ -14,7 +14,7 @@ import yaml
 
 from paths import REPOSITORY
 
-SECTIONS = re.findall(r"^## (.*)\n(.*?)(?=^## |\Z)", (REPOSITORY / "docs/tasks.md").read_text(), re.M | re.S)
+SECTIONS = re.findall(r"^## ([^\n]*)\n(.*?)(?=^## |\Z)", (REPOSITORY / "docs/tasks.md").read_text(), re.M | re.S)
 TASKS = {title: (re.findall(r"```bash\n(.*)\n```", text), re.findall(r"```yaml\n# (\S+)\n(.*?)```", text, re.S))
          for title, text in SECTIONS}  # fmt: skip
 

@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 
 from teleport.encoder.architectures import ARCHITECTURES, named_as_bert
 from teleport.encoder.backbone import activation
-from teleport.encoder.checkpoint import module_paths, sides
+from teleport.encoder.checkpoint import module_paths, sides, write_prompts
 from teleport.encoder.model import HEAD, Encoder, save_encoders
 from teleport.encoder.own_settings import own_settings, refuse_conflict
 from teleport.encoder.reference import load_backbone
@@ -51,7 +51,11 @@ def run(job):
     else:
         query_encoder = passage_encoder if settings.tied else copy.deepcopy(passage_encoder)
     checkpoint = job.output("checkpoint")
-    save_encoders(query_encoder, passage_encoder, checkpoint, folder)
+    own = {name: setting.value for name, setting in own_settings(folder).items()}
+    length = min(own.get("max_tokens", passage_encoder.max_tokens), passage_encoder.max_tokens)
+    save_encoders(query_encoder, passage_encoder, checkpoint, folder, length, length)
+    if {"query_prefix", "passage_prefix"} & set(own):
+        write_prompts(checkpoint, own.get("query_prefix", ""), own.get("passage_prefix", ""))
     for side in set(sides(checkpoint)):
         # The tokenizer as transformers builds it from all the source's files, without the source's own truncation and
         # padding: who reads this one file (stage `tokens`) gets the ids that transformers gives.
