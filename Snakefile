@@ -21,8 +21,8 @@ if not workflow.overwrite_configfiles:
 
 include: "rules/common.smk"
 include: "rules/stages.smk"
-include: "rules/tables.smk"
 include: "rules/targets.smk"
+include: "rules/tables.smk"
 
 
 rule all:

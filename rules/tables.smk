@@ -15,6 +15,7 @@ localrules:
     released,
     report_page,
     experiment,
+    mined,
 
 
 # Both write the same files: `published` from what is on disk, without waiting for any stage.
@@ -175,3 +176,25 @@ use rule table as experiment with:
         run=manage("link"),
     message:
         "links of {wildcards.folder}"
+
+
+# The mined negatives of an episode, for other trainers: results/experiments/NAME/episode-1/negatives.jsonl.
+rule mined:
+    input:
+        merged,
+    output:
+        "{folder}/negatives.jsonl",
+    log:
+        "results/logs/{folder}/negatives.log",
+    wildcard_constraints:
+        folder="results/experiments/.+",
+    conda:
+        "../environment.yml"
+    params:
+        code=CODE[EXPORT],
+        run=command("manage.py", "export"),
+        stage=lambda wildcards, input: os.path.dirname(input[0]),
+    message:
+        "negatives of {wildcards.folder}"
+    shell:
+        "{params.run} {params.stage:q} {output:q} > {log} 2>&1"

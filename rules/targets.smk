@@ -4,20 +4,16 @@
 
 from teleport.report.specs import linked_stages, nearest
 
-
-localrules:
-    mined,
-
-
 LINKED = linked_stages(PLAN, INDEXES)
 
 
 def unnamed(requests, shown=()):
-    """The files that requests (rules and files) stand for, with plan.tsv of those of the folders `shown` that they name."""
+    """The files that requests (rules, files) stand for, with plan.tsv of those of the folders `shown` that they name."""
     found = set()
     for request in requests:
-        path = os.path.normpath(request).removesuffix("/manifest.json")
-        folder = path.removesuffix("/plan.tsv")
+        path = folder = os.path.normpath(request)
+        if os.path.basename(path) in ("manifest.json", "plan.tsv"):
+            folder = os.path.dirname(path)
         if folder in LINKED:
             found.update(manifests(LINKED[folder]))
             found.update(
@@ -60,25 +56,3 @@ def merged(wildcards):
             f"{link} is no stage of this configuration. {nearest(link, LINKED)}"
         )
     return manifests(LINKED[link])
-
-
-# The mined negatives of an episode, for other trainers: results/experiments/NAME/episode-1/negatives.jsonl.
-rule mined:
-    input:
-        merged,
-    output:
-        "{folder}/negatives.jsonl",
-    log:
-        "results/logs/{folder}/negatives.log",
-    wildcard_constraints:
-        folder="results/experiments/.+",
-    conda:
-        "../environment.yml"
-    params:
-        code=CODE[EXPORT],
-        run=command("manage.py", "export"),
-        stage=lambda wildcards, input: os.path.dirname(input[0]),
-    message:
-        "negatives of {wildcards.folder}"
-    shell:
-        "{params.run} {params.stage:q} {output:q} > {log} 2>&1"
