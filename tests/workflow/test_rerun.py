@@ -85,7 +85,7 @@ ALL_STAGES = {
             "merge, episode 1",
             id="module of merge alone",
         ),
-        pytest.param(lambda w: add_code(w, "runtime/job.py"), ALL_STAGES | WRITTEN, None, id="module of all"),
+        pytest.param(lambda w: add_code(w, "runtime/job.py"), ALL_STAGES | REPORT, None, id="module of all"),
         pytest.param(
             lambda w: add_code(w, "negatives/sources/momentum.py"),
             in_place(episodes(2)),

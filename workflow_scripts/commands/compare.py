@@ -46,7 +46,7 @@ def scores(stage, measure):
 
 def of_all(stages, measure, texts, most):
     """Means, wins of the second over the first, losses, ties, and the queries with the largest differences."""
-    measure = measure or next(iter(stages[0].manifest["facts"]["means"]))
+    measure = measure or stages[0].manifest["settings"]["measures"][0]
     one, two = (scores(stage, measure) for stage in stages)
     names = sorted(one)
     differences = np.array([two[name] - one[name] for name in names])
@@ -68,8 +68,8 @@ def of_query(stages, collection, split, query, text):
     grades = {row["doc_id"]: row["grade"] for row in qrels}
     lines = [f"{query}: {text}"]
     for system, stage in zip("AB", stages, strict=True):
-        means = stage.manifest["facts"]["means"]
-        lines += ["", f"{system}: {', '.join(f'{name} {scores(stage, name).get(query, 0):.3f}' for name in means)}"]
+        measures = stage.manifest["settings"]["measures"]
+        lines += ["", f"{system}: {', '.join(f'{name} {scores(stage, name).get(query, 0):.3f}' for name in measures)}"]
         with gzip.open(stage.path(f"{split}.run.gz"), "rt", encoding="utf-8") as file:
             found = [fields[2] for fields in map(str.split, file) if fields[0] == query][:PASSAGES]
         rows = pq.read_table(collection.path("corpus.parquet"), filters=[("doc_id", "in", found)]).to_pylist()

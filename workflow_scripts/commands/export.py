@@ -94,7 +94,7 @@ def scores_text(link):
     lines = []
     for episode, folder in sorted(folders.items()):
         for split, stage in evaluations(folder).items():
-            means = stage.manifest["facts"]["means"]
+            means = {name: stage.manifest["facts"]["means"][name] for name in stage.manifest["settings"]["measures"]}
             if not lines:
                 lines = [f"| episode | split | {' | '.join(means)} |", "| --: | :-- " + "| --: " * len(means) + "|"]
             lines.append(f"| {episode} | {split} | {' | '.join(f'{mean:.3f}' for mean in means.values())} |")
