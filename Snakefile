@@ -21,6 +21,7 @@ if not workflow.overwrite_configfiles:
 
 include: "rules/common.smk"
 include: "rules/stages.smk"
+include: "rules/targets.smk"
 include: "rules/tables.smk"
 
 
@@ -31,6 +32,7 @@ rule all:
         files_of(ANALYSES),
         files_of(PUBLISHED),
         [f"{folder}/plan.tsv" for folder in INDEXES],
+        manifests(PLAN.stages.values()),
         f"{PAGE_FOLDER}/index.html" if CONFIG.report else [],
         [f"results/stages/{name}/released.json" for name in PLAN.released],
 

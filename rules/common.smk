@@ -39,6 +39,8 @@ REPORTS = [
     for name in ("table", "analyses", "published_table", "experiments", "page.write")
 ]
 
+EXPORT = "teleport.negatives.export"
+
 if set("{}") & set(str(HOME)):
     raise WorkflowError(
         f"{HOME} has braces, which Snakemake takes for names of wildcards. Rename the folder, or move it."
@@ -62,7 +64,7 @@ if workflow.is_main_process:
     if not workflow.output_settings.dryrun:
         use_terminal(logger, episode_scores(PLAN))
     named = {entry.module for entry in (*SOURCES.values(), *LOSSES.values())}
-    modules = {*STAGE_MODULES.values(), *named, DEV, LIVE, *REPORTS}
+    modules = {*STAGE_MODULES.values(), *named, DEV, LIVE, *REPORTS, EXPORT}
     digests = {name: module_digest(name) for name in sorted(modules)}
     os.environ["TELEPORT_CODE"] = json.dumps(digests | {"files": files_digest()})
     # What a cluster's machines have is not known here.

@@ -15,6 +15,7 @@ localrules:
     released,
     report_page,
     experiment,
+    mined,
     release,
 
 
@@ -158,19 +159,43 @@ use rule table as report_page with:
         f"report page {PAGE_FOLDER}/index.html"
 
 
-# results/experiments/NAME: plan.tsv and links to the stages, which other experiments may share.
+# results/experiments/NAME: plan.tsv and links to the stages, which other experiments may share. It waits for none of
+# them, and comes first, so that one can look while they run.
 use rule table as experiment with:
     input:
-        stages_of(INDEXES),
+        [],
     output:
         "{folder}/plan.tsv",
     log:
         "results/logs/{folder}/plan.log",
     wildcard_constraints:
         folder="results/experiments/.+",
+    priority: 1000
     params:
         spec=lambda wildcards: spec_of(INDEXES, wildcards).text,
         code=CODE["teleport.report.experiments"],
         run=manage("link"),
     message:
         "links of {wildcards.folder}"
+
+
+# The mined negatives of an episode, for other trainers: results/experiments/NAME/episode-1/negatives.jsonl.
+rule mined:
+    input:
+        merged,
+    output:
+        "{folder}/negatives.jsonl",
+    log:
+        "results/logs/{folder}/negatives.log",
+    wildcard_constraints:
+        folder="results/experiments/.+",
+    conda:
+        "../environment.yml"
+    params:
+        code=CODE[EXPORT],
+        run=command("manage.py", "export"),
+        stage=lambda wildcards, input: os.path.dirname(input[0]),
+    message:
+        "negatives of {wildcards.folder}"
+    shell:
+        "{params.run} {params.stage:q} {output:q} > {log} 2>&1"

@@ -8,6 +8,10 @@ from transformers import (
     BertTokenizer,
     DistilBertConfig,
     DistilBertModel,
+    ModernBertConfig,
+    ModernBertModel,
+    MPNetConfig,
+    MPNetModel,
     RobertaConfig,
     RobertaModel,
     RobertaTokenizer,
@@ -78,9 +82,21 @@ FAMILIES = {
 }
 
 
+# What transformers' own models compute.
+PLAIN_FAMILIES = {
+    "mpnet": (roberta_tokenizer, MPNetConfig, MPNetModel, {"max_position_embeddings": 66, "pad_token_id": 1}),
+    "modernbert": (
+        bert_tokenizer,
+        ModernBertConfig,
+        ModernBertModel,
+        {"max_position_embeddings": 64, "pad_token_id": 0},
+    ),
+}
+
+
 def source_folder(path, family="bert", **config_options):
     """A transformers folder with random weights and 64 positions, as somebody else would have saved it; returns it."""
-    make_tokenizer, config_class, model_class, options = FAMILIES[family]
+    make_tokenizer, config_class, model_class, options = (FAMILIES | PLAIN_FAMILIES)[family]
     tokenizer = make_tokenizer()
     own = ARCHITECTURES[family].settings
     sizes = {own.get(name, name): value for name, value in (SIZE | options | config_options).items()}

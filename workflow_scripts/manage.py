@@ -3,8 +3,11 @@
     python workflow_scripts/manage.py status [FILE ...]        what runs where, and how much is finished
     python workflow_scripts/manage.py forecast FILE ...        what a configuration will cost, before anything starts
     python workflow_scripts/manage.py verify                   check every artefact and the links to them
+    python workflow_scripts/manage.py new NAME FROM            config/NAME.yaml for a collection of your own
     python workflow_scripts/manage.py prune FILE ...           list the stages that nothing uses; --delete removes them
-    python workflow_scripts/manage.py export STAGE OUTPUT      negatives as Tevatron training data
+    python workflow_scripts/manage.py export STAGE OUTPUT      negatives, a run or a checkpoint for others
+    python workflow_scripts/manage.py push FOLDER OWNER/NAME   what the hub would get; --send uploads it
+    python workflow_scripts/manage.py compare A B              two systems: wins, losses, ties, or one query
     python workflow_scripts/manage.py report FILE ...          the report page, from what is finished now
     python workflow_scripts/manage.py figures FILE ...         its charts as PDF and PNG for a paper
     python workflow_scripts/manage.py schema                   config/schema.json from the settings
@@ -16,10 +19,10 @@ and status 1. Every command loads what it needs itself, so that none waits for t
 
 import argparse
 import json
-import os
-import shutil
 import sys
 from pathlib import Path
+
+from commands.for_rules import analyses, link, page, published, release, table, write_page
 
 
 def plan_of(files):
@@ -28,6 +31,21 @@ def plan_of(files):
     from teleport.settings.read import load_files
 
     return Plan(*load_files(files))
+
+
+def new(arguments):
+    """Write config/NAME.yaml for a folder of passages, queries and judgments, and say how to go on.
+
+    The folder has corpus.tsv (id, title if any, text), and queries.SPLIT.tsv and qrels.SPLIT.tsv for train and test, or
+    queries.tsv and qrels.tsv, of which a third becomes the test; or it has BEIR's form.
+    """
+    from commands.new import new
+
+    path, said = new(arguments.name, arguments.folder, Path(__file__).parents[1])
+    plan = plan_of([path])  # what is wrong with the checkpoint is said now
+    print(*said, *plan.warnings, f"{path} is written: {len(plan.stages)} stages. Look at it, then:", sep="\n")
+    print(f"  .venv/bin/snakemake -n --configfile {path}             # what would run")
+    print(f"  .venv/bin/snakemake --cores all --configfile {path}    # results/tables/{arguments.name}/main.md")
 
 
 def status(arguments):
@@ -46,23 +64,9 @@ def forecast(arguments):
     Hardware lines are in config/hardware.yaml; `bench/calibrate.py` measures this machine, and its line is then the
     default. With --strict a warning ends the command with status 1.
     """
-    from commands.forecast.hardware import read_hardware
-    from commands.forecast.table import forecast, heading, live_search, released, render, total_line, warnings
+    from commands.forecast.table import print_forecast
 
-    plan = plan_of(arguments.files)
-    name, hardware = read_hardware(arguments.hardware)
-    lines, counts = forecast(plan, hardware)
-    print("\n".join(heading(plan, counts, name, hardware)), render(lines), sep="\n\n")
-    total = total_line(lines)
-    said = live_search(plan, counts, hardware) + released(plan, counts, total)
-    print("".join(f"\n{line}" for line in said), end="")
-    if total.measured:
-        print(f"\ndone stages took {total.measured:.0f} s, forecast {total.estimated:.0f} s: ", end="")
-        print(f"{total.estimated / total.measured:.2f} times")
-    print("\ntime: as if one job ran after another; of done stages disk and memory are those measured")
-    found = warnings(lines, hardware)
-    for warning in found:
-        print(f"warning: {warning}")
+    found = print_forecast(plan_of(arguments.files), arguments.hardware)
     return 1 if found and arguments.strict else 0
 
 
@@ -74,27 +78,9 @@ def prune(arguments):
     table to let its stages go. --also names another configuration, and is needed for experiments that are not finished:
     nothing shows them yet.
     """
-    from commands.disk import unused
-    from teleport.runtime.files import files_below
+    from commands.disk import prune
 
-    planned = set().union(*(plan_of(files).stages for files in [arguments.files, *arguments.also]))
-    folders, number, unfinished = unused(planned)
-    if arguments.delete and unfinished:
-        raise ValueError(f"{unfinished} Nothing was removed.")
-    total = 0
-    for folder in folders:
-        size = sum(file.stat().st_size for file in files_below(folder))
-        total += size
-        print(f"{size / 1e6:10.1f} MB  {folder}")
-        if arguments.delete:
-            shutil.rmtree(folder)
-    done = "removed" if arguments.delete else "would be removed with --delete"
-    print(f"{len(folders)} of {number} stages, {total / 1e6:.1f} MB, {done}")
-    others = (
-        "Unfinished experiments of other configurations are not known here: name those configurations after --also."
-    )
-    if folders and not arguments.delete:
-        print(unfinished or others)
+    prune(set().union(*(plan_of(files).stages for files in [arguments.files, *arguments.also])), arguments.delete)
 
 
 def verify(arguments):
@@ -112,15 +98,30 @@ def verify(arguments):
 
 
 def export(arguments):
-    """Write the negatives of a merge stage as Tevatron training data."""
-    from teleport.negatives.export import export_tevatron
-    from teleport.runtime.artefact import Artefact
+    """Write a stage for others: negatives as Tevatron's training data, a run with its judgments, or a checkpoint.
 
-    negatives = Artefact(arguments.stage_folder.resolve())
-    if negatives.manifest["kind"] != "merge":
-        raise ValueError(f"{arguments.stage_folder} is a {negatives.manifest['kind']} stage: give a merge stage.")
-    collection = Artefact(negatives.folder.parents[1] / negatives.manifest["inputs"]["collection"])
-    print(f"{export_tevatron(negatives, collection, arguments.output)} queries in {arguments.output}")
+    STAGE is a merge, evaluate or train stage, or the link to it: results/experiments/NAME/episode-3/train.
+    """
+    from commands.export import export
+
+    print(export(arguments.stage_folder, arguments.output))
+
+
+def push(arguments):
+    """List the files of an exported checkpoint; with --send, upload them to a model repository of the hub."""
+    from commands.export import push
+
+    print(push(arguments.folder, arguments.repository, arguments.send))
+
+
+def compare(arguments):
+    """Set two evaluations side by side: wins, losses, ties and the largest differences, or one query.
+
+    A and B are evaluate stages, or links to them: results/experiments/NAME/episode-3/evaluate-test.
+    """
+    from commands.compare import compare
+
+    print(compare(arguments.first, arguments.second, arguments.measure, arguments.query, arguments.most))
 
 
 def schema(arguments):
@@ -132,28 +133,6 @@ def schema(arguments):
     config = Path(__file__).parents[1] / "config"
     write_json(config / "schema.json", json_schema())
     write_json(config / "published" / "schema.json", PublishedTable.model_json_schema())
-
-
-def table(arguments):
-    """For the rules: write one table, described in teleport/report/table.py."""
-    from teleport.report.table import write_table
-
-    write_table(json.load(sys.stdin), Path("."), arguments.output)
-
-
-def analyses(arguments):
-    """For the rules: write one table, described in teleport/report/analyses.py."""
-    from teleport.report.analyses import write_analyses
-
-    write_analyses(json.load(sys.stdin), Path("."), arguments.output)
-
-
-def published(arguments):
-    """For the rules: write published tables, a line of JSON each, described in teleport/report/published_table.py."""
-    from teleport.report.published_table import write_published
-
-    for spec in filter(str.strip, sys.stdin):
-        write_published(json.loads(spec), Path("."), arguments.output)
 
 
 def report(arguments):
@@ -181,33 +160,6 @@ def figures(arguments):
         print(f"{output}/{name}.pdf, .png")
 
 
-def page(arguments):
-    """For the rules: write the report page, described in teleport/report/page_specs.py."""
-    write_page(json.load(sys.stdin), arguments.output)
-
-
-def write_page(spec, folder):
-    """Write the report page into a folder, and say where it is."""
-    os.environ["OMP_NUM_THREADS"] = "1"  # many small products: threads would wait for each other
-    from teleport.report.page import write
-
-    print(f"{folder}/index.html: {write.write_page(spec, Path('.'), folder) / 1e6:.1f} MB")
-
-
-def link(arguments):
-    """For the rules: make the folder of an experiment, from rows as in teleport/report/experiments.py."""
-    from teleport.report.experiments import link_experiment
-
-    link_experiment(json.load(sys.stdin)["rows"], arguments.output)
-
-
-def release(arguments):
-    """For the rules: remove the vectors of a finished encode stage (keep_vectors)."""
-    from teleport.runtime.artefact import Artefact
-
-    Artefact(arguments.output).release()
-
-
 def number_or_all(text):
     """A whole number, or "all" (argparse names the argument where it is neither)."""
     return text if text == "all" else int(text)
@@ -225,6 +177,9 @@ def parse_arguments():
         return sub.add_argument
 
     files = {"metavar": "FILE", "help": "the files of one configuration, as after --configfile"}
+    argument = add(new)
+    argument("name", metavar="NAME", help="of the configuration, and of the folder of its tables")
+    argument("folder", type=Path, metavar="FROM", help="the folder of the collection")
     add(status)("files", nargs="*", default=["config/config.yaml"], **files)
     argument = add(forecast)
     argument("files", nargs="+", **files)
@@ -236,8 +191,18 @@ def parse_arguments():
     argument("--delete", action="store_true", help="remove what is listed")
     add(verify)
     argument = add(export)
-    argument("stage_folder", type=Path, help="a finished merge stage, or the link to it")
-    argument("output", type=Path, help="the JSON lines file to write")
+    argument("stage_folder", type=Path, metavar="STAGE", help="a finished stage, or the link to it")
+    argument("output", type=Path, metavar="OUTPUT", help="the file (negatives) or folder to write")
+    argument = add(push)
+    argument("folder", type=Path, metavar="FOLDER", help="a checkpoint that `export` wrote")
+    argument("repository", metavar="OWNER/NAME", help="on the hub")
+    argument("--send", action="store_true", help="upload, as whom `hf auth login` says")
+    argument = add(compare)
+    argument("first", type=Path, metavar="A", help="a finished evaluate stage, or the link to it")
+    argument("second", type=Path, metavar="B", help="another one of the same split")
+    argument("--measure", help="by which queries are won; default: the first")
+    argument("--query", help="the id of a query: show what both find for it")
+    argument("--most", type=int, default=10, help="how many of the largest differences are listed; default: 10")
     add(schema)
     argument = add(report)
     argument("files", nargs="+", **files)

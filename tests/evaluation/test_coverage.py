@@ -5,8 +5,8 @@ import pytest
 
 from collection_world import make_collection, make_run
 from teleport.evaluation import evaluate
-from teleport.evaluation.coverage import coverage_cutoffs
 from teleport.runtime.artefact import Artefact
+from teleport.settings.measures import coverage_cutoffs
 
 TEXTS = ["in Paris", "in Rome", "Paris, France", "nowhere", "in ROME"]
 

@@ -91,7 +91,7 @@ def test_bad_input_is_refused(stages):
     spaced = make_inputs(stages, IDS, SCORES, range(4), ("d0", "d 1", "d2", "d3", "d4"))
     with pytest.raises(ValueError, match="doc_id 'd 1' has white space, which a TREC run cannot hold"):
         evaluate_run(stages, spaced)
-    with pytest.raises(ValueError, match="evaluation.measures has 'Foo@3'"):
+    with pytest.raises(ValueError, match="there is no measure 'Foo@3'"):
         evaluate_run(stages, make_inputs(stages, IDS, SCORES, range(4)), ["Foo@3"])
 
 

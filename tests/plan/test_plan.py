@@ -76,19 +76,25 @@ def test_settings_that_decide_nothing_change_no_key():
     assert new_stages(base, plan(encoder={"scale": 2})) == new_stages(base, plan(training={"learning_rate": 1e-5}))
 
 
+FILES = [f"toy/{role}.{split}.tsv" for role in ("queries", "qrels") for split in ("train", "test")]
+
+
 @pytest.mark.parametrize("spelling", ["{}/", "./{}", "x/../{}", "ABSOLUTE/{}"])
 def test_a_path_in_another_spelling_changes_no_key(tmp_path, monkeypatch, spelling):
     monkeypatch.chdir(tmp_path)
-    for name in ("toy/corpus.tsv", "toy/queries.test.tsv", "toy/qrels.test.tsv", "bert/model.safetensors", "r.run"):
+    for name in ("toy/corpus.tsv", *FILES, "bert/model.safetensors", "r.run"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(name)
 
     def stages(spell):
         toy, bert, run = (spell.replace("ABSOLUTE", str(tmp_path)).format(name) for name in ("toy", "bert", "r.run"))
-        changes = {"encoder": {"checkpoint": {"folder": bert}}, "external": {"e": {"runs": {"test": run.rstrip("/")}}}}
+        encoder = {"pooling": "cls", "checkpoint": {"folder": bert}}
+        changes = {"encoder": encoder, "external": {"e": {"runs": {"test": run.rstrip("/")}}}}
         folder = {"source": "folder", "path": toy, "queries": toy}
-        files = {"queries": f"{toy}/queries.test.tsv", "qrels": f"{toy}/qrels.test.tsv"}
-        tsv = {"source": "tsv", "corpus": f"{toy}/corpus.tsv", "splits": {"test": files}}
+        splits = {
+            split: {role: f"{toy}/{role}.{split}.tsv" for role in ("queries", "qrels")} for split in ("train", "test")
+        }
+        tsv = {"source": "tsv", "corpus": f"{toy}/corpus.tsv", "splits": splits}
         raw = [yaml.safe_load(BASE) | {"collection": collection} for collection in (folder, tsv)]
         return [list(Plan(*config.load(config.merged(each, changes))).stages) for each in raw]
 
@@ -102,7 +108,7 @@ def test_the_expected_digest_of_a_folder_changes_no_key(tmp_path):
     digest = hashlib.sha256(b"weights").hexdigest()
 
     def with_digest(sha256):
-        return plan(encoder={"checkpoint": {"folder": str(tmp_path), "sha256": sha256}})
+        return plan(encoder={"pooling": "mean", "checkpoint": {"folder": str(tmp_path), "sha256": sha256}})
 
     assert list(with_digest(digest).stages) == list(with_digest(None).stages)
     (pretrained,) = [stage for stage in with_digest(None).stages.values() if stage.kind == "pretrained"]
@@ -439,7 +445,7 @@ def test_links_are_unique_within_an_experiment():
             "that of a, and that of b",
         ),
         ({"experiments": {"a": {"label": "tele", "episodes": [{}]}}}, "tele", "that of tele, and that of a"),
-        ({"external": {"BM25": {"encoder": {"pooling": "cls"}}}}, "BM25", "lexical baseline, and that of BM25"),
+        ({"external": {"BM25": {"encoder": {"scale": 2.0}}}}, "BM25", "lexical baseline, and that of BM25"),
     ],
 )
 def test_two_rows_of_one_name_are_refused(changes, label, owners):

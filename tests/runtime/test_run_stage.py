@@ -13,11 +13,11 @@ import pytest
 
 from paths import REPOSITORY
 from run_stage import raised_here
-from teleport.evaluation.measures import parse_measures
 from teleport.runtime.code import stage_code
 from teleport.runtime.run import FINISHED, run
 from teleport.search import index
 from teleport.search.exact import best
+from teleport.settings.measures import parse_measures
 
 
 @pytest.fixture

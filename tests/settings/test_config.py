@@ -385,12 +385,19 @@ def test_files_are_merged_as_snakemake_merges_them(tmp_path, second):
         ("measures: [Recall@5, R(rel=1)@5]", "one measure stands here as Recall@5 and R"),
         ("measures: {test: [AP, MAP]}", "one measure stands here as AP and MAP"),
         ("measures: [Cov@20, Cov@20]", "one measure stands here as Cov@20 and Cov@20"),
+        ("measures: [RR@10, Foo@5]", "line 11: evaluation.measures: there is no measure 'Foo@5' that ir-measures can"),
+        ("measures: {test: [R@0]}", "the measure 'R@0' has a cut-off or rel below 1"),
+        (
+            "measures: [R@5000]",
+            "line 11: evaluation.measures: 'R@5000' looks at 5000 passages, and evaluation.depth is",
+        ),
+        ("measures: [Cov@2000]", "'Cov@2000' looks at 2000 passages, and evaluation.depth is 1000. Set the depth to"),
         ("splits: [test, dev, test]", "line 11: evaluation.splits: values must differ from each other"),
     ],
 )
-def test_a_column_twice_is_refused(tmp_path, evaluation, message):
+def test_columns_that_cannot_be_are_refused(tmp_path, evaluation, message):
     text = BASE + "evaluation:\n  "
-    measures = [["RR@10", "R@10", "R(rel=2)@10", "Cov@10", "Hole@10", "no measure("], {"test": ["AP"], "dev": ["AP"]}]
+    measures = [["RR@10", "R@10", "R(rel=2)@10", "Cov@10", "Hole@10"], {"test": ["AP"], "dev": ["AP"]}]
     for distinct in measures:
         assert load(f"{text}measures: {json.dumps(distinct)}\n", tmp_path)[0].evaluation.measures == distinct
     with pytest.raises(ValueError, match=message):

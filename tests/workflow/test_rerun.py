@@ -26,6 +26,11 @@ def episodes(first, last=3):
     return counts | REPORT
 
 
+def in_place(counts):
+    """The same jobs where they make the same stages anew: the links to them stay."""
+    return {rule: count for rule, count in counts.items() if rule != "experiment"}
+
+
 def edit(world, module, old, new):
     path = world.folder / "workflow_scripts" / "teleport" / module
     text = path.read_text()
@@ -75,12 +80,15 @@ ALL_STAGES = {
         pytest.param(touch, NOTHING, None, id="touch"),
         pytest.param(comment, NOTHING, None, id="comment, docstring and description"),
         pytest.param(
-            lambda w: add_code(w, "negatives/merge.py"), episodes(1), "merge, episode 1", id="module of merge alone"
+            lambda w: add_code(w, "negatives/merge.py"),
+            in_place(episodes(1)),
+            "merge, episode 1",
+            id="module of merge alone",
         ),
         pytest.param(lambda w: add_code(w, "runtime/job.py"), ALL_STAGES | REPORT, None, id="module of all"),
         pytest.param(
             lambda w: add_code(w, "negatives/sources/momentum.py"),
-            episodes(2),
+            in_place(episodes(2)),
             "merge, episode 2",
             id="module of a source",
         ),

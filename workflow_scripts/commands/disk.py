@@ -1,13 +1,36 @@
 """What lies below results: stages that nothing uses, and stages and links that are not sound."""
 
 import csv
+import shutil
 from pathlib import Path
 
 from teleport.report.experiments import stage_links
 from teleport.runtime.artefact import MANIFEST, STAGES, Artefact, remake
+from teleport.runtime.files import files_below
 from teleport.runtime.job import RESUME, SHARDS
 
-EXPERIMENTS, TABLES = Path("results/experiments"), Path("results/tables")
+EXPERIMENTS, TABLES, BENCHMARKS = (Path("results", name) for name in ("experiments", "tables", "benchmarks"))
+
+
+def prune(planned, delete):
+    """Print the stages that nothing uses, and remove them if asked to. Raises ValueError while work is unfinished."""
+    folders, number, unfinished = unused(planned)
+    if delete and unfinished:
+        raise ValueError(f"{unfinished} Nothing was removed.")
+    total = 0
+    for folder in folders:
+        size = sum(file.stat().st_size for file in files_below(folder))
+        total += size
+        print(f"{size / 1e6:10.1f} MB  {folder}")
+        if delete:
+            shutil.rmtree(folder)
+    done = "removed" if delete else "would be removed with --delete"
+    print(f"{len(folders)} of {number} stages, {total / 1e6:.1f} MB, {done}")
+    others = (
+        "Unfinished experiments of other configurations are not known here: name those configurations after --also."
+    )
+    if folders and not delete:
+        print(unfinished or others)
 
 
 def unused(planned):
@@ -69,10 +92,13 @@ def check_stages():
 
 
 def broken_links():
-    """What is wrong with the links of the experiments to their stages (list of str)."""
+    """What is wrong with the links of the experiments to their stages (list of str).
+
+    Links come before their stages: one without a benchmark, which a job leaves behind at its end, was not made yet.
+    """
     return [
         f"{link} leads to {name}, a stage that is not there. {remake(*name.split('/'))} If the experiment is not "
         "wanted any more, delete its folder."
         for link, name in sorted(stage_links(EXPERIMENTS).items())
-        if not (link / MANIFEST).is_file()
+        if not (link / MANIFEST).is_file() and (BENCHMARKS / f"{name}.tsv").is_file()
     ]

@@ -75,7 +75,7 @@ def encoder_of(stage):
 def corpus_tokens(counts, plan):
     """Tokens of all passages, without special tokens and not cut."""
     tokens = next((stage for stage in plan.stages.values() if stage.kind == "tokens"), None)
-    limit = plan.config.encoder.max_passage_tokens if plan.config.encoder else NO_ENCODER_TOKENS
+    limit = plan.encoder.max_passage_tokens if plan.encoder else NO_ENCODER_TOKENS
     return counts.passages * (counts.text_tokens(tokens, limit) if tokens else limit)
 
 
@@ -126,7 +126,7 @@ def pretrained_cost(stage, counts, plan):
 
 
 def tokens_cost(stage, counts, plan):
-    shape, encoder = encoder_shape(stage.inputs["pretrained"])[0], plan.config.encoder
+    shape, encoder = encoder_shape(stage.inputs["pretrained"])[0], plan.encoder
     total = counts.passages * counts.text_tokens(stage, encoder.max_passage_tokens)
     for split, num in counts.queries.items():
         total += num * (counts.tokens_per_text(stage, f"queries.{split}", encoder.max_query_tokens) - 2)

@@ -93,7 +93,7 @@ def heading(plan, counts, name, hardware):
     text = [f"collection: {counts.passages:,} passages; queries: {queries} (from {counts.source})"]
     tokens = next((stage for stage in plan.stages.values() if stage.kind == "tokens"), None)
     if tokens is not None:
-        limit = plan.config.encoder.chunks * plan.config.encoder.max_passage_tokens
+        limit = plan.encoder.chunks * plan.encoder.max_passage_tokens
         mean = counts.tokens_per_text(tokens, "passages", limit)
         text.append(f"tokens: {mean:.1f} a passage, cut at {limit}")
     shapes = [encoder_shape(stage) for stage in plan.stages.values() if stage.kind == "pretrained"]
@@ -204,4 +204,22 @@ def warnings(lines, hardware, folder=STAGES):
                     f"{what.replace('_', ' ')}: {line.kind} needs about {needed / GB:.1f} GB, there are "
                     f"{has / GB:.1f} GB. {REMEDIES.get(line.kind, 'Use a larger machine.')}"
                 )
+    return found
+
+
+def print_forecast(plan, name):
+    """Print the forecast of a plan on the hardware called `name`, or this machine; returns its warnings (list)."""
+    name, hardware = read_hardware(name)
+    lines, counts = forecast(plan, hardware)
+    print("\n".join(heading(plan, counts, name, hardware)), render(lines), sep="\n\n")
+    total = total_line(lines)
+    said = live_search(plan, counts, hardware) + released(plan, counts, total)
+    print("".join(f"\n{line}" for line in said), end="")
+    if total.measured:
+        print(f"\ndone stages took {total.measured:.0f} s, forecast {total.estimated:.0f} s: ", end="")
+        print(f"{total.estimated / total.measured:.2f} times")
+    print("\ntime: as if one job ran after another; of done stages disk and memory are those measured")
+    found = warnings(lines, hardware)
+    for warning in found:
+        print(f"warning: {warning}")
     return found

@@ -1,7 +1,7 @@
 """The architectures of backbones: one entry each, which says in what it differs from BERT.
 
-All are computed by `encoder.packed` under BERT's names; a checkpoint on disk has those that transformers gives its own
-architecture. One that BERT's layers cannot compute has no place here.
+Most are computed by `encoder.packed` under BERT's names; a checkpoint on disk has those that transformers gives its own
+architecture. One that BERT's layers cannot compute is computed by transformers' own model (`encoder.plain`).
 """
 
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ LAYERS = "encoder.layer"  # BERT's name of what holds the layers
 class Architecture:
     """In what an architecture differs from BERT.
 
+    packed: whether `encoder.packed` computes it; what follows of settings and names is for that
     after_padding: positions count from the one after the padding id, not from 0
     pooler: whether transformers' class has a pooler, which is left out here
     settings: {BERT's name of a setting in config.json: its own}
@@ -21,6 +22,7 @@ class Architecture:
     layers, parts: its own name of what holds the layers, and of the parts of a layer {BERT's: its own}
     """
 
+    packed: bool = True
     after_padding: bool = False
     pooler: bool = True
     settings: dict = field(default_factory=dict)
@@ -64,6 +66,9 @@ DISTILBERT = Architecture(
 )
 ROBERTA = Architecture(after_padding=True)
 ARCHITECTURES = {"bert": Architecture(), "roberta": ROBERTA, "xlm-roberta": ROBERTA, "distilbert": DISTILBERT}
+# Relative positions in the attention (Song et al. 2020); rotations, local attention, gates (Warner et al. 2024).
+ARCHITECTURES["mpnet"] = Architecture(packed=False, after_padding=True)
+ARCHITECTURES["modernbert"] = Architecture(packed=False, pooler=False)
 
 
 def with_berts_names(raw):

@@ -103,9 +103,14 @@ def activation(name):
 def load_backbone(folder):
     """The `Backbone` of a transformers folder without prefixes in its names, in float32 and evaluation mode.
 
+    Of an architecture that `encoder.packed` does not compute it is transformers' model.
     Raises ValueError when weights are missing, or of another shape than config.json says.
     """
     config = json.loads((Path(folder) / CONFIG).read_text(encoding="utf-8"))
+    if not ARCHITECTURES[config["model_type"]].packed:
+        from teleport.encoder import reference
+
+        return reference.load_backbone(folder)
     with torch.device("meta"):  # no memory, and no draw from the global random state, for weights that are replaced
         backbone = Backbone(config)
     found = load_file(Path(folder) / WEIGHTS)  # published files may have more: a pooler, constants

@@ -9,7 +9,7 @@ import torch
 
 from teleport.encoder.halves import QUERIES, Overlap, halved
 from teleport.encoder.model import load_encoders
-from teleport.encoder.packed import PackedEncoder
+from teleport.encoder.plain import prepare
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.shards import MADE_BY, join, read_shards, shard_rows
 from teleport.encoder.side import Side
@@ -118,7 +118,7 @@ def open_sides(job):
         require_positions(encoder, key, limit)
         if encoder not in prepared:  # a tied one is prepared once
             with torch.inference_mode():
-                prepared[encoder] = PackedEncoder(encoder.to(device), dtype, compiled)
+                prepared[encoder] = prepare(encoder.to(device), dtype, compiled)
         tokens = open_tokens(job, name)
         sides[name] = Side(encoder, tokens, limit, special, dtype, compiled, prepared[encoder], chunks)
     facts = {"dim": passage_encoder.dim, "dtype": "float32" if dtype is None else "bfloat16", "device": device.type}

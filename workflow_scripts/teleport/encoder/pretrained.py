@@ -8,8 +8,9 @@ from transformers import AutoTokenizer
 
 from teleport.encoder.architectures import ARCHITECTURES, named_as_bert
 from teleport.encoder.backbone import activation
-from teleport.encoder.checkpoint import module_paths, sides
+from teleport.encoder.checkpoint import module_paths, sides, write_prompts
 from teleport.encoder.model import HEAD, Encoder, save_encoders
+from teleport.encoder.own_settings import own_settings, refuse_conflict
 from teleport.encoder.reference import load_backbone
 from teleport.encoder.sound import read_config, refuse_no_special_tokens, refuse_no_weights
 from teleport.encoder.source import KEY, find_weights, locate, verified_digest
@@ -19,6 +20,8 @@ from teleport.runtime.log import log
 from teleport.runtime.seed import derive_seed
 from teleport.settings.checkpoint import PretrainedSettings as Settings  # noqa: F401
 
+PACKED = "computed by the packed encoder, without padding"
+PLAIN = "computed by transformers' own model, padded: the packed encoder, which is faster, does not cover this one"
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
 QUERY_KEY = "encoder.query_checkpoint"
 
@@ -48,13 +51,18 @@ def run(job):
     else:
         query_encoder = passage_encoder if settings.tied else copy.deepcopy(passage_encoder)
     checkpoint = job.output("checkpoint")
-    save_encoders(query_encoder, passage_encoder, checkpoint, folder)
+    own = {name: setting.value for name, setting in own_settings(folder).items()}
+    length = min(own.get("max_tokens", passage_encoder.max_tokens), passage_encoder.max_tokens)
+    save_encoders(query_encoder, passage_encoder, checkpoint, folder, length, length)
+    if {"query_prefix", "passage_prefix"} & set(own):
+        write_prompts(checkpoint, own.get("query_prefix", ""), own.get("passage_prefix", ""))
     for side in set(sides(checkpoint)):
         # The tokenizer as transformers builds it from all the source's files, without the source's own truncation and
         # padding: who reads this one file (stage `tokens`) gets the ids that transformers gives.
         tokenizer.backend_tokenizer.save(str(side / "tokenizer.json"))
     model_type = supported_type(folder)
     log.info("%s, %d parameters, %d dimensions, from %s", model_type, parameters, passage_encoder.dim, folder)
+    log.info("%s", PACKED if ARCHITECTURES[model_type].packed else PLAIN)
     return facts | {"model_type": model_type}
 
 
@@ -79,12 +87,14 @@ def read(folder, settings):
 
     Its projection head is that of the checkpoint; where it has none, one is made from settings.seed if asked for.
     """
+    refuse_conflict(own_settings(folder), settings, ("pooling", "normalize"))  # of the hub: not known before
     tokenizer = load_fast_tokenizer(folder)
     backbone, head = read_model(folder)
     encoder = Encoder(backbone, settings.pooling, settings.projection, settings.normalize).eval()
     check_vocabulary(folder, tokenizer, encoder.backbone)
     refuse_no_weights(folder, encoder.backbone)
-    activation(named_as_bert(backbone.config.to_dict()).hidden_act)  # later stages compute with it
+    if ARCHITECTURES[backbone.config.model_type].packed:
+        activation(named_as_bert(backbone.config.to_dict()).hidden_act)  # later stages compute with it
     if head:
         check_width(folder, head, settings.projection)
         encoder.set_head(head)

@@ -24,7 +24,9 @@ def load_backbone(folder, weights=None):
     """
     weights = backbone_weights(weights or read_weights(find_weights(Path(folder))))
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    kind = {"attn_implementation": "sdpa", "dtype": torch.float32}
+    kind = {"dtype": torch.float32}
+    if ARCHITECTURES[config.model_type].packed:
+        kind["attn_implementation"] = "sdpa"
     if ARCHITECTURES[config.model_type].pooler:
         kind["add_pooling_layer"] = False
     model = MODEL_MAPPING[type(config)]

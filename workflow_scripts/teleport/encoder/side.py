@@ -10,6 +10,7 @@ from teleport.encoder.batches import in_order, length_buckets
 from teleport.encoder.chunks import Chunks
 from teleport.encoder.model import Encoder
 from teleport.encoder.packed import PackedEncoder
+from teleport.encoder.plain import PlainEncoder, prepare
 from teleport.encoder.precision import to_device
 from teleport.encoder.tokens import packed, padded_lengths
 from teleport.runtime.arrays import Ragged
@@ -31,13 +32,13 @@ class Side:
     special: dict
     dtype: torch.dtype | None = None
     compiled: bool = False
-    prepared: PackedEncoder | None = None
+    prepared: PackedEncoder | PlainEncoder | None = None
     most_chunks: int = 1
 
     @property
     def device(self):
         """Where the encoder computes."""
-        return self.encoder.backbone.embeddings.word_embeddings.weight.device
+        return next(self.encoder.parameters()).device
 
     @cached_property
     def chunked(self):
@@ -64,7 +65,7 @@ class Side:
             ids_T, lengths_B = self.chunked.packed(rows, self.special)
         else:
             ids_T, lengths_B = packed(self.tokens, rows, self.max_tokens, self.special)
-        encoder = self.prepared or PackedEncoder(self.encoder, self.dtype, self.compiled)
+        encoder = self.prepared or prepare(self.encoder, self.dtype, self.compiled)
         return encoder(ids_T, lengths_B), len(ids_T)
 
     def vectors(self, rows, token_budget):

@@ -33,7 +33,7 @@ def read_config(folder):
 
 def refuse_left_out(folder, names):
     """Raise ValueError when `names`, of weights that the config has no place for, are of layers (others are heads)."""
-    layers = sorted({int(match[1]) for name in names if (match := re.search(r"\blayer\.(\d+)\.", name))})
+    layers = sorted({int(match[1]) for name in names if (match := re.search(r"\blayers?\.(\d+)\.", name))})
     if layers:
         raise ValueError(
             f"{folder} has weights of layer {layers[0]} and {len(layers) - 1} others that its config.json leaves out "

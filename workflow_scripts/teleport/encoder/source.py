@@ -8,17 +8,21 @@ from teleport.runtime.files import sha256_file
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that exists is read
 # sentence-transformers' form of a head behind the backbone (`pretrained.head_of_modules`).
-HEAD_FILES = ("modules.json", "*_Dense/*", "*_LayerNorm/*")
+HEAD_FILES = ("*_Dense/*", "*_LayerNorm/*")
+# What a checkpoint says of itself there (`own_settings`).
+OWN_FILES = ("modules.json", "*_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 KEY = "encoder.checkpoint"  # where a reader finds these settings in the configuration
 
 
-def locate(checkpoint):
+def locate(checkpoint, files=None):
     """The folder of the source: of the hub's cache, local, or inside an installed package.
+
+    files: the patterns of those that are needed of a hub repository; by default its weights and what goes with them.
 
     checkpoint: attributes hub, revision, folder, package; one of hub, folder, package is not None.
     """
     if checkpoint.hub:
-        return download(checkpoint.hub, checkpoint.revision)
+        return download(checkpoint.hub, checkpoint.revision, files)
     if checkpoint.package:
         return folder_in_package(checkpoint.package)
     folder = Path(checkpoint.folder)
@@ -27,13 +31,15 @@ def locate(checkpoint):
     return folder
 
 
-def download(hub_id, revision):
+def download(hub_id, revision, files=None):
     """The folder of a hub repository at one commit, in the hub's cache. With HF_HUB_OFFLINE=1 nothing is downloaded."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
-    files = ["config.json", *TOKENIZER_FILES, *HEAD_FILES]
     try:
+        if files:
+            return Path(snapshot_download(hub_id, revision=revision, allow_patterns=list(files)))
+        files = ["config.json", *TOKENIZER_FILES, *HEAD_FILES, *OWN_FILES]
         for name in WEIGHTS:
             folder = Path(snapshot_download(hub_id, revision=revision, allow_patterns=[*files, name]))
             if (folder / name).is_file():

@@ -7,7 +7,8 @@ ANCE's code, `ance_encoder.roberta.` in Pyserini's copy of it.
 import torch
 from safetensors.torch import load_file
 
-FIRST = "embeddings.word_embeddings.weight"  # every backbone has it once
+# Every backbone has one of them once; the second is ModernBERT's.
+FIRST = ("embeddings.word_embeddings.weight", "embeddings.tok_embeddings.weight")
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}  # bert-base-uncased has them
 # ANCE's released code: a linear layer and a LayerNorm behind the first token's vector; STAR and ADORE have the same.
 HEAD = "embeddingHead", "norm"
@@ -25,9 +26,9 @@ def backbone_weights(weights):
 
     (transformers knows the old ones too, and would write them again.) Raises ValueError unless there is just one.
     """
-    starts = [name.removesuffix(FIRST) for name in weights if name.endswith(FIRST)]
+    starts = [name.removesuffix(first) for name in weights for first in FIRST if name.endswith(first)]
     if len(starts) != 1:
-        raise ValueError(f"the file has {len(starts)} weights called {FIRST}; a checkpoint of one encoder has one.")
+        raise ValueError(f"the file has {len(starts)} weights called {FIRST[0]}; a checkpoint of one encoder has one.")
     (start,) = starts
     found = {name.removeprefix(start): tensor for name, tensor in weights.items() if name.startswith(start)}
     for old, new in OLD_NAMES.items():

@@ -1,30 +1,27 @@
 """Stage `check`: does the collection suit the experiments? Asked before any vector is computed."""
 
-from teleport.evaluation.coverage import coverage_cutoffs
-from teleport.evaluation.measures import measure_cutoffs
+from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.scoring import CheckSettings as Settings  # noqa: F401
 
 
 def run(job):
     """Compare the collection's counts with the configuration; returns the numbers compared.
 
-    Raises ValueError when the corpus has fewer passages than a depth; when a split has no queries, or fewer than a
-    batch; when a measure or negatives.remove has no judgments, positives or answers to work with; and for a measure
-    that is unknown or looks at more passages than a run has.
+    Raises ValueError when the corpus has fewer passages than a depth that the configuration states; when a split has
+    no queries, or fewer than a batch; and when a measure or negatives.remove has no judgments, positives or answers to
+    work with.
     """
     settings, facts = job.settings, job.facts("collection")
-    coverage = coverage_cutoffs(settings.measures)
-    cutoffs = coverage | measure_cutoffs([name for name in settings.measures if name not in coverage])
-    depths = check_depths(settings, cutoffs, facts["num_passages"])
+    depths = check_depths(settings, facts["num_passages"])
     queries = check_splits(settings, facts["splits"])
-    check_evidence(settings, coverage, facts["splits"])
+    check_evidence(settings, coverage_cutoffs(settings.measures), facts["splits"])
     check_positives(settings, facts)
     check_dev(settings, facts["splits"])
     return {"num_passages": facts["num_passages"], "depths": depths, "queries": queries}
 
 
-def check_depths(settings, cutoffs, num_passages):
-    """The depths {setting: value}, checked against the corpus and the measures that have a cut-off ({name: k})."""
+def check_depths(settings, num_passages):
+    """The depths {setting: value}, checked against the corpus; one that is left out, 0, is cut to it in its stage."""
     depths = {"evaluation.depth": settings.evaluation_depth}
     if settings.trains:
         depths["mining.depth"] = settings.mining_depth
@@ -33,14 +30,7 @@ def check_depths(settings, cutoffs, num_passages):
     for key, depth in depths.items():
         if num_passages < depth:
             found = f"The collection has {num_passages} passages, fewer than {key}: {depth}"
-            raise ValueError(f"{found}. Set {key} to at most {num_passages}.")
-    for name, cutoff in cutoffs.items():
-        needed = min(cutoff, num_passages)  # a run that ranks the whole collection has all there is
-        if settings.evaluation_depth < needed:
-            raise ValueError(
-                f"evaluation.measures has {name!r}, but evaluation.depth is {settings.evaluation_depth}: runs would be "
-                f"too short for it. Set evaluation.depth to at least {needed}, or give evaluation.measures without it."
-            )
+            raise ValueError(f"{found}. Set {key} to at most {num_passages}, or leave it out.")
     return depths
 
 

@@ -4,19 +4,10 @@ What DPR calls top-k accuracy and ANCE-Tele R@k. It is `Success@k` with answer s
 counts every question of the split that has answers, judged or not.
 """
 
-import re
-
 import numpy as np
 
 from teleport.collection.answers import find_answers
 from teleport.collection.reader import read_answers
-
-NAME = re.compile(r"Cov@([1-9][0-9]*)")
-
-
-def coverage_cutoffs(names):
-    """{name: k} of those measures in `names` that are answer coverage."""
-    return {name: int(match[1]) for name in names if (match := NAME.fullmatch(name))}
 
 
 def score_coverage(collection, split, ids_QK, rows, cutoffs):

@@ -8,11 +8,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from teleport.evaluation.collapse import Documents
-from teleport.evaluation.coverage import coverage_cutoffs, score_coverage
+from teleport.evaluation.coverage import score_coverage
 from teleport.evaluation.judged import Judgments, order_within
 from teleport.evaluation.measures import refuse_repeated_ids, score_run
 from teleport.evaluation.names import read_doc_ids
 from teleport.runtime.arrays import Run
+from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.scoring import EvaluateSettings as Settings  # noqa: F401
 
 BLOCK_QUERIES = 1000

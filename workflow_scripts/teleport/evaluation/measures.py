@@ -5,57 +5,11 @@ scores are replaced by -rank: the libraries behind ir-measures break ties differ
 descending document id), so tied scores would have the columns of one table computed from different rankings.
 """
 
-import re
-from typing import NamedTuple
-
 import ir_measures
 import numpy as np
 
 from teleport.evaluation.judged import FAR, MEASURES, OWN_MEASURES, rank_judged
-
-OWN = re.compile(rf"({'|'.join(OWN_MEASURES)})@([1-9][0-9]*)")
-
-
-class Own(NamedTuple):
-    """A measure that ir-measures does not know: its name in `OWN_MEASURES`, and its cut-off."""
-
-    name: str
-    cutoff: int
-
-
-def parse_measures(names):
-    """The ir-measures objects called `names` (list of str), in order; for `Hole@k` and `Errors@k` an `Own`.
-
-    Raises ValueError for a name that ir-measures does not know or cannot compute with what is installed, and for a
-    cut-off or lowest relevant grade (`rel`) below 1: unjudged passages have grade 0.
-    """
-    measures = []
-    for name in names:
-        if own := OWN.fullmatch(name):
-            measures.append(Own(own[1], int(own[2])))
-            continue
-        try:
-            measure = ir_measures.parse_measure(name)
-            supported = ir_measures.DefaultPipeline.supports(measure)
-        except (NameError, ValueError, AssertionError, KeyError):
-            supported = False
-        if not supported:
-            raise ValueError(
-                f"evaluation.measures has {name!r}, which ir-measures cannot compute here. Give its names, for example "
-                "RR@10, nDCG@10, R@1000, R(rel=2)@100 or AP; answer coverage is Cov@20, top-K errors are Errors@200."
-            )
-        if min(measure.params.get("cutoff", 1), measure.params.get("rel", 1)) < 1:
-            problem = "whose cut-off or rel is below 1. Give whole numbers from 1 on."
-            raise ValueError(f"evaluation.measures has {name!r}, {problem}")
-        measures.append(measure)
-    return measures
-
-
-def measure_cutoffs(names):
-    """{name: k} of those measures in `names` that look at the first k passages; raises as `parse_measures` does."""
-    measures = dict(zip(names, parse_measures(names), strict=True))
-    cutoffs = {name: m.cutoff if isinstance(m, Own) else m.params.get("cutoff") for name, m in measures.items()}
-    return {name: cutoff for name, cutoff in cutoffs.items() if cutoff is not None}
+from teleport.settings.measures import Own, parse_measures
 
 
 def refuse_repeated_ids(ids_QK, rows, query_ids, doc_ids):

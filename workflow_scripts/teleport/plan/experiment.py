@@ -14,6 +14,7 @@ from teleport.settings.pool import Pool
 from teleport.settings.registry import DEV, LIVE, LOSSES, SOURCES
 from teleport.settings.scoring import CheckSettings
 from teleport.settings.search import FlatIndex, IndexSettings, RetrieveSettings
+from teleport.settings.section import stated
 from teleport.settings.training import Training, TrainSettings
 
 SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read where it is frozen
@@ -139,9 +140,9 @@ class Trajectory:
         evaluation, method = self.evaluation, self.experiment.method
         by_split = {split: evaluation.measures_of(split) for split in evaluation.splits}
         settings = CheckSettings(
-            mining_depth=max((episode.mining.depth for episode in method if episode.counts), default=0),
+            mining_depth=max((stated(episode.mining, "depth") for episode in method if episode.counts), default=0),
             live_depth=max((episode.negatives.live.depth for episode in method if episode.negatives.live), default=0),
-            evaluation_depth=evaluation.depth,
+            evaluation_depth=stated(evaluation, "depth"),
             splits=evaluation.splits,
             measures=list(dict.fromkeys(measure for measures in by_split.values() for measure in measures)),
             measures_of=by_split if isinstance(evaluation.measures, dict) else None,
@@ -164,7 +165,7 @@ class Trajectory:
         """The encode stage of the sides that a checkpoint's stage has made."""
         sides = stage.settings.training.trains if stage.kind == "train" else SIDES
         told = self.experiment.encoder.model_dump(include=set(EncodeSettings.model_fields))
-        precision = self.experiment.training.precision
+        precision = (self.experiment.training or Training(epochs=1)).precision
         settings = EncodeSettings(sides=[side for side in SIDES if side in sides], precision=precision, **told)
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": stage}
         return Stage("encode", settings, inputs)

@@ -2,15 +2,25 @@
 
 from itertools import chain
 
+from teleport.encoder.own_settings import completed
 from teleport.plan.analyses import contrast
 from teleport.plan.experiment import Trajectory
-from teleport.plan.identity import identify_downloads, identify_file, identify_source
+from teleport.plan.identity import identify_checkpoint, identify_downloads, identify_file, identify_source
+from teleport.plan.splits import require_splits
 from teleport.plan.stage import Stage
 from teleport.settings.scoring import EvaluateSettings, ExternalSettings
 from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 
 # Settings of `encoder` that may change from a checkpoint to one that starts from it: how much of a text is read.
 LENGTHS = {"max_query_tokens", "max_passage_tokens", "max_characters", "chunks", "vectors"}
+
+
+def with_own_settings(experiment):
+    """A `settings.Experiment` whose encoder says everything, also what the configuration leaves to the checkpoint."""
+    for key in ("checkpoint", "query_checkpoint"):
+        if given := getattr(experiment.encoder, key):
+            identify_checkpoint(given, f"encoder.{key}")  # refused here where it is not there
+    return experiment.model_copy(update={"encoder": completed(experiment.encoder)})
 
 
 class Plan:
@@ -23,15 +33,18 @@ class Plan:
     """
 
     def __init__(self, config, experiments):
-        self.config, self.experiments = config, experiments
+        self.config = config
         fetched = {}
         if config.collection.source == "downloads":
             settings, origins = identify_downloads(config.collection)
             fetched["download"] = Stage("download", settings, {}, origins=origins)
         self.collection = Stage("collection", identify_source(config.collection), fetched)
+        require_splits(config, experiments)
+        self.experiments = {name: with_own_settings(experiment) for name, experiment in experiments.items()}
         self.planned = {}
         self.trajectories = {
-            name: [self.trajectory(name, seed) for seed in experiment.seeds] for name, experiment in experiments.items()
+            name: [self.trajectory(name, seed) for seed in experiment.seeds]
+            for name, experiment in self.experiments.items()
         }
         self.stages, self.users, self.labels, self.seeds = {}, {}, {}, {}
         for name, trajectories in self.trajectories.items():
@@ -106,9 +119,15 @@ class Plan:
         return Stage("bm25", settings, {"collection": self.collection, "index": index})
 
     @property
+    def encoder(self):
+        """The encoder of the first experiment, with which `make forecast` counts; None where nothing is encoded."""
+        return next((experiment.encoder for experiment in self.experiments.values()), None)
+
+    @property
     def title(self):
-        """What the configuration's encoder reads of titles, and so BM25; as the encoder's default without one."""
-        return self.config.encoder.title if self.config.encoder else "sep"
+        """What the configuration's encoder, or else the first one, reads of titles, and so BM25; "sep" without any."""
+        encoder = self.config.encoder or self.encoder
+        return encoder.title if encoder else "sep"
 
     @property
     def collapse(self):

@@ -3,6 +3,7 @@
 import json
 import unicodedata
 from dataclasses import dataclass
+from pathlib import Path
 
 from teleport.report.systems import system_columns
 from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE
@@ -108,9 +109,12 @@ def ablation_rows(plan, table):
 
 def table_specs(plan):
     """{(folder, name): Spec} of all tables. Raises ValueError when a test's baseline is not a row of its table."""
-    config = plan.config
-    baseline = config.evaluation.significance.baseline
-    specs = {MAIN_TABLE: table_spec(plan, MAIN_TABLE, MAIN_TITLE, baseline, main_rows(plan))}
+    config, rows = plan.config, main_rows(plan)
+    significance = config.evaluation.significance
+    usual = "baseline" not in significance.model_fields_set  # not asked for: without such a row there is no test
+    tested = not usual or any(row["system"] == significance.baseline for row in rows)
+    baseline = significance.baseline if tested else None
+    specs = {MAIN_TABLE: table_spec(plan, MAIN_TABLE, MAIN_TITLE, baseline, rows)}
     for name, ablation in config.ablations.items():
         rows = ablation_rows(plan, name)
         specs[name] = table_spec(plan, name, ablation.title, ablation.baseline, rows, ablation.columns)
@@ -168,6 +172,31 @@ def table_spec(plan, name, title, baseline, rows, columns=()):
         spec["reranked"] = measures
     tested = evaluation.significance.model_dump() | {"baseline": baseline}
     return Spec.of(spec | {"significance": None if baseline is None else tested})
+
+
+def linked_stages(plan, folders):
+    """{path below results/experiments: [Stage]} of every link of the experiments in `folders`, and of each folder."""
+    found = {}
+    for folder, trajectories in zip(folders, plan.trajectories.values(), strict=True):
+        for row in (row for trajectory in trajectories for row in trajectory.rows):
+            link = Path(folder, row.link)
+            for path in (link, *link.parents):
+                if path.is_relative_to(folder):
+                    found.setdefault(str(path), []).append(row.stage)
+    return found
+
+
+def nearest(path, linked):
+    """A sentence on what there is, for a path that is not in `linked_stages`: the content of its deepest folder."""
+    folder = next((parent for parent in Path(path).parents if str(parent) in linked), Path("results/experiments"))
+    names = sorted(
+        {
+            str(Path(other).relative_to(folder)).split("/")[0]
+            for other in linked
+            if other != str(folder) and Path(other).is_relative_to(folder)
+        }
+    )
+    return f"{folder} has {', '.join(names)}."
 
 
 def experiment_specs(plan):

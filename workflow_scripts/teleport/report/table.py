@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from teleport.evaluation.coverage import coverage_cutoffs
 from teleport.evaluation.significance import holm, paired_p_value, paired_t_p_value
 from teleport.report.costs import seconds
 from teleport.report.figures import count_passages, machines, trace_figures
@@ -27,6 +26,7 @@ from teleport.report.render import NONE, Printed, csv_text, write_forms
 from teleport.runtime.artefact import STAGES, Artefact
 from teleport.runtime.files import write_text
 from teleport.runtime.seed import derive_seed
+from teleport.settings.measures import coverage_cutoffs
 
 SEED = 42  # of the significance test: rows have seeds of their own, or none
 

@@ -21,6 +21,13 @@ def sync(path):
         os.fsync(file.fileno())
 
 
+def share(path):
+    """Give a file the rights that new files have here: safetensors' and temporary ones are the owner's alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    Path(path).chmod(0o666 & ~mask)
+
+
 def write_text(path, text):
     """Write UTF-8 `text` under a temporary name, then rename: a reader sees the old file or the new one."""
     path = Path(path)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from teleport.runtime.artefact import STAGES, Artefact, file_entry
 from teleport.runtime.code import STAGE_MODULES
-from teleport.runtime.files import files_below, read_saved, write_json
+from teleport.runtime.files import files_below, read_saved, share, write_json
 from teleport.runtime.log import Progress
 
 RESUME = Path("results/resume")
@@ -100,5 +100,7 @@ class Job:
                 shutil.rmtree(final)
             os.replace(part, final)
             part.unlink(missing_ok=True)  # renaming one link of a file onto another of it does nothing (POSIX)
-            files |= {str(file.relative_to(self.folder)): file_entry(file) for file in files_below(final)}
+            for file in files_below(final):
+                share(file)
+                files[str(file.relative_to(self.folder))] = file_entry(file)
         return files

@@ -57,6 +57,7 @@ def build_approximate(job, vectors):
         return facts
     queries = np.load(job.input("queries", "queries.train.npy"), mmap_mode="r")
     searched = Approximate(index, settings, vectors, job.threads)
+    depth = min(depth, len(vectors))
     found = sample_recall(searched, vectors, queries, depth, job.threads)
     text = "%s finds %.2f %% of the %d exact neighbours of %d queries"
     log.info(text, settings.kind, 100 * found["recall"], depth, found["recall_queries"])

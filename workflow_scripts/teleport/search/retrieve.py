@@ -10,6 +10,7 @@ from teleport.runtime.arrays import open_passages, places_of, save_array
 from teleport.runtime.blocks import RowBlocks
 from teleport.runtime.device_memory import out_of_memory
 from teleport.runtime.files import require_free_space
+from teleport.runtime.log import log
 from teleport.search.engines import open_exact
 from teleport.search.flat import require_finite
 from teleport.search.maxp import MaxP, chunks_needed
@@ -39,14 +40,15 @@ def run(job):
 
     Writes ids.npy int32 and scores.npy float32 [lines, depth], rows.npy int32 [lines] (the query row of a line).
     Facts: lines, depth, engine, seconds of searching, lines_per_second of this run; of compressed scores also those of
-    `sample_recall`. Raises ValueError when there are fewer passages than `depth`, when an approximate index finds
-    fewer, or when a vector to search for is not finite.
+    `sample_recall`. A depth of more passages than there are is all of them: the stage `check` has refused one that the
+    configuration states. Raises ValueError when an approximate index finds fewer, or when a vector to search for is not
+    finite.
     """
-    depth = job.settings.depth
     vectors, offsets = open_passages(job)
+    depth = cut_depth(job.settings.depth, vectors, offsets)
     anchors, lines, rows = read_anchors(job, vectors, offsets)
     require_free_space(job.resume, len(lines) * depth * 8)
-    index = open_index(job, vectors, offsets, len(lines))
+    index = open_index(job, vectors, offsets, len(lines), depth)
     shape, block_rows = (len(lines), depth), DEVICE_BLOCK_ROWS if index.overlaps else BLOCK_ROWS
     blocks = RowBlocks(job, {"ids.npy": (np.int32, shape), "scores.npy": (np.float32, shape)}, block_rows)
     todo, started = len(lines) - blocks.done, time.monotonic()
@@ -67,6 +69,14 @@ def run(job):
         single = index if offsets is None else index.index  # its recall is that of chunks
         facts |= sample_recall(single, vectors, anchors, depth, job.threads)
     return facts
+
+
+def cut_depth(depth, vectors, offsets):
+    """The depth, or the number of passages where that is less."""
+    passages = len(vectors) if offsets is None else len(offsets) - 1
+    if passages < depth:
+        log.warning("the collection has %d passages, fewer than the depth %d: lists have all of them", passages, depth)
+    return min(depth, passages)
 
 
 def read_anchors(job, vectors, offsets):
@@ -96,13 +106,13 @@ def lookahead_anchors(positives, anchor):
     return positives.rows, positives.values.astype(np.int64)
 
 
-def open_index(job, vectors, offsets, lines):
+def open_index(job, vectors, offsets, lines, depth):
     """The index of the stage `index`, ready for `lines` vectors: `Sharded`, `Approximate`, `Compressed`, or `MaxP`."""
-    index = open_kind(job, vectors, offsets, lines)
+    index = open_kind(job, vectors, offsets, lines, depth)
     return index if offsets is None else MaxP(index, offsets)
 
 
-def open_kind(job, vectors, offsets, lines):
+def open_kind(job, vectors, offsets, lines, depth):
     """What `open_index` gives, over single vectors."""
     description = json.loads(job.input("index", "index.json").read_text(encoding="utf-8"))
     if description["kind"] == "flat":
@@ -114,5 +124,5 @@ def open_kind(job, vectors, offsets, lines):
     from teleport.search.approximate import load
 
     settings = IndexSettings.model_validate(job.inputs["index"].manifest["settings"]).index
-    depth = job.settings.depth if offsets is None else chunks_needed(offsets, job.settings.depth)
-    return load(job.input("index", "index.faiss"), settings, vectors, job.threads, depth)
+    rows = depth if offsets is None else chunks_needed(offsets, depth)
+    return load(job.input("index", "index.faiss"), settings, vectors, job.threads, rows)

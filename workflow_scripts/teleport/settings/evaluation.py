@@ -3,18 +3,10 @@
 from itertools import groupby
 from typing import Annotated, Literal
 
-import ir_measures
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from teleport.settings.measures import known_measures, meaning
 from teleport.settings.section import Integer, IntegerOrNull, Line, LocalPath, Number, Section, distinct
-
-
-def meaning(measure):
-    """One text for all spellings of a measure, such as MRR@10 and RR@10; names that ir-measures lacks as they are."""
-    try:
-        return str(ir_measures.parse_measure(measure))
-    except (NameError, ValueError, AssertionError, KeyError):
-        return measure
 
 
 class Significance(Section):
@@ -41,7 +33,9 @@ class Candidates(Section):
         description="trec: a run of six columns. tsv: query id, passage id, then anything (MARCO's top1000.dev).",
     )
     bm25: IntegerOrNull = Field(None, ge=1, description="So many passages of our own BM25 run, instead of a file.")
-    measures: list[str] | None = Field(None, min_length=1, description="Of the re-ranked run; the split's when absent.")
+    measures: Annotated[list[str], AfterValidator(known_measures)] | None = Field(
+        None, min_length=1, description="Of the re-ranked run; the split's when absent."
+    )
 
     @model_validator(mode="after")
     def one_origin(self):
@@ -88,7 +82,11 @@ class Evaluation(Section):
         ["test"], min_length=1, description="Query sets that are searched after every episode."
     )
     depth: Integer = Field(
-        1000, ge=1, le=1_000_000, description="Length of a run per query; a block of queries is in memory."
+        1000,
+        ge=1,
+        le=1_000_000,
+        description="Length of a run per query. Left out, it is cut to the passages that there are; stated, fewer of "
+        "them are an error.",
     )
     measures: list[str] | dict[str, list[str]] = Field(
         ["RR@10", "nDCG@10", "R@100", "R@1000"], min_length=1, description="ir-measures names, Cov@k; or split → names."
@@ -109,8 +107,9 @@ class Evaluation(Section):
 
     @field_validator("measures")
     @classmethod
-    def measures_differ(cls, measures):
+    def measures_are_known_and_differ(cls, measures):
         for names in measures.values() if isinstance(measures, dict) else [measures]:
+            known_measures(names)
             for _, group in groupby(sorted(names, key=meaning), meaning):
                 if len(same := list(group)) > 1:
                     raise ValueError(f"one measure stands here as {' and '.join(same)}: leave one of them out")

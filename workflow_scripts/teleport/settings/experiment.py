@@ -20,25 +20,42 @@ class Encoder(Section):
     """The dual encoder: vectors of queries and passages, compared by inner product."""
 
     checkpoint: CheckpointSource = Field(description="Where episodes start; only passages beside a query_checkpoint.")
-    pooling: Literal["cls", "mean"] = Field("cls", description="From token vectors to that of a text (ANCE-Tele: cls).")
+    pooling: Literal["cls", "mean"] | None = Field(
+        None, description="From token vectors to that of a text (ANCE-Tele: cls); null: as the checkpoint's files say."
+    )
     projection: IntegerOrNull = Field(
         None,
         gt=0,
         le=65_536,
         description="Width of a linear + LayerNorm head (ANCE 768): the checkpoint's, or drawn; or null.",
     )
-    normalize: bool = Field(False, description="Scale vectors to length 1 (ANCE-Tele: no).")
+    normalize: bool | None = Field(
+        None, description="Scale vectors to length 1 (ANCE-Tele: no); null: as the checkpoint's files say, else no."
+    )
     scale: Number = Field(
         1.0, gt=0, le=1e6, description="Factor on inner products in the loss (ANCE-Tele 1, cosine about 20)."
     )
     tied: bool = Field(True, description="One encoder for both sides (ANCE-Tele on MS MARCO), or two (NQ, TriviaQA).")
     title: Literal["sep", "space", "none"] = Field("sep", description="Between title and text; none: without title.")
     lower_case: bool | None = Field(None, description="Lower-case before tokenising; null: as the tokenizer does.")
-    query_prefix: str = Field("", description="Before every query (E5: `query: `), counted within max_query_tokens.")
-    passage_prefix: str = Field("", description="Before every passage and its title (E5: `passage: `).")
-    max_query_tokens: Integer = Field(32, ge=3, le=32_768, description="With special tokens (ANCE-Tele Table 5: 32).")
-    max_passage_tokens: Integer = Field(
-        128, ge=3, le=32_768, description="With special tokens (Table 5: 128 MARCO, 156 QA)."
+    query_prefix: str | None = Field(
+        None,
+        description="Before every query (E5: `query: `), within max_query_tokens; null: the checkpoint's prompt.",
+    )
+    passage_prefix: str | None = Field(
+        None, description="Before every passage and its title (E5: `passage: `); null: the checkpoint's prompt."
+    )
+    max_query_tokens: IntegerOrNull = Field(
+        None,
+        ge=3,
+        le=32_768,
+        description="With special tokens (ANCE-Tele Table 5: 32); null: as the checkpoint's files say, else 32.",
+    )
+    max_passage_tokens: IntegerOrNull = Field(
+        None,
+        ge=3,
+        le=32_768,
+        description="With special tokens (Table 5: 128 MARCO, 156 QA); null: as the checkpoint's files say, else 128.",
     )
     max_characters: IntegerOrNull = Field(
         None, ge=1, description="Passages are cut to so many characters before tokenising (ANCE, documents: 10,000)."
@@ -196,7 +213,7 @@ class Experiment(Section):
     encoder: Encoder
     mining: Mining = Mining()
     negatives: Negatives = Negatives()
-    training: EpisodeTraining
+    training: EpisodeTraining | None = Field(None, description="Needed where there are episodes.")
     episodes: list[Override] = Field(description="One entry per episode; an empty list is the zero-shot system.")
     search_index: FrozenIndex = FlatIndex()
     seeds: Annotated[list[Integer], Field(min_length=1), AfterValidator(distinct)] = Field(
@@ -212,7 +229,8 @@ class Experiment(Section):
     def overridden(self, number):
         """The settings of entry 0, 1, ... of `episodes` as plain data: the experiment's, with the entry's on top."""
         override, sections = self.episodes[number], ("mining", "negatives", "training")
-        return {name: merged(getattr(self, name).model_dump(), getattr(override, name)) for name in sections}
+        stated = self.model_dump(include=set(sections), exclude_unset=True)
+        return {name: merged(stated.get(name, {}), getattr(override, name)) for name in sections}
 
     @cached_property
     def method(self):

@@ -17,7 +17,13 @@ MIXED = ("query", "lookahead", "momentum")  # what the modes mixture and release
 class Mining(Section):
     """Retrieval of negative candidates."""
 
-    depth: Integer = Field(200, ge=1, le=32_767, description="Neighbours per anchor (Table 5: 200); ranks are int16.")
+    depth: Integer = Field(
+        200,
+        ge=1,
+        le=32_767,
+        description="Neighbours per anchor (Table 5: 200; ranks are int16). Left out, it is cut to the passages that "
+        "there are; stated, fewer of them are an error.",
+    )
     anchor: Literal["first", "all"] = Field("first", description="Lookahead anchors: first positive (released) or all.")
     parts: Integer = Field(
         1,

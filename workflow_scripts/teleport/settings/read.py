@@ -14,11 +14,12 @@ from snakemake.utils import update_config
 from teleport.settings.configuration import Config
 from teleport.settings.experiment import Encoder, Episode, Experiment
 from teleport.settings.locations import Locations
+from teleport.settings.measures import measure_cutoffs
 from teleport.settings.registry import LOSSES, SOURCES
 from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE, NAME, TABLE_NAME, merged
 from teleport.settings.yaml_mapping import read_mapping
 
-REQUIRED = ("encoder", "training", "episodes")  # where there is an experiment, or a checkpoint from elsewhere
+REQUIRED = ("encoder", "training", "episodes")  # where there is an experiment
 # What an experiment may override.
 SHARED = {"encoder", "mining", "negatives", "training", "episodes", "search_index", "seeds"}
 
@@ -37,7 +38,8 @@ def load(raw, files=()):
     config = validated(Config, raw, (), locations)
     check_names(config, locations)
     check_required(config, locations)
-    shared = config.model_dump(include=SHARED)
+    check_depth(config, locations)
+    shared = config.model_dump(include=SHARED, exclude_unset=True)  # what is left out stays so
     experiments = {}
     for place, name, overrides in named_experiments(config):
         experiment = validated(Experiment, merged(shared, overrides), place, locations)
@@ -47,8 +49,11 @@ def load(raw, files=()):
         if experiments.setdefault(name, experiment) != experiment:
             raise ValueError(f"{locations.of(place)}: another experiment has this name but other settings. Rename one.")
     experiments |= external_checkpoints(config, shared, experiments, locations)
-    if not experiments and not config.external:
-        raise ValueError("the configuration has no experiments: add at least one entry under `experiments`.")
+    if not experiments and not config.external and not (config.bm25 and "bm25" in config.model_fields_set):
+        raise ValueError(
+            "the configuration has no experiments: add at least one entry under `experiments` or `external`, or state "
+            "`bm25` to have that alone."
+        )
     return config, experiments
 
 
@@ -81,12 +86,24 @@ def check_names(config, locations):
 def check_required(config, locations):
     """Raise ValueError when keys are missing that experiments need, or when judgments alone are asked for more."""
     encoders = [("external", name) for name, external in config.external.items() if external.encoder is not None]
-    encoded = [place for place, _, _ in named_experiments(config)] + encoders
+    trained = [place for place, _, _ in named_experiments(config)]
     if config.collection.source == "judgments":
-        refuse_texts(config, encoded, locations)
-    missing = [key for key in REQUIRED if getattr(config, key) is None] if encoded else []
+        refuse_texts(config, trained + encoders, locations)
+    missing = [key for key in REQUIRED if getattr(config, key) is None] if trained else []
     if missing:
         raise ValueError("\n".join(f"{locations.of((key,))}: this key is required; add it." for key in missing))
+
+
+def check_depth(config, locations):
+    """Raise ValueError for a measure that looks at more passages than a search for it returns."""
+    evaluation = config.evaluation
+    searched = [split for split in evaluation.splits if config.collection.source != "judgments"]
+    for split in searched:
+        for name, cutoff in measure_cutoffs(evaluation.measures_of(split)).items():
+            if cutoff > evaluation.depth:
+                place = locations.of(("evaluation", "measures"))
+                found = f"{name!r} looks at {cutoff} passages, and evaluation.depth is {evaluation.depth}"
+                raise ValueError(f"{place}: {found}. Set the depth to at least {cutoff}, or leave the measure out.")
 
 
 def refuse_texts(config, encoded, locations):
@@ -121,9 +138,9 @@ def external_checkpoints(config, shared, experiments, locations):
             where, splits = locations.of((*place, "runs", split)), ", ".join(config.evaluation.splits)
             raise ValueError(f"{where}: evaluation.splits has {splits}. Add {split!r} there.")
         if external.encoder is not None:
-            encoder = merged(shared["encoder"], external.encoder)
+            encoder = merged(shared.get("encoder") or {}, external.encoder)
             validated(Encoder, encoder, (*place, "encoder"), locations)
-            own = {"label": external.label, "encoder": encoder, "episodes": [], "seeds": shared["seeds"][:1]}
+            own = {"label": external.label, "encoder": encoder, "episodes": [], "seeds": config.seeds[:1]}
             found[name] = validated(Experiment, shared | own, place, locations)
     return found
 

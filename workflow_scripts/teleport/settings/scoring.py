@@ -11,11 +11,11 @@ class CheckSettings(Section):
     """The settings of a `check` stage."""
 
     splits: list[str]
-    evaluation_depth: Integer
+    evaluation_depth: Integer = Field(description="0 where it is left out, and cut to the collection.")
     measures: list[str] = Field(description="Those of all splits, each once.")
     measures_of: dict[str, list[str]] | None = Field(None, description="Where splits differ: split → measures.")
     trains: bool = Field(description="Whether there is an episode; what follows counts only then.")
-    mining_depth: Integer = Field(0, description="0 where nothing is mined.")
+    mining_depth: Integer = Field(0, description="0 where nothing is mined, and as for evaluation_depth.")
     live_depth: Integer = Field(0, description="0 where no step searches.")
     batch_queries: IntegerOrNull = Field(None, description="How many training queries the largest batch needs.")
     remove: Literal["judged", "answers"] = "judged"

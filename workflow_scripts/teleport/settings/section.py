@@ -55,6 +55,11 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def stated(section, key):
+    """The value of a key where the configuration has it, 0 where it is left at its default."""
+    return getattr(section, key) if key in section.model_fields_set else 0
+
+
 class Part(Section):
     """Part `number`, from 0, of the training queries in their order: of `of` parts of equal size but for the last.
 

@@ -1,0 +1,58 @@
+# What may be asked for by the name of an experiment: `snakemake results/experiments/ance-tele/episode-2/encode`, also
+# after --forcerun. A link is no output of a job, as Snakemake would write its time stamp through it into the stage; so
+# before the jobs are planned it is taken for the manifest that it leads to. A folder is all that is linked in it.
+
+from teleport.report.specs import linked_stages, nearest
+
+LINKED = linked_stages(PLAN, INDEXES)
+
+
+def unnamed(requests, shown=()):
+    """The files that requests (rules, files) stand for, with plan.tsv of those of the folders `shown` that they name."""
+    found = set()
+    for request in requests:
+        path = folder = os.path.normpath(request)
+        if os.path.basename(path) in ("manifest.json", "plan.tsv"):
+            folder = os.path.dirname(path)
+        if folder in LINKED:
+            found.update(manifests(LINKED[folder]))
+            found.update(
+                f"{home}/plan.tsv"
+                for home in shown
+                if f"{folder}/".startswith(f"{home}/")
+            )
+        elif path.startswith("results/experiments/") and not Path(path).suffix:
+            raise WorkflowError(
+                f"{path} is no stage of this configuration. {nearest(path, LINKED)}"
+            )
+        else:
+            found.add(request)
+    return found
+
+
+class Requests(type(workflow)):
+    """The workflow, which is told what was asked for only after this file has been read."""
+
+    @property
+    def dag_settings(self):
+        return self.__dict__.get("dag_settings")
+
+    @dag_settings.setter
+    def dag_settings(self, settings):
+        if settings:
+            settings.targets = unnamed(settings.targets, INDEXES)
+            settings.forcerun = unnamed(settings.forcerun)
+        self.__dict__["dag_settings"] = settings
+
+
+workflow.__class__ = Requests
+
+
+def merged(wildcards):
+    """Input function: the pool of an episode."""
+    link = f"{wildcards.folder}/merge"
+    if link not in LINKED:
+        raise WorkflowError(
+            f"{link} is no stage of this configuration. {nearest(link, LINKED)}"
+        )
+    return manifests(LINKED[link])

@@ -1,0 +1,139 @@
+"""What a checkpoint says of itself: taken where the configuration is silent, refused where the two disagree."""
+
+import json
+
+import pytest
+
+from encoder_world import make_pretrained, source_folder
+from teleport.encoder.own_settings import completed, own_settings
+from teleport.settings.experiment import Encoder
+
+MODULES = {"": "Transformer", "1_Pooling": "Pooling"}
+
+
+def write(folder, path, content):
+    (folder / path).parent.mkdir(exist_ok=True, parents=True)
+    (folder / path).write_text(json.dumps(content))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A checkpoint with all files: cls, normalised, two prompts, 48 tokens."""
+    path = source_folder(tmp_path / "own")
+    modules = MODULES | {"2_Normalize": "Normalize"}
+    write(path, "modules.json", [{"path": place, "type": f"x.models.{name}"} for place, name in modules.items()])
+    write(path, "1_Pooling/config.json", {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
+    write(path, "sentence_bert_config.json", {"max_seq_length": 48})
+    write(path, "config_sentence_transformers.json", {"prompts": {"query": "q: ", "passage": "p: "}})
+    return path
+
+
+def encoder(folder, **said):
+    return Encoder(checkpoint={"folder": str(folder)}, **said)
+
+
+def said_of(made):
+    return made.model_dump(
+        include={
+            "pooling", "normalize", "query_prefix", "passage_prefix", "max_query_tokens", "max_passage_tokens"
+        }
+    )  # fmt: skip
+
+
+def test_the_files_fill_in_what_is_left_out(folder):
+    assert said_of(completed(encoder(folder, max_query_tokens=16))) == {
+        "pooling": "cls",
+        "normalize": True,
+        "query_prefix": "q: ",
+        "passage_prefix": "p: ",
+        "max_query_tokens": 16,
+        "max_passage_tokens": 48,
+    }
+
+
+def test_without_files_all_but_the_pooling_is_as_usual(tmp_path):
+    bare = source_folder(tmp_path / "bare")
+    with pytest.raises(ValueError, match=r"encoder.pooling: neither the configuration nor .*bare says it .* Set it to"):
+        completed(encoder(bare))
+    assert said_of(completed(encoder(bare, pooling="mean"))) == {
+        "pooling": "mean",
+        "normalize": False,
+        "query_prefix": "",
+        "passage_prefix": "",
+        "max_query_tokens": 32,
+        "max_passage_tokens": 128,
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"pooling": "mean"}, "encoder.pooling is 'mean', but .*1_Pooling/config.json says 'cls'. Set it to 'cls', or"),
+        ({"normalize": False}, "encoder.normalize is False, but .*modules.json says True"),
+        ({"query_prefix": ""}, "encoder.query_prefix is '', but .*config_sentence_transformers.json says 'q: '"),
+        ({"max_passage_tokens": 49}, "is 49, but .*sentence_bert_config.json says max_seq_length 48. Set it to 48 at"),
+    ],
+)
+def test_a_conflict_names_both(folder, said, message):
+    with pytest.raises(ValueError, match=message):
+        completed(encoder(folder, **said))
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "message"),
+    [
+        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "has the pooling lasttoken, which is not computed"),
+        ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "has the pooling cls and mean, which is not"),
+        ("1_Pooling/config.json", [], "is a list, not an object. Get the checkpoint anew"),
+        ("modules.json", [{"path": "", "type": "a.Transformer"}, {"path": "1_D", "type": "a.Dense"}], "module Dense,"),
+        (
+            "modules.json",
+            [{"path": "", "type": "a.Transformer"}, {"path": "1_C", "type": "a.CNN"}],
+            "module CNN, which",
+        ),
+    ],
+)
+def test_what_is_not_computed_is_refused(folder, path, content, message):
+    write(folder, path, content)
+    with pytest.raises(ValueError, match=message):
+        own_settings(folder)
+
+
+def test_the_newer_spelling_of_a_pooling_is_read_too(folder):
+    write(folder, "1_Pooling/config.json", {"embedding_dimension": 32, "pooling_mode": "mean"})
+    assert own_settings(folder)["pooling"].value == "mean"
+
+
+def test_the_two_sides_may_have_prompts_of_their_own(folder, tmp_path):
+    queries = source_folder(tmp_path / "queries")
+    write(queries, "config_sentence_transformers.json", {"prompts": {"query": "ask: "}})
+    two = encoder(folder, tied=False, query_checkpoint={"folder": str(queries)})
+    made = completed(two)
+    assert (made.query_prefix, made.passage_prefix) == ("ask: ", "p: ")
+
+
+def test_on_the_hub_nothing_is_asked_where_all_is_said(monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    said = {"pooling": "cls", "normalize": False, "query_prefix": "", "passage_prefix": ""}
+    said |= {"max_query_tokens": 32, "max_passage_tokens": 128, "checkpoint": {"hub": "a/b", "revision": "c"}}
+    assert completed(Encoder(**said)) == Encoder(**said)
+
+
+def test_a_checkpoint_of_ours_given_back_says_what_it_was_made_with(stages, tmp_path):
+    """The same weights, pooling and normalisation, without a word in the configuration."""
+    source = source_folder(tmp_path / "source")
+    write(source, "sentence_bert_config.json", {"max_seq_length": 48})
+    made = make_pretrained(stages, source, pooling="mean", normalize=True)
+    checkpoint = made.folder / "checkpoint"
+    back = completed(encoder(checkpoint))
+    assert (back.pooling, back.normalize, back.query_prefix, back.passage_prefix) == ("mean", True, "", "")
+    assert (back.max_query_tokens, back.max_passage_tokens) == (48, 48)
+    again = make_pretrained(stages, checkpoint, pooling=back.pooling, normalize=back.normalize)
+    for name in ("model.safetensors", "tokenizer.json", "modules.json", "1_Pooling/config.json"):
+        assert (again.folder / "checkpoint" / name).read_bytes() == (checkpoint / name).read_bytes()
+
+
+def test_the_stage_refuses_a_conflict_that_nobody_saw_before(stages, folder):
+    """Of a checkpoint on the hub for which the configuration states everything."""
+    with pytest.raises(ValueError, match="encoder.pooling is 'mean', but .* says 'cls'"):
+        make_pretrained(stages, folder, pooling="mean", normalize=True)

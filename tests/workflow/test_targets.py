@@ -1,0 +1,49 @@
+"""Stages asked for by the name of their experiment, and its links, which are there before its stages."""
+
+import shutil
+
+import pytest
+
+HOME = "results/experiments/tele"
+
+
+@pytest.mark.parametrize(
+    ("name", "stages"),
+    [
+        ("episode-2/encode", {"encode": 1}),
+        ("episode-2/encode/manifest.json", {"encode": 1}),
+        ("./results/experiments/tele/episode-3/merge/", {"merge": 1}),
+        ("episode-3", {"merge": 1, "train": 1, "encode": 1, "index": 1, "retrieve": 3, "evaluate": 1}),
+    ],
+)
+def test_a_stage_is_forced_by_its_link(finished, name, stages):
+    """--forcerun makes a file a target, too. What is not upstream of it is not asked for."""
+    path = name if name.startswith("./") else f"{HOME}/{name}"
+    assert finished.would_run(arguments=[path, "--forcerun", path])[0] == stages
+
+
+def test_a_stage_is_made_by_its_link_after_the_links(world):
+    """Of an experiment of which nothing is there: no later stage, no table."""
+    for name in ("experiments", "tables", "report"):
+        shutil.rmtree(world.folder / "results" / name)
+    world.config["seeds"] = [7]
+    log = world.snakemake(f"{HOME}/episode-1/merge")
+    assert log.index("links of results/experiments/tele") < log.index("merge, episode 1")
+    assert (world.folder / HOME / "episode-1/merge/manifest.json").is_file()
+    link = world.folder / HOME / "episode-1/train"
+    assert link.is_symlink() and not link.exists() and (world.folder / HOME / "plan.tsv").is_file()
+    assert not (world.folder / "results/tables").exists()
+    assert not list((world.folder / HOME / "episode-1/merge/").glob(".snakemake*"))
+
+
+def test_an_experiment_is_asked_for_as_a_whole(finished):
+    for path in (HOME, f"{HOME}/plan.tsv"):
+        assert finished.would_run(arguments=[path])[0] == {}
+    counts = finished.would_run(arguments=[HOME, "--forcerun", f"{HOME}/collection"])[0]
+    assert counts["encode"] == 4 and "table" not in counts
+
+
+def test_a_name_that_is_no_stage_is_refused_with_what_there_is(finished):
+    text = finished.snakemake("-n", f"{HOME}/episode-9/encode", check=False)
+    assert f"{HOME}/episode-9/encode is no stage of this configuration. {HOME} has check, collection, encode, " in text
+    assert "episode-3" in text and "Traceback" not in text

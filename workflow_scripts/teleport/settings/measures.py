@@ -1,0 +1,80 @@
+"""Names of measures, as they are read in a configuration and computed in a stage.
+
+Those of ir-measures, and what it lacks: `Hole@k` and `Errors@k` of a run by judgments, `Cov@k` by answers.
+"""
+
+import re
+from typing import NamedTuple
+
+import ir_measures
+
+from teleport.settings.section import Integer
+
+OWN = re.compile(r"(Hole|Errors)@([1-9][0-9]*)")  # computed in evaluation/judged.py
+COVERAGE = re.compile(r"Cov@([1-9][0-9]*)")  # computed in evaluation/coverage.py
+USUAL = ("RR", "nDCG", "R", "P", "AP", "Rprec", "Success", "Judged")  # there too; asking ir-measures loads numpy
+UNREADABLE = (NameError, ValueError, AssertionError, KeyError)  # of ir-measures, for a name that is none
+
+
+class Own(NamedTuple):
+    """A measure that ir-measures does not know: its name, and its cut-off."""
+
+    name: str
+    cutoff: Integer
+
+
+def meaning(measure):
+    """One text for all spellings of a measure, such as MRR@10 and RR@10; names that ir-measures lacks as they are."""
+    try:
+        return str(ir_measures.parse_measure(measure))
+    except UNREADABLE:
+        return measure
+
+
+def parse_measures(names):
+    """The ir-measures objects called `names` (list of str), in order; for `Hole@k` and `Errors@k` an `Own`.
+
+    Raises ValueError for a name that ir-measures does not know or cannot compute with what is installed, and for a
+    cut-off or lowest relevant grade (`rel`) below 1: unjudged passages have grade 0.
+    """
+    measures = []
+    for name in names:
+        if own := OWN.fullmatch(name):
+            measures.append(Own(own[1], int(own[2])))
+            continue
+        try:
+            measure = ir_measures.parse_measure(name)
+            supported = (
+                measure.NAME in USUAL and set(measure.params) <= {"cutoff", "rel"}
+            ) or ir_measures.DefaultPipeline.supports(measure)
+        except UNREADABLE:
+            supported = False
+        if not supported:
+            raise ValueError(
+                f"there is no measure {name!r} that ir-measures can compute here. Give its names, for example RR@10, "
+                "nDCG@10, R@1000, R(rel=2)@100 or AP; answer coverage is Cov@20, top-K errors are Errors@200"
+            )
+        if min(measure.params.get("cutoff", 1), measure.params.get("rel", 1)) < 1:
+            raise ValueError(f"the measure {name!r} has a cut-off or rel below 1. Give whole numbers from 1 on")
+        measures.append(measure)
+    return measures
+
+
+def known_measures(names):
+    """Refuse a list with a name that is no measure; otherwise the list."""
+    parse_measures([name for name in names if not COVERAGE.fullmatch(name)])
+    return names
+
+
+def coverage_cutoffs(names):
+    """{name: k} of those measures in `names` that are answer coverage."""
+    return {name: int(match[1]) for name in names if (match := COVERAGE.fullmatch(name))}
+
+
+def measure_cutoffs(names):
+    """{name: k} of those measures in `names` that look at the first k passages."""
+    found = coverage_cutoffs(names)
+    judged = [name for name in names if name not in found]
+    for name, measure in zip(judged, parse_measures(judged), strict=True):
+        found[name] = measure.cutoff if isinstance(measure, Own) else measure.params.get("cutoff")
+    return {name: cutoff for name, cutoff in found.items() if cutoff is not None}
