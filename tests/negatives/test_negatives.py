@@ -114,8 +114,8 @@ def test_an_export_that_fails_leaves_nothing_behind(merged, tmp_path, monkeypatc
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(json, "dumps", fail)
     collection, negatives = (Artefact(job.folder) for job in merged)
+    monkeypatch.setattr(json, "dumps", fail)
     with pytest.raises(OSError, match="No space left"):
         export_tevatron(negatives, collection, tmp_path / "out.jsonl")
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
@@ -130,4 +130,4 @@ def test_export_command(merged, tmp_path):
     command[3] = str(collection.folder)
     refused = subprocess.run(command, capture_output=True, text=True)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.endswith("is a collection stage: give a merge stage.\n")
+    assert refused.stderr.endswith("is a collection stage: give one of merge, evaluate, train.\n")

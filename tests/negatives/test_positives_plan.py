@@ -18,6 +18,9 @@ experiments: {tele: {}}
 @pytest.fixture
 def plan(tmp_path):
     (tmp_path / "corpus.tsv").write_text("d1\tt\ttext\n")
+    for split in ("train", "test"):
+        (tmp_path / f"queries.{split}.tsv").write_text("q1\ttext\n")
+        (tmp_path / f"qrels.{split}.tsv").write_text("q1\t0\td1\t1\n")
 
     def make(**changes):
         raw = config.merged(yaml.safe_load(BASE.replace("DATA", str(tmp_path))), changes)

