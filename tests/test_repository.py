@@ -118,5 +118,7 @@ def test_make_says_first_that_a_python_is_too_old(tmp_path):
 def test_make_help_names_every_target():
     makefile = (REPOSITORY / "Makefile").read_text()
     targets = re.search(r"\.PHONY: ((?:.*\\\n)*.*)", makefile)[1].replace("\\\n", " ").split()
-    said = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
     assert {line.split()[0] for line in said.splitlines() if len(line.split()) > 2} == set(targets)

@@ -1,5 +1,7 @@
 """The world whose stages are disturbed, once for each test process, and the log of what came of it."""
 
+import fcntl
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,8 +14,17 @@ from fault_world import FaultWorld  # noqa: E402
 
 
 @pytest.fixture(scope="session")
-def fault_world(tmp_path_factory):
-    world = FaultWorld(tmp_path_factory.mktemp("faults"))
+def fault_world(tmp_path_factory, worker_id):
+    """A `FaultWorld`; its stages are made once, and copied by the other test processes."""
+    own, folder = tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp("faults")
+    made = (own if worker_id == "master" else own.parent) / "fault_results"
+    with open(made.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if made.exists():
+            shutil.copytree(made, folder / "results", symlinks=True)
+        world = FaultWorld(folder)
+        if not made.exists():
+            shutil.copytree(folder / "results", made, symlinks=True)
     yield world
     world.close()
 

@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from teleport.plan.plan import Plan
 from teleport.report.specs import experiment_specs
 from teleport.runtime.artefact import MANIFEST, STAGES
@@ -10,6 +12,7 @@ from teleport.settings.read import load_files
 MAX_ARG_STRLEN = 128 * 1024  # of Linux
 
 
+@pytest.mark.slow
 def test_the_index_of_200_seeds(world, monkeypatch):
     """The stages only look finished: the rule of the index, its pipe and its command are the real ones."""
     monkeypatch.chdir(world.folder)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 START = {"experiment": "warm-up"}
 SHORT = {"steps": 4, "stop_after_steps": None}
@@ -55,34 +56,34 @@ def export(world, stage, output):
     subprocess.run(command, cwd=world.folder, check=True, stdout=subprocess.DEVNULL)
 
 
-def test_every_part_of_a_method(world):
-    export(world, "results/experiments/tele/episode-1/merge", "data/negatives.jsonl")
-    world.config["experiments"] |= EXPERIMENTS
+class Made:
+    """What the stages of a world's experiments have left."""
+
+    def __init__(self, world):
+        self.home = world.folder / "results/experiments"
+        self.table = (world.folder / "results/tables/main.md").read_text()
+
+    def manifest(self, link):
+        return json.loads((self.home / link / "manifest.json").read_text())
+
+    def weights(self, link, side):
+        return self.manifest(link)["files"][f"checkpoint/{side}model.safetensors"]["sha256"]
+
+
+def run(world, *names):
+    """Run some of `EXPERIMENTS` in a world (`Made`); afterwards nothing is left to do."""
+    world.config["experiments"] |= {name: EXPERIMENTS[name] for name in names}
     world.snakemake()
-    experiments = world.folder / "results/experiments"
+    made = Made(world)
+    assert all(f"| {name} | 1 |" in made.table for name in names)
+    assert world.would_run()[0] == {}
+    return made
 
-    def manifest(link):
-        return json.loads((experiments / link / "manifest.json").read_text())
 
-    def weights(link, side):
-        return manifest(link)["files"][f"checkpoint/{side}model.safetensors"]["sha256"]
-
+def test_a_frozen_side_and_live_search(world):
+    made = run(world, "warm-up", "query-side", "adore")
+    manifest, weights, experiments = made.manifest, made.weights, made.home
     assert manifest("warm-up/episode-1/merge")["facts"]["drawn"] == {"bm25": 6 * 80, "random": 4 * 80}
-
-    # ANCE: three segments of one training; the third was mined with what the first one left.
-    facts = [manifest(f"ance/episode-{number}/train")["facts"] for number in (1, 2, 3)]
-    assert [(f["first_step"], f["end_step"], f["schedule_steps"]) for f in facts] == [
-        (0, 3, 12),
-        (3, 6, 12),
-        (6, 9, 12),
-    ]
-    mined = [manifest(f"ance/episode-{number}/retrieve-queries")["inputs"]["queries"] for number in (1, 2, 3)]
-    assert mined[1] == mined[2] != mined[0]
-
-    halves = manifest("ance/episode-1/encode")["facts"]
-    assert 0.99 < halves["overlap"] <= 1 and halves["overlap_passages"] > 200
-    kept = np.load(experiments / "ance/episode-1/encode/passages.npy", mmap_mode="r")
-    assert kept.dtype == np.float16
 
     # A frozen side: its weights, vectors and index are those of where the training started.
     train = manifest("query-side/episode-1/train")
@@ -105,6 +106,28 @@ def test_every_part_of_a_method(world):
     sizes = [manifest(f"adore/episode-1/{link}")["facts"]["bytes"] for link in ("index-live", "index-search", "index")]
     assert sizes[0] < sizes[1] < sizes[2] == manifest("warm-up/episode-1/index")["facts"]["bytes"]
 
+
+@pytest.mark.slow
+def test_segments_files_and_a_dev_set(world):
+    export(world, "results/experiments/tele/episode-1/merge", "data/negatives.jsonl")
+    made = run(world, "warm-up", "ance", "hardest", "file")
+    manifest, experiments = made.manifest, made.home
+
+    # ANCE: three segments of one training; the third was mined with what the first one left.
+    facts = [manifest(f"ance/episode-{number}/train")["facts"] for number in (1, 2, 3)]
+    assert [(f["first_step"], f["end_step"], f["schedule_steps"]) for f in facts] == [
+        (0, 3, 12),
+        (3, 6, 12),
+        (6, 9, 12),
+    ]
+    mined = [manifest(f"ance/episode-{number}/retrieve-queries")["inputs"]["queries"] for number in (1, 2, 3)]
+    assert mined[1] == mined[2] != mined[0]
+
+    halves = manifest("ance/episode-1/encode")["facts"]
+    assert 0.99 < halves["overlap"] <= 1 and halves["overlap_passages"] > 200
+    kept = np.load(experiments / "ance/episode-1/encode/passages.npy", mmap_mode="r")
+    assert kept.dtype == np.float16
+
     # In-batch negatives, watched by the dev queries, whose neighbours the checkpoint before the episode has found.
     hardest = manifest("hardest/episode-1/train")
     assert "negatives" not in hardest["inputs"]
@@ -120,7 +143,4 @@ def test_every_part_of_a_method(world):
     for query in range(80):
         own, exported = (pool[o[query] : o[query + 1]] for pool, o in zip(pools, offsets, strict=True))
         assert len(own) == 5 and set(own) <= set(exported)
-    table = (world.folder / "results/tables/main.md").read_text()
-    assert all(f"| {name} | 1 | – |" in table for name in EXPERIMENTS if name != "hardest")
-    assert f"| hardest | 1 | {step} |" in table and "| System | Episode | Step | RR@10 |" in table
-    assert world.would_run()[0] == {}
+    assert f"| hardest | 1 | {step} |" in made.table and "| System | Episode | Step | RR@10 |" in made.table

@@ -23,7 +23,7 @@ from browser import EXECUTABLE, Browser  # noqa: E402
 from teleport.plan.plan import Plan  # noqa: E402
 from teleport.report.page.write import write_page  # noqa: E402
 from teleport.report.page_specs import page_spec  # noqa: E402
-from teleport.runtime.artefact import MANIFEST, file_entry  # noqa: E402
+from teleport.runtime.artefact import MANIFEST, file_entry, signed  # noqa: E402
 from teleport.runtime.files import write_json  # noqa: E402
 from teleport.settings.read import load_files  # noqa: E402
 
@@ -193,7 +193,7 @@ def record(folder, name):
     """Enter a file that a test has changed into the manifest of its stage."""
     manifest = json.loads((folder / MANIFEST).read_text())
     manifest["files"][name] = file_entry(folder / name)
-    write_json(folder / MANIFEST, manifest)
+    write_json(folder / MANIFEST, signed(manifest))
 
 
 def report(world, *arguments):
@@ -331,7 +331,7 @@ def copy_stages(copies):
         manifest |= {"key": copy.split("/")[1]}
         manifest["inputs"] = {role: copies.get(read, read) for role, read in manifest["inputs"].items()}
         (stages / copy / MANIFEST).unlink()
-        write_json(stages / copy / MANIFEST, manifest)
+        write_json(stages / copy / MANIFEST, signed(manifest))
 
 
 @pytest.mark.slow

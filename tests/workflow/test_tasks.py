@@ -78,6 +78,7 @@ def test_what_is_asked_of_finished_results(tasks):
     assert len(judgments) == 20 and judgments[0] == ["q100", "0", "d100", "1"]
 
 
+@pytest.mark.slow
 def test_an_exported_checkpoint_loads_without_a_warning(tasks):
     tasks("Use the model")
     model = tasks.folder / "my-retriever"
