@@ -148,6 +148,7 @@ def near_misses(texts, answers, limit=8):
     return [row for row, text in texts if any(answer in text for answer in small)][:limit]
 
 
+@pytest.mark.slow
 def test_all_official_nq_questions(official, tmp_path):
     """Every question with all its gold passages, with passages that have the letters of an answer, and a sample."""
     texts, questions, gold = official
