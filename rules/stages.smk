@@ -224,6 +224,10 @@ use rule stage as negatives_overlap with:
         kind="negatives_overlap",
 
 
+localrules:
+    release,
+
+
 # The vectors of a checkpoint go when every planned stage has read them, where `keep_vectors` says so.
 rule release:
     input:

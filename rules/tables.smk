@@ -16,7 +16,6 @@ localrules:
     report_page,
     experiment,
     mined,
-    release,
 
 
 # Both write the same files: `published` from what is on disk, without waiting for any stage.

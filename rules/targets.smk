@@ -4,7 +4,11 @@
 
 from teleport.report.specs import linked_stages, nearest
 
-LINKED = linked_stages(PLAN, INDEXES)
+
+@cache
+def linked():
+    """All links and folders, and their stages; found when one is asked for."""
+    return linked_stages(PLAN, INDEXES)
 
 
 def unnamed(requests, shown=()):
@@ -14,16 +18,18 @@ def unnamed(requests, shown=()):
         path = folder = os.path.normpath(request)
         if os.path.basename(path) in ("manifest.json", "plan.tsv"):
             folder = os.path.dirname(path)
-        if folder in LINKED:
-            found.update(manifests(LINKED[folder]))
+        if not folder.startswith("results/experiments/"):
+            found.add(request)
+        elif folder in linked():
+            found.update(manifests(linked()[folder]))
             found.update(
                 f"{home}/plan.tsv"
                 for home in shown
                 if f"{folder}/".startswith(f"{home}/")
             )
-        elif path.startswith("results/experiments/") and not Path(path).suffix:
+        elif not Path(path).suffix:
             raise WorkflowError(
-                f"{path} is no stage of this configuration. {nearest(path, LINKED)}"
+                f"{path} is no stage of this configuration. {nearest(path, linked())}"
             )
         else:
             found.add(request)
@@ -51,8 +57,8 @@ workflow.__class__ = Requests
 def merged(wildcards):
     """Input function: the pool of an episode."""
     link = f"{wildcards.folder}/merge"
-    if link not in LINKED:
+    if link not in linked():
         raise WorkflowError(
-            f"{link} is no stage of this configuration. {nearest(link, LINKED)}"
+            f"{link} is no stage of this configuration. {nearest(link, linked())}"
         )
-    return manifests(LINKED[link])
+    return manifests(linked()[link])

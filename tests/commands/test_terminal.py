@@ -111,6 +111,7 @@ def test_what_an_earlier_attempt_reported_is_not_said(logger, monkeypatch):
     begin(logger, 5, "train", f"results/stages/{NAME}/manifest.json")
     later(logger, 8)
     wait_for(logger, "train: 8 s so far\n")
+    assert "30/300" not in logger.stream.getvalue()
 
 
 def test_a_bar_on_a_terminal_gives_way_to_lines(logger, monkeypatch):

@@ -78,9 +78,9 @@ def test_where_the_split_is_evaluated_the_retrieval_is_that_of_the_evaluation(pl
 
 
 def test_the_check_asks_for_the_split():
-    made = plan(training={"evaluate_every": 10, "dev": {"split": "validation"}})
+    made = plan(training={"evaluate_every": 10, "dev": {"split": "test"}})
     checks = [stage for stage in made.stages.values() if stage.kind == "check"]
-    assert all(stage.raw_settings["dev_splits"] == ["validation"] for stage in checks)
+    assert all(stage.raw_settings["dev_splits"] == ["test"] for stage in checks)
 
 
 def test_the_table_has_a_column_of_steps_where_a_row_was_selected(planned):
@@ -94,3 +94,8 @@ def test_the_table_has_a_column_of_steps_where_a_row_was_selected(planned):
     without = Plan(*config.load(yaml.safe_load(BASE) | {"experiments": {"watched": watched}}))
     spec = json.loads(table_specs(without)["results/tables", "main"].text)
     assert spec["columns"] == [] and not any("columns" in row or "selected" in row for row in spec["rows"])
+
+
+def test_a_dev_split_that_is_not_there_is_refused_before_anything_runs():
+    with pytest.raises(ValueError, match="training.dev.split names 'dve', but the collection has no such split"):
+        plan(training={"evaluate_every": 10, "dev": {"split": "dve"}})

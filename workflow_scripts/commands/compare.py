@@ -5,6 +5,7 @@ import gzip
 import numpy as np
 import pyarrow.parquet as pq
 
+from commands.export import collection_of, passage_texts
 from teleport.runtime.artefact import Artefact
 
 PASSAGES, CHARACTERS = 10, 70
@@ -26,7 +27,7 @@ def compare(first, second, measure, query, most):
     splits = {stage.manifest["settings"]["split"] for stage in stages}
     if len(collections) > 1 or len(splits) > 1:
         raise ValueError(f"{first} and {second} are of two collections or splits: their queries differ.")
-    collection = Artefact(stages[0].folder.parents[1] / collections.pop())
+    collection = collection_of(stages[0])
     queries = pq.read_table(collection.path(f"queries.{splits.copy().pop()}.parquet"))
     texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
     if query is not None:
@@ -72,8 +73,7 @@ def of_query(stages, collection, split, query, text):
         lines += ["", f"{system}: {', '.join(f'{name} {scores(stage, name).get(query, 0):.3f}' for name in measures)}"]
         with gzip.open(stage.path(f"{split}.run.gz"), "rt", encoding="utf-8") as file:
             found = [fields[2] for fields in map(str.split, file) if fields[0] == query][:PASSAGES]
-        rows = pq.read_table(collection.path("corpus.parquet"), filters=[("doc_id", "in", found)]).to_pylist()
-        passages = {row["doc_id"]: " ".join(f"{row['title']} {row['text']}".split()) for row in rows}
+        passages = passage_texts(collection, found)
         for rank, name in enumerate(found, 1):
             lines.append(f"{rank:3} {grades.get(name, '-'):>2}  {name}  {passages.get(name, '')[:CHARACTERS]}")
     return "\n".join(lines)

@@ -28,7 +28,14 @@ def export(link, output):
 
 
 def collection_of(stage):
+    """The collection (`Artefact`) that a stage (`Artefact`) was made with."""
     return Artefact(stage.folder.parents[1] / stage.manifest["inputs"]["collection"])
+
+
+def passage_texts(collection, ids):
+    """{id: title and text in one line} of some passages (list of ids); those of elsewhere are not there."""
+    rows = pq.read_table(collection.path("corpus.parquet"), filters=[("doc_id", "in", ids)]).to_pylist()
+    return {row["doc_id"]: " ".join(f"{row['title']} {row['text']}".split()) for row in rows}
 
 
 def export_negatives(link, stage, output):
@@ -110,8 +117,7 @@ def example_text(link):
         query = run[0][0]
         queries = pq.read_table(collection.path(f"queries.{split}.parquet"), filters=[("query_id", "=", query)])
         found = [row[2] for row in run if row[0] == query]
-        passages = pq.read_table(collection.path("corpus.parquet"), filters=[("doc_id", "in", found)]).to_pylist()
-        texts = {row["doc_id"]: " ".join(f"{row['title']} {row['text']}".split()) for row in passages}
+        texts = passage_texts(collection, found)
         lines = [f"{rank}. `{name}` {texts[name][:EXAMPLE_CHARACTERS]}" for rank, name in enumerate(found, 1)]
         asked = f"{queries['text'][0].as_py()} (`{query}`, {split})"
         return "\n".join([f"## An example\nFor the query: {asked}", "", *lines, "", ""])

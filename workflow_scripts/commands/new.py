@@ -9,13 +9,15 @@ from teleport.collection import sources
 from teleport.runtime.files import write_text
 from teleport.runtime.seed import derive_seed
 from teleport.settings.collection import Beir, Tsv
+from teleport.settings.evaluation import Evaluation
+from teleport.settings.measures import measure_cutoffs
 from teleport.settings.section import NAME
 
 SEED = 42
 TEST_SHARE = 3  # a third of the judged queries is the test, where the collection does not say which
 BATCH_QUERIES, EPOCHS, MOST_STEPS = 16, 2, 500  # of an episode
-DEPTH = 1000  # settings.Evaluation's; measures that look as far as the whole collection say nothing
-MEASURES = {"nDCG@10": 10, "RR@10": 10, "R@100": 100, "R@1000": 1000}
+DEPTH = Evaluation().depth
+MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # those that look as far as the whole collection say nothing
 QRELS_HEADER = "\t".join(sources.BEIR_HEADER) + "\n"
 
 
@@ -38,7 +40,7 @@ def new(name, folder, home):
     said = [f"{passages} passages, {numbers}.", *said]
     if passages < DEPTH:
         said.append(f"warning: searches return {passages} passages, not {DEPTH}: there are no more.")
-    measures = [measure for measure, cutoff in MEASURES.items() if cutoff < passages] or ["RR@10"]
+    measures = [measure for measure, cutoff in measure_cutoffs(MEASURES).items() if cutoff < passages] or ["RR@10"]
     batch = min(BATCH_QUERIES, queries["train"])
     steps = min(MOST_STEPS, -(-EPOCHS * queries["train"] // batch))
     text = (home / "config/own-data.yaml").read_text(encoding="utf-8")

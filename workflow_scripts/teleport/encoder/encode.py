@@ -54,7 +54,10 @@ def run(job):
     total = sum(len(side.lengths) for side in sides.values())
     # Of a whole that is joined no more than a shard and the queries is on the disk twice.
     sizes = [shard.rows[1] - shard.rows[0] for shard in shards]
-    require_free_space(job.resume, (total - sum(sizes) + max(sizes, default=0)) * facts["dim"] * 4)
+    rows = {name: len(side.lengths) for name, side in sides.items()}
+    if shards:
+        rows["passages"] += max(sizes) - sum(sizes)
+    require_free_space(job.resume, sum(vector_bytes(job, name, number, facts) for name, number in rows.items()))
     totals, before = Counter(), 0
     with torch.inference_mode():
         overlap = open_overlap(job, sides)
@@ -73,7 +76,7 @@ def run(job):
             before += len(side.lengths)
     facts |= {key: totals[key] for key in COUNTED}
     facts |= {"encode_seconds": round(totals["seconds"], 3), "earlier_seconds": round(totals["earlier"], 3)}
-    facts |= overlap.facts() if overlap and overlap.passages else {}
+    facts |= overlap.facts() if overlap else {}
     return facts | ({"shards": [shard.summary() for shard in shards]} if shards else {})
 
 
@@ -90,12 +93,12 @@ def run_shard(job):
     sides, facts = open_sides(job)
     side, block_texts = sides["passages"], BLOCK_TEXTS[sides["passages"].device.type]
     first, last = shard_rows(len(side.lengths), block_texts, job.shard)
-    require_free_space(job.resume, (last - first) * facts["dim"] * 4)
+    require_free_space(job.resume, vector_bytes(job, "passages", last - first, facts))
     blocks = open_blocks(job, "passages", side, facts, last - first)
     with torch.inference_mode():
         overlap = open_overlap(job, sides)
         encode_texts(blocks, "passages", side, lambda n: job.progress(n, last - first, "texts"), first, overlap)
-    facts |= overlap.facts() if overlap and overlap.passages else {}
+    facts |= overlap.facts() if overlap else {}
     facts |= {"rows": [first, last], "block_texts": block_texts, "totals": blocks.totals}
     return facts | {"encode_seconds": round(blocks.totals["seconds"], 3)}
 
@@ -132,9 +135,18 @@ def open_blocks(job, name, side, facts, rows=None):
     there are, all of the side's unless given
     """
     rows = len(side.lengths) if rows is None else rows
-    numbers = NUMBERS[job.settings.vectors] if name == "passages" else np.float32
-    array, made = (numbers, (rows, facts["dim"])), {name: facts[name] for name in MADE_BY}
+    array, made = (numbers_of(job, name), (rows, facts["dim"])), {name: facts[name] for name in MADE_BY}
     return RowBlocks(job, {f"{name}.npy": array}, BLOCK_TEXTS[side.device.type], made)
+
+
+def numbers_of(job, name):
+    """The numpy type in which the vectors of one side are kept."""
+    return NUMBERS[job.settings.vectors] if name == "passages" else np.float32
+
+
+def vector_bytes(job, name, rows, facts):
+    """The size of so many vectors of one side on the disk."""
+    return rows * facts["dim"] * np.dtype(numbers_of(job, name)).itemsize
 
 
 def open_overlap(job, sides):

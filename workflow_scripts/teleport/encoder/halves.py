@@ -38,7 +38,12 @@ class Overlap:
         self.passages += len(exact_BD)
 
     def facts(self):
-        """overlap: the mean share of the nearest passages that halved vectors find too; over how many of what."""
+        """overlap: the mean share of the nearest passages that halved vectors find too; over how many of what.
+
+        Nothing (dict) where no passage was encoded.
+        """
+        if not self.passages:
+            return {}
         (_, exact_QK), (_, halved_QK) = self.best
         share = np.mean([np.isin(*ids).mean() for ids in zip(exact_QK, halved_QK, strict=True)])
         found = {"overlap": round(float(share), 5), "overlap_depth": exact_QK.shape[1]}

@@ -2,6 +2,7 @@
 
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.scoring import CheckSettings as Settings  # noqa: F401
+from teleport.settings.scoring import needed_splits
 
 
 def run(job):
@@ -37,10 +38,7 @@ def check_depths(settings, num_passages):
 def check_splits(settings, splits):
     """Queries of each split that is needed ({name: number}), checked; `splits` are the collection's facts."""
     queries = {name: split["queries"] for name, split in splits.items()}
-    needed = {name: f"evaluation.splits names {name!r}" for name in settings.splits}
-    needed |= {name: f"training.dev.split names {name!r}" for name in settings.dev_splits}
-    if settings.trains:
-        needed["train"] = "training needs the split 'train'"
+    needed = needed_splits(settings.splits, settings.dev_splits, settings.trains)
     for name, reason in needed.items():
         if not queries.get(name):
             state = "has no judged queries in it" if name in queries else "has no such split"

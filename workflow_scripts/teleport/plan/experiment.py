@@ -165,8 +165,9 @@ class Trajectory:
         """The encode stage of the sides that a checkpoint's stage has made."""
         sides = stage.settings.training.trains if stage.kind == "train" else SIDES
         told = self.experiment.encoder.model_dump(include=set(EncodeSettings.model_fields))
-        precision = (self.experiment.training or Training(epochs=1)).precision
-        settings = EncodeSettings(sides=[side for side in SIDES if side in sides], precision=precision, **told)
+        if self.experiment.training:  # else the usual one
+            told["precision"] = self.experiment.training.precision
+        settings = EncodeSettings(sides=[side for side in SIDES if side in sides], **told)
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": stage}
         return Stage("encode", settings, inputs)
 

@@ -1,5 +1,6 @@
 """From a configuration to stages: which exist, under which key, and who uses them."""
 
+from functools import cached_property
 from itertools import chain
 
 from teleport.encoder.own_settings import completed
@@ -60,7 +61,7 @@ class Plan:
         of_seeds = (text for trajectories in self.trajectories.values() for t in trajectories for text in t.warnings)
         self.warnings = list(dict.fromkeys(of_seeds))
 
-    @property
+    @cached_property
     def released(self):
         """{encode stage's name: stages that read it} of those whose vectors go after all of these (keep_vectors)."""
         if (keep := self.config.keep_vectors) == "all":

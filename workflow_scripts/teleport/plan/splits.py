@@ -1,6 +1,7 @@
 """The splits of a collection, known before it is read: a misspelt one is refused by a dry run."""
 
 from teleport.collection import apidocs, sources
+from teleport.settings.scoring import needed_splits
 
 
 def split_names(source):
@@ -13,12 +14,11 @@ def split_names(source):
 
 
 def require_splits(config, experiments):
-    """Raise ValueError when the collection lacks a split that is evaluated, or the one that is trained on."""
-    needed = {split: f"evaluation.splits names {split!r}" for split in config.evaluation.splits}
-    if any(experiment.episodes for experiment in experiments.values()):
-        needed["train"] = "training needs the split 'train'"
+    """Raise ValueError when the collection lacks a split that is evaluated, watched, or trained on."""
+    episodes = [episode for experiment in experiments.values() for episode in experiment.method]
+    watched = [episode.watched_by.split for episode in episodes if episode.watched_by]
     names = split_names(config.collection)
-    for split, reason in needed.items():
+    for split, reason in needed_splits(config.evaluation.splits, watched, bool(episodes)).items():
         if split not in names:
             have = f"the collection has no such split; it has {', '.join(names)}"
             remedy = "Add its queries and judgments to the collection, or change the configuration."

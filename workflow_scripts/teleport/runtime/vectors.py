@@ -10,8 +10,6 @@ class Halves:
     are float32. `stored` is the float16 array itself.
     """
 
-    dtype = np.dtype(np.float32)
-
     def __init__(self, stored):
         self.stored = stored
 

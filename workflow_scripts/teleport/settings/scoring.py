@@ -7,6 +7,13 @@ from pydantic import Field
 from teleport.settings.section import Integer, IntegerOrNull, Section
 
 
+def needed_splits(evaluated, watched, trains):
+    """{split: why it is needed} of those that are evaluated, that trainings are watched by, and that is trained on."""
+    needed = {name: f"evaluation.splits names {name!r}" for name in evaluated}
+    needed |= {name: f"training.dev.split names {name!r}" for name in watched}
+    return needed | ({"train": "training needs the split 'train'"} if trains else {})
+
+
 class CheckSettings(Section):
     """The settings of a `check` stage."""
 

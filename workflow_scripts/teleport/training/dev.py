@@ -1,13 +1,13 @@
 """The dev set: how well some queries find their positives in a fixed pool of passages, while a training goes on."""
 
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 import numpy as np
 import torch
 
 from teleport.collection.reader import read_positives
-from teleport.encoder.packed import PackedEncoder
+from teleport.encoder.plain import prepare
 from teleport.encoder.side import Frozen, Side
 from teleport.encoder.tokens import open_tokens
 from teleport.evaluation.evaluate import read_judgments
@@ -56,7 +56,7 @@ class DevSet:
         """The vectors of one side's texts, or of their chunks: float32 numpy [n, dim]."""
         if isinstance(side, Frozen):
             return side.array
-        prepared = PackedEncoder(side.encoder, side.dtype, side.compiled)  # the weights have changed since last time
+        prepared = prepare(side.encoder, side.dtype, side.compiled)  # the weights have changed since last time
         number, size = len(side.lengths), self.processes.size
         own = np.resize(np.arange(number), (size, -(-number // size)))[self.processes.rank]
         vectors, _ = replace(side, prepared=prepared).vectors(own, TOKEN_BUDGET[side.device.type])
@@ -77,20 +77,10 @@ def draw_pool(positives, neighbours, num_passages, most, random, rng):
     taken. The others are uniform over the rest of the collection.
     """
     turns = (passage for turn in zip_longest(*positives, *neighbours) for passage in turn if passage is not None)
-    known = first_distinct(turns, min(most, num_passages) - random)
+    known = list(islice(dict.fromkeys(turns), max(0, min(most, num_passages) - random)))
     drawn = rng.choice(num_passages, min(most + len(known), num_passages), replace=False)
     others = drawn[~np.isin(drawn, known)][: most - len(known)]
     return np.sort(np.concatenate([np.array(known, np.int64), others]))
-
-
-def first_distinct(values, number):
-    """The first `number` different values, in their order (list)."""
-    found = {}
-    for value in values:
-        if len(found) >= number:
-            break
-        found[value] = None
-    return list(found)
 
 
 def some_texts(tokens, rows):

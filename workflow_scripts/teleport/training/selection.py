@@ -115,8 +115,6 @@ class Selection:
 
     def log_cost(self, state):
         """Say what the dev set has cost, and how to pay less where that is much."""
-        if self.dev is None:
-            return
         number, share = len(state.dev), state.dev_seconds / state.seconds
         log.info(
             "%d evaluations of the dev set took %.1f s, %.1f %% of the steps", number, state.dev_seconds, 100 * share
