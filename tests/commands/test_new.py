@@ -47,37 +47,80 @@ def in_beir(folder, texts):
     (folder / "qrels/test.tsv").write_text(judged)
 
 
+def queries_of(folder, source, split):
+    """The judged queries of a split of the collection `source` that was written below `folder` (set of ids)."""
+    file = source["splits"][split]["qrels"] if source["source"] == "tsv" else f"{source['path']}/qrels/{split}.tsv"
+    lines = (folder / file).read_text().splitlines()
+    return {line.split()[0] for line in lines} - {"query-id"}
+
+
 @pytest.mark.parametrize("form", [in_tables, in_beir])
-def test_undivided_judgments_become_train_and_test(tmp_path, texts, form):
+def test_undivided_judgments_become_train_dev_and_test(tmp_path, texts, form):
     form(tmp_path / "given", texts)
     path, said = new("mine", tmp_path / "given", REPOSITORY)
     raw = yaml.safe_load(path.read_text())
-    source = raw["collection"]
-    if source["source"] == "tsv":
-        files = [(tmp_path / source["splits"][split]["qrels"]).read_text() for split in ("train", "test")]
-    else:
-        files = [(tmp_path / source["path"] / f"qrels/{split}.tsv").read_text() for split in ("train", "test")]
-    train, test = (
-        {line.split()[0] for line in file.splitlines() if line[0] == "q" and line[1] != "u"} for file in files
-    )
-    assert train | test == {f"q{i}" for i in range(QUERIES)} and not train & test and 10 <= len(test) <= 30
-    assert said[0] == f"300 passages, {len(train)} queries for train, {len(test)} queries for test."
+    train, dev, test = (queries_of(tmp_path, raw["collection"], split) for split in ("train", "dev", "test"))
+    assert train | dev | test == {f"q{i}" for i in range(QUERIES)}
+    assert len(train) + len(dev) + len(test) == QUERIES and 10 <= len(test) <= 30 and 4 <= len(dev) < len(train)
+    numbers = f"{len(train)} queries for train, {len(test)} queries for test, {len(dev)} queries for dev"
+    assert said[0] == f"300 passages, {numbers}."
     assert "warning: searches return 300 passages, not 1000: there are no more." in said
     assert raw["evaluation"] == {"splits": ["test"], "measures": ["nDCG@10", "RR@10", "R@100"]}
-    assert raw["training"]["steps"] == -(-2 * len(train) // 16) and raw["name"] == "mine"
+    training = raw["training"]
+    assert (training["steps"], training["evaluate_every"], training["batch_queries"]) == (100, 50, len(train))
+    assert (training["select"], training["dev"]["split"], raw["name"]) == ("dev", "dev", "mine")
     made = Plan(*load_files([path]))
     (check,) = [stage.settings for stage in made.stages.values() if stage.kind == "check"]
-    assert (check.evaluation_depth, check.mining_depth, check.batch_queries) == (0, 0, 16)
+    assert (check.evaluation_depth, check.mining_depth, check.batch_queries) == (0, 0, len(train))
 
 
-def test_splits_that_are_there_are_kept(tmp_path, texts):
+def test_what_is_divided_stays_so(tmp_path, texts):
     in_tables(tmp_path / "given", texts, "queries.train.tsv", "qrels.train.tsv")
-    for role in ("queries", "qrels"):
-        (tmp_path / f"given/{role}.dev.tsv").write_text((tmp_path / f"given/{role}.train.tsv").read_text())
+    for split in ("test", "valid"):
+        for role in ("queries", "qrels"):
+            given = (tmp_path / f"given/{role}.train.tsv").read_text()
+            (tmp_path / f"given/{role}.{split}.tsv").write_text(given)
     path, said = new("mine", tmp_path / "given", REPOSITORY)
     raw = yaml.safe_load(path.read_text())
-    assert raw["evaluation"]["splits"] == ["dev"] and said[0].endswith("60 queries for train, 60 queries for dev.")
+    assert (raw["evaluation"]["splits"], raw["training"]["dev"]["split"]) == (["test"], "valid")
+    assert said[1] == "The table is of test; valid chooses the step that is kept."
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("form", ["tables", "beir"])
+@pytest.mark.parametrize(("there", "drawn"), [("test", "dev"), ("dev", "dev-of-train")])
+def test_training_queries_are_divided_where_there_is_no_dev_set(tmp_path, texts, form, there, drawn):
+    """The split that is there is reported, and not read for anything else."""
+    given = tmp_path / "given"
+    if form == "beir":
+        in_beir(given, texts)
+        (given / f"qrels/{there}.tsv").write_text((given / "qrels/test.tsv").read_text())
+        (given / "qrels/train.tsv").write_text((given / "qrels/test.tsv").read_text())
+        if there != "test":
+            (given / "qrels/test.tsv").unlink()
+    else:
+        in_tables(given, texts, "queries.train.tsv", "qrels.train.tsv")
+        for role in ("queries", "qrels"):
+            (given / f"{role}.{there}.tsv").write_text((given / f"{role}.train.tsv").read_text())
+    path, _ = new("mine", given, REPOSITORY)
+    raw = yaml.safe_load(path.read_text())
+    assert (raw["evaluation"]["splits"], raw["training"]["dev"]["split"]) == ([there], drawn)
+    reported, train, dev = (queries_of(tmp_path, raw["collection"], split) for split in (there, "train", drawn))
+    assert len(reported) == QUERIES and not train & dev and train | dev == reported and 4 <= len(dev) <= 20
+    Plan(*load_files([path]))
+
+
+def test_the_template_is_the_recipe():
+    """What `make new` writes for somebody's own collection is what config/variants/recipe.yaml was measured with."""
+    own, recipe = (
+        yaml.safe_load((REPOSITORY / f"config/{name}.yaml").read_text()) for name in ("own-data", "variants/recipe")
+    )
+    recipe = recipe["experiments"]["recipe"]
+    assert own["episodes"] == recipe["episodes"]
+    assert own["training"].items() <= recipe["training"].items()
+    shared, experiments = load_files([REPOSITORY / "config/own-data.yaml"])
+    assert experiments["tuned"].training.model_dump() == shared.training.model_validate(recipe["training"]).model_dump()
+    assert experiments["tuned"].negatives == shared.negatives.model_validate(recipe["negatives"])
 
 
 def test_what_cannot_be_is_refused(tmp_path, texts):
@@ -90,5 +133,5 @@ def test_what_cannot_be_is_refused(tmp_path, texts):
     with pytest.raises(ValueError, match="corpus.tsv: no such file"):
         new("other", tmp_path, REPOSITORY)
     (tmp_path / "given/qrels.tsv").write_text("q1\td1\t1\n")
-    with pytest.raises(ValueError, match="qrels.tsv has 1 judged queries, too few to train on some and test with"):
+    with pytest.raises(ValueError, match="qrels.tsv has 1 judged queries, too few for train, test, dev"):
         new("other", tmp_path / "given", REPOSITORY)

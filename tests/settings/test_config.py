@@ -175,6 +175,16 @@ def test_mistakes_are_told_with_file_line_key_and_remedy(tmp_path, old, new, mes
     assert message in str(caught.value)
 
 
+def test_experiments_may_state_what_the_configuration_leaves_out(tmp_path):
+    """A file for one collection alone, and after it a file with systems that are complete in themselves."""
+    base = yaml.safe_load(BASE.replace("checkpoint: {{}}", "checkpoint: {}"))
+    own = {key: base.pop(key) for key in ("training", "episodes")}
+    with pytest.raises(ValueError, match="training: this key is required; add it.\n.*episodes: this key is required"):
+        config.load(base)
+    base["experiments"] = {"zero-shot": {"episodes": []}, "trained": own}
+    assert [len(experiment.episodes) for experiment in config.load(base)[1].values()] == [0, len(own["episodes"])]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -14,8 +14,11 @@ from teleport.settings.measures import measure_cutoffs
 from teleport.settings.section import NAME
 
 SEED = 42
-TEST_SHARE = 3  # a third of the judged queries is the test, where the collection does not say which
-BATCH_QUERIES, EPOCHS, MOST_STEPS = 16, 2, 500  # of an episode
+TEST_SHARE, DEV_SHARE = 3, 5  # a third of the judged queries, then a fifth of the others, where they are not divided
+MOST_DEV_QUERIES = 500
+BATCH_QUERIES = 64
+FEWEST_STEPS, MOST_STEPS = 100, 500  # of an episode; in between, each training query once
+EVALUATIONS = 2  # of an episode, after that of its start
 DEPTH = Evaluation().depth
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # those that look as far as the whole collection say nothing
 QRELS_HEADER = "\t".join(sources.BEIR_HEADER) + "\n"
@@ -24,9 +27,9 @@ QRELS_HEADER = "\t".join(sources.BEIR_HEADER) + "\n"
 def new(name, folder, home):
     """Write config/NAME.yaml for the collection in `folder` (Path); returns (its path, sentences on what was found).
 
-    home: the folder of the repository. Where the judged queries are not divided, a third becomes the split test, and
-    the judgments of both splits are written to data/NAME. Raises ValueError for a name that is taken or none, and for
-    a folder or a file that cannot be read.
+    home: the folder of the repository. There must be queries to train on, to choose the best step by (dev) and to test
+    with: where the folder does not divide them so, the judgments are divided in files below data/NAME. Raises
+    ValueError for a name that is taken or none, and for a folder or a file that cannot be read.
     """
     path = Path(f"config/{name}.yaml")
     if not re.fullmatch(NAME, name):
@@ -35,14 +38,14 @@ def new(name, folder, home):
         raise ValueError(f"{path} is there already. Take another NAME, or remove it.")
     source, said = beir(name, folder) if sources.found(folder / "corpus.jsonl") else tables(name, folder)
     passages, queries = sizes(source)
-    test = next(split for split in queries if split != "train")
+    test, dev = [split for split in queries if split != "train"][:2]
     numbers = ", ".join(f"{count} queries for {split}" for split, count in queries.items())
-    said = [f"{passages} passages, {numbers}.", *said]
+    said = [f"{passages} passages, {numbers}.", *said, f"The table is of {test}; {dev} chooses the step that is kept."]
     if passages < DEPTH:
         said.append(f"warning: searches return {passages} passages, not {DEPTH}: there are no more.")
     measures = [measure for measure, cutoff in measure_cutoffs(MEASURES).items() if cutoff < passages] or ["RR@10"]
     batch = min(BATCH_QUERIES, queries["train"])
-    steps = min(MOST_STEPS, -(-EPOCHS * queries["train"] // batch))
+    steps = max(FEWEST_STEPS, min(MOST_STEPS, -(-queries["train"] // batch)))
     text = (home / "config/own-data.yaml").read_text(encoding="utf-8")
     collection = yaml.safe_dump({"collection": source.model_dump(exclude_unset=True)}, sort_keys=False)
     for pattern, value in {
@@ -50,7 +53,9 @@ def new(name, folder, home):
         r"^name: .*": f"name: {name}",
         r"^collection:\n(  .*\n)+": collection.replace("\\", r"\\"),
         r"batch_queries: .*": f"batch_queries: {batch}",
-        r"steps: .*": f"steps: {steps} # {EPOCHS} times over the training queries, {MOST_STEPS} at most",
+        r" steps: .*": f" steps: {steps}",
+        r"evaluate_every: \d+": f"evaluate_every: {-(-steps // EVALUATIONS)}",
+        r"split: dev": f"split: {dev}",
         r"splits: .*": f"splits: [{test}]",
         r"measures: .*": f"measures: [{', '.join(measures)}]",
     }.items():
@@ -80,11 +85,11 @@ def tables(name, folder):
             for split in names
         }
     said = []
-    if alone := undivided(judged, folder):
-        queries, qrels = judged[alone[0]]
-        rows = list(sources.judgment_rows(qrels))
-        files, said = divide(name, qrels, rows, "qrels.{}.tsv")
-        judged = {split: (queries, file) for split, file in files.items()}
+    if lacking := to_divide(judged, folder):
+        split, parts = lacking
+        queries, qrels = judged.pop(split)
+        files, said = divide(name, qrels, list(sources.judgment_rows(qrels)), parts, "qrels.{}.tsv")
+        judged |= {part: (queries, file) for part, file in files.items()}
     splits = {split: {"queries": str(queries), "qrels": str(qrels)} for split, (queries, qrels) in judged.items()}
     return Tsv(source="tsv", corpus=str(corpus), splits=splits), said
 
@@ -92,47 +97,72 @@ def tables(name, folder):
 def beir(name, folder):
     """The source and sentences on it: a BEIR folder; where its judgments have to be divided, linked to data/NAME."""
     judged = sources.split_names(folder / "qrels", r"(.+)\.tsv", "FROM")
-    alone = undivided(judged, folder)
-    if not alone:
+    lacking = to_divide(judged, folder)
+    if not lacking:
         return Beir(source="beir", path=str(folder)), []
-    qrels = sources.existing(folder / "qrels" / f"{alone[0]}.tsv", "FROM")
+    split, parts = lacking
+    qrels = sources.existing(folder / "qrels" / f"{split}.tsv", "FROM")
     rows = list(sources.judgment_rows(qrels, sources.BEIR_HEADER))
-    _, said = divide(name, qrels, rows, "qrels/{}.tsv", QRELS_HEADER)
+    _, said = divide(name, qrels, rows, parts, "qrels/{}.tsv", QRELS_HEADER)
     home = Path("data", name)
-    for file in ("corpus.jsonl", "queries.jsonl"):
+    kept = (f"qrels/{other}.tsv" for other in judged if other != split)
+    for file in ("corpus.jsonl", "queries.jsonl", *kept):
         place = sources.existing(folder / file, "FROM")
-        link = home / place.name
+        link = home / Path(file).with_name(place.name)
         link.unlink(missing_ok=True)
         link.symlink_to(place.resolve())
     return Beir(source="beir", path=str(home)), said
 
 
-def undivided(names, folder):
-    """[the one split that there is], to be divided; [] where there is one to train on and another one.
+def to_divide(names, folder):
+    """(the split whose judgments must be divided, the splits to draw from it), or None: all three are there.
 
     Raises ValueError where it cannot be told which one to train on.
     """
     names = list(names)
-    if len(names) > 1 and "train" not in names:
+    if len(names) == 1:
+        return names[0], ["test", "dev"]
+    if "train" not in names:
         found = f"{folder} has the splits {', '.join(names)}, and none is called train"
         raise ValueError(f"{found}. Name the queries and judgments to train on so.")
-    return names if len(names) == 1 else []
+    if len(names) > 2:
+        return None
+    return "train", ["dev" if "dev" not in names else "dev-of-train"]
 
 
-def divide(name, qrels, rows, form, header=""):
-    """Write the judgments `rows` of one file as those of train and test below data/NAME; (files by split, a sentence).
+def divide(name, qrels, rows, parts, form, header=""):
+    """Write the judgments `rows` of one file as those of train and of `parts` below data/NAME.
 
-    Which queries are the test follows from their ids, so that the same ones are when others are added.
+    Returns (files by split, sentences). Which queries a part has follows from their ids, so that the same ones are in
+    it when others are added.
     """
     queries = {row[1] for row in rows}
-    test = {query for query in queries if derive_seed(SEED, "test", query) % TEST_SHARE == 0}
-    if not test or test == queries:
-        raise ValueError(f"{qrels} has {len(queries)} judged queries, too few to train on some and test with others.")
+    left, drawn = set(queries), {}
+    for part in parts:
+        drawn[part] = draw_test(left) if part == "test" else draw_dev(left)
+        left -= drawn[part]
+    drawn = {"train": left, **drawn}
+    if not all(drawn.values()):
+        short = f"{qrels} has {len(queries)} judged queries, too few for {', '.join(drawn)}"
+        raise ValueError(f"{short}. Judge more of them, or divide them yourself: {form.format('SPLIT')}.")
     files = {}
-    for split, kept in {"train": queries - test, "test": test}.items():
+    for split, kept in drawn.items():
         files[split] = Path("data", name, form.format(split))
         files[split].parent.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{query}\t{passage}\t{grade}\n" for _, query, passage, grade in rows if query in kept)
         write_text(files[split], header + text)
-    share = f"{len(test)} of {len(queries)} judged queries, drawn by their ids, are the test"
-    return files, [f"{share}: {', '.join(map(str, files.values()))}."]
+    shares = " and ".join(f"{len(drawn[part])} for {part}" for part in parts)
+    return files, [
+        f"Of {len(queries)} judged queries {shares} were drawn by their ids: {', '.join(map(str, files.values()))}."
+    ]
+
+
+def draw_test(queries):
+    """A third of the queries, by their ids."""
+    return {query for query in queries if derive_seed(SEED, "test", query) % TEST_SHARE == 0}
+
+
+def draw_dev(queries):
+    """A fifth of the queries, at most 500, by their ids."""
+    draws = {query: derive_seed(SEED, "dev", query) for query in queries}
+    return set(sorted((query for query in draws if draws[query] % DEV_SHARE == 0), key=draws.get)[:MOST_DEV_QUERIES])

@@ -19,7 +19,7 @@ from teleport.settings.registry import LOSSES, SOURCES
 from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE, NAME, TABLE_NAME, merged
 from teleport.settings.yaml_mapping import read_mapping
 
-REQUIRED = ("encoder", "training", "episodes")  # where there is an experiment
+REQUIRED = ("encoder", "training", "episodes")  # where an experiment does not state them itself
 # What an experiment may override.
 SHARED = {"encoder", "mining", "negatives", "training", "episodes", "search_index", "seeds"}
 
@@ -89,9 +89,16 @@ def check_required(config, locations):
     trained = [place for place, _, _ in named_experiments(config)]
     if config.collection.source == "judgments":
         refuse_texts(config, trained + encoders, locations)
-    missing = [key for key in REQUIRED if getattr(config, key) is None] if trained else []
+    needed = {key for _, _, overrides in named_experiments(config) for key in unstated(overrides)}
+    missing = [key for key in REQUIRED if key in needed and getattr(config, key) is None]
     if missing:
         raise ValueError("\n".join(f"{locations.of((key,))}: this key is required; add it." for key in missing))
+
+
+def unstated(overrides):
+    """The required keys that an experiment leaves to the configuration; without episodes there is no training."""
+    stated = {*overrides, *(["training"] if overrides.get("episodes") == [] else [])}
+    return set(REQUIRED) - stated
 
 
 def check_depth(config, locations):
