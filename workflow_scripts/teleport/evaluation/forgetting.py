@@ -1,26 +1,43 @@
-"""How much an episode makes a retriever forget (ANCE-Tele Figure 4 and Table 9)."""
+"""Stage `forgetting`: how many training queries an episode makes a retriever forget (ANCE-Tele Figure 4, Table 9)."""
 
 import numpy as np
+
+from teleport.collection.reader import positives_of_job
+from teleport.runtime.arrays import Run
+from teleport.settings.scoring import ForgettingSettings as Settings  # noqa: F401
 
 DEPTH = 100  # of the reciprocal rank: MRR@100 in the paper
 
 
-def forgetting_rate(before_QK, after_QK, positives):
-    """The share of training queries that lose: whose reciprocal rank@100 after an episode is lower than before it.
+def run(job):
+    """Compare the retrievals of the training queries before and after an episode.
 
-    before_QK, after_QK: int32 [num_queries, depth], the retrieved passages of query row q on line q, best first, -1
-    where a list ends; positives: `Ragged`, those of each query.
-    Raises ValueError when the two retrievals are not of the same queries.
+    Facts: rate (the forgetting rate), gained (the share of queries whose reciprocal rank rises), mrr_before, mrr_after,
+    num_queries.
     """
-    if len(before_QK) != len(after_QK):
-        found = f"the retrievals before and after the episode have {len(before_QK)} and {len(after_QK)} queries"
-        raise ValueError(f"{found}: they are not of one collection. Run the workflow again.")
-    before_Q, after_Q = (reciprocal_ranks(ids, positives) for ids in (before_QK, after_QK))
+    before, after = Run.read(job, "before"), Run.read(job, "after")
+    positives = positives_of_job(job, "train")
+    before_Q, after_Q = (reciprocal_ranks(run.ids, [positives[row] for row in run.rows]) for run in (before, after))
+    return {
+        "rate": forgetting_rate(before_Q, after_Q),
+        "gained": forgetting_rate(after_Q, before_Q),
+        "mrr_before": float(before_Q.mean()),
+        "mrr_after": float(after_Q.mean()),
+        "num_queries": len(before_Q),
+    }
+
+
+def forgetting_rate(before_Q, after_Q):
+    """The share of queries that lose: whose reciprocal rank (float [Q]) is lower after an episode than before it."""
     return float(np.mean(after_Q < before_Q))
 
 
 def reciprocal_ranks(ids_QK, positives):
-    """1 / rank of the first positive among the first 100 passages of each query, 0 without one (float64 [Q])."""
+    """1 / rank of the first positive among the first 100 passages of each query, 0 without one (float64 [Q]).
+
+    ids_QK: int32 [Q, depth], the passages retrieved for each query, best first, -1 where a list ends; positives: those
+    of each query
+    """
     values = np.zeros(len(ids_QK))
     for query, ids in enumerate(ids_QK[:, :DEPTH]):
         hits = np.flatnonzero(np.isin(ids, positives[query]))

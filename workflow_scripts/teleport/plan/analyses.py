@@ -7,6 +7,7 @@ from teleport.settings.scoring import (
     ContrastSettings,
     ErrorsSettings,
     ExternalSettings,
+    ForgettingSettings,
     NegativesOverlapSettings,
     RerankSettings,
 )
@@ -45,7 +46,7 @@ def candidates(plan, split):
 
 
 def analyse(trajectory, episode):
-    """{name: stage} of what is asked for of the last checkpoint: errors, contrast, negatives."""
+    """{name: stage} of what is asked for of the last checkpoint: errors, contrast, negatives, forgetting."""
     evaluation, vectors, found = trajectory.evaluation, trajectory.vectors[-1], {}
     asked, collection = evaluation.analyses, {"collection": trajectory.collection}
     if asked and asked.errors:
@@ -58,16 +59,29 @@ def analyse(trajectory, episode):
             trajectory.add_existing(found["contrast"].inputs["reference"], 0, "reference")
         trajectory.add_existing(found["contrast"], episode, "contrast")
     pool = trajectory.pools[episode - 1] if episode else None
+    if pool and "positives" in pool.inputs:
+        collection["positives"] = pool.inputs["positives"]
     if asked and asked.negatives and pool:
-        settings = RetrieveSettings(
-            of="queries", split="train", depth=trajectory.experiment.method[episode - 1].mining.depth
-        )
-        search = trajectory.retrieve(vectors, vectors.index, settings, episode, "search-train")
-        inputs = collection | {"negatives": pool, "queries": search}
-        if "positives" in pool.inputs:
-            inputs["positives"] = pool.inputs["positives"]
+        inputs = collection | {"negatives": pool, "queries": search_train(trajectory, episode)}
         found["negatives"] = trajectory.add("negatives_overlap", NegativesOverlapSettings(), inputs, episode)
+    if asked and asked.forgetting and episode:
+        before, after = (search_train(trajectory, place) for place in (episode - 1, episode))
+        inputs = collection | {"before": before, "after": after}
+        found["forgetting"] = trajectory.add("forgetting", ForgettingSettings(), inputs, episode)
     return found
+
+
+def search_train(trajectory, episode):
+    """The retrieval of all training queries with the checkpoint after an episode.
+
+    Where the next episode mines at the same depth, and not a part of the queries, it is the same stage.
+    """
+    searches = trajectory.train_searches
+    if episode not in searches:
+        vectors, depth = trajectory.vectors[episode], trajectory.experiment.method[max(episode, 1) - 1].mining.depth
+        settings = RetrieveSettings(of="queries", split="train", depth=depth)
+        searches[episode] = trajectory.retrieve(vectors, vectors.index, settings, episode, "search-train")
+    return searches[episode]
 
 
 def contrast(plan, run):

@@ -63,7 +63,7 @@ class Trajectory:
     rows: every stage with its link; checkpoints: from 0, where the experiment starts; runs: per checkpoint {split:
     evaluate stage}, and {"SPLIT (re-ranked)": evaluate stage} of re-ranked candidates; analyses: per checkpoint {name:
     stage} of what evaluation.analyses asks for; pools, trains: per episode from 1 the merge (None without negatives)
-    and the train stage; last_search: of the training queries with the last checkpoint, when it is asked for;
+    and the train stage; train_searches: per checkpoint the retrieval of the training queries that an analysis asks for;
     from_pretrained: whether checkpoint 0 is the pretrained one; warnings: what a person should know before anything
     runs
     """
@@ -73,7 +73,7 @@ class Trajectory:
         self.experiment, self.collection = plan.experiments[name], plan.collection
         self.evaluation = plan.config.evaluation
         self.rows, self.checkpoints, self.vectors, self.runs, self.pools, self.trains = [], [], [], [], [], []
-        self.analyses, self.last_search, self.warnings = [], None, []
+        self.analyses, self.train_searches, self.warnings = [], {}, []
         self.prefix = f"seed-{seed}/" if len(self.experiment.seeds) > 1 else ""
         self.build()
 
@@ -101,10 +101,6 @@ class Trajectory:
             mining = Mining(self, number, max(episode.entry - 1, number - 1 - episode.lag))
             self.pools.append(self.merge(mining) if episode.counts else None)
             self.reach(self.train(mining), number)
-        if self.trains and self.evaluation.forgetting:
-            last = Mining(self, len(self.trains), len(self.trains))
-            last.part = None  # of all queries
-            self.last_search = last.retrieve("queries", "search-train")
 
     def reach(self, checkpoint, episode):
         """Go on with a checkpoint: encode, index and evaluate it. A frozen side was encoded in an earlier episode."""

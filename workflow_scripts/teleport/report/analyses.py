@@ -34,6 +34,7 @@ COLUMNS = {
         "Ties": ("ties", ".1f"),
     },
     "negatives": {"Negatives in the top TOP": ("overlap", ".3f")},
+    "forgetting": {"Forgotten": ("rate", ".3f"), "Gained": ("gained", ".3f")},
 }
 SEVERAL = "Mean ± standard deviation over seeds."
 
@@ -133,6 +134,11 @@ def footer(spec, said, rows, facts):
         notes.append(
             f"Negatives in the top {asked['negatives']['depth']}: share of a training query's negatives that are among "
             "its first negatives under the checkpoint that was trained on them."
+        )
+    if "forgetting" in asked:
+        notes.append(
+            f"Forgotten and gained: shares of {asked['forgetting']['num_queries']:,} training queries whose reciprocal "
+            "rank in the first 100 passages (or mining.depth, when that is less) is lower, or higher, after an episode."
         )
     return [note for note in notes if note]
 

@@ -2,11 +2,8 @@
 
 from itertools import chain
 
-import numpy as np
 import pandas as pd
 
-from teleport.collection.reader import read_positives
-from teleport.evaluation.forgetting import forgetting_rate
 from teleport.report.costs import SECONDS, costs, seconds
 from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
 
@@ -22,6 +19,7 @@ ANALYSES = {
     "losses": ("contrast", "losses"),
     "ties": ("contrast", "ties"),
     "negatives": ("negatives", "overlap"),
+    "forgetting": ("forgetting", "rate"),
 }
 SOURCES = ["system", "episode", "split", "seed", "stage", "folder", "run", "checkpoint", "code", "git_commit"]
 
@@ -42,8 +40,6 @@ def figures(table, row, column, runs, root):
         return [costs(run, figure) * scale for run in artefacts]
     if kind == "analyses":
         return [analysis(run, figure) * scale for run in artefacts]
-    if kind == "forgetting":
-        return [forgetting(*run["forgetting"]) * scale for run in artefacts]
     return [run["evaluate"][0].facts["means"][column.measure] * scale for run in artefacts]
 
 
@@ -80,13 +76,6 @@ def machines(stages):
 def count_passages(facts):
     """How many passages a collection has, by its facts, such as "9,660 passages" (text)."""
     return f"{facts['num_passages']:,} {'judged ' if facts.get('judged_only') else ''}passages"
-
-
-def forgetting(before, after):
-    """The forgetting rate between two retrievals of the training queries (Artefacts of stage `retrieve`)."""
-    positives = read_positives(upstream(before, "collection"), "train")
-    ids = [np.load(retrieval.path("ids.npy"), mmap_mode="r") for retrieval in (before, after)]
-    return forgetting_rate(*ids, positives)
 
 
 def upstream(artefact, role):

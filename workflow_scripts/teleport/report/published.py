@@ -12,11 +12,11 @@ from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNu
 from teleport.settings.yaml_mapping import read_mapping
 
 FOLDER = Path(in_one_spelling(Path(__file__).parents[3] / "config/published"))
-KINDS = Literal["measures", "hours", "forgetting", "analyses", "costs"]
+KINDS = Literal["measures", "hours", "analyses", "costs"]
 # The figures of a kind that has several, by which a row, a column or a cell names its own (figures.py and costs.py).
 FIGURES = {
     "hours": "episode [1-9]|refresh|refreshes|training|overall",
-    "analyses": "errors|errors per positive|top errors|overlap|wins|losses|ties|negatives|"
+    "analyses": "errors|errors per positive|top errors|overlap|wins|losses|ties|negatives|forgetting|"
     "queries with errors from 1(0+)?|errors of queries with errors from 1(0+)?",
     "costs": "encode seconds|encode ms per passage|encode ms per query|index seconds|index GB|search ms per query|"
     "encode and search ms per query|mining seconds per step|training seconds per step",
@@ -87,8 +87,8 @@ class PublishedTable(Section):
     source: str = Field(description="Paper and table.")
     kind: KINDS = Field(
         "measures",
-        description="Where our figures come from: evaluations, hours of training and mining in manifests, retrievals "
-        "(forgetting), evaluation.analyses, or what single stages cost.",
+        description="Where our figures come from: evaluations, hours of training and mining in manifests, "
+        "evaluation.analyses, or what single stages cost.",
     )
     scale: Number = Field(1.0, gt=0)
     decimals: Integer = Field(ge=0, description="Printed decimals; a value with more keeps them.")

@@ -90,9 +90,7 @@ def stages_of(trajectory, episode, kind, figure, column):
         return analysed(trajectory.analyses[episode], figure, column)
     if kind == "hours":
         return timed(trajectory, figure)
-    if kind == "costs":
-        return spent(trajectory, episode, figure, column.split)
-    return searched(trajectory, episode)
+    return spent(trajectory, episode, figure, column.split)
 
 
 def scored(runs, column):
@@ -102,14 +100,14 @@ def scored(runs, column):
 
 
 def analysed(analyses, figure, column):
-    """The stage of a figure of the kind `analyses`, where it is of the column's split; training negatives have none."""
+    """The stage of a figure of the kind `analyses`, where it is of the column's split (None for training queries)."""
     analysis = ANALYSES[figure.partition(" from ")[0]][0]
     stage = analyses.get(analysis)
     return {analysis: [stage]} if stage and getattr(stage.settings, "split", None) == column.split else None
 
 
 def of_run(plan, kind, figure, column, name, runs):
-    """The figure of BM25 or a run from elsewhere, [{role: stages}]; neither hours nor costs nor forgetting."""
+    """The figure of BM25 or a run from elsewhere, [{role: stages}]; neither hours nor costs."""
     if kind == "measures":
         found = scored(runs, column)
     else:
@@ -167,20 +165,6 @@ def spent(trajectory, episode, figure, split):
     if any(stage is None for stage in needed.values()):
         return None
     return {role: stage if isinstance(stage, list) else [stage] for role, stage in needed.items()}
-
-
-def searched(trajectory, episode):
-    """The retrievals of the training queries before and after an episode; None when one of them is not planned.
-
-    They are found by the vectors that they search: with a lag, no episode mines with the checkpoint just before it, and
-    with `mining.parts` none searches all queries.
-    """
-    mined = [pool.inputs.get("query") for pool in trajectory.pools if pool is not None]
-    searches = [search for search in [*mined, trajectory.last_search] if search and not search.settings.part]
-    found = {(search.inputs["queries"].name, search.inputs["passages"].name): search for search in searches}
-    vectors = trajectory.vectors[episode - 1 : episode + 1] if episode else []
-    before_and_after = [found.get((v.queries.name, v.passages.name)) for v in vectors]
-    return {"forgetting": before_and_after} if before_and_after and all(before_and_after) else None
 
 
 def finish_times(spec, root=Path(".")):

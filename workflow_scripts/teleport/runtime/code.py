@@ -34,6 +34,7 @@ STAGE_MODULES = {
     "errors": "teleport.search.errors",
     "contrast": "teleport.evaluation.contrast",
     "negatives_overlap": "teleport.negatives.overlap",
+    "forgetting": "teleport.evaluation.forgetting",
 }
 
 

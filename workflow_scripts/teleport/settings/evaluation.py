@@ -68,10 +68,16 @@ class Analyses(Section):
         "trained on it (ANCE, Section 6.3); searches the training queries once more after the last episode.",
     )
 
+    forgetting: bool = Field(
+        False,
+        description="Share of the training queries whose positive ranks lower after an episode than before it "
+        "(ANCE-Tele, Table 9), and of those where it ranks higher; searches them with every checkpoint.",
+    )
+
     @model_validator(mode="after")
     def something_is_asked(self):
-        if not (self.errors or self.against or self.negatives):
-            raise ValueError("nothing is asked for: give errors, against or negatives")
+        if not (self.errors or self.against or self.negatives or self.forgetting):
+            raise ValueError("nothing is asked for: give errors, against, negatives or forgetting")
         return self
 
 
@@ -96,9 +102,6 @@ class Evaluation(Section):
         None, description="Score documents by their best passage (maxp) or first one (firstp); null: score passages."
     )
     separator: str = Field("#", min_length=1, description="A passage's document: its id before the last of these.")
-    forgetting: bool = Field(
-        False, description="Search training queries with the last checkpoint too, for its forgetting rate (Table 9)."
-    )
 
     rerank: dict[str, Candidates] = Field(
         {}, description="Split → candidates that every checkpoint re-ranks; their measures are columns of their own."

@@ -76,6 +76,10 @@ class ContrastSettings(Section):
     separator: str = "#"
 
 
+class ForgettingSettings(Section):
+    """The settings of a `forgetting` stage: none."""
+
+
 class NegativesOverlapSettings(Section):
     """The settings of a `negatives_overlap` stage. depth: how many of the first negatives are compared."""
 
