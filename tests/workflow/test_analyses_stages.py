@@ -22,7 +22,7 @@ def test_candidates_are_reranked_and_errors_counted_in_the_whole_corpus(world):
         "depth": NUM_PASSAGES,
         "measures": ["RR@10", f"Errors@{NUM_PASSAGES}"],
         "rerank": {"test": {"file": "data/candidates.tsv", "form": "tsv", "measures": ["RR@10", "R@5"]}},
-        "analyses": {"errors": "test", "against": {"run": "BM25"}, "negatives": True},
+        "analyses": {"errors": "test", "against": {"run": "BM25"}, "negatives": True, "forgetting": True},
     }
     world.snakemake()
     bm25, zero_shot, tele = read_table(world.folder / "results/tables/main.csv")
@@ -34,6 +34,8 @@ def test_candidates_are_reranked_and_errors_counted_in_the_whole_corpus(world):
         assert float(analysed["Errors"]) == pytest.approx(float(run[f"Errors@{NUM_PASSAGES}"]), rel=1e-4)
         assert sum(float(analysed[name]) for name in ("Wins over BM25", "Losses", "Ties")) == len(SPLITS["test"])
     assert 0 < float(others[1]["Negatives in the top 100"]) <= 1 and others[0]["Negatives in the top 100"] == ""
+    lost, gained = (float(others[1][name]) for name in ("Forgotten", "Gained"))
+    assert 0 < lost + gained <= 1 and others[0]["Forgotten"] == ""
     external = next(m for name, m in world.manifests().items() if name.startswith("external"))
     assert (external["facts"]["unknown_passages"], external["facts"]["unknown_queries"]) == (1, 1)
     assert "(re-ranked)" in (world.folder / "results/tables/main.sources.csv").read_text()

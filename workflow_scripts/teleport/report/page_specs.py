@@ -106,12 +106,12 @@ def episode_content(trajectory, number):
 
 
 def training_searches(trajectory):
-    """{checkpoint: retrieval of the training queries with it}: those that were mined, and the last one where asked for.
+    """{checkpoint: retrieval of the training queries with it}: those that were mined, and those of an analysis.
 
     They are found by the vectors that they search: with a lag, no episode mines with the checkpoint just before it.
     """
     mined = [pool.inputs.get("query") for pool in trajectory.pools if pool is not None]
-    searches = [search for search in [*mined, trajectory.last_search] if search is not None]
+    searches = [search for search in [*mined, *trajectory.train_searches.values()] if search is not None]
     found = {(s.inputs["queries"].name, s.inputs["passages"].name): s for s in searches}
     vectors = enumerate(trajectory.vectors)
     return {str(n): found[key] for n, v in vectors if (key := (v.queries.name, v.passages.name)) in found}
