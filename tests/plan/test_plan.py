@@ -419,6 +419,12 @@ def test_tables_have_bm25_zero_shot_and_every_episode():
     table = json.loads(specs["results/tables/small", "t"].text)
     assert [(row["system"], row["episode"]) for row in table["rows"]] == [("zero", 0), ("tele", 3)]
     assert table["significance"] is None
+    ablations["t"]["every_episode"] = True
+    table = json.loads(table_specs(plan(ablations=ablations))["results/tables", "t"].text)
+    assert [(row["system"], row["episode"]) for row in table["rows"]] == [
+        ("zero", 0),
+        *(("tele", n) for n in (1, 2, 3)),
+    ]
 
 
 def test_a_baseline_that_is_no_row_is_refused():

@@ -91,7 +91,7 @@ def main_rows(plan):
 
 
 def ablation_rows(plan, table):
-    """Every experiment of an ablation after its last episode, with the columns it asks for; BM25 where it asks for it.
+    """Every experiment of an ablation after its last episode, or after every one; and BM25, where the ablation says so.
 
     Raises ValueError for BM25 in a configuration without it.
     """
@@ -102,8 +102,10 @@ def ablation_rows(plan, table):
         row = single_row(plan, "BM25", "BM25", plan.bm25_runs, BM25)
         rows.append(row | {"columns": system_columns([], ablation.columns)})
     for name in ablation.experiments:
-        row = checkpoint_row(plan, name, len(plan.experiments[name].method), label_of(plan, name))
-        rows.append(row | {"columns": system_columns(plan.trajectories[name], ablation.columns)})
+        columns = {"columns": system_columns(plan.trajectories[name], ablation.columns)}
+        last = len(plan.experiments[name].method)
+        episodes = range(1, last + 1) if ablation.every_episode and last else [last]
+        rows += [checkpoint_row(plan, name, episode, label_of(plan, name)) | columns for episode in episodes]
     return rows
 
 
