@@ -1,14 +1,18 @@
-"""Passages per second: the stage `encode` against a plain transformers loop and sentence-transformers.
+"""Passages per second: the stage `encode` against what else a user could take, in the same number format.
 
     python bench/encode.py [--passages 256] [--checkpoint FOLDER | --bert-base] [--corpus corpus.tsv.gz]
+    taskset -c 0 python bench/encode.py --threads 1    # on one core
 
-Both peers tokenise as they go, in fp32; the stage reads the token map, which `tokens` made once for all episodes.
-How much bfloat16 can give is bounded by the matrix products of the machine, so their rates are measured too, and which
-share of them the stage makes of real tokens. With
---corpus the agreement of the vectors is measured on its first passages instead of random words.
+Peers: a plain transformers loop and sentence-transformers, in fp32 and in bf16, and OpenVINO in bf16 where it is
+installed (`pip install openvino`). They tokenise as they go; the stage reads the token map, which `tokens` made once
+for all episodes. How much bfloat16 can give is bounded by the matrix products of the machine, so their rates are
+measured too, and which share of them each variant makes of real tokens. With --corpus the agreement of the vectors is
+measured on its first passages instead of random words.
 """
 
+import copy
 import gzip
+import importlib.util
 import itertools
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,35 +30,61 @@ from teleport.encoder.side import Side
 from teleport.encoder.tokens import load_tokenizer, padded_lengths
 
 PADDED, SENTENCE_TRANSFORMERS = "transformers, padded to 128", "sentence-transformers encode()"
+OPENVINO = "OpenVINO, sorted by length, bf16"
 BATCH = 32
 COMPARED = 1000  # passages whose nearest others are looked for
 
 
-def transformers_loop(world, device):
+def transformers_loop(world, device, dtype=torch.float32):
     """The usual loop: batches of 32 in their given order, each padded to 128 tokens."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(world.checkpoint, local_files_only=True)
     options = {"padding": "max_length", "truncation": True, "max_length": texts.MAX_PASSAGE_TOKENS}
+    model = world.reference if dtype == torch.float32 else copy.deepcopy(world.reference).to(dtype)
 
     def run():
         vectors = []
         with torch.inference_mode():
             for start in range(0, len(world.passages), BATCH):
                 batch = tokenizer(world.passages[start : start + BATCH], return_tensors="pt", **options).to(device)
-                vectors.append(world.reference(batch["input_ids"], batch["attention_mask"]).cpu().numpy())
+                vectors.append(model(batch["input_ids"], batch["attention_mask"]).float().cpu().numpy())
         return np.concatenate(vectors)
 
     return run
 
 
-def sentence_transformers_encode(world, device):
+def sentence_transformers_encode(world, device, dtype=torch.float32):
     """`SentenceTransformer.encode`: batches of 32, sorted by length, padded to the longest."""
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(world.checkpoint), device=str(device), local_files_only=True)
+    options = {"model_kwargs": {"torch_dtype": dtype}, "local_files_only": True}
+    model = SentenceTransformer(str(world.checkpoint), device=str(device), **options)
     model.max_seq_length = texts.MAX_PASSAGE_TOKENS
     return lambda: model.encode(world.passages, batch_size=BATCH, show_progress_bar=False)
+
+
+def openvino_encode(world, threads):
+    """OpenVINO's compilation of the same model, in bf16: batches of 32, sorted by length, padded to the longest."""
+    import openvino
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(world.checkpoint, local_files_only=True)
+    options = {"padding": True, "truncation": True, "max_length": texts.MAX_PASSAGE_TOKENS, "return_tensors": "np"}
+    example = tokenizer(world.passages[:2], **options | {"return_tensors": "pt"})
+    model = openvino.convert_model(world.reference, example_input=(example["input_ids"], example["attention_mask"]))
+    hints = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "THROUGHPUT"}
+    compiled = openvino.Core().compile_model(model, "CPU", hints | {"NUM_STREAMS": 1})
+
+    def run():
+        order = np.argsort([len(text) for text in world.passages])
+        vectors = []
+        for start in range(0, len(order), BATCH):
+            batch = tokenizer([world.passages[row] for row in order[start : start + BATCH]], **options)
+            vectors.append(compiled([batch["input_ids"], batch["attention_mask"]])[0])
+        return np.concatenate(vectors)[np.argsort(order)]
+
+    return run
 
 
 def stage_encode(world, device, precision, compiled=False):
@@ -123,7 +153,16 @@ def main(arguments=None):
             SENTENCE_TRANSFORMERS: sentence_transformers_encode(world, device),
             "stage, fp32": stage_encode(world, device, "fp32"),
         }
+        peers = [PADDED, SENTENCE_TRANSFORMERS]
         if resolve_precision("auto", device) is not None:
+            in_bf16 = {
+                f"{PADDED}, bf16": transformers_loop(world, device, torch.bfloat16),
+                f"{SENTENCE_TRANSFORMERS}, bf16": sentence_transformers_encode(world, device, torch.bfloat16),
+            }
+            if device.type == "cpu" and importlib.util.find_spec("openvino"):
+                in_bf16[OPENVINO] = openvino_encode(world, arguments.threads)
+            peers += in_bf16
+            variants |= in_bf16
             variants["stage, bf16"] = stage_encode(world, device, "bf16")
             if device.type == "cuda":
                 variants["stage, bf16, compiled"] = stage_encode(world, device, "bf16", compiles(True, device))
@@ -133,7 +172,6 @@ def main(arguments=None):
         lengths = padded_lengths(world.passage_map, texts.MAX_PASSAGE_TOKENS)
         figures |= shares(world.encoder, lengths, 1, seconds, rates)
         figures |= agreement(world, folder, device, arguments.corpus, arguments.passages, variants)
-        peers = (PADDED, SENTENCE_TRANSFORMERS)
         report("encode", seconds, peers, arguments.passages, "passages", arguments, **figures)
 
 

@@ -37,15 +37,16 @@ def product_rates(shape, device, num_rounds):
 
 
 def shares(encoder, lengths, passes, seconds, rates):
-    """Figures of the variants "stage, FORMAT…": real tokens a second, and their share of the rate of products.
+    """Figures of every variant: real tokens a second, and their share of the rate of products in its format.
 
-    lengths: int64, tokens of every text that a run encodes, as the encoder sees them; passes: 1 forward, 3 with the
-    backward pass, which costs twice as much; seconds: {variant: [seconds of each round]}; rates: of `product_rates`
+    A variant is in bf16 when its name says so, else in fp32. lengths: int64, tokens of every text of a run, as
+    the encoder sees them; passes: 1 forward, 3 with the backward pass, which costs twice as much; seconds: {variant:
+    [seconds of each round]}; rates: of `product_rates`
     """
     flop, found = passes * float(forward_flop(shape_of(encoder), lengths).sum()), {}
     for name, rate in rates.items():
         found[f"products in {name}, TFLOP/s"] = float(f"{rate / 1e12:.3g}")
-        for variant in (variant for variant in seconds if variant.startswith(f"stage, {name}")):
+        for variant in (variant for variant in seconds if ("bf16" if "bf16" in variant else "fp32") == name):
             taken = median(seconds[variant])
             found[f"real tokens/s, {variant}"] = round(int(lengths.sum()) / taken)
             found[f"share of the products' rate, {variant}"] = float(f"{flop / taken / rate:.3g}")

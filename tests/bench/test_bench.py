@@ -25,7 +25,10 @@ HEAVY = ("encode", "train", "step", "live", "bm25")  # they load the embedded ch
 def test_a_benchmark_prints_and_writes_ratios_against_its_peers(name, tmp_path, capsys):
     text, written = run(name, tmp_path, capsys)
     assert written["name"] == name and "numpy" in written["versions"] and written["hardware"]["processor"]
-    assert sorted(written["ratios"]) == sorted(PEERS[name])
+    peers = PEERS[name]
+    if "stage, bf16" in written["seconds"] and name == "encode":  # beside peers of the same format
+        peers = [*peers, *(f"{peer}, bf16" for peer in peers)]
+    assert sorted(set(written["ratios"]) - {"OpenVINO, sorted by length, bf16"}) == sorted(peers)
     assert any(variant.startswith("stage") for variant in written["seconds"])
     for peer, ratios in written["ratios"].items():
         assert ratios[peer] == 1.0
@@ -114,6 +117,8 @@ def test_the_share_of_the_products_rate_is_that_of_real_tokens():
     assert figures == {
         "products in fp32, TFLOP/s": 1.0,
         "products in bf16, TFLOP/s": float(f"{flop / 1e12:.3g}"),
+        "real tokens/s, padded": 1,
+        "share of the products' rate, padded": float(f"{flop / 9e12:.3g}"),
         "real tokens/s, stage, bf16": 4,
         "share of the products' rate, stage, bf16": 0.5,
         "real tokens/s, stage, bf16, compiled": 8,
