@@ -17,7 +17,7 @@ SEED = 42
 TEST_SHARE, DEV_SHARE = 3, 5  # a third of the judged queries, then a fifth of the others, where they are not divided
 MOST_DEV_QUERIES = 500
 BATCH_QUERIES = 64
-FEWEST_STEPS, MOST_STEPS = 100, 500  # of an episode; in between, each training query once
+STEPS, MOST_STEPS, MOST_EPOCHS = 100, 500, 10  # of an episode, in which each training query has its turn
 EVALUATIONS = 2  # of an episode, after that of its start
 DEPTH = Evaluation().depth
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # those that look as far as the whole collection say nothing
@@ -45,7 +45,8 @@ def new(name, folder, home):
         said.append(f"warning: searches return {passages} passages, not {DEPTH}: there are no more.")
     measures = [measure for measure, cutoff in measure_cutoffs(MEASURES).items() if cutoff < passages] or ["RR@10"]
     batch = min(BATCH_QUERIES, queries["train"])
-    steps = max(FEWEST_STEPS, min(MOST_STEPS, -(-queries["train"] // batch)))
+    batches = -(-queries["train"] // batch)
+    steps = min(MOST_STEPS, max(batches, min(STEPS, MOST_EPOCHS * batches)))
     text = (home / "config/own-data.yaml").read_text(encoding="utf-8")
     collection = yaml.safe_dump({"collection": source.model_dump(exclude_unset=True)}, sort_keys=False)
     for pattern, value in {
