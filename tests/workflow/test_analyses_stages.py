@@ -1,9 +1,16 @@
 """Re-ranked candidates, tables of analyses, and runs scored by judgments alone, in the real DAG."""
 
 import csv
+import json
 
 import pytest
 from toy import NUM_PASSAGES, SPLITS, World
+
+from teleport.plan.plan import Plan
+from teleport.report.page.overview import overview_tables
+from teleport.report.page.reader import Reader
+from teleport.report.page_specs import page_spec
+from teleport.settings.read import load_files
 
 
 def read_table(path):
@@ -12,7 +19,7 @@ def read_table(path):
         return list(csv.DictReader(file))
 
 
-def test_candidates_are_reranked_and_errors_counted_in_the_whole_corpus(world):
+def test_candidates_are_reranked_and_errors_counted_in_the_whole_corpus(world, monkeypatch):
     """The runs are as deep as the corpus is large, so that errors can be read from them too."""
     candidates = [f"q{n}\td{(n + k) % NUM_PASSAGES}\tquery\tpassage\n" for n in SPLITS["test"] for k in range(5)]
     candidates += ["q100\tnowhere\tquery\tpassage\n", "q1\td1\tof another split\tpassage\n"]
@@ -24,6 +31,8 @@ def test_candidates_are_reranked_and_errors_counted_in_the_whole_corpus(world):
         "rerank": {"test": {"file": "data/candidates.tsv", "form": "tsv", "measures": ["RR@10", "R@5"]}},
         "analyses": {"errors": "test", "against": {"run": "BM25"}, "negatives": True, "forgetting": True},
     }
+    said = ["negatives", "gap", "index", "seconds"]
+    world.config["ablations"] = {"a": {"title": "A", "columns": said, "experiments": {"the-same": {}}}}
     world.snakemake()
     bm25, zero_shot, tele = read_table(world.folder / "results/tables/main.csv")
     assert bm25["RR@10 (re-ranked)"] == "" and list(tele)[4:6] == ["RR@10 (re-ranked)", "R@5 (re-ranked)"]
@@ -39,6 +48,13 @@ def test_candidates_are_reranked_and_errors_counted_in_the_whole_corpus(world):
     external = next(m for name, m in world.manifests().items() if name.startswith("external"))
     assert (external["facts"]["unknown_passages"], external["facts"]["unknown_queries"]) == (1, 1)
     assert "(re-ranked)" in (world.folder / "results/tables/main.sources.csv").read_text()
+    (row,) = read_table(world.folder / "results/tables/a.csv")
+    assert row["gap"] == "0-3" and row["index"].endswith(" MB") and float(row["seconds"]) > 0
+    monkeypatch.chdir(world.folder)
+    spec = json.loads(page_spec(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1].text)
+    tables = overview_tables(Reader(world.folder, spec["collection"]), spec, world.folder / "results/tables")
+    (shown,) = next(table["rows"] for table in tables if table["name"] == "a")
+    assert shown["said"] == {name: row[name] for name in said[:3]} | {"seconds": round(float(row["seconds"]))}
     assert world.would_run()[0] == {}
 
 

@@ -28,6 +28,7 @@ from teleport.runtime.files import write_text
 from teleport.runtime.seed import derive_seed
 from teleport.settings.measures import coverage_cutoffs
 
+RERANKED = " (re-ranked)"  # after the split, in `runs` and in columns
 SEED = 42  # of the significance test: rows have seeds of their own, or none
 
 
@@ -58,7 +59,11 @@ def write_table(spec, root, output_folder):
 def make_table(spec, root):
     """The `Table` of a specification."""
     baseline, none = find_baseline(spec), pd.Series(dtype=float)
-    rows = pd.DataFrame([describe(row, spec, root) for row in spec["rows"]])
+
+    def artefact(name):
+        return Artefact(root / STAGES / name)
+
+    rows = pd.DataFrame([describe(row, spec["columns"], artefact) for row in spec["rows"]])
     scores = [read_scores(row, spec, root) for row in spec["rows"]]
     by_seed = [{column: row[column].mean() if column in row else none for column in columns(spec)} for row in scores]
     means = pd.DataFrame([{column: values.mean() for column, values in row.items()} for row in by_seed])
@@ -71,33 +76,29 @@ def make_table(spec, root):
     return Table(rows, means, deviations, p_values)
 
 
-def describe(row, spec, root):
-    """What a table says of a row besides its measures (dict).
+def describe(row, names, artefact):
+    """What a table says of a row besides its measures, {column: what}.
 
+    names: the columns that it has of `system_columns`; artefact: the function that opens a stage by its name.
     "seconds": mean over seeds, NaN where none were spent; "gap": from the first to the last step, as text; "index":
     with its size, and the share of the exact run that it finds where it is not exact; "step": that which a dev set has
     selected, of each seed.
     """
-    said = {name: row["columns"][name] for name in spec["columns"]}
+    said = {name: row["columns"][name] for name in names}
     if said.get("step"):
-        said["step"] = selected_steps(Artefact(root / STAGES / name) for name in said["step"])
+        said["step"] = ", ".join(str(artefact(name).facts["selected_step"]) for name in said["step"])
     if "seconds" in said:
-        spent = [sum(seconds(Artefact(root / STAGES / name)) for name in names) for names in said["seconds"]]
+        spent = [sum(seconds(artefact(name)) for name in of_seed) for of_seed in said["seconds"]]
         said["seconds"] = np.mean(spent) if spent else float("nan")
     if said.get("gap"):
-        facts = Artefact(root / STAGES / said["gap"]).facts
+        facts = artefact(said["gap"]).facts
         said["gap"] = f"{facts['gap']:,}-{facts['gap'] + facts['steps'] - 1:,}"
     if said.get("index"):
         name, *stages = said["index"]
-        made, searched = (Artefact(root / STAGES / stage).facts for stage in stages)
+        made, searched = (artefact(stage).facts for stage in stages)
         recall = f", recall {searched['recall']:.2f}" if "recall" in searched else ""
         said["index"] = f"{name}, {made['bytes'] / 1e6:.3g} MB{recall}"
     return {"system": row["system"], "episode": row["episode"]} | said
-
-
-def selected_steps(trainings):
-    """The steps that dev sets have selected, such as "20, 0, 40" of three seeds (text)."""
-    return ", ".join(str(training.facts["selected_step"]) for training in trainings)
 
 
 def find_baseline(spec):
@@ -109,7 +110,7 @@ def find_baseline(spec):
 def columns(spec):
     """{name of a column: (key in `runs`, measure)}, in order; its name has the split where there are several."""
     several, found = len(spec["splits"]) > 1, {}
-    for measures, suffix in ((spec["measures"], ""), (spec.get("reranked", {}), " (re-ranked)")):
+    for measures, suffix in ((spec["measures"], ""), (spec.get("reranked", {}), RERANKED)):
         for split in [split for split in spec["splits"] if split in measures]:
             prefix = f"{split} " if several else ""
             found |= {f"{prefix}{name}{suffix}": (f"{split}{suffix}", name) for name in measures[split]}

@@ -121,7 +121,7 @@ def traces():
         .mark_rect()
         .encode(
             x=alt.X("checkpoint:O", title="After episode", axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("query:N", sort=None, title=None, axis=alt.Axis(labelLimit=300)),
+            y=alt.Y("query:N", sort=None, title=None, axis=alt.Axis(labelLimit=170)),
             color=alt.Color("score:Q", title=None, scale=alt.Scale(scheme="blues", domain=[0, 1])),
             tooltip=["query:N", "checkpoint:O", alt.Tooltip("score:Q", format=".3f")],
         )

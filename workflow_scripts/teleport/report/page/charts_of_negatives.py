@@ -70,11 +70,12 @@ def ranks():
 
 def gaps():
     """How far negatives lie below the positive, in shares of its score."""
+    percents = alt.Axis(format="%", tickCount=6)
     area = (
         rows_chart()
         .mark_line(interpolate="monotone", strokeWidth=1.8)
         .encode(
-            x=alt.X("gap:Q", title="Gap to the positive, in shares of its score", axis=alt.Axis(format="%")),
+            x=alt.X("gap:Q", title="Gap to the positive, in shares of its score", axis=percents),
             y=alt.Y("share:Q", title=None, axis=alt.Axis(format="%")),
             color=alt.Color("episode:O", title="Episode", scale=alt.Scale(**EPISODES), legend=alt.Legend(orient="top")),
             tooltip=["episode:O", alt.Tooltip("gap:Q", format=".0%"), alt.Tooltip("share:Q", format=".2%")],

@@ -7,11 +7,13 @@ MOST_POINTS = 400  # of one curve
 
 
 def training_curves(reader, trajectory):
-    """[{episode, stage, file, points, steps, columns: {name: [values]}}] of the finished trainings of one seed.
+    """[{episode, stage, file, offset, points, steps, columns: {name: [values]}}] of the finished trainings of one seed.
 
     A file is any table of a train stage with a column `step`: losses.tsv, and what else a training writes per step.
+    `offset` + step counts the steps of all episodes, one after another; a segment that goes on with the training before
+    it (its first step is not 0 or 1) has counted them since that one's first.
     """
-    found = []
+    found, offsets, ends = [], {}, {}
     for number, episode in enumerate(trajectory["episodes"], 1):
         if not reader.finished(episode["train"]):
             continue
@@ -19,7 +21,11 @@ def training_curves(reader, trajectory):
         for file in sorted(name for name in artefact.manifest["files"] if name.endswith(".tsv") and "/" not in name):
             curve = read_curve(artefact.path(file))
             if curve is not None:
-                found.append({"episode": number, "stage": episode["train"], "file": file} | curve)
+                if curve["steps"][0] <= 1:
+                    offsets[file] = ends.get(file, 0)
+                offset = offsets.setdefault(file, 0)
+                ends[file] = offset + curve["steps"][-1]
+                found.append({"episode": number, "stage": episode["train"], "file": file, "offset": offset} | curve)
     return found
 
 

@@ -58,14 +58,12 @@ def episode_rows(reader, spec):
 
 def loss_rows(reader, seed):
     """A row per step: episode, seed, step and value of the loss; the steps of all episodes one after another."""
-    rows, end = [], 0
+    rows = []
     for curve in training_curves(reader, seed):
         if "loss" in curve["columns"]:
-            offset = end if curve["steps"][0] <= end else 0  # segments of one training count on by themselves
-            end = offset + curve["steps"][-1]
             of_step = {"episode": curve["episode"], "seed": seed["seed"]}
             pairs = zip(curve["steps"], curve["columns"]["loss"], strict=True)
-            rows += [of_step | {"step": step + offset, "value": loss} for step, loss in pairs]
+            rows += [of_step | {"step": step + curve["offset"], "value": loss} for step, loss in pairs]
     return rows
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 from scipy.stats import t
 
 from teleport.report.figures import seconds
-from teleport.report.table import columns, selected_steps
+from teleport.report.table import RERANKED, columns, describe
 
 NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
 MISSING = object()
@@ -38,13 +38,14 @@ def table_content(reader, spec, table, tested):
         if not all(reader.finished(name) for name in chain(*row["runs"].values())):
             continue
         experiment = experiment_of(spec, row)
-        said = {name: row["columns"][name] for name in table["columns"] if name != "seconds"}
-        if said.get("step"):
-            said["step"] = selected_steps(map(reader.artefact, said["step"]))
+        named = describe(row, table["columns"], reader.artefact)
+        said = {name: named[name] for name in table["columns"]}
+        if "seconds" in said:
+            said["seconds"] = None if np.isnan(said["seconds"]) else round(said["seconds"])
         cells = {}
         for column, (split, measure) in columns(table).items():
             if split in row["runs"]:
-                cells[column] = cell(reader, row["runs"][split], split, measure)
+                cells[column] = cell(reader, row["runs"][split], split.removesuffix(RERANKED), measure)
                 p = None if tested is None else tested.get(f"{column} p", pd.Series([np.nan] * len(tested)))[number]
                 cells[column]["p"] = None if p is None or np.isnan(p) else float(p)
         content = {"system": row["system"], "episode": row["episode"], "said": said, "cells": cells}

@@ -61,13 +61,15 @@
 
   function resultTable(table) {
     const said = table.rows.length ? Object.keys(table.rows[0].said) : [];
+    const numbers = ["episodes", "seconds"];
     const episodes = !said.includes("episodes") && table.rows.some((row) => row.episode);
-    const heads = [["System", true], ...said.map((name) => [name[0].toUpperCase() + name.slice(1), name !== "episodes"]), ...(episodes ? [["Episode", false]] : []), ...table.columns.map((name) => [name, false])];
-    const best = Object.fromEntries(table.columns.map((name) => [name, name.includes("Hole@") ? null : Math.max(...table.rows.map((row) => row.cells[name]?.mean.toFixed(3) ?? -1))]));
+    const heads = [["System", true], ...said.map((name) => [name[0].toUpperCase() + name.slice(1), !numbers.includes(name)]), ...(episodes ? [["Episode", false]] : []), ...table.columns.map((name) => [name, false])];
+    const shown = (name) => table.rows.filter((row) => row.cells[name]).map((row) => Number(row.cells[name].mean.toFixed(3)));
+    const best = Object.fromEntries(table.columns.map((name) => [name, name.includes("Hole@") ? null : Math[name.includes("Errors@") ? "min" : "max"](...shown(name))]));
     const body = h("tbody");
     for (const row of table.rows) {
       const line = h("tr", {}, h("th", { scope: "row", class: "words" }, row.system));
-      line.append(...said.map((name) => h("td", { class: name === "episodes" ? null : "words said" }, row.said[name] ?? page.none)), ...(episodes ? [h("td", {}, String(row.episode))] : []));
+      line.append(...said.map((name) => h("td", { class: numbers.includes(name) ? null : "words said" }, row.said[name] ?? page.none)), ...(episodes ? [h("td", {}, String(row.episode))] : []));
       for (const column of table.columns) {
         const cell = row.cells[column];
         if (!cell) { line.append(h("td", {}, page.none)); continue; }

@@ -9,11 +9,9 @@
 
   // Rows of one column; with `joined`, every episode begins where the one before has ended.
   function rowsOf(curves, column, joined) {
-    const ends = new Map(), rows = [];
+    const rows = [];
     for (const curve of curves) {
-      const key = `${curve.seed} ${curve.file}`, end = ends.get(key) ?? 0;
-      const offset = joined && curve.steps[0] <= 1 ? end : 0; // one that begins later goes on with the training before
-      ends.set(key, offset + curve.steps[curve.steps.length - 1]);
+      const offset = joined ? curve.offset : 0;
       (curve.columns[column] ?? []).forEach((value, at) => { if (value !== null) rows.push({ episode: curve.episode, seed: curve.seed, step: curve.steps[at] + offset, value }); });
     }
     return rows;
