@@ -24,7 +24,7 @@ import torch
 import yaml
 
 import texts
-from commands.forecast.costs import stage_cost
+from commands.forecast.costs.stages import stage_cost
 from commands.forecast.counts import Counts, finished
 from commands.forecast.hardware import MEASURED, Hardware
 from rates import clock, disk_rate, lexical_rates, merge_rate, process_seconds, search_rates, text_rates

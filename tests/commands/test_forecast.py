@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import yaml
 
-from commands.forecast.costs import Cost, stage_cost
+from commands.forecast.costs.cost import Cost
+from commands.forecast.costs.stages import stage_cost
 from commands.forecast.counts import Counts, encoder_shape
 from commands.forecast.flops import Shape, forward_flop, step_flop
 from commands.forecast.hardware import LINES, THIS, Hardware, read_hardware
@@ -326,7 +327,7 @@ def test_paper_scale_configurations_can_be_forecast_without_their_data():
 
 def test_smaller_batches_at_once_need_less_memory_and_a_second_forward_pass_more_work(marco, monkeypatch):
     """A step of 8 x (9 + 32 x 76) tokens: halves of it; chunks of 16,384 tokens; and those of the halves (9,764)."""
-    monkeypatch.setattr("commands.forecast.costs.BUCKET_TOKENS", 16384)
+    monkeypatch.setattr("commands.forecast.costs.training.BUCKET_TOKENS", 16384)
     used = {"accumulate": 2}, {"gradient_caching": True}, {"accumulate": 2, "gradient_caching": True}
     plain, *others = (costs(make_plan(training=changes), "train")[0] for changes in ({}, *used))
     states = 18 * 109_482_240  # weights, gradients and moments of BERT-base

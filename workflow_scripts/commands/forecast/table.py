@@ -5,7 +5,8 @@ import os
 import shutil
 from dataclasses import dataclass
 
-from commands.forecast.costs import live_cost, stage_cost, train_steps
+from commands.forecast.costs.stages import stage_cost
+from commands.forecast.costs.training import live_cost, train_steps
 from commands.forecast.counts import Counts, encoder_shape, finished
 from commands.forecast.hardware import MEASURED, read_hardware
 from teleport.runtime.artefact import STAGES
