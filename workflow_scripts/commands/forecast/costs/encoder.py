@@ -6,11 +6,25 @@ from commands.forecast.costs.amounts import chunks_of, encoder_of, passage_vecto
 from commands.forecast.costs.cost import BASE, TORCH_BASE, Cost
 from commands.forecast.counts import encoder_shape
 from commands.forecast.flops import forward_flop, vector_bytes
+from teleport.encoder.source import WEIGHTS
+
+
+def is_fetched(source):
+    """Whether the weights of a `CheckpointSource` come over the network: from the hub, and are not in its cache."""
+    if not source.hub:
+        return False
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = (try_to_load_from_cache(source.hub, name, revision=source.revision) for name in WEIGHTS)
+    return not any(isinstance(path, str) for path in cached)
 
 
 def pretrained_cost(stage, counts, plan):
     shape, _, encoders = encoder_of(stage)
-    return Cost(4 * shape.parameters * encoders, memory=TORCH_BASE + 4 * shape.parameters * encoders, model=True)
+    weights, sources = 4 * shape.parameters, (stage.settings.checkpoint, stage.settings.query_checkpoint)
+    fetched = weights * sum(is_fetched(source) for source in sources if source)
+    memory = TORCH_BASE + weights * encoders
+    return Cost(weights * encoders, memory=memory, work=Counter(network=fetched), model=True)
 
 
 def tokens_cost(stage, counts, plan):

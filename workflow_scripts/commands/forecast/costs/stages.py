@@ -1,6 +1,6 @@
 """Which estimate is that of which kind of stage."""
 
-from commands.forecast.costs.collection import collection_cost
+from commands.forecast.costs.collection import collection_cost, download_cost
 from commands.forecast.costs.cost import Cost
 from commands.forecast.costs.encoder import encode_cost, pretrained_cost, tokens_cost
 from commands.forecast.costs.evaluation import contrast_cost, evaluate_cost, external_cost
@@ -16,6 +16,7 @@ from commands.forecast.costs.search import (
 from commands.forecast.costs.training import train_cost
 
 COSTS = {
+    "download": download_cost,
     "collection": collection_cost,
     "check": lambda stage, counts, plan: Cost(),
     "pretrained": pretrained_cost,
