@@ -48,8 +48,9 @@ lint: .venv/installed  ## ruff, snakefmt and Snakemake's own lint
 	$(VENV)/snakefmt --check Snakefile rules
 	$(VENV)/snakemake --lint
 
-forecast: .venv/installed  ## stages, disk, memory and time of CONFIG (several files in quotes) on HARDWARE
-	$(MANAGE) forecast $(if $(HARDWARE),--hardware $(HARDWARE)) $(CONFIG)
+forecast: .venv/installed  ## stages, disk, memory, time and critical path of CONFIG on HARDWARE; CORES, GPUS, MEMORY (GB)
+	@$(MANAGE) forecast $(if $(HARDWARE),--hardware $(HARDWARE)) $(if $(GPUS),--gpus $(GPUS)) \
+		$(if $(filter-out all,$(CORES)),--cores $(CORES)) $(if $(MEMORY),--memory $(MEMORY)) $(CONFIG)
 
 report: .venv/installed  ## the report page of CONFIG (several files in quotes) from what is finished
 	$(MANAGE) report $(CONFIG)

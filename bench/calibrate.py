@@ -24,7 +24,7 @@ import torch
 import yaml
 
 import texts
-from commands.forecast.costs import stage_cost
+from commands.forecast.costs.stages import stage_cost
 from commands.forecast.counts import Counts, finished
 from commands.forecast.hardware import MEASURED, Hardware
 from rates import clock, disk_rate, lexical_rates, merge_rate, process_seconds, search_rates, text_rates
@@ -131,7 +131,7 @@ def calibrate(scale, threads, bert_base=False):
     line |= {name: float(f"{rate:.3g}") for name, rate in rates.items()}
     if pick_device().type == "cuda":
         line["device_memory"] = torch.cuda.get_device_properties(0).total_memory
-    return Hardware.model_validate(line).model_dump(exclude_none=True)
+    return Hardware.model_validate(line).model_dump(exclude_unset=True)
 
 
 def main(arguments=None):

@@ -14,7 +14,7 @@ import numpy as np
 import bm25
 import merge
 import texts
-from commands.forecast.costs import MARGIN
+from commands.forecast.costs.search import MARGIN
 from commands.forecast.flops import search_flop
 from rounds import REPOSITORY
 from search import Timed

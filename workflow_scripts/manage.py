@@ -59,14 +59,18 @@ def status(arguments):
 
 
 def forecast(arguments):
-    """Forecast stages, disk, memory and hours of a configuration, before anything starts.
+    """Forecast stages, disk, memory, work and hours of a configuration, before anything starts.
 
     Hardware lines are in config/hardware.yaml; `bench/calibrate.py` measures this machine, and its line is then the
-    default. With --strict a warning ends the command with status 1.
+    default. How fast each job is remains the line's, also with other --cores. With --strict a warning ends the command
+    with status 1.
     """
-    from commands.forecast.table import print_forecast
+    from commands.forecast.printed import print_forecast
 
-    found = print_forecast(plan_of(arguments.files), arguments.hardware)
+    given = {"cores": arguments.cores, "gpus": arguments.gpus}
+    given |= {"memory": arguments.memory and arguments.memory * 10**9}
+    machine = {what: number for what, number in given.items() if number}
+    found = print_forecast(plan_of(arguments.files), arguments.hardware, **machine)
     return 1 if found and arguments.strict else 0
 
 
@@ -165,6 +169,13 @@ def number_or_all(text):
     return text if text == "all" else int(text)
 
 
+def at_least_one(text):
+    """A whole number from 1 on, as argparse takes it."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
+
+
 def parse_arguments():
     """The command line (argparse.Namespace); `command` is the function to call."""
     parser = argparse.ArgumentParser(description="The commands about results.")
@@ -184,6 +195,8 @@ def parse_arguments():
     argument = add(forecast)
     argument("files", nargs="+", **files)
     argument("--hardware", help="a line of config/hardware.yaml; default: this machine if it was measured")
+    for what, unit in {"cores": "", "gpus": "", "memory": " in GB"}.items():
+        argument(f"--{what}", type=at_least_one, help=f"of the machine{unit}; default: as in the hardware line")
     argument("--strict", action="store_true", help="end with status 1 when something is too small")
     argument = add(prune)
     argument("files", nargs="+", **files)

@@ -1,6 +1,7 @@
 """The forecast: sizes follow from counts, done stages show what they measured, and too small machines are named."""
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -11,11 +12,13 @@ import numpy as np
 import pytest
 import yaml
 
-from commands.forecast.costs import Cost, stage_cost
+from commands.forecast.costs.cost import Cost
+from commands.forecast.costs.stages import stage_cost
 from commands.forecast.counts import Counts, encoder_shape
 from commands.forecast.flops import Shape, forward_flop, step_flop
 from commands.forecast.hardware import LINES, THIS, Hardware, read_hardware
-from commands.forecast.table import forecast, live_search, render, total_line, warnings
+from commands.forecast.printed import live_search, unknown
+from commands.forecast.table import forecast, render, total_line, warnings
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
@@ -196,7 +199,9 @@ def test_a_kind_without_estimate_is_listed_and_not_counted(marco):
     lines, _ = forecast(marco, UNIT)
     assert lines[-1].kind == "coverage"
     row = next(text for text in render(lines).splitlines() if text.startswith("coverage"))
-    assert row.split() == ["coverage", "1", "0", "?", "?", "?", "?", "?"]
+    assert row.split() == ["coverage", "1", "0", "?", "?", "?", "?"]
+    (sentence,) = unknown(marco, Counts(marco), lines)
+    assert sentence == "in no sum, because there is no estimate: coverage"
     assert total_line(lines).stages == len(marco.stages)
 
 
@@ -301,19 +306,21 @@ def test_the_command_prints_the_forecast_and_strict_fails_on_a_warning(marco, tm
     (tmp_path / "results/hardware.json").write_text(json.dumps(small))
 
     def run(*arguments):
-        command = [sys.executable, REPOSITORY / "workflow_scripts/manage.py", "forecast", *arguments, "marco.yaml"]
+        command = [sys.executable, REPOSITORY / "workflow_scripts/manage.py", "forecast", "marco.yaml", *arguments]
         return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
 
-    relaxed = run()
+    relaxed = run("--gpus", "3", "--cores", "24", "--memory", "64")
     assert relaxed.returncode == 0, relaxed.stderr
-    assert (
-        "8,841,823 passages; queries: 502,939 train, 6,980 dev (from `counts` of the configuration)" in relaxed.stdout
-    )
+    first, second = relaxed.stdout.splitlines()[:2]
+    assert first == "collection: 8,841,823 passages; queries: 502,939 train, 6,980 dev (from `counts` of the"
+    assert second == "    configuration)" and max(map(len, relaxed.stdout.splitlines())) <= 100
+    assert re.search(r"wall clock: .* h on 24 cores \(.*\), 3 GPUs \(.*\), 64 GB of memory", relaxed.stdout)
     assert "hardware: this-machine" in relaxed.stdout
     assert "warning: device memory: train needs about" in relaxed.stdout
     encode = next(line for line in relaxed.stdout.splitlines() if line.startswith("encode "))
     assert encode.split()[1:4] == ["4", "0", "114.9"]
     assert run("--strict").returncode == 1
+    assert "argument --gpus: '0' is no whole number from 1 on" in run("--gpus", "0").stderr
     missing = run("--hardware", "abacus")
     assert missing.returncode == 1 and missing.stderr.startswith("error: there is no hardware line 'abacus'")
 
@@ -326,7 +333,7 @@ def test_paper_scale_configurations_can_be_forecast_without_their_data():
 
 def test_smaller_batches_at_once_need_less_memory_and_a_second_forward_pass_more_work(marco, monkeypatch):
     """A step of 8 x (9 + 32 x 76) tokens: halves of it; chunks of 16,384 tokens; and those of the halves (9,764)."""
-    monkeypatch.setattr("commands.forecast.costs.BUCKET_TOKENS", 16384)
+    monkeypatch.setattr("commands.forecast.costs.training.BUCKET_TOKENS", 16384)
     used = {"accumulate": 2}, {"gradient_caching": True}, {"accumulate": 2, "gradient_caching": True}
     plain, *others = (costs(make_plan(training=changes), "train")[0] for changes in ({}, *used))
     states = 18 * 109_482_240  # weights, gradients and moments of BERT-base
@@ -398,10 +405,57 @@ def test_segments_share_a_schedule_and_hand_on_two_moments(marco):
     assert {cost.bytes for cost in found} == {3 * 4 * 108_891_648}
 
 
-def test_positives_found_by_their_answers_read_each_passage_once(marco):
-    plan = make_plan(collection={"positives": "answers"})
-    assert [cost.work["texts"] for cost in costs(plan, "positives")] == [8_841_823] * 3
+def test_looking_for_answers_reads_each_retrieved_passage_once(marco):
+    """MS MARCO's 200 neighbours of each question are all passages; a hundredth of the questions has a few of them."""
+    plan = make_plan(collection={"positives": "answers"}, negatives={"remove": "answers"})
+    pairs = 502_939 * 200
+    found = [cost.work["texts"] for cost in costs(plan, "positives")]
+    assert found == pytest.approx([8_841_823 + 0.1 * pairs] * 3, rel=1e-4)
     assert costs(plan, "positives")[0].bytes == 502_939 * 12
+    merges = [cost.work["texts"] for cost in costs(plan, "merge")]
+    assert merges == pytest.approx([2 * (8_841_823 + 0.1 * pairs)] * 3, rel=1e-2), "query and lookahead"
+    assert [cost.work["texts"] for cost in costs(make_plan(), "merge")] == [0] * 3
+    counts = yaml.safe_load(MARCO)["counts"] | {"queries": {"train": 5_029, "dev": 6_980}}
+    few = costs(make_plan(collection={"positives": "answers"}, counts=counts), "positives")[0].work["texts"]
+    assert 0.9 * 5_029 * 200 < few - 0.1 * 5_029 * 200 < 5_029 * 200
+
+
+def downloading(tmp_path, **changes):
+    """A plan whose passages of 4,000 bytes and questions of unknown size have to be fetched."""
+    files = {"corpus.tsv": {"mirrors": ["https://nowhere/corpus.tsv"], "bytes": 4000}}
+    files |= {name: {"mirrors": [f"https://nowhere/{name}"]} for name in ("q.tsv", "r.tsv")}
+    splits = {split: {"queries": "q.tsv", "qrels": "r.tsv"} for split in ("train", "dev")}
+    raw = yaml.safe_load(MARCO)
+    collection = {"source": "downloads", "files": files, "corpus": {"file": "corpus.tsv"}, "splits": splits}
+    raw["counts"] |= changes.pop("counts", {})
+    return Plan(*config.load(raw | {"collection": collection | changes}))
+
+
+def test_what_is_downloaded_comes_at_the_rate_of_the_network(marco, tmp_path):
+    slow = UNIT.model_copy(update={"network": 10.0, "disk": 1000.0})
+    (cost,) = costs(plan := downloading(tmp_path), "download")
+    assert cost.bytes == 4000 and slow.seconds(cost) == 400 + 4
+    assert unknown(plan, Counts(plan), []) == [
+        "in no sum, because their sizes are unknown: q.tsv, r.tsv (counts.download_bytes)"
+    ]
+    plan = downloading(tmp_path, counts={"download_bytes": 5000})
+    assert costs(plan, "download")[0].bytes == 5000 and unknown(plan, Counts(plan), []) == []
+    for name, size in {"corpus.tsv": 4000, "q.tsv": 300}.items():
+        path = tmp_path / "data/downloads" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(size))
+    (cost,) = costs(plan, "download")
+    assert (cost.bytes, cost.work) == (700, {"network": 700, "disk": 4300})
+    (cost,) = costs(downloading(tmp_path, local="data/downloads"), "download")
+    assert (cost.bytes, cost.work) == (0, {"network": 0, "disk": 4300})
+    assert read_hardware("h200", measured="nowhere")[1].network == 100e6 / 8
+
+
+def test_weights_that_are_not_in_the_hubs_cache_are_downloaded(marco, monkeypatch):
+    (cost,) = costs(marco, "pretrained")
+    assert cost.work == {"network": 4 * 108_891_648}
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda hub, name, revision: f"/there/{name}")
+    assert costs(make_plan(), "pretrained")[0].work == {"network": 0}
 
 
 LIVE_TRAINING = {
@@ -442,6 +496,7 @@ def test_a_pq_index_takes_its_codes_and_is_searched_by_the_processor(marco):
     cost = costs(plan, "train")[1]
     assert cost.work["rescored"] == 1000 * 32 * (8_841_823 * 48 + 200 * 768) and not cost.work["search_flop"]
     searched = make_plan(search_index={"kind": "pq", "m": 24})
+    assert [text[:31] for text in unknown(searched, Counts(searched), [])] == ["in no sum: training the indexes"]
     dev = [s for s in searched.stages.values() if s.kind == "retrieve" and s.settings.scores == "compressed"]
     found = stage_cost(dev[0], Counts(searched), searched)
     assert len(dev) == 4 and found.work["rescored"] == 6_980 * 8_841_823 * 24
@@ -458,7 +513,7 @@ def test_the_forecast_says_what_live_search_costs(marco):
 
 
 def test_reranking_and_analyses_have_estimates(marco):
-    asked = {"errors": "dev", "against": {"run": "BM25"}, "negatives": True}
+    asked = {"errors": "dev", "against": {"run": "BM25"}, "negatives": True, "forgetting": True}
     plan = make_plan(evaluation={"rerank": {"dev": {"bm25": 1000}}, "analyses": asked})
     (rerank, *others) = costs(plan, "rerank")
     assert len(others) == 3 and rerank.work["rescored"] == 6_980 * 1000 * 768
@@ -466,6 +521,8 @@ def test_reranking_and_analyses_have_estimates(marco):
     assert errors.work["search_flop"] == 2 * 6_980 * 8_841_823 * 768 and errors.bytes == 6_980 * 24
     (overlap, *_) = costs(plan, "negatives_overlap")
     assert overlap.work["merge_rows"] == 502_939 * (200 + 60)
+    (forgetting, *_) = costs(plan, "forgetting")
+    assert forgetting.work["run_rows"] == 2 * 502_939 * 200
     assert all(cost is not None for kind in ("contrast", "evaluate") for cost in costs(plan, kind))
 
 

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from commands.forecast.costs import stage_cost
+from commands.forecast.costs.stages import stage_cost
 from commands.forecast.counts import Counts
 from paths import REPOSITORY
 from teleport.plan.plan import Plan

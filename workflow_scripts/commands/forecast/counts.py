@@ -21,12 +21,14 @@ def finished(stage):
 class Counts:
     """Sizes of a plan's collection.
 
-    passages: int; queries and positives: {split: int}; source: where they are from, for the reader.
+    passages: int; queries and positives: {split: int}; source: where they are from, for the reader; download_bytes: of
+    all files, or None where nobody says.
     Raises ValueError when the collection is neither built nor counted in the configuration.
     """
 
     def __init__(self, plan):
         self.expected, built = plan.config.counts, finished(plan.collection)
+        self.download_bytes = self.expected and self.expected.download_bytes
         if built is not None:
             splits = built.facts["splits"]
             self.passages, self.source = built.facts["num_passages"], f"the built {plan.collection.name}"

@@ -1,5 +1,6 @@
 """Hardware lines: how much of each kind of work a machine does in a second."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -35,8 +36,17 @@ class Hardware(Section):
     disk: Rate = Field(description="Bytes/s written and hashed.")
     startup: float = Field(ge=0, description="Seconds per job: process, libraries, scheduler.")
     load: float = Field(ge=0, description="Seconds more per job that loads torch and a checkpoint.")
+    network: Rate = Field(12.5e6, description="Bytes/s of downloads; the default, 100 Mbit/s, is an assumption.")
+    cores: int | None = Field(None, ge=1, description="Cores, as after --cores; null: this machine's.")
+    gpus: int = Field(1, ge=1, description="Jobs at once that ask for a GPU, as in profiles/; without GPUs too.")
     memory: Rate | None = Field(None, description="Bytes of memory; null: this machine's.")
     device_memory: Rate | None = Field(None, description="Bytes of GPU memory; null: there is no GPU.")
+
+    @property
+    def room(self):
+        """What the jobs that run at once share: {"cores", "gpu", "memory": bytes}."""
+        memory = self.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return {"cores": self.cores or len(os.sched_getaffinity(0)), "gpu": self.gpus, "memory": memory}
 
     def seconds(self, cost):
         """Estimated seconds of a job of a `costs.Cost`: all work one after another, but what a GPU does `AT_ONCE`."""

@@ -1,12 +1,11 @@
 """The forecast of a configuration: per stage kind the count, what is done, disk, memory and time; and warnings."""
 
 import glob
-import os
 import shutil
 from dataclasses import dataclass
 
-from commands.forecast.costs import live_cost, stage_cost, train_steps
-from commands.forecast.counts import Counts, encoder_shape, finished
+from commands.forecast.costs.stages import stage_cost
+from commands.forecast.counts import Counts, finished
 from commands.forecast.hardware import MEASURED, read_hardware
 from teleport.runtime.artefact import STAGES
 from teleport.runtime.code import STAGE_MODULES
@@ -87,50 +86,13 @@ def forecast(plan, hardware):
     return sorted(lines.values(), key=lambda line: order.get(line.kind, len(order))), counts
 
 
-def heading(plan, counts, name, hardware):
-    """What the figures rest on (list of str): collection, tokens, encoder, hardware."""
-    queries = ", ".join(f"{num:,} {split}" for split, num in counts.queries.items())
-    text = [f"collection: {counts.passages:,} passages; queries: {queries} (from {counts.source})"]
-    tokens = next((stage for stage in plan.stages.values() if stage.kind == "tokens"), None)
-    if tokens is not None:
-        limit = plan.encoder.chunks * plan.encoder.max_passage_tokens
-        mean = counts.tokens_per_text(tokens, "passages", limit)
-        text.append(f"tokens: {mean:.1f} a passage, cut at {limit}")
-    shapes = [encoder_shape(stage) for stage in plan.stages.values() if stage.kind == "pretrained"]
-    text += dict.fromkeys(
-        f"encoder: {shape.parameters / 1e6:.1f} M parameters (from {source})" for shape, source in shapes
-    )
-    return [*text, f"hardware: {name} ({hardware.source.strip()})"]
-
-
-def live_search(plan, counts, hardware):
-    """A sentence on what searching at every step costs, for each train stage that does so (list of str)."""
-    found = []
-    for stage in plan.stages.values():
-        if stage.kind == "train" and stage.settings.live:
-            first, last = train_steps(stage, counts.queries.get("train", 0))
-            costs = live_cost(stage, counts), stage_cost(stage, counts, plan)
-            live, whole = map(hardware.seconds, costs)
-            each = f"{1e3 * live / (last - first):.1f} ms a step"
-            found.append(f"{stage.name}: live search takes {duration(live)} of {duration(whole)}, {each}")
-    return found
-
-
-def released(plan, counts, total):
-    """A sentence on the vectors that do not stay (keep_vectors), in a list; [] where all do."""
-    sizes = [stage_cost(plan.stages[name], counts, plan).bytes for name in plan.released]
-    if not sizes:
-        return []
-    most = total.bytes - sum(sizes) + max(sizes)
-    gone = f"{sum(sizes) / GB:.1f} GB of vectors go when they have been read"
-    return [f"keep_vectors: {gone}; at most about {most / GB:.1f} GB are there at a time"]
-
-
 def render(lines):
     """The forecast as lines of text; sizes in GB (1e9 bytes), times as if one job ran after another."""
     head = ("stage", "count", "done", "disk GB", "memory GB", "GPU GB", "time", "left", "done took", "forecast")
-    rows = [head, *(cells(line) for line in lines), cells(total_line(lines))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    total = total_line(lines)
+    columns = len(head) if total.done else 7  # of what is done and what is left there is nothing to say yet
+    rows = [row[:columns] for row in (head, *map(cells, lines), cells(total))]
+    widths = [max(len(row[column]) for row in rows) for column in range(columns)]
     text = [
         "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
         for row in rows
@@ -189,14 +151,13 @@ def warnings(lines, hardware, folder=STAGES):
     """
     existing = next(path for path in [folder.resolve(), *folder.resolve().parents] if path.exists())
     free, total = shutil.disk_usage(existing).free, total_line(lines)
-    memory = hardware.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found = []
     if total.bytes_left + total.scratch > free:
         found.append(
             f"disk: {(total.bytes_left + total.scratch) / GB:.1f} GB are needed below {folder}, {free / GB:.1f} GB are "
             f"free. Free some space ({PRUNE}), or move `results`."
         )
-    for what, has in (("memory", memory), ("device_memory", hardware.device_memory)):
+    for what, has in (("memory", hardware.room["memory"]), ("device_memory", hardware.device_memory)):
         for line in lines:
             needed = getattr(line, f"{what}_left")
             if has is not None and needed > has:
@@ -204,22 +165,4 @@ def warnings(lines, hardware, folder=STAGES):
                     f"{what.replace('_', ' ')}: {line.kind} needs about {needed / GB:.1f} GB, there are "
                     f"{has / GB:.1f} GB. {REMEDIES.get(line.kind, 'Use a larger machine.')}"
                 )
-    return found
-
-
-def print_forecast(plan, name):
-    """Print the forecast of a plan on the hardware called `name`, or this machine; returns its warnings (list)."""
-    name, hardware = read_hardware(name)
-    lines, counts = forecast(plan, hardware)
-    print("\n".join(heading(plan, counts, name, hardware)), render(lines), sep="\n\n")
-    total = total_line(lines)
-    said = live_search(plan, counts, hardware) + released(plan, counts, total)
-    print("".join(f"\n{line}" for line in said), end="")
-    if total.measured:
-        print(f"\ndone stages took {total.measured:.0f} s, forecast {total.estimated:.0f} s: ", end="")
-        print(f"{total.estimated / total.measured:.2f} times")
-    print("\ntime: as if one job ran after another; of done stages disk and memory are those measured")
-    found = warnings(lines, hardware)
-    for warning in found:
-        print(f"warning: {warning}")
     return found

@@ -172,3 +172,6 @@ class Counts(Section):
     positives: dict[str, Integer] = Field({}, description="Positives of each split; one per query where not given.")
     passage_tokens: NumberOrNull = Field(None, gt=0, description="Mean tokens per passage, cut, special ones included.")
     query_tokens: NumberOrNull = Field(None, gt=0, description="The same of queries.")
+    download_bytes: IntegerOrNull = Field(
+        None, ge=1, description="Bytes of all of collection.files, where the sizes of some are not published."
+    )

@@ -1,0 +1,159 @@
+"""The schedule of a forecast: an example by hand, properties of random ones by plain loops, and real plans."""
+
+import random
+import re
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from commands.forecast.counts import Counts
+from commands.forecast.hardware import read_hardware
+from commands.forecast.schedule import Job, critical_path, schedule, together
+from commands.forecast.timeline import ON_GPU, PRIORITIES, THREADS, jobs_left, timing
+from paths import REPOSITORY
+from teleport.plan.plan import Plan
+from teleport.settings.read import load, merged
+
+ONE = {"cores": 1}
+EXAMPLE = {
+    "index": Job(2, (), ONE),
+    "download": Job(3, (), ONE),
+    "sort": Job(4, ("index",), {"cores": 2}),
+    "encode": Job(1, ("download",), {"cores": 1, "gpu": 1}),
+    "train": Job(5, ("download",), {"cores": 9, "gpu": 1}),
+}
+
+
+def test_an_example_by_hand():
+    """Two cores: `sort` needs both, so it waits for `download`; `train` asks for nine, gets both, and comes last."""
+    room = {"cores": 2, "gpu": 1}
+    times = schedule(EXAMPLE, room)
+    assert times == {"index": (0, 2), "download": (0, 3), "sort": (3, 7), "encode": (7, 8), "train": (8, 13)}
+    assert together(times, {name: name for name in EXAMPLE}) == {("download", "index"): 2}
+    assert together(times, dict.fromkeys(EXAMPLE, "job")) == {("job", "job"): 2}
+    urgent = EXAMPLE | {"encode": replace(EXAMPLE["encode"], priority=1)}
+    assert schedule(urgent, room) == times | {"encode": (3, 4), "sort": (4, 8)}
+    three = schedule(EXAMPLE, {"cores": 3, "gpu": 1})
+    assert three == {"index": (0, 2), "download": (0, 3), "sort": (2, 6), "encode": (3, 4), "train": (6, 11)}
+    assert critical_path(EXAMPLE) == ["download", "train"]
+
+
+def random_jobs(draw, number):
+    """Jobs of 0 to 9 seconds, each after some of those before it."""
+    jobs = {}
+    for name in map(str, range(number)):
+        after = tuple(draw.sample(list(jobs), draw.randint(0, min(3, len(jobs)))))
+        needs = {"cores": draw.randint(1, 5), "gpu": draw.randint(0, 1)}
+        jobs[name] = Job(draw.randint(0, 9), after, needs, draw.choice([0, 0, 0, 50]))
+    return jobs
+
+
+def longest(jobs):
+    """The seconds of the longest chain, by all chains."""
+
+    def until(name):
+        return jobs[name].seconds + max(map(until, jobs[name].after), default=0)
+
+    return max(map(until, jobs))
+
+
+def running(times, moment):
+    return {name for name, (start, end) in times.items() if start <= moment < end}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_schedule_takes_more_than_there_is_or_leaves_a_job_that_fits(seed):
+    draw = random.Random(seed)
+    jobs, room = random_jobs(draw, 12), {"cores": draw.randint(1, 8), "gpu": draw.randint(1, 2)}
+    times = schedule(jobs, room)
+    whole, moments = (
+        max(end for _, end in times.values()),
+        sorted({moment for span in times.values() for moment in span}),
+    )
+    taken = {name: {what: min(size, room[what]) for what, size in job.needs.items()} for name, job in jobs.items()}
+
+    def free(moment, what):
+        return room[what] - sum(taken[name][what] for name in running(times, moment))
+
+    assert times.keys() == jobs.keys() and all(
+        end - start == jobs[name].seconds for name, (start, end) in times.items()
+    )
+    assert all(free(moment, what) >= 0 for moment in moments for what in room)
+    for name, (start, _) in times.items():
+        ready = max((times[earlier][1] for earlier in jobs[name].after), default=0)
+        assert ready <= start
+        for moment in (moment for moment in moments if ready <= moment < start):
+            assert any(taken[name][what] > free(moment, what) for what in room), "it could have started"
+    work = {what: sum(job.seconds * taken[name][what] for name, job in jobs.items()) for what in room}
+    assert max(longest(jobs), *(work[what] / room[what] for what in room)) <= whole
+    assert whole <= sum(job.seconds for job in jobs.values())
+    path = critical_path(jobs)
+    assert sum(jobs[name].seconds for name in path) == longest(jobs)
+    assert all(one in jobs[two].after for one, two in zip(path, path[1:], strict=False))
+    unlimited = schedule(jobs, {"cores": 1000, "gpu": 1000})
+    assert max(end for _, end in unlimited.values()) == longest(jobs)
+    seconds = together(times, {name: name for name in jobs})
+    for pair, together_for in seconds.items():
+        (start, end), (other_start, other_end) = (times[name] for name in pair)
+        assert together_for == min(end, other_end) - max(start, other_start) > 0
+
+
+def test_threads_gpus_and_priorities_are_those_of_the_rules():
+    rules = re.split(r"\nuse rule \w+ as ", (REPOSITORY / "rules/stages.smk").read_text())[1:]
+    rules = {text.split(" ")[0]: text for text in rules}
+    del rules["encode_shard"]
+
+    def asked(pattern):
+        found = {kind: re.search(pattern, text) for kind, text in rules.items()}
+        return {kind: int(match[1]) for kind, match in found.items() if match}
+
+    assert asked(r"threads: (\d+)") == THREADS
+    assert re.search(r"threads: by_index\((.*)\)", rules["index"])[1] == "1, 8"
+    assert asked(r"gpu=(\d+)") == dict.fromkeys(ON_GPU, 1)
+    assert asked(r"priority: (\d+)") == PRIORITIES
+    assert len(rules) > 15
+
+
+def read(name, changes):
+    file = REPOSITORY / f"config/{name}.yaml"
+    return Plan(*load(merged(yaml.safe_load(file.read_text()), changes), [file]))
+
+
+@pytest.fixture
+def h200():
+    return read_hardware("h200", measured="nowhere")[1]
+
+
+def hours(plan, hardware, **machine):
+    jobs = jobs_left(plan, Counts(plan), hardware)
+    return max(end for _, end in schedule(jobs, hardware.model_copy(update=machine).room).values()) / 3600
+
+
+def test_with_a_lag_two_gpus_mine_and_train_at_the_same_time(tmp_path, monkeypatch, h200):
+    """Without one an episode is a chain, and a second GPU only evaluates and searches for the positives beside it."""
+    monkeypatch.chdir(tmp_path)
+    segments = {"training": {"continues": True, "start_from": "previous", "steps": 200_000, "epochs": None,
+                             "stop_after_steps": 20_000, "negatives_per_query": 31}}  # fmt: skip
+    found = {}
+    for lag in (0, 1):
+        episodes = [segments, segments | {"repeat": 7, "lag": lag}]
+        plan = read("marco", {"episodes": episodes, "external": {}, "bm25": None, "published": []})
+        found[lag] = [hours(plan, h200, gpus=gpus, cores=32) for gpus in (1, 2)]
+    assert found[1][0] == pytest.approx(found[0][0], rel=0.02)
+    assert hours(plan, h200, gpus=2, cores=32, memory=40e9) > found[1][1], "two searches of 28 GB follow each other"
+    assert found[0][1] > 0.8 * found[0][0] and found[1][1] < 0.6 * found[1][0]
+
+
+def test_what_is_printed_of_ms_marco_says_where_the_hours_go(tmp_path, monkeypatch, h200):
+    monkeypatch.chdir(tmp_path)
+    plan = read("marco", {})
+    wall, path, shared, own, *others = timing(plan, Counts(plan), h200)
+    assert re.fullmatch(
+        r"wall clock: [\d.]+ h on 16 cores \(\d+ % in use\), 1 GPU \(\d+ % in use\), 128 GB of memory", wall
+    )
+    assert path.startswith("critical path: ") and shared.startswith("  shared: download ")
+    assert own.startswith("  ance-tele: ") and ", 3 train " in own and ", 4 encode " in own
+    assert others[0] == "at the same time:" and any("lexical_index" in line for line in others)
+    alone = timing(plan, Counts(plan), h200.model_copy(update={"cores": 1}))
+    assert alone[-1] == "at the same time: hardly anything"
