@@ -3,7 +3,7 @@
     FAULT_LOG=campaign.jsonl make test-faults
     python tests/faults/campaign.py table campaign.jsonl
 
-`FAULT_CASES` is how many bad inputs are drawn for each reader; of other faults there are fewer in proportion.
+`FAULT_CASES` is how many bad inputs are drawn for each reader; there are fewer of other faults, in proportion.
 """
 
 import json
@@ -15,10 +15,15 @@ from collections import Counter
 CASES = int(os.environ.get("FAULT_CASES", 20))
 
 
+def cases_of(inputs):
+    """How many cases there are of a fault that has one for so many bad inputs of a reader; at least one."""
+    return max(1, CASES // inputs)
+
+
 def sample(cases, inputs, seed):
     """One of `cases` for so many bad inputs of a reader, drawn from a seed, or all where there are fewer (list)."""
     cases = list(cases)
-    return random.Random(seed).sample(cases, min(len(cases), CASES // inputs))
+    return random.Random(seed).sample(cases, min(len(cases), cases_of(inputs)))
 
 
 class Campaign:

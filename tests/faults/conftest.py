@@ -1,6 +1,7 @@
 """The world whose stages are disturbed, once for each test process, and the log of what came of it."""
 
 import fcntl
+import random
 import shutil
 import sys
 from pathlib import Path
@@ -11,6 +12,19 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
 
 from campaign import Campaign  # noqa: E402
 from fault_world import FaultWorld  # noqa: E402
+
+
+@pytest.hookimpl(tryfirst=True)  # before the slow ones are left out
+def pytest_collection_modifyitems(items):
+    """A test of every kind of stage is slow for all of them but one, drawn from its name."""
+    tests = {}
+    for item in items:
+        if "fault_world" in item.fixturenames:
+            tests.setdefault(item.originalname, []).append(item)
+    for name, kinds in tests.items():
+        kinds.remove(random.Random(name).choice(kinds))
+        for item in kinds:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,13 @@
-"""Every file of every kind of artefact is damaged in five ways: `make verify` and its readers name it and a remedy."""
+"""Files of every kind of artefact are damaged in five ways: `make verify` and their readers name them and a remedy."""
 
 import contextlib
+import math
 import random
 import re
 import shutil
 
 import pytest
-from campaign import CASES, sample
+from campaign import cases_of, sample
 
 from commands.disk import check_stages
 from teleport.runtime.code import STAGE_MODULES
@@ -57,6 +58,13 @@ def files_of(world, stage):
     return [world.place(stage) / name for name, entry in world.sound[stage.name].items() if entry["bytes"]]
 
 
+def in_turn(files, seed):
+    """Every (file, way to damage it), so that files and ways both come round as soon as can be (list)."""
+    files, number = random.Random(seed).sample(files, len(files)), len(WAYS)
+    round_trip = math.lcm(len(files), number) if files else 1
+    return [(files[i % len(files)], WAYS[(i + i // round_trip) % number]) for i in range(len(files) * number)]
+
+
 def said_by_verify(world):
     with contextlib.chdir(world.folder):
         return check_stages()[0]
@@ -71,8 +79,8 @@ def readers(world, stage):
 def test_what_is_damaged_is_named_by_verify_and_by_who_reads_it(fault_world, campaign, kind):
     world, stage = fault_world, fault_world.one_of[kind]
     others = [path for other in world.stages.values() if other is not stage for path in files_of(world, other)]
-    cases = [(path, way) for path in files_of(world, stage) for way in WAYS]
-    for number, (path, way) in enumerate(sample(cases, 40, kind)):
+    cases = in_turn(files_of(world, stage), kind)[: cases_of(40)]
+    for number, (path, way) in enumerate(cases):
         draw = random.Random(f"{path.name} {way.__name__}")
         with damaged(path, way, draw, [other for other in others if other.read_bytes() != path.read_bytes()]):
             found, case = said_by_verify(world), [way.__name__, path.name]
@@ -117,7 +125,7 @@ def test_a_damaged_manifest_is_named(fault_world, campaign, kind):
     path = world.place(stage) / "manifest.json"
     others = [world.place(other) / "manifest.json" for other in world.stages.values() if other is not stage]
     for way in sample(WAYS, 80, kind):
-        for case in range(max(1, CASES // 100) if way is flip else 1):
+        for case in range(cases_of(100) if way is flip else 1):
             with damaged(path, way, random.Random(f"{kind} {case}"), others):
                 found = said_by_verify(world)
                 missed = not any(str(path.relative_to(world.folder)) in line for line in found)
@@ -126,7 +134,7 @@ def test_a_damaged_manifest_is_named(fault_world, campaign, kind):
                 campaign.note(
                     "a damaged manifest, read by verify", kind, missed and "not noticed", [way.__name__, case]
                 )
-                for reader in [] if way is flip else one_in_turn(readers(world, stage), case):
+                for reader in one_in_turn(readers(world, stage), case):
                     world.forget(reader)
                     answer = world.run(reader)
                     wrong = unnoticed(answer, path.relative_to(world.folder), stage)

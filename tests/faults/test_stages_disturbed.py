@@ -6,7 +6,7 @@ import signal
 import subprocess
 
 import pytest
-from campaign import CASES, sample
+from campaign import cases_of, sample
 
 from teleport.runtime.code import STAGE_MODULES
 
@@ -49,7 +49,7 @@ def test_killed_in_the_place_of_any_call_that_changes_a_file(fault_world, stage,
 
 def test_ended_by_a_signal_at_any_moment(fault_world, stage, campaign):
     draw = random.Random(stage.kind)
-    for case in range(CASES // 40):
+    for case in range(cases_of(40)):
         name = draw.choice(sorted(SIGNALS))
         fault_world.forget(stage, keep_files=case % 2 == 0)
         after = draw.uniform(0, 0.3)
@@ -95,7 +95,7 @@ def said(answer, *sentences):
 @pytest.mark.parametrize("number", [2, 3])
 def test_several_processes_of_one_stage(fault_world, stage, campaign, number):
     draw = random.Random(f"{stage.kind} {number}")
-    for case in range(CASES // 200):
+    for case in range(cases_of(200)):
         fault_world.forget(stage)
         dies = {"signal": signal.SIGKILL, "after": draw.uniform(0, 0.3)} if case else {}
         first = fault_world.start(stage, **dies)
@@ -137,7 +137,7 @@ def small_disk(fault_world):
 @pytest.mark.parametrize("kind", STAGE_MODULES)
 def test_disks_that_become_full(fault_world, small_disk, campaign, kind):
     stage, draw = fault_world.one_of[kind], random.Random(kind)
-    for _ in range(CASES // 200):
+    for _ in range(cases_of(200)):
         fault_world.forget(stage)
         used = int(
             subprocess.check_output(["df", "-B1", "--output=used", "results"], cwd=fault_world.folder).split()[1]
