@@ -1,6 +1,7 @@
 """Whole workflows: killed from outside, several on one results folder, under strange paths, and remedies followed."""
 
 import contextlib
+import itertools
 import os
 import random
 import re
@@ -11,8 +12,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from campaign import CASES
 from killer import SAVE_OFTEN, running_stages
+from test_artefacts_damaged import WAYS
 from toy import World, finished  # noqa: F401
+
+from teleport.plan.plan import Plan
+from teleport.settings.read import load_files
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "INT": signal.SIGINT}
@@ -31,9 +37,9 @@ def wait_for_stages(folder):
         time.sleep(0.05)
 
 
-def differences(world, sound):
-    """What differs from an undisturbed workflow, or was left behind (list of str)."""
-    found, expected = world.digests(), sound.digests()
+def differences(world, expected):
+    """What differs from the digests of an undisturbed workflow, or was left behind (list of str)."""
+    found = world.digests()
     different = [name for name in expected if found.get(name) != expected[name]]
     parts = [str(path) for path in world.folder.glob("results/stages/**/*.part")]
     return different + parts + [str(path) for path in world.folder.glob("results/resume/*/*")]
@@ -63,7 +69,7 @@ def test_killed_from_outside(finished, tmp_path, campaign, target, name):  # noq
     wait_for_stages(world.folder)
     world.snakemake("--unlock")
     world.snakemake()
-    wrong = differences(world, finished)
+    wrong = differences(world, finished.digests())
     if "KeyboardInterrupt" in output:
         wrong = output[-500:]
     campaign.note(f"{name} to {target} of a workflow", target, wrong, f"{after:.2f} s")
@@ -92,8 +98,54 @@ def test_several_on_one_results_folder(finished, tmp_path, campaign, number, sam
         if process.returncode:  # told by Snakemake to wait, or to run again
             subprocess.run([*command, "--unlock"], check=True, **quiet)
             subprocess.run(command, check=True, **quiet)
-    wrong = [output[-500:] for output in outputs if "Traceback" in output] or differences(world, finished)
+    wrong = [output[-500:] for output in outputs if "Traceback" in output] or differences(world, finished.digests())
     campaign.note("workflows on one results folder", f"{number}, {'the same' if same else 'others'}", wrong, options)
+
+
+RACED = ["check", "lexical_index", "index"]  # kinds that are made within a second
+FEW = {"name": "few", "episodes": [{}], "negatives": {"pool": 8}}
+
+
+@pytest.fixture(scope="module")
+def raced(finished, tmp_path_factory):  # noqa: F811
+    """A world with two configurations: (it, the digests of its files, a command of each configuration, the stages that
+    both commands make, the merge of the second configuration that its command makes, too)."""
+    world = finished.copy(tmp_path_factory.mktemp("raced") / "world")
+    *command, first = world.command("--nolock")
+    (world.folder / "few.yaml").write_text(yaml.safe_dump(world.config | FEW))
+    with contextlib.chdir(world.folder):
+        plan, few = (Plan(*load_files([name])).stages.values() for name in (first, "few.yaml"))
+    shared = sorted({s.name for s in plan if s.kind in RACED} & {s.name for s in few})
+    alone = [stage.name for stage in few if stage.kind == "merge"]
+    commands = []
+    for config, names in ((first, shared), ("few.yaml", shared + alone)):
+        commands.append([*command, config, "--", *(f"results/stages/{name}/manifest.json" for name in names)])
+        subprocess.run(commands[-1], cwd=world.folder, check=True, capture_output=True)
+    return world, world.digests(), commands, shared, alone
+
+
+@pytest.mark.parametrize("case", range(max(1, CASES * 3 // 20)))
+def test_several_that_want_the_same_few_stages(raced, campaign, case):
+    """Two workflows, in every sixth case three, of the same or of different configurations, begun at random moments."""
+    world, expected, commands, shared, alone = raced
+    draw = random.Random(f"race {case}")
+    number, same = 2 if case % 6 else 3, draw.random() < 0.5
+    for name in draw.sample(shared, draw.randint(1, len(shared))) + ([] if same else alone):
+        (world.folder / "results/stages" / name / "manifest.json").unlink()
+    quiet = {"cwd": world.folder, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    begun = []
+    for place in range(number):
+        begun.append(subprocess.Popen(commands[0 if same else place % 2], **quiet))
+        time.sleep(draw.uniform(0, 1))
+    outputs = [process.communicate(timeout=900)[0] for process in begun]
+    again = [process.args for process in begun if process.returncode]  # what they read was just being made again
+    for command in again:
+        subprocess.run(command, check=True, **quiet)
+    wrong = [output[-500:] for output in outputs if "Traceback" in output] or differences(world, expected)
+    kinds = [set(re.findall(r"results/logs/(\S+)\.log", output)) for output in outputs]
+    both = len(set.intersection(*kinds))
+    case, of = f"{both} begun by all, {len(again)} run again", "the same" if same else "others"
+    campaign.note(f"{number} workflows that want the same stages", of, wrong, case)
 
 
 STRANGE = 'it\'s $(touch hacked) `touch hacked` "é"; touch hacked #'
@@ -104,7 +156,7 @@ def test_a_folder_of_any_name(finished, tmp_path, campaign, name):  # noqa: F811
     world = World.create(tmp_path / name)
     world.snakemake()
     hacked = list(tmp_path.rglob("hacked"))
-    campaign.note("a folder with a strange name", name, hacked or differences(world, finished))
+    campaign.note("a folder with a strange name", name, hacked or differences(world, finished.digests()))
 
 
 def test_a_folder_that_snakemake_cannot_read_is_named(tmp_path):
@@ -117,15 +169,14 @@ KINDS = ["collection", "check", "pretrained", "tokens", "lexical_index", "bm25",
 KINDS += ["train", "evaluate"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_remedy_of_a_damaged_file_helps(finished, tmp_path, campaign, kind):  # noqa: F811
-    """What `make verify` says of a file with a flipped byte is done to the letter."""
+@pytest.mark.parametrize(("kind", "way"), list(zip(KINDS, itertools.cycle(WAYS))))
+def test_the_remedy_of_a_damaged_file_helps(finished, tmp_path, campaign, kind, way):  # noqa: F811
+    """What `make verify` says is done to the letter. A check has no file but its manifest."""
     world, draw = finished.copy(tmp_path / "world"), random.Random(kind)
     folder = world.folder / "results/stages" / draw.choice([n for n in world.manifests() if n.startswith(f"{kind}/")])
-    path = draw.choice([path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json"])
-    content = bytearray(path.read_bytes())
-    content[draw.randrange(len(content))] ^= 1
-    path.write_bytes(content)
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json"]
+    path = draw.choice(files or [folder / "manifest.json"])
+    way(path, draw, [world.folder / "data/toy/corpus.tsv"])
     verify = [world.command()[0], "workflow_scripts/manage.py", "verify"]
     said = subprocess.run(verify, cwd=world.folder, capture_output=True, text=True)
     assert said.returncode == 1 and said.stderr == ""
@@ -133,5 +184,5 @@ def test_the_remedy_of_a_damaged_file_helps(finished, tmp_path, campaign, kind):
     world.snakemake(*remedy.groups())
     said = subprocess.run(verify, cwd=world.folder, capture_output=True, text=True)
     campaign.note(
-        "a remedy followed", kind, said.stdout if said.returncode else differences(world, finished), path.name
+        "a remedy followed", kind, said.stdout if said.returncode else differences(world, finished.digests()), path.name
     )
