@@ -8,8 +8,8 @@ CORES ?= all
 TESTS ?= not slow and not gpu and not slurm
 WORKERS ?= 2
 
-.PHONY: demo help new check-released test test-slow test-gpu test-faults test-slurm status lint forecast report figures \
-	verify prune schema lock
+.PHONY: demo help new check-released test test-slow test-gpu test-faults test-slurm test-pythons status lint forecast report \
+	figures verify prune schema lock
 
 demo: .venv/installed  ## run the embedded default and print its table
 	$(VENV)/snakemake --cores $(CORES)
@@ -35,6 +35,9 @@ test-faults: .venv/installed  ## faults of every kind, CASES bad inputs of each 
 
 test-slurm: .venv/installed  ## the workflow on a one-node Slurm cluster; installs Debian's packages, needs root
 	$(VENV)/python -m pytest -m slurm tests/slurm
+
+test-pythons:  ## settings and plan on Python 3.12 and 3.13, where they are installed
+	.ci/pythons
 
 new: .venv/installed  ## config/NAME.yaml for your own collection in the folder FROM
 	@$(MANAGE) new $(NAME) $(FROM)
