@@ -11,11 +11,14 @@ import shutil
 import socket
 import subprocess
 import time
+from contextlib import contextmanager
 
 PACKAGES = ["slurmctld", "slurmd", "slurm-client", "munge"]
+NODE = socket.gethostname().split(".")[0]
 COMMANDS = ["slurmctld", "slurmd", "sbatch", "squeue", "munged", "setpriv"]
 DEVICES = ["/dev/null", "/dev/zero", "/dev/random"]  # files that stand for GPUs
 KILL_WAIT = 5  # seconds from SIGTERM at the time limit to SIGKILL
+REQUEUE_WAIT = 20  # seconds until a job that was put back into the queue begins again: a credential is valid so long
 CONFIGURATION = """
 ClusterName=toy
 SlurmctldHost={host}(127.0.0.1)
@@ -25,7 +28,7 @@ CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire={requeue_wait}
 CredType=cred/munge
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
@@ -91,11 +94,11 @@ class Cluster:
         """Write configuration and key; returns the variables with which Slurm's commands find this cluster."""
         for name in ("state", "spool", "bin"):
             (self.folder / name).mkdir(parents=True)
-        settings = {"host": socket.gethostname().split(".")[0], "folder": self.folder, "kill_wait": KILL_WAIT}
+        settings = {"host": NODE, "folder": self.folder, "kill_wait": KILL_WAIT, "requeue_wait": REQUEUE_WAIT}
         settings["gpus"] = len(DEVICES)
         configuration = self.folder / "slurm.conf"
         configuration.write_text(CONFIGURATION.format(ports=free_ports(2), **settings))
-        devices = [f"NodeName={settings['host']} Name=gpu File={file}\n" for file in DEVICES]
+        devices = [f"NodeName={NODE} Name=gpu File={file}\n" for file in DEVICES]
         (self.folder / "gres.conf").write_text("".join(devices))
         (self.folder / "cgroup.conf").write_text("CgroupAutomount=no\n")
         key = os.open(self.folder / "munge.key", os.O_WRONLY | os.O_CREAT, 0o400)
@@ -121,7 +124,7 @@ class Cluster:
 
     def daemon(self, name, *arguments):
         """Start one daemon that ends with this process, however this process ends."""
-        with open(self.folder / f"{name}.log", "w") as log:
+        with open(self.folder / f"{name}.log", "a") as log:
             command = ["setpriv", "--pdeathsig", "TERM", name, *arguments]
             process = subprocess.Popen(command, env=self.variables, stdout=log, stderr=subprocess.STDOUT)
         self.daemons.append((name, process))
@@ -153,10 +156,30 @@ class Cluster:
                 process.kill()
                 process.wait()
 
+    @contextmanager
+    def without_controller(self):
+        """Within the block there is no slurmctld; the one after it takes up what the one before it has saved."""
+        place = [name for name, _ in self.daemons].index("slurmctld")
+        _, process = self.daemons[place]
+        process.terminate()
+        process.wait(20)
+        try:
+            yield
+        finally:
+            self.daemon("slurmctld", "-D")
+            self.daemons[place] = self.daemons.pop()
+            self.wait("scontrol", "ping")
+
+    def command(self, *command):
+        """What one of Slurm's commands prints. Raises CalledProcessError when it fails."""
+        return subprocess.run(command, env=self.variables, capture_output=True, text=True, check=True).stdout
+
+    def node(self, state):
+        """Have the node in a state, as an administrator does: DRAIN, DOWN, or RESUME from either."""
+        self.command("scontrol", "update", f"NodeName={NODE}", f"State={state}", "Reason=test")
+
     def jobs(self):
         """What the controller knows of every job so far: {job id: {field: value}}, in order of submission."""
-        text = subprocess.run(
-            ["scontrol", "show", "job", "--oneliner"], env=self.variables, capture_output=True, text=True, check=True
-        ).stdout
+        text = self.command("scontrol", "show", "job", "--oneliner")
         jobs = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in text.splitlines()]
         return {int(job["JobId"]): job for job in jobs if "JobId" in job}

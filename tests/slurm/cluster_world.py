@@ -19,6 +19,8 @@ LOOKING += ["--seconds-between-status-checks", "1", "--latency-wait", "5"]
 # As many threads as a local run with two cores, so that both give the same bits.
 THREADS = ["--set-threads", *(f"{rule}=2" for rule in ("tokens", "encode", "retrieve", "train"))]
 
+SAVE_EVERY_STEP = "train:save_every=0"
+
 
 def wait_for(condition, seconds=240):
     """What `condition` returns once it is true. Raises AssertionError when it never is."""
@@ -89,3 +91,11 @@ class ClusterWorld:
 def rules(job):
     """The rules of a Slurm job, as the executor's comment has them."""
     return re.match(r"rule_(?:mining_)?(.+?)(?:_wildcards_|$)", job["Comment"])[1].split("_")
+
+
+def assert_continued(world, undisturbed):
+    """The training went on from a saved step in a second attempt, and ended with the bits of a `World`."""
+    manifest, expected = (w.manifests()[world.training] for w in (world.world, undisturbed))
+    assert manifest["provenance"]["attempt"] == 2 and 0 < manifest["facts"]["resumed_from"] < 60
+    assert expected["provenance"]["attempt"] == 1
+    assert manifest["files"] == expected["files"]

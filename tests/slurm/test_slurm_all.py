@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from cluster import DEVICES
-from cluster_world import rules, wait_for
+from cluster_world import SAVE_EVERY_STEP, assert_continued, rules, wait_for
 from test_kill import running_stages
 from test_shards import small_blocks
 
@@ -19,7 +19,6 @@ from paths import REPOSITORY
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 PROFILE = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
-SAVE_EVERY_STEP = "train:save_every=0"
 SUBMISSIONS = 1 + PROFILE["retries"]
 
 
@@ -92,14 +91,6 @@ def environment_of(process):
     return dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)
 
 
-def assert_continued(world, submitted):
-    """The training went on from a saved step in a second attempt, and ended with the undisturbed bits."""
-    manifest, undisturbed = (w.world.manifests()[w.training] for w in (world, submitted))
-    assert manifest["provenance"]["attempt"] == 2 and 0 < manifest["facts"]["resumed_from"] < 60
-    assert undisturbed["provenance"]["attempt"] == 1
-    assert manifest["files"] == undisturbed["files"]
-
-
 def test_the_gpu_reaches_the_stage_and_status_sees_it(over_time):
     world, process = over_time
     assert environment_of(process)["CUDA_VISIBLE_DEVICES"] in {str(number) for number in range(len(DEVICES))}
@@ -112,7 +103,7 @@ def test_interrupted_by_ctrl_c_and_run_again_it_continues(interrupted, submitted
     assert [job["JobState"] for job in jobs] == ["CANCELLED"]
     assert (stage.name, stage.process, stage.state, stage.attempt) == (world.training, process, "stopped", 1)
     world.finish()
-    assert_continued(world, submitted)
+    assert_continued(world, submitted.world)
 
 
 def test_a_group_submitted_again_keeps_what_its_first_attempt_finished(failing_group):
@@ -142,7 +133,7 @@ def test_a_training_that_reaches_its_time_limit_is_ended_by_slurm_and_continues(
     world.finish()
     ends = [(job["JobState"], job["TimeLimit"]) for job in world.jobs()]
     assert ends == [("TIMEOUT", "00:01:00"), ("COMPLETED", "00:02:00")]
-    assert_continued(world, submitted)
+    assert_continued(world, submitted.world)
 
 
 def test_the_workflow_passes_and_every_stage_was_in_a_slurm_job(submitted):
