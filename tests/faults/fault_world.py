@@ -38,7 +38,7 @@ MINED = {
         "measures": ["RR@10", f"Errors@{PASSAGES}"],
         "significance": {"resamples": 99},
         "rerank": {"test": {"file": "data/candidates.tsv", "form": "tsv", "measures": ["RR@10"]}},
-        "analyses": {"errors": "test", "against": {"run": "BM25"}, "negatives": True},
+        "analyses": {"errors": "test", "against": {"run": "BM25"}, "negatives": True, "forgetting": True},
     },
     "collection": {"source": "folder", "path": "data/toy"},
     "episodes": [{}, {}],
