@@ -59,6 +59,17 @@ def test_a_killed_training_has_every_step_once(stages, installed, monkeypatch, s
     assert len(written(job)) > STEPS * 5 and events(job) == written(job)
 
 
+def test_the_dev_curve_is_among_the_events(stages, installed, monkeypatch):
+    world = World(stages)
+    job = world.job(**world.watched(training={"steps": STEPS, "evaluate_every": 2}))
+    die_at(job, 4, monkeypatch)
+    train.run(job)
+    dev = [line.split("\t") for line in (job.folder / "dev.tsv.part").read_text().splitlines()[1:]]
+    assert [int(step) for step, *_ in dev] == [0, 2, 4, 6]
+    found = [event for event in events(job) if event[1].startswith("dev ")]
+    assert [(step, value) for step, _, value in found] == [(int(step), float(score)) for step, score, *_ in dev]
+
+
 def test_without_the_package_nothing_is_written(stages, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     job = World(stages).job({"steps": STEPS})

@@ -18,7 +18,7 @@ from loopback import Server
 from paths import REPOSITORY
 from released_world import ance, bert, distilbert
 
-NUM_PASSAGES = 150
+NUM_PASSAGES = 1000  # what MS MARCO's measures look at
 SIDES = ("checkpoint", "query_checkpoint")
 SMALL = {
     "encoder": {

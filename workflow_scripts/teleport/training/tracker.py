@@ -25,21 +25,23 @@ def open_writer(folder):
 
 @contextmanager
 def tracked(job, trainer, state):
-    """Within the block, a function that writes the steps that `state` has and that were not written yet."""
+    """Within the block, a function that writes the steps and dev scores of `state` that were not written yet."""
     writer = open_writer(job.folder.parents[2] / "tensorboard" / job.key) if trainer.processes.rank == 0 else None
     if writer is None:
         yield lambda: None
         return
-    written = 0
+    written = written_dev = 0
 
     def track():
-        nonlocal written
+        nonlocal written, written_dev
         for place in range(written, len(state.curves)):
             step = state.first_step + place
             for name, value in scalars(trainer, state, place).items():
                 if not math.isnan(value):
                     writer.add_scalar(name, value, step + 1)
-        written = len(state.curves)
+        for step, score in state.dev[written_dev:]:
+            writer.add_scalar(job.settings.dev.name, score, step)
+        written, written_dev = len(state.curves), len(state.dev)
 
     with closing(writer):
         yield track

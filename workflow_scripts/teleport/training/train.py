@@ -169,12 +169,12 @@ def train(job, trainer, state, stop, selection):
             evaluating = selection.is_due(step + 1 - state.first_step, stop - state.first_step)
             while len(unread) > (0 if saving or ending or evaluating else 1):
                 read(trainer, state, unread.pop(0))
-            track()
             if state.curves and (logged is None or now - logged >= PROGRESS_SECONDS or ending):
                 logged, loss, rate = now, state.curves[-1][0], trainer.rate(state.step - 1)
                 log.info("step %d: loss %.4f, learning rate %.3g", state.step, loss, rate)
             if evaluating:
                 started += selection.evaluate(state)
+            track()
             if processes.rank == 0:
                 job.progress(step + 1 - state.first_step, stop - state.first_step, "steps")
                 if saving:
