@@ -34,11 +34,12 @@ def fault_world(tmp_path_factory, worker_id):
     made = (own if worker_id == "master" else own.parent) / "fault_results"
     with open(made.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if made.exists():
-            shutil.copytree(made, folder / "results", symlinks=True)
+        there = made.exists()
+        for name in ("results", "data/downloads") if there else ():
+            shutil.copytree(made / name, folder / name, symlinks=True)
         world = FaultWorld(folder)
-        if not made.exists():
-            shutil.copytree(folder / "results", made, symlinks=True)
+        for name in ("results", "data/downloads") if not there else ():
+            shutil.copytree(folder / name, made / name, symlinks=True)
     yield world
     world.close()
 

@@ -110,7 +110,8 @@ def test_ctrl_c_ends_a_stage_as_sigterm_does(indexed, tmp_path):
     indexed.job.lock.parent.mkdir(parents=True)
     with open(indexed.job.lock, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # so that it waits
-        process = subprocess.Popen(command(indexed.job), cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # a job in the background is deaf
+        process = subprocess.Popen(command(indexed.job), cwd=tmp_path, stderr=subprocess.PIPE, text=True, **heard)
         assert "waiting: another process" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == -signal.SIGTERM and process.stderr.read() == ""
