@@ -15,6 +15,9 @@ JUDGED = [(0, 1, 1), (1, 0, 1), (2, 4, 1), (3, 2, 1), (3, 0, 1), (4, 6, 1)]
 
 
 def test_by_hand(stages):
+    positives = [[1], [0], [4], [2, 0], [6]]
+    assert reciprocal_ranks(np.array(BEFORE), positives).tolist() == [1 / 2, 0, 1 / 2, 1, 1]
+    assert reciprocal_ranks(np.array(AFTER), positives).tolist() == [1, 0, 0, 1, 1 / 2]
     collection = make_collection(stages, 10, {"train": 5}, {"train": JUDGED})
     inputs = {"collection": collection, "before": make_run(stages, BEFORE), "after": make_run(stages, AFTER)}
     facts = Artefact(stages.run(forgetting.run, "forgetting", {}, inputs).folder).facts
@@ -23,6 +26,13 @@ def test_by_hand(stages):
         "mrr_after": pytest.approx((1 + 1 + 1 / 2) / 5),
     }
     assert facts == {"rate": 2 / 5, "gained": 1 / 5, "num_queries": 5} | mrr
+
+
+def test_retrievals_of_other_queries_are_refused(stages):
+    collection = make_collection(stages, 10, {"train": 5}, {"train": JUDGED})
+    inputs = {"collection": collection, "before": make_run(stages, BEFORE[:4]), "after": make_run(stages, AFTER)}
+    with pytest.raises(ValueError, match="have 4 and 5 queries, not the same ones"):
+        stages.run(forgetting.run, "forgetting", {}, inputs)
 
 
 def ranks_by_a_loop(ids, positives):

@@ -34,14 +34,20 @@ def fault_world(tmp_path_factory, worker_id):
     made = (own if worker_id == "master" else own.parent) / "fault_results"
     with open(made.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        there = made.exists()
-        for name in ("results", "data/downloads") if there else ():
-            shutil.copytree(made / name, folder / name, symlinks=True)
-        world = FaultWorld(folder)
-        for name in ("results", "data/downloads") if not there else ():
-            shutil.copytree(folder / name, made / name, symlinks=True)
+        if made.exists():
+            copy_made(made, folder)
+            world = FaultWorld(folder)
+        else:
+            world = FaultWorld(folder)
+            copy_made(folder, made)
     yield world
     world.close()
+
+
+def copy_made(source, target):
+    """Copy what the stages of a world have made."""
+    for name in ("results", "data/downloads"):
+        shutil.copytree(source / name, target / name, symlinks=True)
 
 
 @pytest.fixture

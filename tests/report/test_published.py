@@ -15,6 +15,7 @@ from teleport.report.published_table import own_decimals, verdict, write_publish
 from teleport.runtime.artefact import MANIFEST, STAGES
 from teleport.runtime.files import write_json
 from teleport.settings import read as config
+from teleport.settings.search import RetrieveSettings
 
 FOLDER = REPOSITORY / "config/published"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -378,6 +379,40 @@ def test_every_table_generates_with_nothing_run(tmp_path, monkeypatch, name):
 def test_names_and_paths():
     assert str(published_path("ance-tele-table-3")) == "config/published/ance-tele-table-3.yaml"
     assert str(published_path("own/table.yaml")) == "own/table.yaml"
+
+
+FORGETTING = """\
+title: Forgetting
+source: A paper
+kind: analyses
+scale: 100
+decimals: 1
+tolerance: {value: 0.3, reason: none}
+columns: [{name: rate, configuration: marco, figure: forgetting}]
+rows:
+  - {system: one, values: [40.0], ours: {experiment: tele, episode: 1}}
+  - {system: three, values: [15.9], ours: {experiment: tele, episode: 3}}
+"""
+
+
+def test_the_forgetting_rate_is_that_of_an_episodes_analysis(tmp_path):
+    world = World(tmp_path, FORGETTING, seeds=[1], evaluation={"analyses": {"forgetting": True}})
+    (trajectory,) = world.plan.trajectories["tele"]
+    searches = [trajectory.train_searches[number] for number in range(4)]
+    assert [s.settings for s in searches] == [RetrieveSettings(of="queries", split="train", depth=200)] * 4
+    assert len({s.key for s in searches}) == 4
+    stages = [analyses["forgetting"] for analyses in trajectory.analyses[1:]]
+    assert [(s.inputs["before"].key, s.inputs["after"].key) for s in stages] == [
+        (before.key, after.key) for before, after in zip(searches, searches[1:], strict=False)
+    ]
+    lines = json.loads(world.spec.text)["lines"]
+    assert [line["ours"][0]["forgetting"] for line in lines] == [[stages[0].name], [stages[2].name]]
+    without = World(tmp_path, FORGETTING, seeds=[1])
+    assert json.loads(without.spec.text)["lines"] == []
+    world.finish_collection()
+    world.finish(stages[0], {"rate": 0.4})
+    assert figures_of(world.write()["csv"]) == {"one": "40", "three": ""}
+    assert "| one | rate | 40.0 | 40.0 | +0.0 | exact | tele, episode 1 |" in world.write()["md"]
 
 
 ANALYSES = """\

@@ -88,6 +88,14 @@ class ClusterWorld:
         return [job for job in self.cluster.jobs().values() if job["WorkDir"] == str(self.folder)]
 
 
+def run_until(rule, before, folder):
+    """A copy of the world `before` in a folder, after a local run up to a rule."""
+    world = before.copy(folder / "world")
+    world.config = before.config
+    world.snakemake("--until", rule)
+    return world
+
+
 def rules(job):
     """The rules of a Slurm job, as the executor's comment has them."""
     return re.match(r"rule_(?:mining_)?(.+?)(?:_wildcards_|$)", job["Comment"])[1].split("_")

@@ -10,7 +10,7 @@ from cluster import Cluster, install
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
 
-from cluster_world import ClusterWorld  # noqa: E402
+from cluster_world import ClusterWorld, run_until  # noqa: E402
 from toy import World, finished  # noqa: E402, F401
 
 
@@ -43,10 +43,7 @@ def toy(tmp_path_factory):
 @pytest.fixture(scope="session")
 def mined(toy, tmp_path_factory):
     """The same world after a local run up to the merge: the training is next."""
-    world = toy.copy(tmp_path_factory.mktemp("mined") / "world")
-    world.config = toy.config
-    world.snakemake("--until", "merge")
-    return world
+    return run_until("merge", toy, tmp_path_factory.mktemp("mined"))
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import os
 import signal
 
 import pytest
-from cluster_world import SAVE_EVERY_STEP, assert_continued, wait_for
+from cluster_world import SAVE_EVERY_STEP, assert_continued, run_until, wait_for
 from test_kill import running_stages
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
@@ -16,10 +16,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def trained(mined, tmp_path_factory):
     """A world in which the same training was never disturbed, nor on a cluster."""
-    world = mined.copy(tmp_path_factory.mktemp("trained") / "world")
-    world.config = mined.config
-    world.snakemake("--until", "train")
-    return world
+    return run_until("train", mined, tmp_path_factory.mktemp("trained"))
 
 
 @pytest.fixture

@@ -72,14 +72,19 @@ def stage_line(kind, cost, seconds, artefact):
     return line
 
 
+def estimate(stage, counts, plan, hardware):
+    """(the Cost of a stage on this hardware, its seconds); (None, 0.0) for a kind that has no estimate."""
+    cost = stage_cost(stage, counts, plan)
+    if cost is None:
+        return None, 0.0
+    return cost.on_processor() if hardware.device_memory is None else cost, hardware.seconds(cost)
+
+
 def forecast(plan, hardware):
     """(lines, counts): a `Line` per stage kind of the plan, in the order of the workflow, and the `Counts` used."""
     counts, lines = Counts(plan), {}
     for stage in plan.stages.values():
-        cost = stage_cost(stage, counts, plan)
-        seconds = hardware.seconds(cost) if cost else 0.0
-        if cost and hardware.device_memory is None:
-            cost = cost.on_processor()
+        cost, seconds = estimate(stage, counts, plan, hardware)
         line = lines.setdefault(stage.kind, Line(stage.kind, has_estimate=cost is not None))
         line.include(stage_line(stage.kind, cost, seconds, finished(stage)))
     order = {kind: place for place, kind in enumerate(STAGE_MODULES)}

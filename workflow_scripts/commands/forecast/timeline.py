@@ -3,10 +3,9 @@
 from collections import Counter
 from itertools import groupby
 
-from commands.forecast.costs.stages import stage_cost
 from commands.forecast.counts import finished
 from commands.forecast.schedule import Job, critical_path, schedule, together
-from commands.forecast.table import GB, duration
+from commands.forecast.table import GB, duration, estimate
 
 # What rules/stages.smk asks for, where it is not one thread, no GPU and no priority. An index that is trained takes 8.
 THREADS = dict.fromkeys(("tokens", "bm25", "encode", "retrieve", "train", "errors"), 8)
@@ -18,17 +17,15 @@ WORTH_SAYING = 0.003  # of the wall clock: what runs together for less is left o
 def jobs_left(plan, counts, hardware):
     """{name: Job} of the stages that are not finished, in the order of the plan."""
     left = {name: stage for name, stage in plan.stages.items() if finished(stage) is None}
-    return {name: job_of(stage, left, stage_cost(stage, counts, plan), hardware) for name, stage in left.items()}
+    return {name: job_of(stage, left, *estimate(stage, counts, plan, hardware)) for name, stage in left.items()}
 
 
-def job_of(stage, left, cost, hardware):
+def job_of(stage, left, cost, seconds):
     """The `Job` of a stage, which waits for those in `left` alone. Without an estimate (None) it takes no time."""
     trained = stage.kind == "index" and stage.settings.index.kind != "flat"
     needs = {"cores": 8 if trained else THREADS.get(stage.kind, 1), "gpu": int(stage.kind in ON_GPU)}
-    seconds = 0.0
     if cost is not None:
-        seconds = hardware.seconds(cost)
-        needs["memory"] = int((cost if hardware.device_memory else cost.on_processor()).memory)
+        needs["memory"] = int(cost.memory)
     after = tuple({read.name: None for read in stage.inputs.values() if read.name in left})
     return Job(seconds, after, needs, PRIORITIES.get(stage.kind, 0))
 

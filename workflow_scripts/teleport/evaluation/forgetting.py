@@ -13,9 +13,12 @@ def run(job):
     """Compare the retrievals of the training queries before and after an episode.
 
     Facts: rate (the forgetting rate), gained (the share of queries whose reciprocal rank rises), mrr_before, mrr_after,
-    num_queries.
+    num_queries. Raises ValueError when the two retrievals are not of the same queries.
     """
     before, after = Run.read(job, "before"), Run.read(job, "after")
+    if not np.array_equal(before.rows, after.rows):
+        found = f"the retrievals before and after the episode have {len(before.rows)} and {len(after.rows)} queries"
+        raise ValueError(f"{found}, not the same ones: they are not of one collection. Run the workflow again.")
     positives = positives_of_job(job, "train")
     before_Q, after_Q = (reciprocal_ranks(run.ids, [positives[row] for row in run.rows]) for run in (before, after))
     return {

@@ -12,11 +12,12 @@ from teleport.settings.scoring import (
     RerankSettings,
 )
 from teleport.settings.search import RetrieveSettings
+from teleport.settings.section import RERANKED
 
 
 def reranked(split):
     """What stands for the re-ranked candidates of a split among runs."""
-    return f"{split} (re-ranked)"
+    return f"{split}{RERANKED}"
 
 
 def rerank(trajectory, split, episode):

@@ -27,8 +27,8 @@ from teleport.runtime.artefact import STAGES, Artefact
 from teleport.runtime.files import write_text
 from teleport.runtime.seed import derive_seed
 from teleport.settings.measures import coverage_cutoffs
+from teleport.settings.section import RERANKED
 
-RERANKED = " (re-ranked)"  # after the split, in `runs` and in columns
 SEED = 42  # of the significance test: rows have seeds of their own, or none
 
 

@@ -86,10 +86,10 @@ def check_names(config, locations):
 def check_required(config, locations):
     """Raise ValueError when keys are missing that experiments need, or when judgments alone are asked for more."""
     encoders = [("external", name) for name, external in config.external.items() if external.encoder is not None]
-    trained = [place for place, _, _ in named_experiments(config)]
+    named = list(named_experiments(config))
     if config.collection.source == "judgments":
-        refuse_texts(config, trained + encoders, locations)
-    needed = {key for _, _, overrides in named_experiments(config) for key in unstated(overrides)}
+        refuse_texts(config, [place for place, _, _ in named] + encoders, locations)
+    needed = {key for _, _, overrides in named for key in unstated(overrides)}
     missing = [key for key in REQUIRED if key in needed and getattr(config, key) is None]
     if missing:
         raise ValueError("\n".join(f"{locations.of((key,))}: this key is required; add it." for key in missing))

@@ -10,6 +10,7 @@ NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of configurations, experiments and syst
 TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]*$"  # of ablations: they become files, whose ending begins at the dot
 MAIN_TABLE = "main"
 ANALYSES_TABLE = "analyses"
+RERANKED = " (re-ranked)"  # after a split, where its re-ranked candidates are meant
 # Replaced whole by an override: another kind of checkpoint, index or start has other parameters.
 WHOLE = ("checkpoint", "query_checkpoint", "index", "search_index", "counts", "start_from", "file")
 

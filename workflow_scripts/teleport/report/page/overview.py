@@ -7,7 +7,8 @@ import pandas as pd
 from scipy.stats import t
 
 from teleport.report.figures import seconds
-from teleport.report.table import RERANKED, columns, describe
+from teleport.report.table import columns, describe
+from teleport.settings.section import RERANKED
 
 NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
 MISSING = object()
