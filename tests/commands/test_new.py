@@ -120,7 +120,6 @@ def test_the_template_is_the_recipe():
     assert own["training"].items() <= recipe["training"].items()
     shared, experiments = load_files([REPOSITORY / "config/own-data.yaml"])
     assert experiments["tuned"].training.model_dump() == shared.training.model_validate(recipe["training"]).model_dump()
-    assert experiments["tuned"].negatives == shared.negatives.model_validate(recipe["negatives"])
 
 
 def test_what_cannot_be_is_refused(tmp_path, texts):
