@@ -122,7 +122,7 @@ def main():
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[variable] = str(threads)  # before numpy, torch or faiss are loaded
     keep_freed_memory()
-    # Threads that spin long while they wait (300,000 turns by default) slow a busy machine many times over, and those that
+    # Threads that spin long while they wait (300,000 turns by default) slow a busy machine many times over, those that
     # sleep at once a virtual one: its idle processor is waked by the host. On two such cores a training step took 1.3 s
     # with this and 1.7 to 3.5 s with none; beside another training 3.0 s with this, 2.2 s with none, 9.7 s by default.
     os.environ["GOMP_SPINCOUNT"] = "2000"
