@@ -122,6 +122,17 @@ def test_the_template_is_the_recipe():
     assert experiments["tuned"].training.model_dump() == shared.training.model_validate(recipe["training"]).model_dump()
 
 
+def test_the_second_episode_that_the_template_offers_is_the_one_that_was_tried():
+    """But for its steps, which are those of the first episode: `make new` fits them to the collection."""
+    text = (REPOSITORY / "config/own-data.yaml").read_text().replace("  # - training:", "  - training:")
+    tried = yaml.safe_load((REPOSITORY / "config/ablations/recipes.yaml").read_text())
+    tried = tried["ablations"]["recipes"]["experiments"]["easy-then-hard"]
+    offered = yaml.safe_load(text)["episodes"][1]["training"]
+    assert offered | {"steps": 50} == tried["episodes"][1]["training"]
+    shared, experiments = load_files([REPOSITORY / "config/own-data.yaml"])
+    assert experiments["tuned"].negatives == shared.negatives.model_validate(tried["negatives"])
+
+
 def test_what_cannot_be_is_refused(tmp_path, texts):
     in_tables(tmp_path / "given", texts)
     with pytest.raises(ValueError, match="NAME=a/b: the name becomes a folder and must match"):

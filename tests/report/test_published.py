@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 import yaml
@@ -403,7 +404,7 @@ def test_the_forgetting_rate_is_that_of_an_episodes_analysis(tmp_path):
     assert len({s.key for s in searches}) == 4
     stages = [analyses["forgetting"] for analyses in trajectory.analyses[1:]]
     assert [(s.inputs["before"].key, s.inputs["after"].key) for s in stages] == [
-        (before.key, after.key) for before, after in zip(searches, searches[1:], strict=False)
+        (before.key, after.key) for before, after in pairwise(searches)
     ]
     lines = json.loads(world.spec.text)["lines"]
     assert [line["ours"][0]["forgetting"] for line in lines] == [[stages[0].name], [stages[2].name]]
