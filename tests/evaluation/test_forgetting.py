@@ -5,7 +5,7 @@ import pytest
 
 from collection_world import make_collection, make_run
 from teleport.evaluation import forgetting
-from teleport.evaluation.forgetting import forgetting_rate, reciprocal_ranks
+from teleport.evaluation.forgetting import forgets, reciprocal_ranks
 from teleport.runtime.artefact import Artefact
 
 BEFORE = [[5, 1, 2], [7, 8, 9], [3, 4, 5], [0, 1, 2], [6, -1, -1]]
@@ -20,7 +20,9 @@ def test_by_hand(stages):
     assert reciprocal_ranks(np.array(AFTER), positives).tolist() == [1, 0, 0, 1, 1 / 2]
     collection = make_collection(stages, 10, {"train": 5}, {"train": JUDGED})
     inputs = {"collection": collection, "before": make_run(stages, BEFORE), "after": make_run(stages, AFTER)}
-    facts = Artefact(stages.run(forgetting.run, "forgetting", {}, inputs).folder).facts
+    found = Artefact(stages.run(forgetting.run, "forgetting", {}, inputs).folder)
+    facts = found.facts
+    assert np.load(found.path("forgotten.npy")).tolist() == [False, False, True, False, True]
     mrr = {
         "mrr_before": pytest.approx((1 / 2 + 0 + 1 / 2 + 1 + 1) / 5),
         "mrr_after": pytest.approx((1 + 1 + 1 / 2) / 5),
@@ -51,8 +53,8 @@ def test_equals_a_loop():
     ranks = [reciprocal_ranks(ids, positives) for ids in (before, after)]
     by_loop = [ranks_by_a_loop(ids, positives) for ids in (before, after)]
     assert [r.tolist() for r in ranks] == by_loop and 0 in by_loop[0]  # some have none among the first 100
-    lost = sum(b > a for b, a in zip(*by_loop, strict=True))
-    assert 0 < lost < 40 and forgetting_rate(*ranks) == lost / 40 and forgetting_rate(ranks[0], ranks[0]) == 0
+    lost = [b > a for b, a in zip(*by_loop, strict=True)]
+    assert 0 < sum(lost) < 40 and forgets(*ranks).tolist() == lost and not forgets(ranks[0], ranks[0]).any()
 
 
 def test_only_the_first_hundred_passages_count():
@@ -60,10 +62,10 @@ def test_only_the_first_hundred_passages_count():
     after = before.copy()
     after[0, [99, 100]] = 100, 99
 
-    def rate(positive):
-        return forgetting_rate(*(reciprocal_ranks(ids, [[positive]]) for ids in (before, after)))
+    def forgotten(positive):
+        return forgets(*(reciprocal_ranks(ids, [[positive]]) for ids in (before, after)))[0]
 
-    assert rate(99) == 1  # rank 100 to 101
-    assert rate(100) == 0
+    assert forgotten(99)  # rank 100 to 101
+    assert not forgotten(100)
     after[0, 150] = -1
-    assert rate(150) == 0
+    assert not forgotten(150)

@@ -183,6 +183,24 @@ def test_forgetting_compares_the_searches_before_and_after_every_episode():
     assert len(lagging.trajectories["tele"][0].analyses[2]) == 1  # though no episode mines with the checkpoint between
 
 
+def test_forgetting_is_tested_where_the_baseline_has_it():
+    ablation = {"title": "A", "experiments": {"q": {"negatives": {"sources": ["query"]}}, "tele": {}}}
+
+    def test_of(asked=FORGETTING, **more):
+        made = plan(evaluation={"analyses": asked}, ablations={"a": ablation | more})
+        found = [specs(made)["results/tables", name].text for specs, name in TESTED]
+        return [json.loads(text).get("significance") for text in found]
+
+    usual = {"baseline": "q", "test": "permutation", "resamples": 9999, "level": 0.05}
+    assert test_of(baseline="q") == [None, usual, usual]  # Zero-shot, the baseline of the main table, forgets nothing
+    assert test_of(baseline="q", every_episode=True)[1:] == [usual | {"by_episode": True}] * 2
+    assert test_of({"negatives": True}, baseline="q") == [None, None, usual]
+
+
+FORGETTING = {"forgetting": True}
+TESTED = [(analysis_specs, "analyses"), (analysis_specs, "analyses-a"), (table_specs, "a")]
+
+
 def test_an_ablation_has_a_table_of_analyses_too():
     ablations = {"a": {"title": "A", "experiments": {"q": {"negatives": {"sources": ["query"]}}}}}
     made = plan(evaluation={"analyses": {"errors": "dev"}}, ablations=ablations)

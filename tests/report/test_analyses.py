@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from teleport.evaluation.significance import holm, paired_p_value
 from teleport.report.analyses import write_analyses
 from teleport.report.table import columns
+from teleport.runtime.arrays import save_array
 from teleport.runtime.artefact import STAGES, Artefact
 
 
@@ -31,9 +33,9 @@ def contrast(stages, overlap, wins):
     return stage(stages, "contrast", **facts, measure="nDCG@10")
 
 
-def write(stages, collection, rows):
+def write(stages, collection, rows, **more):
     spec = {"name": "analyses", "title": "Analyses: T", "collection": f"collection/{collection.key}", "rows": rows}
-    spec |= {"errors of": "dev", "against": "BM25"}
+    spec |= {"errors of": "dev", "against": "BM25"} | more
     write_analyses(json.loads(json.dumps(spec)), stages.root, stages.root / "tables")
     suffixes = ("csv", "md", "tex", "sources.csv")
     return {suffix: (stages.root / f"tables/analyses.{suffix}").read_text() for suffix in suffixes}
@@ -87,6 +89,32 @@ def test_a_table_of_analyses_literally(stages, collection):
         ["BM25", "0", "contrast"], *[["ANCE", "1", name] for name in ("errors", "errors", "contrast", "negatives")]
     ]  # fmt: skip
     assert all(Artefact(stages.root / STAGES / line[3]).facts for line in sources)
+
+
+def forgetting(stages, forgotten):
+    job = stages.make("forgetting")
+    save_array(job.output("forgotten.npy"), np.array(forgotten))
+    stages.finish(job, {"rate": float(np.mean(forgotten)), "gained": 0.25, "num_queries": len(forgotten)})
+    return f"forgetting/{job.key}"
+
+
+def test_forgetting_is_tested_against_the_same_episode_of_the_baseline(stages, collection):
+    many, few = [True] * 9 + [False], [False] * 9 + [True]
+    forgotten = {("A", 1): [many, many], ("A", 2): [many, few], ("B", 1): [few, few], ("B", 2): [many, many]}
+    rows = [
+        {"system": s, "episode": e, "analyses": {"forgetting": [forgetting(stages, of_seed) for of_seed in of_seeds]}}
+        for (s, e), of_seeds in forgotten.items()
+    ]
+    test = {"baseline": "A", "test": "permutation", "resamples": 9999, "level": 0.05, "by_episode": True}
+    texts = write(stages, collection, rows, significance=test)
+    means = {row: np.mean(of_seeds, axis=0) for row, of_seeds in forgotten.items()}
+    expected = holm([paired_p_value(means["B", e], means["A", e], 9999, 0) for e in (1, 2)])  # 2^10 swaps: all of them
+    header, *lines = (line.split(",") for line in texts["csv"].splitlines())
+    assert header[-1] == "Forgotten p" and [line[-1] for line in lines[:2]] == ["", ""]
+    assert [float(line[-1]) for line in lines[2:]] == pytest.approx(expected, rel=1e-5)
+    assert [p < 0.05 for p in expected] == [True, True]
+    assert "| B | 1 | 0.100 ± 0.000† |" in texts["md"] and "| A | 1 | 0.900 ± 0.000 |" in texts["md"]
+    assert "† differs from A of the same episode" in texts["md"]
 
 
 def test_columns_are_only_those_that_are_asked_for(stages, collection):

@@ -218,6 +218,22 @@ def test_the_baseline_is_the_last_episode_of_its_system(world):
     assert [line.split(",")[3] != "" for line in lines[1:]] == [True, False]
 
 
+TWO_EPISODES = [("A", 1), ("A", 2), ("B", 1), ("B", 2)]
+
+
+def test_episodes_are_compared_with_the_same_ones_of_the_baseline_where_it_has_them(world):
+    scores = {(s, e): np.random.default_rng(e + 7 * (s == "A")).random(10) for s, e in (*TWO_EPISODES, ("B", 3))}
+    for (system, episode), values in scores.items():
+        world.row(system, episode, test=[world.evaluation({"RR@10": values}, seed=1)])
+    texts = world.write(world.spec(measures=["RR@10"], baseline="A", by_episode=True))
+    found = [line.split(",")[3] for line in texts["csv"].splitlines()[1:]]
+    against = {("B", 1): ("A", 1), ("B", 2): ("A", 2), ("B", 3): ("A", 2)}
+    expected = holm([paired_p_value(scores[row], scores[base], 9999, 0) for row, base in against.items()])
+    assert len(set(expected)) > 1 and found[:2] == ["", ""]
+    assert [float(p) for p in found[2:]] == pytest.approx(expected, rel=1e-5)
+    assert "† differs from A of the same episode, p < 0.05" in texts["md"]
+
+
 def test_without_a_test_there_are_no_p_values(small):
     texts = small.write(small.spec() | {"significance": None})
     assert texts["csv"].splitlines()[0] == "system,episode,RR@10,R@100"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from teleport.collection.reader import positives_of_job
-from teleport.runtime.arrays import Run
+from teleport.runtime.arrays import Run, save_array
 from teleport.settings.scoring import ForgettingSettings as Settings  # noqa: F401
 
 DEPTH = 100  # of the reciprocal rank: MRR@100 in the paper
@@ -12,8 +12,9 @@ DEPTH = 100  # of the reciprocal rank: MRR@100 in the paper
 def run(job):
     """Compare the retrievals of the training queries before and after an episode.
 
-    Facts: rate (the forgetting rate), gained (the share of queries whose reciprocal rank rises), mrr_before, mrr_after,
-    num_queries. Raises ValueError when the two retrievals are not of the same queries.
+    Writes forgotten.npy, bool [Q]: the queries that lose. Facts: rate (the forgetting rate), gained (the share of
+    queries whose reciprocal rank rises), mrr_before, mrr_after, num_queries. Raises ValueError when the two retrievals
+    are not of the same queries.
     """
     before, after = Run.read(job, "before"), Run.read(job, "after")
     if not np.array_equal(before.rows, after.rows):
@@ -21,18 +22,23 @@ def run(job):
         raise ValueError(f"{found}, not the same ones: they are not of one collection. Run the workflow again.")
     positives = positives_of_job(job, "train")
     before_Q, after_Q = (reciprocal_ranks(run.ids, [positives[row] for row in run.rows]) for run in (before, after))
+    forgotten_Q = forgets(before_Q, after_Q)
+    save_array(job.output("forgotten.npy"), forgotten_Q)
     return {
-        "rate": forgetting_rate(before_Q, after_Q),
-        "gained": forgetting_rate(after_Q, before_Q),
+        "rate": float(np.mean(forgotten_Q)),
+        "gained": float(np.mean(forgets(after_Q, before_Q))),
         "mrr_before": float(before_Q.mean()),
         "mrr_after": float(after_Q.mean()),
         "num_queries": len(before_Q),
     }
 
 
-def forgetting_rate(before_Q, after_Q):
-    """The share of queries that lose: whose reciprocal rank (float [Q]) is lower after an episode than before it."""
-    return float(np.mean(after_Q < before_Q))
+def forgets(before_Q, after_Q):
+    """The queries whose reciprocal rank (float [Q]) is lower after an episode than before it (bool [Q]).
+
+    Their share is the forgetting rate (ANCE-Tele, Section 5.4).
+    """
+    return after_Q < before_Q
 
 
 def reciprocal_ranks(ids_QK, positives):

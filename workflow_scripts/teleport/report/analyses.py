@@ -3,10 +3,12 @@
 A table's specification, JSON made by the plan:
 
     {"name": "analyses", "title": "...", "collection": "collection/KEY", "errors of": "dev", "against": "BM25",
+     "significance": {...},
      "rows": [{"system": "ANCE", "episode": 1, "analyses": {"errors": ["errors/KEY", one per seed],
                "contrast": ["contrast/KEY", ...], "negatives": ["negatives_overlap/KEY", ...]}}]}
 
-A row has only those that can be said of it: an episode without a pool has no `negatives`.
+A row has only those that can be said of it: an episode without a pool has no `negatives`. `significance`, as in
+table.py, is there where forgetting is tested.
 """
 
 from pathlib import Path
@@ -14,8 +16,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from teleport.evaluation.significance import holm
 from teleport.report.figures import count_passages
 from teleport.report.render import NONE, Printed, csv_text, write_forms
+from teleport.report.table import find_baselines, p_value, significance_text
 from teleport.runtime.artefact import STAGES, Artefact
 from teleport.runtime.files import write_text
 
@@ -36,6 +40,7 @@ COLUMNS = {
     "negatives": {"Negatives in the top TOP": ("overlap", ".3f")},
     "forgetting": {"Forgotten": ("rate", ".3f"), "Gained": ("gained", ".3f")},
 }
+TESTED = "Forgotten"
 SEVERAL = "Mean ± standard deviation over seeds."
 
 
@@ -49,7 +54,9 @@ def write_analyses(spec, root, output_folder):
     firsts = [{name: row[name]} for name in COLUMNS for row in [r for r in rows if name in r][:1]]
     forms = {column: form for row in firsts for column, (_, form) in figures_of(row, spec).items()}
     named = pd.DataFrame([{"system": row["system"], "episode": row["episode"]} for row in spec["rows"]])
-    write_forms(printed(spec, named, said, forms, rows, root), csv_frame(named, said, forms, rows), output_folder)
+    p_values = forgetting_p_values(rows, spec)
+    frame = csv_frame(named, said, forms, rows, p_values)
+    write_forms(printed(spec, named, said, forms, rows, p_values, root), frame, output_folder)
     sources = [
         [row["system"], row["episode"], name, stage]
         for row in spec["rows"]
@@ -77,15 +84,32 @@ def figures_of(row, spec):
     return found
 
 
-def csv_frame(named, said, forms, rows):
-    """The columns of the CSV: the means over seeds, " sd" where there are several, the histograms of errors."""
+def forgetting_p_values(rows, spec):
+    """p of the forgetting rate of each row against the baseline's, Holm-corrected (float [rows], NaN if not tested)."""
+    p_values, test = np.full(len(rows), np.nan), spec.get("significance")
+    forgotten = {
+        i: np.mean([np.load(stage.path("forgotten.npy")) for stage in row["forgetting"]], axis=0)
+        for i, row in enumerate(rows)
+        if test and "forgetting" in row
+    }
+    against = {i: base for i, base in find_baselines(spec["rows"], test).items() if {i, base} <= forgotten.keys()}
+    said = [p_value(forgotten[i], forgotten[base], test, spec["rows"][i], TESTED) for i, base in against.items()]
+    p_values[list(against)] = holm(said)
+    return p_values
+
+
+def csv_frame(named, said, forms, rows, p_values):
+    """The columns of the CSV: the means over seeds, " sd" where there are several, " p", the histograms of errors."""
     means = pd.DataFrame([{column: np.mean(values) for column, (values, _) in row.items()} for row in said])
     deviations = pd.DataFrame([{c: np.std(v, ddof=1) for c, (v, _) in row.items() if len(v) > 1} for row in said])
     shares = pd.DataFrame(
         [{f"{what} {b['from']}+": b[what] for b in histogram(row) for what in ("queries", "errors")} for row in rows]
     )
     order = [column for column in forms if column in deviations]
-    return pd.concat([named, means.reindex(columns=list(forms)), deviations[order].add_suffix(" sd"), shares], axis=1)
+    parts = [named, means.reindex(columns=list(forms)), deviations[order].add_suffix(" sd")]
+    if not np.isnan(p_values).all():
+        parts.append(pd.DataFrame({f"{TESTED} p": p_values}))
+    return pd.concat([*parts, shares], axis=1)
 
 
 def histogram(row):
@@ -93,9 +117,12 @@ def histogram(row):
     return row["errors"][0].facts["histogram"] if "errors" in row else []
 
 
-def printed(spec, named, said, forms, rows, root):
+def printed(spec, named, said, forms, rows, p_values, root):
     """The table as it is printed (`Printed`)."""
     cells = {column: [cell(*row[column]) if column in row else NONE for row in said] for column in forms}
+    if spec.get("significance"):
+        marks = ["†" if p < spec["significance"]["level"] else "" for p in p_values]
+        cells[TESTED] = [text + mark for text, mark in zip(cells[TESTED], marks, strict=True)]
     texts = named.astype(str).rename(columns=str.capitalize)
     notes = footer(spec, said, rows, Artefact(root / STAGES / spec["collection"]).facts)
     return Printed(spec["name"], spec["title"], pd.concat([texts, pd.DataFrame(cells)], axis=1), notes)
@@ -140,6 +167,8 @@ def footer(spec, said, rows, facts):
             f"Forgotten and gained: shares of {asked['forgetting']['num_queries']:,} training queries whose reciprocal "
             "rank in the first 100 passages (or mining.depth, when that is less) is lower, or higher, after an episode."
         )
+    if spec.get("significance"):
+        notes.append(significance_text(spec["significance"]))
     return [note for note in notes if note]
 
 

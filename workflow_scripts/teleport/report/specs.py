@@ -115,12 +115,18 @@ def table_specs(plan):
     significance = config.evaluation.significance
     usual = "baseline" not in significance.model_fields_set  # not asked for: without such a row there is no test
     tested = not usual or any(row["system"] == significance.baseline for row in rows)
-    baseline = significance.baseline if tested else None
-    specs = {MAIN_TABLE: table_spec(plan, MAIN_TABLE, MAIN_TITLE, baseline, rows)}
+    test = test_of(plan, significance.baseline if tested else None)
+    specs = {MAIN_TABLE: table_spec(plan, MAIN_TABLE, MAIN_TITLE, test, rows)}
     for name, ablation in config.ablations.items():
-        rows = ablation_rows(plan, name)
-        specs[name] = table_spec(plan, name, ablation.title, ablation.baseline, rows, ablation.columns)
+        test = test_of(plan, ablation.baseline, ablation.every_episode)
+        specs[name] = table_spec(plan, name, ablation.title, test, ablation_rows(plan, name), ablation.columns)
     return {(in_folder("tables", config), name): spec for name, spec in specs.items()}
+
+
+def test_of(plan, baseline, by_episode=False):
+    """`significance` of a table's specification; None without a baseline."""
+    test = plan.config.evaluation.significance.model_dump() | {"baseline": baseline}
+    return None if baseline is None else test | ({"by_episode": True} if by_episode else {})
 
 
 def reference_label(plan):
@@ -137,18 +143,21 @@ def analysis_specs(plan):
     evaluation, specs = plan.config.evaluation, {}
     if not evaluation.analyses:
         return specs
-    tables = {ANALYSES_TABLE: (MAIN_TITLE, main_rows(plan))}
+    tables = {ANALYSES_TABLE: (MAIN_TITLE, main_rows(plan), test_of(plan, evaluation.significance.baseline))}
     for name, ablation in plan.config.ablations.items():
-        tables[f"{ANALYSES_TABLE}-{name}"] = (ablation.title, ablation_rows(plan, name))
-    for name, (title, rows) in tables.items():
+        test = test_of(plan, ablation.baseline, ablation.every_episode)
+        tables[f"{ANALYSES_TABLE}-{name}"] = (ablation.title, ablation_rows(plan, name), test)
+    for name, (title, rows, test) in tables.items():
         analysed = [{key: row[key] for key in ("system", "episode", "analyses")} for row in rows if row["analyses"]]
         spec = {"name": name, "title": f"Analyses: {title}", "collection": plan.collection.name, "rows": analysed}
         spec |= {"errors of": evaluation.analyses.errors, "against": reference_label(plan)}
+        if test and any("forgetting" in row["analyses"] for row in analysed if row["system"] == test["baseline"]):
+            spec["significance"] = test
         specs[in_folder("tables", plan.config), name] = Spec.of(spec)
     return specs
 
 
-def table_spec(plan, name, title, baseline, rows, columns=()):
+def table_spec(plan, name, title, test, rows, columns=()):
     """The Spec of one table; its form is described in table.py. Raises ValueError for two systems of one name."""
     owners = {}
     for row in rows:
@@ -157,9 +166,9 @@ def table_spec(plan, name, title, baseline, rows, columns=()):
             both = f"table {name} has two rows called {row['system']!r}: {other}, and {owner}"
             raise ValueError(f"{both}. Give an experiment, or an entry of external, another name or `label`.")
     labels = sorted({row["system"] for row in rows})
-    if baseline is not None and baseline not in labels:
+    if test and test["baseline"] not in labels:
         key = "evaluation.significance.baseline" if name == MAIN_TABLE else f"ablations.{name}.baseline"
-        raise ValueError(f"{key}: {baseline!r} is no row of table {name}. Its rows are {', '.join(labels)}.")
+        raise ValueError(f"{key}: {test['baseline']!r} is no row of table {name}. Its rows are {', '.join(labels)}.")
     evaluation, splits = plan.config.evaluation, plan.config.evaluation.splits
     if any(row.get("selected") for row in rows):
         columns = [*columns, "step"]
@@ -172,8 +181,7 @@ def table_spec(plan, name, title, baseline, rows, columns=()):
             split: given.measures or evaluation.measures_of(split) for split, given in evaluation.rerank.items()
         }
         spec["reranked"] = measures
-    tested = evaluation.significance.model_dump() | {"baseline": baseline}
-    return Spec.of(spec | {"significance": None if baseline is None else tested})
+    return Spec.of(spec | {"significance": test})
 
 
 def linked_stages(plan, folders):

@@ -10,7 +10,8 @@ A table's specification, JSON made by the plan:
 
 `reranked` may be there too, measures of re-ranked candidates by split; a row has them as "SPLIT (re-ranked)" in `runs`.
 `columns` are what the table says of a system besides its measures. `significance` null leaves the test out; its "test"
-may be "t-test". A row may lack splits: the run of an external system need not cover all of them.
+may be "t-test", and `"by_episode": true` compares episode by episode. A row may lack splits: the run of an external
+system need not cover all of them.
 """
 
 from pathlib import Path
@@ -37,7 +38,7 @@ class Table(NamedTuple):
 
     rows: system, episode, and the columns that the specification asks for. means: over queries, then over seeds, NaN
     for a split without a run. deviations: of the means, over seeds (ddof 1), NaN for a single seed. p_values: against
-    the baseline row, Holm-corrected within the column, NaN in the baseline row and where nothing is tested.
+    the baseline row, Holm-corrected within the column, NaN in a baseline row and where nothing is tested.
     """
 
     rows: pd.DataFrame
@@ -58,7 +59,7 @@ def write_table(spec, root, output_folder):
 
 def make_table(spec, root):
     """The `Table` of a specification."""
-    baseline, none = find_baseline(spec), pd.Series(dtype=float)
+    against, none = find_baselines(spec["rows"], spec["significance"]), pd.Series(dtype=float)
 
     def artefact(name):
         return Artefact(root / STAGES / name)
@@ -69,10 +70,9 @@ def make_table(spec, root):
     means = pd.DataFrame([{column: values.mean() for column, values in row.items()} for row in by_seed])
     deviations = pd.DataFrame([{column: values.std(ddof=1) for column, values in row.items()} for row in by_seed])
     p_values = pd.DataFrame(float("nan"), index=means.index, columns=means.columns)
-    if baseline is not None:
-        for column in scores[baseline]:
-            others = [index for index in means.index if index != baseline and column in scores[index]]
-            p_values.loc[others, column] = holm([compare(spec, scores, i, baseline, column) for i in others])
+    for column in columns(spec):
+        tested = [i for i, base in against.items() if column in scores[i] and column in scores[base]]
+        p_values.loc[tested, column] = holm([compare(spec, scores, i, against[i], column) for i in tested])
     return Table(rows, means, deviations, p_values)
 
 
@@ -101,10 +101,17 @@ def describe(row, names, artefact):
     return {"system": row["system"], "episode": row["episode"]} | said
 
 
-def find_baseline(spec):
-    """The index of the baseline row, the last episode of the system called so; None when nothing is tested."""
-    systems = [row["system"] for row in spec["rows"]]
-    return len(systems) - 1 - systems[::-1].index(spec["significance"]["baseline"]) if spec["significance"] else None
+def find_baselines(rows, significance):
+    """{index of a row: that of its baseline}, of all rows that are tested; none without `significance`.
+
+    The baseline is the last episode of the system called so; with `by_episode`, its same episode where it has that.
+    """
+    if not significance:
+        return {}
+    episodes = {row["episode"]: i for i, row in enumerate(rows) if row["system"] == significance["baseline"]}
+    last, same = max(episodes.values()), episodes if significance.get("by_episode") else {}
+    found = {i: same.get(row["episode"], last) for i, row in enumerate(rows)}
+    return {i: base for i, base in found.items() if i != base}
 
 
 def columns(spec):
@@ -130,11 +137,20 @@ def read_scores(row, spec, root):
 def compare(spec, scores, index, baseline, column):
     """The uncorrected p of row `index` against the baseline row, on scores of queries averaged over seeds."""
     ours, theirs = scores[index][column].mean(axis=1), scores[baseline][column].mean(axis=1)
-    if spec["significance"]["test"] == "t-test":
-        return paired_t_p_value(ours.to_numpy(), theirs.loc[ours.index].to_numpy())
-    row = spec["rows"][index]
+    return p_value(
+        ours.to_numpy(), theirs.loc[ours.index].to_numpy(), spec["significance"], spec["rows"][index], column
+    )
+
+
+def p_value(ours_Q, theirs_Q, significance, row, column):
+    """The uncorrected p of two systems' scores of the same queries (float), by the test that `significance` names.
+
+    The system and episode of `row`, which has the first of the scores, and the name of their column seed the test.
+    """
+    if significance["test"] == "t-test":
+        return paired_t_p_value(ours_Q, theirs_Q)
     seed = derive_seed(SEED, "significance", row["system"], row["episode"], column)
-    return paired_p_value(ours, theirs.loc[ours.index], spec["significance"]["resamples"], seed)
+    return paired_p_value(ours_Q, theirs_Q, significance["resamples"], seed)
 
 
 def csv_frame(table):
@@ -189,10 +205,7 @@ def footer(spec, table, root):
     if table.deviations.notna().any(axis=None):
         notes.append("Mean ± standard deviation over seeds.")
     if test:
-        resampled = f"permutation test over queries, {test['resamples']:,} resamples"
-        kind = "t-test over queries" if test["test"] == "t-test" else resampled
-        method = f"two-sided paired {kind}, Holm-corrected within the column"
-        notes.append(f"† differs from {test['baseline']}, p < {test['level']:g} ({method}).")
+        notes.append(significance_text(test))
     notes.append("Best of each column in bold.")
     if "step" in spec["columns"]:
         notes.append("Step: that of the training which the dev queries have selected; 0 is where it started.")
@@ -201,6 +214,19 @@ def footer(spec, table, root):
         where = machines(Artefact(root / STAGES / name) for name in names)
         notes.append(f"Seconds of mining and training, as if each system ran alone, one stage after another: {where}.")
     return notes
+
+
+def significance_text(test):
+    """What a mark of significance says, in a sentence."""
+    resampled = f"permutation test over queries, {test['resamples']:,} resamples"
+    kind = "t-test over queries" if test["test"] == "t-test" else resampled
+    method = f"two-sided paired {kind}, Holm-corrected within the column"
+    return f"† differs from {baseline_text(test)}, p < {test['level']:g} ({method})."
+
+
+def baseline_text(test):
+    """What rows are compared with, in words."""
+    return test["baseline"] + (" of the same episode" if test.get("by_episode") else "")
 
 
 def count_queries(spec, root):

@@ -23,7 +23,11 @@ class Ablation(Section):
         "and the use of what it mined, in the last mined episode; index: what evaluation searches, and its size.",
     )
     bm25: bool = Field(False, description="Whether BM25 has the first row.")
-    every_episode: bool = Field(False, description="A row for every episode of an experiment; false: for the last one.")
+    every_episode: bool = Field(
+        False,
+        description="A row for every episode of an experiment, compared with the baseline's of the same episode; "
+        "false: for the last one.",
+    )
     experiments: dict[str, dict] = Field(min_length=1, description="Name → overrides, one row each.")
 
 

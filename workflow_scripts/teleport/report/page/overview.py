@@ -7,7 +7,7 @@ import pandas as pd
 from scipy.stats import t
 
 from teleport.report.figures import seconds
-from teleport.report.table import columns, describe
+from teleport.report.table import baseline_text, columns, describe
 from teleport.settings.section import RERANKED
 
 NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
@@ -54,9 +54,9 @@ def table_content(reader, spec, table, tested):
         rows.append(content)
         above = experiment or above
     test = table["significance"]
-    baseline = {"baseline": test["baseline"], "level": test["level"]} if test and tested is not None else None
+    used = {"baseline": baseline_text(test), "level": test["level"]} if test and tested is not None else None
     said = {"name": table["name"], "title": table["title"], "columns": list(columns(table))}
-    return said | {"test": baseline, "rows": rows}
+    return said | {"test": used, "rows": rows}
 
 
 def cell(reader, names, split, measure):
