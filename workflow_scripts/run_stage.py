@@ -30,7 +30,7 @@ from teleport.runtime.job import Job
 from teleport.runtime.launch import PROCESSES, RANK, end_with_parent, launch
 from teleport.runtime.locks import sole_process
 from teleport.runtime.log import configure_logging, log
-from teleport.runtime.run import HELPS, has_work, refusals_forgotten, require_unedited, run, run_shard
+from teleport.runtime.run import HELPS, discard, has_work, refusals_forgotten, require_unedited, run, run_shard
 
 NO_ROOM = (
     "no room left on the disk",
@@ -104,6 +104,8 @@ def run_alone(job, arguments, processes):
         if RANK not in os.environ:  # several processes share what the one that starts them holds
             if held.enter_context(sole_process(job)):
                 log.info("%s/%s is finished: the process that was waited for has made it", job.kind, job.key)
+                if not job.shard:  # whose folder is the one of its saved work
+                    discard(job)
                 return
             held.enter_context(lease_devices(arguments.gpus))  # before torch is loaded: it looks for devices once
             if processes > 1:

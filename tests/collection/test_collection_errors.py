@@ -284,6 +284,7 @@ DPR = [{"question": "q", "answers": ["a"], "positive_ctxs": [{"passage_id": "1"}
         (json.dumps(DPR + [DPR[0] | {"question": 5}]), "record 2: DPR's records have question (text), answers (a list"),
         (json.dumps([DPR[0] | {"answers": "yes"}]), "record 1: DPR's records have question (text), answers (a list"),
         (json.dumps(DPR + [5]), "record 2: DPR's records have"),
+        ('[{"question": "\\ud83d"}]', "train.json: no questions of DPR ('utf-8' codec can't encode character"),
         ("[" * 99_999, "train.json: no questions of DPR (maximum recursion depth exceeded"),
         ("[" + "9" * 5000 + "]", "train.json: no questions of DPR (Exceeds the limit (4300 digits)"),
     ],

@@ -153,6 +153,8 @@ def test_sigterm_ends_a_process_that_waits(waiting):
 def test_the_command_takes_what_it_waited_for(job, waiting):
     process, file = waiting
     make(job)
+    job.resume.mkdir(parents=True)  # as it is left by a kill after the manifest
+    (job.resume / "history.log").touch()
     before = (job.folder / "manifest.json").read_bytes()
     file.close()
     log = process.communicate(timeout=20)[1]

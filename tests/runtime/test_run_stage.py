@@ -48,6 +48,13 @@ def test_a_later_attempt_takes_the_finished_stage_as_it_is(indexed):
     assert not indexed.job.resume.exists()
 
 
+def test_a_later_attempt_removes_what_a_kill_after_the_manifest_has_left(indexed):
+    indexed(1)
+    indexed.job.resume.mkdir(parents=True)
+    (indexed.job.resume / "history.log").touch()
+    assert indexed(2) == 0 and not indexed.job.resume.exists()
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_first_attempt_and_a_run_without_a_cluster_do_everything(indexed, number):
     assert [indexed(1), indexed(number)] == [0, 1]

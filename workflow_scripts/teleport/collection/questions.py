@@ -6,7 +6,7 @@ import csv
 import json
 from typing import NamedTuple
 
-from teleport.collection.records import REFETCH, json_rows, lines, open_bytes, wrong_row
+from teleport.collection.records import REFETCH, json_rows, lines, open_bytes, refuse_half_pairs, wrong_row
 
 DPR_HEADER = ["id", "text", "title"]
 CHUNK_CHARACTERS = 2**22  # of JSON held at once; a record of DPR's training files has about 100,000
@@ -97,14 +97,17 @@ def json_array(path):
         if buffer[position : position + 1] == "]":
             return
         try:
-            record, position = decoder.raw_decode(buffer, position)
+            begin = position
+            record, position = decoder.raw_decode(buffer, begin)
+            if buffer.find("\\u", begin, position) >= 0:
+                refuse_half_pairs(record)
             yield record
         except json.JSONDecodeError as error:
             more = next(pieces, "")
             if not more:
                 raise ValueError(f"{path}: torn or wrong JSON ({error}). {REFETCH}") from None
             buffer, position = buffer[position:] + more, 0
-        except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets without end
+        except (ValueError, RecursionError) as error:  # endless brackets or digits, half a surrogate pair
             raise ValueError(f"{path}: no questions of DPR ({error}). {REFETCH}") from None
 
 

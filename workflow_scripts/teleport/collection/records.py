@@ -183,6 +183,11 @@ def distinct(place, rows):
         log.info("%s: %d judgments are repeated word for word and read once", place, repeated)
 
 
+def refuse_half_pairs(record):
+    """Raise UnicodeEncodeError where a JSON escape stands for half a surrogate pair, which no UTF-8 file can hold."""
+    json.dumps(record, ensure_ascii=False).encode("utf-8")
+
+
 def json_rows(path, types, defaults=None):
     """(line number, values of the keys in `types`) of JSON lines; `types` is {key: Python type of its value}.
 
@@ -191,8 +196,8 @@ def json_rows(path, types, defaults=None):
     for number, line in lines(path):
         try:
             record = {**(defaults or {}), **json.loads(line)}
-            if "\\u" in line:  # an escape can stand for half a surrogate pair, which no UTF-8 file can hold
-                json.dumps(record, ensure_ascii=False).encode("utf-8")
+            if "\\u" in line:
+                refuse_half_pairs(record)
         except (ValueError, TypeError, RecursionError) as error:
             raise wrong_row(path, number, f"not a JSON object ({error}). Write one object per line.") from None
         for key, kind in types.items():

@@ -34,6 +34,7 @@ def run(job, attempt_on_cluster=0, clock=time.time):
         return
     if attempt_on_cluster > 1 and (manifest := read_finished(job, job.folder / FINISHED)):
         write_json(job.folder / MANIFEST, manifest)
+        discard(job)
         log.info("%s/%s was finished by an earlier attempt", job.kind, job.key)
         return
     (job.folder / FINISHED).unlink(missing_ok=True)  # an earlier run's: no later attempt of this run takes it
@@ -65,11 +66,15 @@ def run(job, attempt_on_cluster=0, clock=time.time):
 
 
 def discard(job):
-    """Remove what a finished stage had saved, and its shards; first what would have another attempt use the rest."""
+    """Remove what a finished stage had saved, and its shards; first what would have another attempt use the rest.
+
+    A process that was killed meanwhile has left some or none of it.
+    """
     for folder in (job.resume, *job.shards_folder.glob("*")):
         for name in (STAMP, MANIFEST):
             (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(job.resume)
+    if job.resume.is_dir():
+        shutil.rmtree(job.resume)
     shutil.rmtree(job.shards_folder, ignore_errors=True)
 
 
