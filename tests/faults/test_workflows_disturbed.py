@@ -124,7 +124,7 @@ def raced(finished, tmp_path_factory):  # noqa: F811
     return world, world.digests(), commands, shared, alone
 
 
-@pytest.mark.parametrize("case", range(max(1, CASES * 3 // 20)))
+@pytest.mark.parametrize("case", range(max(1, CASES * 13 // 100)))
 def test_several_that_want_the_same_few_stages(raced, campaign, case):
     """Two workflows, in every sixth case three, of the same or of different configurations, begun at random moments."""
     world, expected, commands, shared, alone = raced
