@@ -23,7 +23,8 @@ def flip(path, draw, others):
 
 
 def cut(path, draw, others):
-    path.write_bytes(path.read_bytes()[: draw.randrange(path.stat().st_size)])
+    """Two bytes at least: a manifest without the end of its last line is whole."""
+    path.write_bytes(path.read_bytes()[: draw.randrange(max(1, path.stat().st_size - 1))])
 
 
 def empty(path, draw, others):
