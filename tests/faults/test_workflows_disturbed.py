@@ -72,7 +72,7 @@ def test_killed_from_outside(finished, tmp_path, campaign, target, name):  # noq
     wrong = differences(world, finished.digests())
     if "KeyboardInterrupt" in output:
         wrong = output[-500:]
-    campaign.note(f"{name} to {target} of a workflow", target, wrong, f"{after:.2f} s")
+    campaign.note(f"SIG{name} to a part of a workflow", target, wrong, f"{after:.2f} s")
 
 
 OTHER = {"experiments": {"other": {"label": "Other", "negatives": {"alpha": 0.25}}}}
