@@ -31,7 +31,7 @@ test-gpu: .venv/installed  ## the tests that need a CUDA device
 	$(VENV)/python -m pytest -m gpu
 
 test-faults: .venv/installed  ## faults of every kind, CASES bad inputs of each reader; FAULT_LOG=FILE keeps a log of the cases
-	FAULT_CASES=$(or $(CASES),400) $(VENV)/python -m pytest -n 3 -m faults tests/faults
+	FAULT_CASES=$(or $(CASES),400) $(VENV)/python -m pytest -n 2 -m faults tests/faults
 
 test-slurm: .venv/installed  ## the workflow on a one-node Slurm cluster; installs Debian's packages, needs root
 	$(VENV)/python -m pytest -m slurm tests/slurm
