@@ -137,9 +137,8 @@ def read_scores(row, spec, root):
 def compare(spec, scores, index, baseline, column):
     """The uncorrected p of row `index` against the baseline row, on scores of queries averaged over seeds."""
     ours, theirs = scores[index][column].mean(axis=1), scores[baseline][column].mean(axis=1)
-    return p_value(
-        ours.to_numpy(), theirs.loc[ours.index].to_numpy(), spec["significance"], spec["rows"][index], column
-    )
+    theirs = theirs.loc[ours.index]
+    return p_value(ours.to_numpy(), theirs.to_numpy(), spec["significance"], spec["rows"][index], column)
 
 
 def p_value(ours_Q, theirs_Q, significance, row, column):
