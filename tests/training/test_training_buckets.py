@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from reference_encoder import padded, reference_of
+from teleport.encoder import side as side_module
 from teleport.training import train, trainer
 from teleport.training.data import read_training_set
 from teleport.training.losses import hardest, nll, ranknet, softmax
@@ -79,6 +80,25 @@ def test_vectors_come_back_in_the_order_of_the_rows(stages, monkeypatch):
     for row, vector in zip(rows, vectors, strict=True):
         torch.testing.assert_close(vector, padded_vectors(made.passages, [row])[0], rtol=1e-5, atol=1e-6)
     assert not torch.allclose(vectors[0], vectors[1], atol=1e-2)
+
+
+@pytest.mark.parametrize("budget", [1, 30, 10_000])
+def test_both_sides_of_one_encoder_are_encoded_together(stages, monkeypatch, budget):
+    """The vectors are those of each side alone, and in one bucket the weights are converted once."""
+    made, batch = make(stages)
+    rows = batch.queries_Q, batch.passages_P
+    apart = [side.vectors(own, 10_000)[0] for side, own in zip((made.queries, made.passages), rows, strict=True)]
+    converted, convert = [], side_module.prepare
+    monkeypatch.setattr(side_module, "prepare", lambda *given: converted.append(given) or convert(*given))
+    together, tokens = made.tied.vectors(made.tied.rows(*rows), budget)
+    assert len(converted) == (1 if budget == 10_000 else len(made.tied.buckets(made.tied.rows(*rows), budget)))
+    assert tokens == made.real_tokens(batch)
+    torch.testing.assert_close(together, torch.cat(apart), rtol=1e-5, atol=1e-6)
+
+
+def test_sides_of_two_encoders_are_encoded_apart(stages):
+    made, _ = make(stages, tied=False)
+    assert made.tied is None
 
 
 def test_masked_false_negatives_leave_the_loss(stages):

@@ -16,8 +16,22 @@ from teleport.encoder.tokens import packed, padded_lengths
 from teleport.runtime.arrays import Ragged
 
 
+class Encoded:
+    """What is encoded by buckets: texts of one side, or of both."""
+
+    def vectors(self, rows, token_budget):
+        """Float32 [rows, dim] on the encoder's device, in the order of `rows`, and how many tokens were encoded.
+
+        Buckets hold at most `token_budget` tokens, without padding, and all are handed to the device before the first
+        is waited for. Their gradients sum to those of one batch, because no text's vector depends on another text.
+        """
+        buckets = self.buckets(rows, token_budget)
+        vectors, tokens = zip(*(self.encode(rows[bucket]) for bucket in buckets), strict=True)
+        return in_order(vectors, buckets), sum(tokens)
+
+
 @dataclass(frozen=True, eq=False)
-class Side:
+class Side(Encoded):
     """Queries or passages: their encoder, their token ids, and the length that they are cut to.
 
     special: the content of special.json; dtype: the precision of the encoder's products, torch.bfloat16 or None for
@@ -59,28 +73,57 @@ class Side:
         """Positions in `rows` of the texts of each bucket, shortest first; a bucket is encoded in one call."""
         return length_buckets(self.lengths[rows], token_budget)
 
+    def packed(self, rows):
+        """(ids of the texts behind one another int64 [T], tokens of each int64 [rows]) as the encoder takes them."""
+        if self.chunked:
+            return self.chunked.packed(rows, self.special)
+        return packed(self.tokens, rows, self.max_tokens, self.special)
+
     def encode(self, rows):
         """Float32 [rows, dim] on the encoder's device, and how many tokens were encoded."""
-        if self.chunked:
-            ids_T, lengths_B = self.chunked.packed(rows, self.special)
-        else:
-            ids_T, lengths_B = packed(self.tokens, rows, self.max_tokens, self.special)
-        encoder = self.prepared or prepare(self.encoder, self.dtype, self.compiled)
-        return encoder(ids_T, lengths_B), len(ids_T)
+        ids_T, lengths_B = self.packed(rows)
+        return self.converted()(ids_T, lengths_B), len(ids_T)
 
-    def vectors(self, rows, token_budget):
-        """Float32 [rows, dim] on the encoder's device, in the order of `rows`, and how many tokens were encoded.
-
-        Buckets hold at most `token_budget` tokens, without padding, and all are handed to the device before the first
-        is waited for. Their gradients sum to those of one batch, because no text's vector depends on another text.
-        """
-        buckets = self.buckets(rows, token_budget)
-        vectors, tokens = zip(*(self.encode(rows[bucket]) for bucket in buckets), strict=True)
-        return in_order(vectors, buckets), sum(tokens)
+    def converted(self):
+        """The encoder with its weights in the precision of its products."""
+        return self.prepared or prepare(self.encoder, self.dtype, self.compiled)
 
     def count_tokens(self, rows):
         """How many tokens some texts have together, as the encoder sees them."""
         return int(self.lengths[rows].sum())
+
+
+@dataclass(frozen=True, eq=False)
+class TiedSides(Encoded):
+    """Queries and passages of one encoder together: in a bucket with both, its weights are converted once and each gets
+    one gradient. Rows are those of queries, and behind the last one those of passages.
+    """
+
+    queries: Side
+    passages: Side
+
+    def rows(self, queries_Q, passages_P):
+        """Of some queries and some passages (int64), in this order."""
+        return np.concatenate([queries_Q, len(self.queries.lengths) + passages_P])
+
+    def apart(self, rows):
+        """(side, its own rows) of the queries and of the passages among `rows`."""
+        first = len(self.queries.lengths)
+        return (self.queries, rows[rows < first]), (self.passages, rows[rows >= first] - first)
+
+    def buckets(self, rows, token_budget):
+        """As those of a `Side`, but for the queries of a bucket, which come before its passages."""
+        lengths, of_passage = np.empty_like(rows), rows >= len(self.queries.lengths)
+        for which, (side, own) in zip((~of_passage, of_passage), self.apart(rows), strict=True):
+            lengths[which] = side.lengths[own]
+        buckets = length_buckets(lengths, token_budget)
+        return [bucket[np.argsort(of_passage[bucket], kind="stable")] for bucket in buckets]
+
+    def encode(self, rows):
+        """As that of a `Side`; the queries among `rows` come first."""
+        packs = [side.packed(own) for side, own in self.apart(rows) if len(own)]
+        ids_T, lengths_B = map(np.concatenate, zip(*packs, strict=True))
+        return self.queries.converted()(ids_T, lengths_B), len(ids_T)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import torch
 
+from teleport.encoder.architectures import ARCHITECTURES
 from teleport.encoder.precision import to_device
-from teleport.encoder.side import Side
+from teleport.encoder.side import Frozen, Side, TiedSides
 from teleport.runtime.arrays import places_of
 from teleport.runtime.seed import derive_seed
 from teleport.training.curves import GradientNorms, mean_scores, mean_where
@@ -17,11 +18,11 @@ from teleport.training.maxp import best_of_chunks, in_places
 from teleport.training.parallel import ALONE
 from teleport.training.schedule import learning_rate
 
-# Tokens per bucket of a step. CPU: a step of 2,100 tokens in one bucket took 2 % (float32) and 7 % (bfloat16) less
-# time than in buckets of 1,024; longer ones were not compared. CUDA: the 20,000 tokens of the papers' 8 x (1 + 31)
-# passages are one bucket, whose weights are cast once; with gradient caching that is 22 GB by the forecast, for GPUs of
-# 24 GB.
-TOKEN_BUDGET = {"cpu": 4096, "cuda": 21504}
+# Tokens per bucket of a step. CPU: a step of 4,900 tokens (bfloat16, MiniLM, 8 x (1 + 7) passages) took 9 % less time
+# in one bucket than in two on a Xeon with AMX, the same on an EPYC; one of 9,800 gained nothing by more than 8,192.
+# CUDA: the 20,000 tokens of the papers' 8 x (1 + 31) passages are one bucket, whose weights are cast once; with
+# gradient caching that is 22 GB by the forecast, for GPUs of 24 GB.
+TOKEN_BUDGET = {"cpu": 8192, "cuda": 21504}
 
 
 class Outcome:
@@ -62,10 +63,17 @@ class Trainer:
         self.accumulate, self.caches = self.training.accumulate, self.training.gradient_caching
         processes.require_divisible(self.training.batch_queries, self.accumulate)
         self.trained = [side for side in (queries, passages) if isinstance(side, Side)]
+        self.tied = TiedSides(queries, passages) if self.are_tied() else None
         self.encoders = torch.nn.ModuleList(dict.fromkeys(side.encoder for side in self.trained))
         self.encoders.to(device).train()
         self.optimizer = OPTIMIZERS[self.training.optimizer](self.encoders, self.training.weight_decay)
         self.norms, self.mean_scores = GradientNorms(self.encoders), []  # of the (micro-)batches of this step
+
+    def are_tied(self):
+        """Whether both sides are trained as one encoder that packs texts: a plain one would pad queries to passages."""
+        if len(self.trained) < 2 or self.queries.encoder is not self.passages.encoder:
+            return False
+        return ARCHITECTURES[self.queries.encoder.backbone.config.model_type].packed
 
     def rate(self, step):
         """Learning rate of a step."""
@@ -77,19 +85,26 @@ class Trainer:
         The graph ends in the vectors that this process encoded, and with gradient caching in vectors without a graph:
         then each bucket has one of its own, which the `CachedSide`s go through after the loss.
         """
-        part, budget = self.processes.part(batch), TOKEN_BUDGET[self.device.type]
-        vectors, tokens, cached = [], 0, []
-        for side, rows in ((self.queries, part.queries_Q), (self.passages, self.chunk_rows(part.passages_P))):
-            if self.caches and side in self.trained:
-                cached.append(CachedSide(side, rows, budget, self.device))
-                found = cached[-1].vectors.requires_grad_(), cached[-1].tokens
-            else:
-                found = side.vectors(rows, budget)
-            vectors.append(found[0])
-            tokens += found[1]
+        part = self.processes.part(batch)
+        rows = part.queries_Q, self.chunk_rows(part.passages_P)
+        if self.tied:
+            together, tokens, cached = self.encode(self.tied, self.tied.rows(*rows))
+            vectors = list(together.split([len(own) for own in rows]))
+        else:
+            sides = [self.encode(side, own) for side, own in zip((self.queries, self.passages), rows, strict=True)]
+            vectors, tokens, cached = ([side[n] for side in sides] for n in range(3))
+            tokens, cached = sum(tokens), sum(cached, [])
         if self.most_chunks > 1:
             vectors[1] = in_places(vectors[1], self.chunk_counts(part.passages_P), self.most_chunks)
         return self.loss_of(batch, *vectors), tokens, cached
+
+    def encode(self, side, rows):
+        """(vectors of a side's rows, tokens encoded, the `CachedSide` that they are of, or none)."""
+        budget = TOKEN_BUDGET[self.device.type]
+        if self.caches and not isinstance(side, Frozen):
+            cached = CachedSide(side, rows, budget, self.device)
+            return cached.vectors.requires_grad_(), cached.tokens, [cached]
+        return *side.vectors(rows, budget), []
 
     def loss_of(self, batch, query_vectors, passage_vectors):
         """The loss of a whole `data.Batch` (float32 scalar), given the vectors of this process's part of it.
