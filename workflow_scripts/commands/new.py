@@ -16,9 +16,7 @@ from teleport.settings.section import NAME
 SEED = 42
 TEST_SHARE, DEV_SHARE = 3, 5  # a third of the judged queries, then a fifth of the others, where they are not divided
 MOST_DEV_QUERIES = 500
-BATCH_QUERIES = 64
-STEPS, MOST_STEPS, MOST_EPOCHS = 100, 500, 10  # of an episode, in which each training query has its turn
-EVALUATIONS = 2  # of an episode, after that of its start
+MOST_STEPS, MOST_EPOCHS = 500, 10  # of an episode, in which each training query has its turn
 DEPTH = Evaluation().depth
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # those that look as far as the whole collection say nothing
 QRELS_HEADER = "\t".join(sources.BEIR_HEADER) + "\n"
@@ -44,10 +42,11 @@ def new(name, folder, home):
     if passages < DEPTH:
         said.append(f"warning: searches return {passages} passages, not {DEPTH}: there are no more.")
     measures = [measure for measure, cutoff in measure_cutoffs(MEASURES).items() if cutoff < passages] or ["RR@10"]
-    batch = min(BATCH_QUERIES, queries["train"])
-    batches = -(-queries["train"] // batch)
-    steps = min(MOST_STEPS, max(batches, min(STEPS, MOST_EPOCHS * batches)))
     text = (home / "config/own-data.yaml").read_text(encoding="utf-8")
+    training = yaml.safe_load(text)["training"]
+    batch = min(training["batch_queries"], queries["train"])
+    batches = -(-queries["train"] // batch)
+    steps = min(MOST_STEPS, max(batches, min(training["steps"], MOST_EPOCHS * batches)))
     collection = yaml.safe_dump({"collection": source.model_dump(exclude_unset=True)}, sort_keys=False)
     for pattern, value in {
         r"^# Your own(.*\n)*?(?=name:)": "",
@@ -55,7 +54,7 @@ def new(name, folder, home):
         r"^collection:\n(  .*\n)+": collection.replace("\\", r"\\"),
         r"batch_queries: .*": f"batch_queries: {batch}",
         r" steps: .*": f" steps: {steps}",
-        r"evaluate_every: \d+": f"evaluate_every: {-(-steps // EVALUATIONS)}",
+        r"evaluate_every: \d+": f"evaluate_every: {min(training['evaluate_every'], -(-steps // 2))}",
         r"split: dev": f"split: {dev}",
         r"splits: .*": f"splits: [{test}]",
         r"measures: .*": f"measures: [{', '.join(measures)}]",
