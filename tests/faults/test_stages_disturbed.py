@@ -38,7 +38,7 @@ def finish(world, stage):
 
 def test_killed_in_the_place_of_any_call_that_changes_a_file(fault_world, stage, campaign):
     calls = fault_world.number_of_calls(stage)
-    for point in sample(range(1, calls + 1), 32, stage.kind):
+    for point in sample(range(1, calls + 1), 28, stage.kind):
         fault_world.forget(stage, keep_files=point % 2 == 0)
         answer = fault_world.run(stage, point=point)
         wrong = finish(fault_world, stage)
