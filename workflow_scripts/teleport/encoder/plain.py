@@ -33,8 +33,13 @@ class PlainEncoder:
             return self.encoder(ids_BL, mask_BL)
 
 
+def packs(encoder):
+    """Whether an `Encoder` encodes packed texts: where its architecture is covered (see there)."""
+    return ARCHITECTURES[encoder.backbone.config.model_type].packed
+
+
 def prepare(encoder, dtype=None, compiled=False):
-    """What encodes with an `Encoder`: packed where its architecture is covered (see there), else plain."""
-    if ARCHITECTURES[encoder.backbone.config.model_type].packed:
+    """What encodes with an `Encoder`, packed or plain."""
+    if packs(encoder):
         return PackedEncoder(encoder, dtype, compiled)
     return PlainEncoder(encoder, dtype)

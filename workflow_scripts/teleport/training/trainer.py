@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from teleport.encoder.architectures import ARCHITECTURES
+from teleport.encoder.plain import packs
 from teleport.encoder.precision import to_device
 from teleport.encoder.side import Frozen, Side, TiedSides
 from teleport.runtime.arrays import places_of
@@ -71,9 +71,8 @@ class Trainer:
 
     def are_tied(self):
         """Whether both sides are trained as one encoder that packs texts: a plain one would pad queries to passages."""
-        if len(self.trained) < 2 or self.queries.encoder is not self.passages.encoder:
-            return False
-        return ARCHITECTURES[self.queries.encoder.backbone.config.model_type].packed
+        encoders = {side.encoder for side in self.trained}
+        return len(self.trained) == 2 and len(encoders) == 1 and packs(self.queries.encoder)
 
     def rate(self, step):
         """Learning rate of a step."""
@@ -87,16 +86,13 @@ class Trainer:
         """
         part = self.processes.part(batch)
         rows = part.queries_Q, self.chunk_rows(part.passages_P)
-        if self.tied:
-            together, tokens, cached = self.encode(self.tied, self.tied.rows(*rows))
-            vectors = list(together.split([len(own) for own in rows]))
-        else:
-            sides = [self.encode(side, own) for side, own in zip((self.queries, self.passages), rows, strict=True)]
-            vectors, tokens, cached = ([side[n] for side in sides] for n in range(3))
-            tokens, cached = sum(tokens), sum(cached, [])
+        apart = zip((self.queries, self.passages), rows, strict=True)
+        sides = [(self.tied, self.tied.rows(*rows))] if self.tied else apart
+        vectors, tokens, cached = zip(*(self.encode(*side) for side in sides), strict=True)
+        vectors = list(torch.cat(vectors).split([len(own) for own in rows]))
         if self.most_chunks > 1:
             vectors[1] = in_places(vectors[1], self.chunk_counts(part.passages_P), self.most_chunks)
-        return self.loss_of(batch, *vectors), tokens, cached
+        return self.loss_of(batch, *vectors), sum(tokens), sum(cached, [])
 
     def encode(self, side, rows):
         """(vectors of a side's rows, tokens encoded, the `CachedSide` that they are of, or none)."""
