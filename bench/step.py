@@ -12,7 +12,7 @@ import texts
 import train
 from rounds import interleaved, report
 from teleport.encoder.precision import pick_device
-from teleport.training.parallel import joined
+from teleport.training.parallel import ALONE, joined
 from teleport.training.trainer import lamb
 
 PEER = "stage, plain"
@@ -22,11 +22,9 @@ def variants(world, data, device, processes):
     """{name: function that takes step 0 and waits for its loss}; all processes take part where the name says so."""
 
     def variant(caches=False, accumulate=1, optimizer=None, together=False):
-        made = train.make_trainer(world, data, device, "fp32")
+        made = train.make_trainer(world, data, device, "fp32", processes=processes if together else ALONE)
         made.caches, made.accumulate = caches, accumulate
         made.optimizer = optimizer(made.encoders, 0.0) if optimizer else made.optimizer
-        if together:
-            made.processes = processes
         return lambda: made.finish(made.step(0)) if together or processes.rank == 0 else None
 
     named = {

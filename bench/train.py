@@ -25,6 +25,7 @@ from teleport.runtime.arrays import Ragged
 from teleport.settings.training import Training
 from teleport.training.data import TrainingSet
 from teleport.training.losses import softmax
+from teleport.training.parallel import ALONE
 from teleport.training.trainer import Trainer, adamw
 
 PEER = "padded to 128, fp32"
@@ -44,7 +45,7 @@ def training_set(arguments):
     return TrainingSet([f"q{i}" for i in range(QUERIES)], positives, pools, training, 0)
 
 
-def make_trainer(world, data, device, precision, compiled=False):
+def make_trainer(world, data, device, precision, compiled=False, processes=ALONE):
     """The `Trainer` of the stage, on a copy of the checkpoint's encoder."""
     encoder, dtype = copy.deepcopy(world.encoder), resolve_precision(precision, device)
     sides = [
@@ -55,7 +56,7 @@ def make_trainer(world, data, device, precision, compiled=False):
         )
     ]
     settings = SimpleNamespace(training=data.training, scale=SCALE)
-    return Trainer(*sides, data, softmax.loss, settings, STEPS, 0, device)
+    return Trainer(*sides, data, softmax.loss, settings, STEPS, 0, device, processes)
 
 
 def stage_step(world, data, device, precision, compiled=False):

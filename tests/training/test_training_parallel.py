@@ -111,13 +111,19 @@ def test_two_processes_equal_one_in_loss_and_gradients(steps, variant, double, t
     assert len(alone) > 30
     for found in both:
         assert found["loss"] == pytest.approx(alone["loss"], rel=tolerance)
-        names = [name for name in alone if name != "loss"]
+        names = [name for name in alone if name not in ("loss", "begun")]
         error, whole = (
             np.sqrt(sum(np.square(array, dtype=float).sum() for array in arrays))
             for arrays in ([found[name] - alone[name] for name in names], [alone[name] for name in names])
         )
         assert error <= tolerance * whole
     assert all(np.array_equal(both[0][name], both[1][name]) for name in alone)
+
+
+def test_the_exchange_of_gradients_overlaps_with_the_backward_pass_but_for_gradient_caching(steps):
+    for (name, _), (alone, *both) in steps.items():
+        assert alone["begun"] == 0
+        assert all((found["begun"] == 0) if "caching" in name else (found["begun"] > 5) for found in both), name
 
 
 def test_guard_variants_are_different_steps(steps):

@@ -3,7 +3,8 @@
 python training_process.py JOBS OUTPUT
 
 JOBS is a JSON list of [root, stage specification]. OUTPUT.RANK.npz has "0/loss" and "0/NAME" of the first in float32,
-and "0d/loss" and "0d/NAME" of the first in float64.
+and "0d/loss" and "0d/NAME" of the first in float64. With "begun" as NAME: chunks of gradients whose exchange had begun
+when the backward pass was over.
 """
 
 import json
@@ -17,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import stages  # noqa: F401 - puts the library on the path
 from teleport.encoder.side import Frozen
 from teleport.runtime.job import Job
-from teleport.training import train
+from teleport.training import gradient_sum, train
 from teleport.training.data import read_training_set
 from teleport.training.parallel import joined
 
@@ -25,7 +26,7 @@ STEP = 1
 
 
 def gradients_of(job, processes, double):
-    """{"loss": …, name: gradient} of a step before clipping, summed over the processes.
+    """{"loss": …, "begun": [chunks], name: gradient} of a step before clipping, summed over the processes.
 
     double: whether the encoders compute in float64, where sums in another order leave next to no trace.
     """
@@ -34,9 +35,12 @@ def gradients_of(job, processes, double):
         made.encoders.double()
         made.queries, made.passages = map(in_double, (made.queries, made.passages))
     made.optimizer.step = made.optimizer.zero_grad = lambda: None
+    begun, finish = [], made.gradient_sum.finish
+    made.gradient_sum.finish = lambda: (begun.append(made.gradient_sum.started), finish())
     loss = made.finish(made.step(STEP))[0]
     named = made.encoders.named_parameters()
-    return {"loss": np.float64(loss)} | {name: p.grad.numpy() for name, p in named if p.grad is not None}
+    found = {name: p.grad.numpy() for name, p in named if p.grad is not None}
+    return found | {"loss": np.float64(loss), "begun": np.array(begun)}
 
 
 class DoubleFrozen(Frozen):
@@ -54,6 +58,7 @@ def in_double(side):
 
 def main(jobs, output):
     torch.set_num_threads(1)
+    gradient_sum.CHUNK = 500  # so that these small models have many
     found = {}
     with joined() as processes:
         for number, (root, spec) in enumerate(json.loads(jobs)):

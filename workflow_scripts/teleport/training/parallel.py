@@ -36,16 +36,6 @@ class Processes:
         """The vectors of all processes [size * rows, dim], in the order of their ranks; `vectors` get gradients."""
         return vectors if self.size == 1 else Gather.apply(vectors, self.rank, self.size)
 
-    def sum_gradients(self, parameters):
-        """Replace each gradient by its sum over the processes."""
-        if self.size == 1:
-            return
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        flat = torch.cat([gradient.flatten() for gradient in gradients])  # one exchange in the place of hundreds
-        distributed.all_reduce(flat)
-        for gradient, total in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-            gradient.copy_(total.view_as(gradient))
-
     def gather_numbers(self, array):
         """The integers of all processes (list of int64 arrays of one shape); waits for them, on the CPU alone."""
         if self.size == 1:

@@ -12,6 +12,7 @@ from teleport.runtime.arrays import places_of
 from teleport.runtime.seed import derive_seed
 from teleport.training.curves import GradientNorms, mean_scores, mean_where
 from teleport.training.gradcache import CachedSide
+from teleport.training.gradient_sum import GradientSum
 from teleport.training.lamb import Lamb
 from teleport.training.masks import false_negative_mask
 from teleport.training.maxp import best_of_chunks, in_places
@@ -67,6 +68,7 @@ class Trainer:
         self.encoders = torch.nn.ModuleList(dict.fromkeys(side.encoder for side in self.trained))
         self.encoders.to(device).train()
         self.optimizer = OPTIMIZERS[self.training.optimizer](self.encoders, self.training.weight_decay)
+        self.gradient_sum = GradientSum(self.encoders.parameters(), processes)
         self.norms, self.mean_scores = GradientNorms(self.encoders), []  # of the (micro-)batches of this step
 
     def are_tied(self):
@@ -130,10 +132,15 @@ class Trainer:
         self.mean_scores.append(torch.stack([mean_where(scores_QK.detach(), label_QK) for label_QK in labels]))
         return self.loss_function(scores_QK, *labels)
 
-    def backward(self, batch):
-        """Add the gradients of a (micro-)batch's share in the step's loss; returns that share, and tokens encoded."""
+    def backward(self, batch, last):
+        """Add the gradients of a (micro-)batch's share in the step's loss; returns that share, and tokens encoded.
+
+        last: whether these complete the step's gradients, which with gradient caching come bucket by bucket
+        """
         loss, tokens, cached = self.loss(batch)
         loss = loss / self.accumulate
+        if last and not cached:
+            self.gradient_sum.begin()
         loss.backward()
         for side in cached:
             side.backward(side.vectors.grad)
@@ -149,8 +156,10 @@ class Trainer:
         torch.manual_seed(derive_seed(self.seed, "dropout", step, *own))
         batch = self.data.batch(step)
         self.mean_scores.clear()
-        losses, tokens = zip(*(self.backward(part) for part in batch.split(self.accumulate)), strict=True)
-        self.processes.sum_gradients(self.encoders.parameters())
+        *parts, last = batch.split(self.accumulate)
+        found = [self.backward(part, last=False) for part in parts] + [self.backward(last, last=True)]
+        losses, tokens = zip(*found, strict=True)
+        self.gradient_sum.finish()
         norm, layer_norms = self.norms()
         torch.nn.utils.clip_grads_with_norm_(self.encoders.parameters(), self.training.max_grad_norm, norm)
         for group in self.optimizer.param_groups:
