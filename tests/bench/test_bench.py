@@ -10,6 +10,7 @@ from bench_world import SIZES, bench_on_path, run  # noqa: F401
 PEERS = {
     "encode": ["transformers, padded to 128", "sentence-transformers encode()"],
     "train": ["padded to 128, fp32"],
+    "floor": [],
     "step": ["stage, plain"],
     "live": ["encoding the queries"],
     "search": ["faiss IndexFlatIP"],
@@ -18,7 +19,7 @@ PEERS = {
     "measures": ["ir-measures from dictionaries"],
     "answers": ["plain implementation, sample"],
 }
-HEAVY = ("encode", "train", "step", "live", "bm25")  # they load the embedded checkpoint, or compile two searches
+HEAVY = ("encode", "train", "floor", "step", "live", "bm25")  # they load the embedded checkpoint, or compile searches
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in HEAVY else n for n in SIZES])
@@ -155,3 +156,21 @@ def test_a_training_step_is_told_in_milliseconds_and_shares(tmp_path, capsys, mo
         assert figures[f"milliseconds a step, {variant}"] == pytest.approx(1e3 * seconds, abs=0.01)
         assert figures[f"share of the products' rate, {variant}"] > 0  # above 1 where others use the machine
         assert figures[f"real tokens/s, {variant}"] > 0
+
+
+@pytest.mark.slow
+def test_the_floor_is_the_sum_of_its_parts_and_no_stage_is_faster(tmp_path, capsys, monkeypatch):
+    floor = importlib.import_module("floor")
+    monkeypatch.setattr(floor, "SECONDS", 0.02)
+    figures = run("floor", tmp_path, capsys, "--passages", "64")[1]["figures"]
+    assert figures["encode: floors that the stage takes"] > 1 and figures["train: floors that the stage takes"] > 1
+    found = floor.figures_of("train", {"products": 3e-6, "GELU": 1e-6}, 1000, {"optimiser": 0.004}, 0.016, 6e9, 1e12)
+    assert found == {
+        "train: nanoseconds a token, products": 3000,
+        "train: nanoseconds a token, GELU": 1000,
+        "train: milliseconds a step, optimiser": 4.0,
+        "train: seconds of the floor": 0.008,
+        "train: floors that the stage takes": 2.0,
+        "train: share of the products' rate at the floor": 0.75,
+        "train: share of the products' rate of the stage": 0.375,
+    }

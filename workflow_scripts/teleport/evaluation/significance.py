@@ -17,16 +17,23 @@ def paired_p_value(scores_Q, baseline_Q, resamples, seed):
     """
     if len(scores_Q) < 2:
         return 1.0  # scipy refuses a single query; its two swaps are equally extreme
-    pair = [np.asarray(scores, np.float64) for scores in (scores_Q, baseline_Q)]
-    observed = np.sum(pair[0] - pair[1])
+    differences_Q = np.asarray(scores_Q, np.float64) - np.asarray(baseline_Q, np.float64)
+    observed = np.sum(differences_Q)
 
-    def difference(scores, baseline, axis):
-        sums = np.sum(scores - baseline, axis=axis)
+    def total(differences, axis):
+        sums = np.sum(differences, axis=axis)
         return np.where(np.abs(sums - observed) < TIE, observed, sums)
 
     batch, rng = max(1, BATCH_VALUES // len(scores_Q)), np.random.default_rng(seed)
+    # Of one sample scipy changes the signs: to swap two scores is to change the sign of their difference.
     result = permutation_test(
-        pair, difference, permutation_type="samples", vectorized=True, n_resamples=resamples, batch=batch, rng=rng
+        (differences_Q,),
+        total,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=resamples,
+        batch=batch,
+        rng=rng,
     )
     return float(result.pvalue)
 
