@@ -2,7 +2,7 @@
 #
 #   snakemake --cores all                                             the embedded default, config/config.yaml
 #   snakemake --cores all --configfile config/NAME.yaml               another collection or scale
-#   snakemake --cores all --configfile config/config.yaml config/ablations/negatives.yaml
+#   snakemake --cores all --configfile config/apidocs.yaml config/ablations/negatives.yaml
 #                                                                     the first file ablated by the second
 
 from pathlib import Path

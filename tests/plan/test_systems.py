@@ -1,4 +1,4 @@
-"""config/systems.yaml is the demo's slice: what it shares with config.yaml is the same, and its rows are comparable."""
+"""config/systems.yaml shares what it trains on with config/apidocs.yaml, and its rows are comparable."""
 
 import pytest
 
@@ -7,10 +7,10 @@ from teleport.plan.plan import Plan
 from teleport.settings.read import load_files
 from teleport.settings.yaml_mapping import read_mapping
 
-SYSTEMS, DEMO = (read_mapping(REPOSITORY / f"config/{name}.yaml") for name in ("systems", "config"))
+SYSTEMS, APIDOCS = (read_mapping(REPOSITORY / f"config/{name}.yaml") for name in ("systems", "apidocs"))
 ROWS = SYSTEMS["ablations"]["systems"]["experiments"]
-# Pools of 20: the arms that draw from named ranks. None: zero-shot, ANCE-Tele, whose negatives are the demo's, and the
-# rows that are on top of another row.
+# Pools of 20: the arms that draw from named ranks. None: zero-shot, ANCE-Tele, with the negatives of apidocs.yaml, and
+# the rows that are on top of another row.
 ARMS = ("ranks-1-20", "ranks-181-200", "ranks-1-20-and-181-200", "ranks-1-200")
 ON_TOP = {name: row for name, row in ROWS.items() if "start_from" in row.get("training", {})}
 SHORT = [name for name in ROWS if name not in {"zero-shot", "ance-tele", "ance", *ON_TOP}]
@@ -25,17 +25,17 @@ def plan():
 @pytest.mark.parametrize(
     "section", ["collection", "counts", "encoder", "mining", "negatives", "training", "episodes", "experiments"]
 )
-def test_shared_sections_are_the_demos(section):
-    assert SYSTEMS[section] == DEMO[section]
+def test_shared_sections_are_the_same(section):
+    assert SYSTEMS[section] == APIDOCS[section]
 
 
-def test_evaluation_is_the_demos_but_for_the_columns():
+def test_evaluation_is_the_same_but_for_the_columns():
     columns = {"measures": ["RR@10", "R@100", "Errors@200"], "depth": 200}  # no deeper than what it measures
-    assert SYSTEMS["evaluation"] == DEMO["evaluation"] | columns
+    assert SYSTEMS["evaluation"] == APIDOCS["evaluation"] | columns
 
 
-def test_ance_tele_is_the_demos():
-    assert ROWS["ance-tele"] == DEMO["experiments"]["ance-tele"]
+def test_ance_tele_is_the_same():
+    assert ROWS["ance-tele"] == APIDOCS["experiments"]["ance-tele"]
 
 
 def test_rows_have_labels_of_their_own_and_pools_of_one_size():

@@ -107,7 +107,7 @@ def test_what_runs_the_workflow(tasks):
     assert [row["system"] for row in rows(tasks.folder, "")][-1] == "Own negatives"
     tasks("Only BM25")
     assert [row["system"] for row in rows(tasks.folder, "bm25")] == ["BM25"]
-    tasks("Another episode")
+    tasks("More episodes")
     assert [row["episode"] for row in rows(tasks.folder, "")] == ["0", "0", "1", "2", "3", "4"]
     tasks("Evaluate a checkpoint of mine")
     assert [row["system"] for row in rows(tasks.folder, "evaluate")] == ["BM25", "all-MiniLM-L6-v2", "Mine"]

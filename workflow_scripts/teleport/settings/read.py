@@ -33,7 +33,7 @@ def load(raw, files=()):
     if raw.get("ablations") and "collection" not in raw:
         raise ValueError(
             "the configuration has ablations but no collection: an ablation file comes after the file it ablates, "
-            "as in `--configfile config/config.yaml config/ablations/negatives.yaml`."
+            "as in `--configfile config/apidocs.yaml config/ablations/negatives.yaml`."
         )
     config = validated(Config, raw, (), locations)
     check_names(config, locations)
