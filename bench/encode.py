@@ -23,7 +23,7 @@ import torch
 import texts
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report
-from teleport.encoder.encode import TOKEN_BUDGET
+from teleport.encoder.encode import TOKEN_BUDGET, batches_at_once
 from teleport.encoder.packed import PackedEncoder
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.side import Side
@@ -88,7 +88,7 @@ def openvino_encode(world, threads):
 
 
 def stage_encode(world, device, precision, compiled=False):
-    """What the stage `encode` does with a block of passages."""
+    """What the stage `encode` does with a block of passages, with as many threads as torch has."""
     dtype = resolve_precision(precision, device)
     with torch.inference_mode():
         prepared = PackedEncoder(world.encoder, dtype, compiled)
@@ -97,8 +97,8 @@ def stage_encode(world, device, precision, compiled=False):
     rows, budget = np.arange(len(tokens)), TOKEN_BUDGET[device.type]
 
     def run():
-        with torch.inference_mode():
-            return side.vectors(rows, budget)[0].cpu().numpy()
+        with torch.inference_mode(), batches_at_once(torch.get_num_threads()) as each:
+            return side.vectors(rows, budget, each)[0].cpu().numpy()
 
     return run
 

@@ -9,7 +9,7 @@ from statistics import median
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as run_stage.py does, before torch or faiss are loaded
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # as run_stage.py does, before torch or faiss are loaded
 
 
 def parser(description, **sizes):

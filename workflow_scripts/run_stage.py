@@ -127,7 +127,7 @@ def main():
     # Threads that spin long while they wait (300,000 turns by default) slow a busy machine many times over, those that
     # sleep at once a virtual one: its idle processor is waked by the host. On two such cores a training step took 1.3 s
     # with this and 1.7 to 3.5 s with none; beside another training 3.0 s with this, 2.2 s with none, 9.7 s by default.
-    os.environ["GOMP_SPINCOUNT"] = "2000"
+    os.environ["GOMP_SPINCOUNT"] = "2000"  # as in bench/rounds.py
     configure_logging()
     log.setLevel(logging.WARNING if HELPS else logging.INFO)
     if RANK in os.environ:

@@ -127,11 +127,11 @@ def test_a_killed_encoding_ends_with_the_same_bits(world, tmp_path, monkeypatch,
     assert facts["texts"] > 25 + 3
     calls, vectors = [], Side.vectors
 
-    def dying(self, rows, budget):
+    def dying(self, rows, budget, each):
         calls.append(rows)
         if len(calls) == die_after + 1:
             raise KeyboardInterrupt
-        return vectors(self, rows, budget)
+        return vectors(self, rows, budget, each)
 
     with monkeypatch.context() as patch:
         patch.setattr(Side, "vectors", dying)

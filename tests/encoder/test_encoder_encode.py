@@ -4,6 +4,8 @@ import importlib.util
 import json
 import re
 import shutil
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -164,6 +166,37 @@ def test_a_killed_run_continues_with_the_same_bits(stages, world, monkeypatch, p
     assert 0 < facts["earlier_seconds"] < facts["encode_seconds"] and whole["earlier_seconds"] == 0
     for name, array in arrays(undisturbed).items():
         assert array.tobytes() == np.load(job.folder / name).tobytes()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_several_threads_give_the_bits_of_one(stages, world, monkeypatch, precision):
+    """Each thread has batches of its own: here four threads, and a batch for every text."""
+    monkeypatch.setitem(encode.TOKEN_BUDGET, "cpu", 1)
+    settings = SETTINGS | {"precision": precision}
+    alone = arrays(stages.run(encode.run, "encode", settings, world))
+    forward, threads = PackedEncoder.__call__, []
+
+    def watched(self, ids_T, lengths_B):
+        threads.append((threading.get_ident(), torch.get_num_threads(), torch.is_inference_mode_enabled()))
+        time.sleep(0.01)
+        return forward(self, ids_T, lengths_B)
+
+    monkeypatch.setattr(PackedEncoder, "__call__", watched)
+    job = stages.make("encode", settings, world, threads=4)
+    stages.finish(job, encode.run(job))
+    assert len({ident for ident, _, _ in threads}) == 4 and {(n, mode) for _, n, mode in threads} == {(1, True)}
+    assert threading.get_ident() not in {ident for ident, _, _ in threads}
+    for name, array in alone.items():
+        assert array.tobytes() == np.load(job.folder / name).tobytes()
+
+
+def test_what_fails_in_a_thread_is_raised(stages, world, monkeypatch):
+    def fail(self, ids_T, lengths_B):
+        raise ValueError("a weight is not a number")
+
+    monkeypatch.setattr(PackedEncoder, "__call__", fail)
+    with pytest.raises(ValueError, match="a weight is not a number"):
+        encode.run(stages.make("encode", SETTINGS, world, threads=2))
 
 
 def test_the_length_of_its_neighbours_does_not_matter_much(stages, tmp_path, monkeypatch):

@@ -52,7 +52,7 @@ def test_step_is_the_mean_of_the_micro_batches_losses(stages, caches):
     largest = max(gradient.abs().max() for gradient in expected.values())
     assert found.keys() == expected.keys() and len(found) > 30
     for name, gradient in expected.items():
-        assert (found[name] - gradient).abs().max() < 1e-5 * largest, name  # another order of sums
+        assert (found[name] - gradient).abs().max() < 2e-5 * largest, name  # another order of sums
 
 
 def test_negatives_of_other_micro_batches_do_not_count(stages):

@@ -50,8 +50,9 @@ def kill_second_shard(folder, workflow):
     """SIGKILL the job of shard 2-of-3 once it and another shard have a device."""
     while workflow.poll() is None:
         histories = {path.parent.name: path for path in (folder / "results/shards").rglob("history.log")}
-        if len(histories) > 1 and "2-of-3" in histories:
-            os.kill(int(re.search(r"process (\d+)", histories["2-of-3"].read_text())[1]), signal.SIGKILL)
+        second = histories["2-of-3"].read_text() if len(histories) > 1 and "2-of-3" in histories else ""
+        if process := re.search(r"process (\d+)", second):  # else it is being written
+            os.kill(int(process[1]), signal.SIGKILL)
             return
         time.sleep(0.02)
     raise AssertionError("shard 2-of-3 never ran beside another one")

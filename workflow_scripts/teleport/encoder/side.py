@@ -19,14 +19,15 @@ from teleport.runtime.arrays import Ragged
 class Encoded:
     """What is encoded by buckets: texts of one side, or of both."""
 
-    def vectors(self, rows, token_budget):
+    def vectors(self, rows, token_budget, each=map):
         """Float32 [rows, dim] on the encoder's device, in the order of `rows`, and how many tokens were encoded.
 
         Buckets hold at most `token_budget` tokens, without padding, and all are handed to the device before the first
         is waited for. Their gradients sum to those of one batch, because no text's vector depends on another text.
+        each: applies a function to buckets, several at a time where it can, and gives the results in order
         """
         buckets = self.buckets(rows, token_budget)
-        vectors, tokens = zip(*(self.encode(rows[bucket]) for bucket in buckets), strict=True)
+        vectors, tokens = zip(*each(lambda bucket: self.encode(rows[bucket]), buckets), strict=True)
         return in_order(vectors, buckets), sum(tokens)
 
 

@@ -6,11 +6,11 @@ floor lies below the last rank so far by more than the error of the product, so 
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import numpy as np
 import torch
 
+from teleport.runtime.torch_threads import one_thread_each
 from teleport.search.exact import ID_BITS, NO_KEY, NO_RANK, ids_of, keys_of, scores_of, scores_of_ranks
 from teleport.search.flat import MARGIN
 from teleport.search.reduced import Reduced
@@ -56,17 +56,6 @@ class ReducedFlat(Reduced):
         shift_Q = self.shifts(queries_QD).numpy()
         others_Q = np.concatenate([part.floor_Q for part in running]) + shift_Q
         return scores_of(keys_QC) + shift_Q[:, None], np.where(keys_QC == NO_KEY, 0, ids_of(keys_QC)), others_Q
-
-
-@contextmanager
-def one_thread_each():
-    """torch computes with the thread that calls it: the calls are made by as many threads as there may be."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 class Running:

@@ -132,10 +132,11 @@ class Trainer:
         self.mean_scores.append(torch.stack([mean_where(scores_QK.detach(), label_QK) for label_QK in labels]))
         return self.loss_function(scores_QK, *labels)
 
-    def backward(self, batch, last):
+    def backward(self, batch, last=True):
         """Add the gradients of a (micro-)batch's share in the step's loss; returns that share, and tokens encoded.
 
-        last: whether these complete the step's gradients, which with gradient caching come bucket by bucket
+        last: whether these complete the step's gradients, so that processes can begin to exchange them; not with
+        gradient caching, where they come bucket by bucket
         """
         loss, tokens, cached = self.loss(batch)
         loss = loss / self.accumulate
