@@ -87,8 +87,11 @@ def openvino_encode(world, threads):
     return run
 
 
-def stage_encode(world, device, precision, compiled=False):
-    """What the stage `encode` does with a block of passages, with as many threads as torch has."""
+def stage_encode(world, device, precision, compiled=False, shared=False):
+    """What the stage `encode` does with a block of passages, with as many threads as torch has.
+
+    shared: let all threads share every operator of one batch instead, as torch does by itself
+    """
     dtype = resolve_precision(precision, device)
     with torch.inference_mode():
         prepared = PackedEncoder(world.encoder, dtype, compiled)
@@ -97,7 +100,7 @@ def stage_encode(world, device, precision, compiled=False):
     rows, budget = np.arange(len(tokens)), TOKEN_BUDGET[device.type]
 
     def run():
-        with torch.inference_mode(), batches_at_once(torch.get_num_threads()) as each:
+        with torch.inference_mode(), batches_at_once(1 if shared else torch.get_num_threads()) as each:
             return side.vectors(rows, budget, each)[0].cpu().numpy()
 
     return run
@@ -154,6 +157,8 @@ def main(arguments=None):
             "stage, fp32": stage_encode(world, device, "fp32"),
         }
         peers = [PADDED, SENTENCE_TRANSFORMERS]
+        if device.type == "cpu" and arguments.threads > 1:
+            variants["stage, fp32, threads share a batch"] = stage_encode(world, device, "fp32", shared=True)
         if resolve_precision("auto", device) is not None:
             in_bf16 = {
                 f"{PADDED}, bf16": transformers_loop(world, device, torch.bfloat16),
