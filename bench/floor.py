@@ -73,7 +73,7 @@ def parts_of_layer(encoder, dtype, count, length, trained):
     made = linears(layer, dtype)
     gelu = layer.intermediate.intermediate_act_fn
 
-    def product(weight_and_bias, columns, activation=None):
+    def multiplied(weight_and_bias, columns, activation=None):
         weight, bias = (w.detach().requires_grad_() if trained else w for w in weight_and_bias)
         x = numbers(rows, columns, dtype=dtype, trained=trained)
         return 1, [there_and_back(lambda x, w, b: linear(x, w, b, activation), x, weight, bias)]
@@ -87,8 +87,8 @@ def parts_of_layer(encoder, dtype, count, length, trained):
     parts = {
         # Without a gradient oneDNN computes GELU within the product.
         "products": [
-            product(made.inputs, width), product(made.mixed, width), product(made.narrow, wide),
-            product(made.wide, width, None if trained else gelu),
+            multiplied(made.inputs, width), multiplied(made.mixed, width), multiplied(made.narrow, wide),
+            multiplied(made.wide, width, None if trained else gelu),
         ],
         "attention": [(1, attentions)],
         "sums and LayerNorm": [(2, [there_and_back(lambda x, y: add_and_norm(layer.output, x, y), change, hidden)])],

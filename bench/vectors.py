@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
+from teleport.runtime.torch_threads import one_thread_each
+
 CLUSTERS = 500
 BLOCK = 8192  # made at a time
 SEEDS = 2**20  # more than there are blocks; torch's generator of a CPU heeds 32 bits
@@ -25,10 +27,8 @@ def make_vectors(path, count, dim, seed, threads):
         block += centres[torch.randint(CLUSTERS, (len(block),), generator=generator)]
         block /= block.norm(dim=1, keepdim=True)
 
-    before = torch.get_num_threads()
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with one_thread_each(threads) as pool:
         list(pool.map(make, range(0, count, BLOCK)))
-    torch.set_num_threads(before)  # of threads to come, such as those of a search
     return np.load(path, mmap_mode="r")
 
 

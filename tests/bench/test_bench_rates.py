@@ -113,7 +113,7 @@ def test_calibration_writes_a_complete_hardware_line(flags, tmp_path, monkeypatc
     from commands.forecast.hardware import THIS, read_hardware
 
     calibrate, rates = importlib.import_module("calibrate"), importlib.import_module("rates")
-    for name, value in {"PASSAGES": 520, "TRAIN": 16, "TEST": 8, "STEPS": 1}.items():
+    for name, value in {"PASSAGES": 520, "TRAIN": 24, "TEST": 8, "STEPS": 1}.items():
         monkeypatch.setattr(calibrate, name, value)
     for name, value in {"TEXTS": 500, "ROUNDS": 1, "SEARCH_PASSAGES": 20_000, "SEARCH_DIM": 64}.items():
         monkeypatch.setattr(rates, name, value)

@@ -3,7 +3,6 @@
 import json
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -172,7 +171,7 @@ def batches_at_once(threads):
     if threads == 1 or pick_device().type != "cpu":
         yield map
         return
-    with one_thread_each(), ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with one_thread_each(threads) as pool:
         yield lambda function, batches: pool.map(torch.inference_mode()(function), batches)
 
 

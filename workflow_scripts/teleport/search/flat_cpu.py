@@ -5,8 +5,6 @@ float32 at 100; the selection then costs as much as the product, so it is one co
 floor lies below the last rank so far by more than the error of the product, so no passage of the true best is dropped.
 """
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import torch
 
@@ -44,7 +42,7 @@ class ReducedFlat(Reduced):
         rows = np.arange(len(queries_QD))
         parts = np.array_split(rows, min(len(rows), self.threads * -(-len(rows) // (self.threads * QUERIES))))
         running = [Running(reduced[p], units_Q[p], band_Q[p], depth, count, self.block) for p in parts]
-        with one_thread_each(), ThreadPoolExecutor(self.threads) as pool:
+        with one_thread_each(self.threads) as pool:
             for first, passages in self.blocks():
                 places = self.outliers - first
                 block = passages, first, places[(places >= 0) & (places < len(passages))]
