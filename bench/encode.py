@@ -23,7 +23,8 @@ import torch
 import texts
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report
-from teleport.encoder.encode import TOKEN_BUDGET, batches_at_once
+from teleport.encoder.batches import batches_at_once
+from teleport.encoder.encode import TOKEN_BUDGET
 from teleport.encoder.packed import PackedEncoder
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.side import Side

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from teleport.runtime.torch_threads import one_thread_each
+from teleport.runtime.torch_threads import threads_apart
 
 CLUSTERS = 500
 BLOCK = 8192  # made at a time
@@ -27,7 +27,7 @@ def make_vectors(path, count, dim, seed, threads):
         block += centres[torch.randint(CLUSTERS, (len(block),), generator=generator)]
         block /= block.norm(dim=1, keepdim=True)
 
-    with one_thread_each(threads) as pool:
+    with threads_apart(threads) as pool:
         list(pool.map(make, range(0, count, BLOCK)))
     return np.load(path, mmap_mode="r")
 

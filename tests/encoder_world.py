@@ -21,8 +21,10 @@ from transformers import (
 )
 
 import collection_world
-from teleport.encoder import pretrained, tokens
+from teleport.encoder import pretrained, reference, tokens
 from teleport.encoder.architectures import ARCHITECTURES
+from teleport.encoder.backbone import load_backbone
+from teleport.encoder.model import Encoder
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -109,6 +111,17 @@ def source_folder(path, family="bert", **config_options):
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
+
+
+def make_encoder(tmp_path, family="bert", pooling="mean", **options):
+    """An encoder of this project with random weights, in evaluation mode. options: of `Encoder`."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        reference.load_backbone(source_folder(tmp_path / "source", family)).save_pretrained(tmp_path / "own")
+        encoder = Encoder(load_backbone(tmp_path / "own"), pooling, **options)
+        for parameter in encoder.head.parameters():
+            torch.nn.init.normal_(parameter)
+    return encoder.eval()
 
 
 def make_collection(stages, passages=PASSAGES, queries=QUERIES):

@@ -8,30 +8,18 @@ import pytest
 import torch
 from transformers.activations import ACT2FN
 
-from encoder_world import FAMILIES, source_folder
+from encoder_world import FAMILIES, make_encoder
 from reference_encoder import reference_of
 from teleport.encoder import attention as attention_module
-from teleport.encoder import grouped, reference
+from teleport.encoder import grouped
 from teleport.encoder.attention import Spans, attention, varlen_attention
-from teleport.encoder.backbone import load_backbone
 from teleport.encoder.dropout import dropout
-from teleport.encoder.model import Encoder
 from teleport.encoder.packed import PackedEncoder
 from teleport.encoder.precision import computes_in_bf16
 from teleport.encoder.products import has_operators, laid_out, linear
 
 CPU = torch.device("cpu")
 LENGTHS = np.array([3, 9, 9, 9, 2, 30, 17, 17])
-
-
-def make_encoder(tmp_path, family="bert", pooling="mean", **options):
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        reference.load_backbone(source_folder(tmp_path / "source", family)).save_pretrained(tmp_path / "own")
-        encoder = Encoder(load_backbone(tmp_path / "own"), pooling, **options)
-        for parameter in encoder.head.parameters():
-            torch.nn.init.normal_(parameter)
-    return encoder.eval()
 
 
 def batch(encoder):

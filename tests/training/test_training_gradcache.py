@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from teleport.encoder import parts
 from teleport.training import gradcache, train, trainer
 from teleport.training.data import read_training_set
 from training_world import World, on_cpu  # noqa: F401
@@ -50,6 +51,22 @@ def test_cached_equals_direct(stages, monkeypatch, dropout, tied, budget):
     require_close(found[1], expected[1])
     assert found[2] == expected[2], "tokens with padding"
     assert torch.equal(found[3], expected[3]), "what is drawn next differs"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_cached_equals_direct_in_parts(stages, monkeypatch, threads):
+    monkeypatch.setattr(parts, "PART_TOKENS", 20)
+    direct, cached, batch = make(stages, monkeypatch, dropout=0.3)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    expected, found = gradients(direct, batch), gradients(cached, batch)
+    torch.set_num_threads(before)
+    assert found[0] == pytest.approx(expected[0], rel=1e-6)
+    require_close(found[1], expected[1])
+    assert torch.equal(found[3], expected[3]), "what is drawn next differs"
+    monkeypatch.setattr(parts, "PART_TOKENS", 1000)
+    with pytest.raises(AssertionError):  # other draws: there were parts
+        require_close(gradients(direct, batch)[1], expected[1], tolerance=1e-2)
 
 
 def test_guard_dropout_matters_in_this_test(stages, monkeypatch):

@@ -3,11 +3,11 @@
 import json
 import time
 from collections import Counter
-from contextlib import contextmanager
 
 import numpy as np
 import torch
 
+from teleport.encoder.batches import batches_at_once
 from teleport.encoder.halves import QUERIES, Overlap, halved
 from teleport.encoder.model import load_encoders
 from teleport.encoder.plain import prepare
@@ -19,7 +19,6 @@ from teleport.runtime.arrays import CHUNK_OFFSETS, save_array
 from teleport.runtime.blocks import RowBlocks
 from teleport.runtime.device_memory import out_of_memory
 from teleport.runtime.files import require_free_space
-from teleport.runtime.torch_threads import one_thread_each
 from teleport.settings.encoding import EncodeSettings as Settings  # noqa: F401
 
 # Tokens per batch. CPU: with 4,096 a layer's activations stay in the cache (16,384 took 1.4 times as
@@ -158,21 +157,6 @@ def open_overlap(job, sides):
     side = next((side for name, side in sides.items() if name != "passages"), sides["passages"])
     rows = np.arange(min(QUERIES, len(side.lengths)))
     return Overlap(side.vectors(rows, TOKEN_BUDGET[side.device.type])[0].cpu().numpy())
-
-
-@contextmanager
-def batches_at_once(threads):
-    """Yields the function `each` of `Encoded.vectors` that computes as many batches at once as there are threads.
-
-    On a CPU a thread computes a batch alone: threads that share every operator wait for one another thousands of times
-    a batch (two of them on an EPYC took 1.24 times as long). So their number changes no bit. A GPU takes the batches
-    one by one.
-    """
-    if threads == 1 or pick_device().type != "cpu":
-        yield map
-        return
-    with one_thread_each(threads) as pool:
-        yield lambda function, batches: pool.map(torch.inference_mode()(function), batches)
 
 
 def encode_texts(blocks, name, side, each, progress, first=0, overlap=None):

@@ -15,6 +15,7 @@ from torch.nn.functional import layer_norm
 from teleport.encoder.architectures import ARCHITECTURES
 from teleport.encoder.attention import Spans, attention
 from teleport.encoder.dropout import dropout
+from teleport.encoder.parts import in_parts
 from teleport.encoder.precision import to_device
 from teleport.encoder.products import laid_out, linear
 
@@ -62,12 +63,26 @@ class PackedEncoder:
         backbone, device = self.encoder.backbone, next(self.encoder.parameters()).device
         spans = Spans(lengths_B, device, backbone.config.num_attention_heads)
         hidden_TH = embed(backbone, to_device(torch.from_numpy(ids_T), device), spans)
-        for layer, products in zip(backbone.encoder.layer, self.linears, strict=True):
+        return self.encoder.project(in_parts(self.pooled, hidden_TH, spans, self.weights()))
+
+    def pooled(self, hidden_TH, spans):
+        """The layers and the pooling: what is embedded, float32 [T, H] -> float32 [B, H]."""
+        for layer, products in zip(self.encoder.backbone.encoder.layer, self.linears, strict=True):
             hidden_TH, mixed = attend(layer, products, hidden_TH, spans)
             hidden_TH = self.finish(layer, products, hidden_TH, mixed)
         if self.encoder.pooling == "mean":
-            hidden_TH = torch.segment_reduce(hidden_TH, "mean", lengths=spans.lengths, unsafe=True)
-        return self.encoder.project(hidden_TH)  # by now a row a text
+            return torch.segment_reduce(hidden_TH, "mean", lengths=spans.lengths, unsafe=True)
+        return hidden_TH  # of the last layer, which went on with a row a text
+
+    def weights(self):
+        """All tensors that `pooled` reads."""
+        norms = [
+            tensor
+            for layer in self.encoder.backbone.encoder.layer
+            for module in (layer.attention.output, layer.output)
+            for tensor in module.LayerNorm.parameters()
+        ]
+        return [tensor for products in self.linears for pair in products if pair for tensor in pair] + norms
 
 
 def linears(layer, dtype, first_only=False):

@@ -7,12 +7,12 @@ import torch
 
 
 @contextmanager
-def one_thread_each(threads):
-    """Yields a pool of `threads` threads, in each of which torch computes alone; so it does here within the block."""
+def threads_apart(number, each=1):
+    """Yields a pool of threads; in each of them, and here within the block, torch computes with `each` threads."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(each)
     try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with ThreadPoolExecutor(number, initializer=torch.set_num_threads, initargs=(each,)) as pool:
             yield pool
     finally:
         torch.set_num_threads(before)

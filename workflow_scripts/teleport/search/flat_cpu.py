@@ -8,7 +8,7 @@ floor lies below the last rank so far by more than the error of the product, so 
 import numpy as np
 import torch
 
-from teleport.runtime.torch_threads import one_thread_each
+from teleport.runtime.torch_threads import threads_apart
 from teleport.search.exact import ID_BITS, NO_KEY, NO_RANK, ids_of, keys_of, scores_of, scores_of_ranks
 from teleport.search.flat import MARGIN
 from teleport.search.reduced import Reduced
@@ -42,7 +42,7 @@ class ReducedFlat(Reduced):
         rows = np.arange(len(queries_QD))
         parts = np.array_split(rows, min(len(rows), self.threads * -(-len(rows) // (self.threads * QUERIES))))
         running = [Running(reduced[p], units_Q[p], band_Q[p], depth, count, self.block) for p in parts]
-        with one_thread_each(self.threads) as pool:
+        with threads_apart(self.threads) as pool:
             for first, passages in self.blocks():
                 places = self.outliers - first
                 block = passages, first, places[(places >= 0) & (places < len(passages))]

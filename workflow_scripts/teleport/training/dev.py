@@ -7,6 +7,8 @@ import numpy as np
 import torch
 
 from teleport.collection.reader import read_positives
+from teleport.encoder.batches import batches_at_once
+from teleport.encoder.encode import TOKEN_BUDGET
 from teleport.encoder.plain import prepare
 from teleport.encoder.side import Frozen, Side
 from teleport.encoder.tokens import open_tokens
@@ -17,7 +19,6 @@ from teleport.runtime.arrays import Ragged, Run, offsets_of, places_of
 from teleport.runtime.seed import derive_seed
 from teleport.settings.dev import Dev
 from teleport.training.parallel import ALONE, Processes
-from teleport.training.trainer import TOKEN_BUDGET
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +60,8 @@ class DevSet:
         prepared = prepare(side.encoder, side.dtype, side.compiled)  # the weights have changed since last time
         number, size = len(side.lengths), self.processes.size
         own = np.resize(np.arange(number), (size, -(-number // size)))[self.processes.rank]
-        vectors, _ = replace(side, prepared=prepared).vectors(own, TOKEN_BUDGET[side.device.type])
+        with batches_at_once(torch.get_num_threads()) as each:
+            vectors, _ = replace(side, prepared=prepared).vectors(own, TOKEN_BUDGET[side.device.type], each)
         return self.processes.gather(vectors)[:number].cpu().numpy()
 
 
