@@ -1,15 +1,18 @@
 """Training steps per second: the step of the stage `train` against one batch padded to 32 and 128 tokens in fp32.
 
-Prints besides how long a step takes and which share of the rate of matrix products it makes of real tokens.
+Prints besides how long a step takes and which share of the rate of matrix products it makes of real tokens, and with
+several threads of a CPU what it takes when these share every operator instead of computing parts of the batch.
 
 python bench/train.py [--queries 4] [--negatives 7] [--checkpoint FOLDER | --bert-base]
 """
 
 import copy
+import sys
 from functools import partial
 from statistics import median
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -18,6 +21,7 @@ import texts
 from padding import padded
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report
+from teleport.encoder import parts
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.side import Side
 from teleport.encoder.tokens import padded_lengths
@@ -63,6 +67,16 @@ def stage_step(world, data, device, precision, compiled=False):
     """A step of the stage, and the wait for its loss."""
     trainer = make_trainer(world, data, device, precision, compiled)
     return lambda number: trainer.finish(trainer.step(number))
+
+
+def shared(step):
+    """A step without parts of its batch: every operator is split over all threads."""
+
+    def run(number):
+        with patch.object(parts, "PART_TOKENS", sys.maxsize):
+            return step(number)
+
+    return run
 
 
 def padded_step(world, data, device):
@@ -128,6 +142,8 @@ def main(arguments=None):
         data = training_set(arguments)
         steps = {PEER: padded_step(world, data, device)}
         steps["stage, fp32"] = stage_step(world, data, device, "fp32")
+        if device.type == "cpu" and arguments.threads > 1:
+            steps["stage, fp32, operators shared"] = shared(stage_step(world, data, device, "fp32"))
         if resolve_precision("auto", device) is not None:
             steps["stage, bf16"] = stage_step(world, data, device, "bf16")
             if device.type == "cuda":
