@@ -1,8 +1,8 @@
 """Training on a CPU: a batch in parts, each computed by threads of its own, in both directions.
 
 Threads that share every operator wait for one another thousands of times a step. On two cores of an EPYC (float32) a
-step of 4,900 tokens (MiniLM, four parts) took 0.73 to 0.93 times as long in parts, one of 2,450 tokens of BERT-base (two
-parts) 0.62 to 0.88; with one thread it took 1.00 to 1.06 times as long.
+step of 4,900 tokens (MiniLM, four parts) took 0.73 to 0.93 times as long in parts, one of 2,450 tokens of BERT-base
+(two parts) 0.62 to 0.88; with one thread it took 1.00 to 1.06 times as long.
 """
 
 from contextlib import contextmanager
