@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import yaml
 
+from commands.forecast.costs import encoder as forecast_encoder
+from commands.forecast.costs import training as forecast_training
 from commands.forecast.costs.cost import Cost
 from commands.forecast.costs.stages import stage_cost
 from commands.forecast.counts import Counts, encoder_shape
@@ -20,12 +22,14 @@ from commands.forecast.hardware import LINES, THIS, Hardware, read_hardware
 from commands.forecast.printed import live_search, unknown
 from commands.forecast.table import forecast, render, total_line, warnings
 from paths import REPOSITORY
+from teleport.encoder import encode
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
 from teleport.runtime.files import sha256_file
 from teleport.settings import read as config
 from teleport.settings.checkpoint import PretrainedSettings
 from teleport.settings.section import NoSettings
+from teleport.training import trainer
 
 MARCO = """
 collection:
@@ -342,6 +346,23 @@ def test_smaller_batches_at_once_need_less_memory_and_a_second_forward_pass_more
     assert kept == pytest.approx([1 / 2, 16384 / tokens, 1 / 2], rel=1e-3)
     work = [cost.work["train_flop"] / plain.work["train_flop"] for cost in others]
     assert work == pytest.approx([1, 4 / 3, 4 / 3])
+
+
+def test_without_a_gpu_each_thread_has_a_batch_or_the_gradients_of_a_part_in_memory(marco):
+    def memory(**changes):
+        return {line.kind: line.memory for line in forecast(marco, UNIT.model_copy(update=changes))[0]}
+
+    one, three, sixteen = (memory(cores=cores) for cores in (1, 3, 16))
+    assert three["encode"] - one["encode"] == pytest.approx(2 * 64 * 4096 * 768)
+    assert three["train"] - one["train"] == pytest.approx(2 * 4 * 12 * 12 * 768**2)
+    assert sixteen["encode"] - one["encode"] == pytest.approx(7 * 64 * 4096 * 768)  # a stage has eight threads at most
+    assert three["merge"] == one["merge"]
+    assert memory(cores=16, device_memory=1e12) == memory(cores=1, device_memory=1e12)
+
+
+def test_batches_are_as_large_as_those_of_the_stages():
+    assert encode.TOKEN_BUDGET["cpu"] == forecast_encoder.BATCH_TOKENS
+    assert trainer.TOKEN_BUDGET["cuda"] == forecast_training.BUCKET_TOKENS
 
 
 def test_a_dev_set_costs_a_forward_pass_of_its_texts_at_every_evaluation(marco):

@@ -10,7 +10,8 @@ import yaml
 from commands.forecast.counts import Counts
 from commands.forecast.hardware import read_hardware
 from commands.forecast.schedule import Job, critical_path, schedule, together
-from commands.forecast.timeline import ON_GPU, PRIORITIES, THREADS, jobs_left, timing
+from commands.forecast.table import THREADS
+from commands.forecast.timeline import ON_GPU, PRIORITIES, jobs_left, timing
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.settings.read import load, merged

@@ -15,6 +15,8 @@ from teleport.runtime.files import PRUNE
 GB = 1e9
 SUMMED = ("stages", "done", "bytes", "bytes_left", "seconds", "seconds_left", "measured", "estimated")
 LARGEST = ("scratch", "memory", "device_memory", "memory_left", "device_memory_left")
+# Threads that rules/stages.smk asks for, where it is not one. An index that is trained takes 8.
+THREADS = dict.fromkeys(("tokens", "bm25", "encode", "retrieve", "train", "errors"), 8)
 REMEDIES = {
     "retrieve": "Vectors that do not fit are read from the disk again for every block of queries, slowly.",
     "train": "Set training.gradient_caching: true, which gives the same gradients, or share the training among GPUs "
@@ -77,7 +79,9 @@ def estimate(stage, counts, plan, hardware):
     cost = stage_cost(stage, counts, plan)
     if cost is None:
         return None, 0.0
-    return cost.on_processor() if hardware.device_memory is None else cost, hardware.seconds(cost)
+    if hardware.device_memory is None:
+        cost = cost.on_processor(min(THREADS.get(stage.kind, 1), hardware.room["cores"]))
+    return cost, hardware.seconds(cost)
 
 
 def forecast(plan, hardware):

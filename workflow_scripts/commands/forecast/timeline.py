@@ -5,10 +5,9 @@ from itertools import groupby
 
 from commands.forecast.counts import finished
 from commands.forecast.schedule import Job, critical_path, schedule, together
-from commands.forecast.table import GB, duration, estimate
+from commands.forecast.table import GB, THREADS, duration, estimate
 
-# What rules/stages.smk asks for, where it is not one thread, no GPU and no priority. An index that is trained takes 8.
-THREADS = dict.fromkeys(("tokens", "bm25", "encode", "retrieve", "train", "errors"), 8)
+# What rules/stages.smk asks for, where it is not one thread, no GPU and no priority; threads: `table.THREADS`.
 ON_GPU = ("encode", "retrieve", "train")
 PRIORITIES = {"check": 100, "pretrained": 50, "tokens": 50}
 WORTH_SAYING = 0.003  # of the wall clock: what runs together for less is left out

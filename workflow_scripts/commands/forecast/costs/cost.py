@@ -17,7 +17,7 @@ class Cost:
     """bytes: size of the artefacts; scratch: more bytes while it runs; memory: bytes at the peak.
 
     device_memory: bytes besides, on the GPU, or in memory too where there is none, unless they are a copy of what is
-    there (`copied`).
+    there (`copied`); thread_memory: bytes besides for each thread, where there is no GPU.
     work: {rate of the hardware line: amount}; model: whether the job loads torch and a checkpoint;
     in_turn: whether candidates are scored while nothing else is computed, as in a training step.
     """
@@ -27,11 +27,12 @@ class Cost:
     memory: float = BASE
     device_memory: float = 0.0
     copied: bool = False
+    thread_memory: float = 0.0
     work: Counter = field(default_factory=Counter)
     model: bool = False
     in_turn: bool = False
 
-    def on_processor(self):
+    def on_processor(self, threads):
         """The same without a GPU: all is in memory."""
-        besides = 0.0 if self.copied else self.device_memory
+        besides = threads * self.thread_memory + (0.0 if self.copied else self.device_memory)
         return replace(self, memory=self.memory + besides, device_memory=0.0)

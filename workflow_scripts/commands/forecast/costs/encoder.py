@@ -8,6 +8,10 @@ from commands.forecast.counts import encoder_shape
 from commands.forecast.flops import forward_flop, vector_bytes
 from teleport.encoder.source import WEIGHTS
 
+# A batch on a CPU: encode.TOKEN_BUDGET["cpu"] tokens, and bytes by the width of the residual stream; with one to eight
+# threads the peak rose by 70 of these a thread with MiniLM, by 50 with BERT-base.
+BATCH_TOKENS, TOKEN_BYTES = 4096, 64
+
 
 def is_fetched(source):
     """Whether the weights of a `CheckpointSource` come over the network: from the hub, and are not in its cache."""
@@ -53,6 +57,7 @@ def encode_cost(stage, counts, plan):
         size,
         memory=TORCH_BASE + weights * encoders,
         device_memory=1.5 * weights * min(encoders, len(settings.sides)),
+        thread_memory=TOKEN_BYTES * BATCH_TOKENS * shape.hidden_size,
         work=Counter(encode_flop=flop),
         model=True,
     )

@@ -74,6 +74,7 @@ def train_cost(stage, counts, plan):
         memory=TORCH_BASE + weights * encoders + live.memory,
         # Weights, gradients and the two moments of AdamW, and a copy of the weights in 16 bits.
         device_memory=4.5 * weights * trained + kept + live.device_memory,
+        thread_memory=4 * shape.layer_weights,  # gradients of its part
         work=Counter(train_flop=flop) + live.work,
         model=True,
         in_turn=live.in_turn,
