@@ -3,11 +3,11 @@
     python bench/encode.py [--passages 256] [--checkpoint FOLDER | --bert-base] [--corpus corpus.tsv.gz]
     taskset -c 0 python bench/encode.py --threads 1    # on one core
 
-Peers: a plain transformers loop and sentence-transformers, in fp32 and in bf16, and OpenVINO in bf16 where it is
-installed (`pip install openvino`). They tokenise as they go; the stage reads the token map, which `tokens` made once
-for all episodes. How much bfloat16 can give is bounded by the matrix products of the machine, so their rates are
-measured too, and which share of them each variant makes of real tokens. With --corpus the agreement of the vectors is
-measured on its first passages instead of random words.
+Peers, in fp32 and in bf16: a plain transformers loop, sentence-transformers, and OpenVINO where it is installed
+(`pip install openvino`). They tokenise as they go; the stage reads the token map, which `tokens` made once for all
+episodes. How much bfloat16 can give is bounded by the matrix products of the machine, so their rates are measured too,
+and which share of them each variant makes of real tokens. With --corpus the agreement of the vectors is measured on its
+first passages instead of random words.
 """
 
 import copy
@@ -31,7 +31,7 @@ from teleport.encoder.side import Side
 from teleport.encoder.tokens import load_tokenizer, padded_lengths
 
 PADDED, SENTENCE_TRANSFORMERS = "transformers, padded to 128", "sentence-transformers encode()"
-OPENVINO = "OpenVINO, sorted by length, bf16"
+OPENVINO = "OpenVINO, sorted by length"
 BATCH = 32
 COMPARED = 1000  # passages whose nearest others are looked for
 
@@ -65,8 +65,10 @@ def sentence_transformers_encode(world, device, dtype=torch.float32):
     return lambda: model.encode(world.passages, batch_size=BATCH, show_progress_bar=False)
 
 
-def openvino_encode(world, threads):
-    """OpenVINO's compilation of the same model, in bf16: batches of 32, sorted by length, padded to the longest."""
+def openvino_encode(world, threads, precision):
+    """OpenVINO's compilation of the same model, in "f32" or "bf16": batches of 32, sorted by length, padded to the
+    longest; every thread computes a batch of its own.
+    """
     import openvino
     from transformers import AutoTokenizer
 
@@ -74,16 +76,18 @@ def openvino_encode(world, threads):
     options = {"padding": True, "truncation": True, "max_length": texts.MAX_PASSAGE_TOKENS, "return_tensors": "np"}
     example = tokenizer(world.passages[:2], **options | {"return_tensors": "pt"})
     model = openvino.convert_model(world.reference, example_input=(example["input_ids"], example["attention_mask"]))
-    hints = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "THROUGHPUT"}
-    compiled = openvino.Core().compile_model(model, "CPU", hints | {"NUM_STREAMS": 1})
+    hints = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": threads}
+    compiled = openvino.Core().compile_model(model, "CPU", hints | {"PERFORMANCE_HINT": "THROUGHPUT"})
+    requests = openvino.AsyncInferQueue(compiled, threads)
 
     def run():
-        order = np.argsort([len(text) for text in world.passages])
-        vectors = []
+        order, vectors = np.argsort([-len(text) for text in world.passages]), {}
+        requests.set_callback(lambda request, start: vectors.update({start: request.get_output_tensor(0).data.copy()}))
         for start in range(0, len(order), BATCH):
             batch = tokenizer([world.passages[row] for row in order[start : start + BATCH]], **options)
-            vectors.append(compiled([batch["input_ids"], batch["attention_mask"]])[0])
-        return np.concatenate(vectors)[np.argsort(order)]
+            requests.start_async([batch["input_ids"], batch["attention_mask"]], start)
+        requests.wait_all()
+        return np.concatenate([vectors[start] for start in sorted(vectors)])[np.argsort(order)]
 
     return run
 
@@ -158,6 +162,10 @@ def main(arguments=None):
             "stage, fp32": stage_encode(world, device, "fp32"),
         }
         peers = [PADDED, SENTENCE_TRANSFORMERS]
+        openvino = device.type == "cpu" and importlib.util.find_spec("openvino")
+        if openvino:
+            variants[OPENVINO] = openvino_encode(world, arguments.threads, "f32")
+            peers.append(OPENVINO)
         if device.type == "cpu" and arguments.threads > 1:
             variants["stage, fp32, threads share a batch"] = stage_encode(world, device, "fp32", shared=True)
         if resolve_precision("auto", device) is not None:
@@ -165,8 +173,8 @@ def main(arguments=None):
                 f"{PADDED}, bf16": transformers_loop(world, device, torch.bfloat16),
                 f"{SENTENCE_TRANSFORMERS}, bf16": sentence_transformers_encode(world, device, torch.bfloat16),
             }
-            if device.type == "cpu" and importlib.util.find_spec("openvino"):
-                in_bf16[OPENVINO] = openvino_encode(world, arguments.threads)
+            if openvino:
+                in_bf16[f"{OPENVINO}, bf16"] = openvino_encode(world, arguments.threads, "bf16")
             peers += in_bf16
             variants |= in_bf16
             variants["stage, bf16"] = stage_encode(world, device, "bf16")

@@ -27,9 +27,11 @@ def test_a_benchmark_prints_and_writes_ratios_against_its_peers(name, tmp_path, 
     text, written = run(name, tmp_path, capsys)
     assert written["name"] == name and "numpy" in written["versions"] and written["hardware"]["processor"]
     peers = PEERS[name]
+    if "OpenVINO, sorted by length" in written["seconds"]:  # on a CPU, where it is installed
+        peers = [*peers, "OpenVINO, sorted by length"]
     if "stage, bf16" in written["seconds"] and name == "encode":  # beside peers of the same format
         peers = [*peers, *(f"{peer}, bf16" for peer in peers)]
-    assert sorted(set(written["ratios"]) - {"OpenVINO, sorted by length, bf16"}) == sorted(peers)
+    assert sorted(written["ratios"]) == sorted(peers)
     assert any(variant.startswith("stage") for variant in written["seconds"])
     for peer, ratios in written["ratios"].items():
         assert ratios[peer] == 1.0
