@@ -11,7 +11,7 @@ from transformers.activations import ACT2FN
 from encoder_world import FAMILIES, make_encoder
 from reference_encoder import reference_of
 from teleport.encoder import attention as attention_module
-from teleport.encoder import grouped
+from teleport.encoder import grouped, products
 from teleport.encoder.attention import Spans, attention, varlen_attention
 from teleport.encoder.dropout import dropout
 from teleport.encoder.packed import PackedEncoder
@@ -95,10 +95,16 @@ def test_texts_do_not_see_each_other(tmp_path):
         torch.testing.assert_close(alone[0], vector, rtol=1e-5, atol=1e-5)
 
 
+@pytest.fixture
+def laying_out(monkeypatch):
+    """Lays weights out whatever this processor gains by it."""
+    monkeypatch.setattr(products, "gains_by_layout", lambda: True)
+
+
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("dtype, most", [(torch.float32, 1e-5), (torch.bfloat16, 5e-2)])
-def test_weights_laid_out_for_encoding_give_the_plain_products(tmp_path, family, pooling, dtype, most):
+def test_weights_laid_out_for_encoding_give_the_plain_products(tmp_path, laying_out, family, pooling, dtype, most):
     if not has_operators(dtype) or (dtype == torch.bfloat16 and not computes_in_bf16(CPU)):
         pytest.skip("this torch has no such operators for this processor")
     encoder = make_encoder(tmp_path, family, pooling, normalize=True)
@@ -112,7 +118,15 @@ def test_weights_laid_out_for_encoding_give_the_plain_products(tmp_path, family,
     assert torch.equal(found, again) and (found - expected).abs().max() < most
 
 
-def test_only_the_exact_gelu_is_part_of_a_product():
+@pytest.mark.parametrize("capability, expected", [("AVX2", False), ("AVX512", True)])
+def test_weights_are_laid_out_where_that_is_faster(monkeypatch, capability, expected):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    with torch.inference_mode():
+        assert laid_out(torch.ones(8, 8)).is_mkldnn == (expected and has_operators(torch.float32))
+    assert not laid_out(torch.ones(8, 8)).is_mkldnn
+
+
+def test_only_the_exact_gelu_is_part_of_a_product(laying_out):
     made = torch.Generator().manual_seed(0)
     x, weight, bias = (torch.randn(*shape, generator=made) for shape in ((50, 32), (64, 32), (64,)))
     with torch.inference_mode():
