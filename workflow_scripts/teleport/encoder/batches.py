@@ -37,9 +37,9 @@ def in_order(vectors, batches):
 def batches_at_once(threads):
     """Yields the function `each` of `Encoded.vectors` that computes as many batches at once as there are threads.
 
-    On a CPU a thread computes a batch alone, so that their number changes no bit: threads that share every operator wait
-    for one another thousands of times a batch (with oneDNN's products two of them on an EPYC took 1.24 times as long,
-    with MKL's as long). A GPU takes the batches one by one.
+    On a CPU a thread computes a batch alone, so that their number changes no bit. Threads that share every operator
+    wait for one another thousands of times a batch: with oneDNN's products two of them on an EPYC took 1.24 times as
+    long, with MKL's as long. A GPU takes the batches one by one.
     """
     if threads == 1 or pick_device().type != "cpu":
         yield map
