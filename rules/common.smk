@@ -18,7 +18,7 @@ from snakemake.io import IOFile
 from snakemake.logging import logger
 from snakemake.settings.types import DeploymentMethod
 
-from commands.forecast.table import shortages
+from commands.forecast.shortages import shortages
 from commands.terminal import episode_scores, use_terminal
 from teleport.plan.plan import Plan
 from teleport.report.page_specs import page_spec

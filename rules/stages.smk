@@ -1,5 +1,6 @@
 # One rule per kind of stage. All have the form of `stage`, and are told by the wildcard `kind`.
 # `save_every`: seconds of work that a kill may cost; a profile's `set-resources` changes it without rerunning anything.
+# What vectors wait for has a higher priority than what makes more of them: few are on the disk at a time (keep_vectors).
 
 
 # The form: it makes nothing itself. A light stage has its threads and resources.
@@ -134,12 +135,15 @@ use rule encode as encode_shard with:
         "shard {wildcards.scatteritem} of {LABEL:{wildcards.kind}/{wildcards.key}}"
 
 
-# The index over the passage vectors; flat: exact search needs only that they are sound. Others are trained.
+# The index over the passage vectors; flat: exact search needs only that they are sound. Others are trained. Where vectors
+# are released it holds a GPU, of which it has no use: the next encoding would start, and both vectors be there.
 use rule stage as index with:
     wildcard_constraints:
         kind="index",
+    priority: 10
     threads: by_index(1, 8)
     resources:
+        gpu=int(bool(PLAN.released)),
         mem_mb=by_index(4000, 64000),
         runtime=by_index(60, 720),
 
@@ -148,6 +152,7 @@ use rule stage as index with:
 use rule stage as retrieve with:
     wildcard_constraints:
         kind="retrieve",
+    priority: 10
     threads: 8
     resources:
         mem_mb=64000,
@@ -160,18 +165,21 @@ use rule stage as retrieve with:
 use rule stage as positives with:
     wildcard_constraints:
         kind="positives",
+    priority: 10
 
 
 # The pool of negatives, so many from each source (ANCE-Tele: Eq. 4-6).
 use rule stage as merge with:
     wildcard_constraints:
         kind="merge",
+    priority: 10
 
 
 # One episode's training on its pool. With `gpu` above 1 (a profile's set-resources) one job takes so many GPUs.
 use rule stage as train with:
     wildcard_constraints:
         kind="train",
+    priority: 10
     threads: 8
     resources:
         mem_mb=32000,
@@ -196,6 +204,7 @@ use rule stage as external with:
 use rule stage as rerank with:
     wildcard_constraints:
         kind="rerank",
+    priority: 10
     resources:
         mem_mb=32000,
         runtime=240,
@@ -205,6 +214,7 @@ use rule stage as rerank with:
 use rule stage as errors with:
     wildcard_constraints:
         kind="errors",
+    priority: 10
     threads: 8
     resources:
         mem_mb=32000,
@@ -242,6 +252,7 @@ rule release:
         "results/stages/encode/{key}/released.json",
     log:
         "results/logs/release/{key}.log",
+    priority: 100
     conda:
         "../environment.yml"
     params:

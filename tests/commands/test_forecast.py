@@ -20,11 +20,14 @@ from commands.forecast.counts import Counts, encoder_shape
 from commands.forecast.flops import Shape, forward_flop, step_flop
 from commands.forecast.hardware import LINES, THIS, Hardware, read_hardware
 from commands.forecast.printed import live_search, unknown
-from commands.forecast.table import forecast, render, total_line, warnings
+from commands.forecast.shortages import disk_shortage, memory_shortages, shortages
+from commands.forecast.table import forecast, render, total_line
+from commands.forecast.timeline import bytes_to_come
 from paths import REPOSITORY
 from teleport.encoder import encode
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
+from teleport.runtime.artefact import Artefact
 from teleport.runtime.files import sha256_file
 from teleport.settings import read as config
 from teleport.settings.checkpoint import PretrainedSettings
@@ -200,7 +203,7 @@ def test_beside_a_gpu_the_longer_of_products_and_scoring_counts():
 def test_a_kind_without_estimate_is_listed_and_not_counted(marco):
     stage = Stage("coverage", NoSettings(), {"collection": marco.collection})
     marco.stages[stage.name] = stage
-    lines, _ = forecast(marco, UNIT)
+    lines = forecast(marco, UNIT).lines
     assert lines[-1].kind == "coverage"
     row = next(text for text in render(lines).splitlines() if text.startswith("coverage"))
     assert row.split() == ["coverage", "1", "0", "?", "?", "?", "?"]
@@ -224,22 +227,26 @@ def test_the_encoder_is_read_from_a_local_checkpoint(tmp_path, monkeypatch):
 
 
 def test_too_little_disk_memory_and_gpu_memory_is_said(marco, tmp_path, monkeypatch):
-    lines, _ = forecast(marco, UNIT)
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 50e9}))
-    found = warnings(lines, UNIT.model_copy(update={"memory": 20e9}), tmp_path / "results")
+    assert disk_shortage(50e9, tmp_path / "results") == []
+    (text,) = disk_shortage(51e9, tmp_path / "results")
+    assert text.startswith(f"disk: 51.0 GB are needed below {tmp_path}/results, 50.0 GB are free. ")
+    monkeypatch.setattr(
+        "commands.forecast.shortages.read_hardware", lambda: ("unit", UNIT.model_copy(update={"memory": 20e9}))
+    )
+    monkeypatch.setattr("glob.glob", lambda pattern: [])
+    found = shortages(marco)
     assert [text.split(":")[0] for text in found] == ["disk", "memory"]
     assert found[1].startswith("memory: retrieve needs about 28.0 GB, there are 20.0 GB.")
     gpu = UNIT.model_copy(update={"memory": 20e9, "device_memory": 14e9})
-    lines, _ = forecast(marco, gpu)
-    found = warnings(lines, gpu, tmp_path / "results")
-    assert [text.split(",")[0] for text in found[1:]] == [
+    found = memory_shortages(forecast(marco, gpu).lines, gpu)
+    assert [text.split(",")[0] for text in found] == [
         "memory: retrieve needs about 28.0 GB",
         "device memory: retrieve needs about 14.7 GB",
         "device memory: train needs about 16.3 GB",
     ]
-    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1e15}))
     large = UNIT.model_copy(update={"memory": 1e12, "device_memory": 1e11})
-    assert warnings(lines, large, tmp_path / "results") == []
+    assert memory_shortages(forecast(marco, large).lines, large) == []
 
 
 def finish(stage, facts, wall_seconds, files=()):
@@ -269,13 +276,31 @@ def test_what_is_built_is_measured_and_not_forecast(marco):
     assert counts.tokens_per_text(tokens, "passages", 128) == (10 + 10 + 10 + 128) / 4
     assert counts.chunks_per_passage(tokens, 10, 4) == (1 + 1 + 1 + 4) / 4
     assert counts.chunks_per_passage(tokens, 9, 200) == (2 + 2 + 2 + 112) / 4
-    lines, _ = forecast(marco, UNIT)
+    lines = forecast(marco, UNIT).lines
     total = total_line(lines)
     assert (total.done, total.measured) == (3, 45.0)
     done = {line.kind: line for line in lines if line.done}
     assert done["collection"].memory == 123_000_000 and done["collection"].seconds_left == 0
     assert done["tokens"].bytes == 3 * 128 + (5 + 4 + 3) * 8 and done["tokens"].bytes_left == 0
     assert done["tokens"].estimated == done["tokens"].seconds > 0
+
+
+def test_vectors_that_are_gone_take_no_room_and_those_that_will_go_make_some(marco):
+    plan = make_plan(keep_vectors="none")
+    encode = next(stage for stage in plan.stages.values() if stage.kind == "encode")
+    before = bytes_to_come(plan, forecast(plan, UNIT).costs, UNIT)
+    finish(encode, {}, 5.0, [("passages.npy", np.zeros(1000))])
+    size = 1000 * 8 + 128
+
+    def disk_of_encode():
+        (line,) = [line for line in forecast(plan, UNIT).lines if line.kind == "encode"]
+        return line.bytes - line.bytes_left
+
+    there = bytes_to_come(plan, forecast(plan, UNIT).costs, UNIT)
+    assert disk_of_encode() == size and there <= before - size
+    Artefact(Path("results/stages") / encode.name).release()
+    gone = bytes_to_come(plan, forecast(plan, UNIT).costs, UNIT)
+    assert disk_of_encode() == 0 and gone == there + size  # nothing of it is left to go
 
 
 def test_every_hardware_line_is_complete_and_says_where_it_is_from():
@@ -350,7 +375,7 @@ def test_smaller_batches_at_once_need_less_memory_and_a_second_forward_pass_more
 
 def test_without_a_gpu_each_thread_has_a_batch_or_the_gradients_of_a_part_in_memory(marco):
     def memory(**changes):
-        return {line.kind: line.memory for line in forecast(marco, UNIT.model_copy(update=changes))[0]}
+        return {line.kind: line.memory for line in forecast(marco, UNIT.model_copy(update=changes)).lines}
 
     one, three, sixteen = (memory(cores=cores) for cores in (1, 3, 16))
     assert three["encode"] - one["encode"] == pytest.approx(2 * 64 * 4096 * 768)
@@ -554,6 +579,6 @@ def test_runs_without_an_encoder_have_a_forecast(tmp_path, monkeypatch):
     raw = {"collection": {"source": "judgments", "splits": {"dev": {"qrels": "qrels.txt"}}}}
     raw |= {"external": {"a": {"runs": {"dev": "a.run"}}}, "counts": {"passages": 9000, "queries": {"dev": 43}}}
     raw["evaluation"] = {"splits": ["dev"], "significance": {"baseline": "a"}}
-    lines, _ = forecast(Plan(*config.load(raw)), UNIT)
+    lines = forecast(Plan(*config.load(raw)), UNIT).lines
     assert [line.kind for line in lines] == ["collection", "evaluate", "external"]
     assert all(line.has_estimate for line in lines)

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from commands.forecast.hardware import read_hardware
-from commands.forecast.table import forecast, warnings
+from commands.forecast.shortages import memory_shortages
+from commands.forecast.table import forecast
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.report.published import read_published
@@ -70,9 +71,9 @@ def test_the_plan_has_all_stages_and_one_download_before_them(name):
 def training_warnings(config, experiments):
     """What `make forecast` says of an H200's memory for training, and the largest training in GB."""
     _, hardware = read_hardware("h200")
-    lines, _ = forecast(Plan(config, experiments), hardware)
+    lines = forecast(Plan(config, experiments), hardware).lines
     (train,) = [line for line in lines if line.kind == "train"]
-    return [text for text in warnings(lines, hardware) if "memory: train" in text], train.device_memory / 1e9
+    return [text for text in memory_shortages(lines, hardware) if "memory: train" in text], train.device_memory / 1e9
 
 
 @pytest.mark.parametrize("name", TABLE_5)

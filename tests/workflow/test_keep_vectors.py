@@ -2,8 +2,11 @@
 
 import subprocess
 import sys
+from datetime import datetime
+from itertools import pairwise
 
 import pytest
+from toy import World
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +55,18 @@ def test_forced_it_is_made_again(finished, released, tmp_path):
     assert not list(encodes(world)[2].glob("*.npy"))
     world.snakemake(target, "--forcerun", target)
     assert list(encodes(world)[2].glob("*.npy")) and world.digests() == finished.digests()
+
+
+@pytest.mark.slow
+def test_one_after_another_vectors_are_made_read_and_removed(tmp_path):
+    """Of two seeds, between whose jobs Snakemake may choose, one is encoded when the vectors of the other are gone."""
+    world = World.create(tmp_path / "world")
+    world.config |= {"keep_vectors": "none", "experiments": {"tele": {"seeds": [1, 2]}}}
+    world.snakemake()
+    manifests, lives = world.manifests(), []
+    for name in (name for name in manifests if name.startswith("encode/")):
+        made = datetime.fromisoformat(manifests[name]["provenance"]["started"]).timestamp()
+        lives.append((made, (world.folder / "results/stages" / name / "released.json").stat().st_mtime))
+    assert len(lives) == 1 + 2 * 3
+    for (_, gone), (made, _) in pairwise(sorted(lives)):
+        assert gone < made + 1  # a manifest has whole seconds, cut

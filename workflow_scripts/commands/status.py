@@ -140,7 +140,7 @@ def left(plan):
 
     try:
         name, hardware = read_hardware()
-        lines, _ = forecast(plan, hardware)
+        lines = forecast(plan, hardware).lines
     except ValueError as error:
         return f"left: no forecast, because {error}"
     kinds = sorted((line for line in lines if line.seconds_left), key=lambda line: -line.seconds_left)

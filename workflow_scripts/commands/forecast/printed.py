@@ -7,8 +7,9 @@ from commands.forecast.costs.stages import stage_cost
 from commands.forecast.costs.training import live_cost, train_steps
 from commands.forecast.counts import encoder_shape, finished
 from commands.forecast.hardware import read_hardware
-from commands.forecast.table import GB, duration, forecast, render, total_line, warnings
-from commands.forecast.timeline import timing
+from commands.forecast.shortages import disk_shortage, memory_shortages
+from commands.forecast.table import GB, duration, forecast, render, total_line
+from commands.forecast.timeline import bytes_to_come, timing
 
 WIDTH = 100
 
@@ -42,13 +43,11 @@ def live_search(plan, counts, hardware):
     return found
 
 
-def released(plan, counts, total):
-    """A sentence on the vectors that do not stay (keep_vectors), in a list; [] where all do."""
-    sizes = [stage_cost(plan.stages[name], counts, plan).bytes for name in plan.released]
-    if not sizes:
+def released(plan, costs, most):
+    """A sentence on the vectors that do not stay (keep_vectors), in a list; [] where all do. most: bytes at a time"""
+    if not plan.released:
         return []
-    most = total.bytes - sum(sizes) + max(sizes)
-    gone = f"{sum(sizes) / GB:.1f} GB of vectors go when they have been read"
+    gone = f"{sum(costs[name][0].bytes for name in plan.released) / GB:.1f} GB of vectors go when they have been read"
     return [f"keep_vectors: {gone}; at most about {most / GB:.1f} GB are there at a time"]
 
 
@@ -82,15 +81,16 @@ def print_forecast(plan, name=None, **machine):
     """
     name, hardware = read_hardware(name)
     hardware = hardware.model_copy(update=machine)
-    lines, counts = forecast(plan, hardware)
-    total, found = total_line(lines), warnings(lines, hardware)
+    lines, counts, costs = forecast(plan, hardware)
+    total, to_come = total_line(lines), bytes_to_come(plan, costs, hardware)
+    found = disk_shortage(to_come) + memory_shortages(lines, hardware)
     meaning = "time: of all jobs one after another" + (
         "; of done stages disk and memory are those measured" if total.done else ""
     )
-    said = [*live_search(plan, counts, hardware), *released(plan, counts, total), *against_measured(total)]
-    said += [*unknown(plan, counts, lines), *(f"warning: {text}" for text in found)]
+    said = [*live_search(plan, counts, hardware), *released(plan, costs, total.bytes - total.bytes_left + to_come)]
+    said += [*against_measured(total), *unknown(plan, counts, lines), *(f"warning: {text}" for text in found)]
     print(wrapped(heading(plan, counts, name, hardware)), render(lines), meaning, sep="\n\n", end="\n\n")
-    print(wrapped(timing(plan, counts, hardware)))
+    print(wrapped(timing(plan, costs, hardware)))
     if said:
         print("", wrapped(said), sep="\n")
     return found

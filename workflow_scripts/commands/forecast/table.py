@@ -1,28 +1,17 @@
-"""The forecast of a configuration: per stage kind the count, what is done, disk, memory and time; and warnings."""
+"""The forecast of a configuration: per stage kind the count, what is done, disk, memory and time."""
 
-import glob
-import shutil
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from commands.forecast.costs.stages import stage_cost
 from commands.forecast.counts import Counts, finished
-from commands.forecast.hardware import MEASURED, read_hardware
-from teleport.runtime.artefact import STAGES
 from teleport.runtime.code import STAGE_MODULES
-from teleport.runtime.devices import DEVICE_FILES
-from teleport.runtime.files import PRUNE
 
 GB = 1e9
 SUMMED = ("stages", "done", "bytes", "bytes_left", "seconds", "seconds_left", "measured", "estimated")
-LARGEST = ("scratch", "memory", "device_memory", "memory_left", "device_memory_left")
+LARGEST = ("memory", "device_memory", "memory_left", "device_memory_left")
 # Threads that rules/stages.smk asks for, where it is not one. An index that is trained takes 8.
 THREADS = dict.fromkeys(("tokens", "bm25", "encode", "retrieve", "train", "errors"), 8)
-REMEDIES = {
-    "retrieve": "Vectors that do not fit are read from the disk again for every block of queries, slowly.",
-    "train": "Set training.gradient_caching: true, which gives the same gradients, or share the training among GPUs "
-    "(--set-resources train:gpu=4); where it is set already, training.precision: bf16 or a device with more memory is "
-    "left. A lower training.batch_queries or training.negatives_per_query changes the result.",
-}
 
 
 @dataclass
@@ -38,7 +27,6 @@ class Line:
     done: int = 0
     bytes: float = 0.0
     bytes_left: float = 0.0
-    scratch: float = 0.0
     memory: float = 0.0
     device_memory: float = 0.0
     memory_left: float = 0.0
@@ -63,14 +51,14 @@ def stage_line(kind, cost, seconds, artefact):
     if artefact is not None:
         made, facts = artefact.manifest.get("provenance", {}), artefact.manifest["facts"]
         line.done, line.estimated = 1, seconds
-        line.bytes = sum(file["bytes"] for file in artefact.manifest["files"].values())
+        line.bytes = artefact.bytes
         line.measured = made.get("wall_seconds", 0.0) + facts.get("earlier_seconds", 0.0)
         line.memory = made.get("peak_memory_bytes", 0)
         line.device_memory = made.get("hardware", {}).get("gpu_peak_bytes", 0)
     elif cost is not None:
         line.bytes, line.memory, line.device_memory = cost.bytes, cost.memory, cost.device_memory
         line.bytes_left, line.memory_left, line.device_memory_left = cost.bytes, cost.memory, cost.device_memory
-        line.scratch, line.seconds_left = cost.scratch, seconds
+        line.seconds_left = seconds
     return line
 
 
@@ -84,15 +72,24 @@ def estimate(stage, counts, plan, hardware):
     return cost, hardware.seconds(cost)
 
 
+class Forecast(NamedTuple):
+    """lines: a `Line` per stage kind, in the order of the workflow; counts: the `Counts` used; costs: {stage's name:
+    (Cost, seconds)}, (None, 0.0) where there is no estimate."""
+
+    lines: list
+    counts: Counts
+    costs: dict
+
+
 def forecast(plan, hardware):
-    """(lines, counts): a `Line` per stage kind of the plan, in the order of the workflow, and the `Counts` used."""
-    counts, lines = Counts(plan), {}
-    for stage in plan.stages.values():
-        cost, seconds = estimate(stage, counts, plan, hardware)
+    """The `Forecast` of a plan on this hardware."""
+    counts, lines, costs = Counts(plan), {}, {}
+    for name, stage in plan.stages.items():
+        cost, seconds = costs[name] = estimate(stage, counts, plan, hardware)
         line = lines.setdefault(stage.kind, Line(stage.kind, has_estimate=cost is not None))
         line.include(stage_line(stage.kind, cost, seconds, finished(stage)))
     order = {kind: place for place, kind in enumerate(STAGE_MODULES)}
-    return sorted(lines.values(), key=lambda line: order.get(line.kind, len(order))), counts
+    return Forecast(sorted(lines.values(), key=lambda line: order.get(line.kind, len(order))), counts, costs)
 
 
 def render(lines):
@@ -137,41 +134,3 @@ def duration(seconds):
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def shortages(plan):
-    """The `warnings` of a plan on this machine, before it runs here.
-
-    None where the size of the collection is not known yet, nor where there are GPUs and nobody has measured them.
-    """
-    if glob.glob(DEVICE_FILES) and not MEASURED.is_file():
-        return []
-    hardware = read_hardware()[1]
-    try:
-        return warnings(forecast(plan, hardware)[0], hardware)
-    except ValueError:
-        return []
-
-
-def warnings(lines, hardware, folder=STAGES):
-    """What is too small for the stages that are still to do: one sentence each (list of str).
-
-    folder: where artefacts are written; its disk is looked at on this machine.
-    """
-    existing = next(path for path in [folder.resolve(), *folder.resolve().parents] if path.exists())
-    free, total = shutil.disk_usage(existing).free, total_line(lines)
-    found = []
-    if total.bytes_left + total.scratch > free:
-        found.append(
-            f"disk: {(total.bytes_left + total.scratch) / GB:.1f} GB are needed below {folder}, {free / GB:.1f} GB are "
-            f"free. Free some space ({PRUNE}), or move `results`."
-        )
-    for what, has in (("memory", hardware.room["memory"]), ("device_memory", hardware.device_memory)):
-        for line in lines:
-            needed = getattr(line, f"{what}_left")
-            if has is not None and needed > has:
-                found.append(
-                    f"{what.replace('_', ' ')}: {line.kind} needs about {needed / GB:.1f} GB, there are "
-                    f"{has / GB:.1f} GB. {REMEDIES.get(line.kind, 'Use a larger machine.')}"
-                )
-    return found

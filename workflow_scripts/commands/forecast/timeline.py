@@ -1,37 +1,55 @@
 """How long what is left of a plan takes on a machine: its stages as jobs, the critical path, what runs together."""
 
 from collections import Counter
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from commands.forecast.counts import finished
 from commands.forecast.schedule import Job, critical_path, schedule, together
-from commands.forecast.table import GB, THREADS, duration, estimate
+from commands.forecast.table import GB, THREADS, duration
 
 # What rules/stages.smk asks for, where it is not one thread, no GPU and no priority; threads: `table.THREADS`.
-ON_GPU = ("encode", "retrieve", "train")
-PRIORITIES = {"check": 100, "pretrained": 50, "tokens": 50}
+ON_GPU = ("encode", "retrieve", "train")  # where vectors are released, "index" too
+FOR_VECTORS = ("index", "retrieve", "positives", "merge", "train", "rerank", "errors")  # as soon as they are there
+PRIORITIES = {"check": 100, "pretrained": 50, "tokens": 50} | dict.fromkeys(FOR_VECTORS, 10)
 WORTH_SAYING = 0.003  # of the wall clock: what runs together for less is left out
 
 
-def jobs_left(plan, counts, hardware):
-    """{name: Job} of the stages that are not finished, in the order of the plan."""
+def jobs_left(plan, costs):
+    """{name: Job} of the stages that are not finished, in the order of the plan. costs: of a `Forecast`"""
     left = {name: stage for name, stage in plan.stages.items() if finished(stage) is None}
-    return {name: job_of(stage, left, *estimate(stage, counts, plan, hardware)) for name, stage in left.items()}
+    on_gpu = (*ON_GPU, "index") if plan.released else ON_GPU
+    return {name: job_of(stage, left, on_gpu, *costs[name]) for name, stage in left.items()}
 
 
-def job_of(stage, left, cost, seconds):
+def job_of(stage, left, on_gpu, cost, seconds):
     """The `Job` of a stage, which waits for those in `left` alone. Without an estimate (None) it takes no time."""
     trained = stage.kind == "index" and stage.settings.index.kind != "flat"
-    needs = {"cores": 8 if trained else THREADS.get(stage.kind, 1), "gpu": int(stage.kind in ON_GPU)}
+    needs = {"cores": 8 if trained else THREADS.get(stage.kind, 1), "gpu": int(stage.kind in on_gpu)}
     if cost is not None:
         needs["memory"] = int(cost.memory)
     after = tuple({read.name: None for read in stage.inputs.values() if read.name in left})
     return Job(seconds, after, needs, PRIORITIES.get(stage.kind, 0))
 
 
-def timing(plan, counts, hardware):
+def bytes_to_come(plan, costs, hardware):
+    """The most bytes at a time beside those that are on the disk now, when jobs run as `schedule` says.
+
+    Vectors go when the last stage that is planned to read them has ended (keep_vectors). costs: of a `Forecast`
+    """
+    times, changes = schedule(jobs_left(plan, costs), hardware.room), []
+    for name, (start, end) in times.items():
+        if (cost := costs[name][0]) is not None:
+            changes += [(start, cost.bytes + cost.scratch), (end, -cost.scratch)]
+    for name, readers in plan.released.items():
+        made = finished(plan.stages[name])
+        ends = [times[stage][1] for stage in (name, *(reader.name for reader in readers)) if stage in times]
+        changes.append((max(ends, default=0.0), -(made.bytes if made else costs[name][0].bytes)))
+    return max(accumulate((change for _, change in sorted(changes)), initial=0.0))
+
+
+def timing(plan, costs, hardware):
     """The wall clock, the critical path and what runs together, as lines of text; [] where nothing is left."""
-    jobs, room = jobs_left(plan, counts, hardware), hardware.room
+    jobs, room = jobs_left(plan, costs), hardware.room
     if not jobs:
         return []
     times, path = schedule(jobs, room), critical_path(jobs)

@@ -88,6 +88,11 @@ class Artefact:
         """Whether a file of the manifest is not there because it was released."""
         return file in self.released and not (self.folder / file).exists()
 
+    @property
+    def bytes(self):
+        """The size of its files by the manifest, but for those that were released."""
+        return sum(file["bytes"] for name, file in self.manifest["files"].items() if not self.is_released(name))
+
     def release(self):
         """Remove all files of the artefact but the manifest; which they were is written down first (keep_vectors)."""
         files = sorted(self.manifest["files"])
