@@ -4,6 +4,8 @@
 
 Every question gets the best 100 passages of BM25 and is matched against them: by the library, all questions at once,
 and by both, a sample of the questions; the plain implementation tokenises each passage once as well. Both must agree.
+With --copies of the corpus, among which what is retrieved is spread, all is asked as many times, and one process is
+compared with --threads of them, by the wall clock.
 """
 
 import gzip
@@ -53,8 +55,24 @@ def plain(texts, ids_QK, answers_Q):
     return np.array(found)
 
 
+def by_processes(texts, ids_QK, answers_Q, copies, threads, folder):
+    """{figure: number} of looking through `copies` of a corpus by one process and by several."""
+    corpus = folder / "copies.parquet"
+    pq.write_table(pa.table({"text": pa.array(texts * copies)}), corpus, row_group_size=65536)
+    ids_QK = np.tile(ids_QK, (copies, 1))
+    ids_QK = (ids_QK + len(texts) * np.random.default_rng(0).integers(copies, size=ids_QK.shape)).astype(np.int32)
+    ways = {
+        number: lambda number=number: find_answers(corpus, ids_QK, answers_Q * copies, number)
+        for number in (1, threads)
+    }
+    found = {number: run() for number, run in ways.items()}
+    seconds = {number: median(taken) for number, taken in interleaved(ways, 3).items()}
+    figures = {f"passages/s, {number} processes": len(np.unique(ids_QK)) / taken for number, taken in seconds.items()}
+    return figures | {"pairs_that_differ_by_processes": int((found[1] != found[threads]).sum())}
+
+
 def main(arguments=None):
-    made = parser("Answer matching against the plain implementation.", depth=100, sample=200)
+    made = parser("Answer matching against the plain implementation.", depth=100, sample=200, copies=1)
     made.add_argument("corpus", type=Path, help="corpus.tsv[.gz]: id, title, text")
     made.add_argument("questions", type=Path, help='JSON lines with "question" and "answer" or "answers"')
     arguments = made.parse_args(arguments)
@@ -74,6 +92,9 @@ def main(arguments=None):
         }
         found = {name: run() for name, run in variants.items()}
         seconds = interleaved(variants, arguments.rounds, time.process_time)
+        copied = {}
+        if arguments.copies > 1:
+            copied = by_processes(texts, ids_QK, answers_Q, arguments.copies, arguments.threads, Path(folder))
     whole = seconds.pop(WHOLE)
     figures = {
         "pairs_that_differ": int((found[STAGE] != found[PLAIN]).sum() + (found[WHOLE][sample] != found[PLAIN]).sum()),
@@ -81,7 +102,7 @@ def main(arguments=None):
         "all_pairs": ids_QK.size,
         "distinct_passages": len(np.unique(ids_QK)),
         "seconds_of_all_pairs": median(whole),
-    }
+    } | copied
     report("answers", seconds, (PLAIN,), some[0].size, "pairs", arguments, **figures)
 
 

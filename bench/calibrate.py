@@ -27,7 +27,7 @@ import texts
 from commands.forecast.costs.stages import stage_cost
 from commands.forecast.counts import Counts, finished
 from commands.forecast.hardware import MEASURED, Hardware
-from rates import clock, disk_rate, lexical_rates, merge_rate, process_seconds, search_rates, text_rates
+from rates import answer_rate, clock, disk_rate, lexical_rates, merge_rate, process_seconds, search_rates, text_rates
 from rounds import REPOSITORY
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
@@ -122,6 +122,7 @@ def calibrate(scale, threads, bert_base=False):
         rates = stage_rates(Plan(*load(configuration(scale, checkpoint))), threads)
         rates |= text_rates(folder, threads) | {"disk": disk_rate(Path(folder))}
         rates |= search_rates(Path(folder), scale, threads) | lexical_rates(Path(folder), scale, threads)
+        rates |= {"answers": answer_rate(Path(folder), threads)}
     rates |= {"merge_rows": merge_rate()} | process_seconds()
     machine = hardware()
     where = ", ".join([machine["processor"], f"{threads} threads", *([machine["gpu"]] if "gpu" in machine else [])])

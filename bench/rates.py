@@ -10,6 +10,8 @@ import time
 from statistics import median
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import bm25
 import merge
@@ -18,6 +20,7 @@ from commands.forecast.costs.search import MARGIN
 from commands.forecast.flops import search_flop
 from rounds import REPOSITORY
 from search import Timed
+from teleport.collection.answers import find_answers
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
 from teleport.runtime.job import Job
@@ -30,6 +33,7 @@ from vectors import make_vectors
 TEXTS = 12_000  # tokenised
 BM25_PASSAGES, BM25_QUERIES = 20_000, 2_000  # the former times --scale
 SEARCH_DIM, SEARCH_DEPTH, SEARCH_QUERIES = 768, 200, {"cpu": 1024, "cuda": 16384}
+ANSWER_PASSAGES = 10_000
 FEW_PASSAGES, SEARCH_PASSAGES = 2_000, 60_000  # the latter times --scale
 MEASURABLE = 1.5  # times as long as few passages: less may be chance
 ROUNDS = 3
@@ -125,6 +129,19 @@ def merge_rate(queries=5000, depth=200):
     """Candidates/s of the merge."""
     ids = merge.retrievals(queries, depth)
     return 2 * queries * depth / timed(lambda: merge.merge_arrays(merge.make_merge(ids, 60)))
+
+
+def answer_rate(folder, threads):
+    """Passages/s that are looked through for the answers of one question each: of a process, times `threads`."""
+    tokenizer, _ = load_tokenizer(texts.folder_in_package(texts.PACKAGE), None)
+    words = texts.whole_words(tokenizer)
+    passages = texts.make_texts(words, texts.lengths(ANSWER_PASSAGES, 1), 2)
+    pq.write_table(pa.table({"text": passages}), folder / "corpus.parquet")
+    answers = texts.make_texts(words, texts.lengths(ANSWER_PASSAGES, 3, mean=2), 4)
+    # Of real questions, every sixth or seventh retrieved passage has a word of an answer, and is taken apart.
+    answers = [[passage[:9] if row % 6 == 0 else answers[row]] for row, passage in enumerate(passages)]
+    rows = np.arange(ANSWER_PASSAGES, dtype=np.int32)[:, None]
+    return threads * ANSWER_PASSAGES / timed(lambda: find_answers(folder / "corpus.parquet", rows, answers))
 
 
 def disk_rate(folder, megabytes=256):

@@ -166,6 +166,7 @@ use rule stage as positives with:
     wildcard_constraints:
         kind="positives",
     priority: 10
+    threads: 8
 
 
 # The pool of negatives, so many from each source (ANCE-Tele: Eq. 4-6).
@@ -173,6 +174,7 @@ use rule stage as merge with:
     wildcard_constraints:
         kind="merge",
     priority: 10
+    threads: lambda wildcards: 8 if planned(wildcards).settings.remove == "answers" else 1
 
 
 # One episode's training on its pool. With `gpu` above 1 (a profile's set-resources) one job takes so many GPUs.

@@ -94,6 +94,23 @@ def test_passages_are_read_from_all_row_groups(tmp_path):
     assert find_answers(corpus, ids, [["text 9"], ["text 9"]]).tolist() == expected
 
 
+def test_several_processes_find_what_one_finds(tmp_path, monkeypatch):
+    rng, reported = np.random.default_rng(3), []
+    words = [f"w{n}" for n in range(50)]
+    texts = [" ".join(rng.choice(words, 6)) for _ in range(40)]
+    corpus = write_corpus(tmp_path / "corpus.parquet", texts, row_group_size=7)
+    ids = rng.integers(-1, 40, (30, 9)).astype(np.int32)
+    ids[ids // 7 == 2] = -1  # of one row group nothing is wanted
+    answers = [list(rng.choice(words, 2)) for _ in range(30)]
+    one = find_answers(corpus, ids, answers, 2)
+    assert 0.1 < one.mean() < 0.5
+    monkeypatch.setattr("teleport.collection.answers.PASSAGES", 10)
+    two = find_answers(corpus, ids, answers, 2, lambda *done: reported.append(done))
+    assert (one == two).all()
+    wanted = len(np.unique(ids[ids >= 0]))
+    assert len(reported) == 5 and reported[-1] == (wanted, wanted, "passages")
+
+
 def check_against_plain(corpus, texts, ids_QK, answers_Q):
     """Assert that every pair is judged alike; returns how many hold an answer."""
     tokens = {row: plain_tokens(texts[row]) for row in np.unique(ids_QK[ids_QK >= 0]).tolist()}

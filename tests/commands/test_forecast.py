@@ -455,14 +455,14 @@ def test_looking_for_answers_reads_each_retrieved_passage_once(marco):
     """MS MARCO's 200 neighbours of each question are all passages; a hundredth of the questions has a few of them."""
     plan = make_plan(collection={"positives": "answers"}, negatives={"remove": "answers"})
     pairs = 502_939 * 200
-    found = [cost.work["texts"] for cost in costs(plan, "positives")]
+    found = [cost.work["answers"] for cost in costs(plan, "positives")]
     assert found == pytest.approx([8_841_823 + 0.1 * pairs] * 3, rel=1e-4)
     assert costs(plan, "positives")[0].bytes == 502_939 * 12
-    merges = [cost.work["texts"] for cost in costs(plan, "merge")]
+    merges = [cost.work["answers"] for cost in costs(plan, "merge")]
     assert merges == pytest.approx([2 * (8_841_823 + 0.1 * pairs)] * 3, rel=1e-2), "query and lookahead"
-    assert [cost.work["texts"] for cost in costs(make_plan(), "merge")] == [0] * 3
+    assert [cost.work["answers"] for cost in costs(make_plan(), "merge")] == [0] * 3
     counts = yaml.safe_load(MARCO)["counts"] | {"queries": {"train": 5_029, "dev": 6_980}}
-    few = costs(make_plan(collection={"positives": "answers"}, counts=counts), "positives")[0].work["texts"]
+    few = costs(make_plan(collection={"positives": "answers"}, counts=counts), "positives")[0].work["answers"]
     assert 0.9 * 5_029 * 200 < few - 0.1 * 5_029 * 200 < 5_029 * 200
 
 

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from alive import is_alive
 from paths import REPOSITORY
 from teleport.runtime import launch as launching
 from teleport.runtime.launch import PROCESSES, RANK, RENDEZVOUS, launch
@@ -39,14 +40,6 @@ def wait_for(*paths):
             return
         time.sleep(0.02)
     raise AssertionError(f"{paths} did not appear")
-
-
-def is_alive(process_id):
-    try:
-        with open(f"/proc/{process_id}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_every_process_gets_its_rank_and_one_place_to_meet(tmp_path):

@@ -36,6 +36,7 @@ class Hardware(Section):
     disk: Rate = Field(description="Bytes/s written and hashed.")
     startup: float = Field(ge=0, description="Seconds per job: process, libraries, scheduler.")
     load: float = Field(ge=0, description="Seconds more per job that loads torch and a checkpoint.")
+    answers: Rate = Field(4e4, description="Passages/s, each of one question, that are looked through for answers.")
     network: Rate = Field(12.5e6, description="Bytes/s of downloads; the default, 100 Mbit/s, is an assumption.")
     cores: int | None = Field(None, ge=1, description="Cores, as after --cores; null: this machine's.")
     gpus: int = Field(1, ge=1, description="Jobs at once that ask for a GPU, as in profiles/; without GPUs too.")

@@ -10,8 +10,8 @@ from teleport.runtime.code import STAGE_MODULES
 GB = 1e9
 SUMMED = ("stages", "done", "bytes", "bytes_left", "seconds", "seconds_left", "measured", "estimated")
 LARGEST = ("memory", "device_memory", "memory_left", "device_memory_left")
-# Threads that rules/stages.smk asks for, where it is not one. An index that is trained takes 8.
-THREADS = dict.fromkeys(("tokens", "bm25", "encode", "retrieve", "train", "errors"), 8)
+# Threads that rules/stages.smk asks for, where it is not one; `threads_of` has those of kinds that differ.
+THREADS = dict.fromkeys(("tokens", "bm25", "encode", "retrieve", "positives", "train", "errors"), 8)
 
 
 @dataclass
@@ -62,13 +62,22 @@ def stage_line(kind, cost, seconds, artefact):
     return line
 
 
+def threads_of(stage):
+    """The threads that a stage asks for: a merge that looks for answers and an index that is trained for 8."""
+    if stage.kind == "index":
+        return 1 if stage.settings.index.kind == "flat" else 8
+    if stage.kind == "merge":
+        return 8 if stage.settings.remove == "answers" else 1
+    return THREADS.get(stage.kind, 1)
+
+
 def estimate(stage, counts, plan, hardware):
     """(the Cost of a stage on this hardware, its seconds); (None, 0.0) for a kind that has no estimate."""
     cost = stage_cost(stage, counts, plan)
     if cost is None:
         return None, 0.0
     if hardware.device_memory is None:
-        cost = cost.on_processor(min(THREADS.get(stage.kind, 1), hardware.room["cores"]))
+        cost = cost.on_processor(min(threads_of(stage), hardware.room["cores"]))
     return cost, hardware.seconds(cost)
 
 

@@ -5,9 +5,9 @@ from itertools import accumulate, groupby
 
 from commands.forecast.counts import finished
 from commands.forecast.schedule import Job, critical_path, schedule, together
-from commands.forecast.table import GB, THREADS, duration
+from commands.forecast.table import GB, duration, threads_of
 
-# What rules/stages.smk asks for, where it is not one thread, no GPU and no priority; threads: `table.THREADS`.
+# What rules/stages.smk asks for, where it is not one thread, no GPU and no priority; threads: `table.threads_of`.
 ON_GPU = ("encode", "retrieve", "train")  # where vectors are released, "index" too
 FOR_VECTORS = ("index", "retrieve", "positives", "merge", "train", "rerank", "errors")  # as soon as they are there
 PRIORITIES = {"check": 100, "pretrained": 50, "tokens": 50} | dict.fromkeys(FOR_VECTORS, 10)
@@ -23,8 +23,7 @@ def jobs_left(plan, costs):
 
 def job_of(stage, left, on_gpu, cost, seconds):
     """The `Job` of a stage, which waits for those in `left` alone. Without an estimate (None) it takes no time."""
-    trained = stage.kind == "index" and stage.settings.index.kind != "flat"
-    needs = {"cores": 8 if trained else THREADS.get(stage.kind, 1), "gpu": int(stage.kind in on_gpu)}
+    needs = {"cores": threads_of(stage), "gpu": int(stage.kind in on_gpu)}
     if cost is not None:
         needs["memory"] = int(cost.memory)
     after = tuple({read.name: None for read in stage.inputs.values() if read.name in left})

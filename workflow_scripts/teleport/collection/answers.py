@@ -8,11 +8,15 @@ and a final sigma `ς` differs from `σ`. Titles are not looked at. An answer wi
 """
 
 import unicodedata
+from itertools import islice, pairwise
 
 import numpy as np
 import pyarrow.parquet as pq
 import regex
 
+from teleport.runtime.processes import processes_apart
+
+PASSAGES = 20_000  # for each process at least: to start it takes as long as to look through so many
 TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 
 
@@ -40,12 +44,13 @@ def prepare(answers):
     return [(folded(max(words.split(" "), key=len)), words) for words in phrases]
 
 
-def find_answers(corpus, ids_QK, answers_Q):
+def find_answers(corpus, ids_QK, answers_Q, processes=1, progress=lambda *_: None):
     """Which retrieved passages hold an answer of their question: bool [Q, K].
 
     `corpus` is the path of corpus.parquet, `ids_QK` int32 passage rows (-1: an empty slot, which holds nothing),
     `answers_Q` a list of answers per question. Every passage is read and tokenised at most once, in the order of the
-    corpus, which is never in memory as a whole.
+    corpus, which is never in memory as a whole. Where there are many, so many `processes` share its row groups;
+    `progress` is called like that of a job.
     """
     prepared_Q = [prepare(answers) for answers in answers_Q]
     found_QK = np.zeros(ids_QK.shape, dtype=bool)
@@ -53,12 +58,38 @@ def find_answers(corpus, ids_QK, answers_Q):
     slots = np.argsort(ids, kind="stable")
     slots = slots[np.searchsorted(ids[slots], 0) :]
     passages, starts = np.unique(ids[slots], return_index=True)
-    stops = np.append(starts[1:], len(slots))
-    for number, text in enumerate(read_texts(corpus, passages)):
-        places = slots[starts[number] : stops[number]]
-        held = holds(text, [prepared_Q[row] for row in (places // depth).tolist()])
-        found[places[held]] = True
+    ends = np.append(starts, len(slots))
+    parts = list(pairwise(np.unique(np.searchsorted(passages, group_bounds(corpus))).tolist()))
+    of_parts = [slots[ends[first] : ends[last]] for first, last in parts]
+    tasks = [
+        (passages[first:last], np.diff(ends[first : last + 1]), (places // depth).astype(np.int32))
+        for (first, last), places in zip(parts, of_parts, strict=True)
+    ]
+    number = max(1, min(processes, len(parts), len(passages) // PASSAGES))
+    with processes_apart(number, (corpus, prepared_Q)) as each:
+        for (_, last), places, held in zip(parts, of_parts, each(look_through, tasks), strict=True):
+            found[places[held]] = True
+            progress(last, len(passages), "passages")
     return found_QK
+
+
+def group_bounds(corpus):
+    """int64 [groups + 1]: the passages of row group i of a corpus.parquet are bounds[i] to bounds[i + 1] - 1."""
+    file = pq.ParquetFile(corpus).metadata
+    return np.cumsum([0, *(file.row_group(group).num_rows for group in range(file.num_row_groups))])
+
+
+def look_through(shared, task):
+    """Whether a passage holds an answer of a question: bool [n], for each passage one for each of its questions.
+
+    shared: (path of corpus.parquet, what `prepare` made of each question's answers); task: (passages, ascending, how
+    many questions each has, rows of all these questions)
+    """
+    (corpus, prepared_Q), (passages, numbers, rows) = shared, task
+    questions = (prepared_Q[row] for row in rows.tolist())
+    texts = zip(read_texts(corpus, passages), numbers.tolist(), strict=True)
+    found = (held for text, number in texts for held in holds(text, islice(questions, number)))
+    return np.fromiter(found, bool, len(rows))
 
 
 def holds(text, questions):

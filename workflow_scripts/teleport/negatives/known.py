@@ -5,6 +5,7 @@ import numpy as np
 from teleport.collection.answers import find_answers
 from teleport.collection.reader import positives_of_job, read_answers, read_positives
 from teleport.runtime.arrays import Ragged
+from teleport.runtime.log import Progress
 
 
 def known_passages(job):
@@ -35,4 +36,5 @@ def have_answers(job, passages_LD, rows_L):
     """bool [L, D]: the text of the passage has an answer of the question in the query row of its line."""
     answers_Q = read_answers(job.inputs["collection"], "train")
     corpus = job.input("collection", "corpus.parquet")
-    return find_answers(corpus, passages_LD, [answers_Q[row] for row in rows_L])
+    answers_L, progress = [answers_Q[row] for row in rows_L], Progress(job.progress.path)  # a rate of its own
+    return find_answers(corpus, passages_LD, answers_L, job.threads, progress)

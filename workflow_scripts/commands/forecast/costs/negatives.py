@@ -18,8 +18,10 @@ from commands.forecast.flops import vector_bytes
 
 POOL_BYTES = 12  # a negative: passage 4, source 1, first episode 1, rank 2, score 4
 MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
-# Looking for a question's answers in a passage, in times of reading a text: 0.05 by docs/speed.md, on a Xeon 0.2.
+# What a further question of a passage costs, in passages that are looked through for the answers of one.
 ANSWER_COST = 0.1
+PROCESSES, PASSAGES = 8, 20_000  # at most so many look for answers, in so many passages each (collection.answers)
+PROCESS_MEMORY = 0.45e9
 
 
 def negatives_file_cost(stage, counts, plan):
@@ -28,19 +30,21 @@ def negatives_file_cost(stage, counts, plan):
     return Cost(size, memory=BASE + 16 * counts.passages + 2 * size, work=Counter(texts=counts.passages))
 
 
-def answer_texts(pairs, counts):
-    """The work, in texts, of looking for answers in so many retrieved passages. Each is read once.
+def looking_for_answers(pairs, counts):
+    """(work, memory) of looking for answers in so many retrieved passages. Each is read once.
 
     At most: they are taken to be as many different ones as random draws would be, and neighbours repeat more often.
     """
-    return -math.expm1(-pairs / counts.passages) * counts.passages + ANSWER_COST * pairs
+    passages = -math.expm1(-pairs / counts.passages) * counts.passages
+    return passages + ANSWER_COST * pairs, min(PROCESSES, passages // PASSAGES) * PROCESS_MEMORY
 
 
 def positives_cost(stage, counts, plan):
     """At most: only questions without a judged positive are looked at."""
     lines, depth = run_lines(stage.inputs["queries"], counts)
-    work = Counter(texts=answer_texts(lines * depth, counts))
-    return Cost(lines * 12, memory=BASE + lines * (ID_BYTES + depth * PAIR_BYTES), work=work)
+    work, memory = looking_for_answers(lines * depth, counts)
+    memory += BASE + lines * (ID_BYTES + depth * PAIR_BYTES)
+    return Cost(lines * 12, memory=memory, work=Counter(answers=work))
 
 
 def merge_cost(stage, counts, plan):
@@ -53,7 +57,8 @@ def merge_cost(stage, counts, plan):
     others += pool_size(inputs["momentum"]) if "momentum" in inputs else 0
     work = Counter(merge_rows=mapped / NEIGHBOUR_BYTES + queries * others)
     if settings.remove == "answers":  # of what each source offers, but for the last pool
-        work["texts"] = sum(answer_texts(number, counts) for number in pairs)
+        looked, memory = zip(*(looking_for_answers(number, counts) for number in pairs), strict=True)
+        work["answers"], mapped = sum(looked), mapped + max(memory)
     if settings.filters.by_score:
         _, dim, _ = encoder_of(inputs["passages"])
         mapped += stored_bytes(inputs["passages"], counts) + vector_bytes(queries, dim)
