@@ -19,7 +19,7 @@ from commands.forecast.flops import vector_bytes
 POOL_BYTES = 12  # a negative: passage 4, source 1, first episode 1, rank 2, score 4
 MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
 # What a further question of a passage costs, in passages that are looked through for the answers of one.
-ANSWER_COST = 0.1
+ANSWER_COST = 0.25
 PROCESSES, PASSAGES = 8, 20_000  # at most so many look for answers, in so many passages each (collection.answers)
 PROCESS_MEMORY = 0.45e9
 
@@ -36,7 +36,7 @@ def looking_for_answers(pairs, counts):
     At most: they are taken to be as many different ones as random draws would be, and neighbours repeat more often.
     """
     passages = -math.expm1(-pairs / counts.passages) * counts.passages
-    return passages + ANSWER_COST * pairs, min(PROCESSES, passages // PASSAGES) * PROCESS_MEMORY
+    return passages + ANSWER_COST * (pairs - passages), min(PROCESSES, passages // PASSAGES) * PROCESS_MEMORY
 
 
 def positives_cost(stage, counts, plan):
