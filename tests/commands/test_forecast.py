@@ -251,6 +251,14 @@ def test_too_little_disk_memory_and_gpu_memory_is_said(marco, tmp_path, monkeypa
     assert memory_shortages(forecast(marco, large).lines, large) == []
 
 
+def test_a_measurement_that_is_not_usable_stops_no_workflow(marco, monkeypatch):
+    monkeypatch.setattr("glob.glob", lambda pattern: [])
+    Path("results").mkdir()
+    Path("results/hardware.json").write_text('{"source": "an older version"}')
+    (text,) = shortages(marco)
+    assert text.startswith("results/hardware.json: hardware line 'this-machine', encode_flop: Field required. ")
+
+
 def finish(stage, facts, wall_seconds, files=()):
     """A manifest as a finished stage leaves it."""
     folder = Path("results/stages") / stage.name

@@ -22,10 +22,14 @@ def shortages(plan):
     """What is too small for a plan on this machine, before it runs here: one sentence each (list of str).
 
     None where the size of the collection is not known yet, nor where there are GPUs and nobody has measured them.
+    Where the measurement of this machine is not usable, a sentence on that.
     """
     if glob.glob(DEVICE_FILES) and not MEASURED.is_file():
         return []
-    hardware = read_hardware()[1]
+    try:
+        hardware = read_hardware()[1]
+    except ValueError as error:
+        return [str(error)]
     try:
         lines, _, costs = forecast(plan, hardware)
     except ValueError:
