@@ -15,7 +15,7 @@ def processes_apart(number, shared):
     """Yields a function that gives `function(shared, task)` of all tasks, in order; so many processes do them.
 
     With 1 this process does them. Others are started anew and not forked, because numpy and pyarrow have threads here;
-    each gets `shared` once, and none outlives this one. Raises ValueError when one is killed.
+    each gets `shared` once, and none outlives this one. Raises ValueError when one dies.
     """
     if number == 1:
         yield lambda function, tasks: map(partial(function, shared), tasks)
@@ -25,8 +25,9 @@ def processes_apart(number, shared):
             yield lambda function, tasks: pool.map(partial(of_shared, function), tasks)
         except BrokenProcessPool:
             raise ValueError(
-                f"one of {number} processes was killed. Unless you or the scheduler did that, the kernel did for want "
-                "of memory (dmesg names it): run fewer jobs at once (--cores), or give this one fewer (--set-threads)."
+                f"one of {number} processes died. Where no error stands above, it was killed: unless by you or the "
+                "scheduler, by the kernel for want of memory (dmesg names it). Run fewer jobs at once (--cores), or "
+                "give this one fewer threads (--set-threads)."
             ) from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
