@@ -108,7 +108,7 @@ def test_several_processes_find_what_one_finds(tmp_path, monkeypatch):
     two = find_answers(corpus, ids, answers, 2, lambda *done: reported.append(done))
     assert (one == two).all()
     wanted = len(np.unique(ids[ids >= 0]))
-    assert len(reported) == 5 and reported[-1] == (wanted, wanted, "passages")
+    assert len(reported) == 6 and reported[-1] == (wanted, wanted, "passages")
 
 
 def check_against_plain(corpus, texts, ids_QK, answers_Q):

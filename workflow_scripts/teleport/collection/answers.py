@@ -16,7 +16,7 @@ import regex
 
 from teleport.runtime.processes import processes_apart
 
-PASSAGES = 20_000  # for each process at least: to start it takes as long as to look through so many
+PASSAGES = 50_000  # for each process at least: to start it takes as long as to look through most of these
 TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 
 
@@ -66,6 +66,7 @@ def find_answers(corpus, ids_QK, answers_Q, processes=1, progress=lambda *_: Non
         for (first, last), places in zip(parts, of_parts, strict=True)
     ]
     number = max(1, min(processes, len(parts), len(passages) // PASSAGES))
+    progress(0, len(passages), "passages")
     with processes_apart(number, (corpus, prepared_Q)) as each:
         for (_, last), places, held in zip(parts, of_parts, each(look_through, tasks), strict=True):
             found[places[held]] = True

@@ -20,7 +20,7 @@ POOL_BYTES = 12  # a negative: passage 4, source 1, first episode 1, rank 2, sco
 MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
 # What a further question of a passage costs, in passages that are looked through for the answers of one.
 ANSWER_COST = 0.25
-PROCESSES, PASSAGES = 8, 20_000  # at most so many look for answers, in so many passages each (collection.answers)
+PROCESSES, PASSAGES = 8, 50_000  # at most so many look for answers, in so many passages each (collection.answers)
 PROCESS_MEMORY = 0.45e9
 
 
