@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 
 CASES = int(os.environ.get("FAULT_CASES", 20))
+LOG = os.path.abspath(os.environ["FAULT_LOG"]) if os.environ.get("FAULT_LOG") else None  # tests go to other folders
 
 
 def cases_of(inputs):
@@ -36,9 +37,9 @@ class Campaign:
         """One case of a `fault` of a stage kind or reader `of`; wrong: what is not as it should be, or nothing."""
         if wrong:
             self.wrong.append(f"{fault}, {of}, {case}: {wrong}")
-        if path := os.environ.get("FAULT_LOG"):
+        if LOG:
             line = {"fault": fault, "of": of, "case": str(case), "wrong": str(wrong or "")}
-            with open(path, "a", encoding="utf-8") as log:  # a short line is appended as a whole
+            with open(LOG, "a", encoding="utf-8") as log:  # a short line is appended as a whole
                 log.write(json.dumps(line) + "\n")
 
     def check(self):
