@@ -8,7 +8,11 @@ CORES ?= all
 TESTS ?= not slow and not gpu and not slurm
 WORKERS ?= 2
 
-.PHONY: demo help new check-released test test-slow test-gpu test-faults test-slurm test-pythons status lint forecast report \
+PAPER ?= marco
+SCALE ?= 0.001
+QUESTIONS ?= 1
+
+.PHONY: demo help new check-released rehearse test test-slow test-gpu test-faults test-slurm test-pythons status lint forecast report \
 	figures verify prune schema lock
 
 demo: .venv/installed  ## run the embedded default and print its table
@@ -18,8 +22,8 @@ demo: .venv/installed  ## run the embedded default and print its table
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 14
 
-check-released: .venv/installed  ## what released checkpoints of CONFIG (several files in quotes) score, beside what is published
-	$(VENV)/snakemake released --cores $(CORES) --configfile $(CONFIG)
+check-released: .venv/installed  ## what published checkpoints of CONFIG (several files in quotes) score, beside what is published
+	$(VENV)/snakemake published_checkpoints --cores $(CORES) --configfile $(CONFIG)
 
 test: .venv/installed lint  ## lint, then unit tests and the real workflow at toy size
 	$(VENV)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "$(TESTS)"
@@ -54,6 +58,9 @@ lint: .venv/installed  ## ruff, snakefmt and Snakemake's own lint
 forecast: .venv/installed  ## stages, disk, memory, time and critical path of CONFIG on HARDWARE; CORES, GPUS, MEMORY (GB)
 	@$(MANAGE) forecast $(if $(HARDWARE),--hardware $(HARDWARE)) $(if $(GPUS),--gpus $(GPUS)) \
 		$(if $(filter-out all,$(CORES)),--cores $(CORES)) $(if $(MEMORY),--memory $(MEMORY)) $(CONFIG)
+
+rehearse: .venv/installed  ## PAPER's workflow at SCALE of its counts, with drawn texts and a miniature encoder; QUESTIONS: of the training ones
+	$(VENV)/python bench/rehearse.py $(PAPER) --scale $(SCALE) --questions $(QUESTIONS)
 
 report: .venv/installed  ## the report page of CONFIG (several files in quotes) from what is finished
 	$(MANAGE) report $(CONFIG)

@@ -9,14 +9,7 @@ from pathlib import Path
 
 from snakemake.utils import min_version
 
-min_version("9.0")
-
-# A `configfile:` is merged under every --configfile, so the default is read only where none is given: a paper's
-# configuration never inherits a value of the embedded one.
-if not workflow.overwrite_configfiles:
-    DEFAULT = "config/config.yaml"
-
-    configfile: DEFAULT if Path(DEFAULT).exists() else workflow.source_path(DEFAULT)  # started elsewhere, with -s
+min_version("9.27")
 
 
 include: "rules/common.smk"
@@ -34,7 +27,7 @@ rule all:
         [f"{folder}/plan.tsv" for folder in INDEXES],
         manifests(PLAN.stages.values()),
         f"{PAGE_FOLDER}/index.html" if CONFIG.report else [],
-        [f"results/stages/{name}/released.json" for name in PLAN.released],
+        [f"results/stages/{name}/deleted.json" for name in PLAN.deleted_vectors],
 
 
 onsuccess:

@@ -1,16 +1,17 @@
 """Lexical search: the stages `lexical_index` and `bm25` against bm25s, numpy's and numba's, and tantivy.
 
-    python bench/bm25.py [--passages 1000000] [--queries 1000] [--depth 200] [--threads 2] [--rounds 3]
+    python bench/bm25.py [--passages 60000] [--queries 500] [--depth 200] [--threads 2] [--rounds 3]
     python bench/bm25.py --index-peer     # bm25s indexes the same texts too: seconds and memory
 
 Passages are stop words and then words of the embedded collection by Zipf's law, as in English the most frequent words
 are stop words; they are as long as MS MARCO's (56 words on average). A query is six words that follow each other in
 one. --frequent draws words of the embedded collection alone, so that some are in most passages. The stage builds the
 index in a process of its own, whose memory is measured.
-Both searches of bm25s read the same postings: `get_scores` is what the stage did before it had an index, bm25s's
-scores of all passages and then the best, ties by the smaller number; its `retrieve` leaves ties to chance. tantivy is
-measured where it is installed (`pip install tantivy`): k1 and b are fixed there and lengths rounded, so its scores are
-others. With one thread times are those of this process, which a busy machine disturbs least; with more, of the clock.
+Both peers are bm25s over the same postings, with one thread: `get_scores` with a sort of all passages that match, which
+gives the stage's ranking, and its numba `retrieve`, which leaves ties to chance. With more threads, `retrieve` and the
+stage run once more with all of them. tantivy is measured where it is installed (`pip install tantivy`): k1 and b are
+fixed there and lengths rounded, so its scores are others. With one thread times are those of this process, which a busy
+machine disturbs least; with more, of the clock.
 """
 
 import json
@@ -31,16 +32,14 @@ from bm25s.stopwords import STOPWORDS_EN
 
 import texts
 from rounds import REPOSITORY, interleaved, parser, report
-from teleport.collection.apidocs import package_docs
-from teleport.collection.canonical import CORPUS
-from teleport.collection.packages import package_version
-from teleport.runtime.artefact import MANIFEST, file_entry
-from teleport.runtime.files import write_json
-from teleport.runtime.job import Job
+from teleport.collection.apidocs import package_docs, package_version
+from teleport.collection.build import CORPUS
+from teleport.running.artefact import MANIFEST, file_entry
+from teleport.running.files import write_json
+from teleport.running.job import Job
 from teleport.search import lexical_index
-from teleport.search.bm25 import query_terms
-from teleport.search.lexical import LexicalIndex
-from teleport.search.terms import Terms
+from teleport.search.bm25 import LexicalIndex, query_terms
+from teleport.search.lexical_index import Terms
 from teleport.settings.search import Bm25Settings, LexicalIndexSettings
 
 PACKAGES = ("numpy", "networkx")  # of the embedded collection
@@ -49,7 +48,7 @@ MEAN_WORDS, QUERY_WORDS = 56, 6
 BATCH = 50_000  # passages made at a time
 KEY = "0" * 12
 SETTINGS = LexicalIndexSettings(title="none")
-TODAY = "bm25s get_scores"
+SORTED, RETRIEVE = PEERS = "bm25s get_scores and sort", "bm25s retrieve (numba)"
 
 
 def vocabulary(first):
@@ -99,8 +98,8 @@ def index_spec():
 
 def build_index(folder):
     """Run the stage `lexical_index` in a process of its own; returns (job of a `bm25` stage that reads it, figures)."""
-    code = "import json, sys; from teleport.runtime.job import Job; from teleport.runtime.run import run\n"
-    code += "from teleport.runtime.log import configure_logging; configure_logging(); run(Job(json.loads(sys.argv[1])))"
+    code = "import json, sys; from teleport.running.job import Job; from teleport.running.run import run\n"
+    code += "from teleport.running.log import configure_logging; configure_logging(); run(Job(json.loads(sys.argv[1])))"
     run_python(code, json.dumps(index_spec()), folder)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     inputs = {"index": f"lexical_index/{KEY}", "collection": f"collection/{KEY}"}
@@ -149,8 +148,8 @@ def bm25s_over(index, backend):
     return peer
 
 
-def best(scores_P, depth):
-    """What the stage did with the scores of all passages: at most `depth` above 0, ties by the smaller number."""
+def sorted_matches(scores_P, depth):
+    """The passages of the highest scores of all: at most `depth` above 0, ties by the smaller number."""
     matches = np.flatnonzero(scores_P > 0)
     if len(matches) > depth:
         last = np.partition(scores_P[matches], -depth)[-depth]
@@ -184,26 +183,27 @@ def compare(job, index, queries, arguments):
     some = [query for query in few if query]
 
     def get_scores(peer):
-        return [best(peer.get_scores_from_ids(query), depth) for query in some]
+        return [sorted_matches(peer.get_scores_from_ids(query), depth) for query in some]
 
-    variants = {
-        TODAY: lambda: get_scores(numpy_peer),
-        "bm25s retrieve (numba)": lambda: numba_peer.retrieve(
-            some, k=depth, show_progress=False, backend_selection="numba"
-        ),
-        "stage, 1 thread": lambda: index.search(some, depth, 1),
-    }
-    if arguments.threads > 1:
-        variants[f"stage, {arguments.threads} threads"] = lambda: index.search(some, depth, arguments.threads)
-    ids_QK, _ = index.search(some, depth, arguments.threads)
-    equal = all((ids[ids >= 0] == found).all() for ids, found in zip(ids_QK, get_scores(numpy_peer), strict=True))
+    def retrieve(threads):
+        return numba_peer.retrieve(
+            some, k=depth, show_progress=False, backend_selection="numba", n_threads=threads if threads > 1 else 0
+        )
+
+    variants = {SORTED: lambda: get_scores(numpy_peer), RETRIEVE: lambda: retrieve(1)}
+    variants["stage, 1 thread"] = lambda: index.search(some, depth, 1)
+    if (threads := arguments.threads) > 1:
+        variants[f"{RETRIEVE}, {threads} threads"] = lambda: retrieve(threads)
+        variants[f"stage, {threads} threads"] = lambda: index.search(some, depth, threads)
+    ids_QK, _ = index.search(some, depth, threads)
+    equal = all((ids[ids >= 0] == expected).all() for ids, expected in zip(ids_QK, get_scores(numpy_peer), strict=True))
     lists = [index.offsets[term + 1] - index.offsets[term] for query in some for term in query]
     figures = {"same ranking as get_scores": equal, "postings a query": float(np.sum(lists) / len(some))}
     return variants, figures | {"terms a query": len(lists) / len(some)}
 
 
 def main(arguments=None):
-    made = parser("BM25 against bm25s and tantivy.", passages=1_000_000, queries=500, depth=200)
+    made = parser("BM25 against bm25s and tantivy.", passages=60_000, queries=500, depth=200)
     made.add_argument("--index-peer", action="store_true", help="let bm25s index the same texts too")
     made.add_argument("--frequent", action="store_true", help="no stop words: words that most passages have")
     made.add_argument("--folder", type=Path, help="where the collection and its index lie meanwhile")
@@ -216,14 +216,14 @@ def main(arguments=None):
         if arguments.index_peer:
             figures |= peer_index(folder)
         index = LexicalIndex.open(job, "index")
-        variants, found = compare(job, index, query_terms(job, asked), arguments)
+        variants, searched = compare(job, index, query_terms(job, asked), arguments)
         if find_spec("tantivy"):
             search = tantivy_index(folder, Terms(SETTINGS), asked)
             variants["tantivy (other scores)"] = lambda: search(arguments.depth)
         clocks = {"processor": time.process_time, "clock": time.perf_counter}
         seconds = interleaved(variants, arguments.rounds, clocks["clock" if arguments.threads > 1 else "processor"])
-    figures |= found | {"peak GB of this process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9}
-    report("bm25", seconds, (TODAY,), arguments.queries, "queries", arguments, **figures)
+    figures |= searched | {"peak GB of this process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9}
+    report("bm25", seconds, PEERS, arguments.queries, "queries", arguments, **figures)
 
 
 if __name__ == "__main__":

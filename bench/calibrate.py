@@ -24,7 +24,7 @@ import torch
 import yaml
 
 import texts
-from commands.forecast.costs.stages import stage_cost
+from commands.forecast.costs import stage_cost
 from commands.forecast.counts import Counts, finished
 from commands.forecast.hardware import MEASURED, Hardware
 from rates import answer_rate, clock, disk_rate, lexical_rates, merge_rate, process_seconds, search_rates, text_rates
@@ -32,10 +32,10 @@ from rounds import REPOSITORY
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
 from teleport.plan.plan import Plan
-from teleport.runtime.files import write_json
-from teleport.runtime.job import Job
-from teleport.runtime.provenance import hardware
-from teleport.runtime.run import run
+from teleport.running.files import write_json
+from teleport.running.job import Job
+from teleport.running.provenance import hardware
+from teleport.running.run import run
 from teleport.settings.read import load
 
 # The rate that the time of a stage gives; the others are in rates.py.
@@ -104,7 +104,7 @@ def stage_rates(plan, threads):
     seconds, counts, rates = run_stages(plan, threads), Counts(plan), {}
     for kind, rate in RATES.items():
         stage, taken = seconds[kind]
-        rates[rate] = stage_cost(stage, counts, plan).work[rate] / taken
+        rates[rate] = stage_cost(stage, counts).work[rate] / taken
     return rates
 
 

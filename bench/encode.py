@@ -3,11 +3,12 @@
     python bench/encode.py [--passages 256] [--checkpoint FOLDER | --bert-base] [--corpus corpus.tsv.gz]
     taskset -c 0 python bench/encode.py --threads 1    # on one core
 
-Peers, in fp32 and in bf16: a plain transformers loop, sentence-transformers, and OpenVINO where it is installed
-(`pip install openvino`). They tokenise as they go; the stage reads the token map, which `tokens` made once for all
-episodes. How much bfloat16 can give is bounded by the matrix products of the machine, so their rates are measured too,
-and which share of them each variant makes of real tokens. With --corpus the agreement of the vectors is measured on its
-first passages instead of random words.
+Peers, in fp32 and in bf16, all with texts sorted by length: plain torch (transformers' model, which the tests compare
+with, on padded batches from the token map), sentence-transformers, and OpenVINO where it is installed (`pip install
+openvino`). The last two tokenise as they go; the stage reads the token map, which `tokens` made once for all episodes.
+How much bfloat16 can give is bounded by the matrix products of the machine, so their rates are measured too, and which
+share of them each variant makes of real tokens. With --corpus the agreement of the vectors is measured on its first
+passages instead of random words.
 """
 
 import copy
@@ -21,42 +22,39 @@ import numpy as np
 import torch
 
 import texts
+from padding import padded
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report
-from teleport.encoder.batches import batches_at_once
-from teleport.encoder.encode import TOKEN_BUDGET
-from teleport.encoder.packed import PackedEncoder
+from teleport.encoder.batches import TOKEN_BUDGET, padded_lengths
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
-from teleport.encoder.side import Side
-from teleport.encoder.tokens import load_tokenizer, padded_lengths
+from teleport.encoder.side import Side, batches_at_once, prepare
+from teleport.encoder.tokens import load_tokenizer
 
-PADDED, SENTENCE_TRANSFORMERS = "transformers, padded to 128", "sentence-transformers encode()"
+PLAIN, SENTENCE_TRANSFORMERS = "plain torch, sorted by length", "sentence-transformers, sorted by length"
 OPENVINO = "OpenVINO, sorted by length"
 BATCH = 32
 COMPARED = 1000  # passages whose nearest others are looked for
 
 
-def transformers_loop(world, device, dtype=torch.float32):
-    """The usual loop: batches of 32 in their given order, each padded to 128 tokens."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(world.checkpoint, local_files_only=True)
-    options = {"padding": "max_length", "truncation": True, "max_length": texts.MAX_PASSAGE_TOKENS}
+def plain_encode(world, device, dtype=torch.float32):
+    """transformers' model, uncompiled: batches of 32 of the token map, sorted by length, padded to the longest."""
     model = world.reference if dtype == torch.float32 else copy.deepcopy(world.reference).to(dtype)
 
     def run():
-        vectors = []
+        lengths = padded_lengths(world.passage_map, texts.MAX_PASSAGE_TOKENS)
+        order, vectors = np.argsort(-lengths, kind="stable"), []
         with torch.inference_mode():
-            for start in range(0, len(world.passages), BATCH):
-                batch = tokenizer(world.passages[start : start + BATCH], return_tensors="pt", **options).to(device)
-                vectors.append(model(batch["input_ids"], batch["attention_mask"]).float().cpu().numpy())
-        return np.concatenate(vectors)
+            for start in range(0, len(order), BATCH):
+                rows = order[start : start + BATCH]
+                batch = padded(world.passage_map, rows, texts.MAX_PASSAGE_TOKENS, world.special)
+                vectors.append(model(*(tensor.to(device) for tensor in batch)).float().cpu().numpy())
+        return np.concatenate(vectors)[np.argsort(order)]
 
     return run
 
 
 def sentence_transformers_encode(world, device, dtype=torch.float32):
-    """`SentenceTransformer.encode`: batches of 32, sorted by length, padded to the longest."""
+    """`SentenceTransformer.encode`: batches of 32, which it sorts by length and pads to the longest."""
     from sentence_transformers import SentenceTransformer
 
     options = {"model_kwargs": {"torch_dtype": dtype}, "local_files_only": True}
@@ -99,14 +97,14 @@ def stage_encode(world, device, precision, compiled=False, shared=False):
     """
     dtype = resolve_precision(precision, device)
     with torch.inference_mode():
-        prepared = PackedEncoder(world.encoder, dtype, compiled)
+        prepared = prepare(world.encoder, dtype, compiled)
     tokens, limit = world.passage_map, texts.MAX_PASSAGE_TOKENS
     side = Side(world.encoder, tokens, limit, world.special, dtype, compiled, prepared)
-    rows, budget = np.arange(len(tokens)), TOKEN_BUDGET[device.type]
+    rows, budget = np.arange(len(tokens)), TOKEN_BUDGET["encode"][device.type]
 
     def run():
         with torch.inference_mode(), batches_at_once(1 if shared else torch.get_num_threads()) as each:
-            return side.vectors(rows, budget, each)[0].cpu().numpy()
+            return side.vectors(rows, budget, each).cpu().numpy()
 
     return run
 
@@ -128,15 +126,15 @@ def top10_overlap(vectors, reference):
 
 
 def agreement(world, folder, device, corpus, count, variants):
-    """Figures on the first passages of a corpus.tsv.gz (id, title, text): the stage against the padded loop."""
+    """Figures on the first passages of a corpus.tsv.gz (id, title, text): the stage against plain torch."""
     if corpus:
         with gzip.open(corpus, "rt", encoding="utf-8", newline="\n") as file:
             world.passages = [line.rstrip("\n").split("\t")[2] for line in itertools.islice(file, count)]
         tokenizer, special = load_tokenizer(world.checkpoint, None)
         world.passage_map = texts.write_map(folder, "corpus", tokenizer, special, world.passages)
-        variants = {PADDED: transformers_loop(world, device)}
+        variants = {PLAIN: plain_encode(world, device)}
         variants |= {f"stage, {p}": stage_encode(world, device, p) for p in ("fp32", "bf16")}
-    reference = variants[PADDED]()
+    reference = variants[PLAIN]()
     figures = {}
     for name in variants:
         vectors = variants[name]()
@@ -157,11 +155,11 @@ def main(arguments=None):
         world.encoder.to(device)
         world.reference.to(device)
         variants = {
-            PADDED: transformers_loop(world, device),
+            PLAIN: plain_encode(world, device),
             SENTENCE_TRANSFORMERS: sentence_transformers_encode(world, device),
             "stage, fp32": stage_encode(world, device, "fp32"),
         }
-        peers = [PADDED, SENTENCE_TRANSFORMERS]
+        peers = [PLAIN, SENTENCE_TRANSFORMERS]
         openvino = device.type == "cpu" and importlib.util.find_spec("openvino")
         if openvino:
             variants[OPENVINO] = openvino_encode(world, arguments.threads, "f32")
@@ -170,7 +168,7 @@ def main(arguments=None):
             variants["stage, fp32, threads share a batch"] = stage_encode(world, device, "fp32", shared=True)
         if resolve_precision("auto", device) is not None:
             in_bf16 = {
-                f"{PADDED}, bf16": transformers_loop(world, device, torch.bfloat16),
+                f"{PLAIN}, bf16": plain_encode(world, device, torch.bfloat16),
                 f"{SENTENCE_TRANSFORMERS}, bf16": sentence_transformers_encode(world, device, torch.bfloat16),
             }
             if openvino:

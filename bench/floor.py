@@ -11,6 +11,7 @@ themselves, on texts of MS MARCO's lengths. Only on a CPU, where nothing runs be
 
 import time
 from contextlib import nullcontext
+from functools import partial
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -23,11 +24,10 @@ import train
 from commands.forecast.flops import forward_flop
 from products import product, shape_of
 from rounds import interleaved, report
-from teleport.encoder.attention import Spans, attention
-from teleport.encoder.packed import add_and_norm, linears
+from teleport.cpu.kernels import CpuEncoder
+from teleport.encoder.batches import padded_lengths
+from teleport.encoder.model import Spans
 from teleport.encoder.precision import resolve_precision
-from teleport.encoder.products import linear
-from teleport.encoder.tokens import padded_lengths
 
 TEXTS = (3, 12, 48)  # of mean length at once, of which the fastest counts
 SECONDS = 0.3  # for which a part is repeated; its fastest time counts
@@ -70,28 +70,29 @@ def parts_of_layer(encoder, dtype, count, length, trained):
     """{part: [(times in a layer, [ways to do it, functions without arguments])]} for `count` texts of one length."""
     layer, config = encoder.backbone.encoder.layer[0].train(trained), encoder.backbone.config
     rows, width, wide, heads = count * length, config.hidden_size, config.intermediate_size, config.num_attention_heads
-    made = linears(layer, dtype)
+    packed = CpuEncoder(encoder, dtype)
+    made = packed.fuse(layer)
     gelu = layer.intermediate.intermediate_act_fn
 
     def multiplied(weight_and_bias, columns, activation=None):
         weight, bias = (w.detach().requires_grad_() if trained else w for w in weight_and_bias)
         x = numbers(rows, columns, dtype=dtype, trained=trained)
-        return 1, [there_and_back(lambda x, w, b: linear(x, w, b, activation), x, weight, bias)]
+        return 1, [there_and_back(lambda x, w, b: packed.linear(x, w, b, activation), x, weight, bias)]
 
     inputs = numbers(rows, 3 * width, dtype=dtype, trained=trained)
     spans, rate = Spans(np.full(count, length), CPU, heads), RATE if trained else 0.0
-    attentions = [there_and_back(lambda x: attention(None, x, spans, rate), inputs)]
+    attentions = [there_and_back(lambda x: packed.attention(None, x, spans, rate), inputs)]
     if not trained:  # with dropout torch has no fused attention on a CPU
         attentions.append(there_and_back(lambda x: sdpa(x, count, heads), inputs))
     change, hidden = numbers(rows, width, dtype=dtype, trained=trained), numbers(rows, width, trained=trained)
     parts = {
         # Without a gradient oneDNN computes GELU within the product.
         "products": [
-            multiplied(made.inputs, width), multiplied(made.mixed, width), multiplied(made.narrow, wide),
-            multiplied(made.wide, width, None if trained else gelu),
+            multiplied(made.inputs, width), multiplied(made.attn_out, width), multiplied(made.ffn_out, wide),
+            multiplied(made.ffn_in, width, None if trained else gelu),
         ],
         "attention": [(1, attentions)],
-        "sums and LayerNorm": [(2, [there_and_back(lambda x, y: add_and_norm(layer.output, x, y), change, hidden)])],
+        "sums and LayerNorm": [(2, [there_and_back(partial(packed.add_and_norm, layer.output), change, hidden)])],
     }  # fmt: skip
     if trained:
         parts["GELU"] = [(1, [there_and_back(gelu, numbers(rows, wide, dtype=dtype, trained=True))])]

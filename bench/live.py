@@ -20,16 +20,15 @@ from threadpoolctl import threadpool_limits
 
 import texts
 from rounds import interleaved, report
+from teleport.arrays import Ragged
+from teleport.encoder.batches import TOKEN_BUDGET
 from teleport.encoder.precision import pick_device, resolve_precision
 from teleport.encoder.side import Side
-from teleport.runtime.arrays import Ragged
-from teleport.search.approximate import build
-from teleport.search.compressed import Compressed
-from teleport.settings.live import Live
+from teleport.search.approximate import Compressed, build
 from teleport.settings.search import PqIndex
+from teleport.settings.training import Live
 from teleport.training.live import FlatPart, LiveSearch
 from teleport.training.parallel import ALONE
-from teleport.training.trainer import TOKEN_BUDGET
 from vectors import make_vectors
 
 PEER = "encoding the queries"
@@ -49,7 +48,7 @@ def live_step(index, compared, data, live, device, vectors_QD):
     def steps():
         for _ in range(REPEATED):
             searched.lists(rows, vectors_QD)
-            searched.found()
+            searched.take_result()
 
     return steps
 
@@ -60,7 +59,7 @@ def encoding(side, queries, device):
 
     def steps():
         for _ in range(REPEATED):
-            side.vectors(rows, TOKEN_BUDGET[device.type])
+            side.vectors(rows, TOKEN_BUDGET["train"][device.type])
 
     return steps
 
@@ -86,7 +85,7 @@ def main(arguments=None):
         encoder = world.encoder.to(device).train()
         dtype = resolve_precision("auto", device)
         side = Side(encoder, world.query_map, texts.MAX_QUERY_TOKENS, world.special, dtype)
-        vectors_QD = side.vectors(np.arange(arguments.queries), TOKEN_BUDGET[device.type])[0].detach()
+        vectors_QD = side.vectors(np.arange(arguments.queries), TOKEN_BUDGET["train"][device.type]).detach()
         path = Path(folder, "passages.npy")
         passages = np.asarray(make_vectors(path, arguments.passages, encoder.dim, 0, arguments.threads))
         data, variants = (

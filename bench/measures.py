@@ -22,8 +22,8 @@ def make_run(queries, depth):
     rng = np.random.default_rng(0)
     ids = (rng.integers(PASSAGES, size=(queries, 1)) + 7919 * np.arange(depth)) % PASSAGES
     scores = np.sort(rng.random((queries, depth), np.float32))[:, ::-1]
-    places = rng.integers(2 * depth, size=queries)
-    relevant = [int(row[place]) if place < depth else PASSAGES for row, place in zip(ids, places, strict=True)]
+    ranks = rng.integers(2 * depth, size=queries)
+    relevant = [int(row[rank]) if rank < depth else PASSAGES for row, rank in zip(ids, ranks, strict=True)]
     judgments = Judgments(np.arange(queries), np.array(relevant), np.ones(queries, np.int64))
     return ids.astype(np.int32), scores, judgments
 
@@ -34,8 +34,8 @@ def from_dictionaries(ids, scores, relevant):
         str(q): dict(zip(map(str, row), values, strict=True))
         for q, (row, values) in enumerate(zip(ids.tolist(), scores.tolist(), strict=True))
     }
-    found = ir_measures.calc_aggregate(list(map(ir_measures.parse_measure, NAMES)), relevant, run)
-    return [found[ir_measures.parse_measure(name)] for name in NAMES]
+    means = ir_measures.calc_aggregate(list(map(ir_measures.parse_measure, NAMES)), relevant, run)
+    return [means[ir_measures.parse_measure(name)] for name in NAMES]
 
 
 def as_the_stage(ids, judgments):

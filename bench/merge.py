@@ -17,13 +17,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from rounds import interleaved, parser, report
+from teleport.arrays import Ragged, Run
 from teleport.negatives.draw import hash_ids
+from teleport.negatives.draws.uniform import choose
 from teleport.negatives.merge import Merge
 from teleport.negatives.pool import FIELDS, Items, Pool, PoolWriter, read_pool
 from teleport.negatives.sources.momentum import Momentum
 from teleport.negatives.sources.retrieval import Retrieval
 from teleport.plan.counts import mixture_counts
-from teleport.runtime.arrays import Ragged, Run
 from teleport.settings.pool import Draw
 from teleport.settings.pool import Pool as Settings
 from teleport.settings.registry import SOURCES
@@ -51,8 +52,8 @@ def make_merge(ids, pool, scores=None, last_pool=None):
         for name, lists in zip(names, ids, strict=False)
     }
     sources |= {"momentum": Momentum(last_pool, positives, draws["momentum"].flag)} if last_pool else {}
-    settings = Settings(episode=episode, seed=0, sources=draws)
-    return Merge(settings, sources, hash_ids([f"q{i}" for i in range(queries)]))
+    settings = Settings(episode=episode, seed=0, sources=draws, draw={"kind": "uniform"})
+    return Merge(settings, sources, hash_ids([f"q{i}" for i in range(queries)]), choose)
 
 
 def merge_arrays(merge):

@@ -43,11 +43,11 @@ def shares(encoder, lengths, passes, seconds, rates):
     the encoder sees them; passes: 1 forward, 3 with the backward pass, which costs twice as much; seconds: {variant:
     [seconds of each round]}; rates: of `product_rates`
     """
-    flop, found = passes * float(forward_flop(shape_of(encoder), lengths).sum()), {}
+    flop, figures = passes * float(forward_flop(shape_of(encoder), lengths).sum()), {}
     for name, rate in rates.items():
-        found[f"products in {name}, TFLOP/s"] = float(f"{rate / 1e12:.3g}")
+        figures[f"products in {name}, TFLOP/s"] = float(f"{rate / 1e12:.3g}")
         for variant in (variant for variant in seconds if ("bf16" if "bf16" in variant else "fp32") == name):
             taken = median(seconds[variant])
-            found[f"real tokens/s, {variant}"] = round(int(lengths.sum()) / taken)
-            found[f"share of the products' rate, {variant}"] = float(f"{flop / taken / rate:.3g}")
-    return found
+            figures[f"real tokens/s, {variant}"] = round(int(lengths.sum()) / taken)
+            figures[f"share of the products' rate, {variant}"] = float(f"{flop / taken / rate:.3g}")
+    return figures

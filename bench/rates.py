@@ -23,11 +23,10 @@ from search import Timed
 from teleport.collection.answers import find_answers
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
-from teleport.runtime.job import Job
+from teleport.running.job import Job
 from teleport.search import lexical_index
-from teleport.search.bm25 import query_terms
+from teleport.search.bm25 import LexicalIndex, query_terms
 from teleport.search.engines import open_exact
-from teleport.search.lexical import LexicalIndex
 from vectors import make_vectors
 
 TEXTS = 12_000  # tokenised
@@ -178,7 +177,7 @@ def process_seconds():
     """(startup, load): of a process that runs a stage, and what torch and a checkpoint add to it."""
     scripts = str(REPOSITORY / "workflow_scripts")
     folder = str(texts.folder_in_package(texts.PACKAGE))
-    load_code = f"from teleport.encoder.model import load_encoder; load_encoder({folder!r})"
+    load_code = f"from teleport.encoder.load import load_encoder; load_encoder({folder!r})"
     commands = [f"{scripts}/run_stage.py", "--help"], ["-c", load_code]
     environment = os.environ | {"PYTHONPATH": scripts}
     startup, loaded = (subprocess_seconds([sys.executable, *command], environment) for command in commands)

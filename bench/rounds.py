@@ -95,8 +95,8 @@ def report(name, seconds, peers, amount, unit, arguments, **figures):
 
 def write_json(path, figures):
     """Write `figures` (dict) with the versions and the hardware of this run; returns what was written."""
-    from teleport.runtime.files import write_json as write
-    from teleport.runtime.provenance import hardware, versions
+    from teleport.running.files import write_json as write
+    from teleport.running.provenance import hardware, versions
 
     written = figures | {"hardware": hardware(), "versions": versions()}
     write(path, written)

@@ -24,11 +24,9 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from rounds import interleaved, parser, report
-from teleport.encoder.precision import computes_in_bf16
-from teleport.search.engines import computes_in_int8, open_exact
+from teleport.search.engines import Sharded, computes_in_int8, open_exact
 from teleport.search.flat import FaissFlat, rank
-from teleport.search.flat_cpu import ReducedFlat
-from teleport.search.sharded import Sharded
+from teleport.search.flat_cpu import Int8Flat
 from vectors import make_vectors, nearest, read_vectors
 
 PEER = "faiss IndexFlatIP"
@@ -50,11 +48,9 @@ def engines(passages, lines, threads, alone):
     opened = {"CUDA" if on_cuda else "CPU": lambda: open_exact(passages, threads, lines)} if alone or on_cuda else {}
     if alone:
         return opened
-    kinds = {"fp32 (faiss)": lambda _, part: FaissFlat(part, threads)}
+    kinds = {"fp32 (faiss)": lambda _, shard: FaissFlat(shard, threads)}
     if computes_in_int8():
-        kinds["int8"] = lambda _, part: ReducedFlat(part, threads, "int8")
-    if computes_in_bf16(torch.device("cpu")):
-        kinds["bf16"] = lambda _, part: ReducedFlat(part, threads, "bf16")
+        kinds["int8"] = lambda _, shard: Int8Flat(shard, threads)
     return {name: lambda kind=kind: Sharded(passages, 1, kind) for name, kind in kinds.items()} | opened
 
 
@@ -73,10 +69,10 @@ class Timed:
     def propose(self, queries_QD, depth, count, errors_Q):
         """As the engine's method; notes its time, and what the last search was proposed."""
         started = self.clock()
-        found = self.method(queries_QD, depth, count, errors_Q)
+        proposal = self.method(queries_QD, depth, count, errors_Q)
         self.proposing[-1] += self.clock() - started
-        self.proposed.append((queries_QD, depth, errors_Q, *found))
-        return found
+        self.proposed.append((queries_QD, depth, errors_Q, *proposal))
+        return proposal
 
     def search(self, queries_QD, depth):
         """As `Sharded.search`."""
@@ -119,8 +115,8 @@ def compare(passages, queries, arguments, alone):
         index = indexes[name] = Timed(open_engine(), clock)
         figures[f"seconds to open, {name}"] = round(time.perf_counter() - started, 3)
         variants[f"stage, {name}"] = lambda index=index: index.search(queries, depth)[0]
-        found = variants[f"stage, {name}"]()[: len(reference)]
-        common, equal, difference = agreement(found, reference, passages, queries)
+        ids_QK = variants[f"stage, {name}"]()[: len(reference)]
+        common, equal, difference = agreement(ids_QK, reference, passages, queries)
         figures |= {f"same passages, {name}": common, f"same ranks, {name}": equal}
         figures[f"largest difference, {name}"] = difference
     seconds = interleaved(variants, arguments.rounds, clock)

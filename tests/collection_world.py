@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from teleport.collection.canonical import ANSWERS, CORPUS, QUERIES
-from teleport.runtime.arrays import Run
+from teleport.arrays import Run
+from teleport.collection.build import ANSWERS, CORPUS, QUERIES
 
 WORDS = [f"word{i}" for i in range(400)]
 

@@ -23,7 +23,7 @@ from transformers import (
 import collection_world
 from teleport.encoder import pretrained, reference, tokens
 from teleport.encoder.architectures import ARCHITECTURES
-from teleport.encoder.backbone import load_backbone
+from teleport.encoder.load import load_backbone
 from teleport.encoder.model import Encoder
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}

@@ -6,9 +6,9 @@ from paths import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
 
-from teleport.runtime.artefact import MANIFEST  # noqa: E402
-from teleport.runtime.files import write_json  # noqa: E402
-from teleport.runtime.job import Job  # noqa: E402
+from teleport.running.artefact import MANIFEST  # noqa: E402
+from teleport.running.files import write_json  # noqa: E402
+from teleport.running.job import Job  # noqa: E402
 from teleport.settings.section import Section  # noqa: E402
 
 

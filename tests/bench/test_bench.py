@@ -8,13 +8,13 @@ import pytest
 from bench_world import SIZES, bench_on_path, run  # noqa: F401
 
 PEERS = {
-    "encode": ["transformers, padded to 128", "sentence-transformers encode()"],
+    "encode": ["plain torch, sorted by length", "sentence-transformers, sorted by length"],
     "train": ["padded to 128, fp32"],
     "floor": [],
     "step": ["stage, plain"],
     "live": ["encoding the queries"],
     "search": ["faiss IndexFlatIP"],
-    "bm25": ["bm25s get_scores"],
+    "bm25": ["bm25s get_scores and sort", "bm25s retrieve (numba)"],
     "merge": ["loops over text ids"],
     "measures": ["ir-measures from dictionaries"],
     "answers": ["plain implementation, sample"],

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from plain_answers import plain_holds, plain_parts, plain_tokens
-from teleport.collection.answers import find_answers, read_texts
+from teleport.collection.answers import find_answers
+from teleport.collection.reader import read_passages
 
 CASES = {
     "a part of the tokens": ("December 1972", "on 14 December 1972 UTC", True),
@@ -88,7 +89,7 @@ def test_any_answer_counts_titles_and_empty_slots_do_not(tmp_path):
 def test_passages_are_read_from_all_row_groups(tmp_path):
     corpus = write_corpus(tmp_path / "corpus.parquet", [f"text {n}" for n in range(10)], row_group_size=3)
     rows = np.array([0, 2, 3, 5, 9])
-    assert list(read_texts(corpus, rows)) == [f"text {n}" for n in rows]
+    assert list(read_passages(corpus, rows, ["text"])) == [(f"text {n}",) for n in rows]
     ids = np.array([[9, 3, 0], [4, 9, 8]], np.int32)
     expected = [[True, False, False], [False, True, False]]
     assert find_answers(corpus, ids, [["text 9"], ["text 9"]]).tolist() == expected

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from teleport.collection import download
+from teleport.collection import download, official
 from teleport.collection.build import run
-from teleport.collection.questions import dpr_questions, qa_questions
+from teleport.collection.official import dpr_questions, json_array, qa_questions
 
 FILES = {
     "corpus.tsv": "d1\tCats\tA cat sleeps.\nd2\tDogs\tA dog barks.\n",
@@ -143,7 +143,7 @@ FOLDER_ERRORS = {
     ),
     "answers of an unknown query": (
         {"answers.train.jsonl": '{"id": "q9", "answers": ["x"]}\n'},
-        "answers.train.jsonl, line 1: query 'q9' is not among the split's queries. Remove the line.",
+        "answers.train.jsonl, line 1: query 'q9' is not among the split's queries. Remove the line, or give",
     ),
     "answers twice": (
         {"answers.train.jsonl": '{"id": "q1", "answers": ["x"]}\n{"id": "q1", "answers": ["y"]}\n'},
@@ -284,9 +284,18 @@ DPR = [{"question": "q", "answers": ["a"], "positive_ctxs": [{"passage_id": "1"}
         (json.dumps(DPR + [DPR[0] | {"question": 5}]), "record 2: DPR's records have question (text), answers (a list"),
         (json.dumps([DPR[0] | {"answers": "yes"}]), "record 1: DPR's records have question (text), answers (a list"),
         (json.dumps(DPR + [5]), "record 2: DPR's records have"),
-        ('[{"question": "\\ud83d"}]', "train.json: no questions of DPR ('utf-8' codec can't encode character"),
-        ("[" * 99_999, "train.json: no questions of DPR (maximum recursion depth exceeded"),
-        ("[" + "9" * 5000 + "]", "train.json: no questions of DPR (Exceeds the limit (4300 digits)"),
+        ('[{"question": "\\ud83d"}]', "train.json: torn or wrong JSON (an escape is half a surrogate pair). Fetch"),
+        ('["\\ude00"]', "train.json: torn or wrong JSON ('utf-8' codec can't decode byte 0xed"),
+        ("[" * 99_999, "train.json: torn or wrong JSON (more than 1000 brackets are open). Fetch the file again"),
+        ('[{"a":' * 99_999, "train.json: torn or wrong JSON (more than 1000 brackets are open). Fetch the file again"),
+        (
+            "[" + "9" * 5000 + "]",
+            "train.json: torn or wrong JSON (parse error: integer overflow). Fetch the file again",
+        ),
+        (
+            json.dumps(DPR) + "[]",
+            "train.json: torn or wrong JSON (parse error: trailing garbage). Fetch the file again",
+        ),
     ],
 )
 def test_a_wrong_record_of_dpr_is_named(tmp_path, content, message):
@@ -294,6 +303,21 @@ def test_a_wrong_record_of_dpr_is_named(tmp_path, content, message):
     with pytest.raises(ValueError) as error:
         list(dpr_questions(tmp_path / "train.json"))
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("piece", [11, 12, 13, 2**16])
+def test_escapes_are_looked_through_across_pieces(tmp_path, monkeypatch, piece):
+    """Pairs are one character, a backslash before ud83d is text, and half a pair is refused wherever it is cut."""
+    monkeypatch.setattr(official, "PIECE_BYTES", piece)
+    path = tmp_path / "train.json"
+    for shift in range(14):
+        sound = ["x" * shift, "\U0001f600" * 3, "\\ud83d", "é"]
+        path.write_text(json.dumps(sound))
+        assert list(json_array(path)) == sound
+        for half in ("\\ud83d", "\\\\\\ud83d!", "\\uD83D\\\\udc00", "\\ud83d\\u0041"):
+            path.write_text(f'["{"x" * shift}{half}"]')
+            with pytest.raises(ValueError, match="half a surrogate pair"):
+                list(json_array(path))
 
 
 @pytest.mark.parametrize("answers", ["[" * 9999, "{[]: 1}", "-" * 99_999 + "1", "open('/')", "['a']*9", "a"])

@@ -35,7 +35,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from stages import Stages
 from teleport.collection.build import run
-from teleport.runtime.log import configure_logging
+from teleport.running.log import configure_logging
 configure_logging()
 print(Stages(Path()).run(run, "collection", json.loads(sys.argv[2])).folder)
 """

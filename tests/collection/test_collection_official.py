@@ -8,7 +8,8 @@ import tarfile
 import pyarrow.parquet as pq
 import pytest
 
-from teleport.collection import canonical, official, questions
+from teleport.collection import build as build_module
+from teleport.collection import official
 from teleport.collection.build import run
 from teleport.settings.collection import OfficialSplit
 
@@ -109,15 +110,15 @@ def test_ms_marco_documents(stages, files):
 
 def test_long_texts_are_written_in_smaller_groups(stages, files, monkeypatch):
     """What is held in memory is bounded by characters too; the content is the same."""
-    monkeypatch.setattr(canonical, "ROW_GROUP_CHARACTERS", 25)
-    monkeypatch.setattr(canonical, "ROW_GROUP", 3)
+    monkeypatch.setattr(build_module, "ROW_GROUP_CHARACTERS", 25)
+    monkeypatch.setattr(build_module, "ROW_GROUP", 3)
     texts = ["x" * size for size in (5, 19, 2, 40, 1, 1, 1, 1)]
     put(files, "corpus.tsv", "".join(f"d{i}\t{text}\n" for i, text in enumerate(texts)))
     tables, _ = build(stages, files, {"file": "corpus.tsv"}, {})
     assert [row["text"] for row in tables["corpus"]] == texts
     rows = [(i, f"d{i}", "", text) for i, text in enumerate(texts)]
-    assert [len(block) for block in canonical.blocks(rows)] == [3, 1, 3, 1]
-    assert list(canonical.blocks([])) == []
+    assert [len(block) for block in build_module.blocks(rows)] == [3, 1, 3, 1]
+    assert list(build_module.blocks([])) == []
 
 
 PSGS = 'id\ttext\ttitle\n1\t"Aaron is a ""prophet"", they say"\tAaron\n2\tno quotes\t"The ""End"""\n3\tthird\tT\n'
@@ -152,9 +153,9 @@ def dpr(files, train=None):
     }
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 2**22])
-def test_dpr_passages_training_file_and_questions(stages, files, monkeypatch, chunk):
-    monkeypatch.setattr(questions, "CHUNK_CHARACTERS", chunk)
+@pytest.mark.parametrize("piece", [1, 7, 2**16])
+def test_dpr_passages_training_file_and_questions(stages, files, monkeypatch, piece):
+    monkeypatch.setattr(official, "PIECE_BYTES", piece)
     tables, facts = build(stages, files, *dpr(files))
     assert tables["corpus"] == [
         {"doc_id": "1", "title": "Aaron", "text": 'Aaron is a "prophet", they say'},
@@ -222,7 +223,7 @@ def change(name, text):
         (change("biencoder-nq-train.json.gz", '[{"question": "q"}]'), "record 1: DPR's records have"),
         (
             change("biencoder-nq-train.json.gz", '[{"question": "é"}]'.encode("latin1")),
-            r"train.json.gz: not UTF-8 \(byte 0xe9: .*\)\. Fetch the file again; if data/downloads/digests.json has an",
+            r"train.json.gz: torn or wrong JSON \(.* byte 0xe9 in .*\)\. Fetch the file again; if data/down",
         ),
     ],
 )
@@ -278,7 +279,7 @@ def test_a_file_that_changed_since_it_was_verified_is_refused(files):
 
 
 def test_the_official_test_questions_of_nq(shared):
-    found = list(questions.qa_questions(shared / "judgments/openqa/topics.dpr.nq.test.txt"))
+    found = list(official.qa_questions(shared / "judgments/openqa/topics.dpr.nq.test.txt"))
     assert len(found) == 3610
     assert found[36].answers == ["Solange Knowles", "Destiny 's Child"]
     assert found[0] == (1, "0", "who got the first nobel prize in physics", [], ["Wilhelm Conrad Röntgen"])

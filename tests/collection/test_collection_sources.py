@@ -9,7 +9,7 @@ import pytest
 
 from teleport.collection.build import run
 from teleport.collection.reader import read_positives
-from teleport.runtime.artefact import Artefact
+from teleport.running.artefact import Artefact
 
 # Quotes, a lone quote, a line separator and spaces at the ends are text and must survive.
 PASSAGES = [

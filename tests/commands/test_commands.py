@@ -1,11 +1,128 @@
-"""The commands are beside the library, which does without them."""
+"""The commands: beside the library, which does without them; one sentence for a mistake, a traceback for a defect."""
 
+import json
 import re
+import subprocess
+import sys
 
-from teleport.runtime.code import LIBRARY
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from paths import REPOSITORY
+from teleport.refusal import Refusal
+from teleport.running.code import LIBRARY
+
+sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
+
+from commands.compare import compare  # noqa: E402
+from commands.export import export, push  # noqa: E402
 
 
 def test_no_module_of_the_library_imports_a_command():
     importing = re.compile(r"^\s*(from|import) commands\b", re.MULTILINE)
     files = list(LIBRARY.rglob("*.py"))
     assert files and not [path for path in files if importing.search(path.read_text(encoding="utf-8"))]
+
+
+def manage(folder, *arguments, before="pass"):
+    """A command in a folder; before: Python that runs before it."""
+    code = f"import sys, manage; {before}; sys.argv[0] = 'manage.py'; manage.main()"
+    environment = {"PYTHONPATH": str(REPOSITORY / "workflow_scripts")}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_a_defect_keeps_its_traceback(tmp_path):
+    defect = "import commands.disk; commands.disk.check_stages = lambda: int('bug')"
+    done = manage(tmp_path, "verify", before=defect)
+    assert done.returncode == 1 and "Traceback (most recent call last)" in done.stderr
+    assert "ValueError: invalid literal for int() with base 10: 'bug'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["compare", "results/a", "results/b"], "error: results/a is no finished stage, nor a link to one: "),
+        (["export", "file", "out"], "error: file is no finished stage, nor a link to one: "),
+        (["push", "nowhere", "me/model"], "error: nowhere is no checkpoint: give a folder that"),
+        (["report", "toy.yaml", "--output", "file/page"], "argument --output: file is no folder"),
+    ],
+)
+def test_a_wrong_path_is_one_sentence(tmp_path, arguments, sentence):
+    (tmp_path / "file").write_text("")
+    done = manage(tmp_path, *arguments)
+    assert done.returncode in (1, 2) and sentence in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def checkpoint(stages):
+    """A train stage with a checkpoint of an encoder that has a pooler in other libraries."""
+    from safetensors.numpy import save_file
+
+    job = stages.make("train")
+    folder = job.output("checkpoint")
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert", "hidden_size": 4}))
+    (folder / "README.md").write_text("# A model\n\n## Settings\n")
+    save_file({"weight": np.ones((4, 4), np.float32)}, folder / "model.safetensors")
+    return stages.finish(job).folder
+
+
+def test_a_checkpoint_is_exported_whole(checkpoint, tmp_path):
+    from safetensors.numpy import load_file
+
+    export(checkpoint, tmp_path / "out/model")
+    weights = load_file(tmp_path / "out/model/model.safetensors")
+    assert set(weights) == {"weight", "pooler.dense.weight", "pooler.dense.bias"}
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["model"]
+    with pytest.raises(Refusal, match="model is there already"):
+        export(checkpoint, tmp_path / "out/model")
+    with pytest.raises(Refusal, match="README.md/x cannot be written"):
+        export(checkpoint, tmp_path / "out/model/README.md/x")
+
+
+@pytest.mark.parametrize("damage", ["truncated", "edited"])
+def test_a_damaged_weight_file_is_refused_and_nothing_is_left(checkpoint, tmp_path, monkeypatch, damage):
+    """Also one that is larger than what every reader hashes."""
+    monkeypatch.setattr("teleport.running.artefact.ALWAYS_HASHED_BYTES", 0)
+    path = checkpoint / "checkpoint/model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-8] if damage == "truncated" else content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(Refusal, match="model.safetensors (has .* bytes|does not have the SHA-256)"):
+        export(checkpoint, tmp_path / "out/model")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def evaluation(stages, collection, values):
+    job = stages.make("evaluate", {"split": "test", "measures": ["RR@10"]}, {"collection": collection})
+    table = {"query_id": ["q0", "q1"], "measure": ["RR@10"] * 2, "value": values}
+    pq.write_table(pa.table(table), job.output("per_query.parquet"))
+    return stages.finish(job, {"means": {"RR@10": float(np.mean(values))}}).folder
+
+
+def test_two_evaluations_side_by_side(stages):
+    collections = [stages.make("collection"), stages.make("collection")]
+    for collection in collections:
+        queries = {"query_id": ["q0", "q1"], "text": ["one", "two"]}
+        pq.write_table(pa.table(queries), collection.output("queries.test.parquet"))
+        stages.finish(collection)
+    one, two = (evaluation(stages, collections[0], values) for values in ([0.5, 1.0], [1.0, 1.0]))
+    assert compare(one, two, None, None, 10).splitlines() == [
+        "RR@10 of 2 queries: A 0.7500, B 1.0000, B - A +0.2500",
+        "B wins 1, loses 0, ties 1",
+        "+0.500  0.500 -> 1.000  q0  one",
+    ]
+    with pytest.raises(Refusal, match="there is no measure 'R@5' there, but RR@10"):
+        compare(one, two, "R@5", None, 10)
+    with pytest.raises(Refusal, match="the split has no query 'q9'"):
+        compare(one, two, None, "q9", 10)
+    with pytest.raises(Refusal, match="two collections or splits"):
+        compare(one, evaluation(stages, collections[1], [0.0, 0.0]), None, None, 10)
+
+
+def test_what_the_hub_refuses_is_one_sentence(checkpoint, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(Refusal, match="the hub refuses not/a/name"):
+        push(checkpoint / "checkpoint", "not/a/name", send=True)

@@ -12,29 +12,25 @@ import numpy as np
 import pytest
 import yaml
 
-from commands.forecast.costs import encoder as forecast_encoder
-from commands.forecast.costs import negatives as forecast_negatives
-from commands.forecast.costs import training as forecast_training
-from commands.forecast.costs.cost import Cost
-from commands.forecast.costs.stages import stage_cost
+from commands.forecast.costs import data, models, stage_cost
+from commands.forecast.costs.search import Cost
 from commands.forecast.counts import Counts, encoder_shape
 from commands.forecast.flops import Shape, forward_flop, step_flop
 from commands.forecast.hardware import LINES, THIS, Hardware, read_hardware
-from commands.forecast.printed import live_search, unknown
-from commands.forecast.shortages import disk_shortage, memory_shortages, shortages
+from commands.forecast.printed import disk_shortage, live_search, memory_shortages, shortages, unknown
+from commands.forecast.schedule import bytes_to_come
 from commands.forecast.table import forecast, render, total_line
-from commands.forecast.timeline import bytes_to_come
 from paths import REPOSITORY
 from teleport.collection import answers
 from teleport.encoder import encode
+from teleport.plan.kinds import KINDS, Kind
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
-from teleport.runtime.artefact import Artefact
-from teleport.runtime.files import sha256_file
+from teleport.running.artefact import Artefact
+from teleport.running.files import sha256_file
 from teleport.settings import read as config
-from teleport.settings.checkpoint import PretrainedSettings
+from teleport.settings.encoder import PretrainedSettings
 from teleport.settings.section import NoSettings
-from teleport.training import trainer
 
 MARCO = """
 collection:
@@ -83,7 +79,7 @@ def make_plan(**changes):
 
 def costs(plan, kind):
     """The costs of all stages of a kind, in the order of the plan."""
-    return [stage_cost(stage, Counts(plan), plan) for stage in plan.stages.values() if stage.kind == kind]
+    return [stage_cost(stage, Counts(plan)) for stage in plan.stages.values() if stage.kind == kind]
 
 
 def test_counts_enter_no_key(marco):
@@ -94,10 +90,10 @@ def test_counts_enter_no_key(marco):
 def test_sizes_of_marco_follow_from_its_counts(marco):
     texts = 8_841_823 + 502_939 + 6_980
     assert [cost.bytes for cost in costs(marco, "encode")] == [texts * 768 * 4] * 4
-    searched = [(s.settings.split, stage_cost(s, Counts(marco), marco).bytes) for s in marco.stages.values()
+    searched = [(s.settings.split, stage_cost(s, Counts(marco)).bytes) for s in marco.stages.values()
                 if s.kind == "retrieve"]  # fmt: skip
     assert Counter(searched) == {("train", 502_939 * (200 * 8 + 4)): 6, ("dev", 6_980 * (1000 * 8 + 4)): 4}
-    assert [cost.bytes for cost in costs(marco, "merge")] == [502_939 * (60 * 12 + 8)] * 3
+    assert [cost.bytes for cost in costs(marco, "merge")] == [502_939 * (60 * 14 + 8)] * 3
     assert [cost.bytes for cost in costs(marco, "train")] == [4 * 108_891_648] * 3
     tokens = 8_841_823 * 74 + (502_939 + 6_980) * 7
     assert costs(marco, "tokens")[0].bytes == 2 * tokens + 8 * (texts + 3)
@@ -115,7 +111,7 @@ def test_work_of_marco_is_that_of_the_papers_table(marco):
 
 def test_all_positives_are_searched_when_all_are_anchors(marco):
     lines = {
-        stage.settings.of: stage_cost(stage, Counts(plan), plan).bytes / 1604
+        stage.settings.of: stage_cost(stage, Counts(plan)).bytes / 1604
         for plan in [make_plan(mining={"anchor": "all"})]
         for stage in plan.stages.values()
         if stage.kind == "retrieve" and stage.settings.split == "train"
@@ -124,8 +120,8 @@ def test_all_positives_are_searched_when_all_are_anchors(marco):
 
 
 def test_the_released_pool_grows_by_every_episode(marco):
-    plan = make_plan(negatives={"mode": "released", "per_source": 30})
-    assert [cost.bytes for cost in costs(plan, "merge")] == [502_939 * (pool * 12 + 8) for pool in (60, 120, 180)]
+    plan = make_plan(negatives={"mode": "released_code", "per_source": 30})
+    assert [cost.bytes for cost in costs(plan, "merge")] == [502_939 * (pool * 14 + 8) for pool in (60, 120, 180)]
 
 
 def test_a_part_of_the_queries_costs_its_share(marco):
@@ -135,8 +131,8 @@ def test_a_part_of_the_queries_costs_its_share(marco):
     plan = make_plan(**parts, episodes=[{}] * 5)
     lines = [502_939 // 5] * 4 + [502_939 - 4 * (502_939 // 5)]
     searched = [s for s in plan.stages.values() if s.kind == "retrieve" and s.settings.split == "train"]
-    assert [stage_cost(s, Counts(plan), plan).bytes / 1604 for s in searched] == lines
-    assert [cost.bytes for cost in costs(plan, "merge")] == [number * (20 * 12 + 8) for number in lines]
+    assert [stage_cost(s, Counts(plan)).bytes / 1604 for s in searched] == lines
+    assert [cost.bytes for cost in costs(plan, "merge")] == [number * (20 * 14 + 8) for number in lines]
     flops = [cost.work["train_flop"] for cost in costs(plan, "train")]
     steps = [number * 20 // 64 for number in lines]
     assert np.divide(flops, flops[0]).tolist() == pytest.approx(np.divide(steps, steps[0]).tolist())
@@ -162,7 +158,7 @@ def test_chunks_are_more_and_shorter_texts(marco):
     assert costs(chunked, "encode")[0].bytes == pytest.approx((vectors + 509_919) * 768 * 4)
     flop = vectors * forward_flop(Shape(), 300 / (300 / 128 + 0.5)) + 509_919 * forward_flop(Shape(), 9)
     assert costs(chunked, "encode")[0].work["encode_flop"] == pytest.approx(flop)
-    searched = {s.settings.of: stage_cost(s, Counts(chunked), chunked) for s in chunked.stages.values()
+    searched = {s.settings.of: stage_cost(s, Counts(chunked)) for s in chunked.stages.values()
                 if s.kind == "retrieve" and s.settings.split == "train"}  # fmt: skip
     assert searched["queries"].work["search_flop"] == pytest.approx(2 * 502_939 * vectors * 768)
     assert searched["positives"].bytes == pytest.approx((300 / 128 + 0.5) * searched["queries"].bytes)
@@ -202,10 +198,11 @@ def test_beside_a_gpu_the_longer_of_products_and_scoring_counts():
     assert gpu.seconds(Cost(work=Counter(disk=2.0))) == 1
 
 
-def test_a_kind_without_estimate_is_listed_and_not_counted(marco):
+def test_a_kind_without_estimate_is_listed_and_not_counted(marco, monkeypatch):
+    monkeypatch.setitem(KINDS, "coverage", Kind("teleport.evaluation.names"))
     stage = Stage("coverage", NoSettings(), {"collection": marco.collection})
     marco.stages[stage.name] = stage
-    lines = forecast(marco, UNIT).lines
+    lines = forecast(marco, UNIT)[0]
     assert lines[-1].kind == "coverage"
     row = next(text for text in render(lines).splitlines() if text.startswith("coverage"))
     assert row.split() == ["coverage", "1", "0", "?", "?", "?", "?"]
@@ -234,21 +231,21 @@ def test_too_little_disk_memory_and_gpu_memory_is_said(marco, tmp_path, monkeypa
     (text,) = disk_shortage(51e9, tmp_path / "results")
     assert text.startswith(f"disk: 51.0 GB are needed below {tmp_path}/results, 50.0 GB are free. ")
     monkeypatch.setattr(
-        "commands.forecast.shortages.read_hardware", lambda: ("unit", UNIT.model_copy(update={"memory": 20e9}))
+        "commands.forecast.printed.read_hardware", lambda: ("unit", UNIT.model_copy(update={"memory": 20e9}))
     )
     monkeypatch.setattr("glob.glob", lambda pattern: [])
     found = shortages(marco)
     assert [text.split(":")[0] for text in found] == ["disk", "memory"]
     assert found[1].startswith("memory: retrieve needs about 28.0 GB, there are 20.0 GB.")
     gpu = UNIT.model_copy(update={"memory": 20e9, "device_memory": 14e9})
-    found = memory_shortages(forecast(marco, gpu).lines, gpu)
+    found = memory_shortages(forecast(marco, gpu)[0], gpu)
     assert [text.split(",")[0] for text in found] == [
         "memory: retrieve needs about 28.0 GB",
         "device memory: retrieve needs about 14.7 GB",
         "device memory: train needs about 16.3 GB",
     ]
     large = UNIT.model_copy(update={"memory": 1e12, "device_memory": 1e11})
-    assert memory_shortages(forecast(marco, large).lines, large) == []
+    assert memory_shortages(forecast(marco, large)[0], large) == []
 
 
 def test_a_measurement_that_is_not_usable_stops_no_workflow(marco, monkeypatch):
@@ -286,7 +283,7 @@ def test_what_is_built_is_measured_and_not_forecast(marco):
     assert counts.tokens_per_text(tokens, "passages", 128) == (10 + 10 + 10 + 128) / 4
     assert counts.chunks_per_passage(tokens, 10, 4) == (1 + 1 + 1 + 4) / 4
     assert counts.chunks_per_passage(tokens, 9, 200) == (2 + 2 + 2 + 112) / 4
-    lines = forecast(marco, UNIT).lines
+    lines = forecast(marco, UNIT)[0]
     total = total_line(lines)
     assert (total.done, total.measured) == (3, 45.0)
     done = {line.kind: line for line in lines if line.done}
@@ -298,18 +295,18 @@ def test_what_is_built_is_measured_and_not_forecast(marco):
 def test_vectors_that_are_gone_take_no_room_and_those_that_will_go_make_some(marco):
     plan = make_plan(keep_vectors="none")
     encode = next(stage for stage in plan.stages.values() if stage.kind == "encode")
-    before = bytes_to_come(plan, forecast(plan, UNIT).costs, UNIT)
+    before = bytes_to_come(plan, forecast(plan, UNIT)[2], UNIT)
     finish(encode, {}, 5.0, [("passages.npy", np.zeros(1000))])
     size = 1000 * 8 + 128
 
     def disk_of_encode():
-        (line,) = [line for line in forecast(plan, UNIT).lines if line.kind == "encode"]
+        (line,) = [line for line in forecast(plan, UNIT)[0] if line.kind == "encode"]
         return line.bytes - line.bytes_left
 
-    there = bytes_to_come(plan, forecast(plan, UNIT).costs, UNIT)
+    there = bytes_to_come(plan, forecast(plan, UNIT)[2], UNIT)
     assert disk_of_encode() == size and there <= before - size
-    Artefact(Path("results/stages") / encode.name).release()
-    gone = bytes_to_come(plan, forecast(plan, UNIT).costs, UNIT)
+    Artefact(Path("results/stages") / encode.name).delete_files()
+    gone = bytes_to_come(plan, forecast(plan, UNIT)[2], UNIT)
     assert disk_of_encode() == 0 and gone == there + size  # nothing of it is left to go
 
 
@@ -353,7 +350,7 @@ def test_the_command_prints_the_forecast_and_strict_fails_on_a_warning(marco, tm
     first, second = relaxed.stdout.splitlines()[:2]
     assert first == "collection: 8,841,823 passages; queries: 502,939 train, 6,980 dev (from `counts` of the"
     assert second == "    configuration)" and max(map(len, relaxed.stdout.splitlines())) <= 100
-    assert re.search(r"wall clock: .* h on 24 cores \(.*\), 3 GPUs \(.*\), 64 GB of memory", relaxed.stdout)
+    assert re.search(r"wall clock: .* on 24 cores \(.*\), 3 GPUs \(.*\), 64 GB of memory", relaxed.stdout)
     assert "hardware: this-machine" in relaxed.stdout
     assert "warning: device memory: train needs about" in relaxed.stdout
     encode = next(line for line in relaxed.stdout.splitlines() if line.startswith("encode "))
@@ -372,7 +369,7 @@ def test_paper_scale_configurations_can_be_forecast_without_their_data():
 
 def test_smaller_batches_at_once_need_less_memory_and_a_second_forward_pass_more_work(marco, monkeypatch):
     """A step of 8 x (9 + 32 x 76) tokens: halves of it; chunks of 16,384 tokens; and those of the halves (9,764)."""
-    monkeypatch.setattr("commands.forecast.costs.training.BUCKET_TOKENS", 16384)
+    monkeypatch.setattr("commands.forecast.costs.models.BUCKET_TOKENS", 16384)
     used = {"accumulate": 2}, {"gradient_caching": True}, {"accumulate": 2, "gradient_caching": True}
     plain, *others = (costs(make_plan(training=changes), "train")[0] for changes in ({}, *used))
     states = 18 * 109_482_240  # weights, gradients and moments of BERT-base
@@ -385,7 +382,7 @@ def test_smaller_batches_at_once_need_less_memory_and_a_second_forward_pass_more
 
 def test_without_a_gpu_each_thread_has_a_batch_or_the_gradients_of_a_part_in_memory(marco):
     def memory(**changes):
-        return {line.kind: line.memory for line in forecast(marco, UNIT.model_copy(update=changes)).lines}
+        return {line.kind: line.memory for line in forecast(marco, UNIT.model_copy(update=changes))[0]}
 
     one, three, sixteen = (memory(cores=cores) for cores in (1, 3, 16))
     assert three["encode"] - one["encode"] == pytest.approx(2 * 64 * 4096 * 768)
@@ -396,9 +393,9 @@ def test_without_a_gpu_each_thread_has_a_batch_or_the_gradients_of_a_part_in_mem
 
 
 def test_batches_are_as_large_as_those_of_the_stages():
-    assert encode.TOKEN_BUDGET["cpu"] == forecast_encoder.BATCH_TOKENS
-    assert trainer.TOKEN_BUDGET["cuda"] == forecast_training.BUCKET_TOKENS
-    assert answers.PASSAGES == forecast_negatives.PASSAGES
+    assert encode.TOKEN_BUDGET["encode"]["cpu"] == models.BATCH_TOKENS
+    assert encode.TOKEN_BUDGET["train"]["cuda"] == models.BUCKET_TOKENS
+    assert answers.PASSAGES == data.PASSAGES
 
 
 def test_a_dev_set_costs_a_forward_pass_of_its_texts_at_every_evaluation(marco):
@@ -420,7 +417,7 @@ def test_a_pool_is_as_large_as_its_counts_and_costs_what_its_sources_offer(marco
     counts = {"query": 10, "momentum": 5, "bm25": 3, "random": 2, "file": 4}
     negatives = {"counts": counts, "file": {"path": "file.jsonl"}}
     plan = make_plan(negatives=negatives)
-    assert [cost.bytes for cost in costs(plan, "merge")] == [502_939 * (size * 12 + 8) for size in (19, 24, 24)]
+    assert [cost.bytes for cost in costs(plan, "merge")] == [502_939 * (size * 14 + 8) for size in (19, 24, 24)]
     candidates = 502_939 * (2 * 200.5 + 100.5 + 2 * 2)
     momentum = [0, 19 * 502_939, 24 * 502_939]
     assert [cost.work["merge_rows"] for cost in costs(plan, "merge")] == [candidates + n for n in momentum]
@@ -517,8 +514,7 @@ def test_weights_that_are_not_in_the_hubs_cache_are_downloaded(marco, monkeypatc
 
 
 LIVE_TRAINING = {
-    "loss": "lambda",
-    "metric_cut": 200,
+    "loss": {"kind": "lambda", "metric_cut": 200},
     "trains": ["query"],
     "negatives_per_query": 0,
     "batch_queries": 32,
@@ -556,7 +552,7 @@ def test_a_pq_index_takes_its_codes_and_is_searched_by_the_processor(marco):
     searched = make_plan(search_index={"kind": "pq", "m": 24})
     assert [text[:31] for text in unknown(searched, Counts(searched), [])] == ["in no sum: training the indexes"]
     dev = [s for s in searched.stages.values() if s.kind == "retrieve" and s.settings.scores == "compressed"]
-    found = stage_cost(dev[0], Counts(searched), searched)
+    found = stage_cost(dev[0], Counts(searched))
     assert len(dev) == 4 and found.work["rescored"] == 6_980 * 8_841_823 * 24
     assert found.memory < 1.5e9 and found.device_memory == 0
 
@@ -566,7 +562,7 @@ def test_the_forecast_says_what_live_search_costs(marco):
     (sentence,) = live_search(plan, Counts(plan), UNIT)
     flop, scored = 2 * 70 * 8_841_823 * 768, 32 * (232 + 200) * 768
     each = 1e3 * (flop + scored) / 1e12 + 8_841_823 * 768 * 4 / 1e12
-    assert f"live search takes {each / 60:.1f} min of " in sentence and f"{each:.1f} ms a step" in sentence
+    assert f"live search takes {each / 60:.0f} min of " in sentence and f"{each:.1f} ms a step" in sentence
     assert live_search(make_plan(), Counts(plan), UNIT) == []
 
 
@@ -591,6 +587,6 @@ def test_runs_without_an_encoder_have_a_forecast(tmp_path, monkeypatch):
     raw = {"collection": {"source": "judgments", "splits": {"dev": {"qrels": "qrels.txt"}}}}
     raw |= {"external": {"a": {"runs": {"dev": "a.run"}}}, "counts": {"passages": 9000, "queries": {"dev": 43}}}
     raw["evaluation"] = {"splits": ["dev"], "significance": {"baseline": "a"}}
-    lines = forecast(Plan(*config.load(raw)), UNIT).lines
+    lines = forecast(Plan(*config.load(raw)), UNIT)[0]
     assert [line.kind for line in lines] == ["collection", "evaluate", "external"]
     assert all(line.has_estimate for line in lines)

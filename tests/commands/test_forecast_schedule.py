@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from commands.forecast.hardware import read_hardware
-from commands.forecast.schedule import Job, critical_path, schedule, together
-from commands.forecast.table import THREADS, forecast
-from commands.forecast.timeline import FOR_VECTORS, ON_GPU, PRIORITIES, bytes_to_come, jobs_left, timing
+from commands.forecast.schedule import Job, bytes_to_come, critical_path, jobs_left, schedule, timing, together
+from commands.forecast.table import forecast
 from paths import REPOSITORY
+from teleport.plan.kinds import KINDS, needs
 from teleport.plan.plan import Plan
 from teleport.settings.read import load, load_files, merged
 
@@ -99,25 +99,6 @@ def test_no_schedule_takes_more_than_there_is_or_leaves_a_job_that_fits(seed):
         assert together_for == min(end, other_end) - max(start, other_start) > 0
 
 
-def test_threads_gpus_and_priorities_are_those_of_the_rules():
-    text, release = (REPOSITORY / "rules/stages.smk").read_text().split("\nrule release:")
-    assert "priority: 100\n" in release  # in no forecast: it takes no time
-    rules = re.split(r"\nuse rule \w+ as ", text)[1:]
-    rules = {text.split(" ")[0]: text for text in rules}
-    del rules["encode_shard"]
-
-    def asked(pattern):
-        found = {kind: re.search(pattern, text) for kind, text in rules.items()}
-        return {kind: int(match[1]) for kind, match in found.items() if match}
-
-    assert asked(r"threads: (\d+)") == THREADS
-    assert re.search(r"threads: by_index\((.*)\)", rules["index"])[1] == "1, 8"
-    assert asked(r"gpu=(\d+)") == dict.fromkeys(ON_GPU, 1)
-    assert re.search(r"gpu=(.*),", rules["index"])[1] == "int(bool(PLAN.released))"
-    assert asked(r"priority: (\d+)") == PRIORITIES
-    assert len(rules) > 15
-
-
 def read(name, changes):
     file = REPOSITORY / f"config/{name}.yaml"
     return Plan(*load(merged(yaml.safe_load(file.read_text()), changes), [file]))
@@ -129,7 +110,7 @@ def h200():
 
 
 def hours(plan, hardware, **machine):
-    jobs = jobs_left(plan, forecast(plan, hardware).costs)
+    jobs = jobs_left(plan, forecast(plan, hardware)[2])
     return max(end for _, end in schedule(jobs, hardware.model_copy(update=machine).room).values()) / 3600
 
 
@@ -151,10 +132,10 @@ def test_with_a_lag_two_gpus_mine_and_train_at_the_same_time(tmp_path, monkeypat
 def test_what_is_printed_of_ms_marco_says_where_the_hours_go(tmp_path, monkeypatch, h200):
     monkeypatch.chdir(tmp_path)
     plan = read("marco", {})
-    costs = forecast(plan, h200).costs
+    costs = forecast(plan, h200)[2]
     wall, path, shared, own, *others = timing(plan, costs, h200)
     assert re.fullmatch(
-        r"wall clock: [\d.]+ h on 16 cores \(\d+ % in use\), 1 GPU \(\d+ % in use\), 128 GB of memory", wall
+        r"wall clock: \d+ h \d\d min on 16 cores \(\d+ % in use\), 1 GPU \(\d+ % in use\), 128 GB of memory", wall
     )
     assert path.startswith("critical path: ") and shared.startswith("  shared: download ")
     assert own.startswith("  ance-tele: ") and ", 3 train " in own and ", 4 encode " in own
@@ -166,13 +147,17 @@ def test_what_is_printed_of_ms_marco_says_where_the_hours_go(tmp_path, monkeypat
 VARIANTS = ("marco-ance", "marco-star-adore")
 
 
-def test_what_vectors_wait_for_comes_before_what_makes_more_of_them():
-    """All stages that read vectors, and those that lie between two of these."""
+def test_stages_that_read_vectors_run_before_stages_that_make_more():
+    """And those that lie between two of these: they have a priority, and the index over vectors that go a GPU token."""
     files = [REPOSITORY / f"config/{name}.yaml" for name in ("marco", *(f"variants/{name}" for name in VARIANTS))]
     plans = [Plan(*load_files(files)), read("nq", {}), read("systems", {})]
     stages = [stage for plan in plans for stage in plan.stages.values()]
     read_by = {stage.kind for stage in stages if any(read.kind == "encode" for read in stage.inputs.values())}
-    assert read_by | {"positives"} == set(FOR_VECTORS) and PRIORITIES.get("encode", 0) < PRIORITIES["index"]
+    assert read_by | {"positives"} == {kind for kind, row in KINDS.items() if row.priority == 10}
+    assert KINDS["encode"].priority == 0
+    index = next(stage for stage in stages if stage.kind == "index")
+    assert needs(index).gpus == 0 and needs(index, {index.inputs["passages"].name}).gpus == 1
+    assert needs(index, {"encode/another"}).gpus == 0
 
 
 def most_by_moments(plan, costs, hardware):
@@ -180,7 +165,7 @@ def most_by_moments(plan, costs, hardware):
     jobs = jobs_left(plan, costs)
     times, most = schedule(jobs, hardware.room), 0
     assert times.keys() == plan.stages.keys()
-    gone = {name: max(times[reader.name][1] for reader in readers) for name, readers in plan.released.items()}
+    gone = {name: max(times[reader.name][1] for reader in readers) for name, readers in plan.deleted_vectors.items()}
     for now, _ in times.values():
         there = [name for name, (start, _) in times.items() if start <= now < gone.get(name, float("inf"))]
         most = max(most, sum(costs[n][0].bytes + costs[n][0].scratch * (now < times[n][1]) for n in there))
@@ -194,11 +179,11 @@ def test_of_vectors_that_go_there_is_one_set_for_each_gpu(tmp_path, monkeypatch,
     hardware, found = h200.model_copy(update={"gpus": gpus}), {}
     for keep in ("all", "last", "none"):
         plan = read("marco", {"keep_vectors": keep, "encoder": {"vectors": "fp16"}})
-        costs = forecast(plan, hardware).costs
+        costs = forecast(plan, hardware)[2]
         found[keep] = bytes_to_come(plan, costs, hardware)
         assert found[keep] == pytest.approx(most_by_moments(plan, costs, hardware))
         whole, scratch = (sum(getattr(cost, what) for cost, _ in costs.values()) for what in ("bytes", "scratch"))
-        sets = [costs[name][0].bytes for name in plan.released]
+        sets = [costs[name][0].bytes for name in plan.deleted_vectors]
         most = whole - sum(sets) + gpus * max(sets, default=0) + scratch
         assert found[keep] <= most
     assert found["none"] < found["last"] < found["all"] and found["all"] >= whole

@@ -11,9 +11,9 @@ import yaml
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.report.experiments import link_experiment
-from teleport.runtime.artefact import MANIFEST, STAGES
-from teleport.runtime.files import write_json
-from teleport.runtime.job import RESUME, SHARDS
+from teleport.running.artefact import MANIFEST, STAGES
+from teleport.running.files import write_json
+from teleport.running.job import RESUME, SHARDS
 from teleport.settings.read import load_files
 
 CONFIG = {

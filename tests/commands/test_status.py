@@ -10,15 +10,15 @@ import pytest
 
 from commands.status import duration, finished, render, unfinished
 from paths import REPOSITORY
-from teleport.runtime.job import Job
-from teleport.runtime.run import count_attempt
+from teleport.running.job import Job
+from teleport.running.run import count_attempt
 
 STAGE = """
 import sys
 sys.path[:0] = sys.argv[2:4]
 from pathlib import Path
-from teleport.runtime.job import Job
-from teleport.runtime.run import count_attempt
+from teleport.running.job import Job
+from teleport.running.run import count_attempt
 spec = {"kind": "train", "key": sys.argv[1], "code": "c", "settings": {}, "inputs": {}}
 job = Job(spec, root=Path(sys.argv[4]))
 job.open_resume()

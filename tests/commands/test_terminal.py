@@ -9,7 +9,7 @@ import pytest
 from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter, LogEvent
 
 from commands import terminal
-from teleport.runtime.files import write_json
+from teleport.running.files import write_json
 
 NAME = "train/aaaaaaaaaaaa"
 EVALUATE = [f"evaluate/{letter * 12}" for letter in "bc"]
@@ -167,3 +167,9 @@ def test_a_torn_manifest_says_nothing(logger):
     begin(logger, 5, "evaluate-test", path)
     end(logger, 5)
     assert logger.stream.getvalue() == "evaluate-test  results/logs/x.log\n"
+
+
+@pytest.mark.parametrize("output", ["", "results/tables/main.csv", "results/stages/merge/0123456789ab/manifest.json"])
+def test_a_job_that_is_no_evaluation_has_no_score(output):
+    """A rule without outputs, such as `published_checkpoints`, has no manifest that could be read."""
+    assert terminal.score_line(SCORES, output) is None

@@ -8,15 +8,15 @@ import torch
 
 import encoder_world
 from encoder_world import make_pretrained, make_tokens, source_folder
+from teleport.arrays import CHUNK_OFFSETS, Ragged, offsets_of
 from teleport.encoder import encode
-from teleport.encoder.chunks import Chunks
-from teleport.encoder.model import load_encoders
+from teleport.encoder.batches import Chunks, packed
+from teleport.encoder.load import load_encoders
 from teleport.encoder.reference import load_backbone
 from teleport.encoder.side import Side
-from teleport.encoder.tokens import open_tokens, packed
-from teleport.runtime.arrays import CHUNK_OFFSETS, Ragged, offsets_of
-from teleport.runtime.job import Job
-from teleport.runtime.run import run, run_shard
+from teleport.encoder.tokens import open_tokens
+from teleport.running.job import Job
+from teleport.running.run import run, run_shard
 
 SPECIAL = {"cls": 1001, "sep": 1002, "pad": 1000}
 LIMIT, MOST = 6, 4
@@ -31,7 +31,7 @@ def on_cpu(monkeypatch):
     """Equal bits are promised on a CPU only; small blocks and batches, so that few chunks fill several."""
     monkeypatch.setattr(encode, "pick_device", lambda: torch.device("cpu"))
     monkeypatch.setitem(encode.BLOCK_TEXTS, "cpu", 5)
-    monkeypatch.setitem(encode.TOKEN_BUDGET, "cpu", 40)
+    monkeypatch.setitem(encode.TOKEN_BUDGET["encode"], "cpu", 40)
 
 
 def random_map():

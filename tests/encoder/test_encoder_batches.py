@@ -29,3 +29,14 @@ def test_every_text_is_in_one_batch_and_no_batch_could_take_its_next_text(budget
     assert max(sizes) <= budget and (np.diff(lengths[np.concatenate(batches)]) >= 0).all()
     following = [lengths[batch].min() for batch in batches[1:]]
     assert all(size + first > budget for size, first in zip(sizes, following, strict=False))
+
+
+def test_batches_of_an_encoder_that_pads_count_its_padding():
+    lengths = np.random.default_rng(0).integers(3, 65, size=1000)
+    batches = length_buckets(lengths, 500, padded=True)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(1000))
+    padded = [len(batch) * lengths[batch].max() for batch in batches]
+    assert max(padded) <= 500 < max(lengths[batch].sum() for batch in length_buckets(lengths, 500)) + 64
+    following = [(len(batch) + 1) * lengths[after].min() for batch, after in zip(batches, batches[1:], strict=False)]
+    assert all(size > 500 for size in following)
+    assert [batch.tolist() for batch in length_buckets([50, 4, 60, 4], 10, padded=True)] == [[1, 3], [0], [2]]

@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +14,9 @@ import torch
 import transformers
 
 from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
-from teleport.encoder import encode, halves, tokens
-from teleport.encoder.model import load_encoders, save_encoders
-from teleport.encoder.packed import PackedEncoder
+from teleport.encoder import batches, encode, overlap, tokens
+from teleport.encoder.load import load_encoders, save_encoders
+from teleport.encoder.model import PackedEncoder
 
 SETTINGS = {"sides": ["query", "passage"], "max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
 
@@ -161,7 +160,7 @@ def test_a_killed_run_continues_with_the_same_bits(stages, world, monkeypatch, p
     stages.finish(job, facts)
     assert sum(seen) == 2 + 3  # 4 of the 6 passages were done; then come 2 + 1 queries
     whole = json.loads((undisturbed.folder / "manifest.json").read_text())["facts"]
-    counts = ("texts", "real_tokens", "padded_tokens")
+    counts = ("texts", "real_tokens")
     assert [facts[key] for key in counts] == [whole[key] for key in counts]  # of both runs together
     assert 0 < facts["earlier_seconds"] < facts["encode_seconds"] and whole["earlier_seconds"] == 0
     for name, array in arrays(undisturbed).items():
@@ -171,14 +170,17 @@ def test_a_killed_run_continues_with_the_same_bits(stages, world, monkeypatch, p
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_several_threads_give_the_bits_of_one(stages, world, monkeypatch, precision):
     """Each thread has batches of its own: here four threads, and a batch for every text."""
-    monkeypatch.setitem(encode.TOKEN_BUDGET, "cpu", 1)
+    monkeypatch.setitem(encode.TOKEN_BUDGET["encode"], "cpu", 1)
     settings = SETTINGS | {"precision": precision}
     alone = arrays(stages.run(encode.run, "encode", settings, world))
-    forward, threads = PackedEncoder.__call__, []
+    forward, threads, all_four = PackedEncoder.__call__, [], threading.Barrier(4)
 
     def watched(self, ids_T, lengths_B):
-        threads.append((threading.get_ident(), torch.get_num_threads(), torch.is_inference_mode_enabled()))
-        time.sleep(0.01)
+        ident = threading.get_ident()
+        first = ident not in {known for known, _, _ in threads}
+        threads.append((ident, torch.get_num_threads(), torch.is_inference_mode_enabled()))
+        if first:  # each of the four has to come before any goes on, however the machine schedules them
+            all_four.wait(timeout=60)
         return forward(self, ids_T, lengths_B)
 
     monkeypatch.setattr(PackedEncoder, "__call__", watched)
@@ -203,22 +205,21 @@ def test_the_length_of_its_neighbours_does_not_matter_much(stages, tmp_path, mon
     checkpoint = make_pretrained(stages, source_folder(tmp_path / "source"), pooling="mean")
     world = upstream(stages, checkpoint)
     together = stages.run(encode.run, "encode", SETTINGS, world)
-    monkeypatch.setitem(encode.TOKEN_BUDGET, "cpu", 1)
+    monkeypatch.setitem(encode.TOKEN_BUDGET["encode"], "cpu", 1)
     alone = stages.run(encode.run, "encode", SETTINGS, world)
     np.testing.assert_allclose(arrays(together)["passages.npy"], arrays(alone)["passages.npy"], rtol=0, atol=1e-5)
 
 
 def test_facts_count_tokens(stages, world, monkeypatch):
-    monkeypatch.setitem(encode.TOKEN_BUDGET, "cpu", 96)
+    monkeypatch.setitem(encode.TOKEN_BUDGET["encode"], "cpu", 96)
     job = stages.run(encode.run, "encode", SETTINGS, world)
     facts = json.loads((job.folder / "manifest.json").read_text())["facts"]
     lengths = {
-        name: tokens.padded_lengths(tokens.open_tokens(job, name), limit).tolist()
+        name: batches.padded_lengths(tokens.open_tokens(job, name), limit).tolist()
         for name, limit in [("passages", 48), ("queries.train", 16), ("queries.test", 16)]
     }
     assert facts["real_tokens"] == sum(map(sum, lengths.values()))
     assert facts["texts"] == 9 and facts["dim"] == 32 and facts["dtype"] == "float32"
-    assert facts["padded_tokens"] == facts["real_tokens"]
     assert facts["passages_per_second"] > 0
 
 
@@ -231,9 +232,9 @@ def test_bfloat16_is_close(stages, world):
         assert (cosine > 0.999).all() and (vectors != exact[name]).any()
 
 
-def test_passages_in_halves(stages, world, monkeypatch):
+def test_passages_in_float16(stages, world, monkeypatch):
     monkeypatch.setitem(encode.BLOCK_TEXTS, "cpu", 3)
-    monkeypatch.setattr(halves, "DEPTH", 4)
+    monkeypatch.setattr(overlap, "DEPTH", 4)
     whole = arrays(stages.run(encode.run, "encode", SETTINGS, world))
     job = stages.run(encode.run, "encode", SETTINGS | {"vectors": "fp16"}, world)
     kept = arrays(job)
@@ -243,26 +244,40 @@ def test_passages_in_halves(stages, world, monkeypatch):
     assert facts["overlap_passages"] == len(PASSAGES) and facts["overlap_depth"] == 4 and facts["overlap"] > 0.5
 
 
+@pytest.mark.parametrize("empty", [("dev",), ("dev", "test")])
+def test_passages_in_float16_beside_splits_without_queries(stages, tmp_path, empty):
+    """The first split has none: the overlap is that of the next one, or of passages."""
+    checkpoint = make_pretrained(stages, source_folder(tmp_path / "source"), pooling="mean", normalize=True)
+    collection = make_collection(
+        stages, queries={split: [] if split in empty else ["the"] for split in ("dev", "test")}
+    )
+    inputs = {"collection": collection, "tokens": make_tokens(stages, collection, checkpoint), "checkpoint": checkpoint}
+    job = stages.run(encode.run, "encode", SETTINGS | {"vectors": "fp16"}, inputs)
+    facts = json.loads((job.folder / "manifest.json").read_text())["facts"]
+    assert arrays(job)["queries.dev.npy"].shape == (0, 32)
+    assert facts["overlap_queries"] == (1 if empty == ("dev",) else len(PASSAGES))
+
+
 def test_overlap_is_that_of_two_whole_searches(monkeypatch):
-    monkeypatch.setattr(halves, "DEPTH", 5)
+    monkeypatch.setattr(overlap, "DEPTH", 5)
     rng = np.random.default_rng(0)
     queries, passages = (rng.normal(size=(n, 8)).astype(np.float32) for n in (6, 40))
     coarse = passages.round()  # loses more than float16 does
-    overlap = halves.Overlap(queries)
+    measured = overlap.Overlap(queries)
     for start in range(0, 40, 16):
-        overlap.add(passages[start : start + 16], coarse[start : start + 16])
+        measured.add(passages[start : start + 16], coarse[start : start + 16])
     exact, found = (np.argsort(-(queries @ vectors.T), axis=1)[:, :5] for vectors in (passages, coarse))
     share = np.mean([len(set(one) & set(two)) / 5 for one, two in zip(exact, found, strict=True)])
     expected = {"overlap": round(share, 5), "overlap_depth": 5, "overlap_queries": 6, "overlap_passages": 40}
-    assert overlap.facts() == expected and share < 1
+    assert measured.facts() == expected and share < 1
 
 
-def test_a_number_too_large_for_halves_is_an_error():
+def test_a_value_that_overflows_float16_is_an_error():
     message = (
-        "encoder.vectors: fp16 has numbers up to 65504, a passage's vector has 70000. Set encoder.vectors to fp32."
+        "encoder.vectors: fp16 holds values up to 65504, a passage's vector has 70000. Set encoder.vectors to fp32."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
-        halves.halved(np.array([[1, -70000]], np.float32))
+        encode.require_float16(np.array([[1, -70000]], np.float32))
 
 
 @pytest.mark.parametrize("key", ["max_query_tokens", "max_passage_tokens"])

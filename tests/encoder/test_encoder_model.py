@@ -9,7 +9,8 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from encoder_world import make_pretrained, source_folder
 from reference_encoder import reference_of
-from teleport.encoder.model import Encoder, load_encoders, save_encoders
+from teleport.encoder.load import load_encoders, save_encoders
+from teleport.encoder.model import Encoder
 from teleport.encoder.reference import load_backbone
 
 TEXTS = ["the cat was sitting", "a", "Who was it, the 東京 cafe 42 times over and over again?"]

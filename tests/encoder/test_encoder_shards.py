@@ -9,11 +9,11 @@ import torch
 
 from encoder_world import PASSAGES, make_collection, make_pretrained, make_tokens, source_folder
 from teleport.encoder import encode, shards
-from teleport.encoder.packed import PackedEncoder
+from teleport.encoder.model import PackedEncoder
 from teleport.encoder.shards import shard_rows
-from teleport.runtime.blocks import RowBlocks
-from teleport.runtime.job import Job
-from teleport.runtime.run import run, run_shard
+from teleport.running.blocks import RowBlocks
+from teleport.running.job import Job
+from teleport.running.run import run, run_shard
 
 SETTINGS = {"sides": ["query", "passage"], "max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
 BLOCK = 4
@@ -24,7 +24,7 @@ def on_cpu(monkeypatch):
     """Equal bits are promised on a CPU only; blocks are small, so that few passages fill several."""
     monkeypatch.setattr(encode, "pick_device", lambda: torch.device("cpu"))
     monkeypatch.setitem(encode.BLOCK_TEXTS, "cpu", BLOCK)
-    monkeypatch.setitem(encode.TOKEN_BUDGET, "cpu", 96)
+    monkeypatch.setitem(encode.TOKEN_BUDGET["encode"], "cpu", 96)
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_joined_is_whole(world, tmp_path, monkeypatch, count):
     assert [shard["rows"] for shard in joined["facts"]["shards"]] == [
         list(shard_rows(18, BLOCK, name)) for name in names(count)
     ]
-    counts = ("texts", "real_tokens", "padded_tokens", "dim", "dtype")
+    counts = ("texts", "real_tokens", "dim", "dtype")
     assert [joined["facts"][key] for key in counts] == [whole["facts"][key] for key in counts]
 
 

@@ -9,8 +9,7 @@ from transformers import AutoTokenizer
 
 from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
 from teleport.encoder.checkpoint import sides
-from teleport.encoder.lower_case import save_lower_case
-from teleport.encoder.tokens import load_tokenizer
+from teleport.encoder.tokens import load_tokenizer, save_lower_case
 from training_world import World, on_cpu  # noqa: F401
 from training_world import make_tokens as make_training_tokens
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from encoder_world import make_pretrained, source_folder
-from teleport.encoder.own_settings import completed, own_settings
-from teleport.settings.experiment import Encoder
+from teleport.encoder.source import completed, own_settings
+from teleport.settings.encoder import Encoder
 
 MODULES = {"": "Transformer", "1_Pooling": "Pooling"}
 

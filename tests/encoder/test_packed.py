@@ -6,20 +6,21 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from transformers.activations import ACT2FN
 
 from encoder_world import FAMILIES, make_encoder
 from reference_encoder import reference_of
-from teleport.encoder import attention as attention_module
-from teleport.encoder import grouped, products
-from teleport.encoder.attention import Spans, attention, varlen_attention
-from teleport.encoder.dropout import dropout
-from teleport.encoder.packed import PackedEncoder
-from teleport.encoder.precision import computes_in_bf16
-from teleport.encoder.products import has_operators, laid_out, linear
+from teleport.cpu.kernels import CpuEncoder
+from teleport.encoder import model
+from teleport.encoder.model import PackedEncoder, Spans
 
 CPU = torch.device("cpu")
 LENGTHS = np.array([3, 9, 9, 9, 2, 30, 17, 17])
+
+
+@pytest.fixture(params=[PackedEncoder, CpuEncoder])
+def packing(request):
+    """The packed encoder of every device, and that of a CPU."""
+    return request.param
 
 
 def batch(encoder):
@@ -44,10 +45,10 @@ def gradients(encoder, vectors):
 @pytest.mark.parametrize(
     "pooling, projection, normalize", [("cls", None, False), ("mean", None, True), ("cls", 8, True)]
 )
-def test_vectors_and_gradients_are_those_of_transformers(tmp_path, family, pooling, projection, normalize):
+def test_vectors_and_gradients_are_those_of_transformers(tmp_path, packing, family, pooling, projection, normalize):
     encoder = make_encoder(tmp_path, family, pooling, projection=projection, normalize=normalize)
     ids_T, ids_BL, mask_BL = batch(encoder)
-    expected, found = reference_of(encoder)(ids_BL, mask_BL), PackedEncoder(encoder)(ids_T, LENGTHS)
+    expected, found = reference_of(encoder)(ids_BL, mask_BL), packing(encoder)(ids_T, LENGTHS)
     assert found.dtype == torch.float32 and found.shape == (len(LENGTHS), encoder.dim)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     by_padding, by_packing = gradients(encoder, expected), gradients(encoder, found)
@@ -59,7 +60,7 @@ def test_vectors_and_gradients_are_those_of_transformers(tmp_path, family, pooli
         assert (by_packing[name] - gradient).abs().max() < 1e-4 * largest + 1e-6, name
 
 
-def test_a_padding_token_inside_a_text_has_the_padding_position(tmp_path):
+def test_a_padding_token_inside_a_text_has_the_padding_position(tmp_path, packing):
     """RoBERTa's positions pass over it; a tokenizer makes it of a literal "<pad>"."""
     encoder = make_encoder(tmp_path, "roberta")
     ids = np.array([0, 7, 1, 1, 9, 2, 0, 1, 2])
@@ -68,10 +69,10 @@ def test_a_padding_token_inside_a_text_has_the_padding_position(tmp_path):
         reference_of(encoder)(torch.tensor([text]), torch.ones(1, len(text)))
         for text in ([0, 7, 1, 1, 9, 2], [0, 1, 2])
     ]
-    torch.testing.assert_close(PackedEncoder(encoder)(ids, lengths), torch.cat(alone), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(packing(encoder)(ids, lengths), torch.cat(alone), rtol=1e-5, atol=1e-5)
 
 
-def test_bfloat16_is_as_close_as_autocast(tmp_path):
+def test_bfloat16_is_as_close_as_autocast(tmp_path, packing):
     encoder = make_encoder(tmp_path, normalize=True)
     for parameter in encoder.parameters():  # as large as trained weights, whose vectors are no noise in bfloat16
         parameter.data *= 0.2
@@ -79,81 +80,20 @@ def test_bfloat16_is_as_close_as_autocast(tmp_path):
     exact = reference_of(encoder)(ids_BL, mask_BL)
     with torch.autocast("cpu", torch.bfloat16):
         by_autocast = reference_of(encoder)(ids_BL, mask_BL)
-    found = PackedEncoder(encoder, torch.bfloat16)(ids_T, LENGTHS)
+    found = packing(encoder, torch.bfloat16)(ids_T, LENGTHS)
     errors = [1 - (vectors * exact).sum(1).min() for vectors in (found, by_autocast)]
     assert found.dtype == torch.float32 and 0 < errors[0] < max(2 * errors[1], 1e-5)
     gradient = gradients(encoder, found)["backbone.encoder.layer.0.attention.self.query.weight"]
     assert gradient.dtype == torch.float32 and gradient.abs().max() > 0
 
 
-def test_texts_do_not_see_each_other(tmp_path):
+def test_texts_do_not_see_each_other(tmp_path, packing):
     encoder = make_encoder(tmp_path)
     ids_T, _, _ = batch(encoder)
-    together, ends = PackedEncoder(encoder)(ids_T, LENGTHS), np.cumsum(LENGTHS)
+    together, ends = packing(encoder)(ids_T, LENGTHS), np.cumsum(LENGTHS)
     for vector, start, end in zip(together, ends - LENGTHS, ends, strict=True):
-        alone = PackedEncoder(encoder)(ids_T[start:end], np.array([end - start]))
+        alone = packing(encoder)(ids_T[start:end], np.array([end - start]))
         torch.testing.assert_close(alone[0], vector, rtol=1e-5, atol=1e-5)
-
-
-@pytest.fixture
-def laying_out(monkeypatch):
-    """Lays weights out whatever this processor gains by it."""
-    monkeypatch.setattr(products, "gains_by_layout", lambda: True)
-
-
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-@pytest.mark.parametrize("dtype, most", [(torch.float32, 1e-5), (torch.bfloat16, 5e-2)])
-def test_weights_laid_out_for_encoding_give_the_plain_products(tmp_path, laying_out, family, pooling, dtype, most):
-    if not has_operators(dtype) or (dtype == torch.bfloat16 and not computes_in_bf16(CPU)):
-        pytest.skip("this torch has no such operators for this processor")
-    encoder = make_encoder(tmp_path, family, pooling, normalize=True)
-    ids_T, _, _ = batch(encoder)
-    plain = PackedEncoder(encoder, dtype)
-    with torch.inference_mode():
-        prepared = PackedEncoder(encoder, dtype)
-        expected, found, again = (packed(ids_T, LENGTHS) for packed in (plain, prepared, prepared))
-    pairs = [pair for both in zip(plain.linears, prepared.linears, strict=True) for pair in zip(*both, strict=True)]
-    assert all(mine is None or (theirs[0].is_mkldnn and not mine[0].is_mkldnn) for mine, theirs in pairs)
-    assert torch.equal(found, again) and (found - expected).abs().max() < most
-
-
-@pytest.mark.parametrize("capability, expected", [("AVX2", False), ("AVX512", True)])
-def test_weights_are_laid_out_where_that_is_faster(monkeypatch, capability, expected):
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    with torch.inference_mode():
-        assert laid_out(torch.ones(8, 8)).is_mkldnn == (expected and has_operators(torch.float32))
-    assert not laid_out(torch.ones(8, 8)).is_mkldnn
-
-
-def test_only_the_exact_gelu_is_part_of_a_product(laying_out):
-    made = torch.Generator().manual_seed(0)
-    x, weight, bias = (torch.randn(*shape, generator=made) for shape in ((50, 32), (64, 32), (64,)))
-    with torch.inference_mode():
-        for name in ("gelu", "gelu_new", "relu", "silu"):
-            expected = ACT2FN[name](torch.nn.functional.linear(x, weight, bias))
-            torch.testing.assert_close(linear(x, laid_out(weight), bias, ACT2FN[name]), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_groups_are_texts_of_equal_length_and_bounded():
-    spans = Spans(np.array([5, 5, 5, 7, 5, 5]), CPU, 2)
-    assert list(spans.groups(lambda length: 2)) == [(2, 5), (1, 5), (1, 7), (2, 5)]
-    assert list(spans.groups(lambda length: 100)) == [(3, 5), (1, 7), (2, 5)]
-
-
-@pytest.mark.parametrize("one_query", [False, True])
-def test_the_gradient_of_the_attention_is_that_of_its_values(monkeypatch, one_query):
-    """By differences in float64, with dropout too; several texts a group, and a group of equal texts cut in two."""
-    monkeypatch.setattr(grouped, "SCORES", 2 * 4 * (1 if one_query else 4) * 2)
-    spans, made = Spans(np.array([2, 4, 4, 4, 1]), CPU, 2), torch.Generator().manual_seed(0)
-    inputs = torch.randn(15, 8 if one_query else 12, generator=made, dtype=torch.float64, requires_grad=True)
-    queries = torch.randn(5, 4, generator=made, dtype=torch.float64, requires_grad=True) if one_query else None
-
-    def values(queries, inputs):
-        torch.manual_seed(3)
-        return attention(queries, inputs, spans, 0.4)
-
-    assert torch.autograd.gradcheck(values, (queries, inputs))
 
 
 def plain_kernel(q, k, v, offsets_q, offsets_k, longest_q, longest_k, rate):
@@ -167,13 +107,13 @@ def plain_kernel(q, k, v, offsets_q, offsets_k, longest_q, longest_k, rate):
 
 @pytest.mark.parametrize("one_query", [False, True])
 def test_the_attention_of_cuda_hands_its_kernels_the_operands_of_the_grouped_one(monkeypatch, one_query):
-    monkeypatch.setattr(attention_module, "kernel", plain_kernel)
+    monkeypatch.setattr(model, "varlen", plain_kernel)
     spans, made = Spans(LENGTHS, CPU, 2), torch.Generator().manual_seed(0)
     queries = torch.randn(len(LENGTHS), 32, generator=made, requires_grad=True) if one_query else None
     inputs = torch.randn(LENGTHS.sum(), 64 if one_query else 96, generator=made, requires_grad=True)
     given = [queries, inputs] if one_query else [inputs]
     found = []
-    for function in (attention, varlen_attention):
+    for function in (CpuEncoder.attention, PackedEncoder.attention):
         values = function(queries, inputs, spans, 0.0)
         weights = torch.linspace(-1, 1, values.numel()).view_as(values)
         found.append([values, *torch.autograd.grad((values * weights).sum(), given)])
@@ -188,7 +128,7 @@ def test_the_kernels_of_cuda_take_heads_of_any_width(dtype, width):
     offsets = torch.zeros(4, dtype=torch.int32, device="meta")
     inputs = torch.empty(30, 3, 2, width, dtype=dtype, device="meta", requires_grad=True)
     with torch.set_grad_enabled(dtype == torch.bfloat16):  # torch 2.13 has no such backward of the float32 kernel
-        found = attention_module.kernel(*inputs.unbind(1), offsets, offsets, 12, 12, 0.1)
+        found = model.varlen(*inputs.unbind(1), offsets, offsets, 12, 12, 0.1)
     assert found.shape == (30, 2, width) and found.dtype == dtype and found.requires_grad == (dtype == torch.bfloat16)
 
 
@@ -205,21 +145,6 @@ def test_a_whole_step_takes_the_path_of_cuda(tmp_path, pooling):
     assert {name: g.shape for name, g in found.items()} == {name: g.shape for name, g in expected.items()}
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_dropout_drops_at_its_rate_and_keeps_the_mean(rate, dtype):
-    torch.manual_seed(0)
-    x = torch.ones(501, 999, dtype=dtype, requires_grad=True)
-    y = dropout(x, rate)
-    zeros = (y == 0).float()
-    assert abs(zeros.mean() - rate) < 5 * (rate * (1 - rate) / x.numel()) ** 0.5
-    assert abs((zeros[:, 1:] * zeros[:, :-1]).mean() - rate**2) < 0.003  # neighbours share a word of random bits
-    assert (y[y != 0] - 1 / (1 - rate)).abs().max() < 0.005
-    y.sum().backward()
-    assert torch.equal(x.grad, y.detach())  # the same elements, the same scale
-    assert y.dtype == dtype and not torch.equal(dropout(x, rate), y) and dropout(x, 0.0) is x
-
-
 def with_rates(encoder, hidden, attention):
     """A copy in training mode whose dropout has these rates."""
     made = copy.deepcopy(encoder).train()
@@ -231,7 +156,7 @@ def with_rates(encoder, hidden, attention):
 
 @pytest.mark.parametrize("hidden, attention", [(0.3, 0.0), (0.0, 0.3)])
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_dropout_has_the_distribution_of_transformers(tmp_path, pooling, hidden, attention):
+def test_dropout_has_the_distribution_of_transformers(tmp_path, packing, pooling, hidden, attention):
     """Mean and standard deviation of every coordinate over many draws, for each kind of dropout alone."""
     plain = make_encoder(tmp_path, pooling=pooling)
     for layer in plain.backbone.encoder.layer:  # attention to many tokens, so that 400 draws tell its spread well
@@ -241,7 +166,7 @@ def test_dropout_has_the_distribution_of_transformers(tmp_path, pooling, hidden,
     torch.manual_seed(0)
     draws = 400  # of every text, by copies in one batch
     with torch.no_grad():
-        packed = PackedEncoder(encoder)(np.tile(ids_T, draws), np.tile(LENGTHS, draws))
+        packed = packing(encoder)(np.tile(ids_T, draws), np.tile(LENGTHS, draws))
         padded = reference(ids_BL.repeat(draws, 1), mask_BL.repeat(draws, 1))
     packed, padded = (x.view(draws, len(LENGTHS), -1) for x in (packed, padded))
     spread = padded.std(0)
@@ -251,11 +176,11 @@ def test_dropout_has_the_distribution_of_transformers(tmp_path, pooling, hidden,
     assert 0.6 < off.square().mean().sqrt() < 1.5
 
 
-def test_dropout_is_off_in_evaluation_mode(tmp_path):
+def test_dropout_is_off_in_evaluation_mode(tmp_path, packing):
     encoder = make_encoder(tmp_path)
     ids_T, _, _ = batch(encoder)
     torch.testing.assert_close(
-        PackedEncoder(with_rates(encoder, 0.3, 0.3).eval())(ids_T, LENGTHS), PackedEncoder(encoder)(ids_T, LENGTHS)
+        packing(with_rates(encoder, 0.3, 0.3).eval())(ids_T, LENGTHS), packing(encoder)(ids_T, LENGTHS)
     )
 
 
@@ -265,7 +190,7 @@ def test_dropout_is_off_in_evaluation_mode(tmp_path):
 def test_compiled_layers_compute_the_same_and_are_compiled_once_for_all_shapes(tmp_path, pooling):
     encoder = make_encoder(tmp_path, pooling=pooling)
     plain, compiled = PackedEncoder(encoder), PackedEncoder(encoder, compiled=True)
-    assert plain.finish is not compiled.finish
+    assert plain.feed_forward is not compiled.feed_forward
     from torch._dynamo.utils import counters
 
     compilations = []

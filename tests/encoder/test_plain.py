@@ -6,8 +6,11 @@ import torch
 import transformers
 
 from encoder_world import PASSAGES, make_collection, make_pretrained, make_tokens, source_folder
-from teleport.encoder import encode
-from teleport.encoder.model import Encoder, load_encoders, save_encoders
+from teleport.arrays import Ragged
+from teleport.encoder import encode, reference
+from teleport.encoder.load import load_encoders, save_encoders
+from teleport.encoder.model import Encoder
+from teleport.encoder.side import Side
 from training_world import World, losses_of, tiny_bert
 
 SETTINGS = {"sides": ["query", "passage"], "max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
@@ -53,3 +56,19 @@ def test_it_is_trained_as_others_are(stages, tmp_path):
     before, after = (load_encoders(stage.folder / "checkpoint")[0].backbone.state_dict() for stage in (made, first))
     assert type(load_encoders(first.folder / "checkpoint")[0].backbone).__name__ == "MPNetModel"
     assert before.keys() == after.keys() and any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_its_batches_hold_the_token_budget_with_their_padding(tmp_path):
+    lengths = np.array([4, 5, 40, 6, 60, 5, 30])
+    tokens = Ragged(np.concatenate([[0], np.cumsum(lengths - 2)]), np.full((lengths - 2).sum(), 7))
+    encoder = Encoder(reference.load_backbone(source_folder(tmp_path / "source", "mpnet")), "mean").eval()
+    side, computed = Side(encoder, tokens, 64, {"cls": 0, "sep": 2}), []
+    encoder.backbone.register_forward_pre_hook(
+        lambda _, args, kwargs: computed.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
+    with torch.inference_mode():
+        vectors = side.vectors(np.arange(len(lengths)), 80)
+        alone = torch.cat([side.vectors(np.array([row]), 80) for row in range(len(lengths))])
+    batches = side.buckets(np.arange(len(lengths)), 80)
+    assert max(computed) <= 80 and computed[: len(batches)] == [len(b) * lengths[b].max() for b in batches]
+    torch.testing.assert_close(vectors, alone, rtol=1e-4, atol=1e-5)

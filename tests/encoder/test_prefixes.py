@@ -9,7 +9,8 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer
 
 from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
-from teleport.encoder.tokens import open_tokens, packed
+from teleport.encoder.batches import packed
+from teleport.encoder.tokens import open_tokens
 from teleport.plan.plan import Plan
 from teleport.settings import read
 from training_world import World, on_cpu  # noqa: F401

@@ -14,7 +14,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
 
 from encoder_world import bert_tokenizer, pretrained_settings, source_folder
 from teleport.encoder import pretrained
-from teleport.encoder.model import load_encoders
+from teleport.encoder.load import load_encoders
 from teleport.encoder.reference import load_backbone
 from teleport.encoder.tokens import load_tokenizer
 

@@ -16,10 +16,11 @@ from released_world import ance, bert, distilbert, torch_file
 from teleport.encoder import pretrained
 from teleport.encoder.architectures import named_as_bert
 from teleport.encoder.backbone import Backbone
-from teleport.encoder.model import load_encoders
-from teleport.encoder.packed import PackedEncoder
-from teleport.encoder.tokens import open_tokens, packed
-from teleport.runtime.artefact import Artefact
+from teleport.encoder.batches import packed
+from teleport.encoder.load import load_encoders
+from teleport.encoder.model import PackedEncoder
+from teleport.encoder.tokens import open_tokens
+from teleport.running.artefact import Artefact
 
 TEXTS = ["word1 Word2 word3", "word9", "", 'WORD4 "quoted" word5 ' * 9]
 

@@ -24,9 +24,10 @@ from encoder_world import (
     source_folder,
 )
 from reference_encoder import padded
+from teleport.arrays import Ragged, offsets_of
 from teleport.encoder import tokens
-from teleport.encoder.tokens import load_tokenizer, open_tokens, packed, padded_lengths
-from teleport.runtime.arrays import Ragged, offsets_of
+from teleport.encoder.batches import packed, padded_lengths
+from teleport.encoder.tokens import load_tokenizer, open_tokens
 
 
 def tokens_of(stages, job, name="passages"):

@@ -8,9 +8,9 @@ import pytest
 
 from collection_world import make_collection, make_run
 from teleport.evaluation import evaluate
-from teleport.evaluation.collapse import Documents
 from teleport.evaluation.judged import Judgments
-from teleport.runtime.artefact import Artefact
+from teleport.evaluation.names import Documents
+from teleport.running.artefact import Artefact
 
 # Documents a (passages 0, 2), b#1 (1, 4), c (3, no separator).
 IDS = pa.array(["a#0", "b#1#0", "a#1", "c", "b#1#7"])

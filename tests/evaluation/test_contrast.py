@@ -6,7 +6,7 @@ import pytest
 
 from collection_world import make_collection, make_run
 from teleport.evaluation import contrast, external
-from teleport.runtime.artefact import Artefact
+from teleport.running.artefact import Artefact
 
 JUDGED = [(0, 3, 1), (0, 4, 2), (1, 1, 1), (2, 2, 1)]  # qd has no judgment
 

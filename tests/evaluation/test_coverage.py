@@ -5,7 +5,7 @@ import pytest
 
 from collection_world import make_collection, make_run
 from teleport.evaluation import evaluate
-from teleport.runtime.artefact import Artefact
+from teleport.running.artefact import Artefact
 from teleport.settings.measures import coverage_cutoffs
 
 TEXTS = ["in Paris", "in Rome", "Paris, France", "nowhere", "in ROME"]

@@ -12,7 +12,7 @@ import pytest
 
 from collection_world import make_collection, make_run
 from teleport.evaluation import evaluate
-from teleport.runtime.artefact import Artefact
+from teleport.running.artefact import Artefact
 
 MEASURES = ["RR@10", "nDCG@10", "R@2"]
 
@@ -66,6 +66,17 @@ def test_large_runs_are_written_in_blocks(stages, monkeypatch):
     whole = gzip.decompress((evaluate_run(stages, inputs).folder / "test.run.gz").read_bytes())
     monkeypatch.setattr(evaluate, "BLOCK_QUERIES", 3)
     assert gzip.decompress((evaluate_run(stages, inputs).folder / "test.run.gz").read_bytes()) == whole
+
+
+@pytest.mark.parametrize("ids", [[[0]] * 4 + [[-1]], [[-1]] + [[0]] * 4, [[-1]] * 5])
+def test_a_block_of_queries_without_results_writes_nothing(stages, monkeypatch, ids):
+    monkeypatch.setattr(evaluate, "BLOCK_QUERIES", 1)
+    queries = [(f"q{n}", "text") for n in range(len(ids))]
+    collection = make_collection(stages, [("d0", "", "text")], {"test": queries}, {"test": [(0, 0, 1)]})
+    inputs = {"collection": collection, "run": make_run(stages, ids, [[1]] * len(ids), range(len(ids)))}
+    text = gzip.decompress((evaluate_run(stages, inputs).folder / "test.run.gz").read_bytes()).decode()
+    tag = f"retrieve-{inputs['run'].key}"
+    assert text == "".join(f"q{n} Q0 d0 1 1 {tag}\n" for n, (passage,) in enumerate(ids) if passage == 0)
 
 
 def test_lines_of_the_run_may_come_in_any_order(stages):

@@ -11,7 +11,7 @@ import pytest
 import collection_world
 from teleport.collection import build
 from teleport.evaluation import evaluate, external
-from teleport.runtime.artefact import Artefact
+from teleport.running.artefact import Artefact
 
 GOOD = """\
 qb Q0 d3 1 0.5 tag

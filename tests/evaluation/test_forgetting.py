@@ -6,7 +6,7 @@ import pytest
 from collection_world import make_collection, make_run
 from teleport.evaluation import forgetting
 from teleport.evaluation.forgetting import forgets, reciprocal_ranks
-from teleport.runtime.artefact import Artefact
+from teleport.running.artefact import Artefact
 
 BEFORE = [[5, 1, 2], [7, 8, 9], [3, 4, 5], [0, 1, 2], [6, -1, -1]]
 AFTER = [[1, 5, 2], [8, 7, 9], [9, 8, 7], [0, 1, 2], [5, 6, -1]]

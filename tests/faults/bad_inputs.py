@@ -4,7 +4,7 @@ import re
 
 from campaign import CASES
 
-from run_stage import raised_here
+from teleport.refusal import Refusal
 
 DRAWN = range(CASES)
 WORDS = [
@@ -76,11 +76,11 @@ def damaged(draw, content):
 
 
 def taken_or_refused(function, campaign, reader, case):
-    """Call it; an error must be a ValueError that a line of this library raised, with a remedy in its message."""
+    """Call it; an error must be a Refusal with a remedy in its message."""
     try:
         function()
     except ValueError as error:
-        sentence = raised_here(error) and re.search(r"\S.*[.?]", str(error))
+        sentence = isinstance(error, Refusal) and re.search(r"\S.*[.?]", str(error))
         wrong = None if sentence else f"not a sentence of ours: {type(error).__name__}: {error}"
         campaign.note("a bad input, refused by a sentence", reader, wrong, case)
     except Exception as error:

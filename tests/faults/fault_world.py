@@ -20,7 +20,7 @@ from toy import CONFIG, make_checkpoint
 from collection_world import WORDS, random_passages, write_folder
 from loopback import Server
 from teleport.plan.plan import Plan
-from teleport.runtime.code import files_digest, stage_code
+from teleport.running.code import files_digest, stage_code
 from teleport.settings.read import load_files
 
 PASSAGES = 60
@@ -51,7 +51,7 @@ FORMS = {
 ASKED = {
     "encoder": CONFIG["encoder"],
     "mining": {"depth": 10},
-    "negatives": {"mode": "released", "per_source": 3, "remove": "answers"},
+    "negatives": {"mode": "released_code", "per_source": 3, "remove": "answers"},
     "training": NUMBERS | {"positive": "first"},
     "evaluation": {"splits": ["test"], "depth": PASSAGES, "measures": ["Cov@5"], "significance": {"resamples": 99}},
     "episodes": [{}],

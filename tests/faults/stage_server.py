@@ -41,12 +41,12 @@ def load():
     """Import what takes long to import; nothing is computed, so that no thread is there that a fork would lose."""
     from importlib import import_module
 
-    from teleport.runtime.code import STAGE_MODULES
+    from teleport.plan.kinds import KINDS
 
-    for name in STAGE_MODULES.values():
+    for name in (kind.module for kind in KINDS.values()):
         import_module(name)
     late = ("torch._dynamo", "torch.distributed.fsdp", "transformers.models.bert.modeling_bert", "pandas", "faiss")
-    for name in (*late, "teleport.training.trainer", "pydantic", "numba", "bm25s", "scipy.stats"):
+    for name in (*late, "teleport.training.step", "pydantic", "numba", "bm25s", "scipy.stats"):
         import_module(name)
 
 

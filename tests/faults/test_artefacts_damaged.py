@@ -10,7 +10,7 @@ import pytest
 from campaign import cases_of, sample
 
 from commands.disk import check_stages
-from teleport.runtime.code import STAGE_MODULES
+from teleport.plan.kinds import KINDS
 
 pytestmark = pytest.mark.faults
 REMEDY = re.compile(r"Run the workflow again with --forcerun (results/stages/\S+/manifest\.json): this stage and what")
@@ -76,7 +76,7 @@ def readers(world, stage):
     return [other for other in world.stages.values() if stage.name in other.input_names.values()]
 
 
-@pytest.mark.parametrize("kind", STAGE_MODULES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_is_damaged_is_named_by_verify_and_by_who_reads_it(fault_world, campaign, kind):
     world, stage = fault_world, fault_world.one_of[kind]
     others = [path for other in world.stages.values() if other is not stage for path in files_of(world, other)]
@@ -120,7 +120,7 @@ def unnoticed(answer, path, stage):
         return answer["output"][-500:]
 
 
-@pytest.mark.parametrize("kind", STAGE_MODULES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_manifest_is_named(fault_world, campaign, kind):
     world, stage = fault_world, fault_world.one_of[kind]
     path = world.place(stage) / "manifest.json"

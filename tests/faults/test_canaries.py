@@ -12,9 +12,9 @@ import torch
 from campaign import sample
 
 from teleport.collection.records import open_bytes
-from teleport.runtime.artefact import file_entry, signed
-from teleport.runtime.code import STAGE_MODULES
-from teleport.runtime.files import write_json
+from teleport.plan.kinds import KINDS
+from teleport.running.artefact import file_entry, signed
+from teleport.running.files import write_json
 
 pytestmark = pytest.mark.faults
 
@@ -48,7 +48,7 @@ def in_weights(canary):
 FORMS = (pickled, in_array, in_weights)
 
 
-@pytest.mark.parametrize("kind", STAGE_MODULES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_no_artefact_is_unpickled(fault_world, campaign, kind):
     """Files and their manifest are forged together, so that no digest tells."""
     world, stage = fault_world, fault_world.one_of[kind]

@@ -15,12 +15,12 @@ from bad_inputs import DRAWN, damaged, taken_or_refused
 
 from collection_world import make_collection
 from teleport.collection import build
-from teleport.collection.questions import dpr_passages, dpr_questions, qa_questions, tevatron_questions
+from teleport.collection.official import dpr_passages, dpr_questions, qa_questions, tevatron_questions
 from teleport.evaluation import external
 from teleport.negatives import file as negatives_file
 from teleport.plan.plan import Plan
 from teleport.report.specs import table_specs
-from teleport.runtime.files import sha256_file
+from teleport.running.files import sha256_file
 from teleport.settings.read import load_files
 
 pytestmark = pytest.mark.faults

@@ -51,7 +51,7 @@ def test_what_a_download_finds(stages, server, tmp_path, monkeypatch, campaign, 
     found = {
         "digests.json": b'{"data/downloads/file.bin": {"bytes": 5000, "sha256": "00"}}',
         "file.bin.part": BODY[:99],
-        "file.bin.part.json": b'{"url": "%s", "etag": null}' % server.url("file.bin").encode(),
+        "file.bin.part.headers": b'HTTP/1.1 200 OK\r\nETag: "one"\r\n\r\n',
     }
     for name in draw.sample(sorted(found), draw.randint(0, 3)):
         (folder / name).write_bytes(damaged(draw, found[name]))

@@ -8,14 +8,14 @@ import subprocess
 import pytest
 from campaign import cases_of, sample
 
-from teleport.runtime.code import STAGE_MODULES
+from teleport.plan.kinds import KINDS
 
 pytestmark = pytest.mark.faults
 SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "INT": signal.SIGINT}
 NO_ROOM = "error: no room left on the disk ("
 
 
-@pytest.fixture(params=STAGE_MODULES)
+@pytest.fixture(params=KINDS)
 def stage(request, fault_world):
     """The stage of a kind that is disturbed; afterwards it is there again."""
     stage = fault_world.one_of[request.param]
@@ -134,7 +134,7 @@ def small_disk(fault_world):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", STAGE_MODULES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_disks_that_become_full(fault_world, small_disk, campaign, kind):
     stage, draw = fault_world.one_of[kind], random.Random(kind)
     for _ in range(cases_of(200)):

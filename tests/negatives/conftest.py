@@ -5,11 +5,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from teleport.arrays import CHUNK_OFFSETS, Run, save_array
 from teleport.negatives import merge
 from teleport.negatives.pool import FIELDS
-from teleport.runtime.arrays import CHUNK_OFFSETS, Run, save_array
-from teleport.runtime.artefact import Artefact
-from teleport.settings.registry import SOURCES
+from teleport.running.artefact import Artefact
+from teleport.settings.negatives import Negatives
+from teleport.settings.pool import Pool
+from teleport.settings.registry import SOURCES, merge_loads
 
 
 class World:
@@ -62,8 +64,10 @@ class World:
         ranks = dict(ranks)
         draws = {n: {"count": count, "flag": SOURCES[n].flag, "ranks": ranks.get(n)} for n, count in counts.items()}
         inputs = {"collection": collection} | dict(lists) | dict(inputs)
-        job = self.stages.make("merge", {"seed": 42, "episode": 1, "sources": draws} | settings, inputs)
-        job.loads = {name: SOURCES[name].module for name in counts}
+        own = {name: settings.pop(name) for name in ("seed", "episode", "part") if name in settings}
+        pool = {"seed": 42, "episode": 1, "sources": draws} | own | Negatives(**settings).of_pool
+        job = self.stages.make("merge", pool, inputs)
+        job.loads = merge_loads(Pool.model_validate(pool))
         self.stages.finish(job, merge.run(job))
         columns = {name: np.load(job.folder / f"{name}.npy") for name in FIELDS}
         assert {name: column.dtype for name, column in columns.items()} == FIELDS

@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
+from teleport.arrays import Run, save_array
 from teleport.negatives import file
-from teleport.runtime.arrays import Run, save_array
-from teleport.runtime.artefact import Artefact
-from teleport.runtime.files import sha256_file, write_json
+from teleport.running.artefact import Artefact
+from teleport.running.files import sha256_file, write_json
 
 CORPUS = {
     "doc_id": ["d0", "d1", "d2", "d3", "17"],
@@ -120,6 +120,14 @@ def test_a_merge_draws_from_a_file(files, world):
     assert {item[1] for pool in merged.pools for item in pool} == {32} and merged.passages[1] == [3, 4]
     ranges = world.merge(files.collection, {"file": 3}, {"file": job}, ranks={"file": [[2, 3]]})
     assert ranges.passages == [[3, 0], [4], []]
+
+
+def test_a_rank_far_down_a_long_file_is_kept(files, world):
+    """The only candidate of the query stands at rank 40,000 of its line."""
+    ids = np.full((1, 40_000), -1, np.int32)
+    ids[0, -1] = 3
+    merged = world.merge(files.collection, {"file": 1}, {"file": world.retrieval(ids)})
+    assert [item[3] for item in merged.pools[0]] == [40_000]
 
 
 WRONG = [

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
-from teleport.negatives import filters, merge
-from teleport.settings.pool import Filters
+from teleport.negatives import merge
+from teleport.negatives.filters import above_positive, absolute_margin, relative_margin
+from teleport.negatives.scores import positive_scores
+from teleport.search import exact
+from teleport.settings.negatives import Negatives
 
 DROPS = {
     "relative_margin": lambda score, best, margin: score >= best - abs(best) * margin,
@@ -61,7 +64,7 @@ def scored(world):
 )
 def test_filters_equal_loops_over_all_sources(scored, monkeypatch, on, rule):
     monkeypatch.setattr(merge, "BLOCK_SLOTS", 300)  # several blocks
-    monkeypatch.setattr(filters, "PIECE_PAIRS", 37)  # whose vectors are gathered in several pieces
+    monkeypatch.setattr(exact, "PAIRS", 37)  # whose vectors are gathered in several pieces
     plain, filtered = scored.merge(), scored.merge(**on, positive_score=rule)
     expected = [
         [item for item in pool if not scored.dropped(q, item[0], rule, **on)] for q, pool in enumerate(plain.pools)
@@ -92,23 +95,23 @@ def test_scores_of_both_signs_are_filtered(scored):
 
 def test_each_rule_is_a_sentence_of_arithmetic():
     scores, positive = np.array([9, 8, 7, -1], np.float32), np.array([10, 10, 7, -1], np.float32)
-    assert filters.relative_margin(scores, positive, 0.2).tolist() == [True, True, True, True]
-    assert filters.relative_margin(scores, positive, 0.1).tolist() == [True, False, True, True]
-    assert filters.relative_margin(np.float32([-1, -2, -3]), np.float32([-2, -2, -2]), 0.25).tolist() == [
+    assert relative_margin.drops_scores(scores, positive, 0.2).tolist() == [True, True, True, True]
+    assert relative_margin.drops_scores(scores, positive, 0.1).tolist() == [True, False, True, True]
+    assert relative_margin.drops_scores(np.float32([-1, -2, -3]), np.float32([-2, -2, -2]), 0.25).tolist() == [
         True,
         True,
         False,
     ]
-    assert filters.absolute_margin(scores, positive, 1.5).tolist() == [True, False, True, True]
-    assert filters.above_positive(np.float32([1, 2]), np.float32([1, 1])).tolist() == [False, True]
+    assert absolute_margin.drops_scores(scores, positive, 1.5).tolist() == [True, False, True, True]
+    assert above_positive.drops_scores(np.float32([1, 2]), np.float32([1, 1]), True).tolist() == [False, True]
 
 
 def test_the_score_of_several_positives_is_the_lowest_the_mean_or_that_of_the_first():
     scores, offsets = np.array([3, 1, 5, -2], np.float32), np.array([0, 3, 3, 4])
-    found = {rule: filters.positive_scores(scores, offsets, rule).tolist() for rule in ("lowest", "mean", "first")}
+    found = {rule: positive_scores(scores, offsets, rule).tolist() for rule in ("lowest", "mean", "first")}
     assert [row[0] for row in found.values()] == [1, 3, 3] and all(np.isnan(row[1]) for row in found.values())
     assert [row[2] for row in found.values()] == [-2, -2, -2]
-    assert filters.positive_scores(scores[:0], np.zeros(3, int), "mean").shape == (2,)
+    assert positive_scores(scores[:0], np.zeros(3, int), "mean").shape == (2,)
 
 
 def test_queries_that_a_filter_leaves_short_are_counted_apart_from_short_lists(world):
@@ -130,7 +133,7 @@ def test_queries_that_a_filter_leaves_short_are_counted_apart_from_short_lists(w
 def test_vectors_are_not_read_when_no_filter_asks_for_scores(scored):
     del scored.vectors["queries"], scored.vectors["passages"]
     assert "filters" not in scored.merge(skip_ranks=3).merge_facts
-    assert not Filters(skip_ranks=3).by_score
+    assert Negatives(filters={"skip_ranks": 3}).of_pool["positive_score"] is None
 
 
 def test_a_passage_in_chunks_has_the_score_of_its_best_one(scored):
@@ -153,5 +156,5 @@ def test_a_passage_in_chunks_has_the_score_of_its_best_one(scored):
 
 def test_no_pairs_have_no_scores():
     offsets = np.array([0, 2, 3])
-    nothing = filters.best_products(np.ones((1, 2)), np.ones((3, 2)), offsets, np.array([], int), np.array([], int))
+    nothing = exact.PairScorer(np.ones((1, 2)), np.ones((3, 2)), offsets).score(np.array([], int), np.array([], int))
     assert nothing.shape == (0,) and nothing.dtype == np.float32

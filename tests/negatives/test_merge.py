@@ -12,7 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from teleport.negatives import merge
-from teleport.runtime.seed import derive_seed
+from teleport.negatives.draws import uniform
+from teleport.seed import derive_seed
 from teleport.settings.pool import Pool
 
 FLAGS = {"query": 1, "lookahead": 2, "momentum": 4}
@@ -71,7 +72,7 @@ def brute_force(query, query_id, positives, lists, last_pool, settings, counts):
 
 def counts_of(mode, sources, episode):
     """What the plan resolves of a pool of 8, alpha and beta 0.5, or of 7 per source and all of the last pool."""
-    if mode == "released":
+    if mode == "released_code":
         counts = dict.fromkeys(sources, 7)
         return counts | ({"momentum": 7 * len(sources) * (episode - 1)} if episode > 1 else {})
     if episode == 1:
@@ -80,7 +81,7 @@ def counts_of(mode, sources, episode):
 
 
 @pytest.mark.parametrize("keep_duplicates", [True, False])
-@pytest.mark.parametrize("mode", ["mixture", "released"])
+@pytest.mark.parametrize("mode", ["mixture", "released_code"])
 @pytest.mark.parametrize("sources", [("query", "lookahead"), ("query",), ("lookahead",)])
 def test_equals_the_brute_force_over_three_episodes(world, monkeypatch, mode, keep_duplicates, sources):
     monkeypatch.setattr(merge, "BLOCK_SLOTS", 150)  # several blocks of queries, the last one incomplete
@@ -239,10 +240,10 @@ def test_all_episodes_weigh_the_same_when_the_last_pool_is_taken_whole(world):
 def test_a_query_with_many_anchors_does_not_make_the_blocks_of_others_small(monkeypatch):
     monkeypatch.setattr(merge, "BLOCK_SLOTS", 100)
     draws = {"lookahead": {"count": 1, "flag": 2}, "momentum": {"count": 1, "flag": 4}}
-    settings = Pool(sources=draws, seed=1, episode=2)
+    settings = Pool(sources=draws, seed=1, episode=2, draw={"kind": "uniform"})
     widths = {"lookahead": [10] * 14 + [300, 0, 0, 120] + [10] * 3, "momentum": [0] * 20 + [40]}
     sources = {name: SimpleNamespace(widths_Q=np.array(widths_Q)) for name, widths_Q in widths.items()}
-    blocks = list(merge.Merge(settings, sources, np.zeros(21, np.uint64)).blocks())
+    blocks = list(merge.Merge(settings, sources, np.zeros(21, np.uint64), uniform.choose).blocks())
     assert blocks == [(0, 10), (10, 14), (14, 15), (15, 17), (17, 18), (18, 20), (20, 21)]
 
 

@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from teleport.arrays import save_array
 from teleport.negatives import export
-from teleport.negatives.draw import draw_slots, hash_ids, splitmix64
+from teleport.negatives.draw import Candidates, draw_slots, hash_ids, splitmix64
+from teleport.negatives.draws import uniform
 from teleport.negatives.export import export_tevatron
-from teleport.runtime.arrays import save_array
-from teleport.runtime.artefact import MANIFEST, Artefact
-from teleport.runtime.files import write_json
+from teleport.running.artefact import MANIFEST, Artefact
+from teleport.running.files import write_json
 
 SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "manage.py"
 
@@ -33,10 +34,14 @@ def test_ids_hash_alike_in_any_company():
     assert hash_ids(["ü", "q7", "q1"])[[2, 0]].tolist() == hash_ids(["q1", "ü"]).tolist()
 
 
+def drawn(available, hashes, seed, count):
+    return draw_slots(uniform.choose, Candidates(available, hashes, seed), count)
+
+
 def test_every_available_slot_is_drawn_equally_often():
     available = np.ones((20000, 10), bool)
     available[:, 3] = False
-    slots, filled = draw_slots(available, hash_ids(map(str, range(20000))), 42, 3)
+    slots, filled = drawn(available, hash_ids(map(str, range(20000))), 42, 3)
     assert filled.all()
     assert (np.diff(slots, axis=1) > 0).all()  # ascending, so none twice
     frequency = np.bincount(slots.ravel(), minlength=10) / 20000
@@ -46,7 +51,7 @@ def test_every_available_slot_is_drawn_equally_often():
 
 
 def test_pairs_of_slots_are_drawn_equally_often():
-    slots, _ = draw_slots(np.ones((30000, 5), bool), hash_ids(map(str, range(30000))), 7, 2)
+    slots, _ = drawn(np.ones((30000, 5), bool), hash_ids(map(str, range(30000))), 7, 2)
     pairs, frequency = np.unique(slots, axis=0, return_counts=True)
     assert len(pairs) == 10
     assert np.abs(frequency / 3000 - 1).max() < 0.09  # 5 standard errors
@@ -54,17 +59,17 @@ def test_pairs_of_slots_are_drawn_equally_often():
 
 def test_short_lists_give_what_they_have():
     available = np.array([[True, False, True, False], [False] * 4, [True] * 4])
-    slots, filled = draw_slots(available, hash_ids("abc"), 0, 3)
+    slots, filled = drawn(available, hash_ids("abc"), 0, 3)
     assert filled.tolist() == [[True, True, False], [False] * 3, [True] * 3]
     assert slots[0].tolist() == [0, 2, 0]
-    slots, filled = draw_slots(available, hash_ids("abc"), 0, 9)
+    slots, filled = drawn(available, hash_ids("abc"), 0, 9)
     assert [row[ok].tolist() for row, ok in zip(slots, filled, strict=True)] == [[0, 2], [], [0, 1, 2, 3]]
-    assert draw_slots(available, hash_ids("abc"), 0, 0)[0].shape == (3, 0)
+    assert drawn(available, hash_ids("abc"), 0, 0)[0].shape == (3, 0)
 
 
 def test_a_smaller_sample_is_part_of_a_larger_one():
     available, hashes = np.ones((50, 40), bool), hash_ids(map(str, range(50)))
-    small, large = (draw_slots(available, hashes, 1, count)[0] for count in (5, 20))
+    small, large = (drawn(available, hashes, 1, count)[0] for count in (5, 20))
     assert all(set(a) < set(b) for a, b in zip(small.tolist(), large.tolist(), strict=True))
 
 

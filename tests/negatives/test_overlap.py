@@ -6,7 +6,7 @@ import pytest
 from collection_world import make_collection, make_run
 from teleport.negatives import overlap
 from teleport.negatives.pool import PoolWriter, found_items
-from teleport.runtime.artefact import Artefact
+from teleport.running.artefact import Artefact
 
 
 def make_pool(stages, lists):

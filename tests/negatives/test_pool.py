@@ -35,7 +35,7 @@ def test_a_pool_is_read_as_it_was_written(tmp_path):
     assert pool.offsets.tolist() == [0, 2, 2, 3]
     assert [field.tolist() for field in pool.items] == [[7, 8, 7], [1, 2, 5], [1, 1, 1], [1, 3, 200], [0.5, 0.25, -1.5]]
     dtypes = {"offsets.npy": "int64", "passages.npy": "int32", "sources.npy": "uint8", "first_episodes.npy": "uint8"}
-    dtypes |= {"ranks.npy": "int16", "scores.npy": "float32"}
+    dtypes |= {"ranks.npy": "int32", "scores.npy": "float32"}
     for path in tmp_path.iterdir():
         np.save(tmp_path.parent / "plain.npy", np.load(path))
         assert path.read_bytes() == (tmp_path.parent / "plain.npy").read_bytes()
@@ -44,13 +44,14 @@ def test_a_pool_is_read_as_it_was_written(tmp_path):
 
 def test_settings_stay_within_the_types():
     ranks, episodes = (int(np.iinfo(FIELDS[name]).max) for name in ("ranks", "first_episodes"))
-    assert Mining(depth=ranks).depth == ranks
-    with pytest.raises(ValidationError, match="less than or equal to 32767"):
-        Mining(depth=ranks + 1)
+    assert Mining(depth=1_000_000).depth < ranks
+    with pytest.raises(ValidationError, match="less than or equal to 1000000"):
+        Mining(depth=ranks)
+    draw = {"kind": "uniform"}
     draws = {"query": {"count": 1, "flag": int(np.iinfo(FIELDS["sources"]).max) // 2 + 1}}
-    assert episodes == MOST_EPISODES == Pool(sources=draws, seed=1, episode=episodes).episode
+    assert episodes == MOST_EPISODES == Pool(sources=draws, draw=draw, seed=1, episode=episodes).episode
     with pytest.raises(ValidationError, match="less than or equal to 255"):
-        Pool(sources=draws, seed=1, episode=episodes + 1)
+        Pool(sources=draws, draw=draw, seed=1, episode=episodes + 1)
 
 
 def test_duplicates_are_counted_per_query_and_only_where_filled():

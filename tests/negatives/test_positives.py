@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from plain_answers import plain_holds, plain_tokens
+from teleport.arrays import Ragged
 from teleport.collection.reader import positives_of_job, read_answers
 from teleport.negatives import positives
 from teleport.negatives.export import export_tevatron
-from teleport.runtime.arrays import Ragged
-from teleport.runtime.artefact import MANIFEST, Artefact
-from teleport.runtime.files import write_json
+from teleport.running.artefact import MANIFEST, Artefact
+from teleport.running.files import write_json
 from teleport.search.retrieve import lookahead_anchors
 
 WORDS = ["red", "green", "blue", "grey", "black"]

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from teleport.arrays import Ragged, offsets_of
 from teleport.negatives.draw import hash_ids
 from teleport.negatives.sources import random
-from teleport.runtime.arrays import Ragged, offsets_of
 from teleport.settings.pool import Draw
 
 NOTHING = np.zeros(0, np.int32)

@@ -124,18 +124,18 @@ def test_every_checkpoint_reranks_the_same_candidates():
     made = plan(evaluation={"rerank": RERANK})
     assert kinds(new(made)) == ["bm25", *["evaluate"] * 6, "external", *["rerank"] * 6]
     (trajectory,) = made.trajectories["tele"]
-    reranked = [runs["test (re-ranked)"] for runs in trajectory.runs]
+    reranked = [episode.runs["test (re-ranked)"] for episode in trajectory.episodes]
     assert all(evaluated.settings.measures == ["nDCG@10"] for evaluated in reranked)
     stages = [evaluated.inputs["run"] for evaluated in reranked]
     assert (
         len({stage.name for stage in stages}) == 3 and len({stage.inputs["candidates"].name for stage in stages}) == 1
     )
-    assert [stage.inputs["passages"].name for stage in stages] == [v.passages.name for v in trajectory.vectors]
+    assert [stage.inputs["passages"].name for stage in stages] == [e.vectors.passages.name for e in trajectory.episodes]
     given = stages[0].inputs["candidates"].settings
     assert (given.form, given.unknown_queries, given.unknown_passages) == ("tsv", "drop", "drop")
-    dev = trajectory.runs[0]["dev (re-ranked)"]
+    dev = trajectory.episodes[0].runs["dev (re-ranked)"]
     assert dev.inputs["run"].inputs["candidates"].settings.depth == 100
-    assert dev.settings.measures == trajectory.runs[0]["dev"].settings.measures
+    assert dev.settings.measures == trajectory.episodes[0].runs["dev"].settings.measures
     spec = json.loads(table_specs(made)["results/tables", "main"].text)
     assert spec["reranked"] == {"dev": spec["measures"]["dev"], "test": ["nDCG@10"]}
     assert set(spec["rows"][-1]["runs"]) == {"dev", "test", "dev (re-ranked)", "test (re-ranked)"}
@@ -158,12 +158,12 @@ def test_analyses_add_their_stages_and_a_table():
     # The retrieval with the last checkpoint is new; that with the first is the next episode's mining.
     assert kinds(new(made)) == [*["contrast"] * 4, *["errors"] * 3, *["negatives_overlap"] * 2, "retrieve"]
     (trajectory,) = made.trajectories["tele"]
-    assert [sorted(found) for found in trajectory.analyses] == [
+    assert [sorted(e.analyses) for e in trajectory.episodes] == [
         ["contrast", "errors"], *[["contrast", "errors", "negatives"]] * 2
     ]  # fmt: skip
-    overlap = trajectory.analyses[1]["negatives"]
-    assert overlap.inputs["queries"].name == trajectory.pools[1].inputs["query"].name
-    assert overlap.inputs["negatives"] is trajectory.pools[0]
+    overlap = trajectory.episodes[1].analyses["negatives"]
+    assert overlap.inputs["queries"].name == trajectory.episodes[2].pool.inputs["query"].name
+    assert overlap.inputs["negatives"] is trajectory.episodes[1].pool
     assert {row["system"]: sorted(row["analyses"]) for row in rows(made, analysis_specs, "analyses")} == {
         "BM25": ["contrast"], "Zero-shot": ["contrast", "errors"], "tele": ["contrast", "errors", "negatives"]
     }  # fmt: skip
@@ -174,13 +174,16 @@ def test_forgetting_compares_the_searches_before_and_after_every_episode():
     base, made = plan(), plan(evaluation={"analyses": {"forgetting": True}})
     assert kinds(new(made)) == ["forgetting"] * 2 + ["retrieve"]
     (trajectory,) = made.trajectories["tele"]
-    before, after = (trajectory.analyses[2]["forgetting"].inputs[role] for role in ("before", "after"))
-    assert before.name == trajectory.analyses[1]["forgetting"].inputs["after"].name
-    assert before.name == trajectory.pools[1].inputs["query"].name
-    assert after.inputs["passages"] is trajectory.vectors[2].passages
-    assert trajectory.analyses[0] == {} and base.trajectories["tele"][0].train_searches == {}
+    before, after = (trajectory.episodes[2].analyses["forgetting"].inputs[role] for role in ("before", "after"))
+    assert before.name == trajectory.episodes[1].analyses["forgetting"].inputs["after"].name
+    assert before.name == trajectory.episodes[2].pool.inputs["query"].name
+    assert after.inputs["passages"] is trajectory.episodes[2].vectors.passages
+    assert trajectory.episodes[0].analyses == {}
+    assert not any(episode.train_search for episode in base.trajectories["tele"][0].episodes)
     lagging = plan(evaluation={"analyses": {"forgetting": True}}, episodes=[{"repeat": 2, "lag": 1}])
-    assert len(lagging.trajectories["tele"][0].analyses[2]) == 1  # though no episode mines with the checkpoint between
+    assert (
+        len(lagging.trajectories["tele"][0].episodes[2].analyses) == 1
+    )  # though no episode mines with the checkpoint between
 
 
 def test_forgetting_is_tested_where_the_baseline_has_it():

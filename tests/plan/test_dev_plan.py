@@ -63,8 +63,8 @@ def test_the_checkpoint_that_mines_finds_the_dev_queries_neighbours(planned, nam
     trajectory, trains = trains_of(planned, name)
     for number, train in enumerate(trains):
         search = train.inputs["dev"]
-        assert search.inputs["passages"] is trajectory.vectors[number].passages
-        assert search.inputs["index"] is trajectory.vectors[number].index
+        assert search.inputs["passages"] is trajectory.episodes[number].vectors.passages
+        assert search.inputs["index"] is trajectory.episodes[number].vectors.index
         told = search.raw_settings
         assert (told["of"], told["split"], told["depth"], told["scores"]) == ("queries", "dev", 1000, "full")
 
@@ -73,7 +73,7 @@ def test_where_the_split_is_evaluated_the_retrieval_is_that_of_the_evaluation(pl
     both = plan(evaluation={"splits": ["test", "dev"]})
     for made, shared in ((planned, False), (both, True)):
         trajectory, (train, _) = trains_of(made, "watched")
-        runs = [stage.inputs["run"].name for stage in trajectory.runs[0].values()]
+        runs = [stage.inputs["run"].name for stage in trajectory.episodes[0].runs.values()]
         assert (train.inputs["dev"].name in runs) == shared
 
 

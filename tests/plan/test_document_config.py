@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from commands.forecast.costs.stages import stage_cost
+from commands.forecast.costs import stage_cost
 from commands.forecast.counts import Counts
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
@@ -37,7 +37,7 @@ def test_values_are_those_of_the_released_scripts(name):
     found = (training.learning_rate, training.warmup_steps, training.batch_queries)
     assert (*found, sum(t.stop_after_steps for t in trainings)) == RELEASED[name]
     assert (training.steps, training.stop_after_steps, training.optimizer) == (1_000_000, 10_000, "lamb")
-    assert (training.loss, experiment.mining.depth, experiment.negatives.counts) == ("nll", 200, {"query": 20})
+    assert (training.loss.kind, experiment.mining.depth, experiment.negatives.counts) == ("nll", 200, {"query": 20})
     assert [episode.lag for episode in experiment.method] == [0] + [1] * (len(trainings) - 1)
     encoder = experiment.encoder
     assert (encoder.max_query_tokens, encoder.max_passage_tokens, encoder.max_characters) == (64, 512, 10_000)
@@ -49,12 +49,14 @@ def test_both_start_from_one_warm_up_and_share_its_texts():
     planned = plan()
     first, chunked = (planned.trajectories[name][0] for name in RELEASED)
     (warm_up,) = planned.trajectories["bm25-neg"]
-    assert first.checkpoints[0].stage.name == chunked.checkpoints[0].stage.name == warm_up.trains[0].name
+    assert (
+        first.episodes[0].checkpoint.stage.name == chunked.episodes[0].checkpoint.stage.name == warm_up.trains[0].name
+    )
     assert first.tokens.name == chunked.tokens.name and first.pretrained.name == chunked.pretrained.name
-    vectors = [trajectory.vectors[0].passages for trajectory in (first, chunked)]
+    vectors = [trajectory.episodes[0].vectors.passages for trajectory in (first, chunked)]
     assert [stage.settings.chunks for stage in vectors] == [1, 4] and vectors[0].name != vectors[1].name
     assert [t.settings.chunks for t in (*first.trains, *chunked.trains)] == [1] * 21 + [4] * 14
-    assert {stage.inputs["passages"].settings.chunks for stage in chunked.runs[-1]["dev"].inputs.values()
+    assert {stage.inputs["passages"].settings.chunks for stage in chunked.episodes[-1].runs["dev"].inputs.values()
             if stage.kind == "retrieve"} == {4}  # fmt: skip
     assert chunked.tokens.settings.max_characters == 10_000
 
@@ -67,7 +69,7 @@ def test_a_checkpoint_of_another_architecture_is_no_start():
 def test_training_fits_24_gb_and_chunks_cost_what_they_hold():
     planned = plan()
     counts = Counts(planned)
-    costs = {stage: stage_cost(stage, counts, planned) for stage in planned.stages.values() if stage.kind != "download"}
+    costs = {stage: stage_cost(stage, counts) for stage in planned.stages.values() if stage.kind != "download"}
     assert max(cost.device_memory for stage, cost in costs.items() if stage.kind == "train") < 24e9
     sizes = {stage.settings.chunks: cost.bytes / 1e9 for stage, cost in costs.items() if stage.kind == "encode"}
     queries = (367_013 + 5_193 + 43 + 45) * 768 * 4 / 1e9

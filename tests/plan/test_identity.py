@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from teleport.plan.identity import identify_checkpoint, identify_source
-from teleport.settings.checkpoint import CheckpointSource
 from teleport.settings.collection import Beir, Folder, Tsv
+from teleport.settings.encoder import CheckpointSource
 
 
 def pipe(path):

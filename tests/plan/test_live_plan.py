@@ -22,8 +22,7 @@ PQ = {"kind": "pq", "m": 24}
 ADORE = {
     "negatives": {"live": {}},
     "training": {
-        "loss": "lambda",
-        "metric_cut": 200,
+        "loss": {"kind": "lambda", "metric_cut": 200},
         "trains": ["query"],
         "negatives_per_query": 0,
         "start_from": {"experiment": "warm-up"},
@@ -50,9 +49,9 @@ def test_live_search_reads_frozen_vectors_and_an_index_and_no_pool():
     warm_up, adore = only(made, "warm-up"), only(made, "adore")
     (train,) = adore.trains
     assert sorted(train.inputs) == ["checkpoint", "collection", "index", "passages", "pretrained", "tokens"]
-    assert train.inputs["passages"].name == warm_up.vectors[-1].passages.name
-    assert train.inputs["index"].name == warm_up.vectors[-1].index.name
-    assert adore.pools == [None] and not [row for row in adore.rows if "retrieve" in row.link or row.link == "merge"]
+    assert train.inputs["passages"].name == warm_up.episodes[-1].vectors.passages.name
+    assert train.inputs["index"].name == warm_up.episodes[-1].vectors.index.name
+    assert adore.pools == [] and not [row for row in adore.rows if "retrieve" in row.link or row.link == "merge"]
     assert train.loads == {"loss": "teleport.training.losses.lambda_loss", "live": "teleport.training.live"}
     assert train.settings.live.depth == 200 and warm_up.trains[0].settings.live is None
     (check,) = [row.stage for row in adore.rows if row.stage.kind == "check"]
@@ -65,7 +64,7 @@ def test_passage_vectors_are_encoded_exactly_once_whatever_searches_them():
     rows = {f"adore-{n}": changed("negatives", live=settings) for n, settings in enumerate(live)}
     searched = {f"on-{m}": ADORE | {"search_index": {"kind": "pq", "m": m}} for m in (6, 24, 96)}
     made = plan(**rows, **searched)
-    passages = {only(made, name).vectors[-1].passages.name for name in [*rows, *searched, "warm-up"]}
+    passages = {only(made, name).episodes[-1].vectors.passages.name for name in [*rows, *searched, "warm-up"]}
     assert len(passages) == 1
     encoded = [s for s in made.stages.values() if s.kind == "encode" and "passage" in s.settings.sides]
     assert len(encoded) == 2  # the pretrained checkpoint's too, which warm-up is compared with
@@ -77,8 +76,8 @@ def test_rows_that_differ_in_the_index_of_evaluation_share_all_training():
     made = plan(flat=ADORE, small=ADORE | {"search_index": PQ})
     flat, small = only(made, "flat"), only(made, "small")
     assert flat.trains[0].name == small.trains[0].name
-    assert [v.queries.name for v in flat.vectors] == [v.queries.name for v in small.vectors]
-    runs = [trajectory.runs[-1]["test"].inputs["run"] for trajectory in (flat, small)]
+    assert [e.vectors.queries.name for e in flat.episodes] == [e.vectors.queries.name for e in small.episodes]
+    runs = [trajectory.episodes[-1].runs["test"].inputs["run"] for trajectory in (flat, small)]
     assert [run.settings.scores for run in runs] == ["full", "compressed"]
     assert [run.inputs["index"].settings.index.kind for run in runs] == ["flat", "pq"]
     new = {name.split("/")[0] for name in set(made.stages) - set(plan(flat=ADORE).stages)}
@@ -90,7 +89,7 @@ def test_one_index_over_frozen_passages_serves_training_and_all_evaluations():
     both = changed("negatives", live={"index": PQ}) | {"search_index": PQ}
     made = plan(adore=both)
     adore = only(made, "adore")
-    searched = [run["test"].inputs["run"].inputs["index"].name for run in adore.runs]
+    searched = [e.runs["test"].inputs["run"].inputs["index"].name for e in adore.episodes]
     assert len(searched) == 2 and {*searched, adore.trains[0].inputs["index"].name} == {searched[0]}
     links = [row.link for row in adore.rows]
     assert len(set(links)) == len(links)
@@ -133,7 +132,7 @@ def test_another_index_of_evaluation_is_no_second_zero_shot():
             changed("negatives", live=None),
             "loss lambda does not go .* without it one of softmax, nll, ranknet, hardest",
         ),
-        (changed(metric_cut=None), "loss lambda needs training.metric_cut"),
+        (changed(loss="lambda"), "training.loss.metric_cut: this key is required"),
         (changed("negatives", live={"scores": "compressed"}), "scores compressed goes with an index of kind pq"),
         (changed("negatives", live={"index": {"kind": "hnsw"}}), "negatives.live.index"),
         (
@@ -150,5 +149,5 @@ def test_what_does_not_go_together_is_one_sentence(row, message):
 
 
 def test_the_ablation_needs_no_cut():
-    made = plan(adore=changed(loss="ranknet-list", metric_cut=None))
+    made = plan(adore=changed(loss="ranknet-list"))
     assert only(made, "adore").trains[0].loads["loss"].endswith("ranknet_list")

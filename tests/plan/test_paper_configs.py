@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from commands.forecast.hardware import read_hardware
-from commands.forecast.shortages import memory_shortages
+from commands.forecast.printed import memory_shortages
 from commands.forecast.table import forecast
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
@@ -50,7 +50,7 @@ def test_values_are_those_of_table_5_and_the_released_scripts(name):
     assert (*found, [t.stop_after_steps for t in training]) == TABLE_5[name]
     assert (encoder.pooling, encoder.normalize, encoder.scale, encoder.title) == ("cls", False, 1.0, "sep")
     assert {t.start_from for t in training} == {"pretrained"} and experiment.mining.depth == 200
-    assert experiment.negatives.mode == "released" and experiment.negatives.keep_duplicates
+    assert experiment.negatives.mode == "released_code" and experiment.negatives.keep_duplicates
     is_qa = name != "marco"
     assert experiment.negatives.per_source == (80 if is_qa else 30)
     assert (encoder.tied, last.positive) == ((False, "first") if is_qa else (True, "rotate"))
@@ -71,7 +71,7 @@ def test_the_plan_has_all_stages_and_one_download_before_them(name):
 def training_warnings(config, experiments):
     """What `make forecast` says of an H200's memory for training, and the largest training in GB."""
     _, hardware = read_hardware("h200")
-    lines = forecast(Plan(config, experiments), hardware).lines
+    lines = forecast(Plan(config, experiments), hardware)[0]
     (train,) = [line for line in lines if line.kind == "train"]
     return [text for text in memory_shortages(lines, hardware) if "memory: train" in text], train.device_memory / 1e9
 
@@ -192,7 +192,7 @@ def test_continuing_starts_each_episode_from_the_last_checkpoint():
         (trajectory,) = plan.trajectories[name]
         trains = [row.stage for row in trajectory.rows if row.stage.kind == "train"]
         starts[name] = [train.inputs["checkpoint"].kind for train in trains]
-        assert all("forgetting" in found for found in trajectory.analyses[1:])
+        assert all("forgetting" in found for found in (e.analyses for e in trajectory.episodes[1:]))
     assert starts == {"ance-tele": ["pretrained"] * 3, "continue-training": ["pretrained", "train", "train"]}
 
 

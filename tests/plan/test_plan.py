@@ -163,7 +163,7 @@ def test_modes_become_counts_per_source():
     assert sorted(first.inputs) == ["collection", "lookahead", "query"]
     assert sorted(second.inputs) == ["collection", "lookahead", "momentum", "query"]
     assert "mode" not in first.raw_settings and "alpha" not in first.raw_settings
-    assert counts(merges(negatives={"mode": "released", "per_source": 80})) == [
+    assert counts(merges(negatives={"mode": "released_code", "per_source": 80})) == [
         {"query": 80, "lookahead": 80},
         {"query": 80, "lookahead": 80, "momentum": 160},
         {"query": 80, "lookahead": 80, "momentum": 320},
@@ -179,7 +179,7 @@ def test_a_job_draws_in_the_order_of_the_registry_whatever_the_order_of_keys():
     assert list(settings.sources) == list(stage.settings.sources) == ["query", "lookahead", "bm25", "random"]
 
 
-@pytest.mark.parametrize("mode", ["mixture", "released"])
+@pytest.mark.parametrize("mode", ["mixture", "released_code"])
 @pytest.mark.parametrize("sources", [["query"], ["lookahead"], ["query", "momentum"], ["query", "lookahead"]])
 def test_kinds_of_negatives_are_compared_at_equal_pools(mode, sources):
     every = [sum(of.values()) for of in counts(merges(negatives={"mode": mode}))]
@@ -192,7 +192,8 @@ def test_a_source_brings_what_it_needs_and_no_more():
     kinds = {stage.kind for stage in plan(negatives={"counts": {"random": 5}}).stages.values()}
     assert "retrieve" in kinds  # of the evaluation
     (merge, *_) = merges(negatives={"counts": {"random": 5}})
-    assert list(merge.inputs) == ["collection"] and merge.loads == {"random": "teleport.negatives.sources.random"}
+    random, uniform = "teleport.negatives.sources.random", "teleport.negatives.draws.uniform"
+    assert list(merge.inputs) == ["collection"] and merge.loads == {"random": random, "draw": uniform}
     (merge, *_) = merges(negatives={"counts": {"bm25": 5}})
     run = merge.inputs["bm25"]
     assert run.kind == "bm25" and run.settings.split == "train"
@@ -203,7 +204,7 @@ def test_a_source_brings_what_it_needs_and_no_more():
 
 def test_no_negatives_are_no_stage():
     trajectory = plan(training={"negatives_per_query": 0}).trajectories["tele"][0]
-    assert trajectory.pools == [None] * 3
+    assert [episode.pool for episode in trajectory.episodes] == [None] * 4 and trajectory.pools == []
     assert all("negatives" not in stage.inputs for stage in trajectory.trains)
     assert not [row for row in trajectory.rows if row.link.endswith("retrieve-queries")]
 
@@ -242,12 +243,15 @@ def test_with_a_lag_training_and_the_mining_for_the_next_episode_are_independent
 
     def miners(trajectory):
         mined = [pool.inputs["query"].inputs["queries"].inputs["checkpoint"].name for pool in trajectory.pools[1:]]
-        return [[c.stage.name for c in trajectory.checkpoints].index(name) for name in mined]
+        return [[episode.checkpoint.stage.name for episode in trajectory.episodes].index(name) for name in mined]
 
     assert miners(synchronous) == [1, 2, 3]
     assert miners(lagged) == [1, 1, 2]  # never with what was there before the warm-up ended
     for trajectory, independent in ((lagged, True), (synchronous, False)):
-        train, pool = trajectory.trains[2], trajectory.pools[3]  # of one moment: episode 3, and what episode 4 needs
+        train, pool = (
+            trajectory.episodes[3].train,
+            trajectory.episodes[4].pool,
+        )  # of one moment: episode 3, and what episode 4 needs
         assert pool.name not in upstream(train)
         assert (train.name not in upstream(pool)) is independent
     differing = [
@@ -330,11 +334,12 @@ def test_parts_take_turns_and_bound_what_is_searched_merged_and_trained_on():
 def test_forgetting_searches_all_queries_where_episodes_mine_for_parts():
     asked = {"analyses": {"forgetting": True}}
     trajectory = plan(**PARTS, evaluation=asked).trajectories["tele"][0]
-    assert [search.settings.part for search in trajectory.train_searches.values()] == [None] * 4
-    assert not {s.name for s in trajectory.train_searches.values()} & {p.inputs["query"].name for p in trajectory.pools}
+    searches = [episode.train_search for episode in trajectory.episodes]
+    assert [search.settings.part for search in searches] == [None] * 4
+    assert not {search.name for search in searches} & {p.inputs["query"].name for p in trajectory.pools}
     usual = plan(evaluation=asked).trajectories["tele"][0]
     mined = [pool.inputs["query"].name for pool in usual.pools]
-    assert [search.name for search in usual.train_searches.values()][:3] == mined  # mining has searched already
+    assert [episode.train_search.name for episode in usual.episodes[:3]] == mined  # mining has searched already
 
 
 def test_a_check_counts_the_queries_of_a_batch_of_triples():
@@ -358,12 +363,12 @@ def test_a_frozen_side_keeps_its_vectors_and_its_index():
     encodings = {row.stage.name: row.stage for row in trajectory.rows if row.stage.kind == "encode"}
     assert [stage.settings.sides for stage in encodings.values()] == [["query", "passage"]] + 3 * [["query"]]
     assert len({row.stage.name for row in trajectory.rows if row.stage.kind == "index"}) == 1
-    first = trajectory.vectors[0].passages
+    first = trajectory.episodes[0].vectors.passages
     assert all(
         train.inputs["passages"] is not None and train.inputs["passages"].name == first.name
         for train in trajectory.trains
     )
-    runs = [run["test"].inputs["run"] for run in trajectory.runs]
+    runs = [episode.runs["test"].inputs["run"] for episode in trajectory.episodes]
     assert (
         len({run.inputs["passages"].name for run in runs}) == 1
         and len({run.inputs["queries"].name for run in runs}) == 4
@@ -374,9 +379,11 @@ def test_an_experiment_starts_from_the_checkpoint_of_another():
     start = {"experiment": "tele", "episode": 2}
     both = plan(experiments={"star": {"training": {"start_from": start}, "episodes": [{}]}})
     star, tele = both.trajectories["star"][0], both.trajectories["tele"][0]
-    assert star.checkpoints[0] == tele.checkpoints[2] and not star.from_pretrained
+    assert star.episodes[0].checkpoint == tele.episodes[2].checkpoint and not star.from_pretrained
     assert star.trains[0].inputs["checkpoint"].name == tele.trains[1].name
-    assert star.pools[0].inputs["query"].name == tele.pools[2].inputs["query"].name  # mined with what it starts from
+    assert (
+        star.episodes[1].pool.inputs["query"].name == tele.episodes[3].pool.inputs["query"].name
+    )  # mined with what it starts from
 
     def star_with(start, **changes):
         return plan(experiments={"star": {"training": {"start_from": start}} | changes})

@@ -54,8 +54,10 @@ def test_what_is_on_top_of_a_row_shares_its_checkpoint(plan):
     for name, row in ON_TOP.items():
         (started,) = plan.trajectories[name]
         (below,) = plan.trajectories[row["training"]["start_from"]["experiment"]]
-        assert started.checkpoints[0] == below.checkpoints[-1]
-        assert (started.vectors[-1].passages.name == below.vectors[-1].passages.name) == name.startswith("adore"), name
+        assert started.episodes[0].checkpoint == below.episodes[-1].checkpoint
+        assert (
+            started.episodes[-1].vectors.passages.name == below.episodes[-1].vectors.passages.name
+        ) == name.startswith("adore"), name
     assert len(ON_TOP) == 12
 
 

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from teleport.arrays import save_array
 from teleport.evaluation.significance import holm, paired_p_value
 from teleport.report.analyses import write_analyses
 from teleport.report.table import columns
-from teleport.runtime.arrays import save_array
-from teleport.runtime.artefact import STAGES, Artefact
+from teleport.running.artefact import STAGES, Artefact
 
 
 @pytest.fixture

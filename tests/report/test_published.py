@@ -13,8 +13,8 @@ from teleport.plan.plan import Plan
 from teleport.report.published import PublishedTable, published_path, read_published
 from teleport.report.published_specs import finish_times, published_specs
 from teleport.report.published_table import own_decimals, verdict, write_published
-from teleport.runtime.artefact import MANIFEST, STAGES
-from teleport.runtime.files import write_json
+from teleport.running.artefact import MANIFEST, STAGES
+from teleport.running.files import write_json
 from teleport.settings import read as config
 from teleport.settings.search import RetrieveSettings
 
@@ -194,8 +194,8 @@ def run_all(world):
     world.finish_collection()
     world.score(world.plan.bm25_runs["dev"], rr=0.192, r5=0.5)
     for trajectory, rr, r5 in zip(world.plan.trajectories["tele"], (0.386, 0.390), (0.96, 0.98), strict=True):
-        world.score(trajectory.runs[3]["dev"], rr=rr, r5=r5)
-    world.score(world.plan.trajectories["theirs"][0].runs[0]["dev"], rr=0.389, r5=0.984)
+        world.score(trajectory.episodes[3].runs["dev"], rr=rr, r5=r5)
+    world.score(world.plan.trajectories["theirs"][0].episodes[0].runs["dev"], rr=0.389, r5=0.984)
 
 
 def test_the_three_forms_literally(tmp_path):
@@ -217,7 +217,7 @@ def test_the_three_forms_literally(tmp_path):
 def test_a_line_with_some_of_its_seeds_says_so(tmp_path):
     world = World(tmp_path)
     world.finish_collection()
-    world.score(world.plan.trajectories["tele"][1].runs[3]["dev"], rr=0.391, r5=0.9)
+    world.score(world.plan.trajectories["tele"][1].episodes[3].runs["dev"], rr=0.391, r5=0.9)
     assert "| 39.1 (1 of 2 seeds) | +0.0 | exact | tele, last episode |" in world.write()["md"]
 
 
@@ -399,10 +399,10 @@ rows:
 def test_the_forgetting_rate_is_that_of_an_episodes_analysis(tmp_path):
     world = World(tmp_path, FORGETTING, seeds=[1], evaluation={"analyses": {"forgetting": True}})
     (trajectory,) = world.plan.trajectories["tele"]
-    searches = [trajectory.train_searches[number] for number in range(4)]
+    searches = [episode.train_search for episode in trajectory.episodes]
     assert [s.settings for s in searches] == [RetrieveSettings(of="queries", split="train", depth=200)] * 4
     assert len({s.key for s in searches}) == 4
-    stages = [analyses["forgetting"] for analyses in trajectory.analyses[1:]]
+    stages = [analyses["forgetting"] for analyses in (e.analyses for e in trajectory.episodes[1:])]
     assert [(s.inputs["before"].key, s.inputs["after"].key) for s in stages] == [
         (before.key, after.key) for before, after in pairwise(searches)
     ]
@@ -445,13 +445,15 @@ def test_analyses_and_reranked_candidates_stand_beside_a_paper_s(tmp_path):
     world.finish_collection()
     (trajectory,) = world.plan.trajectories["tele"]
     histogram = [{"from": low, "queries": share, "errors": share} for low, share in ((0, 0.5), (1, 0.2), (10, 0.3))]
-    for number, analyses in enumerate(trajectory.analyses):
+    for number, analyses in enumerate(e.analyses for e in trajectory.episodes):
         world.finish(analyses["errors"], {"errors": 130.0 - number, "histogram": histogram})
-    world.finish(trajectory.analyses[3]["contrast"], {"overlap": 0.174, "wins": 3})
-    world.finish(trajectory.analyses[3]["negatives"], {"overlap": 0.5})
+    world.finish(trajectory.episodes[3].analyses["contrast"], {"overlap": 0.174, "wins": 3})
+    world.finish(trajectory.episodes[3].analyses["negatives"], {"overlap": 0.5})
     world.finish(world.plan.contrasts["BM25"], {"overlap": 1.0, "wins": 0})
-    world.finish(world.plan.trajectories["theirs"][0].analyses[0]["errors"], {"errors": 118.0, "histogram": histogram})
-    world.score(trajectory.runs[3]["dev (re-ranked)"], rr=0.38, r5=0.9)
+    world.finish(
+        world.plan.trajectories["theirs"][0].episodes[0].analyses["errors"], {"errors": 118.0, "histogram": histogram}
+    )
+    world.score(trajectory.episodes[3].runs["dev (re-ranked)"], rr=0.38, r5=0.9)
     lines = [line.split(" | ") for line in world.write()["md"].splitlines() if line.startswith("| ")][2:]
     assert [(line[0][2:], *line[1:5], line[6], line[7].removesuffix(" |")) for line in lines] == [
         ("BM25", "errors", "1", "–", "–", "not run", "BM25"),

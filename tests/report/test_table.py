@@ -13,9 +13,9 @@ from scipy.stats import ttest_rel
 
 from teleport.evaluation.significance import holm, paired_p_value
 from teleport.report.table import write_table
-from teleport.runtime.artefact import MANIFEST
-from teleport.runtime.files import write_json
-from teleport.runtime.seed import derive_seed
+from teleport.running.artefact import MANIFEST
+from teleport.running.files import write_json
+from teleport.seed import derive_seed
 
 SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "manage.py"
 QUERIES = [f"q{n}" for n in range(10)]

@@ -18,8 +18,8 @@ import Stemmer
 
 from collection_world import WORDS, make_collection
 from teleport.collection import apidocs
-from teleport.collection.packages import package_version
-from teleport.search import bm25, lexical, lexical_index
+from teleport.collection.apidocs import package_version
+from teleport.search import bm25, lexical_index
 
 INDEX = {"k1": 0.9, "b": 0.4, "stemmer": "english", "stopwords": "english", "title": "sep"}
 PASSAGES = [
@@ -149,7 +149,7 @@ def small_steps(monkeypatch):
     monkeypatch.setattr(lexical_index, "BATCH_TEXTS", 4)
     monkeypatch.setattr(lexical_index, "BLOCK_TEXTS", 16)
     monkeypatch.setattr(lexical_index, "RANGE_POSTINGS", 20)
-    monkeypatch.setattr(lexical, "QUERIES", 3)
+    monkeypatch.setattr(bm25, "QUERIES", 3)
     monkeypatch.setattr(bm25, "BLOCK_QUERIES", 7)
 
 
@@ -183,7 +183,7 @@ def test_bits_are_those_of_bm25s_on_the_embedded_collection(stages):
 
 def test_passages_of_many_windows(stages, monkeypatch):
     """The compiled search has its window fixed: enough passages for several."""
-    passages = [("", f"{WORDS[row % 7]} {WORDS[row % 11]}") for row in range(3 * lexical.WINDOW + 5)]
+    passages = [("", f"{WORDS[row % 7]} {WORDS[row % 11]}") for row in range(3 * bm25.WINDOW + 5)]
     queries = [f"{WORDS[3]} {WORDS[5]}", f"{WORDS[0]} {WORDS[0]} {WORDS[10]}"]
     ids, scores, _ = loaded(run(stages, {"test": queries}, 900, passages=passages))
     expected_ids, expected_scores = peer(passages, queries, 900)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from collection_world import make_collection
-from teleport.runtime.arrays import save_array
-from teleport.runtime.artefact import Artefact
+from teleport.arrays import save_array
+from teleport.running.artefact import Artefact
 from teleport.search import errors
 
 QUERIES, PASSAGES = 12, 90
@@ -60,12 +60,12 @@ def run(stages, inputs, **settings):
 
 
 @pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("blocks", [(8192, 16384), (3, 7)])
-def test_counts_equal_brute_force(stages, monkeypatch, ties, blocks):
+@pytest.mark.parametrize("blocks, dtype", [((8192, 16384), "float32"), ((3, 7), "float32"), ((3, 7), "float16")])
+def test_counts_equal_brute_force(stages, monkeypatch, ties, blocks, dtype):
     monkeypatch.setattr(errors, "BLOCK_PAIRS", blocks[0])
     monkeypatch.setattr(errors, "BLOCK_ROWS", blocks[1])
     rng = np.random.default_rng(3)
-    queries, passages = random_vectors(rng, QUERIES, ties), random_vectors(rng, PASSAGES, ties)
+    queries, passages = random_vectors(rng, QUERIES, ties), random_vectors(rng, PASSAGES, ties).astype(dtype)
     judged = judgments(rng)
     found, facts = run(stages, make_world(stages, queries, passages, judged), top=20)
     expected = brute_force(queries, passages, judged)

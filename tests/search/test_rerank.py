@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from collection_world import make_run
-from teleport.runtime.arrays import save_array
-from teleport.runtime.artefact import Artefact
+from teleport.arrays import save_array
+from teleport.running.artefact import Artefact
 from teleport.search import rerank
 
 

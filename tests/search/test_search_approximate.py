@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from paths import REPOSITORY
+from teleport.arrays import save_array
 from teleport.plan.plan import Plan
-from teleport.runtime.arrays import save_array
 from teleport.search import approximate, index, retrieve
 from teleport.search.approximate import Approximate, build, check_parameters, recall
 from teleport.settings import read as config

@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from teleport.runtime.arrays import save_array
+from teleport.arrays import save_array
 from teleport.search import index, retrieve
-from teleport.search.approximate import build
-from teleport.search.compressed import Compressed
+from teleport.search.approximate import Compressed, build
 from teleport.settings.search import PqIndex
 
 ROWS, DIM = 700, 8

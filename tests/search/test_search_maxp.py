@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 
 from collection_world import make_collection
-from teleport.runtime.arrays import CHUNK_OFFSETS, are_first, offsets_of, places_of, save_array
+from teleport.arrays import CHUNK_OFFSETS, are_first, offsets_of, places_of, save_array
 from teleport.search import index, retrieve
+from teleport.search.engines import Sharded
 from teleport.search.flat import FaissFlat
-from teleport.search.flat_cpu import ReducedFlat
-from teleport.search.maxp import MaxP, chunks_needed
-from teleport.search.sharded import Sharded
+from teleport.search.flat_cpu import Int8Flat
+from teleport.search.retrieve import MaxP, chunks_needed
 
 PASSAGES, QUERIES, DIM = 60, 9, 5
 JUDGMENTS = [(0, 7, 1), (0, 3, 1), (2, 50, 1), (5, 3, 1)]
 ENGINES = {
     "faiss": lambda number, part: FaissFlat(part, 1),
-    "int8": lambda number, part: ReducedFlat(part, 1, "int8", 1e9),
+    "int8": lambda number, part: Int8Flat(part, 1, 1e9),
 }
 
 
@@ -50,7 +50,7 @@ def brute_force(vectors, offsets, anchors, depth):
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_scores_are_the_brute_force_maximum(chunked, monkeypatch, engine, shards, depth):
-    monkeypatch.setattr("teleport.search.maxp.BLOCK", 4)
+    monkeypatch.setattr("teleport.maxp.BLOCK", 4)
     vectors, offsets, queries = chunked
     found = MaxP(Sharded(vectors, shards, ENGINES[engine]), offsets).search(queries, depth)
     for ours, expected in zip(found, brute_force(vectors, offsets, queries, depth), strict=True):

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from teleport.search import sharded
+from teleport.search import engines
+from teleport.search.engines import Sharded, check_covered
 from teleport.search.flat import FaissFlat
-from teleport.search.flat_cpu import ReducedFlat
+from teleport.search.flat_cpu import Int8Flat
 from teleport.search.flat_torch import TorchFlat
-from teleport.search.sharded import Sharded, check_covered
 
-LIBRARY = Path(sharded.__file__).parents[2]
+LIBRARY = Path(engines.__file__).parents[2]
 ENGINES = {
     "faiss": lambda number, part: FaissFlat(part, 1),
-    "int8": lambda number, part: ReducedFlat(part, 1),
+    "int8": lambda number, part: Int8Flat(part, 1),
     "torch": lambda number, part: TorchFlat(part, "cpu", room=0),
 }
 

@@ -9,13 +9,20 @@ import numpy as np
 import pytest
 
 from collection_world import make_collection
-from teleport.runtime.arrays import save_array
+from teleport.arrays import save_array
 from teleport.search import engines, index, retrieve
 from teleport.search.flat import FaissFlat
 
 NUM_PASSAGES, NUM_QUERIES, DIM = 90, 11, 6
 # query, passage, grade: query 0 has three positives, 2 has two, 4 has one; 1 and 3 have judgments below the grade
 JUDGMENTS = [(2, 8, 2), (0, 5, 2), (0, 3, 1), (0, 9, 3), (2, 1, 2), (1, 4, 1), (0, 2, 2), (4, 4, 2), (3, 0, 0)]
+
+
+KINDS = {
+    "flat": {},
+    "ivf": {"index": {"kind": "ivf", "nlist": 2, "nprobe": 2}, "depth": 10},
+    "pq": {"index": {"kind": "pq", "m": 4, "bits": 4}, "depth": 10},
+}
 
 
 @pytest.fixture
@@ -118,6 +125,23 @@ def test_positives_get_their_nearest_passages(stages, world, anchor, rows, passa
     np.testing.assert_array_equal(scores, expected_scores)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("of", ["queries", "positives"])
+def test_float16_vectors_give_the_bits_of_their_float32_values(stages, world, kind, of):
+    rng, written = np.random.default_rng(1), []
+    halves = rng.standard_normal((NUM_PASSAGES, 8)).astype(np.float16)
+    queries = rng.standard_normal((NUM_QUERIES, 8)).astype(np.float32)
+    for vectors in (halves, halves.astype(np.float32)):
+        encoded = stages.make("encode")
+        save_array(encoded.output("passages.npy"), vectors)
+        save_array(encoded.output("queries.train.npy"), queries)
+        inputs = dict.fromkeys(("passages", "queries"), stages.finish(encoded))
+        inputs["index"] = stages.run(index.run, "index", KINDS[kind], inputs)
+        job = run(stages, world | inputs, of=of, depth=10)
+        written.append([(job.folder / f"{name}.npy").read_bytes() for name in ("ids", "scores", "rows")])
+    assert written[0] == written[1]
+
+
 def test_a_depth_of_more_than_the_whole_collection_is_all_of_it(stages, world):
     (ids,) = loaded(run(stages, world, depth=NUM_PASSAGES), "ids")
     assert (np.sort(ids, axis=1) == np.arange(NUM_PASSAGES)).all()
@@ -194,7 +218,7 @@ def test_long_searches_use_int8_where_the_processor_has_it(monkeypatch):
     monkeypatch.setattr(engines, "computes_in_int8", lambda: True)
     assert [engines.open_exact(vectors, 1, lines).engine for lines in (2999, 3000)] == [
         "FaissFlat x 1",
-        "ReducedFlat x 1",
+        "Int8Flat x 1",
     ]
     monkeypatch.setattr(engines, "computes_in_int8", lambda: False)
     assert engines.open_exact(vectors, 1, 3000).engine == "FaissFlat x 1"

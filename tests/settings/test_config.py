@@ -114,10 +114,33 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
         ("tele: {}", "tele: {training: {continues: maybe}}", "experiments.tele.training.continues"),
         ("tele: {}", "tele: {training: {loss: nll, negatives_per_query: 0}}", "loss nll compares a positive with"),
         ("tele: {}", "tele: {training: {triples: true}}", "training.triples goes with loss nll: softmax compares"),
-        ("tele: {}", "tele: {training: {star_alpha: 0.1}}", "star_alpha weighs own negatives against the rest"),
+        ("tele: {}", "tele: {training: {star_alpha: 0.1}}", "experiments.tele.training.star_alpha: unknown key"),
+        ("tele: {}", "tele: {training: {loss: lambda}}", "training.loss.metric_cut: this key is required; add it."),
         (
             "tele: {}",
-            "tele: {training: {loss: ranknet, star_alpha: 0.1, negatives_per_query: 0}}",
+            "tele: {training: {loss: {kind: ranknet, star_alpa: 0.1}}}",
+            "training.loss.star_alpa: unknown key. Did you mean star_alpha?",
+        ),
+        (
+            "tele: {}",
+            "tele: {training: {loss: {kind: softmax, star_alpha: 0.1}}}",
+            "training.loss.star_alpha: unknown key. Known keys: kind, label_smoothing.",
+        ),
+        (
+            "tele: {}",
+            "tele: {training: {masks: [own]}}",
+            "training.masks.0: there is no such mask; masks are",
+        ),
+        ("tele: {}", "tele: {negatives: {draw: top}}", "negatives.draw: there is no such draw; draws are uniform"),
+        ("tele: {}", "tele: {negatives: {filters: {margin: 1}}}", "filters.margin: unknown key. Known keys: above_pos"),
+        (
+            "tele: {}",
+            "tele: {negatives: {counts: {query: {count: 3, window: 9}}}}",
+            "negatives.counts: query has no setting 'window'",
+        ),
+        (
+            "tele: {}",
+            "tele: {training: {loss: {kind: ranknet, star_alpha: 0.1}, negatives_per_query: 0}}",
             "star_alpha weighs own negatives against the rest",
         ),
         (
@@ -133,8 +156,8 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
         ),
         (
             "tele: {}",
-            "tele: {training: {loss: nll, label_smoothing: 0.1}}",
-            "label_smoothing goes with loss softmax, not",
+            "tele: {training: {loss: {kind: nll, label_smoothing: 0.1}}}",
+            "training.loss.label_smoothing: unknown key. Known keys: kind.",
         ),
         (
             "tele: {}",
@@ -278,14 +301,14 @@ ABSURD = [
     ("encoder.projection", "1000000", "input should be less than or equal to 65536, not 1000000 (Width of a linear"),
     ("encoder.max_passage_tokens", "1000000000", "input should be less than or equal to 32768"),
     ("negatives.pool", "1000000000", "input should be less than or equal to 100000, not 1000000000 (mixture: neg"),
-    ("negatives.per_source", "1000000000", "input should be less than or equal to 32767"),
+    ("negatives.per_source", "1000000000", "input should be less than or equal to 100000"),
     ("negatives.counts", "{query: 1000000000}", "a count of 1000000000 is more than 100,000: all are held in memory"),
     ("negatives.relevant_grade", "10000000000", "input should be less than 2147483648"),
     ("negatives.filters", "{relative_margin: .inf}", "input should be a finite number, not inf (Leave out a score"),
     (
         "mining.depth",
         "1000000000",
-        "input should be less than or equal to 32767, not 1000000000 (Neighbours per anchor",
+        "input should be less than or equal to 1000000, not 1000000000 (Neighbours per anchor",
     ),
     ("mining.index", "{kind: ivf, nlist: 1000000000}", "input should be less than or equal to 16777216"),
     ("bm25.k1", ".inf", "input should be a finite number, not inf (Term saturation"),
@@ -451,7 +474,7 @@ def test_an_episode_overrides_mining_and_negatives_too_and_may_be_repeated(tmp_p
     episodes = "[{negatives: {counts: {bm25: 7}}}, {repeat: 3, lag: 1, mining: {depth: 50}, training: {loss: nll}}]"
     _, experiments = load(BASE.replace("[{training: {stop_after_steps: 20}}, {}]", episodes), tmp_path)
     method = experiments["tele"].method
-    assert [(e.mining.depth, e.training.loss, e.lag, e.entry) for e in method] == [
+    assert [(e.mining.depth, e.training.loss.kind, e.lag, e.entry) for e in method] == [
         (200, "softmax", 0, 1), (50, "nll", 1, 2), (50, "nll", 1, 2), (50, "nll", 1, 2)
     ]  # fmt: skip
     assert [e.negatives.counts for e in method] == [{"bm25": 7}, None, None, None]
@@ -461,7 +484,21 @@ def test_defaults_are_those_of_the_paper():
     """ANCE-Tele Table 5 (MS MARCO), literally."""
     training = EpisodeTraining(epochs=3)
     assert (training.negatives_per_query, training.batch_queries, training.learning_rate) == (31, 8, 5e-6)
-    assert (training.warmup_ratio, training.start_from, training.mask_false_negatives) == (0.1, "pretrained", False)
+    assert (training.warmup_ratio, training.start_from, training.masks) == (0.1, "pretrained", [])
+
+
+def test_what_is_chosen_has_its_own_settings_and_no_others():
+    """A bare name is the same as its mapping; what a loss declares is in the settings of its trainings alone."""
+    dumped = {name: EpisodeTraining(epochs=3, loss=name).loss.model_dump() for name in ("nll", "softmax", "ranknet")}
+    assert dumped["nll"] == {"kind": "nll"} and dumped["ranknet"] == {"kind": "ranknet", "star_alpha": None}
+    assert dumped["softmax"] == {"kind": "softmax", "label_smoothing": 0.0}
+    assert EpisodeTraining(epochs=3, loss={"kind": "nll"}) == EpisodeTraining(epochs=3, loss="nll")
+
+
+def test_an_override_replaces_a_loss_whole(tmp_path):
+    text = BASE.replace("steps: 60", "steps: 60\n  loss: {kind: softmax, label_smoothing: 0.1}")
+    _, experiments = load(text.replace("tele: {}", "tele: {training: {loss: {kind: ranknet}}}"), tmp_path)
+    assert experiments["tele"].method[0].training.loss.model_dump() == {"kind": "ranknet", "star_alpha": None}
 
 
 def test_schema_is_exported_from_the_settings():

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import training_world
-from teleport.runtime.files import sha256_file
+from teleport.running.files import sha256_file
 from teleport.training import resume, train
 from teleport.training.dev import draw_pool, draw_queries, open_dev
 from teleport.training.parallel import Processes

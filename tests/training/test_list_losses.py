@@ -104,6 +104,14 @@ def test_lists_without_any_positive_or_negative_lose_nothing_and_have_gradients(
     assert loss.item() == 0 and (scores.grad == 0).all()
 
 
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_nothing_is_read_from_the_device_of_the_scores(name):
+    """A meta tensor has no values: int() or item() of one, or of what is made of it, raises an error."""
+    scores = torch.zeros(2, 6, device="meta")
+    loss = WEIGHTS[name][0](scores, *labels(LISTS["several positives, within and after the cut"]), CUT)
+    assert loss.device.type == "meta" and loss.shape == ()
+
+
 def test_guard_the_cases_contain_what_they_say():
     values = random_scores(LISTS["several positives, within and after the cut"], ties=True)
     assert all(len(set(row)) < len(row) for row in values)

@@ -1,18 +1,20 @@
 """Live search: the lists of a step against brute force, what is appended, and trainings that search at every step."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from teleport.collection.reader import read_positives
-from teleport.encoder.model import load_encoders
-from teleport.search.compressed import Compressed
-from teleport.training import train
+from teleport.encoder.load import load_encoders
+from teleport.search.approximate import Compressed
+from teleport.training import live, train
 from teleport.training.data import read_training_set
 from teleport.training.live import FlatPart, make_lists, measure
-from training_world import World, die_at, facts_of, losses_of, on_cpu  # noqa: F401
+from teleport.training.parallel import ALONE
+from training_world import LIVE, World, backward, die_at, facts_of, loss_of, losses_of, on_cpu  # noqa: F401
 
 PQ = {"kind": "pq", "m": 4, "bits": 4}
 
@@ -52,7 +54,7 @@ class Part:
     def __init__(self, rank, size, gathered):
         self.rank, self.size, self.gathered = rank, size, gathered
 
-    def gather_numbers(self, array):
+    def gather_integers(self, array):
         self.gathered[self.rank] = array
         return [self.gathered[rank] for rank in range(self.size) if rank in self.gathered]
 
@@ -81,7 +83,7 @@ def opened(world, **live):
 def noisy_vectors(trainer, batch):
     """The queries' vectors of a batch as a step with the seed 5 encodes them."""
     torch.manual_seed(5)
-    return trainer.queries.vectors(batch.queries_Q, 4096)[0]
+    return trainer.queries.vectors(batch.queries_Q, 4096)
 
 
 def plain_lists(job, trainer, batch, queries, depth):
@@ -115,9 +117,9 @@ def test_a_step_loses_what_brute_force_over_its_noisy_vectors_says(stages, depth
         own = sum(abs(gains[i] - gains[j]) * np.log1p(np.exp(scores[j] - scores[i])) for i, j in pairs)
         loss += own / len(pairs) / len(lists)
     torch.manual_seed(5)
-    assert trainer.loss(batch)[0].item() == pytest.approx(loss, rel=1e-5)
+    assert loss_of(trainer, batch).item() == pytest.approx(loss, rel=1e-5)
     trainer.queries.encoder.eval()
-    assert trainer.loss(batch)[0].item() != pytest.approx(loss, rel=1e-3), "guard: dropout counts"
+    assert loss_of(trainer, batch).item() != pytest.approx(loss, rel=1e-3), "guard: dropout counts"
     signs = "".join(sign for line in lists for _, sign in line)
     assert {"+", "-"} <= set(signs)
     assert any(len(line) > depth for line in lists) if depth == 3 else "." in signs, "guard: appended, or left out"
@@ -133,7 +135,7 @@ def test_a_batch_has_queries_alone_in_the_order_of_every_training(stages):
         assert [len(part) for part in parts] == [2, 2] and np.concatenate(parts).tolist() == batch.queries_Q.tolist()
 
 
-@pytest.mark.parametrize("loss", ["lambda", "ranknet-list"])
+@pytest.mark.parametrize("loss", [LIVE["loss"], "ranknet-list"], ids=["lambda", "ranknet-list"])
 @pytest.mark.parametrize(
     "search", [{}, {"index": PQ}, {"index": PQ, "scores": "compressed"}, {"append_positives": "never"}]
 )
@@ -197,9 +199,9 @@ def test_gradient_caching_and_micro_batches_have_the_gradients_of_one_batch(stag
     world, found = World(stages, dropout=0.0), []
     for training in ({}, {"gradient_caching": True}, {"accumulate": 2}):
         trainer, _ = opened(world, **world.live(training=training))
-        losses = [trainer.backward(part)[0] for part in trainer.data.batch(1).split(trainer.accumulate)]
+        loss = backward(trainer, trainer.data.batch(1))
         gradients = [p.grad for p in trainer.queries.encoder.parameters() if p.grad is not None]
-        found.append((sum(losses).item(), torch.cat([gradient.flatten() for gradient in gradients])))
+        found.append((loss, torch.cat([gradient.flatten() for gradient in gradients])))
     for loss, gradient in found[1:]:
         assert loss == pytest.approx(found[0][0], rel=1e-6)
         assert (gradient - found[0][1]).norm() < 1e-5 * found[0][1].norm()
@@ -236,3 +238,19 @@ def test_the_compressed_scores_are_those_of_reconstructed_vectors(stages):
     scores = (vectors[:, :20] @ queries.unsqueeze(2)).squeeze(2).numpy()
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
     assert np.abs(kept - full).max() > 1e-3
+
+
+def test_live_search_in_float16_holds_no_copy_of_the_passages(tmp_path):
+    """What it keeps is the memory map itself, in float16; blocks and rows are converted where they are used."""
+    vectors = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float16)
+    np.save(tmp_path / "passages.npy", vectors)
+    mapped = np.load(tmp_path / "passages.npy", mmap_mode="r")
+    passages = SimpleNamespace(array=mapped, device=torch.device("cpu"))
+    settings = SimpleNamespace(live=SimpleNamespace(depth=5, index=SimpleNamespace(kind="flat"), scores="exact"))
+    search = live.open_search(SimpleNamespace(settings=settings, threads=1), None, passages, ALONE)
+    kept = search.index.index.vectors
+    assert kept.dtype == np.float16 and np.shares_memory(kept, mapped)
+    assert search.compared(np.array([[1, 2]])).dtype == np.float16
+    queries = np.random.default_rng(1).normal(size=(2, 8)).astype(np.float32)
+    ids, _ = search.index.search(queries, 5)
+    np.testing.assert_array_equal(ids, np.argsort(-(queries @ vectors.astype(np.float32).T), axis=1)[:, :5])

@@ -2,13 +2,14 @@
 
 import math
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from teleport.training.losses import hardest, nll, ranknet, softmax
-from teleport.training.masks import false_negative_mask
+from teleport.training.masks import known_positives
 
 MASKED = float("-inf")
 
@@ -232,10 +233,12 @@ def test_equal_weights_are_an_alpha_of_2b_minus_2(num_queries):
     torch.testing.assert_close(ranknet.loss(*case), explicit / (2 * num_queries - 1))
 
 
-def test_false_negative_mask_literal():
+def test_the_mask_of_known_positives_literal():
     """Query 0 knows 10 and 11, query 1 knows 10 alone; both use 10 as their positive."""
     passages = np.array([10, 5, 11, 10, 6, 7])
-    mask = false_negative_mask(passages, np.array([0, 3]), [np.array([10, 11]), np.array([10])])
+    batch = SimpleNamespace(passages_P=passages, queries_Q=[0, 1], positive_columns_Q=np.array([0, 3]))
+    known = {0: np.array([10, 11]), 1: np.array([10])}
+    mask = known_positives.mask(batch, SimpleNamespace(known_positives=known.get))
     assert mask.tolist() == [
         [False, False, True, True, False, False],
         [True, False, False, False, False, False],

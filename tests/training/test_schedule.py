@@ -7,7 +7,8 @@ import torch
 from torch.optim.lr_scheduler import CyclicLR
 from transformers import get_linear_schedule_with_warmup
 
-from teleport.training.schedule import end_of_segment, learning_rate, schedule_steps
+from teleport.training.schedule import end_of_segment, schedule_steps
+from teleport.training.step import learning_rate
 
 FIELDS = {"epochs": None, "steps": None, "stop_after_steps": None, "batch_queries": 8, "triples": False}
 

@@ -8,10 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from teleport.encoder.model import load_encoders
+from teleport.encoder.load import load_encoders
 from teleport.training import train
 from teleport.training.data import read_training_set
-from teleport.training.trainer import Trainer, adamw
+from teleport.training.optimizers import adamw
+from teleport.training.step import Trainer
+from teleport.training.step_metrics import StepMetrics
 from training_world import NUM_QUERIES, World, facts_of, losses_of, on_cpu, texts  # noqa: F401
 
 
@@ -48,7 +50,7 @@ def test_tokens_are_counted_and_none_is_padding(world):
         batch = data.batch(step)
         for rows, lists, longest in ((batch.queries_Q, queries, 8), (batch.passages_P, passages, 24)):
             real += sum(min(len(lists[row]) + 2, longest) for row in rows)
-    assert facts["real_tokens"] == facts["padded_tokens"] == real
+    assert facts["real_tokens"] == real
 
 
 def test_episodes_and_seeds_draw_differently(world):
@@ -159,8 +161,8 @@ def test_a_gradient_that_is_not_finite_stops_too(values):
     trainer = SimpleNamespace(data=SimpleNamespace(query_ids=["a", "b"]))
     batch = SimpleNamespace(queries_Q=[1])
     with pytest.raises(ValueError, match="step 8.*queries b"):
-        Trainer.require_finite(trainer, 7, batch, *values)
-    Trainer.require_finite(trainer, 7, batch, 2.0, 1.0)
+        Trainer.finish(trainer, StepMetrics(7, batch, torch.tensor(values)))
+    assert Trainer.finish(trainer, StepMetrics(7, batch, torch.tensor([2.0, 1.0]))) == [2.0, 1.0]
 
 
 def test_log_has_step_rate_eta_loss_and_learning_rate(world, caplog):
@@ -171,7 +173,7 @@ def test_log_has_step_rate_eta_loss_and_learning_rate(world, caplog):
 
 
 def test_too_little_disk_is_said_before_training(world, monkeypatch):
-    monkeypatch.setattr("teleport.runtime.files.shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    monkeypatch.setattr("teleport.running.files.shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
     monkeypatch.setattr(Trainer, "step", lambda *_: pytest.fail("trained before looking at the disk"))
     with pytest.raises(ValueError, match="free some space"):
         train.run(world.job())

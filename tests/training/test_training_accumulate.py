@@ -9,7 +9,9 @@ from reference_encoder import padded, reference_of
 from teleport.settings.training import Training
 from teleport.training import train
 from teleport.training.data import Batch, read_training_set
-from training_world import World, facts_of, losses_of, on_cpu  # noqa: F401
+from training_world import World, backward, facts_of, losses_of, on_cpu  # noqa: F401
+
+WITHOUT_NEGATIVES = {"loss": {"kind": "softmax"}, "steps": 1, "batch_queries": 4, "negatives_per_query": 0}
 
 
 def make(stages, **training):
@@ -56,6 +58,39 @@ def test_step_is_the_mean_of_the_micro_batches_losses(stages, caches):
         assert (found[name] - gradient).abs().max() < 2e-5 * largest, name  # ten roundings of the largest score
 
 
+@pytest.mark.parametrize("loss", ["nll", "ranknet"])
+def test_a_mean_over_pairs_weighs_all_pairs_of_the_step_alike(stages, loss):
+    """Micro-batches of which one has fewer pairs, as negatives of its queries are masked."""
+    training = {"loss": loss, "masks": ["known_positives"], "max_grad_norm": 1e9}
+    whole, split = make(stages, **training), make(stages, **training, accumulate=2)
+    batch = whole.data.batch(1)
+    for query in (0, 1):  # a positive of the query, in the place of two of its own negatives
+        batch.passages_P[batch.own_columns_QN[query, :2]] = batch.passages_P[batch.positive_columns_Q[query]]
+    scores_QP = whole.scores(batch, batch).detach().requires_grad_()
+    halves = np.arange(4) // 2  # of the queries
+    counted_QP = torch.from_numpy(halves[:, None] == np.repeat(halves, 4))
+    for masked_QP in whole.micro_batches(batch)[0][1]:
+        counted_QP &= ~torch.from_numpy(masked_QP)
+    columns = map(torch.from_numpy, (batch.positive_columns_Q, batch.own_columns_QN))
+    expected = split.loss(scores_QP.masked_fill(~counted_QP, float("-inf")), *columns)
+    found = backward(split, batch)
+    assert found == pytest.approx(expected.item(), rel=1e-6)
+    divisors = [divisor for *_, divisor in split.micro_batches(batch)]
+    assert abs(divisors[0] - divisors[1]) > 0.5 and sum(1 / d for d in divisors) == pytest.approx(1), "not vacuous"
+    if loss == "nll":  # whose passages are those of one batch
+        gradient = gradients(split)
+        assert backward(whole, batch) == pytest.approx(found, rel=1e-6)
+        largest = max(g.abs().max() for g in gradient.values())
+        assert all((g - gradient[name]).abs().max() < 2e-5 * largest for name, g in gradients(whole).items())
+
+
+def test_micro_batches_without_a_pair_do_not_divide_by_zero(stages):
+    made = make(stages, loss="nll", masks=["known_positives"], accumulate=2)
+    batch = made.data.batch(1)
+    batch.passages_P[:] = np.repeat(batch.passages_P[batch.positive_columns_Q], 4)
+    assert backward(made, batch) == 0 and all((g == 0).all() for g in gradients(made).values())
+
+
 def test_negatives_of_other_micro_batches_do_not_count(stages):
     """The same queries in one batch have more negatives, so their loss is higher."""
     losses = [made.finish(made.step(1))[0] for made in (make(stages), make(stages, accumulate=2))]
@@ -76,17 +111,20 @@ def test_training_counts_all_micro_batches(stages):
     world = World(stages, dropout=0.0)
     whole, split = (world.finished(world.job({"accumulate": number})) for number in (1, 4))
     counts = [facts_of(job)["real_tokens"] for job in (whole, split)]
-    assert counts[0] == counts[1] and facts_of(split)["padded_tokens"] >= counts[1]
+    assert counts[0] == counts[1]
     assert len(losses_of(split)[1]) == 12 and losses_of(split)[1] != losses_of(whole)[1]
 
 
 def test_a_batch_that_does_not_split_is_refused_with_the_remedy():
     with pytest.raises(ValidationError, match="batch_queries 8 cannot be split into 3 equal.*multiple of accumulate"):
-        Training(steps=1, batch_queries=8, accumulate=3)
-    assert Training(steps=1, batch_queries=9, accumulate=3).accumulate == 3
+        Training(loss={"kind": "softmax"}, steps=1, batch_queries=8, accumulate=3)
+    assert Training(loss={"kind": "softmax"}, steps=1, batch_queries=9, accumulate=3).accumulate == 3
 
 
 def test_a_micro_batch_without_any_negative_is_refused_with_the_remedy():
     with pytest.raises(ValidationError, match="micro-batch of one query has no negative at all: lower accumulate"):
-        Training(steps=1, batch_queries=4, accumulate=4, negatives_per_query=0)
-    assert Training(steps=1, batch_queries=4, accumulate=2, negatives_per_query=0).accumulate == 2
+        Training(**WITHOUT_NEGATIVES, accumulate=4)
+    assert (
+        Training(loss={"kind": "softmax"}, steps=1, batch_queries=4, accumulate=2, negatives_per_query=0).accumulate
+        == 2
+    )

@@ -6,11 +6,11 @@ import torch
 
 from reference_encoder import padded, reference_of
 from teleport.encoder import side as side_module
-from teleport.training import train, trainer
+from teleport.training import train
 from teleport.training.data import read_training_set
 from teleport.training.losses import hardest, nll, ranknet, softmax
-from teleport.training.masks import false_negative_mask
-from training_world import World, facts_of, on_cpu  # noqa: F401
+from teleport.training.masks import known_positives
+from training_world import World, facts_of, loss_of, on_cpu  # noqa: F401
 
 
 def make(stages, training=None, **others):
@@ -38,7 +38,7 @@ def padded_loss(made, batch, masked=None, loss=softmax.loss):
         padded_vectors(made.queries, batch.queries_Q),
         padded_vectors(made.passages, batch.passages_P),
     )
-    scores_QP = queries_QD @ passages_PD.T * made.settings.scale
+    scores_QP = queries_QD @ passages_PD.T * made.scale
     if masked is not None:
         scores_QP = scores_QP.masked_fill(masked, float("-inf"))
     return loss(scores_QP, *map(torch.from_numpy, (batch.positive_columns_Q, batch.own_columns_QN)))
@@ -46,14 +46,14 @@ def padded_loss(made, batch, masked=None, loss=softmax.loss):
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("budget", [1, 30, 100])
-def test_step_in_buckets_equals_one_padded_batch(stages, monkeypatch, tied, budget):
+def test_step_in_buckets_equals_one_padded_batch(stages, tied, budget):
     made, batch = make(stages, tied=tied)
     expected_loss = padded_loss(made, batch)
     expected = gradients(made, expected_loss)
 
     buckets = made.passages.buckets(batch.passages_P, budget)
-    monkeypatch.setitem(trainer.TOKEN_BUDGET, "cpu", budget)
-    loss, *_ = made.loss(batch)
+    made.token_budget = budget
+    loss = loss_of(made, batch)
     found = gradients(made, loss)
 
     assert len(buckets) > 2, "the passages were not split: this test would show nothing"
@@ -68,15 +68,23 @@ def test_step_in_buckets_equals_one_padded_batch(stages, monkeypatch, tied, budg
 def test_no_bucket_encodes_padding(stages, monkeypatch):
     made, batch = make(stages)
     real = made.queries.lengths[batch.queries_Q].sum() + made.passages.lengths[batch.passages_P].sum()
+    prepare = side_module.prepare
+
+    def counting(*given):
+        encoder = prepare(*given)
+        return lambda ids_T, lengths_B: counts.append(len(ids_T)) or encoder(ids_T, lengths_B)
+
+    monkeypatch.setattr(side_module, "prepare", counting)
     for budget in (1, 100, 10_000):
-        monkeypatch.setitem(trainer.TOKEN_BUDGET, "cpu", budget)
-        assert made.loss(batch)[1] == real
+        counts, made.token_budget = [], budget
+        loss_of(made, batch)
+        assert sum(counts) == real and (len(counts) == 1) == (budget == 10_000)
 
 
 def test_vectors_come_back_in_the_order_of_the_rows(stages, monkeypatch):
     made, _ = make(stages)
     rows = np.array([5, 40, 5, 0, 33])
-    vectors, _ = made.passages.vectors(rows, 30)
+    vectors = made.passages.vectors(rows, 30)
     for row, vector in zip(rows, vectors, strict=True):
         torch.testing.assert_close(vector, padded_vectors(made.passages, [row])[0], rtol=1e-5, atol=1e-6)
     assert not torch.allclose(vectors[0], vectors[1], atol=1e-2)
@@ -87,13 +95,13 @@ def test_both_sides_of_one_encoder_are_encoded_together(stages, monkeypatch, bud
     """The vectors are those of each side alone, and in one bucket the weights are converted once."""
     made, batch = make(stages)
     rows = batch.queries_Q, batch.passages_P
-    apart = [side.vectors(own, 10_000)[0] for side, own in zip((made.queries, made.passages), rows, strict=True)]
+    apart = [side.vectors(own, 10_000) for side, own in zip((made.queries, made.passages), rows, strict=True)]
     converted, convert = [], side_module.prepare
     monkeypatch.setattr(side_module, "prepare", lambda *given: converted.append(given) or convert(*given))
-    together, tokens = made.tied.vectors(made.tied.rows(*rows), budget)
+    made.token_budget = budget
+    together = made.encode(*rows)
     assert len(converted) == (1 if budget == 10_000 else len(made.tied.buckets(made.tied.rows(*rows), budget)))
-    assert tokens == made.real_tokens(batch)
-    torch.testing.assert_close(together, torch.cat(apart), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(torch.cat(together), torch.cat(apart), rtol=1e-5, atol=1e-6)
 
 
 def test_sides_of_two_encoders_are_encoded_apart(stages):
@@ -103,12 +111,11 @@ def test_sides_of_two_encoders_are_encoded_apart(stages):
 
 def test_masked_false_negatives_leave_the_loss(stages):
     """The first query's positive also stands among the second query's negatives: the switch leaves it out."""
-    made, batch = make(stages, {"mask_false_negatives": True})
+    made, batch = make(stages, {"masks": ["known_positives"]})
     batch.passages_P[5] = batch.passages_P[0]
-    positives = [made.data.known_positives(row) for row in batch.queries_Q]
-    mask = false_negative_mask(batch.passages_P, batch.positive_columns_Q, positives)
+    mask = torch.from_numpy(known_positives.mask(batch, made.data))
     assert mask.nonzero().tolist() == [[0, 5]]
-    loss, *_ = made.loss(batch)
+    loss = loss_of(made, batch)
     assert loss.item() == pytest.approx(padded_loss(made, batch, mask).item(), rel=1e-6)
     assert loss.item() < padded_loss(made, batch).item() - 1e-4
 
@@ -117,16 +124,14 @@ def test_masked_false_negatives_leave_the_loss(stages):
 def test_the_stage_takes_the_loss_that_its_settings_name(stages, name):
     """With scale and mask, which the trainer applies: the second query knows the first one's negative as relevant."""
     world = World(stages, dropout=0.0)
-    job = world.job({"loss": name, "mask_false_negatives": True}, scale=0.5)
+    job = world.job({"loss": name, "masks": ["known_positives"]}, scale=0.5)
     made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
     batch = made.data.batch(1)
     batch.passages_P[1] = made.data.positives[batch.queries_Q[1]][0]
-    mask = false_negative_mask(
-        batch.passages_P, batch.positive_columns_Q, [made.data.known_positives(row) for row in batch.queries_Q]
-    )
+    mask = torch.from_numpy(known_positives.mask(batch, made.data))
     assert mask[1, 1]
     function = {"nll": nll, "ranknet": ranknet, "hardest": hardest}[name].loss
-    loss, *_ = made.loss(batch)
+    loss = loss_of(made, batch)
     assert loss.item() == pytest.approx(padded_loss(made, batch, mask, function).item(), rel=1e-6)
     assert loss.item() != pytest.approx(padded_loss(made, batch, mask).item(), rel=1e-2)
 
@@ -139,5 +144,5 @@ def test_a_step_without_own_negatives(stages, name):
     batch = made.data.batch(1)
     function = {"softmax": softmax, "ranknet": ranknet, "hardest": hardest}[name].loss
     assert batch.own_columns_QN.shape == (4, 0) and len(batch.passages_P) == 4
-    assert made.loss(batch)[0].item() == pytest.approx(padded_loss(made, batch, loss=function).item(), rel=1e-6)
+    assert loss_of(made, batch).item() == pytest.approx(padded_loss(made, batch, loss=function).item(), rel=1e-6)
     assert facts_of(world.finished(job))["steps"] == 12

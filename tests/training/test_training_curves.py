@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from teleport.training import train
-from teleport.training.curves import CURVES, NORMS, GradientNorms, group_matrices, layer_of, mean_scores
 from teleport.training.data import read_training_set
-from training_world import World, facts_of, on_cpu  # noqa: F401
+from teleport.training.step_metrics import COLUMNS, NORMS, GradientNorms, group_matrices, layer_of, mean_scores
+from training_world import World, backward, facts_of, on_cpu  # noqa: F401
 
 MASKED = float("-inf")
 
@@ -25,7 +25,7 @@ def with_gradients(stages, tied=True, **training):
     job = World(stages, tied=tied).job(training)
     made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
     torch.manual_seed(0)  # of dropout
-    made.backward(made.data.batch(0))
+    backward(made, made.data.batch(0))
     return made
 
 
@@ -39,7 +39,7 @@ def test_norms_equal_plain_loops(stages, tied):
     made = with_gradients(stages, tied)
     encoders = list(made.encoders)
     per_layer = [[plain_norm(layer.parameters()) for layer in e.backbone.encoder["layer"]] for e in encoders]
-    total, groups = made.norms()
+    total, groups = made.gradient_norms()
     assert total.item() == pytest.approx(plain_norm(made.encoders.parameters()), rel=1e-5)
     first, second = np.mean(per_layer, axis=0)  # of two layers, the first is lower and the second middle
     assert groups[:2].tolist() == pytest.approx([first, second], rel=1e-5)
@@ -50,7 +50,7 @@ def test_norms_equal_plain_loops(stages, tied):
 def test_the_norm_is_that_of_torchs_clipping_to_the_last_bit(stages):
     """The groups must not have changed the training."""
     made = with_gradients(stages)
-    norm, _ = made.norms()
+    norm, _ = made.gradient_norms()
     gradients = [p.grad.clone() for p in made.encoders.parameters()]
     expected = torch.nn.utils.clip_grad_norm_(made.encoders.parameters(), 1e-3)
     clipped = [p.grad.clone() for p in made.encoders.parameters()]
@@ -98,7 +98,7 @@ def test_the_stage_writes_a_column_for_each_and_clips_afterwards(stages):
     world = World(stages)
     free, clipped = (world.finished(world.job({"steps": 3, "max_grad_norm": m})) for m in (1e9, 1e-3))
     columns = [curves_of(job) for job in (free, clipped)]
-    assert list(columns[0]) == ["step", "learning_rate", *CURVES] and set(NORMS) < set(CURVES)
+    assert list(columns[0]) == ["step", "learning_rate", *COLUMNS] and set(NORMS) < set(COLUMNS)
     assert columns[0]["gradient_norm"][0] == columns[1]["gradient_norm"][0] > 1e-2
     assert all(low < whole for low, whole in zip(columns[0]["lower_layers"], columns[0]["gradient_norm"], strict=True))
     assert np.isfinite(columns[0]["positive_score"] + columns[0]["negative_score"]).all()
@@ -116,5 +116,5 @@ def test_training_parts_the_scores_of_positives_and_negatives(stages):
 def test_micro_batches_give_the_scores_of_the_whole_batch(stages):
     world = World(stages, dropout=0.0)
     rows = [curves_of(world.finished(world.job({"steps": 1, "loss": "nll", "accumulate": a}))) for a in (1, 2)]
-    for name in CURVES:
+    for name in COLUMNS:
         np.testing.assert_allclose(rows[0][name], rows[1][name], rtol=1e-5)

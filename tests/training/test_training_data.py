@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from teleport.runtime.arrays import Ragged, save_array
+from teleport.arrays import Ragged, save_array
 from teleport.settings.section import Part
 from teleport.training.data import TrainingSet, read_training_set
 from training_world import World, training_set
@@ -129,7 +129,7 @@ def test_read_from_the_inputs_of_a_job(stages):
 
 @pytest.mark.parametrize(("grade", "known"), [(1, {4, 24, 59}), (2, {4, 24})])
 def test_known_positives_are_those_of_training_and_those_judged_relevant(stages, grade, known):
-    job = World(stages).job({"mask_false_negatives": True}, relevant_grade=grade)
+    job = World(stages).job({"masks": ["known_positives"]}, relevant_grade=grade)
     assert set(read_training_set(job, 1).known_positives(4)) == known
     assert set(read_training_set(World(stages).job(), 1).known_positives(4)) == {4, 24}
 
@@ -138,7 +138,7 @@ def test_positives_found_by_a_stage_are_trained_on_and_judged_ones_are_masked_to
     world, found = World(stages), stages.make("positives")
     save_array(found.output("offsets.npy"), np.arange(21))
     save_array(found.output("passages.npy"), np.arange(20, 40, dtype=np.int32))
-    job = world.job({"mask_false_negatives": True}, inputs={"positives": stages.finish(found)}, relevant_grade=2)
+    job = world.job({"masks": ["known_positives"]}, inputs={"positives": stages.finish(found)}, relevant_grade=2)
     data = read_training_set(job, 1)
     assert data.positives[5].tolist() == [25] and set(data.known_positives(5)) == {25, 5}
     assert set(data.batch(0).passages_P[data.batch(0).positive_columns_Q]) <= set(range(20, 40))

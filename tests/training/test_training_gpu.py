@@ -7,8 +7,8 @@ import torch
 from teleport.encoder.precision import pick_device
 from teleport.training import train
 from teleport.training.data import read_training_set
-from teleport.training.trainer import Outcome, Trainer
-from training_world import World, facts_of, losses_of
+from teleport.training.step import Trainer
+from training_world import World, backward, facts_of, losses_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -83,8 +83,7 @@ def test_gradient_caching_draws_the_dropout_of_the_direct_step(stages, precision
         job = world.job({"gradient_caching": caches, "precision": precision})
         made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
         torch.manual_seed(5)
-        loss, _ = made.backward(made.data.batch(1))
-        losses.append(loss.item())
+        losses.append(backward(made, made.data.batch(1)))
         gradients.append(torch.cat([p.grad.flatten() for p in made.encoders.parameters() if p.grad is not None]))
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
     assert (gradients[1] - gradients[0]).norm() < 2e-2 * gradients[0].norm()
@@ -99,21 +98,14 @@ def test_a_step_does_not_wait_for_the_device(stages, optimizer, loss, trains):
     """Torch raises an error at every wait that it knows of."""
     world, training = World(stages), {"optimizer": optimizer, "loss": loss, "trains": trains}
     frozen = world.frozen("passage") if len(trains) == 1 else {}
-    job = world.job(training | {"mask_false_negatives": True}, inputs=frozen)
+    job = world.job(training | {"masks": ["known_positives"]}, inputs=frozen)
     made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
     made.step(0)  # sets up the optimiser
     batch = made.data.batch(1)
-    sides = (made.queries, batch.queries_Q), (made.passages, batch.passages_P)
+    made.data.batch = lambda step: batch
     torch.cuda.set_sync_debug_mode("error")
     try:
-        vectors = [side.vectors(rows, 1024)[0] for side, rows in sides]
-        loss = made.loss_of(batch, *vectors)
-        loss.backward()
-        norm, layers = made.norms()
-        torch.nn.utils.clip_grads_with_norm_(made.encoders.parameters(), 1.0, norm)
-        made.optimizer.step()
-        values = torch.cat([torch.stack([loss.detach(), norm]), layers, made.mean_scores[-1]])
-        outcome = Outcome(1, batch, values, 0)
+        metrics = made.step(1)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert made.finish(outcome)[0] == loss.item()
+    assert np.isfinite(made.finish(metrics)[:2]).all()

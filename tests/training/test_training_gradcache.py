@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from teleport.encoder import parts
-from teleport.training import gradcache, train, trainer
+from teleport.cpu import kernels
+from teleport.training import step, train
 from teleport.training.data import read_training_set
-from training_world import World, on_cpu  # noqa: F401
+from training_world import World, backward, on_cpu  # noqa: F401
 
 CPU = torch.device("cpu")
 
 
-def make(stages, monkeypatch, dropout=0.0, tied=True, budget=60, precision="fp32", **training):
+def make(stages, dropout=0.0, tied=True, budget=60, precision="fp32", **training):
     """Two trainers of the same job, direct and caching, and a batch; several buckets a side."""
-    monkeypatch.setitem(trainer.TOKEN_BUDGET, "cpu", budget)
     world = World(stages, dropout=dropout, tied=tied)
     made = []
     for caches in (False, True):
         job = world.job({"gradient_caching": caches, "precision": precision} | training)
         made.append(train.make_trainer(job, read_training_set(job, 1), 12, 1))
+        made[-1].token_budget = budget
     return *made, made[0].data.batch(1)
 
 
@@ -29,9 +29,9 @@ def gradients(made, batch, seed=5):
     """Loss and {name: gradient} of a batch, and the generator's state after it."""
     torch.manual_seed(seed)
     made.encoders.zero_grad()
-    loss, tokens = made.backward(batch)
+    loss = backward(made, batch)
     named = {name: p.grad.clone() for name, p in made.encoders.named_parameters() if p.grad is not None}
-    return loss.item(), named, tokens, torch.get_rng_state()
+    return loss, named, torch.get_rng_state()
 
 
 def require_close(found, expected, tolerance=1e-6):
@@ -44,45 +44,44 @@ def require_close(found, expected, tolerance=1e-6):
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("budget", [1, 60, 10_000])
-def test_cached_equals_direct(stages, monkeypatch, dropout, tied, budget):
-    direct, cached, batch = make(stages, monkeypatch, dropout, tied, budget)
+def test_cached_equals_direct(stages, dropout, tied, budget):
+    direct, cached, batch = make(stages, dropout, tied, budget)
     expected, found = gradients(direct, batch), gradients(cached, batch)
     assert found[0] == pytest.approx(expected[0], rel=1e-6)
     require_close(found[1], expected[1])
-    assert found[2] == expected[2], "tokens with padding"
-    assert torch.equal(found[3], expected[3]), "what is drawn next differs"
+    assert torch.equal(found[2], expected[2]), "what is drawn next differs"
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_cached_equals_direct_in_parts(stages, monkeypatch, threads):
-    monkeypatch.setattr(parts, "PART_TOKENS", 20)
-    direct, cached, batch = make(stages, monkeypatch, dropout=0.3)
+    monkeypatch.setattr(kernels, "PART_TOKENS", 20)
+    direct, cached, batch = make(stages, dropout=0.3)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     expected, found = gradients(direct, batch), gradients(cached, batch)
     torch.set_num_threads(before)
     assert found[0] == pytest.approx(expected[0], rel=1e-6)
     require_close(found[1], expected[1])
-    assert torch.equal(found[3], expected[3]), "what is drawn next differs"
-    monkeypatch.setattr(parts, "PART_TOKENS", 1000)
+    assert torch.equal(found[2], expected[2]), "what is drawn next differs"
+    monkeypatch.setattr(kernels, "PART_TOKENS", 1000)
     with pytest.raises(AssertionError):  # other draws: there were parts
         require_close(gradients(direct, batch)[1], expected[1], tolerance=1e-2)
 
 
 def test_guard_dropout_matters_in_this_test(stages, monkeypatch):
     """Other draws in the second pass, or another seed, give gradients that differ by far more than rounding."""
-    direct, cached, batch = make(stages, monkeypatch, dropout=0.3)
+    direct, cached, batch = make(stages, dropout=0.3)
     expected = gradients(direct, batch)[1]
     other_seed = gradients(direct, batch, seed=6)[1]
-    monkeypatch.setattr(gradcache, "set_generator_state", lambda device, state: None)
+    monkeypatch.setattr(step, "set_generator_state", lambda state: None)
     other_draws = gradients(cached, batch)[1]
     for other in (other_seed, other_draws):
         with pytest.raises(AssertionError):
             require_close(other, expected, tolerance=1e-2)
 
 
-def test_masked_false_negatives_are_masked_in_the_cached_step_too(stages, monkeypatch):
-    direct, cached, batch = make(stages, monkeypatch, mask_false_negatives=True)
+def test_masked_false_negatives_are_masked_in_the_cached_step_too(stages):
+    direct, cached, batch = make(stages, masks=["known_positives"])
     unmasked = gradients(cached, batch)[0]
     batch.passages_P[5] = batch.passages_P[0]
     expected, found = gradients(direct, batch), gradients(cached, batch)
@@ -90,18 +89,18 @@ def test_masked_false_negatives_are_masked_in_the_cached_step_too(stages, monkey
     require_close(found[1], expected[1])
 
 
-def test_in_bfloat16_the_gradients_agree_as_far_as_bfloat16_does(stages, monkeypatch):
+def test_in_bfloat16_the_gradients_agree_as_far_as_bfloat16_does(stages):
     """The weights' copies in bfloat16 collect gradients over one bucket, not over all: not equal to the last digit."""
-    direct, cached, batch = make(stages, monkeypatch, dropout=0.3, precision="bf16")
+    direct, cached, batch = make(stages, dropout=0.3, precision="bf16")
     expected, found = gradients(direct, batch), gradients(cached, batch)
     assert found[0] == pytest.approx(expected[0], rel=1e-5)
     require_close(found[1], expected[1], tolerance=2e-2)
 
 
-def test_whole_steps_end_in_nearly_the_same_weights(stages, monkeypatch):
+def test_whole_steps_end_in_nearly_the_same_weights(stages):
     """AdamW divides by the size of the gradients, so rounding shows where they are nearly zero: compare the losses."""
-    direct, cached, _ = make(stages, monkeypatch, dropout=0.1)
-    losses = np.array([[made.finish(made.step(step))[0] for step in range(8)] for made in (direct, cached)])
+    direct, cached, _ = make(stages, dropout=0.1)
+    losses = np.array([[made.finish(made.step(number))[0] for number in range(8)] for made in (direct, cached)])
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-3)
     assert abs(losses[0] - losses[0, 0]).max() > 0.1, "nothing was learnt: this test would show nothing"
 
@@ -136,18 +135,18 @@ class SavedBytes:
 def peak_saved_bytes(made, batch):
     saved = SavedBytes(made.encoders.parameters())
     with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
-        made.backward(batch)
+        backward(made, batch)
     return saved.peak
 
 
-def test_peak_of_what_autograd_keeps_is_that_of_one_bucket(stages, monkeypatch):
-    direct, cached, batch = make(stages, monkeypatch, dropout=0.1, budget=60)
+def test_peak_of_what_autograd_keeps_is_that_of_one_bucket(stages):
+    direct, cached, batch = make(stages, dropout=0.1, budget=60)
     side, rows = cached.passages, batch.passages_P
     alone = []
     for bucket in side.buckets(rows, 60):
         saved = SavedBytes(cached.encoders.parameters())
         with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
-            vectors, _ = side.encode(rows[bucket])
+            vectors = side.encode(rows[bucket])
         alone.append(saved.peak)
         del vectors
     assert len(alone) > 4, "too few buckets: this test would show nothing"

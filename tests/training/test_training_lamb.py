@@ -8,10 +8,9 @@ from safetensors import safe_open
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from teleport.runtime.files import sha256_file
+from teleport.running.files import sha256_file
 from teleport.training import resume
-from teleport.training.lamb import Lamb
-from teleport.training.trainer import lamb
+from teleport.training.optimizers import Lamb, lamb
 from training_world import World, die_at, facts_of, on_cpu  # noqa: F401
 
 RATE, DECAY = 0.1, 0.01

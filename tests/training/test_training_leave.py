@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from paths import REPOSITORY
-from teleport.runtime.launch import PROCESSES, RANK, RENDEZVOUS
+from teleport.running.launch import PROCESSES, RANK, RENDEZVOUS
 
 # NCCL's destroy waits for the other processes, and its threads may hold up the end of the interpreter.
 PROCESS = """

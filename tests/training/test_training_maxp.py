@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from teleport.encoder import encode
-from teleport.encoder.model import load_encoders
+from teleport.encoder.load import load_encoders
 from teleport.encoder.reference import load_backbone
 from teleport.encoder.tokens import open_tokens
-from teleport.training import train, trainer
+from teleport.maxp import chunk_mask, max_over_padded_chunks, pad_chunks
+from teleport.training import train
 from teleport.training.data import read_training_set
-from teleport.training.maxp import best_of_chunks, in_places
-from training_world import SPECIAL, World, facts_of, losses_of, on_cpu  # noqa: F401
+from training_world import SPECIAL, World, backward, facts_of, loss_of, losses_of, on_cpu  # noqa: F401
 
 LIMIT, MOST = 8, 3
 CHUNKED = {"max_passage_tokens": LIMIT, "chunks": MOST}
@@ -20,10 +20,11 @@ COUNTS = np.array([2, 1, 3])
 
 def test_places_and_best_scores_by_hand():
     vectors = torch.arange(1.0, 7.0)[:, None] * torch.tensor([1.0, -1.0])
-    padded = in_places(vectors, COUNTS, 3)
+    mask = chunk_mask(COUNTS, 3)
+    padded = pad_chunks(vectors, torch.from_numpy(np.flatnonzero(mask)), len(mask))
     assert padded[:, 0].tolist() == [1, 2, 0, 3, 0, 0, 4, 5, 6]
     scores = torch.tensor([[-2.0, -1, 9, -5, 9, 9, -3, -4, -3]], requires_grad=True)
-    best = best_of_chunks(scores, COUNTS, 3)
+    best = max_over_padded_chunks(scores, torch.from_numpy(mask), 3)
     assert best.tolist() == [[-1, -5, -3]]
     (best * torch.tensor([1.0, 10, 100])).sum().backward()
     assert scores.grad[0, :6].tolist() == [0, 1, 0, 10, 0, 0]
@@ -75,19 +76,19 @@ def make_trainer(job):
 
 
 @pytest.mark.parametrize("changes", [{}, {"gradient_caching": True}, {"accumulate": 2}])
-def test_loss_and_gradients_are_those_of_the_padded_form(stages, monkeypatch, changes):
-    monkeypatch.setitem(trainer.TOKEN_BUDGET, "cpu", 40)  # several buckets
+def test_loss_and_gradients_are_those_of_the_padded_form(stages, changes):
     world = World(stages, dropout=0.0, tied=False)  # a query's first token would be nearest to that of a passage
     job = world.job({"loss": "nll"} | changes, **CHUNKED)
     made = make_trainer(job)
+    made.token_budget = 40  # several buckets
     batch = made.data.batch(1)
-    losses = [made.backward(part)[0] for part in batch.split(made.accumulate)]
+    loss = backward(made, batch)
     encoders = load_encoders(world.inputs["checkpoint"].folder / "checkpoint", load_backbone)
     for encoder in encoders:
         encoder.pooling = "cls"
     expected, seen = released_loss(job, *encoders, batch)
     expected.backward()
-    assert sum(losses).item() == pytest.approx(expected.item(), rel=1e-5)
+    assert loss == pytest.approx(expected.item(), rel=1e-5)
     for ours, theirs in zip((made.queries.encoder, made.passages.encoder), encoders, strict=True):
         require_close(gradients(ours), gradients(theirs))
     assert {count for count, _ in seen} == {1, 2, 3} and {best for _, best in seen} == {0, 1, 2}, "not vacuous"
@@ -95,8 +96,8 @@ def test_loss_and_gradients_are_those_of_the_padded_form(stages, monkeypatch, ch
 
 def test_known_positives_are_masked_by_passage(stages):
     world = World(stages, dropout=0.0, first_negative=0)
-    jobs = [world.job({"mask_false_negatives": on, "batch_queries": 10}, **CHUNKED) for on in (False, True)]
-    losses = [made.loss(made.data.batch(0))[0].item() for made in map(make_trainer, jobs)]
+    jobs = [world.job({"masks": masks, "batch_queries": 10}, **CHUNKED) for masks in ([], ["known_positives"])]
+    losses = [loss_of(made, made.data.batch(0)).item() for made in map(make_trainer, jobs)]
     assert losses[1] < losses[0]
 
 
@@ -110,8 +111,7 @@ def test_a_frozen_passage_side_gives_the_same_gradients(stages):
     found = []
     for job in (both, half):
         made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
-        loss, _ = made.backward(made.data.batch(1))
-        found.append((loss.item(), gradients(made.queries.encoder)))
+        found.append((backward(made, made.data.batch(1)), gradients(made.queries.encoder)))
     assert found[1][0] == pytest.approx(found[0][0], rel=1e-6)
     require_close(*(gradient for _, gradient in found))
 

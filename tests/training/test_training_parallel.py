@@ -10,8 +10,8 @@ import torch
 from training_process import gradients_of
 
 from teleport.encoder import encode
-from teleport.runtime.launch import launch
-from teleport.training import train
+from teleport.running.launch import launch
+from teleport.training import parallel, train
 from teleport.training.data import read_training_set
 from teleport.training.parallel import ALONE, Processes
 from training_world import World, on_cpu  # noqa: F401
@@ -19,7 +19,7 @@ from training_world import World, on_cpu  # noqa: F401
 VARIANTS = {
     "plain": ({}, {}),
     "positives in the pools": ({"batch_queries": 10}, {}),
-    "masked": ({"batch_queries": 10, "mask_false_negatives": True}, {}),
+    "masked": ({"batch_queries": 10, "masks": ["known_positives"]}, {}),
     "gradient caching": ({"gradient_caching": True}, {}),
     "two micro-batches": ({"accumulate": 2}, {}),
     "micro-batches with gradient caching": ({"accumulate": 2, "gradient_caching": True}, {}),
@@ -111,7 +111,7 @@ def test_two_processes_equal_one_in_loss_and_gradients(steps, variant, double, t
     assert len(alone) > 30
     for found in both:
         assert found["loss"] == pytest.approx(alone["loss"], rel=tolerance)
-        names = [name for name in alone if name not in ("loss", "begun")]
+        names = [name for name in alone if name != "loss"]
         error, whole = (
             np.sqrt(sum(np.square(array, dtype=float).sum() for array in arrays))
             for arrays in ([found[name] - alone[name] for name in names], [alone[name] for name in names])
@@ -120,10 +120,15 @@ def test_two_processes_equal_one_in_loss_and_gradients(steps, variant, double, t
     assert all(np.array_equal(both[0][name], both[1][name]) for name in alone)
 
 
-def test_the_exchange_of_gradients_overlaps_with_the_backward_pass_but_for_gradient_caching(steps):
-    for (name, _), (alone, *both) in steps.items():
-        assert alone["begun"] == 0
-        assert all((found["begun"] == 0) if "caching" in name else (found["begun"] > 5) for found in both), name
+def test_gradients_are_exchanged_once_and_parameters_without_one_stay_so(monkeypatch):
+    """The other process always has twice our gradients."""
+    module = torch.nn.ModuleList([torch.nn.Linear(2, 3), torch.nn.Linear(3, 1), torch.nn.Linear(4, 4)])
+    (module[1](module[0](torch.ones(5, 2))) ** 2).sum().backward()
+    own, exchanged = [None if p.grad is None else p.grad.clone() for p in module.parameters()], []
+    monkeypatch.setattr(parallel.distributed, "all_reduce", lambda flat: exchanged.append(flat.mul_(3).numel()))
+    Processes(0, 2).sum_gradients(module)
+    assert exchanged == [13] and all(gradient is None for gradient in own[4:])
+    assert all(p.grad is g is None or torch.equal(p.grad, 3 * g) for p, g in zip(module.parameters(), own, strict=True))
 
 
 def test_guard_variants_are_different_steps(steps):
@@ -136,4 +141,4 @@ def test_a_batch_that_the_processes_cannot_share_is_refused_with_the_remedy(stag
     data = read_training_set(job, 1)
     with pytest.raises(ValueError, match="2 queries at a time, which 3 processes.*multiple of 6.*another number"):
         train.make_trainer(job, data, 12, 1, Processes(0, 3))
-    assert train.make_trainer(job, data, 12, 1, Processes(1, 2)).processes.part(data.batch(0)).queries_Q.size == 2
+    assert train.make_trainer(job, data, 12, 1, Processes(1, 2)).own_part(data.batch(0)).queries_Q.size == 2

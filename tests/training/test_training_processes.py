@@ -14,8 +14,8 @@ import pytest
 from test_training_parallel import spec_of, without_gpu  # noqa: F401
 
 from paths import REPOSITORY
-from teleport.runtime.code import stage_code
-from teleport.runtime.files import sha256_file
+from teleport.running.code import stage_code
+from teleport.running.files import sha256_file
 from teleport.training import train
 from training_world import World, on_cpu  # noqa: F401
 
@@ -103,7 +103,6 @@ def test_without_dropout_the_stage_gives_the_losses_of_one_process(stages):
     losses = [float(line.split("\t")[2]) for line in one.job.outputs["losses.tsv"].read_text().splitlines()[1:]]
     np.testing.assert_allclose([float(loss) for loss in two.losses()], losses, rtol=1e-5)
     assert two.manifest["facts"]["real_tokens"] == facts["real_tokens"]
-    assert facts["real_tokens"] <= two.manifest["facts"]["padded_tokens"] <= facts["padded_tokens"]
 
 
 def test_dev_queries_are_ranked_by_all_processes_as_by_one_and_a_kill_changes_nothing(stages):

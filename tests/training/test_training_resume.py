@@ -1,6 +1,5 @@
 """A training that dies and continues ends in the same bits as one that does not."""
 
-import errno
 import json
 import os
 import resource
@@ -8,13 +7,14 @@ import signal
 
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
-from teleport.encoder import parts, precision
-from teleport.runtime.files import sha256_file
+from teleport.cpu import kernels
+from teleport.encoder import precision
+from teleport.running.files import NO_ROOM, of_the_system, sha256_file
 from teleport.training import resume, train
-from teleport.training.curves import CURVES
-from teleport.training.trainer import Outcome, Trainer
+from teleport.training.step import Trainer
+from teleport.training.step_metrics import COLUMNS, StepMetrics
 from training_world import World, facts_of, losses_of, on_cpu  # noqa: F401
 
 STEPS = 12
@@ -71,16 +71,16 @@ def test_interrupted_and_resumed_equals_uninterrupted(world, monkeypatch, deaths
     assert facts["resumed_from"] == deaths[-1] - 1 > 0
     assert facts["attempts"] == 1 + len(set(deaths))  # an attempt that dies before it saves leaves no trace
     assert artefacts(resumed) == artefacts(whole)
-    for count in ("padded_tokens", "real_tokens", "first_loss", "last_loss"):
+    for count in ("real_tokens", "first_loss", "last_loss"):
         assert facts[count] == facts_of(whole)[count]
 
 
 def test_a_training_in_parts_resumes_too(world, monkeypatch):
     """With threads that compute and draw at once."""
-    monkeypatch.setattr(parts, "PART_TOKENS", 40)
+    monkeypatch.setattr(kernels, "PART_TOKENS", 40)
     (whole, job), divided = (world.job(save_every=0) for _ in range(2)), []
-    divide = parts.divide
-    monkeypatch.setattr(parts, "divide", lambda spans: divided.append(divide(spans)) or divided[-1])
+    divide = kernels.divide
+    monkeypatch.setattr(kernels, "divide", lambda spans: divided.append(divide(spans)) or divided[-1])
     for each in (whole, job):
         each.threads = 2
     whole = world.finished(whole)
@@ -150,7 +150,7 @@ def test_a_kill_while_saving_leaves_the_previous_state(world, monkeypatch):
     assert artefacts(resumed) == artefacts(whole)
 
 
-def test_a_full_disk_keeps_the_previous_state_and_its_errno(world, monkeypatch):
+def test_a_full_disk_keeps_the_previous_state_and_is_told_as_such(world, monkeypatch):
     """Files of this process may not reach the size of a state, which safetensors reports as it does a full disk."""
     whole = world.finished(world.job())
     job = world.job(save_every=0)
@@ -158,11 +158,11 @@ def test_a_full_disk_keeps_the_previous_state_and_its_errno(world, monkeypatch):
     limits, size = resource.getrlimit(resource.RLIMIT_FSIZE), (job.resume / resume.FILE).stat().st_size
     resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, limits[1]))
     try:
-        with pytest.raises(OSError) as error:
+        with pytest.raises(SafetensorError) as error:
             train.run(job)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert error.value.errno == errno.EFBIG and saved_step(job) == 2
+    assert of_the_system(error.value) == NO_ROOM and saved_step(job) == 2
     assert artefacts(world.finished(job)) == artefacts(whole)
 
 
@@ -216,8 +216,8 @@ def test_seconds_accumulate_over_attempts(world, monkeypatch):
     with safe_open(job.resume / resume.FILE, framework="pt") as file:
         before = json.loads(file.metadata()["state"])["seconds"]
     assert before > 0
-    ones = torch.ones(len(CURVES))
-    monkeypatch.setattr(Trainer, "step", lambda self, step: Outcome(step, self.data.batch(step), ones, 1))
+    ones = torch.ones(len(COLUMNS))
+    monkeypatch.setattr(Trainer, "step", lambda self, step: StepMetrics(step, self.data.batch(step), ones))
     assert facts_of(world.finished(job))["train_seconds"] > before
 
 
@@ -255,9 +255,9 @@ def record_order(monkeypatch):
         events.append(("step", number))
         return step(self, number)
 
-    def recording_finish(self, outcome):
-        events.append(("read", outcome.step))
-        return finish(self, outcome)
+    def recording_finish(self, metrics):
+        events.append(("read", metrics.step))
+        return finish(self, metrics)
 
     def recording_save(folder, state, *others):
         events.append(("save", state.step))

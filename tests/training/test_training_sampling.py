@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from teleport.runtime.seed import derive_seed
-from teleport.training.sampling import distinct_order, negative_window, positive_place, query_order
+from teleport.seed import derive_seed
+from teleport.training.data import distinct_order, negative_window, positive_index, query_order
 
 
 def windows(pool_size, num_negatives, epochs, query_id="q1"):
@@ -51,7 +51,7 @@ def test_windows_differ_by_query_and_seed():
 
 
 def test_positives_rotate_from_a_start_that_differs_by_query():
-    places = {query: [positive_place(3, epoch, 42, query, "rotate") for epoch in range(6)] for query in "abcdefgh"}
+    places = {query: [positive_index(3, epoch, 42, query, "rotate") for epoch in range(6)] for query in "abcdefgh"}
     for sequence in places.values():
         assert sequence[:3] == sequence[3:]
         assert sorted(sequence[:3]) == [0, 1, 2]
@@ -60,7 +60,7 @@ def test_positives_rotate_from_a_start_that_differs_by_query():
 
 
 def test_first_positive():
-    assert {positive_place(5, epoch, 42, "q", "first") for epoch in range(9)} == {0}
+    assert {positive_index(5, epoch, 42, "q", "first") for epoch in range(9)} == {0}
 
 
 def test_query_order_is_a_permutation_of_its_own_in_every_epoch():

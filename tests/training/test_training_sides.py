@@ -6,11 +6,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from teleport.encoder.model import load_encoders
+from teleport.encoder.load import load_encoders
 from teleport.encoder.side import Frozen, Side
 from teleport.training import resume, train
 from teleport.training.data import read_training_set
-from training_world import World, die_at, facts_of, losses_of, on_cpu, texts  # noqa: F401
+from training_world import World, backward, die_at, facts_of, losses_of, on_cpu, texts  # noqa: F401
 
 OTHER = {"query": "passage", "passage": "query"}
 FILES = {"query": "queries.train.npy", "passage": "passages.npy"}
@@ -64,10 +64,10 @@ def test_a_step_with_a_frozen_side_has_the_gradients_of_one_with_both(stages, tr
     found = []
     for job in (both, half):
         made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
-        loss, tokens = made.backward(made.data.batch(1))
+        loss = backward(made, batch := made.data.batch(1))
         side = {"query": made.queries, "passage": made.passages}[trained]
         gradients = {n: p.grad for n, p in side.encoder.named_parameters() if p.grad is not None}
-        found.append((loss.item(), gradients, tokens))
+        found.append((loss, gradients, made.real_tokens(batch)))
     assert found[1][0] == pytest.approx(found[0][0], rel=1e-6) and 0 < found[1][2] < found[0][2]
     largest = max(gradient.abs().max() for gradient in found[0][1].values())
     assert found[1][1].keys() == found[0][1].keys() and len(found[0][1]) > 30
@@ -82,9 +82,9 @@ def test_vectors_of_a_frozen_side_are_those_of_the_file(stages):
     inputs = world.frozen("passage")
     job = world.job({"trains": ["query"]}, inputs=inputs)
     made, rows = train.make_trainer(job, read_training_set(job, 1), 12, 1), np.array([5, 40, 5, 0])
-    vectors, tokens = made.passages.vectors(rows, 4096)
+    vectors = made.passages.vectors(rows, 4096)
     expected = np.load(inputs["passages"].folder / FILES["passage"])[rows]
-    assert tokens == 0 and vectors.dtype == torch.float32 and not vectors.requires_grad
+    assert vectors.dtype == torch.float32 and not vectors.requires_grad
     assert vectors.numpy().tobytes() == expected.tobytes()
 
 
@@ -93,7 +93,7 @@ def test_only_encoded_tokens_are_counted(stages):
     facts = train.run(world.job({"trains": ["query"], "steps": 1}, inputs=world.frozen("passage")))
     job = world.job({"trains": ["query"], "steps": 1}, inputs=world.frozen("passage"))
     rows = read_training_set(job, train.derive_seed(42, "train", 1)).batch(0).queries_Q
-    assert facts["real_tokens"] == facts["padded_tokens"] == sum(min(len(texts()[0][row]) + 2, 8) for row in rows)
+    assert facts["real_tokens"] == sum(min(len(texts()[0][row]) + 2, 8) for row in rows)
 
 
 def test_a_killed_training_of_one_side_continues_with_the_same_bits(stages, monkeypatch):

@@ -6,7 +6,7 @@ import torch
 
 from teleport.training import train
 from teleport.training.data import read_training_set
-from training_world import NUM_QUERIES, World, facts_of, losses_of, on_cpu, training_set  # noqa: F401
+from training_world import NUM_QUERIES, World, backward, facts_of, loss_of, losses_of, on_cpu, training_set  # noqa: F401
 
 
 def rows_of(batch):
@@ -46,8 +46,8 @@ def make(stages, **training):
 
 
 def gradients(made, batch):
-    loss, tokens = made.backward(batch)
-    return loss.item(), tokens, torch.cat([p.grad.flatten() for p in made.encoders.parameters()])
+    loss = backward(made, batch)
+    return loss, made.real_tokens(batch), torch.cat([p.grad.flatten() for p in made.encoders.parameters()])
 
 
 def test_triples_of_whole_queries_are_the_mean_over_own_negatives(stages):
@@ -64,21 +64,21 @@ def test_triples_of_whole_queries_are_the_mean_over_own_negatives(stages):
 def test_copies_of_a_query_draw_their_own_dropout(stages):
     job = World(stages, dropout=0.3).job({"loss": "nll", "triples": True})
     made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
-    first, second = made.queries.vectors(np.array([0, 0]), 1024)[0]
+    first, second = made.queries.vectors(np.array([0, 0]), 1024)
     assert not torch.equal(first, second)
 
 
 def test_known_positives_are_masked_for_each_row(stages):
     """Pools that begin at row 20 hold further positives of queries; a masked triple makes no pair."""
     world = World(stages, dropout=0.0, first_negative=20)
-    job = world.job({"loss": "nll", "triples": True, "mask_false_negatives": True, "batch_queries": 60})
+    job = world.job({"loss": "nll", "triples": True, "masks": ["known_positives"], "batch_queries": 60})
     made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
     batch = made.data.batch(0)
     known = [negative in made.data.known_positives(query) for query, _, negative in rows_of(batch)]
     with torch.no_grad():
-        loss, *_ = made.loss(batch)
+        loss = loss_of(made, batch)
         sides = (made.queries, batch.queries_Q), (made.passages, batch.passages_P.reshape(-1, 2).ravel())
-        queries, passages = (side.vectors(rows, 1024)[0] for side, rows in sides)
+        queries, passages = (side.vectors(rows, 1024) for side, rows in sides)
     passages = passages.reshape(60, 2, -1)
     margins = ((passages[:, 1] - passages[:, 0]) * queries).sum(1)
     kept = torch.nn.functional.softplus(margins)[~torch.tensor(known)]

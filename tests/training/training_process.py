@@ -3,13 +3,13 @@
 python training_process.py JOBS OUTPUT
 
 JOBS is a JSON list of [root, stage specification]. OUTPUT.RANK.npz has "0/loss" and "0/NAME" of the first in float32,
-and "0d/loss" and "0d/NAME" of the first in float64. With "begun" as NAME: chunks of gradients whose exchange had begun
-when the backward pass was over.
+and "0d/loss" and "0d/NAME" of the first in float64.
 """
 
 import json
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -17,8 +17,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import stages  # noqa: F401 - puts the library on the path
 from teleport.encoder.side import Frozen
-from teleport.runtime.job import Job
-from teleport.training import gradient_sum, train
+from teleport.running.job import Job
+from teleport.training import train
 from teleport.training.data import read_training_set
 from teleport.training.parallel import joined
 
@@ -26,39 +26,30 @@ STEP = 1
 
 
 def gradients_of(job, processes, double):
-    """{"loss": …, "begun": [chunks], name: gradient} of a step before clipping, summed over the processes.
+    """{"loss": …, name: gradient} of a step before clipping, summed over the processes.
 
     double: whether the encoders compute in float64, where sums in another order leave next to no trace.
     """
-    made = train.make_trainer(job, read_training_set(job, 1), 12, 1, processes)
+    with patch.object(train, "Frozen", DoubleFrozen if double else Frozen):
+        made = train.make_trainer(job, read_training_set(job, 1), 12, 1, processes)
     if double:
         made.encoders.double()
-        made.queries, made.passages = map(in_double, (made.queries, made.passages))
     made.optimizer.step = made.optimizer.zero_grad = lambda: None
-    begun, finish = [], made.gradient_sum.finish
-    made.gradient_sum.finish = lambda: (begun.append(made.gradient_sum.started), finish())
     loss = made.finish(made.step(STEP))[0]
     named = made.encoders.named_parameters()
     found = {name: p.grad.numpy() for name, p in named if p.grad is not None}
-    return found | {"loss": np.float64(loss), "begun": np.array(begun)}
+    return found | {"loss": np.float64(loss)}
 
 
 class DoubleFrozen(Frozen):
     """A frozen side whose vectors are float64."""
 
     def vectors(self, rows, token_budget):
-        vectors, tokens = super().vectors(rows, token_budget)
-        return vectors.double(), tokens
-
-
-def in_double(side):
-    """A side for encoders that compute in float64."""
-    return DoubleFrozen(side.encoder, side.array, side.offsets, side.device) if isinstance(side, Frozen) else side
+        return super().vectors(rows, token_budget).double()
 
 
 def main(jobs, output):
     torch.set_num_threads(1)
-    gradient_sum.CHUNK = 500  # so that these small models have many
     found = {}
     with joined() as processes:
         for number, (root, spec) in enumerate(json.loads(jobs)):

@@ -1,4 +1,4 @@
-"""keep_vectors in the real workflow: what every planned stage has read is removed, and nothing is made again for it."""
+"""keep_vectors in the real workflow: what every planned stage has read is deleted, and nothing is made again for it."""
 
 import subprocess
 import sys
@@ -10,9 +10,9 @@ from toy import World
 
 
 @pytest.fixture(scope="module")
-def released(finished, tmp_path_factory):
+def deleted(finished, tmp_path_factory):
     """The finished world after a run that keeps the vectors of the last checkpoint alone."""
-    world = finished.copy(tmp_path_factory.mktemp("released") / "world")
+    world = finished.copy(tmp_path_factory.mktemp("deleted") / "world")
     world.config["keep_vectors"] = "last"
     world.snakemake()
     return world
@@ -29,17 +29,17 @@ def manage(world, *arguments):
     return subprocess.run(command, cwd=world.folder, text=True, capture_output=True)
 
 
-def test_the_last_checkpoint_keeps_its_vectors_and_nothing_is_left_to_do(finished, released):
-    kept = [{path.parent for path in (w.folder / "results/stages/encode").rglob("*.npy")} for w in (finished, released)]
+def test_the_last_checkpoint_keeps_its_vectors_and_nothing_is_left_to_do(finished, deleted):
+    kept = [{path.parent for path in (w.folder / "results/stages/encode").rglob("*.npy")} for w in (finished, deleted)]
     assert set(encodes(finished).values()) < kept[0] and len(kept[0]) == 4
-    assert kept[1] == {encodes(released)[3]}
-    assert released.digests() == finished.digests()
-    assert released.would_run()[0] == {}
+    assert kept[1] == {encodes(deleted)[3]}
+    assert deleted.digests() == finished.digests()
+    assert deleted.would_run()[0] == {}
 
 
-def test_what_was_released_is_sound_and_what_reads_it_says_so(released, tmp_path):
-    assert manage(released, "verify").returncode == 0
-    world = released.copy(tmp_path / "world")
+def test_what_was_deleted_is_sound_and_what_reads_it_says_so(deleted, tmp_path):
+    assert manage(deleted, "verify").returncode == 0
+    world = deleted.copy(tmp_path / "world")
     name = f"encode/{encodes(world)[1].name}"
     index = next(i for i, m in world.manifests().items() if i.startswith("index/") and name in m["inputs"].values())
     (world.folder / "results/stages" / index / "manifest.json").unlink()
@@ -49,8 +49,8 @@ def test_what_was_released_is_sound_and_what_reads_it_says_so(released, tmp_path
 
 
 @pytest.mark.slow
-def test_forced_it_is_made_again(finished, released, tmp_path):
-    world = released.copy(tmp_path / "world")
+def test_forced_it_is_made_again(finished, deleted, tmp_path):
+    world = deleted.copy(tmp_path / "world")
     target = f"results/stages/encode/{encodes(world)[2].name}/manifest.json"
     assert not list(encodes(world)[2].glob("*.npy"))
     world.snakemake(target, "--forcerun", target)
@@ -66,7 +66,7 @@ def test_one_after_another_vectors_are_made_read_and_removed(tmp_path):
     manifests, lives = world.manifests(), []
     for name in (name for name in manifests if name.startswith("encode/")):
         made = datetime.fromisoformat(manifests[name]["provenance"]["started"]).timestamp()
-        lives.append((made, (world.folder / "results/stages" / name / "released.json").stat().st_mtime))
+        lives.append((made, (world.folder / "results/stages" / name / "deleted.json").stat().st_mtime))
     assert len(lives) == 1 + 2 * 3
     for (_, gone), (made, _) in pairwise(sorted(lives)):
         assert gone < made + 1  # a manifest has whole seconds, cut

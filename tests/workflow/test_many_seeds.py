@@ -6,7 +6,7 @@ import pytest
 
 from teleport.plan.plan import Plan
 from teleport.report.specs import experiment_specs
-from teleport.runtime.artefact import MANIFEST, STAGES
+from teleport.running.artefact import MANIFEST, STAGES
 from teleport.settings.read import load_files
 
 MAX_ARG_STRLEN = 128 * 1024  # of Linux

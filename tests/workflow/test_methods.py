@@ -32,13 +32,18 @@ EXPERIMENTS = {
     },
     "query-side": {
         "negatives": {"counts": {"query": 8}, "filters": {"relative_margin": 0.01, "skip_ranks": 1}},
-        "training": SHORT | {"loss": "ranknet", "mask_false_negatives": True, "trains": ["query"], "start_from": START},
+        "training": SHORT | {"loss": "ranknet", "masks": ["known_positives"], "trains": ["query"], "start_from": START},
         "episodes": [{}],
     },
     "adore": {
         "negatives": {"live": {"depth": 20, "index": {"kind": "pq", "m": 4, "bits": 4}}},
         "training": SHORT
-        | {"loss": "lambda", "metric_cut": 20, "trains": ["query"], "negatives_per_query": 0, "start_from": START},
+        | {
+            "loss": {"kind": "lambda", "metric_cut": 20},
+            "trains": ["query"],
+            "negatives_per_query": 0,
+            "start_from": START,
+        },
         "search_index": {"kind": "pq", "m": 8, "bits": 4},
         "episodes": [{}],
     },

@@ -21,7 +21,7 @@ from plain_answers import plain_holds, plain_tokens  # noqa: E402
 pytestmark = pytest.mark.slow
 
 CONFIG = {
-    "negatives": {"mode": "released", "per_source": 8, "remove": "answers"},
+    "negatives": {"mode": "released_code", "per_source": 8, "remove": "answers"},
     "episodes": [{"training": {"stop_after_steps": 3}}, {}],
 }
 

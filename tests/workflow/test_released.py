@@ -22,7 +22,7 @@ def check_released(tmp_path, name, files):
     """(world, what was printed, rows of the table) of a released target that has run."""
     world = OfficialWorld.create(tmp_path / name, name, files, episodes=1)
     try:
-        printed = world.snakemake("released")
+        printed = world.snakemake("published_checkpoints")
     finally:
         world.close()
     with open(world.folder / f"results/published/{name}/released-checkpoints.csv") as table:
@@ -95,7 +95,7 @@ def test_tied_headed_and_distilbert(tmp_path):
 
 
 def test_without_released_checkpoints_the_target_says_so(world):
-    printed = world.snakemake("released", check=False)
+    printed = world.snakemake("published_checkpoints", check=False)
     assert "no published table has figures of checkpoints from elsewhere alone: name one under the key" in printed
 
 
@@ -104,4 +104,5 @@ def test_the_target_of_make_takes_several_files():
     asked = ["make", "--no-print-directory", "-n", "check-released", f"CONFIG={' '.join(files)}"]
     printed = subprocess.run(asked, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     last = shlex.split(printed.splitlines()[-1])
-    assert Path(last[0]).name == "snakemake" and last[1:] == ["released", "--cores", "all", "--configfile", *files]
+    assert Path(last[0]).name == "snakemake"
+    assert last[1:] == ["published_checkpoints", "--cores", "all", "--configfile", *files]

@@ -23,8 +23,8 @@ from browser import EXECUTABLE, Browser  # noqa: E402
 from teleport.plan.plan import Plan  # noqa: E402
 from teleport.report.page.write import write_page  # noqa: E402
 from teleport.report.page_specs import page_spec  # noqa: E402
-from teleport.runtime.artefact import MANIFEST, file_entry, signed  # noqa: E402
-from teleport.runtime.files import write_json  # noqa: E402
+from teleport.running.artefact import MANIFEST, file_entry, signed  # noqa: E402
+from teleport.running.files import write_json  # noqa: E402
 from teleport.settings.read import load_files  # noqa: E402
 
 PAGE = "results/report/_page"

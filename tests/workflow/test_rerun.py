@@ -1,5 +1,7 @@
 """The rerun table: after each change, exactly the invalidated stages run again; asserted from `snakemake -n`."""
 
+import json
+import os
 import re
 
 import pytest
@@ -57,14 +59,44 @@ def change(section, key, value):
 
 def comment(world):
     edit(world, "negatives/merge.py", "\ndef ", "\n# a comment\ndef ")
-    edit(world, "runtime/files.py", '"""Hex SHA-256', '"""Hexadecimal SHA-256')
     edit(world, "settings/training.py", 'description="Peak', 'description="Highest')
 
 
+def edit_all_that_runs(world):
+    """What runs stages computes no result: every module of that package, and the script itself."""
+    scripts = world.folder / "workflow_scripts"
+    modules = [*(scripts / "teleport" / "running").glob("*.py"), scripts / "run_stage.py"]
+    assert len(modules) > 10
+    for path in modules:
+        path.write_text(path.read_text() + "\n\nADDED = 1\n")
+
+
+def edit_sentences(world):
+    edit(
+        world, "negatives/file.py", "none of its negatives is in the collection", "it has no negative of the collection"
+    )
+    rules = world.folder / "rules" / "stages.smk"
+    rules.write_text(rules.read_text().replace("Tokenise every text once", "Every text is tokenised once"))
+    edit(world, "collection/build.py", "%d passages, corpus digest", "%d passages, digest")
+
+
+def made_on_a_gpu(world):
+    """The finished world as if a GPU had encoded and trained, and the package for CPUs was edited since."""
+    for path in world.folder.glob("results/stages/*/*/manifest.json"):
+        if path.parent.parent.name in ("encode", "train"):
+            manifest, status = json.loads(path.read_text()), path.stat()
+            manifest["facts"]["device"] = "cuda"
+            path.write_text(json.dumps(manifest))
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    add_code(world, "cpu/attention.py")
+
+
 NOTHING = {}
-ALL_STAGES = {
-    "collection": 1, "check": 1, "pretrained": 1, "tokens": 1, "lexical_index": 1, "bm25": 1, "encode": 4, "index": 4,
-    "retrieve": 10, "merge": 3, "train": 3, "evaluate": 5,
+# What a CPU computes with its package, and what follows.
+ENCODED = {"encode": 4, "index": 4, "retrieve": 10, "merge": 3, "train": 3, "evaluate": 4}
+# All that follows from the draws of the root seed: not the collection, its check, and BM25.
+DRAWN = {
+    "pretrained": 1, "tokens": 1, "encode": 4, "index": 4, "retrieve": 10, "merge": 3, "train": 3, "evaluate": 4,
 }  # fmt: skip
 
 
@@ -85,7 +117,13 @@ ALL_STAGES = {
             "merge, episode 1",
             id="module of merge alone",
         ),
-        pytest.param(lambda w: add_code(w, "runtime/job.py"), ALL_STAGES | REPORT, None, id="module of all"),
+        pytest.param(lambda w: add_code(w, "seed.py"), in_place(DRAWN | REPORT), None, id="module of many"),
+        pytest.param(
+            lambda w: add_code(w, "cpu/attention.py"), in_place(ENCODED | REPORT), None, id="package for CPUs"
+        ),
+        pytest.param(made_on_a_gpu, NOTHING, None, id="package for CPUs, of what a GPU made"),
+        pytest.param(edit_all_that_runs, NOTHING, None, id="every module that runs stages"),
+        pytest.param(edit_sentences, NOTHING, None, id="sentences of rules, refusals and the log"),
         pytest.param(
             lambda w: add_code(w, "negatives/sources/momentum.py"),
             in_place(episodes(2)),
@@ -99,6 +137,12 @@ ALL_STAGES = {
             lambda w: add_code(w, "settings/negatives.py"), NOTHING, None, id="settings that the plan resolves"
         ),
         pytest.param(lambda w: add_code(w, "report/table.py"), WRITTEN, None, id="module of the table"),
+        pytest.param(
+            lambda w: edit(w, "running/launch.py", "Unless you or", "If neither you nor"),
+            NOTHING,
+            None,
+            id="what the rules say of a killed process",
+        ),
     ],
 )
 def test_exactly_the_invalidated_stages_rerun(finished, world, apply, expected, first):

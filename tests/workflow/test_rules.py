@@ -10,8 +10,8 @@ import yaml
 from toy import World
 
 from paths import REPOSITORY
-from teleport.runtime.code import STAGE_MODULES
-from teleport.runtime.files import write_json
+from teleport.plan.kinds import KINDS
+from teleport.running.files import write_json
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake", "--cores", "1"]
 CONDA = """#!/bin/sh
@@ -43,10 +43,19 @@ def codes(world):
     return {(kind, loads): code for _, kind, loads, code in commands(world)[1]}
 
 
-def test_every_kind_of_stage_has_a_rule_of_its_own():
-    text = (REPOSITORY / "rules/stages.smk").read_text()
-    rule = r'^use rule stage as (\w+) with:\n(?:    .*\n)*?    wildcard_constraints:\n        kind="(\w+)"'
-    assert dict(re.findall(rule, text, re.M)) == {kind: kind for kind in STAGE_MODULES}
+def test_every_kind_of_stage_has_a_rule_of_its_own_with_a_sentence(world):
+    listed = dict(re.findall(r"^(\w+) \((.*)\)$", world.snakemake("--list"), re.M))
+    assert set(listed) == {*KINDS, "encode_shard", "delete_vectors"}
+
+
+def test_stages_get_what_the_table_of_kinds_says(world):
+    """Threads as far as there are two cores; index and merge depend on their settings, here exact search."""
+    text = commands(world)[0]
+    asked = re.findall(r"--threads (\d+) .*--gpus (\d+) .*\"kind\": \"(\w+)\", \"loads\"", text)
+    assert {(kind, int(threads), int(gpus)) for threads, gpus, kind in asked} == {
+        (kind, min(KINDS[kind].threads, 2), KINDS[kind].gpus) for _, _, kind in asked
+    }
+    assert len({kind for *_, kind in asked}) >= 12
 
 
 def test_commands_run_under_the_interpreter_of_the_workflow(world):

@@ -4,19 +4,21 @@ import csv
 import shutil
 from pathlib import Path
 
+from teleport.refusal import Refusal
 from teleport.report.experiments import stage_links
-from teleport.runtime.artefact import MANIFEST, STAGES, Artefact, remake
-from teleport.runtime.files import files_below
-from teleport.runtime.job import RESUME, SHARDS
+from teleport.running.artefact import MANIFEST, STAGES, Artefact, is_finished, remake
+from teleport.running.files import files_below
+from teleport.running.job import RESUME, SHARDS
 
 EXPERIMENTS, TABLES, BENCHMARKS = (Path("results", name) for name in ("experiments", "tables", "benchmarks"))
+OTHERS = "Unfinished experiments of other configurations are not known here: name those configurations after --also."
 
 
 def prune(planned, delete):
-    """Print the stages that nothing uses, and remove them if asked to. Raises ValueError while work is unfinished."""
-    folders, number, unfinished = unused(planned)
+    """Print the stages that nothing uses, and remove them if asked to. Raises Refusal while work is unfinished."""
+    folders, num_stages, unfinished = unused(planned)
     if delete and unfinished:
-        raise ValueError(f"{unfinished} Nothing was removed.")
+        raise Refusal(f"{unfinished} Nothing was removed.")
     total = 0
     for folder in folders:
         size = sum(file.stat().st_size for file in files_below(folder))
@@ -25,12 +27,9 @@ def prune(planned, delete):
         if delete:
             shutil.rmtree(folder)
     done = "removed" if delete else "would be removed with --delete"
-    print(f"{len(folders)} of {number} stages, {total / 1e6:.1f} MB, {done}")
-    others = (
-        "Unfinished experiments of other configurations are not known here: name those configurations after --also."
-    )
+    print(f"{len(folders)} of {num_stages} stages, {total / 1e6:.1f} MB, {done}")
     if folders and not delete:
-        print(unfinished or others)
+        print(unfinished or OTHERS)
 
 
 def unused(planned):
@@ -41,13 +40,10 @@ def unused(planned):
     read cannot be told from the state.
     """
     used = with_upstream(planned | shown_stages())
-    folders, number = orphans(used, STAGES)
-    states = [str(folder) for folder in orphans(used, RESUME, SHARDS)[0]]
-    if not states:
-        return folders, number, ""
-    reason = f"Stages that no given configuration plans run or were killed; their state is in {', '.join(states)}."
+    states = ", ".join(str(folder) for folder in orphans(used, RESUME, SHARDS)[0])
+    reason = f"Stages that no given configuration plans run or were killed; their state is in {states}."
     remedy = "Name their configurations after --also, or delete these folders to give the stages up."
-    return folders, number, f"{reason} {remedy}"
+    return *orphans(used, STAGES), f"{reason} {remedy}" if states else ""
 
 
 def shown_stages():
@@ -65,30 +61,30 @@ def rows(path, delimiter):
 
 def with_upstream(names):
     """`names` and the stages that the finished ones among them were made from, directly or not (set)."""
-    found, left = set(), list(names)
+    used, left = set(), list(names)
     while left:
         name = left.pop()
-        if name not in found and (STAGES / name / MANIFEST).is_file():
+        if name not in used and is_finished(name):
             left += Artefact(STAGES / name).manifest["inputs"].values()
-        found.add(name)
-    return found
+        used.add(name)
+    return used
 
 
 def orphans(used, *roots):
     """(folders below `roots` of stages that are not in `used`, number of all)."""
     folders = sorted(path for root in roots for path in root.glob("*/*") if path.is_dir())
-    return [folder for folder in folders if f"{folder.parent.name}/{folder.name}" not in used], len(folders)
+    return [folder for folder in folders if "/".join(folder.parts[-2:]) not in used], len(folders)
 
 
 def check_stages():
     """(what is wrong with the artefacts by their SHA-256, a sentence each; number of all stages)."""
-    found, manifests = [], sorted(STAGES.glob(f"*/*/{MANIFEST}"))
+    refusals, manifests = [], sorted(STAGES.glob(f"*/*/{MANIFEST}"))
     for manifest in manifests:
         try:
             Artefact(manifest.parent).verify()
-        except ValueError as error:
-            found.append(str(error))
-    return found, len(manifests)
+        except Refusal as refusal:
+            refusals.append(str(refusal))
+    return refusals, len(manifests)
 
 
 def broken_links():

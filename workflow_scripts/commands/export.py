@@ -2,14 +2,17 @@
 
 import gzip
 import json
+import os
 import shutil
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow.parquet as pq
 
-from teleport.runtime.artefact import Artefact
-from teleport.runtime.files import write_text
+from teleport.refusal import Refusal
+from teleport.running.artefact import MANIFEST, Artefact
+from teleport.running.files import write_text
 
 EXAMPLE_PASSAGES, EXAMPLE_CHARACTERS = 3, 120
 
@@ -18,13 +21,27 @@ def export(link, output):
     """Write what a stage (its folder, or the link to it) has for others to `output`; returns a sentence on it.
 
     merge: negatives as Tevatron's JSON lines; evaluate: a folder of the run and its judgments, in TREC's forms; train:
-    a folder of the checkpoint, its card with scores and an example. Raises ValueError for a stage of another kind.
+    a folder of the checkpoint, its card with scores and an example. All is made beside `output` and renamed at the end.
+    Raises Refusal for a stage of another kind, a torn one, and an `output` that cannot be written.
     """
-    stage = Artefact(link.resolve())
-    forms = {"merge": export_negatives, "evaluate": export_run, "train": export_checkpoint}
-    if (kind := stage.manifest["kind"]) not in forms:
-        raise ValueError(f"{link} is a {kind} stage: give one of {', '.join(forms)}.")
-    return forms[kind](link, stage, output)
+    stage = stage_at(link)
+    exporters = {"merge": export_negatives, "evaluate": export_run, "train": export_checkpoint}
+    if (kind := stage.manifest["kind"]) not in exporters:
+        raise Refusal(f"{link} is a {kind} stage: give one of {', '.join(exporters)}.")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=output.parent) as folder:
+            return exporters[kind](link, stage, output, Path(folder))
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise Refusal(f"{output} cannot be written ({error}). Give another path.") from None
+
+
+def stage_at(path):
+    """The finished stage (`Artefact`) at `path`, its folder or a link to it. Raises Refusal where there is none."""
+    if not (path / MANIFEST).is_file():
+        found = f"{path} is no finished stage, nor a link to one: {path / MANIFEST} is not there"
+        raise Refusal(f"{found}. Give one such as results/experiments/NAME/episode-1/train.")
+    return Artefact(path.resolve())
 
 
 def collection_of(stage):
@@ -38,37 +55,51 @@ def passage_texts(collection, ids):
     return {row["doc_id"]: " ".join(f"{row['title']} {row['text']}".split()) for row in rows}
 
 
-def export_negatives(link, stage, output):
+def run_lines(stage, split):
+    """The lines of an evaluation's TREC run, split at spaces, one by one."""
+    with gzip.open(stage.path(f"{split}.run.gz"), "rt", encoding="utf-8") as file:
+        yield from map(str.split, file)
+
+
+def export_negatives(link, stage, output, folder):
     from teleport.negatives.export import export_tevatron
 
-    return f"{export_tevatron(stage, collection_of(stage), output)} queries in {output}"
+    number = export_tevatron(stage, collection_of(stage), folder / "lines")
+    os.replace(folder / "lines", output)
+    return f"{number} queries in {output}"
 
 
-def export_run(link, stage, output):
+def export_run(link, stage, output, folder):
     """SPLIT.run.gz as the stage has it, and SPLIT.qrels.txt: query, 0, passage, grade."""
     split = stage.manifest["settings"]["split"]
     if stage.manifest["settings"].get("collapse"):
-        raise ValueError(f"{link} scores documents, and the collection has judgments of passages. Give another stage.")
-    output.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(stage.path(f"{split}.run.gz"), output / f"{split}.run.gz")
+        raise Refusal(f"{link} scores documents, and the collection has judgments of passages. Give another stage.")
+    run, qrels = f"{split}.run.gz", f"{split}.qrels.txt"
+    shutil.copyfile(stage.path(run, full=True), folder / run)
     rows = pq.read_table(collection_of(stage).path(f"qrels.{split}.parquet")).to_pylist()
     lines = (f"{row['query_id']} 0 {row['doc_id']} {row['grade']}\n" for row in rows)
-    write_text(output / f"{split}.qrels.txt", "".join(lines))
-    return f"{output}/{split}.run.gz and {len(rows)} judgments in {output}/{split}.qrels.txt"
+    write_text(folder / qrels, "".join(lines))
+    output.mkdir(exist_ok=True)
+    for name in (run, qrels):
+        os.replace(folder / name, output / name)
+    return f"{output}/{run} and {len(rows)} judgments in {output}/{qrels}"
 
 
-def export_checkpoint(link, stage, output):
+def export_checkpoint(link, stage, output, folder):
     """The checkpoint as other libraries load it without a warning, its card with what the experiment's folder tells."""
     from teleport.encoder.checkpoint import sides
 
     if output.exists():
-        raise ValueError(f"{output} is there already. Remove it, or give another folder.")
-    shutil.copytree(stage.folder / "checkpoint", output, copy_function=shutil.copyfile)
-    said = scores_text(link) + example_text(link)
-    for folder in dict.fromkeys(sides(output)):
-        add_pooler(folder)
-        card = folder / "README.md"
-        write_text(card, card.read_text(encoding="utf-8").replace("\n## Settings\n", f"\n{said}## Settings\n", 1))
+        raise Refusal(f"{output} is there already. Remove it, or give another folder.")
+    results = scores_text(link) + example_text(link)
+    checkpoint = folder / output.name
+    shutil.copytree(stage.path("checkpoint", full=True), checkpoint, copy_function=shutil.copyfile)
+    for side in dict.fromkeys(sides(checkpoint)):
+        add_pooler(side)
+        card = side / "README.md"
+        text = card.read_text(encoding="utf-8")
+        write_text(card, text.replace("\n## Settings\n", f"\n{results}## Settings\n", 1))
+    os.rename(checkpoint, output)
     return f"{output}: a checkpoint for sentence-transformers and transformers; its card is {output}/README.md"
 
 
@@ -78,7 +109,7 @@ def add_pooler(folder):
     from safetensors.torch import load_file, save_file
 
     from teleport.encoder.architectures import ARCHITECTURES
-    from teleport.runtime.files import share
+    from teleport.running.files import share
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if ARCHITECTURES[config["model_type"]].pooler:
@@ -97,11 +128,12 @@ def evaluations(folder):
 def scores_text(link):
     """A table of the means of every episode of the experiment that `link` lies in; "" where it is no such link."""
     home = link.parent.parent
-    folders = {0: home} | {int(path.name.removeprefix("episode-")): path for path in home.glob("episode-*")}
+    numbered = {path.name.removeprefix("episode-"): path for path in home.glob("episode-*")}
+    folders = {0: home} | {int(number): path for number, path in numbered.items() if number.isdecimal()}
     lines = []
     for episode, folder in sorted(folders.items()):
         for split, stage in evaluations(folder).items():
-            means = {name: stage.manifest["facts"]["means"][name] for name in stage.manifest["settings"]["measures"]}
+            means = {name: stage.facts["means"][name] for name in stage.manifest["settings"]["measures"]}
             if not lines:
                 lines = [f"| episode | split | {' | '.join(means)} |", "| --: | :-- " + "| --: " * len(means) + "|"]
             lines.append(f"| {episode} | {split} | {' | '.join(f'{mean:.3f}' for mean in means.values())} |")
@@ -111,30 +143,31 @@ def scores_text(link):
 def example_text(link):
     """A query of the first evaluated split and the passages that the checkpoint ranks first for it, or ""."""
     for split, stage in evaluations(link.parent).items():
-        collection = collection_of(stage)
-        with gzip.open(stage.path(f"{split}.run.gz"), "rt", encoding="utf-8") as file:
-            run = [line.split() for line in islice(file, EXAMPLE_PASSAGES)]
-        query = run[0][0]
+        collection, run = collection_of(stage), list(islice(run_lines(stage, split), EXAMPLE_PASSAGES))
+        query, ids = run[0][0], [line[2] for line in run if line[0] == run[0][0]]
         queries = pq.read_table(collection.path(f"queries.{split}.parquet"), filters=[("query_id", "=", query)])
-        found = [row[2] for row in run if row[0] == query]
-        texts = passage_texts(collection, found)
-        lines = [f"{rank}. `{name}` {texts[name][:EXAMPLE_CHARACTERS]}" for rank, name in enumerate(found, 1)]
+        texts = passage_texts(collection, ids)
+        lines = [f"{rank}. `{name}` {texts[name][:EXAMPLE_CHARACTERS]}" for rank, name in enumerate(ids, 1)]
         asked = f"{queries['text'][0].as_py()} (`{query}`, {split})"
         return "\n".join([f"## An example\nFor the query: {asked}", "", *lines, "", ""])
     return ""
 
 
 def push(folder, repository, send):
-    """Upload a folder to the Hugging Face hub as a model; without `send` only say what would be uploaded."""
+    """Upload a checkpoint to the Hugging Face hub; without `send` list its files. Raises Refusal where it cannot."""
     if not (folder / "config.json").is_file() and not (folder / "passage").is_dir():
-        raise ValueError(f"{folder} is no checkpoint: give a folder that `manage.py export` wrote.")
-    files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+        raise Refusal(f"{folder} is no checkpoint: give a folder that `manage.py export` wrote.")
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     for path in files:
         print(f"{path.stat().st_size / 1e6:10.1f} MB  {path.relative_to(folder)}")
     if not send:
         return f"{len(files)} files would go to huggingface.co/{repository} with --send; nothing was sent"
     from huggingface_hub import HfApi
+    from huggingface_hub.errors import HFValidationError
 
     api = HfApi()
-    api.create_repo(repository, exist_ok=True)
-    return f"sent: {api.upload_folder(folder_path=folder, repo_id=repository)}"
+    try:
+        api.create_repo(repository, exist_ok=True)
+        return f"sent: {api.upload_folder(folder_path=folder, repo_id=repository)}"
+    except (OSError, HFValidationError) as error:
+        raise Refusal(f"the hub refuses {repository} ({error}). Look at its name, and at `hf auth whoami`.") from None

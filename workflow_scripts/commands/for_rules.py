@@ -28,17 +28,13 @@ def published(arguments):
         write_published(json.loads(spec), Path("."), arguments.output)
 
 
-def page(arguments):
+def page(arguments, spec=None):
     """For the rules: write the report page, described in teleport/report/page_specs.py."""
-    write_page(json.load(sys.stdin), arguments.output)
-
-
-def write_page(spec, folder):
-    """Write the report page into a folder, and say where it is."""
     os.environ["OMP_NUM_THREADS"] = "1"  # many small products: threads would wait for each other
-    from teleport.report.page import write
+    from teleport.report.page.write import write_page
 
-    print(f"{folder}/index.html: {write.write_page(spec, Path('.'), folder) / 1e6:.1f} MB")
+    size = write_page(spec or json.load(sys.stdin), Path("."), arguments.output)
+    print(f"{arguments.output}/index.html: {size / 1e6:.1f} MB")
 
 
 def link(arguments):
@@ -48,8 +44,11 @@ def link(arguments):
     link_experiment(json.load(sys.stdin)["rows"], arguments.output)
 
 
-def release(arguments):
-    """For the rules: remove the vectors of a finished encode stage (keep_vectors)."""
-    from teleport.runtime.artefact import Artefact
+def delete_vectors(arguments):
+    """For the rules: delete the vectors of a finished encode stage (keep_vectors)."""
+    from teleport.running.artefact import Artefact
 
-    Artefact(arguments.output).release()
+    Artefact(arguments.output).delete_files()
+
+
+COMMANDS = (table, analyses, published, page, link, delete_vectors)

@@ -1,22 +1,23 @@
-"""What runs where, read from the resume folders that running and killed stages keep: no process is asked, none waits.
+"""What runs where, from the resume folders that running and killed stages and shards keep; no process is asked.
 
-A stage's resume folder has `history.log`, one line per attempt with host and process, and `progress.json`, its last
-report. Both may be missing or torn at any moment; a finished stage has no resume folder, but a manifest. The shards of
-an encoding have folders of the same kind, with a manifest when they are finished, until they are joined.
+Such a folder has `history.log`, a line per attempt with host and process, and `progress.json`, the last report; either
+may be missing or torn at any moment. A finished stage has none; a finished shard keeps it, with a manifest, until the
+shards are joined.
 """
 
 import json
 import os
 import re
 import time
-from collections import Counter
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-from teleport.runtime.artefact import MANIFEST, STAGES
-from teleport.runtime.job import RESUME, SHARDS
+from teleport.refusal import Refusal
+from teleport.running.artefact import MANIFEST, is_finished
+from teleport.running.job import RESUME, SHARDS
 
-ATTEMPT = re.compile(r"(\S+) host (\S+) process (\d+)")
+ATTEMPT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) host (\S+) process (\d+)")
 SILENT_SECONDS = 600  # without a report for so long, a stage on another host counts as silent
 COLUMNS = ["stage", "what", "state", "host", "process", "attempt", "done", "rate", "left", "last report"]
 
@@ -25,7 +26,8 @@ COLUMNS = ["stage", "what", "state", "host", "process", "attempt", "done", "rate
 class Unfinished:
     """A stage, or a shard of one, that runs or was killed.
 
-    age: seconds since it was heard of; rate: units per second, 0 if unknown
+    age: seconds since its last report or start; rate: units per second, 0 if unknown; state: "finished", "runs",
+    "stopped" (its process is gone; the next run continues it), "silent" or "unknown" (nothing readable)
     """
 
     name: str
@@ -42,35 +44,33 @@ class Unfinished:
 
 
 def unfinished(label, root=Path("."), now=None):
-    """Every stage with a resume folder below `root`, and every shard, by name; label: from `kind/key` to text."""
+    """[Unfinished] of every stage and shard with a resume folder below `root`, by name; label: kind/key → text."""
     now = time.time() if now is None else now
-    folders = sorted(path for path in (root / RESUME).glob("*/*") if path.is_dir())
-    stages = [read_unfinished(folder, name_of(folder), label(name_of(folder)), now) for folder in folders]
-    for folder in sorted(path for path in (root / SHARDS).glob("*/*/*") if path.is_dir()):
-        name = name_of(folder.parent)
-        stages.append(read_unfinished(folder, name, f"{label(name)}, shard {folder.name}", now))
-    return sorted(stages, key=lambda stage: stage.name)
-
-
-def name_of(folder):
-    """A stage's name, "kind/key", from its folder."""
-    return f"{folder.parent.name}/{folder.name}"
+    stages = [(folder, folder.parts[-2:], "") for folder in sorted((root / RESUME).glob("*/*"))]
+    shards = [(path, path.parts[-3:-1], f", shard {path.name}") for path in sorted((root / SHARDS).glob("*/*/*"))]
+    folders = [(folder, "/".join(parts), shard) for folder, parts, shard in stages + shards if folder.is_dir()]
+    found = [read_unfinished(folder, name, label(name) + shard, now) for folder, name, shard in folders]
+    return sorted(found, key=lambda stage: stage.name)
 
 
 def read_unfinished(folder, name, label, now):
     """The `Unfinished` of one resume folder; what is missing or torn in it counts as unknown."""
     attempts = ATTEMPT.findall(read_text(folder / "history.log"))
-    started, host, process = attempts[-1] if attempts else ("", "?", 0)
+    moment, host, process = attempts[-1] if attempts else (None, "?", "0")
+    started = time.mktime(time.strptime(moment, "%Y-%m-%dT%H:%M:%S")) if moment else 0.0
     report = read_report(folder / "progress.json")
-    heard = [moment for moment in (local_seconds(started), report["time"]) if moment]
-    age = max(0.0, now - max(heard)) if heard else float("inf")
-    if report["time"] < local_seconds(started):
+    if (reported := report.pop("time")) < started:
         report["rate"] = 0.0  # an earlier attempt's
-    reported = {key: report[key] for key in ("done", "total", "unit", "rate")}
-    state = state_of(name.split("/")[1], host, int(process), age)
+    last = max(started, reported)
+    age = max(0.0, now - last) if last else float("inf")
     if (folder / MANIFEST).is_file():
         state = "finished"
-    return Unfinished(name, label, host, int(process), len(attempts), age=age, state=state, **reported)
+    elif host == os.uname().nodename and int(process):
+        command = read_text(Path("/proc") / process / "cmdline")
+        state = "runs" if name.split("/")[1] in command else "stopped"
+    else:
+        state = "unknown" if age == float("inf") else "silent" if age > SILENT_SECONDS else "runs"
+    return Unfinished(name, label, host, int(process), len(attempts), age=age, state=state, **report)
 
 
 def read_text(path):
@@ -83,54 +83,32 @@ def read_text(path):
 
 def read_report(path):
     """A stage's last report, as `Progress` writes it, with zeros for what is not there."""
+    kinds = {"done": int, "total": int, "rate": float, "time": float, "unit": str}
     try:
         report = json.loads(read_text(path))
-        numbers = {key: float(report[key]) for key in ("done", "total", "rate", "time")}
-        return numbers | {"done": int(numbers["done"]), "total": int(numbers["total"]), "unit": str(report["unit"])}
+        return {key: kind(report[key]) for key, kind in kinds.items()}
     except (ValueError, KeyError, TypeError):
-        return {"done": 0, "total": 0, "rate": 0.0, "time": 0.0, "unit": ""}
-
-
-def local_seconds(text):
-    """The seconds since 1970 of a time as history.log has it (local); 0 for anything else."""
-    try:
-        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
-    except ValueError:
-        return 0.0
-
-
-def state_of(key, host, process, age):
-    """ "runs", "stopped" (its process is gone; the next run continues it), "silent" or "unknown" (nothing readable)."""
-    if host == os.uname().nodename and process:
-        return "runs" if key in read_text(Path("/proc") / str(process) / "cmdline") else "stopped"
-    if age == float("inf"):
-        return "unknown"
-    return "silent" if age > SILENT_SECONDS else "runs"
+        return {key: kind() for key, kind in kinds.items()}
 
 
 def finished(names, root=Path(".")):
     """{kind: (finished stages, all stages)} of the stages `names` ("kind/key"), in their order."""
-    names = list(names)
-    every = Counter(name.split("/")[0] for name in names)
-    done = Counter(name.split("/")[0] for name in names if (root / STAGES / name / MANIFEST).is_file())
-    return {kind: (done[kind], number) for kind, number in every.items()}
+    by_kind = {}
+    for name in names:
+        by_kind.setdefault(name.split("/")[0], []).append(is_finished(name, root))
+    return {kind: (sum(done), len(done)) for kind, done in by_kind.items()}
 
 
-def by_seed(plan, root=Path(".")):
-    """[(experiment, seed, finished episodes, all episodes, finished stages, all stages)] of a plan.
-
-    An episode is finished when its training and evaluations are.
-    """
-    rows = []
-    for name, trajectories in plan.trajectories.items():
-        for trajectory in trajectories:
-            stages = {row.stage.name for row in trajectory.rows}
-            done = {stage for stage in stages if (root / STAGES / stage / MANIFEST).is_file()}
-            pairs = zip(trajectory.trains, trajectory.runs[1:], strict=True)
-            needed = [{train.name, *(run.name for run in runs.values())} for train, runs in pairs]
-            episodes = sum(names <= done for names in needed)
-            rows.append((name, trajectory.seed, episodes, len(needed), len(done), len(stages)))
-    return rows
+def seeds_table(plan, root=Path(".")):
+    """Finished episodes, with their training and evaluations, and stages of every experiment and seed, as text."""
+    lines = [["experiment", "seed", "episodes", "stages"]]
+    for trajectory in chain(*plan.trajectories.values()):
+        stages = {row.stage.name for row in trajectory.rows}
+        done = {name for name in stages if is_finished(name, root)}
+        needed = [{stage.name for stage in (e.train, *e.runs.values())} for e in trajectory.episodes[1:]]
+        episodes = f"{sum(names <= done for names in needed)} of {len(needed)}"
+        lines.append([trajectory.name, str(trajectory.seed), episodes, f"{len(done)} of {len(stages)}"])
+    return "\n".join(columns(lines))
 
 
 def left(plan):
@@ -140,45 +118,39 @@ def left(plan):
 
     try:
         name, hardware = read_hardware()
-        lines = forecast(plan, hardware).lines
-    except ValueError as error:
+        lines, _, _ = forecast(plan, hardware)
+    except Refusal as error:
         return f"left: no forecast, because {error}"
     kinds = sorted((line for line in lines if line.seconds_left), key=lambda line: -line.seconds_left)
-    parts = ", ".join(f"{line.kind} {duration(line.seconds_left)}" for line in kinds)
     unknown = [line.kind for line in lines if not line.has_estimate and line.done < line.stages]
     if not kinds and not unknown:
         return "nothing is left to run"
-    without = f"; without {', '.join(unknown)}" if unknown else ""
+    by_kind = ", ".join(f"{line.kind} {duration(line.seconds_left)}" for line in kinds)
     whole = f"{duration(total_line(lines).seconds_left)} on {name}, one job after another"
-    return f"left by the forecast: {whole}{f' ({parts})' if parts else ''}{without}"
+    without = f"; without {', '.join(unknown)}" if unknown else ""
+    return f"left by the forecast: {whole}{f' ({by_kind})' if by_kind else ''}{without}"
 
 
 def as_seen(plan, labels):
     """For the report page: what runs, what is left and when that was so (plain JSON). labels: {stage: text}"""
     stages = unfinished(lambda name: labels.get(name, "not of this configuration"))
     seen = time.strftime("%Y-%m-%d %H:%M")
-    return {"columns": COLUMNS, "unfinished": [cells(stage) for stage in stages], "left": left(plan), "seen": seen}
+    return {"columns": COLUMNS, "unfinished": list(map(cells, stages)), "left": left(plan), "seen": seen}
 
 
-def render_seeds(rows):
-    """The table of `by_seed` as text."""
-    lines = [["experiment", "seed", "episodes", "stages"]]
-    lines += [[name, str(seed), f"{e} of {es}", f"{s} of {ss}"] for name, seed, e, es, s, ss in rows]
-    return "\n".join(columns(lines))
-
-
-def columns(rows):
-    """Rows of text cells as aligned lines."""
+def columns(rows, align=str.ljust):
+    """Rows of text cells as aligned lines, the first column to the left, the others as `align` has them."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = ([row[0].ljust(widths[0]), *map(align, row[1:], widths[1:])] for row in rows)
+    return ["  ".join(cells).rstrip() for cells in lines]
 
 
 def render(stages, counts):
     """The table of unfinished stages and a line about the plan, as text for a terminal."""
-    lines = columns([COLUMNS, *(cells(stage) for stage in stages)])
-    done, number = (sum(column) for column in zip(*counts.values(), strict=True))
-    parts = ", ".join(f"{kind} {d}/{n}" for kind, (d, n) in counts.items())
-    return "\n".join([*(lines if stages else ["nothing runs"]), f"{done} of {number} stages finished: {parts}"])
+    lines = columns([COLUMNS, *map(cells, stages)]) if stages else ["nothing runs"]
+    done, planned = (sum(column) for column in zip(*counts.values(), strict=True))
+    by_kind = ", ".join(f"{kind} {d}/{n}" for kind, (d, n) in counts.items())
+    return "\n".join([*lines, f"{done} of {planned} stages finished: {by_kind}"])
 
 
 def cells(stage):

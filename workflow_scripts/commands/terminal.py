@@ -10,15 +10,14 @@ import shutil
 import threading
 import time
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
-from snakemake.logging import ColorizingTextHandler, LogEvent, get_event
-
+from commands.snakemake_internals import LogEvent, TerminalHandler, get_event, replace_terminal_handler
 from commands.status import duration, read_report
-from teleport.runtime.artefact import MANIFEST, STAGES
-from teleport.runtime.files import read_saved
-from teleport.runtime.job import RESUME
+from teleport.running.artefact import MANIFEST, STAGES
+from teleport.running.files import read_saved
+from teleport.running.job import RESUME
 
 FIRST_SECONDS = 8.0
 LINE_SECONDS = 120.0, 600.0  # between two lines about a job: at least and at most; in between as long as it has run
@@ -45,19 +44,16 @@ def use_terminal(logger, scores):
 
     scores: {evaluate stage: (its label, its measure, the evaluate stage of the episode before)}
     """
-    for usual in [handler for handler in logger.handlers if handler.name == "DefaultStreamHandler"]:
-        logger.removeHandler(usual)
-        logger.addHandler(Terminal(usual, scores))
+    replace_terminal_handler(logger, lambda usual: Terminal(usual, scores))
 
 
-class Terminal(ColorizingTextHandler):
-    """Writes to the stream of the handler `usual`, in its colours and with its filters; scores: as `use_terminal`."""
+class Terminal(TerminalHandler):
+    """Writes in the place of Snakemake's handler `usual`; scores: as `use_terminal`."""
 
     def __init__(self, usual, scores):
-        super().__init__(usual.nocolor, usual.stream, usual.formatter)
-        self.filters, self.name = usual.filters, usual.name
+        super().__init__(usual)
         self.scores, self.running, self.on_cluster = scores, {}, False
-        self.bar, self.drawn, self.thread, self.over = self.can_color_tty(), "", None, threading.Event()
+        self.drawn, self.thread, self.over = "", None, threading.Event()
 
     def emit(self, record):
         event = get_event(record)
@@ -68,7 +64,8 @@ class Terminal(ColorizingTextHandler):
         elif event == LogEvent.JOB_FINISHED:
             self.end(record.job_id)
         elif event == LogEvent.RUN_INFO:
-            self.write(jobs_line(record.stats))
+            rules = ", ".join(f"{n} {rule}" for rule, n in record.stats.items() if rule not in ("total", "all"))
+            self.write(f"{record.stats['total']} job{'s' if record.stats['total'] > 1 else ''}: {rules}")
         elif event == LogEvent.RESOURCES_INFO:
             self.on_cluster |= hasattr(record, "nodes")
         elif event not in NOT_SAID and not (event is None and str(record.msg).startswith(CHATTER)):
@@ -79,30 +76,28 @@ class Terminal(ColorizingTextHandler):
 
     def write(self, text):
         """Write a line, or erase the bar for what comes next."""
-        with self._output_lock:
+        with self.lock_of_stream:
             self.stream.write((ERASE if self.drawn else "") + (f"{text}\n" if text else ""))
             self.stream.flush()
             self.drawn = ""
 
     def begin(self, record):
-        message, log = " ".join(record.rule_msg.split()), ", ".join(record.log)
-        self.write(f"{message}  {log}")
-        output = str(record.output[0]) if record.output else ""
+        message, output = " ".join(record.rule_msg.split()), str(record.output[0]) if record.output else ""
+        self.write(f"{message}  {', '.join(record.log)}")
         self.running[record.jobid] = Running(message, output, report_folder(output))
         if self.thread is None:
             self.thread = threading.Thread(target=self.watch, daemon=True)
             self.thread.start()
 
     def end(self, jobid):
-        job = self.running.pop(jobid, None)
-        if job and (line := score_line(self.scores, job.output)):
+        if (job := self.running.pop(jobid, None)) and (line := score_line(self.scores, job.output)):
             self.write(line)
 
     def watch(self):
         """Say how far the jobs are, until the handler is closed."""
         while not self.over.wait(REDRAWN_SECONDS):
             jobs = [job for job in list(self.running.values()) if time.time() - job.started >= FIRST_SECONDS]
-            if self.bar:
+            if self.draws:
                 self.draw(jobs)
                 continue
             for job in jobs:
@@ -121,14 +116,15 @@ class Terminal(ColorizingTextHandler):
 
     def draw(self, jobs):
         """Draw the bar of the job that has run longest, cut to the width of the terminal."""
-        said = [(job, text) for job in jobs if (text := self.said(job))]
-        text = ""
-        if said:
-            job, far = min(said, key=lambda each: each[0].started)
-            others = f" (and {len(said) - 1} more)" if len(said) > 1 else ""
-            text = f"{bar(read_report(job.folder / 'progress.json'))} {job.message}: {far}{others}"
+        text, shown = "", [(job, said) for job in jobs if (said := self.said(job))]
+        if shown:
+            job, said = min(shown, key=lambda pair: pair[0].started)
+            others = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
+            report = read_report(job.folder / "progress.json")
+            done = BAR * report["done"] // max(report["total"], 1)
+            text = f"[{'#' * done}{'.' * (BAR - done)}] {job.message}: {said}{others}"
         text = text[: shutil.get_terminal_size().columns - 1]
-        with self._output_lock:
+        with self.lock_of_stream:
             if text != self.drawn:
                 self.stream.write(ERASE + text)
                 self.stream.flush()
@@ -140,12 +136,6 @@ class Terminal(ColorizingTextHandler):
             self.thread.join()
             self.write("")
         super().close()
-
-
-def jobs_line(stats):
-    """How many jobs there are, by rule; stats: {rule: number} with their total."""
-    parts = ", ".join(f"{number} {rule}" for rule, number in stats.items() if rule not in ("total", "all"))
-    return f"{stats['total']} job{'s' if stats['total'] > 1 else ''}: {parts}"
 
 
 def report_folder(output):
@@ -163,36 +153,28 @@ def how_far(report):
     return f"{text}, {report['rate']:.3g} {report['unit']}/s, {left} left"
 
 
-def bar(report):
-    """The share of a report that is done, drawn; empty where nothing was reported."""
-    done = BAR * report["done"] // report["total"] if report["total"] else 0
-    return f"[{'#' * done}{'.' * (BAR - done)}]"
-
-
 def episode_scores(plan):
     """The `scores` of `use_terminal`: after each episode, by the first measure of the first split."""
-    splits, found = plan.config.evaluation.splits, {}
+    splits, scores = plan.config.evaluation.splits, {}
     for split in splits[:1]:
         measure = plan.config.evaluation.measures_of(split)[0]
-        for trajectory in (trajectory for of_seeds in plan.trajectories.values() for trajectory in of_seeds):
-            for before, after in pairwise(trajectory.runs):
-                label = plan.label(after[split].name).removeprefix(f"evaluate-{split}, ")
-                found.setdefault(after[split].name, (label, measure, before[split].name))
-    return found
+        for trajectory in chain(*plan.trajectories.values()):
+            for before, after in pairwise(trajectory.episodes):
+                name = after.runs[split].name
+                label = plan.label(name).removeprefix(f"evaluate-{split}, ")
+                scores.setdefault(name, (label, measure, before.runs[split].name))
+    return scores
 
 
 def score_line(scores, output):
     """ "episode 1: RR@10 0.529 (+0.053) · ance-tele" for the manifest of an episode's evaluation; None for another."""
-    label, measure, before = scores.get("/".join(Path(output).parts[-3:-1]), (None, None, None))
-    score = label and mean_of(Path(output), measure)
+    if (name := "/".join(Path(output).parts[-3:-1])) not in scores:
+        return None
+    label, measure, before = scores[name]
+    manifests = (read_saved(path) for path in (Path(output), STAGES / before / MANIFEST))
+    score, earlier = (manifest.get("facts", {}).get("means", {}).get(measure) for manifest in manifests)
     if score is None:
         return None
     episode, dot, users = label.partition(" · ")
-    earlier = mean_of(STAGES / before / MANIFEST, measure)
     change = "" if earlier is None else f" ({score - earlier:+.3f})"
     return f"{episode}: {measure} {score:.3f}{change}{dot}{users}"
-
-
-def mean_of(manifest, measure):
-    """The mean of a measure in the manifest of an evaluation; None where it is not there."""
-    return read_saved(manifest).get("facts", {}).get("means", {}).get(measure)

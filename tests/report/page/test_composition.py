@@ -3,18 +3,17 @@
 import numpy as np
 import pytest
 
-from teleport.report.page.composition import (
+from teleport.arrays import Ragged, Run
+from teleport.report.page.negatives import (
     count_sources,
     first_encounters,
-    flat_slots,
     new_near_positive,
     overlaps,
     pairs_of,
     searched_pairs,
-    source_names,
+    source_name,
     swings,
 )
-from teleport.runtime.arrays import Ragged, Run
 
 FLAGS = {"query": 1, "lookahead": 2, "momentum": 4, "bm25": 8}
 
@@ -81,12 +80,6 @@ def test_new_negatives_and_those_near_the_positive_before(lists, episodes):
     assert new_near_positive(episodes, [None] * 5) == [(new, None) for new, _ in expected]
 
 
-def test_slots_of_some_lists():
-    offsets = np.array([0, 3, 3, 5, 9])
-    slots, rows = flat_slots(offsets, np.array([0, 1, 3]))
-    assert slots.tolist() == [0, 1, 2, 5, 6, 7, 8] and rows.tolist() == [0, 0, 0, 3, 3, 3, 3]
-
-
 def test_searched_pairs_leave_out_positives_and_empty_slots():
     ids = np.array([[4, 5, -1], [5, 6, 7], [1, 2, 3]])
     run = Run(ids, np.zeros(ids.shape), np.array([0, 1, 2]))
@@ -99,5 +92,5 @@ def test_sources_by_name():
     """Momentum keeps the flag of the source that found it; duplicates are united when they are not kept."""
     sources = np.array([1, 2, 5, 6, 3, 8, 1], np.uint8)
     names = ["query", "lookahead", "momentum", "momentum", "lookahead + query", "bm25", "query"]
-    assert source_names(sources, FLAGS) == names
+    assert [source_name(source, FLAGS) for source in sources.tolist()] == names
     assert count_sources(sources, FLAGS) == {name: names.count(name) for name in names}

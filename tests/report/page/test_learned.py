@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from teleport.report.page.explorer import GROUPS, Selection
-from teleport.report.page.learned import STATES, count_states, forgetting_rates, states, swing_sizes
+from teleport.report.page.explorer import GROUPS, selected
+from teleport.report.page.forgetting import STATES, count_states, forgetting_rates, states, swing_sizes
 
 VALUES_CQ = np.random.default_rng(1).choice([0.0, 0.25, 1.0], (4, 200))
 
@@ -37,13 +37,13 @@ def test_swing_sizes():
 
 def test_queries_are_chosen_by_gains_losses_and_swings_and_drawn():
     rows = np.arange(0, 400, 2)
-    selection = Selection(rows, [VALUES_CQ], 40)
-    assert len(selection.groups) == 40 and set(selection.groups) <= set(rows.tolist())
+    groups = selected(rows, [VALUES_CQ], 40)
+    assert len(groups) == 40 and set(groups) <= set(rows.tolist())
     change = dict(zip(rows.tolist(), VALUES_CQ[-1] - VALUES_CQ[0], strict=True))
-    by_group = {group: [row for row, groups in selection.groups.items() if group in groups] for group in GROUPS}
+    by_group = {group: [row for row, of_row in groups.items() if group in of_row] for group in GROUPS}
     assert all(change[row] == max(change.values()) for row in by_group["gain"]) and len(by_group["gain"]) == 10
     assert all(change[row] == min(change.values()) for row in by_group["loss"]) and len(by_group["loss"]) == 10
     assert by_group["swing"] and by_group["random"]
-    assert Selection(rows, [VALUES_CQ], 40).groups == selection.groups
-    assert sorted(Selection(rows, [VALUES_CQ], "all").groups) == rows.tolist()
-    assert list(Selection(rows, [], 2).groups.values()) == [["random"], ["random"]]
+    assert selected(rows, [VALUES_CQ], 40) == groups
+    assert sorted(selected(rows, [VALUES_CQ], "all")) == rows.tolist()
+    assert list(selected(rows, [], 2).values()) == [["random"], ["random"]]

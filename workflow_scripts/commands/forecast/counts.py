@@ -1,59 +1,65 @@
 """How much there is: passages, queries, tokens and the encoder's shape, measured where built, else as configured."""
 
 import functools
-import importlib.util
 import json
+from collections import Counter
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
 from commands.forecast.flops import Shape
 from teleport.encoder.architectures import with_berts_names
-from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
+from teleport.encoder.source import folder_in_package
+from teleport.refusal import Refusal
+from teleport.running.artefact import STAGES, Artefact, is_finished
 
 SPECIAL_TOKENS = 2  # CLS and SEP
+NO_ENCODER_TOKENS = 100  # of a passage, where no encoder says how many it reads: DPR's passages of 100 words
 
 
 def finished(stage):
-    """The Artefact of a planned stage, or None when it is not made yet. Raises ValueError for a torn manifest."""
-    return Artefact(STAGES / stage.name) if (STAGES / stage.name / MANIFEST).is_file() else None
+    """The Artefact of a planned stage, or None when it is not made yet. Raises Refusal for a torn manifest."""
+    return Artefact(STAGES / stage.name) if is_finished(stage.name) else None
+
+
+def of_kind(plan, kind):
+    """The stages of a plan that are of one kind (list)."""
+    return [stage for stage in plan.stages.values() if stage.kind == kind]
 
 
 class Counts:
     """Sizes of a plan's collection.
 
-    passages: int; queries and positives: {split: int}; source: where they are from, for the reader; download_bytes: of
-    all files, or None where nobody says.
-    Raises ValueError when the collection is neither built nor counted in the configuration.
+    passages: int; queries and positives: {split: int}, 0 for another split; source: where they are from, for the
+    reader; download_bytes: of all files, or None where nobody says.
+    Raises Refusal when the collection is neither built nor counted in the configuration.
     """
 
     def __init__(self, plan):
-        self.expected, built = plan.config.counts, finished(plan.collection)
+        self.plan, self.expected, built = plan, plan.config.counts, finished(plan.collection)
         self.download_bytes = self.expected and self.expected.download_bytes
         if built is not None:
             splits = built.facts["splits"]
             self.passages, self.source = built.facts["num_passages"], f"the built {plan.collection.name}"
-            self.queries = {split: counts["queries"] for split, counts in splits.items()}
-            self.positives = {split: counts["positives"] for split, counts in splits.items()}
+            self.queries = Counter({split: counts["queries"] for split, counts in splits.items()})
+            self.positives = Counter({split: counts["positives"] for split, counts in splits.items()})
         elif self.expected is not None:
-            self.passages, self.queries = self.expected.passages, dict(self.expected.queries)
-            self.positives, self.source = self.queries | self.expected.positives, "`counts` of the configuration"
+            self.passages, self.queries = self.expected.passages, Counter(self.expected.queries)
+            self.positives = Counter({**self.queries, **self.expected.positives})
+            self.source = "`counts` of the configuration"
         else:
-            raise ValueError(
+            raise Refusal(
                 f"the size of the collection is unknown: {plan.collection.name} is not built and the configuration has "
                 "no `counts`. Add `counts: {passages: …, queries: {train: …, test: …}}`, or build it first with "
                 "`snakemake --cores all --until tokens`."
             )
 
     def tokens_per_text(self, tokens, name, limit):
-        """Mean tokens per text as the encoder sees it, special tokens included, cut at `limit`.
-
-        tokens: the planned `tokens` stage; name: `passages` or `queries.SPLIT`. Measured when that stage is made, else
-        from `counts`, else `limit`, which is the most that it can be.
-        """
-        if (artefact := finished(tokens)) is not None:
-            measured = mean_tokens(artefact.folder.resolve(), name, limit)
-            if measured:
-                return measured
+        """Mean tokens per text of a planned stage `tokens` as the encoder sees it, special tokens included, cut at
+        `limit`; name: `passages` or `queries.SPLIT`. Measured, else from `counts`, else `limit`, the most it can be."""
+        artefact = finished(tokens)
+        if artefact is not None and (measured := mean_length(artefact.folder.resolve(), name, limit)):
+            return measured
         kind = "passage_tokens" if name == "passages" else "query_tokens"
         return min(limit, getattr(self.expected, kind, None) or limit)
 
@@ -63,8 +69,14 @@ class Counts:
         if most == 1:
             return 1.0
         if (artefact := finished(tokens)) is not None:
-            return mean_chunks(artefact.folder.resolve(), limit, most)
+            return mean_length(artefact.folder.resolve(), "passages", most, limit) or 1.0
         return min(most, self.tokens_per_text(tokens, "passages", most * limit) / limit + 0.5)
+
+    def chunks(self, stage):
+        """Mean vectors per passage of a stage that encodes or trains, and tokens of each: (chunks, tokens)."""
+        settings, tokens = stage.settings, stage.inputs["tokens"]
+        chunks = self.chunks_per_passage(tokens, settings.max_passage_tokens, settings.chunks)
+        return chunks, self.tokens_per_text(tokens, "passages", settings.chunks * settings.max_passage_tokens) / chunks
 
     def text_tokens(self, tokens, limit):
         """Mean tokens per passage without cut and special tokens; a lower bound before the `tokens` stage is made."""
@@ -72,23 +84,27 @@ class Counts:
             return artefact.facts["passages"].get("mean", 0.0)
         return (getattr(self.expected, "passage_tokens", None) or limit) - SPECIAL_TOKENS
 
+    def corpus_tokens(self):
+        """Tokens of all passages, without special tokens and not cut."""
+        limit = self.plan.encoder.max_passage_tokens if self.plan.encoder else NO_ENCODER_TOKENS
+        tokens = of_kind(self.plan, "tokens")
+        return self.passages * (self.text_tokens(tokens[0], limit) if tokens else limit)
+
+
+def in_part(number, part):
+    """How many of `number` queries, or lines of them, are in a `settings.section.Part` of the queries (None: all)."""
+    first, last = part.rows(number) if part else (0, number)
+    return last - first
+
 
 @functools.cache
-def mean_tokens(folder, name, limit):
-    """Mean of the lengths in a token map, special tokens included, each cut at `limit`; 0 for no texts."""
+def mean_length(folder, name, most, chunk=1):
+    """Mean length of the texts in a token map, special tokens included, in chunks of so many tokens; each `most` at
+    most; 0 for no texts."""
     import numpy as np
 
     lengths = np.diff(np.load(Artefact(folder).path(f"{name}.offsets.npy"), mmap_mode="r"))
-    return float(np.minimum(lengths + SPECIAL_TOKENS, limit).mean()) if len(lengths) else 0.0
-
-
-@functools.cache
-def mean_chunks(folder, limit, most):
-    """Mean number of chunks of `limit` tokens per passage in a token map, `most` at most; 1 for no passages."""
-    import numpy as np
-
-    lengths = np.diff(np.load(Artefact(folder).path("passages.offsets.npy"), mmap_mode="r"))
-    return float(np.minimum(-(-(lengths + SPECIAL_TOKENS) // limit), most).mean()) if len(lengths) else 1.0
+    return float(np.minimum(-(-(lengths + SPECIAL_TOKENS) // chunk), most).mean()) if len(lengths) else 0.0
 
 
 def encoder_shape(pretrained):
@@ -111,9 +127,8 @@ def config_folders(pretrained):
     if source.folder:
         yield Path(source.folder)
     if source.package:
-        spec = importlib.util.find_spec(source.package)
-        for root in spec.submodule_search_locations or [] if spec else []:
-            yield from (path.parent for path in sorted(Path(root).rglob("config.json")))
+        with suppress(Refusal):  # it is not installed
+            yield folder_in_package(source.package)
     if source.hub:
         from huggingface_hub import try_to_load_from_cache
 

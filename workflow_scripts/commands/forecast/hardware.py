@@ -7,6 +7,7 @@ from typing import Annotated
 import yaml
 from pydantic import Field, ValidationError
 
+from teleport.refusal import Refusal
 from teleport.settings.section import Section
 
 LINES = Path(__file__).parents[3] / "config" / "hardware.yaml"
@@ -61,14 +62,14 @@ class Hardware(Section):
 def read_hardware(name=None, measured=MEASURED, lines=LINES):
     """(name, Hardware): the line `name`; without one, the measured line of this machine, or else the first line.
 
-    Raises ValueError when there is no such line or one is not complete.
+    Raises Refusal when there is no such line or one is not complete.
     """
     entries = yaml.safe_load(Path(lines).read_text(encoding="utf-8"))
     if Path(measured).is_file():
         entries = {THIS: yaml.safe_load(Path(measured).read_text(encoding="utf-8"))} | entries
     name = name or next(iter(entries))
     if name not in entries:
-        raise ValueError(
+        raise Refusal(
             f"there is no hardware line {name!r}: {lines} has {', '.join(entries)}. Choose one of them, add one, or "
             "measure this machine with `python bench/calibrate.py`."
         )
@@ -76,7 +77,7 @@ def read_hardware(name=None, measured=MEASURED, lines=LINES):
         return name, Hardware.model_validate(entries[name])
     except ValidationError as error:
         mistake, place = error.errors()[0], measured if name == THIS else lines
-        raise ValueError(
+        raise Refusal(
             f"{place}: hardware line {name!r}, {'.'.join(map(str, mistake['loc']))}: {mistake['msg']}. Correct it, or "
             "measure again with `python bench/calibrate.py`."
         ) from None

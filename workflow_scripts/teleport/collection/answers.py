@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import regex
 
-from teleport.runtime.processes import processes_apart
+from teleport.collection.reader import read_passages
+from teleport.running.launch import processes_apart
 
 PASSAGES = 50_000  # for each process at least: to start it takes as long as to look through most of these
 TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
@@ -53,31 +54,27 @@ def find_answers(corpus, ids_QK, answers_Q, processes=1, progress=lambda *_: Non
     `progress` is called like that of a job.
     """
     prepared_Q = [prepare(answers) for answers in answers_Q]
-    found_QK = np.zeros(ids_QK.shape, dtype=bool)
-    ids, found, depth = ids_QK.ravel(), found_QK.ravel(), ids_QK.shape[1]
+    ids, depth = ids_QK.ravel(), ids_QK.shape[1]
+    holds_answer = np.zeros(len(ids), dtype=bool)
     slots = np.argsort(ids, kind="stable")
     slots = slots[np.searchsorted(ids[slots], 0) :]
     passages, starts = np.unique(ids[slots], return_index=True)
-    ends = np.append(starts, len(slots))
-    parts = list(pairwise(np.unique(np.searchsorted(passages, group_bounds(corpus))).tolist()))
-    of_parts = [slots[ends[first] : ends[last]] for first, last in parts]
+    offsets = np.append(starts, len(slots))  # of the slots of each passage
+    file = pq.ParquetFile(corpus).metadata  # the passages of its row group i are bounds[i] to bounds[i + 1] - 1
+    bounds = np.cumsum([0, *(file.row_group(group).num_rows for group in range(file.num_row_groups))])
+    groups = list(pairwise(np.unique(np.searchsorted(passages, bounds)).tolist()))
+    slots_of = [slots[offsets[first] : offsets[last]] for first, last in groups]
     tasks = [
-        (passages[first:last], np.diff(ends[first : last + 1]), (places // depth).astype(np.int32))
-        for (first, last), places in zip(parts, of_parts, strict=True)
+        (passages[first:last], np.diff(offsets[first : last + 1]), (slots // depth).astype(np.int32))
+        for (first, last), slots in zip(groups, slots_of, strict=True)
     ]
-    number = max(1, min(processes, len(parts), len(passages) // PASSAGES))
     progress(0, len(passages), "passages")
-    with processes_apart(number, (corpus, prepared_Q)) as each:
-        for (_, last), places, held in zip(parts, of_parts, each(look_through, tasks), strict=True):
-            found[places[held]] = True
+    processes = max(1, min(processes, len(groups), len(passages) // PASSAGES))
+    with processes_apart(processes, (corpus, prepared_Q)) as each:
+        for (_, last), slots, held in zip(groups, slots_of, each(look_through, tasks), strict=True):
+            holds_answer[slots[held]] = True
             progress(last, len(passages), "passages")
-    return found_QK
-
-
-def group_bounds(corpus):
-    """int64 [groups + 1]: the passages of row group i of a corpus.parquet are bounds[i] to bounds[i + 1] - 1."""
-    file = pq.ParquetFile(corpus).metadata
-    return np.cumsum([0, *(file.row_group(group).num_rows for group in range(file.num_row_groups))])
+    return holds_answer.reshape(ids_QK.shape)
 
 
 def look_through(shared, task):
@@ -86,11 +83,11 @@ def look_through(shared, task):
     shared: (path of corpus.parquet, what `prepare` made of each question's answers); task: (passages, ascending, how
     many questions each has, rows of all these questions)
     """
-    (corpus, prepared_Q), (passages, numbers, rows) = shared, task
+    (corpus, prepared_Q), (passages, counts, rows) = shared, task
     questions = (prepared_Q[row] for row in rows.tolist())
-    texts = zip(read_texts(corpus, passages), numbers.tolist(), strict=True)
-    found = (held for text, number in texts for held in holds(text, islice(questions, number)))
-    return np.fromiter(found, bool, len(rows))
+    texts = zip(read_passages(corpus, passages, ["text"]), counts.tolist(), strict=True)
+    held = (one for (text,), count in texts for one in holds(text, islice(questions, count)))
+    return np.fromiter(held, bool, len(rows))
 
 
 def holds(text, questions):
@@ -101,14 +98,3 @@ def holds(text, questions):
         words = phrase(text) if likely and words is None else words
         held.append(any(answer in words for answer in likely))
     return held
-
-
-def read_texts(corpus, passages):
-    """The bodies of passages (ascending row numbers), one by one, of the path of a corpus.parquet."""
-    file, first = pq.ParquetFile(corpus), 0
-    for group in range(file.num_row_groups):
-        last = first + file.metadata.row_group(group).num_rows
-        wanted = passages[np.searchsorted(passages, first) : np.searchsorted(passages, last)]
-        if len(wanted):
-            yield from file.read_row_group(group, columns=["text"])["text"].take(wanted - first).to_pylist()
-        first = last

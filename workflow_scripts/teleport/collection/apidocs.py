@@ -12,9 +12,9 @@ import warnings
 from importlib import metadata
 from typing import NamedTuple
 
-from teleport.collection.packages import DISTRIBUTIONS, package_version
 from teleport.collection.records import Rows, Source, Split
-from teleport.runtime.log import log
+from teleport.refusal import Refusal
+from teleport.running.log import log
 
 # Folders and files that do not document the package itself: tests, copies of other packages, and numpy.distutils, which
 # exists below Python 3.12 only.
@@ -27,6 +27,7 @@ NOT_A_SUMMARY = re.compile(r"[\w.]+\(.*|\.\. .*|.*:")
 # Percent of the names by their hash, cumulated: an added function moves no other one to another split.
 SPLIT_BELOW = {"train": 80, "dev": 85, "test": 100}
 
+DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # where the name that is imported is not the name that is installed
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 UNDERLINE = re.compile(r"^\s*([=\-~^*#+])\1{2,}\s*$", re.MULTILINE)
 # `x`, ``x``, :func:`~x`, `text <target>`_: what a reader of the rendered page sees is x or text.
@@ -45,18 +46,17 @@ def source(versions, min_words):
     """The Source of some packages ({package: version}) without bodies of fewer than `min_words` words.
 
     Passages are sorted by name, which is id and title. Query `query:NAME` has the one positive `NAME` of grade 1.
-    Raises ValueError as `harvest` does.
+    Raises Refusal as `harvest` does.
     """
     place = "API documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
     docs = list(enumerate(harvest(versions, min_words), 1))
-    corpus = Rows(place, lambda _: ((number, doc.name, doc.name, doc.body) for number, doc in docs))
 
     def split(name):
-        part = [(number, doc) for number, doc in docs if split_of(doc.name) == name]
-        queries = Rows(place, lambda _: ((number, f"query:{doc.name}", doc.summary) for number, doc in part))
-        qrels = Rows(place, lambda _: ((number, f"query:{doc.name}", doc.name, "1") for number, doc in part))
-        return Split(queries, qrels)
+        members = [(row, f"query:{doc.name}", doc) for row, doc in docs if split_of(doc.name) == name]
+        queries = Rows(place, lambda _: ((row, query, doc.summary) for row, query, doc in members))
+        return Split(queries, Rows(place, lambda _: ((row, query, doc.name, "1") for row, query, doc in members)))
 
+    corpus = Rows(place, lambda _: ((row, doc.name, doc.name, doc.body) for row, doc in docs))
     return Source(corpus, {name: split(name) for name in SPLIT_BELOW}, facts={"versions": versions})
 
 
@@ -70,7 +70,7 @@ def harvest(versions, min_words):
     """The documented objects of the packages `versions` ({package: version}) as Docs sorted by name.
 
     Left out: bodies of fewer than `min_words` words; summaries that are none (SUMMARY_WORDS, NOT_A_SUMMARY); objects
-    with the summary or body of an earlier one, ignoring case. Raises ValueError as `package_docs` does.
+    with the summary or body of an earlier one, ignoring case. Raises Refusal as `package_docs` does.
     """
     docs, seen = [], set()
     for doc in sorted(doc for package, version in versions.items() for doc in package_docs(package, version)):
@@ -86,17 +86,29 @@ def package_docs(package, version):
     """The Docs of all public objects in the .py files of an installed package, unfiltered.
 
     The files are those that its distribution's record lists: stray files in its folder change nothing. Raises
-    ValueError when the package is missing, has another public version than `version`, or has no docstrings.
+    Refusal when the package is missing, has another public version than `version`, or has no docstrings.
     """
     if (installed := package_version(package)) != version:
-        found = f"{package} {installed} is installed, but {version} is pinned, and other versions have other texts"
-        raise ValueError(f"collection.packages: {found}. Install the pinned version.")
+        pinned = f"{package} {installed} is installed, but {version} is pinned, and other versions have other texts"
+        raise Refusal(f"collection.packages: {pinned}. Install the pinned version.")
     listed = metadata.distribution(DISTRIBUTIONS.get(package, package)).files or []
     files = [file for file in sorted(listed) if file.suffix == ".py" and file.parts[0] == package]
     docs = [doc for file in files if not SKIPPED & {*file.with_suffix("").parts} for doc in file_docs(file)]
     if not docs:
-        raise ValueError(f"collection.packages: {package} has no docstrings in its .py files. Take it off the list.")
+        raise Refusal(f"collection.packages: {package} has no docstrings in its .py files. Take it off the list.")
     return docs
+
+
+def package_version(name):
+    """The installed public version of the distribution of package `name`, for example sklearn → 1.9.1.
+
+    The local part is dropped: torch 2.13.0+cpu and 2.13.0+cu130 are built from the same sources.
+    """
+    try:
+        return metadata.version(DISTRIBUTIONS.get(name, name)).split("+")[0]
+    except metadata.PackageNotFoundError:
+        remedy = "install it, or take it out of the list."
+        raise Refusal(f"the package {name!r} of the configuration is not installed: {remedy}") from None
 
 
 def file_docs(file):

@@ -9,15 +9,16 @@ import os
 from pathlib import Path
 
 from teleport.collection.download import show_licences
-from teleport.collection.records import Rows, Source, Split, distinct
+from teleport.collection.records import Rows, Source, Split, unique
+from teleport.refusal import Refusal
 
 HOME = Path("data/ir_datasets")
 
 
 def source(settings):
-    """The Source of `settings` (settings.IrDatasets). Raises ValueError for an id that is unknown or lacks a part."""
+    """The Source of `settings` (settings.IrDatasets). Raises Refusal for an id that is unknown or lacks rows."""
     registry = open_registry()
-    corpus = part(registry, settings.corpus, "docs", "collection.corpus")
+    corpus = set_with("docs", registry, settings.corpus, "collection.corpus")
     splits = {name: split(registry, dataset, name) for name, dataset in settings.splits.items()}
     names = sorted({dataset.split("/")[0] for dataset in [settings.corpus, *settings.splits.values()]})
     show_licences({f"ir_datasets-{name}": f"see https://ir-datasets.com/{name}.html." for name in names})
@@ -39,42 +40,37 @@ def open_registry():
     return ir_datasets.registry
 
 
-def part(registry, dataset, entity, key):
+def set_with(entity, registry, dataset, key):
     """The set `dataset`, which must have `entity` (docs, queries, qrels); `key` is the setting that names it."""
     try:
-        found = registry[dataset]
+        entry = registry[dataset]
     except KeyError:
         close = difflib.get_close_matches(dataset, list(registry), n=3)
         remedy = f"Did you mean {' or '.join(close)}?" if close else "Its ids are listed at https://ir-datasets.com."
-        raise ValueError(f"{key}: ir_datasets has no {dataset!r}. {remedy}") from None
-    if not getattr(found, f"has_{entity}")():
-        raise ValueError(f"{key}: {dataset!r} of ir_datasets has no {entity}. Name a set that has.")
-    return found
+        raise Refusal(f"{key}: ir_datasets has no {dataset!r}. {remedy}") from None
+    if not getattr(entry, f"has_{entity}")():
+        raise Refusal(f"{key}: {dataset!r} of ir_datasets has no {entity}. Name a set that has.")
+    return entry
 
 
 def split(registry, dataset, name):
     """The Split of one id: its queries, its judgments, and answers where its queries have them."""
-    found = part(registry, dataset, "queries", f"collection.splits.{name}")
-    part(registry, dataset, "qrels", f"collection.splits.{name}")
-    queries, answers = rows(f"{dataset} queries", found.queries_iter, query_fields), None
-    if "answers" in found.queries_cls()._fields:
-        answers = rows(queries.place, found.queries_iter, lambda query: (query.query_id, list(query.answers)))
-    qrels = rows(f"{dataset} qrels", found.qrels_iter, lambda j: (j.query_id, j.doc_id, str(j.relevance)))
-    return Split(queries, Rows(qrels.place, lambda _: distinct(dataset, qrels)), answers)
+    for entity in ("queries", "qrels"):
+        entry = set_with(entity, registry, dataset, f"collection.splits.{name}")
+    queries, answers = rows(f"{dataset} queries", entry.queries_iter, query_fields), None
+    if "answers" in entry.queries_cls()._fields:
+        answers = rows(queries.place, entry.queries_iter, lambda query: (query.query_id, list(query.answers)))
+    qrels = rows(f"{dataset} qrels", entry.qrels_iter, lambda j: (j.query_id, j.doc_id, str(j.relevance)))
+    return Split(queries, Rows(qrels.place, lambda _: unique(dataset, qrels)), answers)
 
 
 def passage_fields(doc):
-    """Id, title and text of a document. One with neither `text` nor `body` is one text, title included."""
-    text = first_of(doc, "text", "body")
+    """Id, title and text; a document with neither `text` nor `body` is one text, title included."""
+    text = getattr(doc, "text", getattr(doc, "body", None))
     return (doc.doc_id, "", doc.default_text()) if text is None else (doc.doc_id, getattr(doc, "title", ""), text)
 
 
 def query_fields(query):
     """Id and text of a query; a TREC topic has its text in `title`."""
-    text = first_of(query, "text", "title")
+    text = getattr(query, "text", getattr(query, "title", None))
     return query.query_id, query.default_text() if text is None else text
-
-
-def first_of(record, *names):
-    """The first of these fields that a record has, or None."""
-    return next((getattr(record, name) for name in names if hasattr(record, name)), None)

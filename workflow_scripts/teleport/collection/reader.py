@@ -1,11 +1,13 @@
 """A finished collection as other stages read it: positives of each query as flat arrays of row numbers, and answers.
 
-Apart from `canonical`, so that an edit to the validation of files reruns only the collection, not what reads it.
+Apart from `build`, so that an edit to the validation of files reruns only the collection, not what reads it.
 """
 
+import numpy as np
 import pyarrow.parquet as pq
 
-from teleport.runtime.arrays import Ragged
+from teleport.arrays import Ragged
+from teleport.refusal import Refusal
 
 
 def read_positives(collection, split, grade=None):
@@ -23,23 +25,33 @@ def read_positives(collection, split, grade=None):
 
 
 def positives_of_job(job, split):
-    """The positives of all queries of a split, as `read_positives` returns them, from the inputs of a job.
-
-    Those of the stage `positives` (training queries, by answer match) where the job reads one, else the judged ones.
-    """
+    """As `read_positives`: those of the stage `positives` (by answers) where the job reads one, else the judged."""
     if "positives" in job.inputs:
         return Ragged.open(*(job.input("positives", f"{name}.npy") for name in ("offsets", "passages")))
     return read_positives(job.inputs["collection"], split)
 
 
-def read_answers(collection, split):
-    """The answers of all queries of a split, from the Artefact of a collection stage: a list (maybe empty) each.
+def read_passages(corpus, rows, columns):
+    """Yield some columns (tuple of text) of passages (rows, int64, ascending) of the path of a corpus.parquet.
 
-    Raises ValueError when the split has no answers at all.
+    One row group is in memory at a time: the texts of a large corpus would not fit, nor into one array of Arrow's,
+    whose strings end at 2 GiB.
     """
+    file, first = pq.ParquetFile(corpus), 0
+    for group in range(file.num_row_groups):
+        last = first + file.metadata.row_group(group).num_rows
+        wanted = rows[np.searchsorted(rows, first) : np.searchsorted(rows, last)]
+        if len(wanted):
+            passages = file.read_row_group(group, columns=columns).take(wanted - first)
+            yield from zip(*(passages[name].to_pylist() for name in columns), strict=True)
+        first = last
+
+
+def read_answers(collection, split):
+    """The answers of all queries of a split (a list each, maybe empty); Refusal when the split has none at all."""
     if f"answers.{split}.parquet" not in collection.manifest["files"]:
         remedy = f"Add answers.{split}.jsonl to the collection, or leave answer coverage and answer rules out."
-        raise ValueError(f"the split {split!r} has no answers, so no passage can be looked at for one. {remedy}")
+        raise Refusal(f"the split {split!r} has no answers, so no passage can be looked at for one. {remedy}")
     query_ids = pq.read_table(collection.path(f"queries.{split}.parquet"), columns=["query_id"])["query_id"]
     table = pq.read_table(collection.path(f"answers.{split}.parquet"))
     answers = dict(zip(table["query_id"].to_pylist(), table["answers"].to_pylist(), strict=True))

@@ -7,13 +7,14 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-from teleport.runtime.log import log
+from teleport.refusal import Refusal
+from teleport.running.log import log
 
-TAB_REMEDY = "One record per line, and no tabs or line breaks inside texts."
 HEADER = {"id", "_id", "pid", "qid", "docid", "doc_id", "query_id", "passage_id", "query-id", "corpus-id", "title"}
 HEADER |= {"text", "query", "question", "passage", "contents", "document", "score", "grade", "relevance"}
 # A file without a published digest was recorded as it came, good or bad: the entry must go with it.
@@ -33,9 +34,12 @@ class Rows:
     def __iter__(self):
         return iter(self.read(self.place))
 
+    def wrong(self, line, problem):
+        """As `wrong_row`, of a row of these."""
+        return wrong_row(self.place, line, problem)
 
-@dataclass(frozen=True)
-class Split:
+
+class Split(NamedTuple):
     """A query set. Fields: queries (id, text); qrels (query id, passage id, grade); answers (query id, list)."""
 
     queries: Rows
@@ -43,25 +47,24 @@ class Split:
     answers: Rows | None = None
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A collection before it is checked. Fields of corpus: (id, title, text); `facts` go into the stage's facts."""
 
     corpus: Rows
     splits: dict[str, Split]
-    facts: dict = field(default_factory=dict)
+    facts: dict = {}
 
 
 def wrong_row(place, line, problem):
-    """The ValueError of a row: `problem` says what is wrong with it, and the remedy."""
-    return ValueError(f"{place}, line {line}: {problem}")
+    """The `Refusal` of a row: `problem` says what is wrong with it, and the remedy."""
+    return Refusal(f"{place}, line {line}: {problem}")
 
 
 @contextmanager
 def open_bytes(path):
     """The bytes of a file, of a .gz uncompressed, or of the member of a tar archive (`ARCHIVE!MEMBER`), for reading.
 
-    Raises ValueError for an archive without that member, and for a damaged .gz or archive, also while it is read.
+    Raises Refusal for an archive without that member, and for a damaged .gz or archive, also while it is read.
     """
     archive, member = archive_and_member(path)
     try:
@@ -76,8 +79,8 @@ def open_bytes(path):
                     return
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
         kind = "tar archive" if member else "gzip file"
-        raise ValueError(f"{archive}: not a {kind}, or a damaged one ({error}). {REFETCH}") from None
-    raise ValueError(f"{archive} has no member {member!r}. Name one that it has (`tar tf` lists them).")
+        raise Refusal(f"{archive}: not a {kind}, or a damaged one ({error}). {REFETCH}") from None
+    raise Refusal(f"{archive} has no member {member!r}. Name one that it has (`tar tf` lists them).")
 
 
 def archive_and_member(path):
@@ -91,20 +94,20 @@ def archive_and_member(path):
 def lines(path):
     """(line number from 1, text without the line end) of a UTF-8 file as `open_bytes` takes it.
 
-    Only a line feed ends a line. Raises ValueError for bytes that are not UTF-8, and as `open_bytes` does; logs a
+    Only a line feed ends a line. Raises Refusal for bytes that are not UTF-8, and as `open_bytes` does; logs a
     warning for what is read but hardly meant: NUL bytes, and a last line without its end.
     """
     with open_bytes(path) as file:
-        number, line, sound = 0, b"\n", True
+        number, line, nul_bytes = 0, b"\n", False
         for number, line in enumerate(file, 1):
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                found = f"byte 0x{error.object[error.start]:02x} at position {error.start} is not UTF-8"
+                where = f"byte 0x{error.object[error.start]:02x} at position {error.start}"
                 remedy = "Convert the file, for example with `iconv -f latin1 -t utf-8`."
-                raise wrong_row(path, number, f"{found}. {remedy}") from None
-            if sound and "\0" in text:
-                sound = False
+                raise wrong_row(path, number, f"{where} is not UTF-8. {remedy}") from None
+            if not nul_bytes and "\0" in text:
+                nul_bytes = True
                 warn_once(f"{path}, line {number}: the first of the lines with NUL bytes, which are read as they are")
             yield number, text.rstrip("\r\n")
         if not line.endswith(b"\n"):
@@ -120,14 +123,15 @@ def warn_once(text):
 def tab_rows(path, counts, meaning):
     """(line number, fields...) of tab-separated lines; only tabs separate columns, and quotes are text.
 
-    All lines have as many columns as the first one, and that is one of `counts`; else raises ValueError, in which
+    All lines have as many columns as the first one, and that is one of `counts`; else raises Refusal, in which
     `meaning` tells what the columns are.
     """
     expected = " or ".join(map(str, counts))
     for number, line in lines(path):
         fields = line.split("\t")
         if len(fields) not in counts:
-            raise wrong_row(path, number, f"column count {len(fields)}, expected {expected} ({meaning}). {TAB_REMEDY}")
+            remedy = "One record per line, and no tabs or line breaks inside texts."
+            raise wrong_row(path, number, f"column count {len(fields)}, expected {expected} ({meaning}). {remedy}")
         if number == 1:
             counts, expected = [len(fields)], f"{len(fields)} as in line 1"
             if HEADER.issuperset(name.strip().lower() for name in fields):
@@ -155,7 +159,7 @@ def query_rows(path):
 def judgment_rows(path, header=None):
     """(line number, query id, passage id, grade as text) of judgments: TREC's four columns, or three.
 
-    White space separates. With `header` the first line must consist of these names. Raises ValueError otherwise.
+    White space separates. With `header` the first line must consist of these names. Raises Refusal otherwise.
     """
     for number, line in lines(path):
         fields = line.split()
@@ -170,34 +174,28 @@ def judgment_rows(path, header=None):
             yield number, fields[0], fields[-2], fields[-1]
 
 
-def distinct(place, rows):
+def unique(place, rows):
     """`rows` of judgments without the exact repetitions that published sets may have; the log counts them."""
-    seen, repeated = set(), 0
+    seen, count = set(), 0
     for row in rows:
-        if row[1:] in seen:
-            repeated += 1
-        else:
+        count += 1
+        if row[1:] not in seen:
             seen.add(row[1:])
             yield row
-    if repeated:
-        log.info("%s: %d judgments are repeated word for word and read once", place, repeated)
-
-
-def refuse_half_pairs(record):
-    """Raise UnicodeEncodeError where a JSON escape stands for half a surrogate pair, which no UTF-8 file can hold."""
-    json.dumps(record, ensure_ascii=False).encode("utf-8")
+    if count > len(seen):
+        log.info("%s: %d judgments are repeated word for word and read once", place, count - len(seen))
 
 
 def json_rows(path, types, defaults=None):
     """(line number, values of the keys in `types`) of JSON lines; `types` is {key: Python type of its value}.
 
-    `defaults` are values of keys that a line may leave out. Raises ValueError for a line that is not such an object.
+    `defaults` are values of keys that a line may leave out. Raises Refusal for a line that is not such an object.
     """
     for number, line in lines(path):
         try:
             record = {**(defaults or {}), **json.loads(line)}
-            if "\\u" in line:
-                refuse_half_pairs(record)
+            if "\\u" in line:  # an escape may stand for half a surrogate pair, which no UTF-8 file can hold
+                json.dumps(record, ensure_ascii=False).encode("utf-8")
         except (ValueError, TypeError, RecursionError) as error:
             raise wrong_row(path, number, f"not a JSON object ({error}). Write one object per line.") from None
         for key, kind in types.items():

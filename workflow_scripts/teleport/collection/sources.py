@@ -3,22 +3,14 @@
 import re
 from pathlib import Path
 
-from teleport.collection.records import (
-    Rows,
-    Source,
-    Split,
-    distinct,
-    json_rows,
-    judgment_rows,
-    passage_rows,
-    query_rows,
-)
+from teleport.collection.records import Rows, Source, Split, json_rows, judgment_rows, passage_rows, query_rows, unique
+from teleport.refusal import Refusal
 
 BEIR_HEADER = ["query-id", "corpus-id", "score"]
 
 
 def tsv(settings):
-    """MS MARCO-style files, each named in the configuration (settings.Tsv). Raises ValueError when one is missing."""
+    """MS MARCO-style files, each named in the configuration (settings.Tsv). Raises Refusal when one is missing."""
     corpus = existing(settings.corpus, "collection.corpus")
     splits = {}
     for name, files in settings.splits.items():
@@ -31,43 +23,31 @@ def tsv(settings):
 def judgments(settings):
     """Judgments alone (settings.JudgmentsAlone): queries and passages are those that are judged, their texts are ids.
 
-    Raises ValueError when a file is missing.
+    Raises Refusal when a file is missing.
     """
-    splits = {}
+    splits, qrels = {}, []
     for name, files in settings.splits.items():
-        place = existing(files.qrels, f"collection.splits.{name}.qrels")
-        qrels = Rows(place, lambda path: distinct(path, judgment_rows(path)))
-        splits[name] = Split(Rows(place, queries_of_judgments), qrels)
-    passages = Rows(
-        ", ".join(str(split.qrels.place) for split in splits.values()), lambda _: passages_of_judgments(splits)
+        qrels.append(place := existing(files.qrels, f"collection.splits.{name}.qrels"))
+        queries = Rows(place, lambda path: first_of_each((n, query, query) for n, query, *_ in judgment_rows(path)))
+        splits[name] = Split(queries, Rows(place, lambda path: unique(path, judgment_rows(path))))
+    judged = Rows(
+        ", ".join(map(str, qrels)),
+        lambda _: first_of_each((n, doc, "", doc) for place in qrels for n, _, doc, _ in judgment_rows(place)),
     )
-    return Source(passages, splits, {"judged_only": True})
+    return Source(judged, splits, {"judged_only": True})
 
 
-def queries_of_judgments(path):
-    """(line number, id, id) of the queries in a file of judgments, each once."""
-    return ((line, query, query) for query, line in first_lines((j[1], j[0]) for j in judgment_rows(path)))
-
-
-def passages_of_judgments(splits):
-    """(line number, id, no title, id) of the passages that are judged in any of the splits, each once."""
-    judged = ((j[2], j[0]) for split in splits.values() for j in judgment_rows(split.qrels.place))
-    return ((line, passage, "", passage) for passage, line in first_lines(judged))
-
-
-def first_lines(pairs):
-    """The first pair (id, line) of every id."""
-    found = {}
-    for name, line in pairs:
-        found.setdefault(name, line)
-    return found.items()
+def first_of_each(rows):
+    """The first of the rows (line number, id, ...) of every id."""
+    seen = set()
+    return (row for row in rows if not (row[1] in seen or seen.add(row[1])))
 
 
 def folder(settings):
     """corpus.tsv, queries.SPLIT.tsv, qrels.SPLIT.tsv and maybe answers.SPLIT.jsonl, plain or .gz (settings.Folder).
 
     Every split that has queries or judgments must have both; only a split other than train that has answers needs no
-    judgments. Raises ValueError when a file is missing.
+    judgments. Raises Refusal when a file is missing.
     """
     corpus = existing(Path(settings.path, "corpus.tsv"), "collection.path")
     home, key = Path(settings.queries or settings.path), "collection.queries" if settings.queries else "collection.path"
@@ -90,7 +70,7 @@ def beir(settings):
     """A BEIR folder: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv, plain or .gz (settings.Beir).
 
     queries.jsonl holds the queries of all splits; those of one split are the ones that its judgments name.
-    Raises ValueError when a file is missing.
+    Raises Refusal when a file is missing.
     """
     home, key = Path(settings.path), "collection.path"
     corpus, queries = existing(home / "corpus.jsonl", key), existing(home / "queries.jsonl", key)
@@ -111,10 +91,10 @@ def judged_queries(path, qrels):
 
 
 def existing(path, key):
-    """`path` or `path`.gz, whichever is there. Raises ValueError naming the file and the setting `key`."""
+    """`path` or `path`.gz, whichever is there. Raises Refusal naming the file and the setting `key`."""
     if place := found(path):
         return place
-    raise ValueError(f"{path}: no such file, and no {Path(path).name}.gz beside it. Put it there, or correct {key}.")
+    raise Refusal(f"{path}: no such file, and no {Path(path).name}.gz beside it. Put it there, or correct {key}.")
 
 
 def found(path):
@@ -126,5 +106,5 @@ def split_names(home, pattern, key):
     """The splits in the folder `home`, sorted: group 1 of the regular expression in its file names without .gz."""
     names = {match[1] for path in home.glob("*") if (match := re.fullmatch(pattern, path.name.removesuffix(".gz")))}
     if not names:
-        raise ValueError(f"{home}: no files named like {pattern!r}, so no queries. Put them there, or correct {key}.")
+        raise Refusal(f"{home}: no files named like {pattern!r}, so no queries. Put them there, or correct {key}.")
     return sorted(names)

@@ -1,7 +1,7 @@
 """The architectures of backbones: one entry each, which says in what it differs from BERT.
 
-Most are computed by `encoder.packed` under BERT's names; a checkpoint on disk has those that transformers gives its own
-architecture. One that BERT's layers cannot compute is computed by transformers' own model (`encoder.plain`).
+Most are computed by `model.PackedEncoder` under BERT's names, though a checkpoint on disk has those of transformers;
+one that BERT's layers cannot compute by transformers' model (`side.PlainEncoder`).
 """
 
 from dataclasses import dataclass, field
@@ -12,23 +12,15 @@ LAYERS = "encoder.layer"  # BERT's name of what holds the layers
 
 @dataclass(frozen=True)
 class Architecture:
-    """In what an architecture differs from BERT.
+    """In what an architecture differs from BERT."""
 
-    packed: whether `encoder.packed` computes it; what follows of settings and names is for that
-    after_padding: positions count from the one after the padding id, not from 0
-    pooler: whether transformers' class has a pooler, which is left out here
-    settings: {BERT's name of a setting in config.json: its own}
-    constants: {BERT's name of a setting: the value that this architecture always has}
-    layers, parts: its own name of what holds the layers, and of the parts of a layer {BERT's: its own}
-    """
-
-    packed: bool = True
-    after_padding: bool = False
-    pooler: bool = True
-    settings: dict = field(default_factory=dict)
-    constants: dict = field(default_factory=dict)
-    layers: str = LAYERS
-    parts: dict = field(default_factory=dict)
+    packed: bool = True  # whether `model.PackedEncoder` computes it; settings and names below are for that
+    after_padding: bool = False  # positions count from the one after the padding id, not from 0
+    pooler: bool = True  # whether transformers' class has a pooler, which is left out here
+    settings: dict = field(default_factory=dict)  # {BERT's name of a setting in config.json: its own}
+    constants: dict = field(default_factory=dict)  # {BERT's name of a setting: the value that it always has}
+    layers: str = LAYERS  # its name of what holds the layers
+    parts: dict = field(default_factory=dict)  # {BERT's name of a part of a layer: its own}
 
     def own_name(self, name):
         """What transformers calls the weight that BERT calls `name`."""
@@ -78,14 +70,6 @@ def with_berts_names(raw):
 
 
 def named_as_bert(raw):
-    """`with_berts_names` as a namespace, complete.
-
-    attention_output_dropout_prob, which no config.json has, is the dropout between attention and its residual sum.
-    """
+    """`with_berts_names` as a namespace, with the dropout between attention and its residual sum, which no file has."""
     config = with_berts_names(raw)
     return SimpleNamespace(**{"attention_output_dropout_prob": config["hidden_dropout_prob"]} | config)
-
-
-def positions_before_text(config):
-    """How many rows of the position embeddings come before that of a text's first token: 0, or padding id + 1."""
-    return config.pad_token_id + 1 if ARCHITECTURES[config.model_type].after_padding else 0

@@ -1,37 +1,38 @@
 """The weights of a backbone under the names that transformers gives those of BERT, without transformers.
 
-Its forward is `encoder.packed`. Loading transformers takes three times as long as loading torch, in every job that
-encodes or trains; what reads checkpoints from elsewhere, and what tests compare with, is `encoder.reference`.
+`model.PackedEncoder` computes with them. Loading transformers takes three times as long as loading torch; what reads
+checkpoints from elsewhere, and what tests compare with, is `encoder.reference`.
 """
 
 import json
 from functools import partial
 from pathlib import Path
 
-import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
 from teleport.encoder.architectures import ARCHITECTURES, named_as_bert
+from teleport.refusal import Refusal
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 TANH = partial(nn.GELU, approximate="tanh")
 ACTIVATIONS = {"gelu": nn.GELU, "gelu_new": TANH, "gelu_pytorch_tanh": TANH, "relu": nn.ReLU, "silu": nn.SiLU}
 
 
-class Embedding(nn.Embedding):
-    """A table whose weights a checkpoint brings: drawing values for them, even without memory, loads torch._dynamo,
+class NotDrawn:
+    """A module whose weights a checkpoint brings: drawing values for them, even without memory, loads torch._dynamo,
     which takes as long as torch itself."""
 
     def reset_parameters(self):
         pass
 
 
-class Linear(nn.Linear):
-    """A product whose weights a checkpoint brings (see `Embedding`)."""
+class Embedding(NotDrawn, nn.Embedding):
+    pass
 
-    def reset_parameters(self):
-        pass
+
+class Linear(NotDrawn, nn.Linear):
+    pass
 
 
 class Backbone(nn.Module):
@@ -76,9 +77,9 @@ def layer(config):
     projections = {name: Linear(hidden, hidden) for name in ("query", "key", "value")}
     mixing = nn.ModuleDict(projections | {"dropout": nn.Dropout(config.attention_probs_dropout_prob)})
     mixed = output(hidden, config, config.attention_output_dropout_prob)
-    attention = nn.ModuleDict({"self": mixing, "output": mixed})
     widening = nn.ModuleDict({"dense": Linear(hidden, wide), "intermediate_act_fn": activation(config.hidden_act)})
     narrowing = output(wide, config, config.hidden_dropout_prob)
+    attention = nn.ModuleDict({"self": mixing, "output": mixed})
     return nn.ModuleDict({"attention": attention, "intermediate": widening, "output": narrowing})
 
 
@@ -92,31 +93,9 @@ def norm_and_dropout(config, rate):
 
 
 def activation(name):
-    """The module of an activation. Raises ValueError for one that is not supported."""
+    """The module of an activation. Raises Refusal for one that is not supported."""
     if name not in ACTIVATIONS:
-        raise ValueError(
+        raise Refusal(
             f"the checkpoint's hidden_act is {name!r}; supported are {', '.join(ACTIVATIONS)}. Take another checkpoint."
         )
     return ACTIVATIONS[name]()
-
-
-def load_backbone(folder):
-    """The `Backbone` of a transformers folder without prefixes in its names, in float32 and evaluation mode.
-
-    Of an architecture that `encoder.packed` does not compute it is transformers' model.
-    Raises ValueError when weights are missing, or of another shape than config.json says.
-    """
-    config = json.loads((Path(folder) / CONFIG).read_text(encoding="utf-8"))
-    if not ARCHITECTURES[config["model_type"]].packed:
-        from teleport.encoder import reference
-
-        return reference.load_backbone(folder)
-    with torch.device("meta"):  # no memory, and no draw from the global random state, for weights that are replaced
-        backbone = Backbone(config)
-    found = load_file(Path(folder) / WEIGHTS)  # published files may have more: a pooler, constants
-    weights = {name: found[own].float() for name, own in backbone.own_names().items() if own in found}
-    try:
-        backbone.load_state_dict(weights, assign=True)
-    except RuntimeError as error:
-        raise ValueError(f"{folder}: {error} Delete the stage's folder and run the workflow again.") from None
-    return backbone.eval()

@@ -1,48 +1,111 @@
-"""Batches of texts by their number of tokens, texts of similar length together."""
+"""From token ids to packed batches: lengths as the encoder sees them, chunks of long texts, and buckets by length."""
 
-from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 
-from teleport.encoder.precision import pick_device, to_device
-from teleport.runtime.torch_threads import threads_apart
+from teleport.arrays import Ragged, offsets_of
+from teleport.encoder.precision import to_device
+
+# Tokens per batch, those of padding included where an encoder pads.
+# encode, CPU: with 4,096 a layer's activations stay in the cache. CUDA: enough that a batch's arithmetic hides the
+# launching of its kernels.
+# train, CPU: more gained nothing. CUDA: the 20,000 tokens of the papers' 8 x (1 + 31) passages are one bucket, whose
+# weights are cast once; with gradient caching that is 22 GB by the forecast, for GPUs of 24 GB.
+TOKEN_BUDGET = {"encode": {"cpu": 4096, "cuda": 65536}, "train": {"cpu": 8192, "cuda": 21504}}
 
 
-def length_buckets(lengths, token_budget):
+def padded_lengths(token_map, max_tokens):
+    """Tokens per text as the encoder sees them, int64 [n]: with CLS and SEP, truncated to max_tokens."""
+    return np.minimum(token_map.lengths + 2, max_tokens)
+
+
+def packed(token_map, rows, max_tokens, special):
+    """The input of `PackedEncoder` for B texts: CLS ids SEP of each, truncated to max_tokens in all, one behind another
+    in the order of `rows`: numpy (ids int64 [T], lengths int64 [B]). special: the content of special.json"""
+    rows = np.asarray(rows)
+    totals_B = np.minimum(token_map.offsets[rows + 1] - token_map.offsets[rows] + 2, max_tokens)
+    return packed_parts(token_map, rows, np.zeros_like(totals_B), totals_B, totals_B, special)
+
+
+def packed_parts(token_map, rows, starts_B, stops_B, totals_B, special):
+    """As `packed`, of each text the tokens from `starts` to `stops` of its CLS ids SEP, which has `totals` tokens."""
+    lengths_B = stops_B - starts_B
+    ends_B = np.cumsum(lengths_B)
+    begins_B = ends_B - lengths_B
+    # Token t of the batch is token t + shift of the map; where it is none, CLS or SEP is put afterwards.
+    shift_T = np.repeat(token_map.offsets[rows] + starts_B - 1 - begins_B, lengths_B)
+    cls_B, sep_B = begins_B[starts_B == 0], ends_B[stops_B == totals_B] - 1
+    inner_T = np.ones(ends_B[-1], bool)
+    inner_T[cls_B] = inner_T[sep_B] = False
+    ids_T = np.empty(len(inner_T), np.int64)
+    ids_T[inner_T] = token_map.values[np.flatnonzero(inner_T) + shift_T[inner_T]]
+    ids_T[cls_B], ids_T[sep_B] = special["cls"], special["sep"]
+    return ids_T, lengths_B
+
+
+@dataclass(frozen=True, eq=False)
+class Chunks:
+    """All chunks of some texts, numbered text by text, each with a vector of its own: ANCE's MaxP.
+
+    As released (microsoft/ANCE, data/msmarco_data.py and model/models.py): a text is tokenised once, `CLS ids SEP`, and
+    cut to `most` x max_tokens tokens in all, of which the last is SEP; these are split every max_tokens tokens, and
+    each chunk is encoded by itself, from position 0 on. So all chunks but the first begin with an ordinary token, whose
+    vector is what `pooling: cls` takes there. A text has as many chunks as its tokens fill: the chunks of padding,
+    which the released code masks in training and leaves in its index, do not exist here.
+    """
+
+    tokens: Ragged
+    max_tokens: int
+    most: int
+
+    @cached_property
+    def totals(self):
+        """Tokens of each text in all its chunks, special tokens included: int64 [n]."""
+        return padded_lengths(self.tokens, self.most * self.max_tokens)
+
+    @cached_property
+    def offsets(self):
+        """int64 [n + 1]: the chunks of text i are those from offsets[i] to offsets[i + 1]."""
+        return offsets_of(-(-self.totals // self.max_tokens))
+
+    @cached_property
+    def lengths(self):
+        """Tokens of each chunk, int64: max_tokens, or what is left in the last one of a text."""
+        lengths = np.full(self.offsets[-1], self.max_tokens, np.int64)
+        lengths[self.offsets[1:] - 1] = (self.totals - 1) % self.max_tokens + 1
+        return lengths
+
+    def packed(self, rows, special):
+        """The input of `PackedEncoder` for the chunks `rows`, as `packed` has it for texts."""
+        rows = np.asarray(rows)
+        texts = np.searchsorted(self.offsets, rows, side="right") - 1
+        starts_B = (rows - self.offsets[texts]) * self.max_tokens
+        stops_B = starts_B + self.lengths[rows]
+        return packed_parts(self.tokens, texts, starts_B, stops_B, self.totals[texts], special)
+
+
+def length_buckets(lengths, token_budget, padded=False):
     """Batches of texts sorted by length, each of at most token_budget tokens.
 
-    lengths: integers [n], tokens per text as the encoder sees them (special tokens included, truncation applied)
-    token_budget: tokens per batch; a text longer than that gets a batch of its own
-    returns: list of int64 arrays of positions in `lengths`, shortest texts first, ties in their given order;
-             together they hold every position once
+    lengths: integers [n], tokens per text as the encoder sees them; a text longer than the budget gets a batch of its
+    own; padded: whether every text of a batch counts as much as its longest one
+    returns: list of int64 arrays of positions in `lengths`, shortest texts first, ties in their given order
     """
-    order = np.argsort(lengths, kind="stable")
-    ends = np.cumsum(np.asarray(lengths)[order])
-    batches, start, done = [], 0, 0
+    order, batches, start = np.argsort(lengths, kind="stable"), [], 0
+    ascending = np.asarray(lengths)[order]
     while start < len(order):
-        stop = max(start + 1, int(np.searchsorted(ends, done + token_budget, side="right")))
+        ahead = ascending[start : start + token_budget]
+        totals = ahead * np.arange(1, len(ahead) + 1) if padded else np.cumsum(ahead)
+        stop = start + max(1, int(np.searchsorted(totals, token_budget, side="right")))
         batches.append(order[start:stop])
-        start, done = stop, ends[stop - 1]
+        start = stop
     return batches
 
 
 def in_order(vectors, batches):
-    """One tensor [n, dim] of the vectors of all batches, each row in the position that its batch names."""
+    """One tensor [n, D] of the vectors of all batches, each row in the position that its batch names."""
     positions = torch.from_numpy(np.argsort(np.concatenate(batches)))
     return torch.cat(vectors)[to_device(positions, vectors[0].device)]
-
-
-@contextmanager
-def batches_at_once(threads):
-    """Yields the function `each` of `Encoded.vectors` that computes as many batches at once as there are threads.
-
-    On a CPU a thread computes a batch alone, so that their number changes no bit. Threads that share every operator
-    wait for one another thousands of times a batch: with oneDNN's products two of them on an EPYC took 1.24 times as
-    long, with MKL's as long. A GPU takes the batches one by one.
-    """
-    if threads == 1 or pick_device().type != "cpu":
-        yield map
-        return
-    with threads_apart(threads) as pool:
-        yield lambda function, batches: pool.map(torch.inference_mode()(function), batches)

@@ -10,7 +10,8 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
-from teleport.runtime.files import write_json
+from teleport.refusal import Refusal
+from teleport.running.files import write_json
 
 QUERY, PASSAGE = "query", "passage"
 # All that a BERT or RoBERTa tokenizer may be made of; a folder has some of these.
@@ -35,15 +36,14 @@ def copy_tokenizer(source, folder):
 
 
 def write_modules(folder, encoder, max_tokens):
-    """Write the sentence-transformers side of the checkpoint folder of an `Encoder` (all but the weights of its head).
+    """Write the sentence-transformers side of the folder of an `Encoder` (all but the weights of its head).
 
-    `max_tokens`: where sentence-transformers truncates a text, special tokens included.
+    max_tokens: where sentence-transformers truncates a text, special tokens included
     """
     folder, hidden, width = Path(folder), encoder.backbone.config.hidden_size, encoder.projection
-    modes = {"cls_token": encoder.pooling == "cls", "mean_tokens": encoder.pooling == "mean"}
-    modes |= {"max_tokens": False, "mean_sqrt_len_tokens": False}
-    pooling = {"word_embedding_dimension": hidden} | {f"pooling_mode_{name}": on for name, on in modes.items()}
-    steps = [("Transformer", None), ("Pooling", pooling)]
+    modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "", "mean_sqrt_len_tokens": ""}
+    modes = {f"pooling_mode_{name}": encoder.pooling == own for name, own in modes.items()}
+    steps = [("Transformer", None), ("Pooling", {"word_embedding_dimension": hidden} | modes)]
     if width:
         identity = "torch.nn.modules.linear.Identity"
         dense = {"in_features": hidden, "out_features": width, "bias": True, "activation_function": identity}
@@ -63,10 +63,8 @@ def write_modules(folder, encoder, max_tokens):
 
 
 def write_prompts(checkpoint, query_prefix, passage_prefix):
-    """Write what comes before texts into a checkpoint folder, as prompts of sentence-transformers.
-
-    Its `encode_query` and `encode_document` take them; where a folder encodes one side, so does `encode`.
-    """
+    """Write what comes before texts as prompts of sentence-transformers, for its `encode_query` and `encode_document`;
+    where a folder encodes one side, `encode` takes them too."""
     prompts = {"query": query_prefix, "document": passage_prefix}
     folders = sides(checkpoint)
     for folder, (name, prefix) in zip(folders, prompts.items(), strict=True):
@@ -86,12 +84,12 @@ def module_paths(folder):
 def read_modules(folder):
     """What `write_modules` wrote: pooling, projection (width or None), normalize, and `paths` {module: folder}.
 
-    Raises ValueError when the folder has no modules.json.
+    Raises Refusal when the folder has no modules.json.
     """
-    paths = module_paths(folder)
-    if not paths:
-        raise ValueError(f"{folder} has no modules.json, so its pooling is unknown: give a `checkpoint` folder.")
-    made = [paths[name] / "config.json" for name in ("Pooling", "Dense") if name in paths]
-    config = {key: value for path in made for key, value in json.loads(path.read_text(encoding="utf-8")).items()}
+    if not (paths := module_paths(folder)):
+        raise Refusal(f"{folder} has no modules.json, so its pooling is unknown: give a `checkpoint` folder.")
+    config = {}
+    for path in (paths[name] / "config.json" for name in ("Pooling", "Dense") if name in paths):
+        config |= json.loads(path.read_text(encoding="utf-8"))
     pooling, projection = "cls" if config["pooling_mode_cls_token"] else "mean", config.get("out_features")
     return SimpleNamespace(pooling=pooling, projection=projection, normalize="Normalize" in paths, paths=paths)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import torch
 
+from teleport.refusal import Refusal
+
 CPU_INFO = Path("/proc/cpuinfo")
 # Instruction sets that multiply in bfloat16. Without them bfloat16 is emulated, and slower than float32.
 CPU_BF16_FLAGS = {"avx512_bf16", "amx_bf16"}
@@ -24,11 +26,11 @@ def to_device(tensor, device):
 def compiles(asked, device):
     """Whether torch.compile prepares the layers for `device`: where that is asked for, on CUDA (a CPU gained nothing).
 
-    Raises ValueError when there is no C compiler, with which Triton builds its launchers.
+    Raises Refusal when there is no C compiler, with which Triton builds its launchers.
     """
     compiled = bool(asked) and device.type == "cuda"
     if compiled and not any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))):
-        raise ValueError(
+        raise Refusal(
             "resource `compile`: there is no C compiler (cc, gcc or clang) on this machine. Install one (Debian: gcc), "
             "or run without the resource."
         )
@@ -36,11 +38,8 @@ def compiles(asked, device):
 
 
 def resolve_precision(precision, device=None):
-    """Turn "auto", "fp32" or "bf16" into torch.bfloat16, or None for plain float32.
-
-    auto: bfloat16 where the hardware computes in it (measured on a CPU with avx512_bf16: 2.8 times as fast, cosine
-    with float32 above 0.99999), else float32.
-    """
+    """Turn "fp32", "bf16", or "auto", bfloat16 where the hardware computes in it, into torch.bfloat16, or None for
+    plain float32."""
     in_bf16 = precision == "bf16" or (precision == "auto" and computes_in_bf16(device or pick_device()))
     return torch.bfloat16 if in_bf16 else None
 

@@ -2,20 +2,17 @@
 
 A shard is a contiguous run of whole blocks, so batches are the same whatever the number of shards, and the joined
 vectors are those of one job, bit by bit on a CPU. Every shard writes a file of its own and not its range of one common
-file: two machines that write into the same page of a file on NFS can lose rows, and the .npy header alone shifts every
-boundary into the middle of a page. Joining costs one more copy, but never the disk space twice: a shard's file is
-deleted as soon as its rows are in the whole.
+file: two machines that write into the same page of a file on NFS can lose rows.
 """
 
 from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from teleport.encoder.precision import computed_in
-from teleport.runtime.artefact import MANIFEST, check_file, read_manifest
-from teleport.runtime.log import log
+from teleport.refusal import Refusal
+from teleport.running.artefact import MANIFEST, check_file, read_manifest
+from teleport.running.log import log
 
 FILE = "passages.npy"
 MADE_BY = ("dtype", "device", "compiled")  # facts in which all jobs of a stage must agree
@@ -32,66 +29,55 @@ def shard_rows(num_texts, block_texts, shard):
     return first, min(last, num_texts)
 
 
-@dataclass(frozen=True)
 class Shard:
-    """A finished shard: its folder, and the manifest that its job wrote."""
+    """A finished shard: its folder, its manifest with facts, and its rows (the first, the one after the last).
 
-    folder: Path
-    manifest: dict
+    Raises Refusal when the manifest is missing, torn, or not of this code and these inputs.
+    """
 
-    @classmethod
-    def open(cls, folder, stamp):
-        """Read a shard's manifest. Raises ValueError when it is missing, torn, or not of this code and these inputs."""
-        remedy = f"Delete the folder {folder} and run the workflow again: the shard is made anew."
-        manifest = read_manifest(folder, f"this shard was not finished. {remedy}", remedy)
-        if manifest["stamp"] != stamp:
-            raise ValueError(
-                f"{folder / MANIFEST} was made by other code or from other inputs than this stage. {remedy}"
-            )
-        return cls(folder, manifest)
-
-    @property
-    def facts(self):
-        """What the shard's job reported (dict)."""
-        return self.manifest["facts"]
-
-    @property
-    def rows(self):
-        """(first row, row after the last) among all passages."""
-        return self.facts["rows"]
+    def __init__(self, folder, stamp):
+        self.folder, self.remedy = (
+            folder,
+            f"Delete the folder {folder} and run the workflow again: the shard is made anew.",
+        )
+        self.manifest = read_manifest(folder, f"this shard was not finished. {self.remedy}", self.remedy)
+        if self.manifest["stamp"] != stamp:
+            made = f"{folder / MANIFEST} was made by other code or from other inputs than this stage."
+            raise Refusal(f"{made} {self.remedy}")
+        self.facts = self.manifest["facts"]
+        self.rows = self.facts["rows"]
 
     def summary(self):
         """Which rows were encoded where, and in how many seconds of computing (dict for the joined manifest)."""
         made = self.manifest["provenance"]
-        where = {name: made[name] for name in ("host", "process")}
-        return {"rows": self.rows, "encode_seconds": self.facts["encode_seconds"]} | where
+        seconds = self.facts["encode_seconds"]
+        return {"rows": self.rows, "encode_seconds": seconds, "host": made["host"], "process": made["process"]}
 
 
 def read_shards(job, facts, num_texts):
-    """The shards that a job joins, in order (list of Shard).
+    """The shards that a job joins, in order (list of Shard). facts: those of this process, for its dtype and device
 
-    facts: those of this process, for its dtype and device
-    Raises ValueError when one is unusable, was computed otherwise, or when they do not hold each row once.
+    Raises Refusal when one is unusable, was computed otherwise, or when they do not hold each row once.
     """
     names = [f"{number}-of-{job.shards}" for number in range(1, job.shards + 1)]
-    shards = [Shard.open(job.shards_folder / name, job.stamp()) for name in names]
+    shards = [Shard(job.shards_folder / name, job.stamp()) for name in names]
     row = 0
     for shard in shards:
         made, here = (tuple(f[name] for name in MADE_BY) for f in (shard.facts, facts))
         if made != here:
-            raise ValueError(
+            raise Refusal(
                 f"{shard.folder} was computed in {computed_in(*made)}, this job computes in {computed_in(*here)}. Run "
                 "this job on a machine of that kind, with the same resource `compile`, or delete the folder "
                 f"{job.shards_folder} to have all shards made on this kind."
             )
         if shard.rows[0] != row:
-            raise ValueError(
+            raise Refusal(
                 f"{shard.folder} begins at passage {shard.rows[0]} instead of {row}. Delete the folder "
                 f"{job.shards_folder} and run the workflow again: its shards are made anew."
             )
         row = shard.rows[1]
     if row != num_texts:
-        raise ValueError(
+        raise Refusal(
             f"the shards below {job.shards_folder} hold {row} passages of {num_texts}. Delete that folder and run the "
             "workflow again: its shards are made anew."
         )
@@ -99,17 +85,14 @@ def read_shards(job, facts, num_texts):
 
 
 def join(blocks, shards):
-    """Fill the whole's blocks with shard after shard, and delete the vectors of each once they are in it.
+    """Fill the `RowBlocks` of all passages with shard after shard, and delete the vectors of each once they are there.
 
-    A killed join goes on at its shard. Raises ValueError when a shard's vectors are not those of its manifest.
-
-    blocks: RowBlocks of all passages; its totals become those of the shards
+    A killed join goes on at its shard. Raises Refusal when a shard's vectors are not those of its manifest.
     """
     for shard in shards:
         (first, last), vectors = shard.rows, shard.folder / FILE
         if last > blocks.done:
-            remedy = f"Delete the folder {shard.folder} and run the workflow again: the shard is made anew."
-            check_file(vectors, shard.manifest["files"][FILE], full=True, remedy=remedy)
+            check_file(vectors, shard.manifest["files"][FILE], full=True, remedy=shard.remedy)
             blocks.reserve(first, last)
             blocks[FILE][first:last] = np.load(vectors, mmap_mode="r")
             blocks.done = last

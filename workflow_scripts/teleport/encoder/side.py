@@ -1,44 +1,96 @@
 """One side of the dual encoder, queries or passages: vectors that are computed, or read where a stage made them."""
 
+import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 
 import numpy as np
 import torch
 
-from teleport.encoder.batches import in_order, length_buckets
-from teleport.encoder.chunks import Chunks
-from teleport.encoder.model import Encoder
-from teleport.encoder.packed import PackedEncoder
-from teleport.encoder.plain import PlainEncoder, prepare
-from teleport.encoder.precision import to_device
-from teleport.encoder.tokens import packed, padded_lengths
-from teleport.runtime.arrays import Ragged
+from teleport.arrays import Ragged
+from teleport.encoder.architectures import ARCHITECTURES
+from teleport.encoder.batches import Chunks, in_order, length_buckets, packed, padded_lengths
+from teleport.encoder.model import Encoder, PackedEncoder
+from teleport.encoder.precision import pick_device, to_device
+from teleport.encoder.tokens import open_tokens
+
+
+def prepare(encoder, dtype=None, compiled=False):
+    """What encodes packed texts with an `Encoder`, as fast as its device can; see `PackedEncoder`."""
+    if not packs(encoder):
+        return PlainEncoder(encoder, dtype)
+    kernels = cpu_kernels(encoder.device)
+    return (kernels.CpuEncoder if kernels else PackedEncoder)(encoder, dtype, compiled)
+
+
+def packs(encoder):
+    """Whether an `Encoder` encodes packed texts: where its architecture is covered (see there)."""
+    return ARCHITECTURES[encoder.backbone.config.model_type].packed
+
+
+def cpu_kernels(device):
+    """The module of what exists for a CPU's speed alone, for a CPU; None for other devices, and where it was deleted.
+
+    Registry and module are loaded by name: so a line there changes the code of those stages alone that ran on a CPU.
+    """
+    if device.type == "cpu":
+        name = import_module("teleport.settings.registry").CPU
+        try:
+            return import_module(name)
+        except ModuleNotFoundError as error:
+            if not name.startswith(error.name):
+                raise
+    return None
+
+
+def batches_at_once(threads):
+    """A context that yields the function `each` of `Encoded.vectors`: several batches at once on a CPU with threads."""
+    kernels = cpu_kernels(pick_device()) if threads > 1 else None
+    return kernels.batches_at_once(threads) if kernels else nullcontext(map)
+
+
+class PlainEncoder:
+    """An `Encoder` that encodes texts as `PackedEncoder` does, its backbone a model of transformers over padded texts.
+
+    dtype: torch.bfloat16, in which products are computed then, or None for float32
+    """
+
+    def __init__(self, encoder, dtype=None):
+        self.encoder, self.dtype = encoder, dtype
+
+    def __call__(self, ids_T, lengths_B):
+        """As `PackedEncoder.__call__`: ids int64 [T] of texts behind one another, int64 [B] -> float32 [B, D]."""
+        device = self.encoder.device
+        mask_BL = np.arange(lengths_B.max()) < lengths_B[:, None]
+        ids_BL = np.full(mask_BL.shape, self.encoder.backbone.config.pad_token_id, np.int64)
+        ids_BL[mask_BL] = ids_T
+        ids_BL, mask_BL = (to_device(torch.from_numpy(array), device) for array in (ids_BL, mask_BL.astype(np.int64)))
+        with torch.autocast(device.type, dtype=self.dtype or torch.bfloat16, enabled=self.dtype is not None):
+            return self.encoder(ids_BL, mask_BL)
 
 
 class Encoded:
     """What is encoded by buckets: texts of one side, or of both."""
 
     def vectors(self, rows, token_budget, each=map):
-        """Float32 [rows, dim] on the encoder's device, in the order of `rows`, and how many tokens were encoded.
+        """Float32 [rows, D] on the encoder's device, in the order of `rows`, by buckets of at most `token_budget`
+        tokens; `each` applies a function to several of them at a time where it can, and keeps their order.
 
-        Buckets hold at most `token_budget` tokens, without padding, and all are handed to the device before the first
-        is waited for. Their gradients sum to those of one batch, because no text's vector depends on another text.
-        each: applies a function to buckets, several at a time where it can, and gives the results in order
+        Their gradients sum to those of one batch, because no text's vector depends on another text.
         """
         buckets = self.buckets(rows, token_budget)
-        vectors, tokens = zip(*each(lambda bucket: self.encode(rows[bucket]), buckets), strict=True)
-        return in_order(vectors, buckets), sum(tokens)
+        return in_order(list(each(lambda bucket: self.encode(rows[bucket]), buckets)), buckets)
 
 
 @dataclass(frozen=True, eq=False)
 class Side(Encoded):
     """Queries or passages: their encoder, their token ids, and the length that they are cut to.
 
-    special: the content of special.json; dtype: the precision of the encoder's products, torch.bfloat16 or None for
-    float32; compiled: as `PackedEncoder` takes it; prepared: the encoder with its weights converted once, where they
-    do not change. Without it they are converted for every call, so that gradients reach the encoder's parameters.
-    most_chunks: with more than 1 a text has as many vectors as it has `Chunks`, and `rows` are numbers of chunks.
+    special: the content of special.json; dtype, compiled: as `PackedEncoder` takes them; prepared: the encoder with its
+    weights converted once, where they do not change: otherwise they are for every call, so that gradients reach them;
+    most_chunks: with more than 1 a text has as many vectors as it has `Chunks`, and `rows` are those of chunks
     """
 
     encoder: Encoder
@@ -52,8 +104,7 @@ class Side(Encoded):
 
     @property
     def device(self):
-        """Where the encoder computes."""
-        return next(self.encoder.parameters()).device
+        return self.encoder.device
 
     @cached_property
     def chunked(self):
@@ -72,7 +123,7 @@ class Side(Encoded):
 
     def buckets(self, rows, token_budget):
         """Positions in `rows` of the texts of each bucket, shortest first; a bucket is encoded in one call."""
-        return length_buckets(self.lengths[rows], token_budget)
+        return length_buckets(self.lengths[rows], token_budget, padded=not packs(self.encoder))
 
     def packed(self, rows):
         """(ids of the texts behind one another int64 [T], tokens of each int64 [rows]) as the encoder takes them."""
@@ -81,17 +132,25 @@ class Side(Encoded):
         return packed(self.tokens, rows, self.max_tokens, self.special)
 
     def encode(self, rows):
-        """Float32 [rows, dim] on the encoder's device, and how many tokens were encoded."""
-        ids_T, lengths_B = self.packed(rows)
-        return self.converted()(ids_T, lengths_B), len(ids_T)
+        """Float32 [rows, D] on the encoder's device, in one call."""
+        return self.encode_packed(*self.packed(rows))
 
-    def converted(self):
-        """The encoder with its weights in the precision of its products."""
-        return self.prepared or prepare(self.encoder, self.dtype, self.compiled)
+    def encode_packed(self, ids_T, lengths_B):
+        """The same of what `packed` gives."""
+        return (self.prepared or prepare(self.encoder, self.dtype, self.compiled))(ids_T, lengths_B)
 
     def count_tokens(self, rows):
         """How many tokens some texts have together, as the encoder sees them."""
         return int(self.lengths[rows].sum())
+
+
+def open_side(job, name, encoder, dtype, compiled, prepared=None):
+    """The `Side` of "passages" or "queries.SPLIT" from the token maps of a job, whose settings have both lengths."""
+    settings, special = job.settings, json.loads(job.input("tokens", "special.json").read_text())
+    length, chunks = settings.max_query_tokens, 1
+    if name == "passages":
+        length, chunks = settings.max_passage_tokens, settings.chunks
+    return Side(encoder, open_tokens(job, name), length, special, dtype, compiled, prepared, chunks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,16 +182,15 @@ class TiedSides(Encoded):
     def encode(self, rows):
         """As that of a `Side`; the queries among `rows` come first."""
         packs = [side.packed(own) for side, own in self.apart(rows) if len(own)]
-        ids_T, lengths_B = map(np.concatenate, zip(*packs, strict=True))
-        return self.queries.converted()(ids_T, lengths_B), len(ids_T)
+        return self.queries.encode_packed(*map(np.concatenate, zip(*packs, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
 class Frozen:
     """A side that is not trained: its vectors are read from what an `encode` stage wrote.
 
-    encoder: the one that made them; array: float32 [n, dim], a memory map; offsets: int64 [texts + 1], where the
-    vectors of each text's chunks are, or None: one each; device: where the vectors are wanted
+    array: float32 or float16 [n, D], a memory map; offsets: int64 [texts + 1], where the vectors of each text's chunks
+    are, or None: one each; device: where the vectors are wanted
     """
 
     encoder: Encoder
@@ -141,9 +199,8 @@ class Frozen:
     device: torch.device
 
     def vectors(self, rows, token_budget):
-        """Float32 [rows, dim] on the device, in the order of `rows`, and 0: no token is encoded."""
-        return to_device(torch.from_numpy(np.array(self.array[rows], np.float32)), self.device), 0
+        """Float32 [rows, D] on the device, in the order of `rows`; no token is encoded."""
+        return to_device(torch.from_numpy(np.array(self.array[rows], np.float32)), self.device)
 
     def count_tokens(self, rows):
-        """0: no token is encoded."""
         return 0

@@ -1,25 +1,29 @@
-"""Where a pretrained checkpoint lies: on the hub, in a local folder, or inside an installed package."""
+"""A pretrained checkpoint as it is published: where it lies, and what its files say of pooling, prefixes, lengths."""
 
 import importlib.util
+import json
+import math
 from pathlib import Path
+from typing import NamedTuple
 
-from teleport.encoder.checkpoint import TOKENIZER_FILES
-from teleport.runtime.files import sha256_file
+from teleport.encoder.checkpoint import TOKENIZER_FILES, module_paths
+from teleport.refusal import Refusal
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that exists is read
 # sentence-transformers' form of a head behind the backbone (`pretrained.head_of_modules`).
 HEAD_FILES = ("*_Dense/*", "*_LayerNorm/*")
-# What a checkpoint says of itself there (`own_settings`).
+# What a checkpoint says of itself there (`own_settings` reads it).
 OWN_FILES = ("modules.json", "*_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 KEY = "encoder.checkpoint"  # where a reader finds these settings in the configuration
+MODULES = {"Transformer", "Pooling", "Dense", "LayerNorm", "Normalize"}  # what is computed here
+POOLINGS = {"cls": "cls", "mean": "mean", "cls_token": "cls", "mean_tokens": "mean"}  # by today's and older names
+PROMPTS = {"query_prefix": ("query",), "passage_prefix": ("document", "passage", "corpus")}
 
 
 def locate(checkpoint, files=None):
-    """The folder of the source: of the hub's cache, local, or inside an installed package.
+    """The folder of a settings.CheckpointSource: of the hub's cache, local, or inside an installed package.
 
     files: the patterns of those that are needed of a hub repository; by default its weights and what goes with them.
-
-    checkpoint: attributes hub, revision, folder, package; one of hub, folder, package is not None.
     """
     if checkpoint.hub:
         return download(checkpoint.hub, checkpoint.revision, files)
@@ -27,7 +31,7 @@ def locate(checkpoint, files=None):
         return folder_in_package(checkpoint.package)
     folder = Path(checkpoint.folder)
     if not folder.is_dir():
-        raise ValueError(f"{KEY}.folder: {str(folder)!r} is not a folder. Give a folder with config.json and weights.")
+        raise Refusal(f"{KEY}.folder: {str(folder)!r} is not a folder. Give a folder with config.json and weights.")
     return folder
 
 
@@ -45,7 +49,7 @@ def download(hub_id, revision, files=None):
             if (folder / name).is_file():
                 break
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
-        raise ValueError(
+        raise Refusal(
             f"{KEY}.hub: cannot get {hub_id!r} at revision {revision!r} ({type(error).__name__}: {error}). Check both "
             f"names and the network, or download the model elsewhere and name its folder in {KEY}.folder."
         ) from error
@@ -59,11 +63,11 @@ def folder_in_package(name):
     except (ImportError, ValueError):
         spec = None
     if spec is None or not spec.submodule_search_locations:
-        raise ValueError(f"{KEY}.package: {name!r} is not an installed package. Install it into the environment first.")
+        raise Refusal(f"{KEY}.package: {name!r} is not an installed package. Install it into the environment first.")
     configs = [path for root in spec.submodule_search_locations for path in sorted(Path(root).rglob("config.json"))]
     folders = [path.parent for path in configs if any((path.parent / weights).is_file() for weights in WEIGHTS)]
     if len(folders) != 1:
-        raise ValueError(
+        raise Refusal(
             f"{KEY}.package: {name!r} must hold one folder with config.json and weights; found "
             f"{', '.join(map(str, folders)) or 'none'}. Name the folder itself in {KEY}.folder."
         )
@@ -73,25 +77,121 @@ def folder_in_package(name):
 def find_weights(folder, key=KEY):
     """The weights file of a transformers folder: safetensors, else the older torch file.
 
-    Raises ValueError, naming the configuration's `key`, when there is none.
+    Raises Refusal, naming the configuration's `key`, when there is none.
     """
-    for name in WEIGHTS:
-        if (folder / name).is_file():
-            return folder / name
-    raise ValueError(f"{key}: {folder} has none of {', '.join(WEIGHTS)}. Give a folder with the weights in one file.")
-
-
-def verified_digest(weights, expected):
-    """The SHA-256 of the weights file, after comparing it with the expected one when there is one."""
-    found = sha256_file(weights)
-    require_digest(weights, found, expected)
-    return found
+    if found := [folder / name for name in WEIGHTS if (folder / name).is_file()]:
+        return found[0]
+    raise Refusal(f"{key}: {folder} has none of {', '.join(WEIGHTS)}. Give a folder with the weights in one file.")
 
 
 def require_digest(weights, found, expected, key=KEY):
-    """Raise ValueError, naming the configuration's `key`, when a weights file has not the digest expected of it."""
+    """Raise Refusal, naming the configuration's `key`, when a weights file has not the digest expected of it."""
     if expected not in (None, found):
-        raise ValueError(
+        raise Refusal(
             f"{key}.sha256: {weights} has SHA-256 {found}, expected {expected}. These are other weights: get the right "
             "file, or correct the digest if you trust this one."
         )
+
+
+class Own(NamedTuple):
+    """A setting of a checkpoint: its value, and the file that says so."""
+
+    value: object
+    file: Path
+
+
+def own_settings(folder):
+    """{key of `encoder`: Own} of a folder: pooling, normalize, the two prefixes, max_tokens, as far as it says them.
+
+    Raises Refusal for a file that is no JSON object, and for modules and poolings that are not computed here.
+    """
+    found = {}
+    if paths := module_paths(folder):
+        if others := sorted(set(paths) - MODULES) or ("Dense" in paths and "LayerNorm" not in paths and ["Dense"]):
+            raise Refusal(
+                f"{KEY}: {folder / 'modules.json'} has the module {others[0]}, which is not computed here. Give a "
+                "checkpoint of transformer, pooling, maybe normalisation, and at most a linear layer with a LayerNorm."
+            )
+        found["normalize"] = Own("Normalize" in paths, folder / "modules.json")
+        if "Pooling" in paths:
+            file = paths["Pooling"] / "config.json"
+            found["pooling"] = Own(pooling_of(read_object(file), file), file)
+    if length := read_object(folder / "sentence_bert_config.json").get("max_seq_length"):
+        found["max_tokens"] = Own(length, folder / "sentence_bert_config.json")
+    file = folder / "config_sentence_transformers.json"
+    prompts = read_object(file).get("prompts") or {}
+    for key, names in PROMPTS.items():
+        if said := [prompts[name] for name in names if name in prompts]:
+            found[key] = Own(said[0], file)
+    return found
+
+
+def pooling_of(config, file):
+    """ "cls" or "mean" of the config of a Pooling module (dict). Raises Refusal for another one, or several."""
+    flags = [key.removeprefix("pooling_mode_") for key, on in config.items() if key.startswith("pooling_mode_") and on]
+    modes = config.get("pooling_mode") or flags
+    modes = [modes] if isinstance(modes, str) else list(modes)
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise Refusal(
+            f"{KEY}: {file} has the pooling {' and '.join(modes) or 'none'}, which is not computed here; cls and mean "
+            "are. Take another checkpoint."
+        )
+    return POOLINGS[modes[0]]
+
+
+def read_object(path):
+    """The content of a JSON file (dict), {} where there is none. Raises Refusal for what is no JSON object."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except (ValueError, RecursionError) as error:
+        raise Refusal(f"{KEY}: {path} is not JSON in UTF-8 ({error}). Get the checkpoint anew.") from None
+    if not isinstance(content, dict):
+        raise Refusal(f"{KEY}: {path} is a {type(content).__name__}, not an object. Get the checkpoint anew.")
+    return content
+
+
+def refuse_conflict(own, settings, names=("pooling", "normalize", "query_prefix", "passage_prefix")):
+    """Raise Refusal when `settings` (attributes) say something else than the files; None says nothing."""
+    for name in set(names) & set(own):
+        said, (value, file) = getattr(settings, name), own[name]
+        if said is not None and said != value:
+            raise Refusal(
+                f"encoder.{name} is {said!r}, but {file} says {value!r}. Set it to {value!r}, or to null, which takes "
+                "what the checkpoint says."
+            )
+    length, file = own.get("max_tokens", (math.inf, None))
+    for name in ("max_query_tokens", "max_passage_tokens"):
+        if (said := getattr(settings, name, None) or 0) > length:
+            raise Refusal(
+                f"encoder.{name} is {said}, but {file} says max_seq_length {length}. Set it to {length} at most, or "
+                "to null, which takes that."
+            )
+
+
+def completed(encoder):
+    """A settings.Encoder in which everything is said: by the configuration, by the checkpoint's files, or as usual.
+
+    A checkpoint on the hub is asked only where something is left out: its small files are fetched then. Raises
+    Refusal when the two disagree, and when neither says the pooling.
+    """
+    usual = {"normalize": False, "query_prefix": "", "passage_prefix": ""}
+    usual |= {"max_query_tokens": 32, "max_passage_tokens": 128}  # ANCE-Tele, Table 5
+    silent = [name for name in ("pooling", *usual) if getattr(encoder, name) is None]
+    checkpoint, own = encoder.checkpoint, {}
+    if silent or not checkpoint.hub:
+        own = own_settings(locate(checkpoint, OWN_FILES))
+        if encoder.query_checkpoint:
+            queries = own_settings(locate(encoder.query_checkpoint, OWN_FILES))
+            own.pop("query_prefix", None)
+            own |= {name: queries[name] for name in queries if name == "query_prefix"}
+        refuse_conflict(own, encoder)
+    known = {name: value for name, (value, _) in own.items()}
+    if "max_tokens" in own:
+        known |= dict.fromkeys(("max_query_tokens", "max_passage_tokens"), known["max_tokens"])
+    if encoder.pooling is None and "pooling" not in known:
+        place = checkpoint.hub or checkpoint.folder or checkpoint.package
+        raise Refusal(
+            f"encoder.pooling: neither the configuration nor {place} says it (there is no modules.json with a Pooling "
+            "module). Set it to cls or mean, whichever the checkpoint was trained with."
+        )
+    return encoder.model_copy(update={name: (usual | known)[name] for name in silent})

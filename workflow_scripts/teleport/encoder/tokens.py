@@ -1,7 +1,7 @@
 """Stage `tokens`: every text of a collection as token ids, once; no later stage calls a tokenizer.
 
 Ids lie flat in one array per set of texts, without special tokens and not truncated, so that every maximum length
-and every episode reads the same files. The encoder's input is made from them by `packed`.
+and every episode reads the same files. The encoder's input is made from them by `batches.packed`.
 """
 
 import json
@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from teleport.arrays import GrowingArray, Ragged, offsets_of, save_array
 from teleport.encoder.checkpoint import sides
-from teleport.runtime.arrays import GrowingArray, Ragged, offsets_of, save_array
-from teleport.runtime.files import write_json
-from teleport.settings.checkpoint import TokensSettings as Settings  # noqa: F401
+from teleport.running.files import write_json
+from teleport.settings.encoder import TokensSettings as Settings  # noqa: F401
 
 # Texts in memory at a time: enough for the tokenizer's threads; 0.5 GB with its objects if all have 10,000 characters.
 CHUNK_TEXTS = 2048
@@ -28,44 +28,11 @@ def open_tokens(job, name):
     return Ragged.open(job.input("tokens", f"{name}.offsets.npy"), job.input("tokens", f"{name}.ids.npy"))
 
 
-def padded_lengths(token_map, max_tokens):
-    """Tokens per text as the encoder sees them, int64 [n]: with CLS and SEP, truncated to max_tokens."""
-    return np.minimum(token_map.lengths + 2, max_tokens)
-
-
-def packed(token_map, rows, max_tokens, special):
-    """The input of `PackedEncoder` for some texts: CLS ids SEP of each, truncated to max_tokens in all.
-
-    rows: B text numbers; special: the content of special.json
-    returns: numpy arrays (ids int64 [T], lengths int64 [B]); the texts lie behind one another in the order of `rows`
-    """
-    rows = np.asarray(rows)
-    totals_B = np.minimum(token_map.offsets[rows + 1] - token_map.offsets[rows] + 2, max_tokens)
-    return packed_parts(token_map, rows, np.zeros_like(totals_B), totals_B, totals_B, special)
-
-
-def packed_parts(token_map, rows, starts_B, stops_B, totals_B, special):
-    """As `packed`, of each text the tokens from `starts` to `stops` of its CLS ids SEP, which has `totals` tokens."""
-    lengths_B = stops_B - starts_B
-    ends_B = np.cumsum(lengths_B)
-    begins_B = ends_B - lengths_B
-    # Token t of the batch is token t + shift of the map; where it is none, CLS or SEP is put afterwards.
-    shift_T = np.repeat(token_map.offsets[rows] + starts_B - 1 - begins_B, lengths_B)
-    cls_B, sep_B = begins_B[starts_B == 0], ends_B[stops_B == totals_B] - 1
-    inner_T = np.ones(ends_B[-1], bool)
-    inner_T[cls_B] = inner_T[sep_B] = False
-    ids_T = np.empty(len(inner_T), np.int64)
-    ids_T[inner_T] = token_map.values[np.flatnonzero(inner_T) + shift_T[inner_T]]
-    ids_T[cls_B], ids_T[sep_B] = special["cls"], special["sep"]
-    return ids_T, lengths_B
-
-
 def run(job):
     """Tokenise passages and the queries of every split with the tokenizer of the pretrained checkpoint.
 
     A prefix is tokenised with its text, as one. Writes passages.{ids,offsets}.npy, queries.SPLIT.{ids,offsets}.npy and
-    special.json (ids of cls, sep, pad, unk, and vocab_size). Facts: vocab_size, and the number and lengths of texts,
-    for passages and per split.
+    special.json (ids of cls, sep, pad, unk, and vocab_size). Facts: vocab_size, and those of `write_tokens`.
     """
     # Read by the tokenizer's thread pool when it starts; it would take every core otherwise.
     os.environ["RAYON_NUM_THREADS"] = str(job.threads)
@@ -76,20 +43,23 @@ def run(job):
 
     collection = job.facts("collection")
     queries = {split: counts["queries"] for split, counts in collection["splits"].items()}
-    total = collection["num_passages"] + sum(queries.values())
+    total, before = collection["num_passages"] + sum(queries.values()), 0
 
-    def tokenise(name, parquet, before, *how):
+    def tokenise(name, parquet, *how):
         texts = read_texts(job.input("collection", parquet), *how)
         paths = job.output(f"{name}.ids.npy"), job.output(f"{name}.offsets.npy")
         return write_tokens(tokenizer, dtype, texts, *paths, lambda done: job.progress(before + done, total, "texts"))
 
-    facts = {"vocab_size": special["vocab_size"], "splits": {}}
-    prefix, cut = job.settings.passage_prefix, job.settings.max_characters
-    facts["passages"] = tokenise("passages", "corpus.parquet", 0, separator, prefix, cut)
+    how = separator, job.settings.passage_prefix, job.settings.max_characters
+    facts = {
+        "vocab_size": special["vocab_size"],
+        "passages": tokenise("passages", "corpus.parquet", *how),
+        "splits": {},
+    }
     before = collection["num_passages"]
     for split, count in queries.items():
-        parquet, prefix = f"queries.{split}.parquet", job.settings.query_prefix
-        facts["splits"][split] = tokenise(f"queries.{split}", parquet, before, None, prefix)
+        name = f"queries.{split}"
+        facts["splits"][split] = tokenise(name, f"{name}.parquet", None, job.settings.query_prefix)
         before += count
     return facts
 
@@ -106,14 +76,9 @@ def read_texts(path, separator=None, prefix="", max_characters=None):
     for batch in pq.ParquetFile(path).iter_batches(CHUNK_TEXTS, columns=columns):
         texts = batch.column("text").to_pylist()
         if separator is not None:
-            pairs = zip(batch.column("title").to_pylist(), texts, strict=True)
-            texts = [joined(title, text, separator) if title else text for title, text in pairs]
+            fields = zip(batch.column("title").to_pylist(), texts, strict=True)
+            texts = [f"{t.replace(FIELD_END, separator)}{separator}{text}" if t else text for t, text in fields]
         yield [prefix + text[:max_characters] for text in texts]
-
-
-def joined(title, text, separator):
-    """A title, of one field or of several with a tab between them, and a text, all joined by `separator`."""
-    return f"{title.replace(FIELD_END, separator)}{separator}{text}"
 
 
 def load_tokenizer(folder, lower_case):
@@ -136,6 +101,22 @@ def load_tokenizer(folder, lower_case):
     return tokenizer, {"cls": cls, "sep": sep, "pad": config["pad_token_id"], "unk": unk, "vocab_size": size}
 
 
+def save_lower_case(checkpoint, lower_case):
+    """Write a case rule into every tokenizer of a checkpoint folder, from which its users load it; may be repeated.
+
+    transformers' BertTokenizer and RobertaTokenizer make the normalizer anew from their own options and vocabulary, so
+    the folder names the class that takes tokenizer.json as it is, with the special tokens and inputs that those bring.
+    """
+    for folder in dict.fromkeys(sides(checkpoint)):
+        tokenizer, special = load_tokenizer(folder, lower_case)
+        tokenizer.save(str(folder / "tokenizer.json"))
+        path = folder / "tokenizer_config.json"
+        config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        config |= {f"{name}_token": tokenizer.id_to_token(special[name]) for name in ("cls", "sep", "pad", "unk")}
+        config |= {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": lower_case}
+        write_json(path, config | {"model_input_names": ["input_ids", "attention_mask"]})
+
+
 def with_lower_case(normalizer, lower_case):
     """A tokenizers normalizer (its JSON, or None) that lower-cases or not."""
     if normalizer is None:
@@ -149,9 +130,9 @@ def with_lower_case(normalizer, lower_case):
 
 
 def write_tokens(tokenizer, dtype, chunks, ids_path, offsets_path, progress):
-    """Tokenise lists of texts into a flat .npy of ids and one of offsets; returns counts and lengths.
+    """Tokenise lists of texts into a flat .npy of ids, which grows chunk by chunk, and one of offsets.
 
-    The ids are appended as they come, so memory holds one chunk.
+    Returns the number of texts and tokens, mean and percentiles of tokens per text (JSON).
     """
     file, lengths = GrowingArray(ids_path, dtype), [np.zeros(0, np.int64)]
     for texts in chunks:
@@ -162,11 +143,6 @@ def write_tokens(tokenizer, dtype, chunks, ids_path, offsets_path, progress):
     file.close()
     lengths = np.concatenate(lengths)
     save_array(offsets_path, offsets_of(lengths))
-    return length_facts(lengths)
-
-
-def length_facts(lengths):
-    """Number of texts and tokens, mean and percentiles of tokens per text (JSON)."""
     facts = {"num": len(lengths), "tokens": int(lengths.sum())}
     if len(lengths):
         percentiles = np.percentile(lengths, PERCENTILES).round().astype(int).tolist()

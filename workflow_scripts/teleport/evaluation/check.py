@@ -1,23 +1,24 @@
 """Stage `check`: does the collection suit the experiments? Asked before any vector is computed."""
 
+from teleport.refusal import Refusal
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.scoring import CheckSettings as Settings  # noqa: F401
 from teleport.settings.scoring import needed_splits
 
 
 def run(job):
-    """Compare the collection's counts with the configuration; returns the numbers compared.
+    """Compare the collection's counts with the configuration; returns the counts compared.
 
-    Raises ValueError when the corpus has fewer passages than a depth that the configuration states; when a split has
-    no queries, or fewer than a batch; and when a measure or negatives.remove has no judgments, positives or answers to
-    work with.
+    Raises Refusal when the corpus has fewer passages than a depth that the configuration states; when a split has
+    no queries, or fewer than a batch; and when a measure, negatives.remove or training.dev has no judgments, positives
+    or answers to work with.
     """
     settings, facts = job.settings, job.facts("collection")
     depths = check_depths(settings, facts["num_passages"])
     queries = check_splits(settings, facts["splits"])
-    check_evidence(settings, coverage_cutoffs(settings.measures), facts["splits"])
-    check_positives(settings, facts)
-    check_dev(settings, facts["splits"])
+    for name in settings.splits:
+        check_measures(settings, name, facts["splits"][name], facts.get("positive_grade") == 1)
+    check_training(settings, facts["splits"])
     return {"num_passages": facts["num_passages"], "depths": depths, "queries": queries}
 
 
@@ -25,13 +26,14 @@ def check_depths(settings, num_passages):
     """The depths {setting: value}, checked against the corpus; one that is left out, 0, is cut to it in its stage."""
     depths = {"evaluation.depth": settings.evaluation_depth}
     if settings.trains:
-        depths["mining.depth"] = settings.mining_depth
-        if settings.live_depth:
-            depths["negatives.live.depth"] = settings.live_depth
+        depths |= {"mining.depth": settings.mining_depth}
+        depths |= {"negatives.live.depth": settings.live_depth} if settings.live_depth else {}
     for key, depth in depths.items():
         if num_passages < depth:
-            found = f"The collection has {num_passages} passages, fewer than {key}: {depth}"
-            raise ValueError(f"{found}. Set {key} to at most {num_passages}, or leave it out.")
+            raise Refusal(
+                f"The collection has {num_passages} passages, fewer than {key}: {depth}. Set {key} to at most "
+                f"{num_passages}, or leave it out."
+            )
     return depths
 
 
@@ -43,44 +45,50 @@ def check_splits(settings, splits):
         if not queries.get(name):
             state = "has no judged queries in it" if name in queries else "has no such split"
             have = ", ".join(f"{other} ({count} queries)" for other, count in sorted(queries.items())) or "none"
-            remedy = "Add its queries and judgments to the collection, or change the configuration."
-            raise ValueError(f"{reason}, but the collection {state}; it has: {have}. {remedy}")
+            raise Refusal(
+                f"{reason}, but the collection {state}; it has: {have}. Add its queries and judgments to the "
+                "collection, or change the configuration."
+            )
     if settings.trains and (most := queries["train"]) < settings.batch_queries:
-        found = f"a batch (training.batch_queries, from one of mining.parts) needs {settings.batch_queries} training"
-        raise ValueError(f"{found} queries, but the split 'train' has {most}. Lower one of the two.")
+        raise Refusal(
+            f"a batch (training.batch_queries, from one of mining.parts) needs {settings.batch_queries} training "
+            f"queries, but the split 'train' has {most}. Lower one of the two."
+        )
     return {name: queries[name] for name in needed}
 
 
-def check_evidence(settings, coverage, splits):
-    """Raise ValueError when a measure (`coverage`: those of answers) or negatives.remove has nothing to judge by."""
-    for name in settings.splits:
-        measures = (settings.measures_of or {}).get(name, settings.measures)
-        covering = [measure for measure in measures if measure in coverage]
-        if covering and not splits[name].get("answers"):
-            found = f"evaluation.measures has {covering[0]!r}, but the split {name!r} has no answers"
-            raise ValueError(f"{found}. Add answers.{name}.jsonl to the collection, or take the measure out.")
-        if len(covering) < len(measures) and splits[name].get("judgments") == 0:
-            found = f"evaluation.measures has measures of judgments, but the split {name!r} has none, only answers"
-            raise ValueError(f"{found}. Give answer coverage alone, for example [Cov@5, Cov@20, Cov@100].")
+def check_measures(settings, name, counts, grade_1_is_positive):
+    """Raise Refusal when a measure of the split `name` has no answers, judgments or positives; counts: its facts."""
+    measures = (settings.measures_of or {}).get(name, settings.measures)
+    covering = [measure for measure in measures if measure in coverage_cutoffs(settings.measures)]
+    if covering and not counts.get("answers"):
+        raise Refusal(
+            f"evaluation.measures has {covering[0]!r}, but the split {name!r} has no answers. Add answers.{name}.jsonl "
+            "to the collection, or take the measure out."
+        )
+    if len(covering) < len(measures) and counts.get("judgments") == 0:
+        raise Refusal(
+            f"evaluation.measures has measures of judgments, but the split {name!r} has none, only answers. Give "
+            "answer coverage alone, for example [Cov@5, Cov@20, Cov@100]."
+        )
+    if grade_1_is_positive and counts.get("judgments") and counts.get("positives") == 0:
+        raise Refusal(
+            f"none of the {counts['judgments']} judgments of the split {name!r} has a grade of 1 or more, so its "
+            "measures would all be 0. Give judgments that have positives."
+        )
+
+
+def check_training(settings, splits):
+    """Raise Refusal when negatives.remove has no answers, or training.dev no positives to look for."""
     train = splits.get("train", {})
     if settings.remove == "answers" and (missing := train["queries"] - train.get("answers", 0)) > 0:
-        found = f"{missing} of {train['queries']} training queries have no answers"
-        remedy = "Add them to answers.train.jsonl, or set negatives.remove to judged."
-        raise ValueError(f"negatives.remove is 'answers', but {found}. {remedy}")
-
-
-def check_positives(settings, facts):
-    """Raise ValueError for a split that is judged but without a positive: a table of zeros tells nothing."""
-    for name in settings.splits:
-        counts = facts["splits"][name]
-        if facts.get("positive_grade") == 1 and counts.get("judgments") and counts.get("positives") == 0:
-            found = f"none of the {counts['judgments']} judgments of the split {name!r} has a grade of 1 or more"
-            raise ValueError(f"{found}, so its measures would all be 0. Give judgments that have positives.")
-
-
-def check_dev(settings, splits):
-    """Raise ValueError for a split that trainings are watched by and that has no positive to look for."""
+        raise Refusal(
+            f"negatives.remove is 'answers', but {missing} of {train['queries']} training queries have no answers. Add "
+            "them to answers.train.jsonl, or set negatives.remove to judged."
+        )
     for name in settings.dev_splits:
         if not splits[name].get("judgments") or splits[name].get("positives") == 0:
-            found = f"training.dev.split names {name!r}, which has no judged positive"
-            raise ValueError(f"{found}. Add its judgments to the collection, or name another split.")
+            raise Refusal(
+                f"training.dev.split names {name!r}, which has no judged positive. Add its judgments to the "
+                "collection, or name another split."
+            )

@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from teleport.evaluation.collapse import Documents
-from teleport.evaluation.evaluate import read_column, read_judgments
+from teleport.arrays import Run
+from teleport.evaluation.evaluate import read_judgments
 from teleport.evaluation.measures import score_run
-from teleport.evaluation.names import joint_numbers
-from teleport.runtime.arrays import Run
+from teleport.evaluation.names import Documents, joint_numbers, read_column
 from teleport.settings.scoring import ContrastSettings as Settings  # noqa: F401
 
 SAME = 1e-9  # scores of a query that differ by less are a tie: 1/3 is not 1 - 2/3 in binary numbers
@@ -26,21 +25,24 @@ def run(job):
     (null: no passage, no judgment).
 
     Facts: overlap (mean over queries of |first 100 of both| / 100), wins, losses and ties of the run by
-    settings.measure, num_queries, depth, measure. Raises ValueError for an unknown measure.
+    settings.measure, num_queries, depth, measure. Raises Refusal for an unknown measure.
     """
     settings, split = job.settings, job.settings.split
-    ours, theirs, doc_ids = read_both(job)
+    doc_ids, numbers = joint_numbers(job, "run", "reference")
+    ours, theirs = Run.read(job, "run"), Run.read(job, "reference")
+    theirs = theirs._replace(ids=np.where(theirs.ids >= 0, numbers[np.maximum(theirs.ids, 0)], -1))
     judgments = read_judgments(job, split)
     if settings.collapse:
         documents = Documents(doc_ids, settings.separator)
         ours, theirs = (
-            Run(*documents.collapse(each.ids, each.scores, settings.collapse), each.rows) for each in (ours, theirs)
+            Run(*documents.collapse(run.ids, run.scores, settings.collapse), run.rows) for run in (ours, theirs)
         )
         doc_ids, judgments = documents.names, documents.judge(judgments)
-    scored = [score_run(each.ids, each.rows, judgments, [settings.measure]) for each in (ours, theirs)]
-    judged, values = scored[0][0], [found[settings.measure] for _, found in scored]
-    lists = [lists_of(each, judged) for each in (ours, theirs)]
-    overlaps = np.array([len(np.intersect1d(*pair)) for pair in first_passages(lists, settings.depth)]) / settings.depth
+    scored = [score_run(run.ids, run.rows, judgments, [settings.measure]) for run in (ours, theirs)]
+    judged, values = scored[0][0], [scores[settings.measure] for _, scores in scored]
+    lists = [lists_of(run, judged) for run in (ours, theirs)]
+    first = ([ids[: settings.depth][ids[: settings.depth] >= 0] for ids in pair] for pair in zip(*lists, strict=True))
+    overlaps = np.array([len(np.intersect1d(*pair)) for pair in first]) / settings.depth
     query_ids = read_column(job, f"queries.{split}.parquet", "query_id").take(pa.array(judged))
     table = {"query_id": query_ids, "overlap": overlaps, "value": values[0], "reference_value": values[1]}
     pq.write_table(pa.table(table | parting(lists, judged, judgments, doc_ids)), job.output("contrast.parquet"))
@@ -49,25 +51,11 @@ def run(job):
     return facts | {"overlap": float(overlaps.mean()), "depth": settings.depth, "measure": settings.measure}
 
 
-def read_both(job):
-    """(the `Run` in the role `run`, that in the role `reference`, the ids of their passages), numbered alike."""
-    doc_ids, numbers = joint_numbers(job, "run", "reference")
-    ours, theirs = Run.read(job, "run"), Run.read(job, "reference")
-    ids_QK = np.where(theirs.ids >= 0, numbers[np.maximum(theirs.ids, 0)], -1)
-    return ours, theirs._replace(ids=ids_QK), doc_ids
-
-
 def lists_of(retrieved, rows):
     """The passages int [Q, K] that a `Run` has for the query rows `rows`; -1 throughout where it has no line."""
     lines = np.full(max(rows.max(initial=-1), retrieved.rows.max(initial=-1)) + 1, -1)
     lines[retrieved.rows] = np.arange(len(retrieved.rows))
-    found = lines[rows]
-    return np.where(found[:, None] >= 0, retrieved.ids[np.maximum(found, 0)], -1)
-
-
-def first_passages(lists, depth):
-    """Per query the first `depth` passages of both lists, without empty slots."""
-    return [[ids[:depth][ids[:depth] >= 0] for ids in pair] for pair in zip(*lists, strict=True)]
+    return np.where(lines[rows, None] >= 0, retrieved.ids[np.maximum(lines[rows], 0)], -1)
 
 
 def parting(lists, judged, judgments, doc_ids):
@@ -80,6 +68,6 @@ def parting(lists, judged, judgments, doc_ids):
     for prefix, ids_QK in zip(("", "reference_"), lists, strict=True):
         ids = np.where(differ.any(axis=1), ids_QK[np.arange(len(ids_QK)), differ.argmax(axis=1)], -1)
         columns[f"{prefix}doc_id"] = doc_ids.take(pa.array(ids, mask=ids < 0))
-        found = [grades.get(pair) for pair in zip(judged.tolist(), ids.tolist(), strict=True)]
-        columns[f"{prefix}grade"] = pa.array(found, pa.int32())
+        pairs = zip(judged.tolist(), ids.tolist(), strict=True)
+        columns[f"{prefix}grade"] = pa.array([grades.get(pair) for pair in pairs], pa.int32())
     return columns

@@ -7,12 +7,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from teleport.evaluation.collapse import Documents
-from teleport.evaluation.coverage import score_coverage
+from teleport.arrays import Run
+from teleport.collection.answers import find_answers
+from teleport.collection.reader import read_answers
 from teleport.evaluation.judged import Judgments, order_within
 from teleport.evaluation.measures import refuse_repeated_ids, score_run
-from teleport.evaluation.names import read_doc_ids
-from teleport.runtime.arrays import Run
+from teleport.evaluation.names import Documents, read_column, read_doc_ids
+from teleport.refusal import Refusal
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.scoring import EvaluateSettings as Settings  # noqa: F401
 
@@ -27,7 +28,7 @@ def run(job):
     of judgments and the judgments are of documents (see `Documents`).
 
     facts: means {measure: mean}; num_queries of the first measure of judgments, or of coverage where it is alone;
-    num_questions of coverage. Raises ValueError for an unknown measure and for a passage that a list has twice.
+    num_questions of coverage. Raises Refusal for an unknown measure and for a passage that a list has twice.
     """
     split, names = job.settings.split, job.settings.measures
     ids_QK, scores_QK, rows = Run.read(job, "run")
@@ -47,14 +48,14 @@ def run(job):
         values, queries = values | covered, queries | dict.fromkeys(covered, answered)
         facts["num_questions"] = len(answered)
     write_run(job, query_ids, doc_ids, Run(ids_QK, scores_QK, rows))
-    write_scores(job, query_ids, [(name, queries[name], values[name]) for name in names])
+    table = {
+        "query_id": pa.concat_arrays([query_ids.take(pa.array(queries[name])) for name in names]),
+        "measure": np.repeat(names, [len(queries[name]) for name in names]),
+        "value": np.concatenate([values[name] for name in names]),
+    }
+    pq.write_table(pa.table(table), job.output("per_query.parquet"))
     num_queries = len(next(iter(queries.values())))
     return facts | {"means": {name: float(values[name].mean()) for name in names}, "num_queries": num_queries}
-
-
-def read_column(job, file_name, column):
-    """One text column of a Parquet file of the collection, as one Arrow array."""
-    return pq.read_table(job.input("collection", file_name), columns=[column])[column].combine_chunks()
 
 
 def read_judgments(job, split):
@@ -63,13 +64,32 @@ def read_judgments(job, split):
     return Judgments(*(column.to_numpy() for column in table.columns))
 
 
+def score_coverage(collection, split, ids_QK, rows, cutoffs):
+    """Answer coverage of a run: ({name: float64 [A] of 0 and 1}, query rows int64 [A]), A questions that have answers.
+
+    What DPR calls top-k accuracy and ANCE-Tele R@k: `Success@k` with answer strings instead of judgments, over every
+    question of the split that has answers, judged or not. `collection` is the Artefact of a collection stage, `ids_QK`
+    int32 the run's passages in the order of ranks (-1: none), `rows` the query row of each line, `cutoffs` {name: k}. A
+    question that the run lacks scores 0. Raises Refusal when the split has no answers.
+    """
+    answers_Q = read_answers(collection, split)
+    ids_QK = ids_QK[:, : max(cutoffs.values())]
+    hit_QK = find_answers(collection.path("corpus.parquet"), ids_QK, [answers_Q[row] for row in rows])
+    ranks_Q = np.full(len(answers_Q), np.inf)  # of the first passage with an answer, from 1
+    ranks_Q[rows] = np.where(hit_QK.any(axis=1), hit_QK.argmax(axis=1) + 1, np.inf)
+    answered = np.flatnonzero([bool(answers) for answers in answers_Q])
+    return {name: (ranks_Q[answered] <= k).astype(np.float64) for name, k in cutoffs.items()}, answered
+
+
 def write_run(job, query_ids, doc_ids, retrieved):
     """Write a `Run` in TREC's six columns, always the same bytes; its tag names the stage that made it.
 
     Scores are those of the retrieval, so that a tie in them stays visible; the order of a query's lines is the ranking.
+    Raises Refusal for an id with white space, at which the columns are split.
     """
-    refuse_spaces("query_id", query_ids)
-    refuse_spaces("doc_id", doc_ids)
+    for name, texts in (("query_id", query_ids), ("doc_id", doc_ids)):
+        if len(spaced := texts.filter(pc.match_substring_regex(texts, r"\s"))):
+            raise Refusal(f"{name} {spaced[0].as_py()!r} has white space, which a TREC run cannot hold. Rename the id.")
     source, path = job.inputs["run"].manifest, job.output(f"{job.settings.split}.run.gz")
     with open(path, "wb") as file, gzip.GzipFile("", "wb", 1, file, mtime=0) as zipped:
         for first in range(0, len(retrieved.rows), BLOCK_QUERIES):
@@ -84,21 +104,5 @@ def write_run(job, query_ids, doc_ids, retrieved):
                 f"{source['kind']}-{source['key']}\n",
                 " ",
             )
-            zipped.write(text.buffers()[2])  # all lines, end to end
-
-
-def refuse_spaces(name, texts):
-    """Raise ValueError when an id has white space, at which the columns of a TREC run are split."""
-    spaced = texts.filter(pc.match_substring_regex(texts, r"\s"))
-    if len(spaced):
-        raise ValueError(f"{name} {spaced[0].as_py()!r} has white space, which a TREC run cannot hold. Rename the id.")
-
-
-def write_scores(job, query_ids, scored):
-    """Write per_query.parquet, measure by measure; `scored`: (measure, rows of its queries, their values) of each."""
-    table = {
-        "query_id": pa.concat_arrays([query_ids.take(pa.array(rows)) for _, rows, _ in scored]),
-        "measure": np.repeat([name for name, _, _ in scored], [len(rows) for _, rows, _ in scored]),
-        "value": np.concatenate([values for _, _, values in scored]),
-    }
-    pq.write_table(pa.table(table), job.output("per_query.parquet"))
+            if len(text):  # without lines the buffer has bytes that are no text
+                zipped.write(text.buffers()[2])  # all lines, end to end

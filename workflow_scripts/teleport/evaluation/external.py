@@ -7,11 +7,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from teleport.arrays import Run
 from teleport.collection import records
 from teleport.collection.official import located
 from teleport.evaluation.judged import order_within
-from teleport.evaluation.names import OWN_PASSAGES
-from teleport.runtime.arrays import Run
+from teleport.evaluation.names import OWN_PASSAGES, read_column
+from teleport.refusal import Refusal
 from teleport.settings.scoring import ExternalSettings as Settings  # noqa: F401
 
 COLUMNS = "query, Q0, passage, rank, score, tag"
@@ -26,28 +27,29 @@ def run(job):
     passages.parquet. In form tsv a line is of query, passage and anything else, and all scores are 0.
 
     Facts: lines, num_queries, depth; unknown_queries and unknown_passages, lines dropped because the split does not
-    have their query, or the collection not their passage. Raises ValueError with file, line and remedy for a line with
+    have their query, or the collection not their passage. Raises Refusal with file, line and remedy for a line with
     too few columns, a score that is not a finite number, a query or passage that is unknown, and a pair that is listed
     twice; for a run without any line that is kept; and as `records.lines` does for a file that is damaged or not UTF-8.
     """
     settings, split = job.settings, job.settings.split
     file = located(settings.file, job.facts("download")["files"]) if "download" in job.inputs else settings.file
-    query_ids = pq.read_table(job.input("collection", f"queries.{split}.parquet"), columns=["query_id"])["query_id"]
-    row_of = {query_id: row for row, query_id in enumerate(query_ids.to_pylist())}
+    query_ids = read_column(job, f"queries.{split}.parquet", "query_id").to_pylist()
+    row_of = {query_id: row for row, query_id in enumerate(query_ids)}
     lines, rows, passages, scores, dropped = read_lines(file, settings.form, row_of, settings.unknown_queries == "drop")
     if not passages:
-        found = f"none of its lines is of a query of {split!r} ({dropped} are of others)"
-        raise ValueError(f"{file}: {found}. Give the run of this split.")
+        raise Refusal(
+            f"{file}: none of its lines is of a query of {split!r} ({dropped} are of others). Give the run of this "
+            "split."
+        )
     ids = find_passages(job, file, passages, lines)
-    known, unknown = ids >= 0, int(np.count_nonzero(ids < 0))
-    if unknown:
-        lines, rows, scores, ids = lines[known], rows[known], scores[known], ids[known]
-        passages = [passage for passage, kept in zip(passages, known, strict=True) if kept]
+    known = ids >= 0
+    lines, rows, scores, ids = lines[known], rows[known], scores[known], ids[known]
+    passages = [passage for passage, kept in zip(passages, known, strict=True) if kept]
     refuse_repeated_pairs(file, rows, ids, passages, lines)
     retrieved = ranked(rows, ids, passages, scores)
     retrieved.write(job)
     facts = {"lines": len(lines), "num_queries": len(retrieved.rows), "depth": retrieved.ids.shape[1]}
-    return facts | {"unknown_queries": dropped, "unknown_passages": unknown}
+    return facts | {"unknown_queries": dropped, "unknown_passages": int(np.count_nonzero(~known))}
 
 
 def ranked(rows, ids, passages, scores):
@@ -73,7 +75,14 @@ def read_lines(path, form, row_of, drop_unknown):
             lines.append(line)
             rows.append(row_of[query])
             passages.append(passage)
-            scores.append(as_number(score, path, line))
+            try:
+                value = float(score if score.isascii() and "_" not in score else "none")  # 1_0 is a number in Python
+            except ValueError:
+                value = math.nan
+            if not math.isfinite(value):
+                wrong = f"the score {score!r} is not a finite number. Correct the line."
+                raise records.wrong_row(path, line, wrong)
+            scores.append(value)
         elif drop_unknown:
             dropped += 1
         else:
@@ -83,7 +92,7 @@ def read_lines(path, form, row_of, drop_unknown):
 
 
 def columns_of(text, form, path, line):
-    """(query id, passage id, score as text) of a line. Raises ValueError for a line with another number of columns."""
+    """(query id, passage id, score as text) of a line. Raises Refusal for a line with another number of columns."""
     if form == "tsv":
         columns = text.split("\t", 2)
         if len(columns) < 2:
@@ -95,40 +104,29 @@ def columns_of(text, form, path, line):
     return columns[0], columns[2], columns[4]
 
 
-def as_number(text, path, line):
-    """A finite float. Raises ValueError naming the line."""
-    try:
-        value = float(text if text.isascii() and "_" not in text else "none")  # 1_0 is a number in Python alone
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise records.wrong_row(path, line, f"the score {text!r} is not a finite number. Correct the line.")
-    return value
-
-
 def find_passages(job, path, passages, lines):
     """Numbers of the passages with the ids `passages` (int32), those of the collection first; -1: the line is dropped.
 
-    Writes passages.parquet where others are kept. Raises ValueError for an unknown one where that is an error, and
+    Writes passages.parquet where others are kept. Raises Refusal for an unknown one where that is an error, and
     when none is known.
     """
     names, unknown = pa.array(passages, pa.string()), job.settings.unknown_passages
-    doc_ids = pq.read_table(job.input("collection", "corpus.parquet"), columns=["doc_id"])["doc_id"].combine_chunks()
-    found = pc.index_in(names, value_set=doc_ids)
+    doc_ids = read_column(job, "corpus.parquet", "doc_id")
+    ids = pc.index_in(names, value_set=doc_ids)
     if unknown == "keep":
-        others = names.filter(found.is_null()).unique()
+        others = names.filter(ids.is_null()).unique()
         pq.write_table(pa.table({"doc_id": others}), job.output(OWN_PASSAGES))
         after = pc.add(pc.index_in(names, value_set=others), pa.scalar(len(doc_ids), pa.int32()))
-        return pc.coalesce(found, after).to_numpy().astype(np.int32)
-    if found.null_count and (unknown == "error" or found.null_count == len(passages)):
-        first = int(np.argmax(found.is_null().to_numpy(zero_copy_only=False)))
+        return pc.coalesce(ids, after).to_numpy().astype(np.int32)
+    if ids.null_count and (unknown == "error" or ids.null_count == len(passages)):
+        first = int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))
         remedy = "Give a run over this collection, or the collection that the run was made on."
         raise records.wrong_row(path, lines[first], f"passage {passages[first]!r} is not in the corpus. {remedy}")
-    return found.fill_null(-1).to_numpy().astype(np.int32)
+    return ids.fill_null(-1).to_numpy().astype(np.int32)
 
 
 def refuse_repeated_pairs(path, rows, ids, passages, lines):
-    """Raise ValueError naming the first line whose query and passage an earlier line has too."""
+    """Raise Refusal naming the first line whose query and passage an earlier line has too."""
     pairs = rows * (int(ids.max()) + 1) + ids
     _, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
     repeated = np.flatnonzero(first[inverse] != np.arange(len(pairs)))

@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from teleport.arrays import Run, save_array
 from teleport.collection.reader import positives_of_job
-from teleport.runtime.arrays import Run, save_array
-from teleport.settings.scoring import ForgettingSettings as Settings  # noqa: F401
+from teleport.evaluation.judged import first_hit_reciprocals
+from teleport.refusal import Refusal
+from teleport.settings.section import NoSettings as Settings  # noqa: F401
 
 DEPTH = 100  # of the reciprocal rank: MRR@100 in the paper
 
@@ -13,13 +15,15 @@ def run(job):
     """Compare the retrievals of the training queries before and after an episode.
 
     Writes forgotten.npy, bool [Q]: the queries that lose. Facts: rate (the forgetting rate), gained (the share of
-    queries whose reciprocal rank rises), mrr_before, mrr_after, num_queries. Raises ValueError when the two retrievals
+    queries whose reciprocal rank rises), mrr_before, mrr_after, num_queries. Raises Refusal when the two retrievals
     are not of the same queries.
     """
     before, after = Run.read(job, "before"), Run.read(job, "after")
     if not np.array_equal(before.rows, after.rows):
-        found = f"the retrievals before and after the episode have {len(before.rows)} and {len(after.rows)} queries"
-        raise ValueError(f"{found}, not the same ones: they are not of one collection. Run the workflow again.")
+        raise Refusal(
+            f"the retrievals before and after the episode have {len(before.rows)} and {len(after.rows)} queries, not "
+            "the same ones: they are not of one collection. Run the workflow again."
+        )
     positives = positives_of_job(job, "train")
     before_Q, after_Q = (reciprocal_ranks(run.ids, [positives[row] for row in run.rows]) for run in (before, after))
     forgotten_Q = forgets(before_Q, after_Q)
@@ -34,21 +38,14 @@ def run(job):
 
 
 def forgets(before_Q, after_Q):
-    """The queries whose reciprocal rank (float [Q]) is lower after an episode than before it (bool [Q]).
-
-    Their share is the forgetting rate (ANCE-Tele, Section 5.4).
-    """
+    """bool [Q]: the reciprocal rank is lower after an episode; the share is the forgetting rate (ANCE-Tele, §5.4)."""
     return after_Q < before_Q
 
 
 def reciprocal_ranks(ids_QK, positives):
     """1 / rank of the first positive among the first 100 passages of each query, 0 without one (float64 [Q]).
 
-    ids_QK: int32 [Q, depth], the passages retrieved for each query, best first, -1 where a list ends; positives: those
-    of each query
+    ids_QK: int32 [Q, depth], best first, -1 where a list ends; positives: those of each query
     """
-    values = np.zeros(len(ids_QK))
-    for query, ids in enumerate(ids_QK[:, :DEPTH]):
-        hits = np.flatnonzero(np.isin(ids, positives[query]))
-        values[query] = 1 / (hits[0] + 1) if len(hits) else 0.0
-    return values
+    hits = [np.isin(ids, given) for ids, given in zip(ids_QK[:, :DEPTH], positives, strict=True)]
+    return first_hit_reciprocals(np.reshape(hits, ids_QK[:, :DEPTH].shape))

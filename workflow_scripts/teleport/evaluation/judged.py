@@ -1,7 +1,7 @@
 """The usual measures from where a run has the judged passages, with trec_eval's conventions.
 
-A run of 7 million results has a few thousand judged passages, so the results are looked at once, to find the rank of
-every judged passage; all measures are sums over these. Shapes: J judgments, Q judged queries.
+A run of 7 million results has a few thousand judged passages, so the results are read once, for the rank of every
+judged passage; all measures are sums over these. Shapes: J judgments, Q judged queries.
 """
 
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class RankedJudgments(NamedTuple):
     """The judged passages with the ranks that a run gives them, ordered by query, then by rank.
 
     queries: rows of the judged queries, ascending [Q]; lengths: results of each [Q]; depth: of the run;
-    query_J: numbers of judged queries, 0 to Q - 1; rank_J: from 1, or FAR; grade_J.
+    query_J: index of the query in `queries`; rank_J: from 1, or FAR; grade_J.
     """
 
     queries: np.ndarray
@@ -70,28 +70,31 @@ def order_within(query_J):
     return np.arange(len(query_J)) - np.searchsorted(query_J, query_J)
 
 
-def divided(parts, wholes):
-    """parts / wholes, 0 where there is nothing to divide by."""
-    return np.divide(parts, wholes, out=np.zeros(len(parts)), where=wholes > 0)
+def divided(sums, counts):
+    """sums / counts, 0 where the count is 0."""
+    return np.divide(sums, counts, out=np.zeros(len(sums)), where=counts > 0)
 
 
 def reciprocal_rank(judged, cutoff, grade):
     """1 / rank of the first relevant passage, 0 without one."""
-    hits = np.flatnonzero(judged.hits(cutoff, grade))
-    queries, firsts = np.unique(judged.query_J[hits], return_index=True)
-    values = np.zeros(len(judged.queries))
-    values[queries] = 1 / judged.rank_J[hits[firsts]]
+    hits, values = judged.hits(cutoff, grade), np.zeros(len(judged.queries))
+    np.maximum.at(values, judged.query_J[hits], 1 / judged.rank_J[hits])
     return values
 
 
+def first_hit_reciprocals(hit_QK):
+    """`reciprocal_rank` of ranked lists of which it is known what is relevant, bool [Q, K]: float64 [Q]."""
+    return np.where(hit_QK.any(axis=1), 1 / (hit_QK.argmax(axis=1) + 1), 0.0)
+
+
 def ndcg(judged, cutoff, grade):
-    """Sum of grade / log2(rank + 1), relative to that of the best order of all judged passages."""
+    """Sum of grade / log2(rank + 1), relative to that of the ideal order of all judged passages."""
     gain_J = np.maximum(judged.grade_J, 0).astype(np.float64)
     hits = judged.hits(cutoff, grade)
     gained = judged.total(hits, gain_J / np.log2(np.where(hits, judged.rank_J, 1) + 1))
-    best = np.lexsort((-gain_J, judged.query_J))  # leaves the queries where they are
+    ideal = np.lexsort((-gain_J, judged.query_J))  # leaves the queries where they are
     rank_J = order_within(judged.query_J) + 1
-    return divided(gained, judged.total(rank_J <= cutoff, gain_J[best] / np.log2(rank_J + 1)))
+    return divided(gained, judged.total(rank_J <= cutoff, gain_J[ideal] / np.log2(rank_J + 1)))
 
 
 def recall(judged, cutoff, grade):

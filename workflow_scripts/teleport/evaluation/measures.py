@@ -9,25 +9,28 @@ import ir_measures
 import numpy as np
 
 from teleport.evaluation.judged import FAR, MEASURES, OWN_MEASURES, rank_judged
+from teleport.refusal import Refusal
 from teleport.settings.measures import Own, parse_measures
 
 
 def refuse_repeated_ids(ids_QK, rows, query_ids, doc_ids):
-    """Raise ValueError when a query has two lists, or its list a passage twice: it would count twice.
+    """Raise Refusal when a query has two lists, or its list a passage twice: it would count twice.
 
     ids_QK: passage rows, -1 in empty slots; rows: the query row of each line; query_ids, doc_ids: texts by row number.
     """
     queries, counts = np.unique(rows, return_counts=True)
     if (counts > 1).any():
         query = query_ids[int(queries[counts > 1][0])]
-        raise ValueError(f"the run has more than one list for query {str(query)!r}. Make the run anew.")
+        raise Refusal(f"the run has more than one list for query {str(query)!r}. Make the run anew.")
     sorted_QK = np.sort(ids_QK, axis=1)
     repeated_QK = (sorted_QK[:, 1:] == sorted_QK[:, :-1]) & (sorted_QK[:, 1:] >= 0)
     if repeated_QK.any():
         line, slot = np.argwhere(repeated_QK)[0]
         passage, query = str(doc_ids[int(sorted_QK[line, slot])]), str(query_ids[int(rows[line])])
-        found = f"the run has passage {passage!r} more than once for query {query!r}"
-        raise ValueError(f"{found}: a run lists each passage once per query. Make the run anew.")
+        raise Refusal(
+            f"the run has passage {passage!r} more than once for query {query!r}: a run lists each passage once per "
+            "query. Make the run anew."
+        )
 
 
 def score_run(ids_QK, rows, judgments, names):
@@ -35,7 +38,7 @@ def score_run(ids_QK, rows, judgments, names):
 
     ids_QK: int [lines, depth], passages in the order of ranks, -1 in empty slots; rows: the query row of each line;
     judgments: `Judgments`. A judged query that is not in the run, or with an empty list, scores 0; queries without
-    judgments are left out. Raises ValueError for a measure that ir-measures cannot compute.
+    judgments are left out. Raises Refusal for a measure that ir-measures cannot compute.
     """
     measures, judged = parse_measures(names), rank_judged(ids_QK, rows, judgments)
     others = [measure for measure in measures if not isinstance(measure, Own) and not in_arrays(measure)]

@@ -1,37 +1,74 @@
-"""The ids of the passages that a run numbers: those of the collection, and after them those of the run alone."""
+"""The passages that a run numbers: their ids, and the documents that they are parts of (MaxP and FirstP).
+
+Passages of the collection come first, then those of the run alone. A document that is longer than an encoder reads is
+cut into passages `DOCUMENT#0`, `DOCUMENT#1`, …; a run of passages becomes a run of documents by each document's best
+passage (MaxP; ANCE, Table 1), or by its first one alone (FirstP).
+"""
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from teleport.evaluation.judged import Judgments
+from teleport.maxp import first_of_passages
+
 OWN_PASSAGES = "passages.parquet"  # of a stage `external`, where passages that the collection lacks are kept
+
+
+def read_column(job, file_name, column, role="collection"):
+    """One text column of a Parquet file of the stage in `role`, as one Arrow array."""
+    return pq.read_table(job.input(role, file_name), columns=[column])[column].combine_chunks()
 
 
 def read_doc_ids(job, role):
     """The ids (Arrow strings) by number of the passages of the run in `role`."""
-    return pa.concat_arrays([corpus_ids(job), own_ids(job, role)])
-
-
-def corpus_ids(job):
-    """The ids of the collection's passages (Arrow strings)."""
-    return pq.read_table(job.input("collection", "corpus.parquet"), columns=["doc_id"])["doc_id"].combine_chunks()
+    return pa.concat_arrays([read_column(job, "corpus.parquet", "doc_id"), own_ids(job, role)])
 
 
 def own_ids(job, role):
     """The ids of passages that only the run in `role` has (Arrow strings)."""
     if OWN_PASSAGES not in job.inputs[role].manifest["files"]:
         return pa.array([], pa.string())
-    return pq.read_table(job.input(role, OWN_PASSAGES))["doc_id"].combine_chunks()
+    return read_column(job, OWN_PASSAGES, "doc_id", role)
 
 
 def joint_numbers(job, role, other):
-    """(the ids of the passages of two runs, Arrow strings; the number among them of each passage of `other`, int32).
-
-    The passages of `role` keep their numbers.
-    """
+    """(ids of the passages of two runs, those of `role` first; the number among them of each of `other`, int32)."""
     ours, theirs = read_doc_ids(job, role), own_ids(job, other)
-    new = theirs.filter(pc.invert(pc.is_in(theirs, value_set=ours)))
-    ids = pa.concat_arrays([ours, new])
-    known = np.arange(len(corpus_ids(job)), dtype=np.int32)
-    return ids, np.concatenate([known, pc.index_in(theirs, value_set=ids).to_numpy().astype(np.int32)])
+    ids = pa.concat_arrays([ours, theirs.filter(pc.invert(pc.is_in(theirs, value_set=ours)))])
+    in_corpus = np.arange(len(ours) - len(own_ids(job, role)), dtype=np.int32)
+    return ids, np.concatenate([in_corpus, pc.index_in(theirs, value_set=ids).to_numpy().astype(np.int32)])
+
+
+class Documents:
+    """The documents that the passages of a collection belong to.
+
+    doc_ids: ids of the passages (Arrow strings [num_passages]); a document's id is what stands before the last
+    `separator`, or the whole id where there is none. Documents are numbered in the order of their first passages.
+    """
+
+    def __init__(self, doc_ids, separator):
+        parts = pc.split_pattern(doc_ids, separator, max_splits=1, reverse=True)
+        encoded = pc.list_element(parts, 0).cast(pa.string()).dictionary_encode()
+        self.names = encoded.dictionary
+        self.document_P = encoded.indices.to_numpy().astype(np.int32)
+        self.first_P = np.zeros(len(doc_ids), bool)
+        self.first_P[np.unique(self.document_P, return_index=True)[1]] = True
+
+    def collapse(self, ids_QK, scores_QK, mode):
+        """The best (maxp) or first (firstp) passage of each document, in the order of the run: (ids, scores) [Q, K].
+
+        ids are numbers of documents, -1 and score 0 where a list has fewer than K. -1 in `ids_QK` is an empty slot.
+        """
+        kept_QK = (ids_QK >= 0) & (self.first_P[ids_QK] if mode == "firstp" else True)
+        return first_of_passages(np.where(kept_QK, self.document_P[ids_QK], -1), scores_QK, ids_QK.shape[1])
+
+    def judge(self, judgments):
+        """`Judgments` of documents from those of passages: the highest grade of their passages."""
+        documents = self.document_P[judgments.passages]
+        order = np.lexsort((documents, judgments.queries))
+        pairs = np.stack([judgments.queries[order], documents[order]])
+        starts = np.flatnonzero((np.diff(pairs, prepend=-1) != 0).any(axis=0))
+        grades = judgments.grades[order]
+        return Judgments(*pairs[:, starts], np.maximum.reduceat(grades, starts) if len(starts) else grades)

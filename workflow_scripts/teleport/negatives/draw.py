@@ -1,12 +1,12 @@
-"""Which candidates are drawn: sampling without replacement, the same on every machine."""
+"""Drawing candidates without replacement, the same on every machine; how is decided by a module in `draws`."""
 
 import hashlib
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's increment
-NEVER = np.uint64(2**64 - 1)
 
 
 def hash_bytes(pieces):
@@ -32,34 +32,40 @@ def splitmix64(state):
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def draw_slots(available_QS, hashes_Q, seed, count):
-    """Draw `count` of each query's available slots, uniformly and without replacement; all of them where fewer.
+class Candidates(NamedTuple):
+    """What a draw sees of a source and a block of queries: S slots of each query, of which some may be drawn.
 
-    `available_QS` bool, `hashes_Q` uint64 (see `hash_ids`), `seed` int. Slot s of query q has the draw s of a
-    SplitMix64 stream that starts from (hash of q, seed), and the `count` smallest draws win.
+    available_QS: bool; hashes_Q: uint64, see `hash_ids`; seed: int, of the source and the episode; scores_QS: float32,
+    of the passages under the checkpoint that mines, NaN where not available; positive_scores_Q: those of the positives.
+    There are scores where a draw or a filter needs them (settings/registry.py), else None.
+    """
+
+    available_QS: np.ndarray
+    hashes_Q: np.ndarray
+    seed: int
+    scores_QS: np.ndarray | None = None
+    positive_scores_Q: np.ndarray | None = None
+
+    def random_QS(self):
+        """uint64 [Q, S]: slot s of query q has number s of a SplitMix64 stream that starts from (hash of q, seed)."""
+        streams_Q = splitmix64(self.hashes_Q ^ np.uint64(self.seed))
+        return splitmix64(streams_Q[:, None] + GOLDEN * np.arange(1, self.available_QS.shape[1] + 1, dtype=np.uint64))
+
+
+def draw_slots(choose, candidates, count):
+    """Draw `count` of each query's available slots without replacement; all of them where fewer.
+
+    choose: function of a module in `draws`, with its settings; candidates: `Candidates`
     Returns slots_QN (int64, ascending, 0 where not filled) and filled_QN (bool), N = min(count, S).
     """
-    num_slots = available_QS.shape[1]
+    num_slots = candidates.available_QS.shape[1]
     if count < num_slots:
-        slots_QN = smallest_draws(available_QS, hashes_Q, seed, count)
+        slots_QN = choose(candidates, count)
     else:  # all of them: no draw decides anything
-        slots_QN = np.where(available_QS, np.arange(num_slots), num_slots)
+        slots_QN = np.where(candidates.available_QS, np.arange(num_slots), num_slots)
     slots_QN.sort(axis=1)
     filled_QN = slots_QN < num_slots
     return np.where(filled_QN, slots_QN, 0), filled_QN
-
-
-def smallest_draws(available_QS, hashes_Q, seed, count):
-    """The slots of the `count` smallest draws of each query, int64 in any order; numbers from S on are no slots."""
-    num_slots = available_QS.shape[1]
-    streams_Q = splitmix64(hashes_Q ^ np.uint64(seed))
-    draws_QS = splitmix64(streams_Q[:, None] + GOLDEN * np.arange(1, num_slots + 1, dtype=np.uint64))
-    # The low bits of a draw make way for its slot number, so that one partition of plain integers yields the slots.
-    slot_mask = np.uint64(2 ** num_slots.bit_length() - 1)
-    draws_QS = (draws_QS & ~slot_mask) | np.arange(num_slots, dtype=np.uint64)
-    draws_QS[~available_QS] = NEVER  # no draw has this value: its slot part would be at least num_slots
-    draws_QN = np.partition(draws_QS, max(0, count - 1), axis=1)[:, :count]
-    return (draws_QN & slot_mask).astype(np.int64)
 
 
 def slots_within(lengths_Q):

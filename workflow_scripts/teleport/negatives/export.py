@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from teleport.arrays import Ragged
 from teleport.collection.reader import read_positives
-from teleport.runtime.arrays import Ragged
-from teleport.runtime.artefact import Artefact
+from teleport.running.artefact import Artefact
 
 BLOCK_QUERIES = 1000
 CHUNK_PASSAGES = 4096

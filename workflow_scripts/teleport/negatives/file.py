@@ -15,12 +15,13 @@ from itertools import pairwise
 import numpy as np
 import pyarrow.parquet as pq
 
-from teleport.collection.questions import json_array
+from teleport.arrays import Ragged, Run
+from teleport.collection.official import json_array
 from teleport.collection.records import json_rows
 from teleport.negatives.draw import hash_bytes, hash_ids, in_slots
-from teleport.runtime.arrays import Ragged, Run
-from teleport.runtime.files import sha256_file
-from teleport.settings.negatives_file import NegativesFileSettings as Settings  # noqa: F401
+from teleport.refusal import Refusal
+from teleport.running.files import sha256_file
+from teleport.settings.pool import NegativesFileSettings as Settings  # noqa: F401
 
 CHUNK_TEXTS = 65536  # in memory at a time: about 25 MB of MS MARCO
 GIVE_NAMES = "Give ids, or titles and texts to the character as the collection has them."
@@ -35,12 +36,12 @@ def run(job):
 
     A query on several lines of the file has as many here. Facts: lines (or records) of the file, queries (training
     queries with a line), other_queries (lines of others, left out), negatives, unmatched (negatives whose text or
-    token ids no passage has, left out). Raises ValueError, with file and line where there is one, for a passage id
+    token ids no passage has, left out). Raises Refusal, with file and line where there is one, for a passage id
     that the corpus lacks, a file of another form, other queries or another corpus, or one changed since planning.
     """
     path, found = job.settings.path, sha256_file(job.settings.path)
     if found != job.settings.sha256:
-        raise ValueError(f"{path} has changed since it was planned (SHA-256 {found}). Run the workflow again.")
+        raise Refusal(f"{path} has changed since it was planned (SHA-256 {found}). Run the workflow again.")
     form, other_queries, other_texts = FORMS[job.settings.form]
     (records, queries, find), counts, rows, lists = form(job), Counter(), [], []
     for place, query, negatives in records:
@@ -50,9 +51,9 @@ def run(job):
         rows += meant
         lists += [passages[passages >= 0]] * len(meant)
     if not rows:
-        raise ValueError(f"{path}: none of its {counts['lines']} queries is a training query. {other_queries}")
+        raise Refusal(f"{path}: none of its {counts['lines']} queries is a training query. {other_queries}")
     if not any(map(len, lists)):
-        raise ValueError(f"{path}: none of its negatives is in the collection. {other_texts}")
+        raise Refusal(f"{path}: none of its negatives is in the collection. {other_texts}")
     ids = in_slots(np.array([len(passages) for passages in lists]), np.concatenate(lists), empty=-1)
     Run(ids, np.zeros(ids.shape, np.float32), np.array(rows)).write(job)
     return dict(counts) | {"queries": len(set(rows)), "negatives": sum(map(len, lists))}
@@ -93,10 +94,10 @@ def passages_by(job, *columns):
 
 
 def find_ids(lookup, place, ids):
-    """Rows of passage ids. Raises ValueError for one that the corpus does not have; lookup: `passages_by` of a job."""
+    """Rows of passage ids. Raises Refusal for one that the corpus does not have; lookup: `passages_by` of a job."""
     rows = lookup("doc_id").find(hash_ids(ids))
     if len(missing := np.flatnonzero(rows < 0)):
-        raise ValueError(
+        raise Refusal(
             f"{place}: passage {ids[missing[0]]!r} is not in the corpus. Give negatives from this collection, or the "
             "collection that they were mined from."
         )
@@ -113,7 +114,7 @@ def tevatron(job):
             ids = [str(passage["docid"]) for passage in negatives if "docid" in passage]
             texts = [f"{p.get('title') or ''}\0{p['text']}" for p in negatives if "docid" not in p]
         except (KeyError, TypeError, AttributeError):
-            raise ValueError(f"{place}: a negative passage has neither docid nor text. Add one of them.") from None
+            raise Refusal(f"{place}: a negative passage has neither docid nor text. Add one of them.") from None
         rows = np.empty(len(negatives), np.int32)
         rows[with_id] = find_ids(lookup, place, ids)
         if texts:
@@ -134,7 +135,7 @@ def dpr(job):
                 ids = [str(c["passage_id"] if "passage_id" in c else c["psg_id"]) for c in contexts]
                 yield f"{path}, record {number}", record["question"], ids
             except (KeyError, TypeError):
-                raise ValueError(
+                raise Refusal(
                     f"{path}, record {number}: DPR's records have question and hard_negative_ctxs, whose contexts "
                     "have passage_id or psg_id. Correct the record."
                 ) from None
@@ -179,7 +180,7 @@ def token_records(path):
         try:
             query, *negatives = (array("I", ids).tobytes() for ids in (query, *negatives))
         except (TypeError, OverflowError):
-            raise ValueError(f"{place}: query and negatives are not lists of token ids. Correct the line.") from None
+            raise Refusal(f"{place}: query and negatives are not lists of token ids. Correct the line.") from None
         yield place, query, negatives
 
 

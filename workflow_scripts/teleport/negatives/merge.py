@@ -1,25 +1,25 @@
 """Stage `merge`: the pool of negatives of an episode (ANCE-Tele, Eq. 4-6 and Appendix C).
 
 Per training query, as many candidates of each source as the settings say, sampled without replacement from what it has
-without passages that are known to be relevant or that a filter takes for relevant. The pool lists them source by source
-in the order of their flags. A source with too few candidates gives what it has, and the queries concerned are counted.
+without passages that are known to be relevant or that a filter takes for relevant; fewer where it has fewer. The pool
+lists them source by source in the order of their flags. With a `part` its queries alone get negatives.
 
 With `remove: answers` (released, NQ and TriviaQA) every passage whose text has an answer of the question is removed,
 and nothing else: a judged passage without an answer can be a negative. Momentum negatives are sampled from the pool of
 the last episode, so those of older ones decay geometrically, unless the whole pool is wanted (the released code).
 They lose what this episode knows: with `positives: answers` a positive may be one that earlier episodes did not know.
-
-With a `part` its queries alone get negatives; those of the others are empty and counted nowhere.
 """
+
+from functools import partial
 
 import numpy as np
 
-from teleport.negatives.draw import draw_slots, hashes_of_job
-from teleport.negatives.filters import open_filters
-from teleport.negatives.known import known_passages
+from teleport.negatives.draw import Candidates, draw_slots, hashes_of_job
+from teleport.negatives.known_positives import known_passages
 from teleport.negatives.pool import Items, PoolWriter, count_duplicates, drop_duplicates
-from teleport.runtime.log import log
-from teleport.runtime.seed import derive_seed
+from teleport.negatives.scores import MinerScores
+from teleport.running.log import log
+from teleport.seed import derive_seed
 from teleport.settings.pool import Pool as Settings  # noqa: F401
 
 BLOCK_SLOTS = 2**18  # candidates handled at once: 2 MB of draws and of each step between, which a cache holds
@@ -32,18 +32,19 @@ def run(job):
 
     facts: queries, negatives; wanted {source: n per query}; drawn and short_queries {source: n}; first_episodes
     {episode: n}; empty_queries; overlap (share of drawn slots that repeat a passage of the same query); filters, when
-    one looks at scores (see `ScoreFilters.facts`).
+    one looks at scores (see `MinerScores.facts`).
     """
     known = known_passages(job)
     sources = {name: job.load(name).open_source(job, name, known) for name in job.settings.sources}
-    merge = Merge(job.settings, sources, hashes_of_job(job), open_filters(job))
+    choose = partial(job.load("draw").choose, **job.settings.draw.own)
+    merge = Merge(job.settings, sources, hashes_of_job(job), choose, MinerScores.of_job(job))
     begin, end = job.settings.part.rows(len(known)) if job.settings.part else (0, len(known))
     writer = PoolWriter(job.output)
-    writer.append_empty(begin)
+    writer.append(np.zeros(begin, np.int64))
     for first, last in merge.blocks(begin, end):
         writer.append(*merge.block(first, last))
         job.progress(last, end, "queries")
-    writer.append_empty(len(known) - end)
+    writer.append(np.zeros(len(known) - end, np.int64))
     lengths = np.diff(writer.close())
     for name, wanted in merge.wanted.items():
         if merge.drawn[name] < (end - begin) * wanted / 2:
@@ -56,11 +57,13 @@ def run(job):
 class Merge:
     """Draws and joins the negatives of a block of queries, and counts what happened.
 
-    sources: {name: object as negatives/sources describes it}; hashes_Q: uint64, of the queries' ids
+    sources: {name: object as negatives/sources describes it}; hashes_Q: uint64, of the queries' ids; choose: function
+    of a draw, as negatives/draws describes it; scores: `MinerScores`, where the draw or a filter looks at them
     """
 
-    def __init__(self, settings, sources, hashes_Q, filters=None):
-        self.settings, self.sources, self.hashes_Q, self.filters = settings, sources, hashes_Q, filters
+    def __init__(self, settings, sources, hashes_Q, choose, scores=None):
+        self.settings, self.sources, self.hashes_Q = settings, sources, hashes_Q
+        self.choose, self.scores = choose, scores
         self.wanted = {name: settings.sources[name].count for name in sources}
         self.drawn, self.short = dict.fromkeys(sources, 0), dict.fromkeys(sources, 0)
         self.duplicates, self.first_episodes = 0, np.zeros(settings.episode + 1, np.int64)
@@ -84,13 +87,16 @@ class Merge:
     def draw(self, name, first, last):
         """Negatives of one source: (`Items` [Q, N], filled_QN)."""
         source, count = self.sources[name], self.wanted[name]
-        candidates_QS = source.candidates(first, last)
-        if self.filters:
-            candidates_QS = self.filters.kept(name, first, source.passages(first, last), candidates_QS, count)
+        available_QS, scores = source.candidates(first, last), ()
+        if self.scores:
+            scores_QS = self.scores.of(first, source.passages(first, last), available_QS)
+            scores = scores_QS, self.scores.positive_scores_Q[first:last]
+            available_QS = self.scores.kept(name, first, scores_QS, available_QS, count)
         seed = derive_seed(self.settings.seed, "merge", SEED_NAMES.get(name, name), self.settings.episode)
-        slots_QN, filled_QN = draw_slots(candidates_QS, self.hashes_Q[first:last], seed, count)
+        candidates = Candidates(available_QS, self.hashes_Q[first:last], seed, *scores)
+        slots_QN, filled_QN = draw_slots(self.choose, candidates, count)
         self.drawn[name] += int(np.count_nonzero(filled_QN))
-        self.short[name] += int(np.count_nonzero(np.count_nonzero(candidates_QS, axis=1) < count))
+        self.short[name] += int(np.count_nonzero(np.count_nonzero(available_QS, axis=1) < count))
         return source.take(first, last, slots_QN), filled_QN
 
     def block(self, first, last):
@@ -109,4 +115,4 @@ class Merge:
         facts = {"wanted": self.wanted, "drawn": self.drawn, "short_queries": self.short}
         facts["overlap"] = self.duplicates / max(1, sum(self.drawn.values()))
         facts["first_episodes"] = {str(n): int(count) for n, count in enumerate(self.first_episodes) if n}
-        return facts | ({"filters": self.filters.facts()} if self.filters else {})
+        return facts | ({"filters": self.scores.facts()} if self.scores and self.scores.filters else {})

@@ -7,16 +7,17 @@ queries.
 
 import numpy as np
 
+from teleport.arrays import Run
 from teleport.collection.reader import positives_of_job
 from teleport.negatives.pool import read_pool
-from teleport.runtime.arrays import Run
+from teleport.refusal import Refusal
 from teleport.settings.scoring import NegativesOverlapSettings as Settings  # noqa: F401
 
 
 def run(job):
     """Compare a pool with a retrieval of the training queries; a negative that a pool has twice counts once.
 
-    Facts: overlap (mean over the queries that have negatives), num_queries (those), depth. Raises ValueError when no
+    Facts: overlap (mean over the queries that have negatives), num_queries (those), depth. Raises Refusal when no
     query has negatives.
     """
     pool, neighbours = read_pool(lambda name: job.input("negatives", name)), Run.read(job, "queries")
@@ -24,14 +25,10 @@ def run(job):
     for line, row in enumerate(neighbours.rows):
         negatives = np.unique(pool.items.passages[pool.offsets[row] : pool.offsets[row + 1]])
         if len(negatives):
-            first = first_negatives(neighbours.ids[line], positives[row], job.settings.depth)
+            ranked = neighbours.ids[line]
+            first = ranked[(ranked >= 0) & ~np.isin(ranked, positives[row])][: job.settings.depth]
             shares.append(np.isin(negatives, first).mean())
         job.progress(line + 1, len(neighbours.rows), "queries")
     if not shares:
-        raise ValueError("evaluation.analyses.negatives: no training query has negatives. Set it to false.")
+        raise Refusal("evaluation.analyses.negatives: no training query has negatives. Set it to false.")
     return {"overlap": float(np.mean(shares)), "num_queries": len(shares), "depth": job.settings.depth}
-
-
-def first_negatives(ids_K, positives, depth):
-    """The first `depth` passages of a ranking that are no positives (int, as many as there are)."""
-    return ids_K[(ids_K >= 0) & ~np.isin(ids_K, positives)][:depth]

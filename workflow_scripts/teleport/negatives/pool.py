@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from teleport.runtime.arrays import GrowingArray, offsets_of, save_array
+from teleport.arrays import GrowingArray, offsets_of, save_array
 
-FIELDS = dict(passages=np.int32, sources=np.uint8, first_episodes=np.uint8, ranks=np.int16, scores=np.float32)
+FIELDS = dict(passages=np.int32, sources=np.uint8, first_episodes=np.uint8, ranks=np.int32, scores=np.float32)
 
 
 class Items(namedtuple("Items", FIELDS)):
@@ -45,15 +45,11 @@ class PoolWriter:
         self.offsets_path, self.lengths = path_of("offsets.npy"), []
         self.arrays = [GrowingArray(path_of(f"{name}.npy"), dtype) for name, dtype in FIELDS.items()]
 
-    def append(self, lengths_Q, items):
-        """Add the next queries: how many negatives each has, and their flat `Items`."""
+    def append(self, lengths_Q, items=()):
+        """Add the next queries: how many negatives each has, and their flat `Items`, if any."""
         self.lengths.append(lengths_Q)
-        for array, field in zip(self.arrays, items, strict=True):
+        for array, field in zip(self.arrays, items, strict=bool(items)):
             array.append(field)
-
-    def append_empty(self, num_queries):
-        """Add queries without negatives."""
-        self.lengths.append(np.zeros(num_queries, np.int64))
 
     def close(self):
         """Finish all files; returns offsets, int64 [Q + 1]."""

@@ -6,16 +6,16 @@ the question that this episode retrieved. It is looked for anew in every episode
 
 import numpy as np
 
+from teleport.arrays import Ragged, Run, save_array
 from teleport.collection.reader import read_positives
-from teleport.negatives.known import have_answers
-from teleport.runtime.arrays import Ragged, Run, save_array
+from teleport.negatives.known_positives import have_answers
 from teleport.settings.section import NoSettings as Settings  # noqa: F401
 
 
 def run(job):
     """Write offsets.npy int64 [Q + 1] and passages.npy int32: the values of the lists of all queries (`Ragged`).
 
-    Facts: how many questions have given, found, or no positives (`given`, `found`, `without`). Raises ValueError when
+    Facts: how many questions have given, found, or no positives (`given`, `found`, `without`). Raises Refusal when
     the training split has no answers.
     """
     given, retrieved = read_positives(job.inputs["collection"], "train"), Run.read(job, "queries")

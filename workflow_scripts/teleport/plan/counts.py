@@ -1,5 +1,6 @@
 """How many negatives of which source a pool has: modes become counts here, and no stage knows a mode."""
 
+from teleport.refusal import Refusal
 from teleport.settings.pool import Draw
 from teleport.settings.registry import SOURCES
 
@@ -22,7 +23,7 @@ def mixture_counts(pool, sources, alpha, beta):
 
 
 def released_counts(per_source, sources, episode, last_size):
-    """{source: negatives per query} of mode `released`: a pool of 2 * per_source * episode, whatever the sources.
+    """{source: negatives per query} of mode `released_code`: a pool of 2 * per_source * episode, whatever the sources.
 
     With momentum the last pool is taken whole and 2 * per_source are new, else all are; query and lookahead have equal
     shares of these (released code). For fewer sources nothing was released; equal pools make them comparable.
@@ -36,14 +37,14 @@ def released_counts(per_source, sources, episode, last_size):
 def resolve_draws(negatives, episode, last_size):
     """{source: Draw} of an episode by its settings.Negatives, in registry order; last_size: of the last pool, or 0."""
     if negatives.counts is not None:
-        counts = {name: count for name, count in negatives.counts.items() if name != "momentum" or last_size}
-    elif negatives.mode == "released":
+        counts = {name: negatives.count_of(name) for name in negatives.counts if name != "momentum" or last_size}
+    elif negatives.mode == "released_code":
         counts = released_counts(negatives.per_source, negatives.sources, episode, last_size)
     else:
         available = [name for name in negatives.sources if name != "momentum" or last_size]
         counts = mixture_counts(negatives.pool, available, negatives.alpha, negatives.beta)
     return {
-        name: Draw(count=counts[name], flag=source.flag, ranks=negatives.ranks.get(name))
+        name: Draw(count=counts[name], flag=source.flag, ranks=negatives.ranks.get(name), **negatives.settings_of(name))
         for name, source in SOURCES.items()
         if counts.get(name)
     }
@@ -53,7 +54,7 @@ def most_candidates(name, draw, mining):
     """How many negatives a source has for a query at most; None where the plan cannot know."""
     if draw.ranks:
         return sum(last - first + 1 for first, last in draw.ranks)
-    if name == "lookahead" and mining.anchor == "all" or SOURCES[name].needs in (None, "last pool", "file"):
+    if name == "lookahead" and mining.anchor == "all" or SOURCES[name].needs in (None, "last_pool", "file"):
         return None
     return mining.depth
 
@@ -61,19 +62,19 @@ def most_candidates(name, draw, mining):
 def pool_warnings(draws, episode, place):
     """Sentences for a person on the pool of a settings.Episode, before it is made; `place` begins each of them.
 
-    Raises ValueError, where negatives.short_pool asks for it, when a pool is smaller than negatives_per_query.
+    Raises Refusal, where negatives.short_pool asks for it, when a pool is smaller than negatives_per_query.
     """
-    found, size = [], 0
+    warnings, size = [], 0
     for name, draw in draws.items():
         most = most_candidates(name, draw, episode.mining)
         size += draw.count if most is None else min(draw.count, most)
         if most is not None and draw.count > most:
-            found.append(f"{place}: {draw.count} negatives of {name} are asked for, its lists have {most} passages.")
+            warnings.append(f"{place}: {draw.count} negatives of {name} are asked for, its lists have {most} passages.")
     if size < episode.training.negatives_per_query:
-        found.append(
+        warnings.append(
             f"{place}: the pool has {size} negatives per query, fewer than training.negatives_per_query "
             f"{episode.training.negatives_per_query}: every step repeats some of them."
         )
         if episode.negatives.short_pool == "error":
-            raise ValueError(f"{found[-1]} Enlarge the pool, or set negatives.short_pool to warn.")
-    return found
+            raise Refusal(f"{warnings[-1]} Enlarge the pool, or set negatives.short_pool to warn.")
+    return warnings

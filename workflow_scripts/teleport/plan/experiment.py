@@ -1,23 +1,56 @@
-"""The life of one experiment as stages: mine with the last checkpoint, train the next one, evaluate it."""
+"""The life of one experiment: mine with an earlier checkpoint, merge a pool, train the next checkpoint, evaluate it."""
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from teleport.plan.analyses import analyse, rerank, reranked
-from teleport.plan.counts import pool_warnings, resolve_draws
+from teleport.plan.counts import pool_warnings
 from teleport.plan.identity import identify_checkpoint
-from teleport.plan.sources import NEEDS, Mining
+from teleport.plan.mining import Mining, is_mined
 from teleport.plan.stage import Stage
-from teleport.settings.checkpoint import PretrainedSettings, TokensSettings
-from teleport.settings.encoding import EncodeSettings
+from teleport.settings.encoder import EncodeSettings, PretrainedSettings, TokensSettings
 from teleport.settings.experiment import Start
-from teleport.settings.pool import Pool
-from teleport.settings.registry import DEV, LIVE, LOSSES, SOURCES
+from teleport.settings.registry import SOURCES, merge_loads, train_loads
 from teleport.settings.scoring import CheckSettings
 from teleport.settings.search import FlatIndex, IndexSettings, RetrieveSettings
-from teleport.settings.section import stated
-from teleport.settings.training import Training, TrainSettings
+from teleport.settings.section import Section, value_if_set
 
 SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read where it is frozen
+
+
+def pretrained_settings(encoder, seed):
+    """The settings of a pretrained stage. seed: of the projection, where the encoder has one."""
+    own = encoder.query_checkpoint and identify_checkpoint(encoder.query_checkpoint, "encoder.query_checkpoint")
+    return PretrainedSettings(
+        checkpoint=identify_checkpoint(encoder.checkpoint, "encoder.checkpoint"),
+        query_checkpoint=own,
+        seed=seed if encoder.projection else None,
+        **encoder.model_dump(include={"pooling", "projection", "normalize", "tied"}),
+    )
+
+
+def check_settings(evaluation, method):
+    """The settings of a check stage: what evaluation and the episodes (settings.Episode) need of the collection."""
+    by_split = {split: evaluation.measures_of(split) for split in evaluation.splits}
+    return CheckSettings(
+        mining_depth=max((value_if_set(episode.mining, "depth") for episode in method if episode.counts), default=0),
+        live_depth=max((episode.negatives.live.depth for episode in method if episode.negatives.live), default=0),
+        evaluation_depth=value_if_set(evaluation, "depth"),
+        splits=evaluation.splits,
+        measures=list(dict.fromkeys(measure for measures in by_split.values() for measure in measures)),
+        measures_of=by_split if isinstance(evaluation.measures, dict) else None,
+        trains=bool(method),
+        batch_queries=max(map(queries_of_a_batch, method), default=None),
+        remove="answers" if any(episode.negatives.remove == "answers" for episode in method) else "judged",
+        dev_splits=sorted({episode.watched_by.split for episode in method if episode.watched_by}),
+    )
+
+
+def queries_of_a_batch(episode):
+    """How many training queries there must be at least to fill a batch of a settings.Episode."""
+    training = episode.training
+    rows_per_query = training.negatives_per_query if training.triples else 1
+    return -(-training.batch_queries // rows_per_query) * episode.mining.parts
 
 
 class Row(NamedTuple):
@@ -38,224 +71,162 @@ class Checkpoint(NamedTuple):
 
 
 class Vectors(NamedTuple):
-    """Where the vectors of queries and passages under a checkpoint are (encode stages), and the exact index."""
+    """The encode stages of queries and passages under a checkpoint, and the exact index."""
 
     queries: Stage
     passages: Stage
     index: Stage
 
 
-def is_mined(pool):
-    """Whether a merge stage draws from what a checkpoint has retrieved."""
-    return any(stage.kind == "retrieve" for stage in pool.inputs.values())
+@dataclass
+class Episode:
+    """An episode from 1 on, or number 0, where the experiment starts: a checkpoint without settings, pool and training.
 
+    settings: a settings.Episode; pool: the merge stage, None without negatives; train: the train stage; vectors: of the
+    checkpoint; runs: {split: evaluate stage}, and {"SPLIT (re-ranked)": evaluate stage} of re-ranked candidates;
+    analyses: {name: stage} of what evaluation.analyses asks for; train_search: the retrieval of the training queries
+    with the checkpoint, where an analysis reads it
+    """
 
-def queries_of_a_batch(episode):
-    """How many training queries there must be at least to fill a batch of an `Episode`."""
-    training = episode.training
-    copies = training.negatives_per_query if training.triples else 1
-    return -(-training.batch_queries // copies) * episode.mining.parts
+    number: int
+    checkpoint: Checkpoint
+    vectors: Vectors
+    settings: Section | None = None
+    pool: Stage | None = None
+    train: Stage | None = None
+    runs: dict = field(default_factory=dict)
+    analyses: dict = field(default_factory=dict)
+    train_search: Stage | None = None
 
 
 class Trajectory:
-    """The stages of one experiment under one seed, in order, and the evaluations of its checkpoints.
+    """The stages of one experiment under one seed.
 
-    rows: every stage with its link; checkpoints: from 0, where the experiment starts; runs: per checkpoint {split:
-    evaluate stage}, and {"SPLIT (re-ranked)": evaluate stage} of re-ranked candidates; analyses: per checkpoint {name:
-    stage} of what evaluation.analyses asks for; pools, trains: per episode from 1 the merge (None without negatives)
-    and the train stage; train_searches: per checkpoint the retrieval of the training queries that an analysis asks for;
-    from_pretrained: whether checkpoint 0 is the pretrained one; warnings: what a person should know before anything
-    runs
+    episodes: [Episode] from the start, number 0; rows: every stage with its link, in order; from_pretrained: whether
+    the start is the pretrained checkpoint; warnings: what a person should know before anything runs
     """
 
     def __init__(self, plan, name, seed):
         self.plan, self.name, self.seed = plan, name, seed
         self.experiment, self.collection = plan.experiments[name], plan.collection
         self.evaluation = plan.config.evaluation
-        self.rows, self.checkpoints, self.vectors, self.runs, self.pools, self.trains = [], [], [], [], [], []
-        self.analyses, self.train_searches, self.warnings = [], {}, []
+        self.rows, self.episodes, self.warnings = [], [], []
         self.prefix = f"seed-{seed}/" if len(self.experiment.seeds) > 1 else ""
         self.build()
 
-    def add(self, kind, settings, inputs, episode, link=None, loads=None):
-        """Append a stage, linked as `link` (its kind by default) in the folder of its episode; returns it."""
-        return self.add_existing(Stage(kind, settings, inputs, loads or {}), episode, link or kind)
+    @property
+    def trains(self):
+        """The train stages, in order."""
+        return [episode.train for episode in self.episodes[1:]]
 
-    def add_existing(self, stage, episode, link):
+    @property
+    def pools(self):
+        """The merge stages of the episodes that have negatives, in order."""
+        return [episode.pool for episode in self.episodes if episode.pool]
+
+    def link(self, stage, episode, name=None):
+        """Append a stage, linked by a name (its kind by default) in the folder of an episode (number); returns it."""
         folder = f"episode-{episode}/" if episode else ""
-        self.rows.append(Row(stage, self.seed, episode, f"{self.prefix}{folder}{link}"))
+        self.rows.append(Row(stage, self.seed, episode, f"{self.prefix}{folder}{name or stage.kind}"))
         return stage
 
     def build(self):
-        """Checkpoint 0, then per episode: mine with the last checkpoint, train the next one, evaluate it."""
+        """Evaluate the start, then in every episode: mine, merge, train, evaluate."""
+        encoder, method, collection = self.experiment.encoder, self.experiment.method, {"collection": self.collection}
         for stage in (*self.collection.inputs.values(), self.collection):
-            self.add_existing(stage, 0, stage.kind)
-        self.pretrained = self.add("pretrained", self.pretrained_settings(), {}, 0)
-        text = TokensSettings(**self.experiment.encoder.model_dump(include=set(TokensSettings.model_fields)))
-        self.tokens = self.add("tokens", text, {"collection": self.collection, "pretrained": self.pretrained}, 0)
-        self.add_check()
-        start = self.experiment.method[0].training.start_from if self.experiment.method else "pretrained"
-        self.from_pretrained = not isinstance(start, Start)
-        self.reach(self.start(start), 0)
-        for number, episode in enumerate(self.experiment.method, 1):
-            mining = Mining(self, number, max(episode.entry - 1, number - 1 - episode.lag))
-            self.pools.append(self.merge(mining) if episode.counts else None)
-            self.reach(self.train(mining), number)
-
-    def reach(self, checkpoint, episode):
-        """Go on with a checkpoint: encode, index and evaluate it. A frozen side was encoded in an earlier episode."""
-        queries, passages = (self.encoding_of(stage) for stage in (checkpoint.query, checkpoint.passage))
-        for stage in {stage.name: stage for stage in (queries, passages)}.values():
-            sides = stage.settings.sides
-            self.add_existing(stage, episode, "encode" if len(sides) > 1 else f"encode-{sides[0]}")
-        index = searched = self.add("index", IndexSettings(), {"passages": passages}, episode)
-        kind, scores = self.experiment.search_index, "full"
-        if not isinstance(kind, FlatIndex):
-            searched = self.add("index", IndexSettings(index=kind), {"passages": passages}, episode, "index-search")
-            scores = "compressed"
-        self.checkpoints.append(checkpoint)
-        self.vectors.append(Vectors(queries, passages, index))
-        self.runs.append({})
-        for split in self.evaluation.splits:
-            settings = RetrieveSettings(of="queries", split=split, depth=self.evaluation.depth, scores=scores)
-            run = self.retrieve(self.vectors[-1], searched, settings, episode, f"search-{split}")
-            self.runs[-1][split] = self.add_existing(self.plan.score(run, split), episode, f"evaluate-{split}")
-        for split in self.evaluation.rerank:
-            self.runs[-1][reranked(split)] = rerank(self, split, episode)
-        self.analyses.append(analyse(self, episode))
-
-    def pretrained_settings(self):
-        encoder = self.experiment.encoder
-        checkpoint = identify_checkpoint(encoder.checkpoint, "encoder.checkpoint")
-        own = encoder.query_checkpoint and identify_checkpoint(encoder.query_checkpoint, "encoder.query_checkpoint")
-        architecture = encoder.model_dump(include={"pooling", "projection", "normalize", "tied"})
-        seed = self.seed if encoder.projection else None
-        return PretrainedSettings(checkpoint=checkpoint, query_checkpoint=own, seed=seed, **architecture)
-
-    def add_check(self):
-        evaluation, method = self.evaluation, self.experiment.method
-        by_split = {split: evaluation.measures_of(split) for split in evaluation.splits}
-        settings = CheckSettings(
-            mining_depth=max((stated(episode.mining, "depth") for episode in method if episode.counts), default=0),
-            live_depth=max((episode.negatives.live.depth for episode in method if episode.negatives.live), default=0),
-            evaluation_depth=stated(evaluation, "depth"),
-            splits=evaluation.splits,
-            measures=list(dict.fromkeys(measure for measures in by_split.values() for measure in measures)),
-            measures_of=by_split if isinstance(evaluation.measures, dict) else None,
-            trains=bool(method),
-            batch_queries=max(map(queries_of_a_batch, method), default=None),
-            remove="answers" if any(episode.negatives.remove == "answers" for episode in method) else "judged",
-            dev_splits=sorted({episode.watched_by.split for episode in method if episode.watched_by}),
-        )
-        self.add("check", settings, {"collection": self.collection}, 0)
+            self.link(stage, 0)
+        self.pretrained = self.link(Stage("pretrained", pretrained_settings(encoder, self.seed), {}), 0)
+        text = TokensSettings(**encoder.model_dump(include=set(TokensSettings.model_fields)))
+        self.tokens = self.link(Stage("tokens", text, collection | {"pretrained": self.pretrained}), 0)
+        self.link(Stage("check", check_settings(self.evaluation, method), collection), 0)
+        start_from = method[0].training.start_from if method else "pretrained"
+        self.from_pretrained = not isinstance(start_from, Start)
+        start = self.start(start_from)
+        self.evaluate(Episode(0, start, self.encode(start, 0)))
+        for number, settings in enumerate(method, 1):
+            mining = Mining(self, number, settings, self.episodes[max(settings.entry - 1, number - 1 - settings.lag)])
+            pool = self.merge(mining) if settings.counts else None
+            train, checkpoint = self.train(mining, pool)
+            self.evaluate(Episode(number, checkpoint, self.encode(checkpoint, number), settings, pool, train))
 
     def start(self, start_from):
-        """The `Checkpoint` that an episode starts from. Raises ValueError when there is none of that name."""
-        if start_from == "previous" and self.checkpoints:
-            return self.checkpoints[-1]
+        """The `Checkpoint` that an episode starts from. Raises Refusal when there is none of that name."""
+        if start_from == "previous" and self.episodes:
+            return self.episodes[-1].checkpoint
         if isinstance(start_from, Start):
             return self.plan.checkpoint_of(start_from, self)
         return Checkpoint(self.pretrained, self.pretrained, self.pretrained)
 
+    def encode(self, checkpoint, number):
+        """The `Vectors` of a checkpoint. A frozen side was encoded in an earlier episode."""
+        queries, passages = self.encoding_of(checkpoint.query), self.encoding_of(checkpoint.passage)
+        for stage in {stage.name: stage for stage in (queries, passages)}.values():
+            sides = stage.settings.sides
+            self.link(stage, number, "encode" if len(sides) > 1 else f"encode-{sides[0]}")
+        return Vectors(queries, passages, self.link(Stage("index", IndexSettings(), {"passages": passages}), number))
+
     def encoding_of(self, stage):
         """The encode stage of the sides that a checkpoint's stage has made."""
         sides = stage.settings.training.trains if stage.kind == "train" else SIDES
-        told = self.experiment.encoder.model_dump(include=set(EncodeSettings.model_fields))
+        settings = self.experiment.encoder.model_dump(include=set(EncodeSettings.model_fields))
         if self.experiment.training:  # else the usual one
-            told["precision"] = self.experiment.training.precision
-        settings = EncodeSettings(sides=[side for side in SIDES if side in sides], **told)
+            settings["precision"] = self.experiment.training.precision
+        settings["sides"] = [side for side in SIDES if side in sides]
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": stage}
-        return Stage("encode", settings, inputs)
+        return Stage("encode", EncodeSettings(**settings), inputs)
 
-    def retrieve(self, vectors, index, settings, episode, link, inputs=None):
+    def retrieve(self, vectors, index, settings, episode, name, inputs=None):
+        """A retrieve stage over an index; inputs: what it reads besides the index, its vectors and the collection."""
         searched = {"index": index, "passages": vectors.passages, "queries": vectors.queries}
         inputs = searched | {"collection": self.collection} | (inputs or {})
-        return self.add("retrieve", settings, inputs, episode, link)
+        return self.link(Stage("retrieve", settings, inputs), episode, name)
 
-    @property
-    def last_pool(self):
-        """The last pool of an earlier episode; None before the first."""
-        return next((pool for pool in reversed(self.pools) if pool), None)
+    def evaluate(self, episode):
+        """Append an episode whose checkpoint is encoded: search and evaluate every split, and analyse it."""
+        self.episodes.append(episode)
+        number, vectors, index, scores = episode.number, episode.vectors, episode.vectors.index, "full"
+        if not isinstance(self.experiment.search_index, FlatIndex):
+            settings, scores = IndexSettings(index=self.experiment.search_index), "compressed"
+            index = self.link(Stage("index", settings, {"passages": vectors.passages}), number, "index-search")
+        for split in self.evaluation.splits:
+            settings = RetrieveSettings(of="queries", split=split, depth=self.evaluation.depth, scores=scores)
+            run = self.retrieve(vectors, index, settings, number, f"search-{split}")
+            episode.runs[split] = self.link(self.plan.score(run, split), number, f"evaluate-{split}")
+        for split in self.evaluation.rerank:
+            episode.runs[reranked(split)] = rerank(self, episode, split)
+        episode.analyses = analyse(self, episode)
 
     def merge(self, mining):
         """The pool of negatives of an episode (ANCE-Tele, Eq. 4-6 and Appendix C)."""
-        negatives, last = mining.episode.negatives, self.last_pool
-        last_size = sum(draw.count for draw in last.settings.sources.values()) if last else 0
-        draws = resolve_draws(negatives, mining.number, last_size)
-        self.warnings += pool_warnings(draws, mining.episode, f"experiment {self.name}, episode {mining.number}")
-        shared = negatives.model_dump(include={"keep_duplicates", "remove", "relevant_grade"})
-        shared |= {"filters": negatives.filters, "part": mining.part}
-        settings = Pool(episode=mining.number, seed=self.seed, sources=draws, **shared)
+        settings = mining.pool_settings()
+        self.warnings += pool_warnings(settings.sources, mining.settings, mining.place)
         inputs = {"collection": self.collection}
-        for name in draws:
+        for name in settings.sources:
             if needs := SOURCES[name].needs:
-                inputs["momentum" if needs == "last pool" else name] = NEEDS[needs](mining)
-        if negatives.filters.by_score:
+                inputs["momentum" if needs == "last_pool" else name] = getattr(mining, needs)
+        if settings.positive_score:
             inputs |= {"queries": mining.vectors.queries, "passages": mining.vectors.passages}
-        loads = {name: SOURCES[name].module for name in draws}
-        return self.add("merge", settings, inputs | mining.positives, mining.number, loads=loads)
+        return self.link(Stage("merge", settings, inputs | mining.positives, merge_loads(settings)), mining.number)
 
-    def train(self, mining):
-        """The `Checkpoint` of an episode."""
-        training, live, number = mining.episode.training, mining.episode.negatives.live, mining.number
-        if live and self.experiment.encoder.chunks > 1:
-            raise ValueError(
-                f"experiment {self.name}, episode {number}: negatives.live searches one vector a passage, and "
-                f"encoder.chunks is {self.experiment.encoder.chunks}. Set it to 1."
-            )
-        start, before = self.start(training.start_from), self.continued(number)
-        if training.steps and (training.stop_after_steps or 0) > training.steps:
-            stop, place = training.stop_after_steps, f"experiment {self.name}, episode {number}"
-            self.warnings.append(f"{place}: training.stop_after_steps {stop} is after all {training.steps} steps.")
-        architecture = {"pooling", "projection", "normalize", "tied", "scale"}
-        lengths = {"max_query_tokens", "max_passage_tokens", "chunks"}
-        settings = TrainSettings(
-            training=Training(**training.model_dump(exclude={"start_from", "dev"})),
-            episode=number,
-            run_episode=before.settings.run_episode if before and training.continues is True else number,
-            part=mining.part,
-            seed=self.seed,
-            relevant_grade=mining.episode.negatives.relevant_grade,
-            live=live,
-            dev=mining.episode.watched_by,
-            **self.experiment.encoder.model_dump(include=architecture | lengths),
-        )
+    def train(self, mining, pool):
+        """The train stage of an episode, and the `Checkpoint` that it makes."""
+        number, training, live = mining.number, mining.settings.training, mining.settings.negatives.live
+        start, last = self.start(training.start_from), self.episodes[-1]
+        continued = last.train if mining.continues(last.settings) else None
+        if (steps := training.steps) and (stop := training.stop_after_steps or 0) > steps:
+            self.warnings.append(f"{mining.place}: training.stop_after_steps {stop} is after all {steps} steps.")
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": start.stage}
-        inputs |= {"pretrained": self.pretrained, "negatives": self.pools[-1], "continued": before}
+        inputs |= {"pretrained": self.pretrained, "negatives": pool, "continued": continued}
         inputs |= mining.positives | mining.dev
-        if self.pools[-1] and is_mined(self.pools[-1]):  # what was trained since: the gap is counted in its steps
-            since = self.trains[mining.checkpoint : number - 1]
-            inputs |= {f"since-{place}": stage for place, stage in enumerate(since, 1)}
+        if pool and is_mined(pool):  # what was trained since: the gap is counted in its steps
+            since = self.episodes[mining.miner.number + 1 :]
+            inputs |= {f"since-{count}": episode.train for count, episode in enumerate(since, 1)}
         for side in set(SIDES) - set(training.trains):
-            vectors = self.encoding_of(getattr(start, side))
-            inputs[SIDES[side]] = self.add_existing(vectors, number, f"frozen-{SIDES[side]}")
+            inputs[SIDES[side]] = self.link(self.encoding_of(getattr(start, side)), number, f"frozen-{SIDES[side]}")
         if live:
-            vectors = {"passages": inputs["passages"]}
-            inputs["index"] = self.add("index", IndexSettings(index=live.index), vectors, number, "index-live")
+            index = Stage("index", IndexSettings(index=live.index), {"passages": inputs["passages"]})
+            inputs["index"] = self.link(index, number, "index-live")
+        settings = mining.train_settings(continued)
         inputs = {role: stage for role, stage in inputs.items() if stage}
-        loads = (
-            {"loss": LOSSES[training.loss].module}
-            | ({"live": LIVE} if live else {})
-            | ({"dev": DEV} if mining.dev else {})
-        )
-        stage = self.add("train", settings, inputs, number, loads=loads)
-        self.trains.append(stage)
-        made = {side: stage if side in training.trains else getattr(start, side) for side in SIDES}
-        return Checkpoint(stage, **made)
-
-    def continued(self, number):
-        """The train stage that an episode goes on with, or None. Raises ValueError when it cannot go on with it."""
-        if number == 1:
-            return None
-        before, now = (self.experiment.method[n].training for n in (number - 2, number - 1))
-        if not (before.continues and now.continues):
-            return None
-        one_schedule = ("steps", "cycle_steps") if now.continues is True else ()
-        for name in ("start_from", "trains", "optimizer", *one_schedule):
-            expected = "previous" if name == "start_from" else getattr(before, name)
-            if getattr(now, name) != expected:
-                raise ValueError(
-                    f"experiment {self.name}, episode {number}: training.continues goes on with episode {number - 1}, "
-                    f"so training.{name} must be {expected}, not {getattr(now, name)}."
-                )
-        return self.trains[-1]
+        stage = self.link(Stage("train", settings, inputs, train_loads(settings)), number)
+        return stage, Checkpoint(stage, *(stage if side in training.trains else getattr(start, side) for side in SIDES))

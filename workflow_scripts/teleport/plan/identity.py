@@ -6,11 +6,12 @@ A changed file or package is another collection, with its own stages; results of
 import hashlib
 from pathlib import Path
 
-from teleport.collection.packages import package_version
+from teleport.collection.apidocs import package_version
 from teleport.encoder.source import find_weights, require_digest
-from teleport.runtime.files import read_saved, sha256_file, write_json
-from teleport.settings.checkpoint import Identified
+from teleport.refusal import Refusal
+from teleport.running.files import read_saved, sha256_file, write_json
 from teleport.settings.collection import CollectionSettings, Download, DownloadSettings, Expected
+from teleport.settings.encoder import Identified
 
 REMEMBERED = Path("results/digests.json")
 REMEMBER_FROM_BYTES = 8 * 2**20  # smaller files are hashed faster than they are looked up
@@ -21,7 +22,7 @@ PATTERNS = {
 
 
 def identify_source(source):
-    """The `CollectionSettings` of a source, with what pins its content. Raises ValueError for what is not there."""
+    """The `CollectionSettings` of a source, with what pins its content. Raises Refusal for what is not there."""
     if source.source == "apidocs":
         return CollectionSettings(source=source, versions={name: package_version(name) for name in source.packages})
     if source.source == "ir_datasets":
@@ -40,33 +41,31 @@ def identify_downloads(source):
 
 
 def source_digests(source):
-    """{path: SHA-256} of the local files of a collection. Raises ValueError when one or its folder is missing."""
+    """{path: SHA-256} of the local files of a collection. Raises Refusal when one or its folder is missing."""
     if source.source in ("tsv", "judgments"):
         named = {"corpus": source.corpus} if source.source == "tsv" else {}
         for split, files in source.splits.items():
             named |= {f"splits.{split}.{role}": path for role, path in files.model_dump().items()}
         return {path: identify_file(path, f"collection.{key}") for key, path in named.items()}
-    found, patterns = {}, PATTERNS[source.source]
+    files, patterns = {}, PATTERNS[source.source]
     for key in ("path", "queries"):
         folder = getattr(source, key, None)
         if folder is not None and not Path(folder).is_dir():
-            raise ValueError(f"collection.{key}: there is no folder {folder}. Give the path of an existing folder.")
+            raise Refusal(f"collection.{key}: there is no folder {folder}. Give the path of an existing folder.")
         names = [pattern + ending for pattern in patterns if folder for ending in ("", ".gz")]
-        found |= {path: f"collection.{key}" for name in names for path in Path(folder).glob(name)}
-    if not any(path.name.startswith("corpus.") for path in found):
-        raise ValueError(
-            f"collection.path: {source.path} has no {patterns[0]}, plain or .gz. Name the corpus's folder."
-        )
-    for path, key in found.items():
-        if path.with_name(f"{path.name}.gz") in found:
-            raise ValueError(f"{key}: {path} and {path.name}.gz are both there. Remove the one that is not to be read.")
-    return {str(path): identify_file(path, key) for path, key in found.items()}
+        files |= {path: f"collection.{key}" for name in names for path in Path(folder).glob(name)}
+    if not any(path.name.startswith("corpus.") for path in files):
+        raise Refusal(f"collection.path: {source.path} has no {patterns[0]}, plain or .gz. Name the corpus's folder.")
+    for path, key in files.items():
+        if path.with_name(f"{path.name}.gz") in files:
+            raise Refusal(f"{key}: {path} and {path.name}.gz are both there. Remove the one that is not to be read.")
+    return {str(path): identify_file(path, key) for path, key in files.items()}
 
 
 def identify_checkpoint(checkpoint, key):
     """A `CheckpointSource` as `Identified`: with the version of its package, or digests of the files of its folder.
 
-    Raises ValueError, naming the configuration's `key`, when there is no such package, folder or weights.
+    Raises Refusal, naming the configuration's `key`, when there is no such package, folder or weights.
     """
     settings = checkpoint.model_dump()
     if checkpoint.package:
@@ -75,7 +74,7 @@ def identify_checkpoint(checkpoint, key):
         return Identified(**settings)
     folder = Path(checkpoint.folder)
     if not folder.is_dir():
-        raise ValueError(f"{key}.folder: there is no folder {folder}. Give the path of a checkpoint.")
+        raise Refusal(f"{key}.folder: there is no folder {folder}. Give the path of a checkpoint.")
     paths = sorted(path for path in folder.rglob("*") if path.exists() and not path.is_dir())
     files = {str(path.relative_to(folder)): identify_file(path, f"{key}.folder") for path in paths}
     weights = find_weights(folder, key)
@@ -84,18 +83,18 @@ def identify_checkpoint(checkpoint, key):
 
 
 def identify_file(file, key):
-    """The digest of a file from elsewhere; ValueError, naming the configuration's `key`, when it cannot be read.
+    """The digest of a file from elsewhere; Refusal, naming the configuration's `key`, when it cannot be read.
 
     A named pipe, a device or a socket is not read at all: it may never end.
     """
     if Path(file).exists() and not Path(file).is_file():
-        raise ValueError(f"{key}: {file} is a folder, pipe, device or socket. Give the path of a regular file.")
+        raise Refusal(f"{key}: {file} is a folder, pipe, device or socket. Give the path of a regular file.")
     try:
         return file_digest(Path(file))
     except FileNotFoundError:
-        raise ValueError(f"{key}: there is no file {file}. Give the path of an existing file.") from None
+        raise Refusal(f"{key}: there is no file {file}. Give the path of an existing file.") from None
     except OSError as error:
-        raise ValueError(f"{key}: {file} cannot be read ({error.strerror}). Correct that, or the path.") from None
+        raise Refusal(f"{key}: {file} cannot be read ({error.strerror}). Correct that, or the path.") from None
 
 
 def file_digest(path):

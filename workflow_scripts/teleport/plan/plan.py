@@ -3,25 +3,39 @@
 from functools import cached_property
 from itertools import chain
 
-from teleport.encoder.own_settings import completed
+from teleport.collection import apidocs, sources
+from teleport.encoder.source import completed
 from teleport.plan.analyses import contrast
 from teleport.plan.experiment import Trajectory
 from teleport.plan.identity import identify_checkpoint, identify_downloads, identify_file, identify_source
-from teleport.plan.splits import require_splits
 from teleport.plan.stage import Stage
-from teleport.settings.scoring import EvaluateSettings, ExternalSettings
+from teleport.refusal import Refusal
+from teleport.settings.scoring import EvaluateSettings, ExternalSettings, needed_splits
 from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 
 # Settings of `encoder` that may change from a checkpoint to one that starts from it: how much of a text is read.
 LENGTHS = {"max_query_tokens", "max_passage_tokens", "max_characters", "chunks", "vectors"}
 
 
-def with_own_settings(experiment):
-    """A `settings.Experiment` whose encoder says everything, also what the configuration leaves to the checkpoint."""
-    for key in ("checkpoint", "query_checkpoint"):
-        if given := getattr(experiment.encoder, key):
-            identify_checkpoint(given, f"encoder.{key}")  # refused here where it is not there
-    return experiment.model_copy(update={"encoder": completed(experiment.encoder)})
+def split_names(source):
+    """The names of the splits of a collection's source: of its files, or those that the configuration lists."""
+    if source.source == "apidocs":
+        return list(apidocs.SPLIT_BELOW)
+    if source.source in ("folder", "beir"):
+        return list(getattr(sources, source.source)(source).splits)
+    return list(source.splits)
+
+
+def require_splits(config, experiments):
+    """Raise Refusal when the collection lacks a split that is evaluated, watched, or trained on."""
+    episodes = [episode for experiment in experiments.values() for episode in experiment.method]
+    watched = [episode.watched_by.split for episode in episodes if episode.watched_by]
+    names = split_names(config.collection)
+    for split, reason in needed_splits(config.evaluation.splits, watched, bool(episodes)).items():
+        if split not in names:
+            have = f"the collection has no such split; it has {', '.join(names)}"
+            remedy = "Add its queries and judgments to the collection, or change the configuration."
+            raise Refusal(f"{reason}, but {have}. {remedy}")
 
 
 class Plan:
@@ -34,40 +48,48 @@ class Plan:
     """
 
     def __init__(self, config, experiments):
-        self.config = config
-        fetched = {}
+        self.config, fetched = config, {}
         if config.collection.source == "downloads":
             settings, origins = identify_downloads(config.collection)
             fetched["download"] = Stage("download", settings, {}, origins=origins)
         self.collection = Stage("collection", identify_source(config.collection), fetched)
         require_splits(config, experiments)
-        self.experiments = {name: with_own_settings(experiment) for name, experiment in experiments.items()}
-        self.planned = {}
+        self.experiments = {}
+        for name, experiment in experiments.items():  # with encoders that say everything, also what checkpoints say
+            for key in ("checkpoint", "query_checkpoint"):
+                if given := getattr(experiment.encoder, key):
+                    identify_checkpoint(given, f"encoder.{key}")  # refused here where it is not there
+            self.experiments[name] = experiment.model_copy(update={"encoder": completed(experiment.encoder)})
+        self.planned, self.contrasts = {}, {}
+        self.stages, self.users, self.labels, self.seeds = {}, {}, {}, {}
         self.trajectories = {
             name: [self.trajectory(name, seed) for seed in experiment.seeds]
             for name, experiment in self.experiments.items()
         }
-        self.stages, self.users, self.labels, self.seeds = {}, {}, {}, {}
-        for name, trajectories in self.trajectories.items():
-            for row in (row for trajectory in trajectories for row in trajectory.rows):
-                episode = f", episode {row.episode}" if row.episode else ""
-                self.note(row.stage, name, row.link.split("/")[-1] + episode)
-                self.seeds.setdefault(row.stage.name, set()).add(row.seed)
-        self.contrasts = {}
-        self.bm25_runs = self.plan_bm25() if config.bm25 and config.collection.source != "judgments" else {}
-        self.external_runs = {
-            name: self.plan_external(name, external) for name, external in config.external.items() if external.runs
-        }
-        of_seeds = (text for trajectories in self.trajectories.values() for t in trajectories for text in t.warnings)
-        self.warnings = list(dict.fromkeys(of_seeds))
+        every = list(chain.from_iterable(self.trajectories.values()))
+        for name, row in ((trajectory.name, row) for trajectory in every for row in trajectory.rows):
+            episode = f", episode {row.episode}" if row.episode else ""
+            self.add(row.stage, name, row.link.split("/")[-1] + episode)
+            self.seeds.setdefault(row.stage.name, set()).add(row.seed)
+        self.warnings = list(dict.fromkeys(warning for trajectory in every for warning in trajectory.warnings))
+        self.bm25_runs, self.external_runs = {}, {}
+        if config.bm25 and config.collection.source != "judgments":
+            depth, splits = config.evaluation.depth, config.evaluation.splits
+            self.bm25_runs = self.add_runs({split: self.bm25(split, depth, self.title) for split in splits}, "BM25")
+        for name, external in config.external.items():
+            if external.runs:
+                for stage in (*self.collection.inputs.values(), self.collection):
+                    self.add(stage, name, stage.kind)
+                runs = {split: self.external(name, split) for split in external.runs}
+                self.external_runs[name] = self.add_runs(runs, name)
 
     @cached_property
-    def released(self):
-        """{encode stage's name: stages that read it} of those whose vectors go after all of these (keep_vectors)."""
+    def deleted_vectors(self):
+        """{encode stage's name: stages that read it} of those whose vectors are deleted after these (keep_vectors)."""
         if (keep := self.config.keep_vectors) == "all":
             return {}
         trajectories = chain.from_iterable(self.trajectories.values()) if keep == "last" else []
-        kept = {stage.name for t in trajectories for stage in (t.vectors[-1].queries, t.vectors[-1].passages)}
+        kept = {stage.name for t in trajectories for stage in t.episodes[-1].vectors}
         readers = {name: [] for name, stage in self.stages.items() if stage.kind == "encode" and name not in kept}
         for stage in self.stages.values():
             for name in {read.name for read in stage.inputs.values()} & readers.keys():
@@ -75,36 +97,36 @@ class Plan:
         return readers
 
     def trajectory(self, name, seed):
-        """The `Trajectory` of an experiment under a seed, planned once. Raises ValueError for starts in a circle."""
+        """The `Trajectory` of an experiment under a seed, planned once. Raises Refusal for starts in a circle."""
         if (name, seed) not in self.planned:
             self.planned[name, seed] = None  # until it is planned
             self.planned[name, seed] = Trajectory(self, name, seed)
         if self.planned[name, seed] is None:
             names = ", ".join(other for (other, _), trajectory in self.planned.items() if trajectory is None)
-            raise ValueError(f"experiments.{name}: start_from goes in a circle ({names}). Start one of them elsewhere.")
+            raise Refusal(f"experiments.{name}: start_from goes in a circle ({names}). Start one of them elsewhere.")
         return self.planned[name, seed]
 
     def checkpoint_of(self, start, trajectory):
-        """The `Checkpoint` that a `settings.Start` names. Raises ValueError for no such episode, or another encoder."""
+        """The `Checkpoint` that a `settings.Start` names. Raises Refusal for no such episode, or another encoder."""
         where = f"experiments.{trajectory.name}: training.start_from"
         if start.experiment not in self.experiments:
-            raise ValueError(f"{where}: no experiment is called {start.experiment!r}. Add it, or name another one.")
+            raise Refusal(f"{where}: no experiment is called {start.experiment!r}. Add it, or name another one.")
         other = self.experiments[start.experiment]
         one, two = (encoder.model_dump(exclude=LENGTHS) for encoder in (other.encoder, trajectory.experiment.encoder))
         if one != two:
             remedy = "Make them equal, but for lengths, chunks and vectors."
-            raise ValueError(f"{where}: {start.experiment} has other settings of `encoder`. {remedy}")
-        checkpoints = self.trajectory(start.experiment, trajectory.seed).checkpoints
-        number = len(checkpoints) - 1 if start.episode == "last" else start.episode
-        if not 0 <= number < len(checkpoints):
-            raise ValueError(f"{where}: {start.experiment} has {len(checkpoints) - 1} episodes, not {number}.")
-        return checkpoints[number]
+            raise Refusal(f"{where}: {start.experiment} has other settings of `encoder`. {remedy}")
+        episodes = self.trajectory(start.experiment, trajectory.seed).episodes
+        number = episodes[-1].number if start.episode == "last" else start.episode
+        if not 0 <= number < len(episodes):
+            raise Refusal(f"{where}: {start.experiment} has {len(episodes) - 1} episodes, not {number}.")
+        return episodes[number].checkpoint
 
-    def note(self, stage, user, label):
-        """Note a stage, who uses it and what it is called; and what it reads, where no row has that."""
+    def add(self, stage, user, label):
+        """Add a stage, who uses it and its label; and what it reads, where no row has that."""
         for read in stage.inputs.values():
             if read.name not in self.stages:
-                self.note(read, user, read.kind)
+                self.add(read, user, read.kind)
         self.stages[stage.name] = stage
         self.labels.setdefault(stage.name, label)
         users = self.users.setdefault(stage.name, [])
@@ -142,42 +164,28 @@ class Plan:
         settings = EvaluateSettings(split=split, measures=measures, **self.collapse)
         return Stage("evaluate", settings, {"collection": self.collection, "run": run})
 
-    def note_scored(self, run, split, user):
-        """Note a run on a split, what analyses it, and its evaluation, which is returned."""
-        evaluated = self.score(run, split)
-        self.note(run, user, f"{run.kind} search-{split}")
-        self.note(evaluated, user, f"evaluate-{split}")
-        if split == self.config.evaluation.contrast_split:
-            self.contrasts[user] = contrast(self, run)
-            self.note(self.contrasts[user].inputs["reference"], user, f"reference-{split}")
-            self.note(self.contrasts[user], user, f"contrast-{split}")
-        return evaluated
-
-    def plan_bm25(self):
-        depth, splits = self.config.evaluation.depth, self.config.evaluation.splits
-        return {split: self.note_scored(self.bm25(split, depth, self.title), split, "BM25") for split in splits}
-
-    def plan_external(self, name, external):
-        """{split: evaluate stage} of the run files of one entry of `external`."""
-        for stage in (*self.collection.inputs.values(), self.collection):
-            self.note(stage, name, stage.kind)
-        return {split: self.note_scored(self.external(name, split), split, name) for split in external.runs}
+    def add_runs(self, runs, user):
+        """{split: evaluate stage} of runs ({split: stage}) of BM25 or from elsewhere, added with what analyses them."""
+        evaluations = {split: self.score(run, split) for split, run in runs.items()}
+        for split, run in runs.items():
+            self.add(run, user, f"{run.kind} search-{split}")
+            self.add(evaluations[split], user, f"evaluate-{split}")
+            if split == self.config.evaluation.contrast_split:
+                self.contrasts[user] = contrast(self, run)
+                self.add(self.contrasts[user].inputs["reference"], user, f"reference-{split}")
+                self.add(self.contrasts[user], user, f"contrast-{split}")
+        return evaluations
 
     def external(self, name, split):
         """The run of one split of an entry of `external`. Over judgments alone it may have any passages."""
-        external = self.config.external[name]
-        file = external.runs[split]
-        settings = ExternalSettings(
-            file=file,
-            sha256=identify_file(file, f"external.{name}.runs.{split}"),
-            split=split,
-            unknown_queries=external.unknown_queries,
-            unknown_passages="keep" if self.config.collection.source == "judgments" else "error",
-        )
+        external, judgments = self.config.external[name], self.config.collection.source == "judgments"
+        unknown = {"unknown_queries": external.unknown_queries, "unknown_passages": "keep" if judgments else "error"}
+        digest = identify_file(external.runs[split], f"external.{name}.runs.{split}")
+        settings = ExternalSettings(file=external.runs[split], sha256=digest, split=split, **unknown)
         return Stage("external", settings, {"collection": self.collection})
 
     def label(self, name):
-        """What a person is told about a stage: kind, episode, experiments that use it; its seed if there are others."""
-        own, others = self.seeds.get(name, set()), set().union(*self.seeds.values())
-        seed = f", seed {min(own)}" if len(own) == 1 and len(others) > 1 else ""
+        """How messages call a stage: kind, episode, experiments that use it; its seed if there are others."""
+        own, planned = self.seeds.get(name, ()), {seed for e in self.experiments.values() for seed in e.seeds}
+        seed = f", seed {min(own)}" if len(own) == 1 < len(planned) else ""
         return f"{self.labels[name]}{seed} · {', '.join(self.users[name])}"

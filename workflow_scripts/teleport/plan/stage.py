@@ -1,4 +1,4 @@
-"""A stage as it is planned: its key, what it reads, and what run_stage.py is told.
+"""A stage as it is planned: its key, what it reads, and what run_stage.py gets.
 
 The key is a digest of the stage's kind, of the settings that decide its result, and of the keys of the stages it reads.
 So experiments share stages as far as they agree, and a changed setting makes new keys from the first stage it decides.

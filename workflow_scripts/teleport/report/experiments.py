@@ -3,8 +3,9 @@
 import os
 from pathlib import Path
 
-from teleport.runtime.artefact import STAGES
-from teleport.runtime.files import write_text
+from teleport.refusal import Refusal
+from teleport.running.artefact import STAGES
+from teleport.running.files import write_text
 
 INDEX = "plan.tsv"
 COLUMNS = ["seed", "episode", "stage", "kind", "key", "folder"]
@@ -15,15 +16,19 @@ def link_experiment(rows, folder):
 
     A row is {"link": path below folder, for example "episode-1/encode", "stage": "kind/key", "seed", "episode"}; in
     plan.tsv a stage has the name of its link. Links of an earlier plan are removed; other links, real files and
-    folders, and experiments in folders below never are. Raises ValueError when one is in the way.
+    folders, and experiments in folders below never are. Raises Refusal when one is in the way.
     """
     folder = Path(folder)
     targets = {folder / row["link"]: STAGES / row["stage"] for row in rows}
     for link in targets:
         if link.exists() and not link.is_symlink():
-            raise ValueError(f"{link} is no link but must become one. Move it away and run again.")
-    for link in set(own_links(folder)) - set(targets):
-        link.unlink()
+            raise Refusal(f"{link} is no link but must become one. Move it away and run again.")
+    # The experiment `marco` of a configuration without a name has the folder in which the configuration `marco` has its
+    # experiments. Snakemake has deleted the earlier plan.tsv of `folder` itself by now, so that cannot be asked.
+    others = {index.parent for index in folder.rglob(INDEX)} - {folder}
+    for link in stage_links(folder).keys() - targets.keys():
+        if not others.intersection(link.parents):
+            link.unlink()
     for link, target in targets.items():
         link.parent.mkdir(parents=True, exist_ok=True)
         part = link.with_name(link.name + ".part")
@@ -35,16 +40,6 @@ def link_experiment(rows, folder):
         kind, key = row["stage"].split("/")
         lines.append([row["seed"], row["episode"], Path(row["link"]).name, kind, key, STAGES / row["stage"]])
     write_text(folder / INDEX, "".join("\t".join(map(str, line)) + "\n" for line in lines))
-
-
-def own_links(folder):
-    """The links below a folder that lead to stages, without those of an experiment whose own folder lies in it.
-
-    The experiment `marco` of a configuration without a name has the folder that the configuration `marco` has for its
-    experiments. Snakemake has deleted the earlier plan.tsv of `folder` itself by now, so that cannot be asked.
-    """
-    others = {index.parent for index in folder.rglob(INDEX)} - {folder}
-    return [link for link in stage_links(folder) if not others.intersection(link.parents)]
 
 
 def stage_links(folder):

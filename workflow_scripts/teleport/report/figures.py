@@ -1,46 +1,71 @@
-"""The figures of tables, from finished stages: a measure, hours, costs, …; and where each comes from."""
+"""The finished stages behind tables and page; the figures of published tables: a measure, hours, costs, …"""
 
+import functools
+import inspect
 from itertools import chain
+from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 
-from teleport.report.costs import SECONDS, costs, seconds
-from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
+from teleport.running.artefact import STAGES, Artefact, is_finished
 
 # figure of the kind `analyses`: (the analysis, the fact of its stage)
-ANALYSES = {
-    "errors": ("errors", "errors"),
-    "errors per positive": ("errors", "errors_per_positive"),
-    "top errors": ("errors", "top_errors"),
-    "queries with errors": ("errors", "queries"),  # … from 10, 100, ...: by the histogram
-    "errors of queries with errors": ("errors", "errors"),
-    "overlap": ("contrast", "overlap"),
-    "wins": ("contrast", "wins"),
-    "losses": ("contrast", "losses"),
-    "ties": ("contrast", "ties"),
-    "negatives": ("negatives", "overlap"),
-    "forgetting": ("forgetting", "rate"),
-}
+ANALYSES = {name: ("errors", name.replace(" ", "_")) for name in ("errors", "errors per positive", "top errors")}
+ANALYSES |= {name: ("contrast", name) for name in ("overlap", "wins", "losses", "ties")}
+ANALYSES |= {"negatives": ("negatives", "overlap"), "forgetting": ("forgetting", "rate")}
+DECADES = {"queries with errors": ("errors", "queries"), "errors of queries with errors": ("errors", "errors")}
+ANALYSES |= DECADES  # … from 1, 10, 100, ...: by the histogram
+SECONDS = 3600
 SOURCES = ["system", "episode", "split", "seed", "stage", "folder", "run", "checkpoint", "code", "git_commit"]
 
 
-def figures(table, row, column, runs, root):
-    """One figure per finished run (seed), in the table's units: a list of floats.
+class Stages:
+    """Stages by name ("kind/key") below `root`, each checked once. Raises Refusal for a missing, torn or edited one."""
 
-    runs: [{role: [stage names]}], one per seed, of which those count whose stages are all finished.
-    """
+    cached = ("finished", "artefact", "query_scores")
+
+    def __init__(self, root):
+        self.root = Path(root)
+        for name in self.cached:
+            setattr(self, name, functools.cache(getattr(self, name)))
+
+    def finished(self, name):
+        """Whether a stage (None: there is none) is finished."""
+        return name is not None and is_finished(name, self.root)
+
+    def artefact(self, name):
+        """The `Artefact` of a stage."""
+        return Artefact(self.root / STAGES / name)
+
+    def facts(self, name):
+        """What a stage has counted and measured (dict)."""
+        return self.artefact(name).facts
+
+    def input(self, name, role):
+        """The name of the stage that `name` read in `role`; None when it has no such input, or is None itself."""
+        return name and self.artefact(name).manifest.get("inputs", {}).get(role)
+
+    def query_scores(self, name):
+        """{measure: scores of an evaluate stage, float64 by query id (Series)}."""
+        frame = pq.read_table(self.artefact(name).path("per_query.parquet")).to_pandas()
+        by_measure = frame.set_index("query_id").groupby("measure", sort=False)["value"]
+        return dict(iter(by_measure))
+
+
+def figures(table, row, column, runs, stages):
+    """One figure (float) per finished run (seed), in the table's units; runs: [{role: [stage names]}]."""
     kind, figure = table.kind_of(column), row.figure_at(column)
-    runs = [{role: [root / STAGES / name for name in names] for role, names in run.items()} for run in runs]
-    done = [run for run in runs if all((folder / MANIFEST).is_file() for folder in chain(*run.values()))]
-    artefacts = [{role: [Artefact(folder) for folder in folders] for role, folders in run.items()} for run in done]
-    scale = column.scale or table.scale
+    done = [run for run in runs if all(map(stages.finished, chain(*run.values())))]
+    artefacts = [{role: [stages.artefact(name) for name in names] for role, names in run.items()} for run in done]
     if kind == "hours":
         return [hours(run, figure) for run in artefacts]
+    scale = column.scale or table.scale
+    if kind == "measures":
+        return [run["evaluate"][0].facts["means"][column.measure] * scale for run in artefacts]
     if kind == "costs":
-        return [costs(run, figure) * scale for run in artefacts]
-    if kind == "analyses":
-        return [analysis(run, figure) * scale for run in artefacts]
-    return [run["evaluate"][0].facts["means"][column.measure] * scale for run in artefacts]
+        return [float(COSTS[figure](*(run[role] for role in cost_roles(figure)))) * scale for run in artefacts]
+    return [analysis(run, figure) * scale for run in artefacts]
 
 
 def hours(run, figure):
@@ -50,7 +75,7 @@ def hours(run, figure):
     their number; "overall": all refreshes and trainings.
     """
     refreshes = sum(stage.manifest["kind"] == "merge" for stage in run.get("refresh", []))
-    refreshing = sum(seconds(stage) for stage in run.get("refresh", [])) / SECONDS
+    refreshing = sum(map(seconds, run.get("refresh", []))) / SECONDS
     training = sum(stage.facts["train_seconds"] for stage in run.get("train", [])) / SECONDS
     if figure == "refreshes":
         return float(refreshes)
@@ -67,24 +92,24 @@ def analysis(run, figure):
     return float(facts[fact])
 
 
-def machines(stages):
+def seconds(stage):
+    """What a stage took, with the shards and killed runs of its encoding, as if one job ran after another."""
+    return stage.manifest["provenance"]["wall_seconds"] + stage.facts.get("earlier_seconds", 0.0)
+
+
+def machines(artefacts):
     """The GPUs or processors on which stages ran, each once, such as "A and B" (text)."""
-    found = [stage.manifest["provenance"]["hardware"] for stage in stages]
-    return " and ".join(sorted({hardware.get("gpu") or hardware["processor"] for hardware in found}))
+    used = [artefact.manifest["provenance"]["hardware"] for artefact in artefacts]
+    return " and ".join(sorted({hardware.get("gpu") or hardware["processor"] for hardware in used}))
 
 
-def count_passages(facts):
-    """How many passages a collection has, by its facts, such as "9,660 passages" (text)."""
-    return f"{facts['num_passages']:,} {'judged ' if facts.get('judged_only') else ''}passages"
+def collection_text(facts, *counts):
+    """A collection by its digest, its passages and other counts: "0123456789abcdef: 9,660 passages, 10 queries." """
+    passages = f"{facts['num_passages']:,} {'judged ' if facts.get('judged_only') else ''}passages"
+    return f"{facts['corpus_digest'][:16]}: {', '.join([passages, *counts])}."
 
 
-def upstream(artefact, role):
-    """The `Artefact` that `artefact` read in `role`; None when it has no such input, or is None itself."""
-    name = artefact and artefact.manifest.get("inputs", {}).get(role)
-    return Artefact(artefact.folder.parents[1] / name) if name else None
-
-
-def trace_figures(rows, root):
+def trace_figures(rows, stages):
     """One line per system, episode, split and seed of a table's rows (DataFrame with SOURCES, text).
 
     `stage` is the evaluation, `folder` its folder; `run` and `checkpoint` are the folders of the search that it scored
@@ -92,19 +117,50 @@ def trace_figures(rows, root):
     the seed of the encoder's training (empty when nothing was trained).
     """
     lines = []
-    for row in rows:
-        for split, names in row["runs"].items():
-            lines += [[row["system"], row["episode"], split, *trace(name, root)] for name in names]
+    evaluated = [(row, split, name) for row in rows for split, names in row["runs"].items() for name in names]
+    for row, split, stage in evaluated:
+        run = stages.input(stage, "run")
+        checkpoint = stages.input(stages.input(run, "queries"), "checkpoint")
+        seed = stages.artefact(checkpoint).manifest["settings"].get("seed") if checkpoint else None
+        provenance = stages.artefact(stage).manifest.get("provenance", {})
+        folders = [str(STAGES / name) if name else "" for name in (stage, run, checkpoint)]
+        code = [provenance.get("code", ""), provenance.get("git_commit") or ""]
+        lines.append([row["system"], row["episode"], split, "" if seed is None else seed, stage, *folders, *code])
     return pd.DataFrame(lines, columns=SOURCES)
 
 
-def trace(name, root):
-    """The columns from `seed` on, for the evaluate stage called `name` ("evaluate/KEY")."""
-    evaluate = Artefact(root / STAGES / name)
-    run = upstream(evaluate, "run")
-    checkpoint = upstream(upstream(run, "queries"), "checkpoint")
-    seed = checkpoint.manifest["settings"].get("seed") if checkpoint else None
-    provenance = evaluate.manifest.get("provenance", {})
-    folders = [str(a.folder.relative_to(root)) if a else "" for a in (evaluate, run, checkpoint)]
-    code, commit = provenance.get("code", ""), provenance.get("git_commit") or ""
-    return ["" if seed is None else seed, name, *folders, code, commit]
+def query_ms(collection, queries):
+    """Milliseconds to encode a query, of all splits; of a stage that has passages too, what these leave."""
+    facts, rest, passages = queries[0].facts, queries[0].facts["encode_seconds"], 0
+    if "passages_per_second" in facts:
+        passages = collection[0].facts["num_passages"]
+        rest -= passages / facts["passages_per_second"]
+    return 1000 * max(0.0, rest) / (facts["texts"] - passages)
+
+
+def index_gigabytes(index):
+    """What is searched: the file of an index, or the vectors where it is flat; in 1e9 bytes."""
+    written = sum(file["bytes"] for name, file in index[0].manifest["files"].items() if name == "index.faiss")
+    return (written or index[0].facts["bytes"]) / 1e9
+
+
+# What single stages cost (ANCE, Table 5): {figure of the kind `costs`: what it is of the Artefacts of each role}
+COSTS = {
+    "encode seconds": lambda passages: seconds(passages[0]),
+    "encode ms per passage": lambda passages: 1000 / passages[0].facts["passages_per_second"],
+    "encode ms per query": query_ms,
+    "index seconds": lambda index: seconds(index[0]),
+    "index GB": index_gigabytes,
+    "search ms per query": lambda search: 1000 / search[0].facts["lines_per_second"],
+    "encode and search ms per query": lambda collection, queries, search: (
+        query_ms(collection, queries) + 1000 / search[0].facts["lines_per_second"]
+    ),
+    # Of the searches and the merge; the vectors and the index have figures of their own.
+    "mining seconds per step": lambda mining, train: sum(map(seconds, mining)) / train[0].facts["steps"],
+    "training seconds per step": lambda train: train[0].facts["train_seconds"] / train[0].facts["steps"],
+}
+
+
+def cost_roles(figure):
+    """The roles of the stages that a figure of the kind `costs` needs: the arguments of its function."""
+    return list(inspect.signature(COSTS[figure]).parameters)

@@ -16,10 +16,11 @@ evaluate stage}; searches: {checkpoint: retrieval of the training queries with i
 
 import hashlib
 import json
+from itertools import pairwise
 from pathlib import Path
 
 from teleport.report.specs import Spec, in_folder, label_of, table_specs
-from teleport.runtime.files import files_below, sha256_file
+from teleport.running.files import files_below, sha256_file
 from teleport.settings.configuration import Report
 from teleport.settings.registry import SOURCES
 from teleport.settings.section import in_one_spelling
@@ -30,43 +31,34 @@ ASSETS = Path(__file__).parent / "page" / "assets"
 def page_spec(plan, files, queries=None):
     """(folder, Spec) of the report page of a plan; `files`: those of the configuration; `queries` replaces its own."""
     config = plan.config
-    tables = [json.loads(spec.text) for spec in table_specs(plan).values()]
-    stages = {
-        name: {"inputs": stage.input_names, "users": plan.users[name], "label": plan.labels[name]}
-        for name, stage in plan.stages.items()
-    }
+    pools = [stage for stage in plan.stages.values() if stage.kind == "merge"]
+    sources = {"momentum"}.union(*(pool.settings.sources for pool in pools))  # momentum: of an earlier episode
+    assets = "\n".join(f"{path.name} {sha256_file(path)}" for path in files_below(ASSETS))  # no digest of code has them
     content = {
         "name": config.name or "",
         "configuration": [in_one_spelling(file) for file in files],
         "collection": plan.collection,
         "splits": list(config.evaluation.splits),
         "measures": {split: config.evaluation.measures_of(split) for split in config.evaluation.splits},
-        "flags": {name: SOURCES[name].flag for name in sorted(used_sources(plan))},
+        "flags": {name: SOURCES[name].flag for name in sorted(sources)},
         "queries": (config.report or Report()).queries if queries is None else queries,
-        "assets": assets_digest(),
-        "tables": tables,
-        "stages": stages,
-        "experiments": [experiment_content(plan, name) for name in plan.trajectories],
+        "assets": hashlib.sha256(assets.encode()).hexdigest()[:12],
+        "tables": [json.loads(spec.text) for spec in table_specs(plan).values()],
+        "stages": {
+            name: {"inputs": stage.input_names, "users": plan.users[name], "label": plan.labels[name]}
+            for name, stage in plan.stages.items()
+        },
+        "experiments": [
+            {
+                "name": name,
+                "label": label_of(plan, name),
+                "settings": dict(flat(plan.experiments[name].model_dump(mode="json", exclude_none=True))),
+                "seeds": list(map(trajectory_content, trajectories)),
+            }
+            for name, trajectories in plan.trajectories.items()
+        ],
     }
     return in_folder("report", config), Spec(Spec.of(content).text, list(plan.stages.values()))
-
-
-def used_sources(plan):
-    """The names of the sources of all pools, and momentum, whose flag stands for an earlier episode (set)."""
-    pools = [stage for stage in plan.stages.values() if stage.kind == "merge"]
-    return {name for pool in pools for name in pool.settings.sources} | {"momentum"}
-
-
-def assets_digest():
-    """12 hex digits of the page's template, scripts and style, which no digest of code has."""
-    lines = [f"{path.name} {sha256_file(path)}" for path in files_below(ASSETS)]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
-
-
-def experiment_content(plan, name):
-    settings = plan.experiments[name].model_dump(mode="json", exclude_none=True)
-    seeds = [trajectory_content(trajectory) for trajectory in plan.trajectories[name]]
-    return {"name": name, "label": label_of(plan, name), "settings": dict(flat(settings)), "seeds": seeds}
 
 
 def flat(value, key=""):
@@ -81,37 +73,32 @@ def flat(value, key=""):
 
 
 def trajectory_content(trajectory):
+    """A seed of an experiment; its searches are those that were mined, and those of an analysis.
+
+    A retrieval is that of the vectors that it searches: with a lag, no episode mines with the checkpoint before it.
+    """
+    searches = [pool.inputs.get("query") for pool in trajectory.pools]
+    searches += [episode.train_search for episode in trajectory.episodes]
+    by_vectors = {(s.inputs["queries"].name, s.inputs["passages"].name): s for s in searches if s}
+    vectors = {str(e.number): (e.vectors.queries.name, e.vectors.passages.name) for e in trajectory.episodes}
     return {
         "seed": trajectory.seed,
         "rows": [{"link": row.link, "stage": row.stage, "episode": row.episode} for row in trajectory.rows],
-        "episodes": [episode_content(trajectory, number) for number in range(1, len(trajectory.trains) + 1)],
-        "runs": trajectory.runs,
-        "searches": training_searches(trajectory),
+        "episodes": [episode_content(*episodes) for episodes in pairwise(trajectory.episodes)],
+        "runs": [episode.runs for episode in trajectory.episodes],
+        "searches": {number: by_vectors[names] for number, names in vectors.items() if names in by_vectors},
     }
 
 
-def episode_content(trajectory, number):
-    """The stages of one episode: {role: Stage or None}.
+def episode_content(before, episode):
+    """The stages of an `Episode`: {role: Stage or None}.
 
     pool, train; query, lookahead: the retrievals that were mined; queries, passages: the vectors that they searched, or
-    without retrievals those of the checkpoint before; positives: the stage that found positives by answers.
+    without retrievals those of the checkpoint before; positives: the stage that matched answers.
     """
-    pool, train = trajectory.pools[number - 1], trajectory.trains[number - 1]
-    mined = pool.inputs if pool else {}
+    mined = episode.pool.inputs if episode.pool else {}
     searched = mined.get("query") or mined.get("lookahead")
-    vectors = trajectory.vectors[number - 1]
-    of_search = searched.inputs if searched and "passages" in searched.inputs else vectors._asdict()
+    vectors = searched.inputs if searched and "passages" in searched.inputs else before.vectors._asdict()
     roles = {role: mined.get(role) for role in ("query", "lookahead", "positives")}
-    return roles | {"pool": pool, "train": train, "queries": of_search["queries"], "passages": of_search["passages"]}
-
-
-def training_searches(trajectory):
-    """{checkpoint: retrieval of the training queries with it}: those that were mined, and those of an analysis.
-
-    They are found by the vectors that they search: with a lag, no episode mines with the checkpoint just before it.
-    """
-    mined = [pool.inputs.get("query") for pool in trajectory.pools if pool is not None]
-    searches = [search for search in [*mined, *trajectory.train_searches.values()] if search is not None]
-    found = {(s.inputs["queries"].name, s.inputs["passages"].name): s for s in searches}
-    vectors = enumerate(trajectory.vectors)
-    return {str(n): found[key] for n, v in vectors if (key := (v.queries.name, v.passages.name)) in found}
+    roles |= {role: vectors[role] for role in ("queries", "passages")}
+    return roles | {"pool": episode.pool, "train": episode.train}

@@ -6,20 +6,19 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.locations import Locations
+from teleport.refusal import Refusal
+from teleport.report.figures import ANALYSES, COSTS, DECADES
 from teleport.settings.read import validated
 from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNull, Section, in_one_spelling
-from teleport.settings.yaml_mapping import read_mapping
+from teleport.settings.yaml_mapping import Locations, read_mapping
 
 FOLDER = Path(in_one_spelling(Path(__file__).parents[3] / "config/published"))
 KINDS = Literal["measures", "hours", "analyses", "costs"]
-# The figures of a kind that has several, by which a row, a column or a cell names its own (figures.py and costs.py).
+# The figures of a kind that has several, by which a row, a column or a cell names its own.
 FIGURES = {
     "hours": "episode [1-9]|refresh|refreshes|training|overall",
-    "analyses": "errors|errors per positive|top errors|overlap|wins|losses|ties|negatives|forgetting|"
-    "queries with errors from 1(0+)?|errors of queries with errors from 1(0+)?",
-    "costs": "encode seconds|encode ms per passage|encode ms per query|index seconds|index GB|search ms per query|"
-    "encode and search ms per query|mining seconds per step|training seconds per step",
+    "analyses": "|".join(f"{name} from 1(0+)?" if name in DECADES else name for name in ANALYSES),
+    "costs": "|".join(COSTS),
 }
 
 
@@ -101,17 +100,17 @@ class PublishedTable(Section):
     def complete(self):
         for row in self.rows:
             if len(row.values) != len(self.columns):
-                raise ValueError(f"row {row.system!r} has {len(row.values)} values for {len(self.columns)} columns")
+                raise Refusal(f"row {row.system!r} has {len(row.values)} values for {len(self.columns)} columns")
             if unknown := set(row.cells) - {column.name for column in self.columns}:
-                raise ValueError(f"row {row.system!r} has cells of {min(unknown)!r}, which is no column")
+                raise Refusal(f"row {row.system!r} has cells of {min(unknown)!r}, which is no column")
             for column in self.columns:
                 rule = FIGURES.get(self.kind_of(column))
                 if rule and row.ours_at(column) and not re.fullmatch(rule, row.figure_at(column) or ""):
-                    raise ValueError(f"row {row.system!r}, column {column.name!r} needs a figure: {rule}")
+                    raise Refusal(f"row {row.system!r}, column {column.name!r} needs a figure: {rule}")
         for column in self.columns:
             scored = self.kind_of(column) == "measures" and column.configuration
             if scored and not (column.split and column.measure):
-                raise ValueError(f"column {column.name!r} needs a split and a measure")
+                raise Refusal(f"column {column.name!r} needs a split and a measure")
         return self
 
     def kind_of(self, column):
@@ -125,8 +124,8 @@ def published_path(name):
 
 
 def read_published(path):
-    """A `PublishedTable`. Raises ValueError, with file, line and key, when the file is missing or wrong."""
+    """A `PublishedTable`. Raises Refusal, with file, line and key, when the file is missing or wrong."""
     if not Path(path).is_file():
         names = ", ".join(sorted(file.stem for file in Path(path).parent.glob("*.yaml"))) or "none"
-        raise ValueError(f"published: there is no file {path}. Tables in its folder: {names}.")
+        raise Refusal(f"published: there is no file {path}. Tables in its folder: {names}.")
     return validated(PublishedTable, read_mapping(path), (), Locations([path]))

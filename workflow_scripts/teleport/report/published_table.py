@@ -14,31 +14,34 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
-from teleport.report.figures import count_passages, figures, machines
-from teleport.report.paper_shape import LEGEND, paper_shape
+from teleport.report.figures import Stages, collection_text, figures, machines
 from teleport.report.published import read_published
-from teleport.report.render import NONE, Printed, write_forms
-from teleport.runtime.artefact import MANIFEST, STAGES, Artefact
+from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
+
+HERE = "Here"  # the column of NAME.tex that says what repeats a system, or that it is only cited
+LEGEND = "Cells: published / ours, where something here repeats the system; otherwise published alone."
 
 
 def write_published(spec, root, output_folder):
-    """Write NAME.csv, NAME.md and NAME.tex of `spec` below `output_folder`; what is not finished counts as not run.
+    """Write NAME.csv, .md and .tex of `spec` below `output_folder`, from results/ below `root` (a Path).
 
-    A line per figure, but NAME.tex has the shape of the paper's table.
-
-    `root` (a Path) is the folder that holds results/. Raises ValueError when a manifest is torn or edited.
+    A line per figure, but NAME.tex has the shape of the paper's table. What is not finished counts as not run. Raises
+    Refusal when a manifest is torn or edited.
     """
-    table = read_published(root / spec["file"])
-    lines = make_lines(table, spec, root)
-    frame = pd.DataFrame(lines).drop(columns=["row", "decimals", "planned seeds"])
-    frame["stages"] = frame["stages"].str.join(" ")
-    text, notes = cells(table, lines), footer(table, spec, lines, root)
-    shaped = paper_shape(lines, [figure_cells(line) for line in lines])
-    paper = Printed(spec["name"], table.title, shaped, [LEGEND, *notes], wide=True)
-    write_forms(Printed(spec["name"], table.title, text, notes), frame, output_folder, paper)
+    table, stages = read_published(root / spec["file"]), Stages(root)
+    lines = pd.DataFrame(make_lines(table, spec, stages))
+    texts, notes = pd.DataFrame(map(figure_cells, lines.to_dict("records"))), footer(table, spec, lines, stages)
+    paper = Printed(spec["name"], table.title, paper_shape(lines, texts), [LEGEND, *notes], wide=True)
+    named = lines[["group", "system", "figure"]].fillna("")
+    frame = pd.concat([named, texts, lines[["verdict", "experiment"]]], axis=1).rename(columns=str.capitalize)
+    unused = [] if frame["Group"].any() else ["Group"]
+    unused += [] if any(row.released for row in table.rows) else ["Released checkpoint"]
+    printed = Printed(spec["name"], table.title, frame.drop(columns=unused), notes)
+    values = lines.drop(columns=["row", "decimals", "planned seeds"]).assign(stages=lines["stages"].str.join(" "))
+    write_forms(printed, values, output_folder, paper)
 
 
-def make_lines(table, spec, root):
+def make_lines(table, spec, stages):
     """The lines of a table (`make_line`): those of this configuration, or all when it is none of the table's.
 
     Left out: figures that the paper does not print, except for a system of ours of which no figure is published at all.
@@ -46,46 +49,45 @@ def make_lines(table, spec, root):
     planned = {(line["row"], line["column"]): line for line in spec["lines"]}
     here = any(column.configuration == spec["configuration"] for column in table.columns)
     lines = []
-    for place, row in enumerate(table.rows):
+    for i, row in enumerate(table.rows):
         unpublished = row.ours is not None and not any(value is not None for value in row.values)
-        for number, column in enumerate(table.columns):
+        for j, column in enumerate(table.columns):
             if here and column.configuration not in (None, spec["configuration"]):
                 continue
-            if row.values[number] is not None or (unpublished and column.configuration):
-                line = make_line(table, row, column, number, planned.get((place, number), {}), root)
-                lines.append(line | {"row": place})
+            if row.values[j] is not None or (unpublished and column.configuration):
+                line = make_line(table, row, column, row.values[j], planned.get((i, j), {}), stages)
+                lines.append(line | {"row": i})
     return lines
 
 
-def make_line(table, row, column, number, planned, root):
-    """One published figure and what we have beside it, in the table's units; None: there is none (dict).
-
-    planned: the specification's line, empty when nothing of it is planned.
-    """
-    published, runs, released = row.values[number], planned.get("ours", []), planned.get("released", [])
-    decimals = max(column.decimals if column.decimals is not None else table.decimals, own_decimals(published))
-    found, theirs = (figures(table, row, column, those, root) for those in (runs, released))
-    ours, sd = float(np.mean(found)) if found else None, float(np.std(found, ddof=1)) if len(found) > 1 else None
-    line = {"system": row.system, "group": row.group, "figure": column.name, "configuration": column.configuration}
-    line |= {"split": column.split, "measure": column.measure, "published": published}
-    line |= {"released": theirs[0] if theirs else None, "ours": ours, "ours sd": sd, "seeds": len(found)}
-    line["difference"] = difference(published, ours, decimals)
-    cited = row.ours_at(column) is None
-    line["verdict"] = "cited" if cited else verdict(published, ours, decimals, table.tolerance.value)
-    line["experiment"] = experiment(row, column)
-    line["stages"] = [name for run in runs + released for names in run.values() for name in names]
-    return line | {"decimals": decimals, "planned seeds": len(runs)}
-
-
-def experiment(row, column):
-    """The experiment that fills a cell, and after which episode; "cited" where nothing here repeats it."""
-    ours = row.ours_at(column)
-    if ours is None:
-        return "cited"
-    name, episode = ours.experiment, ours.episode
-    if name == "BM25" or row.figure:
-        return name
-    return f"{name}, {'last episode' if episode == 'last' else f'episode {episode}'}"
+def make_line(table, row, column, published, planned, stages):
+    """A published figure and ours (None: there is none) as a dict; planned: the specification's line, or {}."""
+    runs, released = planned.get("ours", []), planned.get("released", [])
+    decimals = max(table.decimals if column.decimals is None else column.decimals, own_decimals(published))
+    by_seed, theirs = (figures(table, row, column, each, stages) for each in (runs, released))
+    ours, source = float(np.mean(by_seed)) if by_seed else None, row.ours_at(column)
+    experiment = source.experiment if source else "cited"
+    if source and experiment != "BM25" and not row.figure:
+        experiment += ", last episode" if source.episode == "last" else f", episode {source.episode}"
+    return {
+        "system": row.system,
+        "group": row.group,
+        "figure": column.name,
+        "configuration": column.configuration,
+        "split": column.split,
+        "measure": column.measure,
+        "published": published,
+        "released": theirs[0] if theirs else None,
+        "ours": ours,
+        "ours sd": float(np.std(by_seed, ddof=1)) if len(by_seed) > 1 else None,
+        "seeds": len(by_seed),
+        "difference": difference(published, ours, decimals),
+        "verdict": verdict(published, ours, decimals, table.tolerance.value) if source else "cited",
+        "experiment": experiment,
+        "stages": [name for run in runs + released for names in run.values() for name in names],
+        "decimals": decimals,
+        "planned seeds": len(runs),
+    }
 
 
 def own_decimals(value):
@@ -114,46 +116,48 @@ def verdict(published, ours, decimals, tolerance):
     return "off (above)" if above > 0 else "off (below)"
 
 
-def cells(table, lines):
-    """The lines (`make_line`) as text (DataFrame); the column Group is there when a row has one."""
-    texts = [figure_cells(line) for line in lines]
-    columns = {
-        "Group": [line["group"] or "" for line in lines],
-        "System": [line["system"] for line in lines],
-        "Figure": [line["figure"] for line in lines],
-        "Published": [text["published"] for text in texts],
-        "Released checkpoint": [text["released"] for text in texts],
-        "Ours": [text["ours"] for text in texts],
-        "Difference": [number_cell(line, "difference", sign="+") for line in lines],
-        "Verdict": [line["verdict"] for line in lines],
-        "Experiment": [line["experiment"] for line in lines],
-    }
-    if not any(columns["Group"]):
-        del columns["Group"]
-    if not any(row.released for row in table.rows):
-        del columns["Released checkpoint"]
-    return pd.DataFrame(columns)
-
-
 def figure_cells(line):
-    """The figures of a line as text: {"published", "released", "ours"}."""
-    published = number_cell(line, "published", "not reported")
-    return {"published": published, "released": number_cell(line, "released"), "ours": our_cell(line)}
+    """The figures of a line as text by column, with the decimals of the figure.
 
-
-def number_cell(line, name, absent=NONE, sign=""):
-    """A number of a line with the decimals of its figure, as text."""
-    return absent if line[name] is None else f"{line[name]:{sign}.{line['decimals']}f}"
-
-
-def our_cell(line):
-    """Our figure, with its deviation over seeds, and how many of the planned seeds it has when that is not all."""
-    deviation = "" if line["ours sd"] is None else f" ± {number_cell(line, 'ours sd')}"
+    Ours has its deviation over seeds, and how many of the planned seeds it is of when that is not all.
+    """
+    form = f".{line['decimals']}f"
     partial = 0 < line["seeds"] < line["planned seeds"]
-    return number_cell(line, "ours") + deviation + partial * f" ({line['seeds']} of {line['planned seeds']} seeds)"
+    seeds = f" ({line['seeds']} of {line['planned seeds']} seeds)" if partial else ""
+    return {
+        "published": "not reported" if pd.isna(line["published"]) else cell(line["published"], None, form),
+        "released checkpoint": cell(line["released"], None, form),
+        "ours": cell(line["ours"], line["ours sd"], form, mark=seeds),
+        "difference": cell(line["difference"], None, f"+{form}"),
+    }
 
 
-def footer(table, spec, lines, root):
+def paper_shape(lines, texts):
+    """The lines of a table (frame of `make_line`) in the paper's shape: a row per system, a column per figure (frame).
+
+    texts: their `figure_cells`. A system as its makers gave it has a row of its own below, where it was evaluated here.
+    The column Group is there when a row has one.
+    """
+    published = texts["published"].where(lines["published"].notna(), NONE)
+    beside = published.where(lines["verdict"] == "cited", published + " / " + texts["ours"])
+    rows, lines = [], lines.assign(beside=beside, theirs=texts["released checkpoint"], group=lines["group"].fillna(""))
+    for _, of_row in lines.groupby("row", sort=False):
+        group, system = of_row.iloc[0][["group", "system"]]
+        own = of_row[of_row["verdict"] != "cited"]
+        here = "; ".join(own["experiment"].unique()) or "cited"
+        here = "not run" if len(own) and own["ours"].isna().all() else here
+        cells = dict(zip(of_row["figure"], of_row["beside"], strict=True))
+        rows.append({"Group": group, "System": system} | cells | {HERE: here})
+        if of_row["released"].notna().any():
+            released = dict(zip(of_row["figure"], of_row["theirs"], strict=True))
+            rows.append({"Group": group, "System": f"{system} (released checkpoint)"} | released | {HERE: "evaluated"})
+    frame = pd.DataFrame(rows).fillna(NONE)
+    groups = ["Group"] if frame["Group"].any() else []
+    frame["Group"] = frame["Group"].where(frame["Group"] != frame["Group"].shift(), "")  # said once
+    return frame[[*groups, "System", *lines["figure"].unique(), HERE]]
+
+
+def footer(table, spec, lines, stages):
     """What a reader must know beside the figures: a list of sentences."""
     filling = {column.configuration for column in table.columns if column.configuration}
     others = sorted(filling - {spec["configuration"]})
@@ -165,40 +169,35 @@ def footer(table, spec, lines, root):
     elif others:
         notes.append(f"Figures of {' and '.join(others)}: {', '.join(f'results/published/{name}' for name in others)}.")
     notes.append(f"Tolerance ±{table.tolerance.value:g}, above and below: {table.tolerance.reason}.")
-    if any(line["ours sd"] is not None for line in lines):
-        notes.append("Mean ± standard deviation over seeds.")
+    if lines["ours sd"].notna().any():
+        notes.append(SEVERAL_SEEDS)
     if any(row.released for row in table.rows):
         notes.append("Released checkpoint: the system as its makers gave it, under our evaluation.")
-    if any(line["ours"] is not None or line["released"] is not None for line in lines):
-        notes.append(measured_on(Artefact(root / STAGES / spec["collection"]).facts, lines))
+    if lines[["ours", "released"]].notna().any(axis=None):  # a toy collection must not be mistaken for the paper's
+        facts = stages.facts(spec["collection"])
+        splits = sorted(set(lines["split"].fillna("train")) & set(facts["splits"]))
+        queries = (f"{facts['splits'][split]['queries']:,} {split} queries" for split in splits)
+        notes.append(f"Ours on collection {collection_text(facts, *queries)}")
     timed = any(table.kind_of(column) in ("hours", "costs") for column in table.columns)
-    return notes + table.notes + (spent_on(lines, root) if timed else [])
+    return notes + table.notes + (spent_on(lines, stages) if timed else [])
 
 
 def count_verdicts(lines):
     """How many of the lines that something here repeats were run, and with which verdict; how many are only cited."""
-    counts = Counter(line["verdict"] for line in lines if line["ours"] is not None)
-    ran, cited = sum(counts.values()), sum(line["verdict"] == "cited" for line in lines)
+    counts = Counter(lines.loc[lines["ours"].notna(), "verdict"])
+    ran, cited = sum(counts.values()), sum(lines["verdict"] == "cited")
     if cited == len(lines):
         return "All figures are only cited: nothing here repeats these systems."
-    parts = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
-    text = f"{ran} of {len(lines) - cited} figures were run{': ' + parts if parts else ''}. "
+    verdicts = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
+    text = f"{ran} of {len(lines) - cited} figures were run{': ' + verdicts if verdicts else ''}. "
     text += "What was not run is not reproduced."
     return text + (f" {cited} more {'figures are' if cited > 1 else 'figure is'} only cited." if cited else "")
 
 
-def measured_on(facts, lines):
-    """On what our figures were measured, in numbers: a toy collection must not be mistaken for the paper's."""
-    splits = sorted({line["split"] or "train" for line in lines} & set(facts["splits"]))
-    queries = ", ".join(f"{facts['splits'][split]['queries']:,} {split} queries" for split in splits)
-    return f"Ours on collection {facts['corpus_digest'][:16]}: {count_passages(facts)}, {queries}."
-
-
-def spent_on(lines, root):
+def spent_on(lines, stages):
     """Where our times were spent."""
-    names = sorted({name for line in lines for name in line["stages"] if (root / STAGES / name / MANIFEST).is_file()})
-    found = [Artefact(root / STAGES / name) for name in names]
-    notes = [f"Times of ours on {machines(found)}."] if found else []
-    if any(stage.manifest["provenance"]["attempt"] > 1 for stage in found):
+    finished = list(map(stages.artefact, sorted(filter(stages.finished, set(lines["stages"].sum())))))
+    notes = [f"Times of ours on {machines(finished)}."] if finished else []
+    if any(stage.manifest["provenance"]["attempt"] > 1 for stage in finished):
         notes.append("Of a search that was interrupted only the time of its last attempt counts.")
     return notes

@@ -6,20 +6,12 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from teleport.runtime.files import write_text
+from teleport.running.files import write_text
 
 NONE = "–"
-WORDS = {
-    "System",
-    "Negatives",
-    "Loss",
-    "Index",
-    "Group",
-    "Figure",
-    "Verdict",
-    "Experiment",
-    "Here",
-}  # columns aligned to the left
+SEVERAL_SEEDS = "Mean ± standard deviation over seeds."
+# Columns aligned to the left.
+WORDS = {"System", "Negatives", "Loss", "Index", "Group", "Figure", "Verdict", "Experiment", "Here"}
 LATEX_SIGNS = {sign: "\\" + sign for sign in "&%$#_{}"} | {"±": r"$\pm$", "†": r"$^{\dagger}$", "<": "$<$", ">": "$>$"}
 LATEX_SIGNS |= {"α": r"$\alpha$", "β": r"$\beta$"}
 LATEX_SIGNS |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -41,18 +33,29 @@ class Printed(NamedTuple):
     wide: bool = False
 
 
-def write_forms(table, figures, folder, paper=None):
+def write_forms(table, figures, folder, paper=None, sources=None):
     """Write NAME.md and NAME.tex of a `Printed` table, and NAME.csv of its `figures` (DataFrame), to a folder.
 
-    paper: the `Printed` table of NAME.tex, where that is another one.
+    paper: the `Printed` table of NAME.tex, where that is another one; sources: what NAME.sources.csv has (DataFrame).
     """
-    for suffix, text in {"csv": csv_text(figures), "md": markdown(table), "tex": latex(paper or table)}.items():
+    forms = {"csv": csv_text(figures), "md": markdown(table), "tex": latex(paper or table)}
+    if sources is not None:
+        forms["sources.csv"] = csv_text(sources)
+    for suffix, text in forms.items():
         write_text(Path(folder) / f"{table.name}.{suffix}", text)
+
+
+def cell(mean, deviation, form, bold=False, mark=""):
+    """A figure as text: "**0.505** ± 0.003†"; NONE where `mean` is NaN or None, no ± where `deviation` is."""
+    if pd.isna(mean):
+        return NONE
+    text = f"**{mean:{form}}**" if bold else f"{mean:{form}}"
+    return text + ("" if pd.isna(deviation) else f" ± {deviation:{form}}") + mark
 
 
 def markdown(table):
     """A `Printed` table in Markdown, with title and notes (text)."""
-    rows = [[cell.replace("|", "\\|") for cell in row] for row in table.frame.to_numpy().tolist()]
+    rows = [[text.replace("|", "\\|") for text in row] for row in table.frame.to_numpy().tolist()]
     names = list(table.frame.columns)
     lines = [names, [":--" if name in WORDS else "--:" for name in names], *rows]
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)

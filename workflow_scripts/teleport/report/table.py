@@ -14,19 +14,16 @@ may be "t-test", and `"by_episode": true` compares episode by episode. A row may
 system need not cover all of them.
 """
 
-from pathlib import Path
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from teleport.evaluation.significance import holm, paired_p_value, paired_t_p_value
-from teleport.report.costs import seconds
-from teleport.report.figures import count_passages, machines, trace_figures
-from teleport.report.render import NONE, Printed, csv_text, write_forms
-from teleport.runtime.artefact import STAGES, Artefact
-from teleport.runtime.files import write_text
-from teleport.runtime.seed import derive_seed
+from teleport.report.figures import Stages, collection_text, machines, seconds, trace_figures
+from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
+from teleport.seed import derive_seed
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.section import RERANKED
 
@@ -48,125 +45,101 @@ class Table(NamedTuple):
 
 
 def write_table(spec, root, output_folder):
-    """Write NAME.csv, NAME.md, NAME.tex and NAME.sources.csv of `spec` below `output_folder`.
+    """Write NAME.csv, .md, .tex and .sources.csv of `spec` below `output_folder`, from results/ below `root` (a Path).
 
-    `root` (a Path) is the folder that holds results/. Raises ValueError when an artefact is missing, torn or edited.
+    Raises Refusal when an artefact is missing, torn or edited.
     """
-    table = make_table(spec, root)
-    write_forms(printed(spec, table, root), csv_frame(table), output_folder)
-    write_text(Path(output_folder) / f"{spec['name']}.sources.csv", csv_text(trace_figures(spec["rows"], root)))
+    stages = Stages(root)
+    table, sources = make_table(spec, stages), trace_figures(spec["rows"], stages)
+    cells = pd.concat([row_cells(table.rows), measure_cells(spec, table)], axis=1)
+    if "Seconds" in cells:
+        cells["Seconds"] = cells.pop("Seconds")  # last, after the measures
+    printed = Printed(spec["name"], spec["title"], cells, footer(spec, table, stages))
+    write_forms(printed, csv_frame(table), output_folder, sources=sources)
 
 
-def make_table(spec, root):
+def make_table(spec, stages):
     """The `Table` of a specification."""
-    against, none = find_baselines(spec["rows"], spec["significance"]), pd.Series(dtype=float)
-
-    def artefact(name):
-        return Artefact(root / STAGES / name)
-
-    rows = pd.DataFrame([describe(row, spec["columns"], artefact) for row in spec["rows"]])
-    scores = [read_scores(row, spec, root) for row in spec["rows"]]
-    by_seed = [{column: row[column].mean() if column in row else none for column in columns(spec)} for row in scores]
-    means = pd.DataFrame([{column: values.mean() for column, values in row.items()} for row in by_seed])
-    deviations = pd.DataFrame([{column: values.std(ddof=1) for column, values in row.items()} for row in by_seed])
-    p_values = pd.DataFrame(float("nan"), index=means.index, columns=means.columns)
-    for column in columns(spec):
-        tested = [i for i, base in against.items() if column in scores[i] and column in scores[base]]
-        p_values.loc[tested, column] = holm([compare(spec, scores, i, against[i], column) for i in tested])
-    return Table(rows, means, deviations, p_values)
+    rows = pd.DataFrame([describe(row, spec["columns"], stages) for row in spec["rows"]])
+    by_seed, p_values = [{} for _ in spec["rows"]], {}
+    for column, (split, measure) in columns(spec).items():
+        over_queries = {}
+        for i, names in [(i, row["runs"][split]) for i, row in enumerate(spec["rows"]) if split in row["runs"]]:
+            scores = pd.concat([stages.query_scores(name)[measure] for name in names], axis=1)  # queries x seeds
+            by_seed[i][column], over_queries[i] = scores.mean(), scores.mean(axis=1)
+        p_values[column] = corrected_p_values(over_queries, spec["rows"], spec["significance"], column)
+    return Table(rows, *over_seeds(by_seed, columns(spec)), pd.DataFrame(p_values))
 
 
-def describe(row, names, artefact):
-    """What a table says of a row besides its measures, {column: what}.
+def over_seeds(rows, names):
+    """(means, standard deviations with ddof 1) over seeds, frames of `names`; rows: [{column: figure of each seed}]."""
+    series = [{name: pd.Series(row.get(name, ()), dtype=float) for name in names} for row in rows]
+    means = pd.DataFrame([{name: values.mean() for name, values in row.items()} for row in series])
+    return means, pd.DataFrame([{name: values.std(ddof=1) for name, values in row.items()} for row in series])
 
-    names: the columns that it has of `system_columns`; artefact: the function that opens a stage by its name.
+
+def describe(row, names, stages):
+    """What a table says of a row besides its measures, {column: what}; names: those of `system_columns` that it has.
+
     "seconds": mean over seeds, NaN where none were spent; "gap": from the first to the last step, as text; "index":
-    with its size, and the share of the exact run that it finds where it is not exact; "step": that which a dev set has
-    selected, of each seed.
+    with its size, and its recall where it is not exact; "step": that which a dev set has selected, of each seed.
     """
-    said = {name: row["columns"][name] for name in names}
-    if said.get("step"):
-        said["step"] = ", ".join(str(artefact(name).facts["selected_step"]) for name in said["step"])
-    if "seconds" in said:
-        spent = [sum(seconds(artefact(name)) for name in of_seed) for of_seed in said["seconds"]]
-        said["seconds"] = np.mean(spent) if spent else float("nan")
-    if said.get("gap"):
-        facts = artefact(said["gap"]).facts
-        said["gap"] = f"{facts['gap']:,}-{facts['gap'] + facts['steps'] - 1:,}"
-    if said.get("index"):
-        name, *stages = said["index"]
-        made, searched = (artefact(stage).facts for stage in stages)
+    cells = {name: row["columns"][name] for name in names}
+    if cells.get("step"):
+        cells["step"] = ", ".join(str(stages.facts(name)["selected_step"]) for name in cells["step"])
+    if "seconds" in cells:
+        spent = [sum(seconds(stages.artefact(name)) for name in of_seed) for of_seed in cells["seconds"]]
+        cells["seconds"] = np.mean(spent) if spent else float("nan")
+    if cells.get("gap"):
+        facts = stages.facts(cells["gap"])
+        cells["gap"] = f"{facts['gap']:,}-{facts['gap'] + facts['steps'] - 1:,}"
+    if cells.get("index"):
+        name, *made_and_searched = cells["index"]
+        made, searched = map(stages.facts, made_and_searched)
         recall = f", recall {searched['recall']:.2f}" if "recall" in searched else ""
-        said["index"] = f"{name}, {made['bytes'] / 1e6:.3g} MB{recall}"
-    return {"system": row["system"], "episode": row["episode"]} | said
-
-
-def find_baselines(rows, significance):
-    """{index of a row: that of its baseline}, of all rows that are tested; none without `significance`.
-
-    The baseline is the last episode of the system called so; with `by_episode`, its same episode where it has that.
-    """
-    if not significance:
-        return {}
-    episodes = {row["episode"]: i for i, row in enumerate(rows) if row["system"] == significance["baseline"]}
-    last, same = max(episodes.values()), episodes if significance.get("by_episode") else {}
-    found = {i: same.get(row["episode"], last) for i, row in enumerate(rows)}
-    return {i: base for i, base in found.items() if i != base}
+        cells["index"] = f"{name}, {made['bytes'] / 1e6:.3g} MB{recall}"
+    return {"system": row["system"], "episode": row["episode"]} | cells
 
 
 def columns(spec):
     """{name of a column: (key in `runs`, measure)}, in order; its name has the split where there are several."""
-    several, found = len(spec["splits"]) > 1, {}
-    for measures, suffix in ((spec["measures"], ""), (spec.get("reranked", {}), RERANKED)):
-        for split in [split for split in spec["splits"] if split in measures]:
-            prefix = f"{split} " if several else ""
-            found |= {f"{prefix}{name}{suffix}": (f"{split}{suffix}", name) for name in measures[split]}
-    return found
+    return {
+        (f"{split} " if len(spec["splits"]) > 1 else "") + f"{name}{suffix}": (f"{split}{suffix}", name)
+        for measures, suffix in ((spec["measures"], ""), (spec.get("reranked", {}), RERANKED))
+        for split in spec["splits"]
+        for name in measures.get(split, ())
+    }
 
 
-def read_scores(row, spec, root):
-    """{column: scores of one row, a frame of queries x seeds}, for the splits that the row has."""
-    frames = {}
-    for split, names in row["runs"].items():
-        paths = [Artefact(root / STAGES / name).path("per_query.parquet") for name in names]
-        frames[split] = [pd.read_parquet(path).set_index(["measure", "query_id"])["value"] for path in paths]
-    own = {column: place for column, place in columns(spec).items() if place[0] in frames}
-    return {column: pd.concat([f.loc[name] for f in frames[split]], axis=1) for column, (split, name) in own.items()}
+def corrected_p_values(scores, rows, significance, column):
+    """p of each row against its baseline, Holm-corrected (float [rows], NaN where not tested), by the test that
+    `significance` names; nothing is where it is None.
 
-
-def compare(spec, scores, index, baseline, column):
-    """The uncorrected p of row `index` against the baseline row, on scores of queries averaged over seeds."""
-    ours, theirs = scores[index][column].mean(axis=1), scores[baseline][column].mean(axis=1)
-    theirs = theirs.loc[ours.index]
-    return p_value(ours.to_numpy(), theirs.to_numpy(), spec["significance"], spec["rows"][index], column)
-
-
-def p_value(ours_Q, theirs_Q, significance, row, column):
-    """The uncorrected p of two systems' scores of the same queries (float), by the test that `significance` names.
-
-    The system and episode of `row`, which has the first of the scores, and the name of their column seed the test.
+    The baseline is the last episode of the system called so; with `by_episode`, its same episode where it has that.
+    scores: {index of a row: Series by query}; a row's system and episode, and the name of the column, seed its test
     """
-    if significance["test"] == "t-test":
-        return paired_t_p_value(ours_Q, theirs_Q)
-    seed = derive_seed(SEED, "significance", row["system"], row["episode"], column)
-    return paired_p_value(ours_Q, theirs_Q, significance["resamples"], seed)
+    p_values, uncorrected, against = np.full(len(rows), np.nan), [], {}
+    if significance:
+        episodes = {row["episode"]: i for i, row in enumerate(rows) if row["system"] == significance["baseline"]}
+        last, same = episodes[max(episodes)], episodes if significance.get("by_episode") else {}
+        against = {i: same.get(row["episode"], last) for i, row in enumerate(rows)}
+    against = {i: base for i, base in against.items() if i != base and {i, base} <= scores.keys()}
+    for i, base in against.items():
+        ours_Q, theirs_Q = scores[i].to_numpy(), scores[base].loc[scores[i].index].to_numpy()
+        if significance["test"] == "t-test":
+            uncorrected.append(paired_t_p_value(ours_Q, theirs_Q))
+        else:
+            seed = derive_seed(SEED, "significance", rows[i]["system"], rows[i]["episode"], column)
+            uncorrected.append(paired_p_value(ours_Q, theirs_Q, significance["resamples"], seed))
+    p_values[list(against)] = holm(uncorrected)
+    return p_values
 
 
 def csv_frame(table):
     """The columns of the CSV: those of the rows, measures, then " sd" (with several seeds) and " p" (when tested)."""
-    parts = [table.rows, table.means]
-    for frame, suffix in ((table.deviations, " sd"), (table.p_values, " p")):
-        if frame.notna().any(axis=None):
-            parts.append(frame.add_suffix(suffix))
-    return pd.concat(parts, axis=1)
-
-
-def printed(spec, table, root):
-    """A `Table` as it is printed (`Printed`)."""
-    rows, measures = row_cells(table.rows), measure_cells(spec, table)
-    spent = [name for name in rows if name == "Seconds"]  # last, after the measures
-    frame = pd.concat([rows.drop(columns=spent), measures, rows[spent]], axis=1)
-    return Printed(spec["name"], spec["title"], frame, footer(spec, table, root))
+    more = [(table.deviations, " sd"), (table.p_values, " p")]
+    given = [frame.add_suffix(suffix) for frame, suffix in more if frame.notna().any(axis=None)]
+    return pd.concat([table.rows, table.means, *given], axis=1)
 
 
 def row_cells(rows):
@@ -185,32 +158,28 @@ def measure_cells(spec, table):
     """
     cells, level = {}, (spec["significance"] or {"level": 0})["level"]
     for name, means in table.means.round(3).items():
-        best, texts = None if "Hole@" in name else means.min() if "Errors@" in name else means.max(), []
-        for mean, sd, p in zip(means, table.deviations[name], table.p_values[name], strict=True):
-            text = f"**{mean:.3f}**" if mean == best else f"{mean:.3f}"
-            text += (f" ± {sd:.3f}" if pd.notna(sd) else "") + ("†" if p < level else "")
-            texts.append(NONE if pd.isna(mean) else text)
-        cells[name] = texts
+        best = None if "Hole@" in name else means.min() if "Errors@" in name else means.max()
+        figures = zip(means, table.deviations[name], table.p_values[name], strict=True)
+        cells[name] = [cell(mean, sd, ".3f", mean == best, "†" if p < level else "") for mean, sd, p in figures]
     return pd.DataFrame(cells)
 
 
-def footer(spec, table, root):
+def footer(spec, table, stages):
     """What a reader must know beside the figures: a list of sentences."""
-    facts, test = Artefact(root / STAGES / spec["collection"]).facts, spec["significance"]
-    counted = ", ".join([count_passages(facts), *count_queries(spec, root)])
-    notes = [f"Collection {facts['corpus_digest'][:16]}: {counted}."]
+    facts, test = stages.facts(spec["collection"]), spec["significance"]
+    notes = [f"Collection {collection_text(facts, *count_queries(spec, stages))}"]
     if "versions" in facts:
         notes.append(f"Made from {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}.")
     if table.deviations.notna().any(axis=None):
-        notes.append("Mean ± standard deviation over seeds.")
+        notes.append(SEVERAL_SEEDS)
     if test:
         notes.append(significance_text(test))
     notes.append("Best of each column in bold.")
     if "step" in spec["columns"]:
         notes.append("Step: that of the training which the dev queries have selected; 0 is where it started.")
     if "seconds" in spec["columns"]:
-        names = {name for row in spec["rows"] for seed in row["columns"]["seconds"] for name in seed}
-        where = machines(Artefact(root / STAGES / name) for name in names)
+        names = set(chain(*(seed for row in spec["rows"] for seed in row["columns"]["seconds"])))
+        where = machines(map(stages.artefact, names))
         notes.append(f"Seconds of mining and training, as if each system ran alone, one stage after another: {where}.")
     return notes
 
@@ -228,15 +197,15 @@ def baseline_text(test):
     return test["baseline"] + (" of the same episode" if test.get("by_episode") else "")
 
 
-def count_queries(spec, root):
+def count_queries(spec, stages):
     """What every split's figures are means of, such as "412 test queries": judged queries, questions with answers."""
     runs = {split: names for row in reversed(spec["rows"]) for split, names in row["runs"].items()}
-    counted = []
-    for split in [split for split in spec["splits"] if split in runs]:
-        facts, names = Artefact(root / STAGES / runs[split][0]).facts, spec["measures"][split]
+    counts = []
+    for split in filter(runs.get, spec["splits"]):
+        facts, names = stages.facts(runs[split][0]), spec["measures"][split]
         cutoffs = coverage_cutoffs(names)
         if len(cutoffs) < len(names):
-            counted.append(f"{facts['num_queries']:,} {split} queries")
+            counts.append(f"{facts['num_queries']:,} {split} queries")
         if cutoffs:
-            counted.append(f"{facts['num_questions']:,} {split} questions with answers")
-    return counted
+            counts.append(f"{facts['num_questions']:,} {split} questions with answers")
+    return counts

@@ -3,24 +3,26 @@
 import faiss
 import numpy as np
 
-from teleport.search.exact import best, rescore
-from teleport.search.flat import FaissFlat, search
+from teleport.refusal import Refusal
+from teleport.search.exact import rescore, stable_topk
+from teleport.search.flat import GROWTH, MARGIN, FaissFlat, require_depth, search
 
 SEED = 1234  # of k-means: the index depends on the vectors and its parameters alone
 TRAIN_PER_LIST = 256  # vectors per centroid that k-means reads; faiss takes no more either
 BLOCK = 65536  # vectors added at a time
-SAMPLE_SEED, SAMPLE_QUERIES = 77, 200  # that recall is measured on
+SAMPLE_SEED, SAMPLE_QUERIES = 77, 200  # of the queries on which recall is measured
 GPU_MOST = 2048  # neighbours that faiss returns on a GPU, and lists that it probes there, at most
+WIDER = {"ivf": "raise mining.index.nprobe", "hnsw": "raise mining.index.efSearch or M"}  # what finds more passages
 
 
 def check_parameters(settings, rows, dim, key="mining.index"):
-    """Raise ValueError, naming the configuration's `key`, when no index of these settings fits [rows, dim] vectors."""
+    """Raise Refusal, naming the configuration's `key`, when no index of these settings fits [rows, dim] vectors."""
     if settings.kind == "ivf" and settings.nlist > rows:
-        raise ValueError(f"{key}.nlist {settings.nlist} is more than the {rows} passages: lower it.")
+        raise Refusal(f"{key}.nlist {settings.nlist} is more than the {rows} passages: lower it.")
     if settings.kind == "pq" and dim % settings.m:
-        raise ValueError(f"{key}.m {settings.m} does not divide the {dim} dimensions: choose a divisor.")
+        raise Refusal(f"{key}.m {settings.m} does not divide the {dim} dimensions: choose a divisor.")
     if settings.kind == "pq" and 2**settings.bits > rows:
-        raise ValueError(
+        raise Refusal(
             f"{key}.bits {settings.bits} needs {2**settings.bits} passages to train, there are {rows}: lower it."
         )
 
@@ -34,7 +36,7 @@ def empty_index(settings, dim):
     elif settings.kind == "pq":
         index = faiss.IndexPQ(dim, settings.m, settings.bits, metric)
         index.pq.cp.seed = SEED
-        index.pq.cp.min_points_per_centroid = 1  # faiss warns once a part; small collections are meant
+        index.pq.cp.min_points_per_centroid = 1  # small collections are meant: faiss would warn
     else:
         index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, settings.nlist, metric)
         index.cp.seed = SEED
@@ -53,9 +55,9 @@ def build(settings, vectors, threads, progress):
     if not index.is_trained:
         centroids = settings.nlist if settings.kind == "ivf" else 2**settings.bits
         sample = np.sort(np.random.default_rng(SEED).choice(rows, min(rows, TRAIN_PER_LIST * centroids), replace=False))
-        index.train(vectors[sample])
+        index.train(vectors[sample].astype(np.float32))
     for start in range(0, rows, BLOCK):
-        index.add(np.ascontiguousarray(vectors[start : start + BLOCK]))
+        index.add(np.ascontiguousarray(vectors[start : start + BLOCK], np.float32))
         progress(min(start + BLOCK, rows), rows, "vectors")
     return index
 
@@ -75,23 +77,19 @@ class Approximate:
         self.engine = type(index).__name__
 
     def search(self, queries_QD, depth):
-        """The neighbours found: (ids int32, exact scores float32), both [Q, depth], ties by the smaller number.
-
-        Raises ValueError when fewer than `depth` come back for a query.
-        """
+        """As `flat.search`, of what the index finds; Refusal when fewer than `depth` come back for a query."""
         queries_QD = np.ascontiguousarray(queries_QD)
         scores_QK, ids_QK = self.index.search(queries_QD, depth)
         short = np.flatnonzero((ids_QK < 0).any(axis=1))
         if len(short):
-            wider = {"ivf": "raise mining.index.nprobe", "hnsw": "raise mining.index.efSearch or M"}
-            raise ValueError(
+            raise Refusal(
                 f"mining.index.kind {self.settings.kind} finds only {int((ids_QK[short[0]] >= 0).sum())} passages for "
                 f"a query, depth {depth} is asked for ({len(short)} of {len(ids_QK)} queries are concerned): "
-                f"{wider.get(self.settings.kind, 'choose another kind')}, or lower mining.depth."
+                f"{WIDER.get(self.settings.kind, 'choose another kind')}, or lower mining.depth."
             )
         no_doubt_Q = np.full(len(queries_QD), np.inf)
         exact_QK = rescore(self.vectors, queries_QD, scores_QK, ids_QK, depth, no_doubt_Q, self.threads)
-        return best(exact_QK, ids_QK, depth)
+        return stable_topk(exact_QK, ids_QK, depth)
 
 
 def load(path, settings, vectors, threads, depth):
@@ -103,18 +101,52 @@ def load(path, settings, vectors, threads, depth):
     return Approximate(index, settings, vectors, threads)
 
 
-def sample_recall(index, vectors, queries, depth, threads):
-    """The facts of the recall of an index at a depth: on at most `SAMPLE_QUERIES` of `queries`, drawn with a seed.
+class Compressed:
+    """Search by what a trained and filled faiss.IndexPQ keeps of the passages, and by nothing else (Jégou et al. 2011).
 
-    index: what has `search`; vectors, queries: float32 [n, dim] and [m, dim], memory maps
+    A score is the product of the query with the reconstructed passage. Passages of the same code tie.
     """
+
+    overlaps = False
+
+    def __init__(self, index, threads):
+        self.index, self.threads, self.engine = index, threads, type(index).__name__
+
+    @classmethod
+    def load(cls, path, threads):
+        """The saved index at `path`."""
+        return cls(faiss.read_index(str(path)), threads)
+
+    def search(self, queries_QD, depth):
+        """As `flat.search`: more are asked for where the last rank ties with what was not asked for."""
+        require_depth(depth, total := self.index.ntotal)
+        faiss.omp_set_num_threads(self.threads)  # it holds for the thread that calls
+        ids_QK = np.empty((len(queries_QD), depth), np.int32)
+        scores_QK = np.empty((len(queries_QD), depth), np.float32)
+        unsettled, count = np.arange(len(queries_QD)), min(depth + MARGIN, total)
+        while len(unsettled):
+            proposed_QC, ids_QC = self.index.search(np.ascontiguousarray(queries_QD[unsettled]), count)
+            ids_QK[unsettled], scores_QK[unsettled] = stable_topk(proposed_QC, ids_QC, depth)
+            settled = (count == total) | (scores_QK[unsettled, -1] > proposed_QC[:, -1])
+            unsettled, count = unsettled[~settled], min(GROWTH * count, total)
+        return ids_QK, scores_QK
+
+    def vectors(self, ids):
+        """The reconstructed vectors of passages, float32 [..., dim] for integers [...]."""
+        flat = self.index.reconstruct_batch(np.ascontiguousarray(ids, np.int64).ravel())
+        return flat.reshape(*ids.shape, -1)
+
+
+def sample_recall(index, vectors, queries, depth, threads):
+    """Facts of the recall at a depth of an index (with `search`), on at most `SAMPLE_QUERIES` of `queries`."""
     count = min(len(queries), SAMPLE_QUERIES)
-    sample = queries[np.sort(np.random.default_rng(SAMPLE_SEED).choice(len(queries), count, replace=False))]
+    rows = np.sort(np.random.default_rng(SAMPLE_SEED).choice(len(queries), count, replace=False))
+    sample = queries[rows].astype(np.float32)
     exact, _ = search(FaissFlat(vectors, threads), sample, depth)
-    found, _ = index.search(sample, depth)
-    return {"recall": round(recall(found, exact), 4), "recall_depth": depth, "recall_queries": count}
+    ids, _ = index.search(sample, depth)
+    return {"recall": round(recall(ids, exact), 4), "recall_depth": depth, "recall_queries": count}
 
 
-def recall(found_QK, exact_QK):
-    """The mean share of the exact neighbours that were found."""
-    return float(np.mean([np.isin(exact, found).mean() for exact, found in zip(exact_QK, found_QK, strict=True)]))
+def recall(ids_QK, exact_QK):
+    """The mean share of the exact neighbours `exact_QK` that are in `ids_QK`."""
+    return float(np.mean([np.isin(exact, ids).mean() for exact, ids in zip(exact_QK, ids_QK, strict=True)]))

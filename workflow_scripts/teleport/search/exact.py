@@ -1,14 +1,29 @@
-"""Exact scores of proposed passages, and the order of the best: what makes a search depend on the vectors alone."""
+"""Exact scores of candidates and of given pairs, and their order: what makes a search depend on the vectors alone.
+
+A score is a float64 sum rounded to float32.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from teleport.runtime.vectors import as_stored
+from teleport.arrays import offsets_of, open_passages, places_of
+from teleport.maxp import max_over_chunks
+from teleport.refusal import Refusal
 
 PAIRS = 256  # (query, passage) pairs at a time: with fewer, threads wait for each other in the interpreter
 ID_BITS = 32
 NO_RANK, NO_KEY = np.iinfo(np.int32).max, np.iinfo(np.int64).max  # after every passage
+
+
+def require_finite(path, vectors, what, first=0):
+    """Raise Refusal that names the first row with a number that is not finite; row `first` is the first given."""
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise Refusal(
+            f"{path}: the vector of {what} row {first + int(np.argmin(finite))} is not finite. The checkpoint that "
+            "made it is broken: train with a lower learning rate, or with precision fp32."
+        )
 
 
 def ranks_of(scores):
@@ -24,10 +39,7 @@ def scores_of_ranks(ranks):
 
 
 def keys_of(scores, ids):
-    """int64 keys whose ascending order is that of falling float32 scores, equal ones by the smaller passage number.
-
-    Sorting one array of integers was 5 times as fast as sorting indices by two keys.
-    """
+    """int64 keys whose ascending order is that of falling float32 scores, equal ones by the smaller passage number."""
     return ranks_of(scores).astype(np.int64) << ID_BITS | ids
 
 
@@ -41,48 +53,83 @@ def ids_of(keys):
     return keys & (2**ID_BITS - 1)
 
 
-def best(scores_QC, ids_QC, depth):
-    """The `depth` best of the candidates, ties by the smaller number: (ids int32, scores float32), [Q, depth]."""
-    keys_QC = keys_of(scores_QC, ids_QC)
-    keys_QC.sort(axis=1)
-    return ids_of(keys_QC[:, :depth]).astype(np.int32), scores_of(keys_QC[:, :depth])
+def stable_topk(scores_QM, ids_QM, depth):
+    """The `depth` highest scores, equal ones by the smaller number: (ids int32, scores float32), [Q, depth]."""
+    keys_QM = keys_of(scores_QM, ids_QM)
+    keys_QM.sort(axis=1)
+    return ids_of(keys_QM[:, :depth]).astype(np.int32), scores_of(keys_QM[:, :depth])
 
 
-def rescore(vectors, queries_QD, proposed_QC, ids_QC, depth, errors_Q, threads):
-    """Exact scores of all candidates that can be among the best: float64 sums rounded to float32, else -inf; [Q, C].
+def rescore(vectors, queries_QD, proposed_QM, ids_QM, depth, errors_Q, threads):
+    """Exact scores of all candidates that can be among the first `depth`, else -inf: float64 sums as float32 [Q, M].
 
-    proposed_QC: approximate scores, best first (-inf: no candidate); errors_Q: their largest error per query
+    proposed_QM: approximate scores, highest first (-inf: no candidate); errors_Q: their largest error per query
     The lowest exact score of the first `depth` candidates is a lower bound of the last rank's: a candidate whose
-    approximate score plus its error is below it has no place among the best.
+    approximate score plus its error is below it cannot be in the list.
     """
-    scores_QC = np.full(ids_QC.shape, -np.inf, np.float32)
+    scores_QM = np.full(ids_QM.shape, -np.inf, np.float32)
 
     def score_rows(rows):
         scorer = Scorer(vectors)
         for row in rows:
-            query, ids, scores = queries_QD[row].astype(np.float64), ids_QC[row], scores_QC[row]
+            query, ids, scores = queries_QD[row].astype(np.float64), ids_QM[row], scores_QM[row]
             scorer.score(query, ids[:depth], scores[:depth])
-            possible = np.count_nonzero(proposed_QC[row] >= scores[:depth].min() - errors_Q[row])
+            possible = np.count_nonzero(proposed_QM[row] >= scores[:depth].min() - errors_Q[row])
             scorer.score(query, ids[depth:possible], scores[depth:possible])
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(score_rows, np.array_split(np.arange(len(queries_QD)), threads)))
-    return scores_QC
+    return scores_QM
 
 
 class Scorer:
-    """Inner products of one query with passages, in buffers that are made once."""
+    """Inner products of queries with rows of `vectors` (float32 or float16), in buffers that are made once."""
 
     def __init__(self, vectors):
-        self.vectors = as_stored(vectors)
-        self.single = np.empty((PAIRS, vectors.shape[1]), self.vectors.dtype)
+        self.vectors = np.asarray(vectors)  # a memory map's own class takes longer
+        self.stored = np.empty((PAIRS, vectors.shape[1]), vectors.dtype)
         self.double = np.empty((PAIRS, vectors.shape[1]), np.float64)
 
     def score(self, query, ids, out):
-        """Write to `out` (float32) the products of `query` (float64) with the passages `ids`."""
+        """Write products to `out` (float32): of `query` (float64 [D], or one for each of up to `PAIRS`) with `ids`."""
         for start in range(0, len(ids), PAIRS):
             part = ids[start : start + PAIRS]
-            single, double = self.single[: len(part)], self.double[: len(part)]
-            self.vectors.take(part, axis=0, out=single, mode="clip")  # other modes copy the result once more
-            np.copyto(double, single)
+            stored, double = self.stored[: len(part)], self.double[: len(part)]
+            self.vectors.take(part, axis=0, out=stored, mode="clip")  # other modes copy the result once more
+            np.copyto(double, stored)
             out[start : start + PAIRS] = np.vecdot(double, query)
+
+
+class PairScorer:
+    """Scores under a checkpoint; of passages in several chunks those of the best chunk (ANCE, MaxP).
+
+    queries: float32 [num_queries, dim]; vectors: float32 or float16 [rows, dim], memory maps; offsets: int64
+    [passages + 1], where the rows of each passage begin, or None: row i is passage i
+    """
+
+    def __init__(self, queries, vectors, offsets):
+        self.queries, self.vectors, self.offsets, self.scorer = queries, vectors, offsets, Scorer(vectors)
+
+    @classmethod
+    def of_job(cls, job, split):
+        """Of the queries of `split` and the passages of a job. Raises Refusal for a query vector that is not finite."""
+        path = job.input("queries", f"queries.{split}.npy")
+        queries = np.load(path, mmap_mode="r")
+        require_finite(path, queries, "query")
+        return cls(queries, *open_passages(job))
+
+    def __len__(self):
+        return len(self.vectors) if self.offsets is None else len(self.offsets) - 1
+
+    def score(self, rows, passages):
+        """float32 [n]: scores of passages (int [n]) with the queries of `rows` (int [n], or one int for all)."""
+        rows, offsets = np.broadcast_to(rows, np.shape(passages)), None
+        if self.offsets is not None:
+            lengths = self.offsets[passages + 1] - self.offsets[passages]
+            passages, offsets = places_of(self.offsets, passages), offsets_of(lengths)
+            rows = np.repeat(rows, lengths)
+        scores = np.empty(len(passages), np.float32)
+        for start in range(0, len(passages), PAIRS):
+            part = slice(start, start + PAIRS)
+            self.scorer.score(self.queries[rows[part]].astype(np.float64), passages[part], scores[part])
+        return scores if offsets is None else max_over_chunks(scores, offsets)

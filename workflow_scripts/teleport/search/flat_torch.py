@@ -29,42 +29,39 @@ class TorchFlat(Reduced):
             self.step = STEP
 
     def first_count(self, depth):
-        """How many candidates to propose at first."""
         return depth + depth // 4 + 64
 
     @torch.inference_mode()
     def propose(self, queries_QD, depth, count, errors_Q):
-        """(scores float64 [Q, count] best first, passage numbers int64 [Q, count], what no other score exceeds [Q])."""
         reduced, factors_Q = self.reduce_queries(queries_QD)
-        parts = [Best(part, count) for part in reduced.split(QUERIES)]
-        for first, passages in self.blocks():
-            for part in parts:
-                part.add(passages, first)
-        scores_QC, order_QC = torch.cat([part.scores_QC for part in parts]).sort(dim=1, descending=True)
-        ids_QC = torch.cat([part.ids_QC for part in parts]).gather(1, order_QC)
+        groups, lists = reduced.split(QUERIES), {}
+        for first, passages_PD in self.blocks():
+            for group, reduced_QD in enumerate(groups):
+                if self.device.type == "cuda":  # where the product never exists in fp16
+                    scores_QP = torch.mm(reduced_QD, passages_PD.T, out_dtype=torch.float32)
+                else:
+                    scores_QP = reduced_QD.float() @ passages_PD.T.float()
+                scores_QM, columns_QM = top(scores_QP, count)
+                lists[group] = join(lists.get(group), scores_QM, columns_QM + first, count)
+        scores_QM, ids_QM = map(torch.cat, zip(*lists.values(), strict=True))
+        scores_QM, order_QM = scores_QM.sort(dim=1, descending=True)
+        ids_QM = ids_QM.gather(1, order_QM)
         units_Q = factors_Q.double() * self.factor
-        scores_QC = (scores_QC * units_Q + self.shifts(queries_QD)[:, None]).cpu().numpy()
-        return scores_QC, ids_QC.cpu().numpy(), scores_QC[:, -1]
+        scores_QM = (scores_QM * units_Q + self.shifts(queries_QD)[:, None]).cpu().numpy()
+        return scores_QM, ids_QM.cpu().numpy(), scores_QM[:, -1]
 
 
-class Best:
-    """The `count` best of a part of the queries while the passages go by."""
-
-    def __init__(self, queries, count):
-        self.queries, self.count = queries, count
-        self.scores_QC = torch.empty(len(queries), 0, device=queries.device)
-        self.ids_QC = torch.empty(len(queries), 0, dtype=torch.int64, device=queries.device)
-
-    def add(self, passages, first):
-        """Compare the queries with reduced passages, of which the first has the number `first`."""
-        top_QC, places_QC = top(multiply(self.queries, passages.T), self.count)
-        scores_QC, ids_QC = torch.cat([self.scores_QC, top_QC], 1), torch.cat([self.ids_QC, places_QC + first], 1)
-        self.scores_QC, places_QC = scores_QC.topk(min(self.count, scores_QC.shape[1]), sorted=False)
-        self.ids_QC = ids_QC.gather(1, places_QC)
+def join(others, scores_QM, ids_QM, count):
+    """The `count` (or all) largest of some scores and of `others` (scores, ids; or None), in any order."""
+    if others is None:
+        return scores_QM, ids_QM
+    scores_QM, ids_QM = (torch.cat(pair, 1) for pair in zip(others, (scores_QM, ids_QM), strict=True))
+    scores_QM, order_QM = scores_QM.topk(min(count, scores_QM.shape[1]), sorted=False)
+    return scores_QM, ids_QM.gather(1, order_QM)
 
 
 def top(scores_QP, count):
-    """The `count` (or all) largest scores of each query, in any order: (scores, places int64), both [Q, count].
+    """The `count` (or all) largest scores of each query, in any order: (scores, columns int64), both [Q, count].
 
     As torch.topk, which reads all scores several times. Of groups of scores only the `count` with the largest maxima
     can hold a score among the `count` largest, so the others are read once, for their maxima.
@@ -75,17 +72,10 @@ def top(scores_QP, count):
         return scores_QP.topk(min(count, total), sorted=False)
     groups = total // size
     # A group has every `groups`-th score: the maxima of neighbouring groups read neighbouring scores.
-    maxima_QG = scores_QP[:, : size * groups].unflatten(1, (size, groups)).amax(1)
-    found_QG = maxima_QG.topk(count, sorted=False).indices
+    maxima = scores_QP[:, : size * groups].unflatten(1, (size, groups)).amax(1)
+    chosen = maxima.topk(count, sorted=False).indices
     starts = torch.arange(0, size * groups, groups, device=scores_QP.device)
     rest = torch.arange(size * groups, total, device=scores_QP.device).expand(len(scores_QP), -1)
-    places_QC = torch.cat([(found_QG[:, None] + starts[:, None]).flatten(1), rest], 1)
-    scores_QC, chosen_QC = scores_QP.gather(1, places_QC).topk(count, sorted=False)
-    return scores_QC, places_QC.gather(1, chosen_QC)
-
-
-def multiply(left, right):
-    """The float32 product of two fp16 matrices, which on CUDA never exists in fp16."""
-    if left.device.type == "cuda":
-        return torch.mm(left, right, out_dtype=torch.float32)
-    return left.float() @ right.float()
+    columns_QM = torch.cat([(chosen[:, None] + starts[:, None]).flatten(1), rest], 1)
+    scores_QM, order_QM = scores_QP.gather(1, columns_QM).topk(count, sorted=False)
+    return scores_QM, columns_QM.gather(1, order_QM)

@@ -10,10 +10,9 @@ import time
 
 import numpy as np
 
-from teleport.runtime.files import require_free_space, write_json
-from teleport.runtime.log import log
-from teleport.runtime.vectors import open_vectors
-from teleport.search.flat import require_finite
+from teleport.running.files import require_free_space, write_json
+from teleport.running.log import log
+from teleport.search.exact import require_finite
 from teleport.settings.search import IndexSettings as Settings  # noqa: F401
 
 BLOCK = 65536  # vectors read at a time
@@ -24,11 +23,11 @@ def run(job):
     """Check that all passage vectors are finite, build the index and write index.json (metric, kind, dim, rows).
 
     kinds but flat also write index.faiss. Facts: num_passages, dim, bytes (of the index; flat: of the vectors); of
-    other kinds also build_seconds, and with a depth recall, recall_depth, recall_queries. Raises ValueError naming the
+    other kinds also build_seconds, and with a depth recall, recall_depth, recall_queries. Raises Refusal naming the
     first passage row whose vector is not finite (its neighbours would be arbitrary), or parameters that do not fit.
     """
     path = job.input("passages", "passages.npy")
-    vectors = open_vectors(path)
+    vectors = np.load(path, mmap_mode="r")
     for start in range(0, len(vectors), BLOCK):
         require_finite(path, vectors[start : start + BLOCK], "passage", start)
         job.progress(min(start + BLOCK, len(vectors)), len(vectors), "vectors")
@@ -55,10 +54,9 @@ def build_approximate(job, vectors):
     facts = {"bytes": path.stat().st_size, "build_seconds": seconds}
     if not mines:
         return facts
-    queries = np.load(job.input("queries", "queries.train.npy"), mmap_mode="r")
+    queries, depth = np.load(job.input("queries", "queries.train.npy"), mmap_mode="r"), min(depth, len(vectors))
     searched = Approximate(index, settings, vectors, job.threads)
-    depth = min(depth, len(vectors))
-    found = sample_recall(searched, vectors, queries, depth, job.threads)
+    recall = sample_recall(searched, vectors, queries, depth, job.threads)
     text = "%s finds %.2f %% of the %d exact neighbours of %d queries"
-    log.info(text, settings.kind, 100 * found["recall"], depth, found["recall_queries"])
-    return facts | found
+    log.info(text, settings.kind, 100 * recall["recall"], depth, recall["recall_queries"])
+    return facts | recall

@@ -11,18 +11,21 @@ from itertools import chain, islice
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import Stemmer
+from bm25s.tokenization import Tokenizer
 from scipy.sparse import csr_matrix
 
-from teleport.runtime.arrays import GrowingArray, offsets_of, save_array
-from teleport.runtime.files import read_saved, require_free_space, sync, write_json, write_text
-from teleport.runtime.log import Progress
-from teleport.search.terms import Terms
+from teleport.arrays import GrowingArray, offsets_of, save_array
+from teleport.refusal import Refusal
+from teleport.running.files import read_saved, require_free_space, sync, write_json, write_text
+from teleport.running.log import Progress
 from teleport.settings.search import LexicalIndexSettings as Settings  # noqa: F401
 
 BATCH_TEXTS = 4096  # read at a time
 BLOCK_TEXTS = 64 * BATCH_TEXTS  # inverted at a time, after which a killed run can go on
 RANGE_POSTINGS = 2**23  # gathered at a time, or those of one term where it has more
 POSTING_BYTES = 8
+NO_TERM = -1  # of a stop word, and of a term that the index does not have
 
 
 def run(job):
@@ -32,7 +35,7 @@ def run(job):
     terms.parquet: each term, in the order in which it first occurs, with the number of passages that have it.
 
     Facts: num_passages, vocabulary (terms), postings (pairs of a term and a passage), mean_terms (of a passage, with
-    repeats). Raises ValueError for an unknown stemmer or stop word list, or a full disk.
+    repeats). Raises Refusal for an unknown stemmer or stop word list, or a full disk.
     """
     num_passages = job.facts("collection")["num_passages"]
     names = invert(job, num_passages)
@@ -62,18 +65,18 @@ def invert(job, num_passages):
     batches = read_batches(job.input("collection", "corpus.parquet"), job.settings.title)
     batches = islice(batches, done * BLOCK_TEXTS // BATCH_TEXTS, None)
     for number in range(done, -(-num_passages // BLOCK_TEXTS)):
-        before, first, found, lengths = len(terms.numbers), number * BLOCK_TEXTS, [], []
+        before, first, term_ids, lengths = len(terms.numbers), number * BLOCK_TEXTS, [], []
         for texts in islice(batches, BLOCK_TEXTS // BATCH_TEXTS):
-            numbers = [terms.of(text) for text in texts]
-            lengths += map(len, numbers)
-            found.append(np.fromiter(chain.from_iterable(numbers), np.int32))
+            of_texts = [terms.of(text) for text in texts]
+            lengths += map(len, of_texts)
+            term_ids.append(np.fromiter(chain.from_iterable(of_texts), np.int32))
             job.progress(first + len(lengths), num_passages, "passages")
-        write_block(job, number, np.concatenate(found), np.array(lengths, np.int32), len(terms.numbers))
+        write_block(job, number, np.concatenate(term_ids), np.array(lengths, np.int32), len(terms.numbers))
         write_text(job.resume / f"{number}.terms.txt", "\n".join(islice(terms.numbers, before, None)))
         for path in job.resume.glob(f"{number}.*"):
             sync(path)
         write_json(state, {"done": number + 1})
-        terms.forget_words()
+        terms.clear()
     return list(terms.numbers)
 
 
@@ -105,11 +108,10 @@ def write_block(job, number, terms, lengths, num_terms):
 
 
 class Block:
-    """The inverted passages of a block: memory maps.
+    """The inverted passages of a block: memory maps, int32 but for the offsets (int64).
 
-    terms: int32, those that occur, rising; the postings of terms[i] are offsets[i] to offsets[i + 1], int64
-    passages: int32, rising within a term; counts: int32, how often they have the term
-    lengths: int32, how many terms each passage of the block has
+    terms: those that occur, rising; the postings of terms[i] are offsets[i] to offsets[i + 1]; passages: rising in a
+    term; counts: how often they have the term; lengths: how many terms each passage of the block has
     """
 
     def __init__(self, job, number):
@@ -118,20 +120,23 @@ class Block:
 
 
 def write_postings(job, blocks, offsets, lengths):
-    """Second pass: append passages and scores of range after range of terms. offsets: of the whole index."""
-    settings, num_terms = job.settings, len(offsets) - 1
-    norms_P = length_norms(lengths, settings.k1, settings.b)
-    idf_T = inverse_frequencies(np.diff(offsets), len(lengths))
+    """Second pass: append passages and scores of range after range of terms. offsets: of the whole index.
+
+    A score is idf · count / (count + norm), float32 (Lucene's BM25, which has no factor k1 + 1).
+    """
+    # What a term's count is compared with: k1 · (1 - b + b · length / mean length), float64.
+    (k1, b), num_terms = (job.settings.k1, job.settings.b), len(offsets) - 1
+    norms_P = k1 * ((1 - b) + b * lengths / lengths.mean()) if lengths.any() else np.zeros(len(lengths))
+    idf = inverse_frequencies(np.diff(offsets), len(lengths))
     passages = GrowingArray(job.output("passages.npy"), np.int32)
     scores = GrowingArray(job.output("scores.npy"), np.float32)
     first, progress = 0, Progress(job.progress.path)  # a rate of its own
     while first < num_terms:
-        last = int(np.searchsorted(offsets, offsets[first] + RANGE_POSTINGS, side="right")) - 1
-        last = max(first + 1, last)
-        found, counts = gather(blocks, first, last, offsets[first : last + 1] - offsets[first])
-        idf = np.repeat(idf_T[first:last], np.diff(offsets[first : last + 1]))
-        passages.append(found)
-        scores.append(bm25_scores(counts, norms_P[found], idf))
+        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + RANGE_POSTINGS, side="right")) - 1)
+        rows, counts = gather(blocks, first, last, offsets[first : last + 1] - offsets[first])
+        passages.append(rows)
+        weights = np.repeat(idf[first:last], np.diff(offsets[first : last + 1]))
+        scores.append(weights * (counts / (norms_P[rows] + counts)))
         progress(int(offsets[last]), int(offsets[-1]), "postings")
         first = last
     passages.close()
@@ -141,21 +146,16 @@ def write_postings(job, blocks, offsets, lengths):
 def gather(blocks, first, last, offsets):
     """(passages, counts) of terms `first` to `last` (exclusive) of all blocks; offsets: where each begins, from 0."""
     passages, counts = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.int32)
-    next_T = offsets[:-1].copy()
+    next_position = offsets[:-1].copy()
     for block in blocks:
         low, high = np.searchsorted(block.terms, [first, last])
         terms, ends = block.terms[low:high] - first, block.offsets[low : high + 1]
-        number = np.diff(ends)
-        # The postings of a term lie behind one another here and there: each moves as far as the first of its term.
-        places = np.arange(ends[0], ends[-1]) + np.repeat(next_T[terms] - ends[:-1], number)
-        passages[places], counts[places] = (array[ends[0] : ends[-1]] for array in (block.passages, block.counts))
-        next_T[terms] += number
+        lengths = np.diff(ends)
+        # The postings of a term are consecutive in both: each moves as far as the first of its term.
+        positions = np.arange(ends[0], ends[-1]) + np.repeat(next_position[terms] - ends[:-1], lengths)
+        passages[positions], counts[positions] = (array[ends[0] : ends[-1]] for array in (block.passages, block.counts))
+        next_position[terms] += lengths
     return passages, counts
-
-
-def length_norms(lengths, k1, b):
-    """k1 · (1 - b + b · length / mean length) of every passage, float64: what a term's count is compared with."""
-    return k1 * ((1 - b) + b * lengths / lengths.mean()) if lengths.any() else np.zeros(len(lengths))
 
 
 def inverse_frequencies(frequencies, num_passages):
@@ -163,11 +163,37 @@ def inverse_frequencies(frequencies, num_passages):
 
     By the logarithm of the C library, as bm25s has it: numpy's is another on every kind of processor.
     """
-    numbers, places = np.unique(frequencies, return_inverse=True)
-    idf = [math.log(1 + (num_passages - n + 0.5) / (n + 0.5)) for n in numbers.tolist()]
-    return np.array(idf, np.float32)[places]
+    distinct, inverse = np.unique(frequencies, return_inverse=True)
+    idf = [math.log(1 + (num_passages - n + 0.5) / (n + 0.5)) for n in distinct.tolist()]
+    return np.array(idf, np.float32)[inverse]
 
 
-def bm25_scores(counts, norms, idf):
-    """idf · count / (count + norm), float32: of a term in a passage (Lucene's BM25, which has no factor k1 + 1)."""
-    return (idf * (counts / (norms + counts))).astype(np.float32)
+class Terms(dict):
+    """{word: the number of its term, `NO_TERM` for a stop word}, filled when a word is looked up.
+
+    numbers: {term: its number}; a new term gets the next one. `clear` forgets which word has which term, but no term:
+    words are the larger part of a vocabulary's memory. Raises Refusal for a stemmer or stop words that bm25s lacks.
+    """
+
+    def __init__(self, settings):
+        if settings.stemmer and settings.stemmer not in Stemmer.algorithms():
+            names = ", ".join(Stemmer.algorithms())
+            raise Refusal(f"bm25.stemmer is {settings.stemmer!r}; Snowball has {names}. Choose one of them, or null.")
+        try:
+            tokenizer = Tokenizer(stopwords=settings.stopwords or [], stemmer=None)
+        except ValueError as error:
+            raise Refusal(
+                f"bm25.stopwords is {settings.stopwords!r}, a list that bm25s does not have ({error}). Choose the name "
+                "of one, such as english or german, or null."
+            ) from None
+        self.split, self.stopwords, self.numbers = tokenizer.splitter, frozenset(tokenizer.stopwords), {}
+        self.stem = Stemmer.Stemmer(settings.stemmer).stemWord if settings.stemmer else lambda word: word
+
+    def __missing__(self, word):
+        stopped = word in self.stopwords
+        self[word] = NO_TERM if stopped else self.numbers.setdefault(self.stem(word), len(self.numbers))
+        return self[word]
+
+    def of(self, text):
+        """The numbers of the terms of a text, in order and with repeats (list of int)."""
+        return [number for word in self.split(text.lower()) if (number := self[word]) >= 0]

@@ -12,7 +12,7 @@ parallel, would have nothing but their common part in eight bits.
 import numpy as np
 import torch
 
-from teleport.search.flat import CANDIDATES, ROUNDING, ahead, norms_of, outliers_by, product_errors
+from teleport.search.flat import CANDIDATES, ROUNDING, TRUNCATION, norms_of, outliers_by, prefetch, product_errors
 
 BLOCK_PASSAGES = 8192  # reduced at a time
 SAMPLE = 65536  # rows that give the mean and the range of the passages
@@ -21,16 +21,16 @@ SAMPLE = 65536  # rows that give the mean and the range of the passages
 RANGE_SHARE, RANGE_MARGIN = 1 - 1 / 1024, 1.25
 SMALLEST = 1e-30  # range of vectors that are all zero
 SLACK = 1.01  # on the error, for the float32 operations that compute it
-FORMATS = {"int8": torch.int8, "bf16": torch.bfloat16, "fp16": torch.float16}
-LARGEST = {"int8": 127, "bf16": 1, "fp16": 1}  # of a reduced number within the range
-CEILING = {"int8": 127, "bf16": 2**15, "fp16": 2**15}  # of any: fp16 has numbers up to 65,504, sums of int32 are exact
-PRODUCT_ROUNDING = {"int8": 0.0, "bf16": 2.0**-8, "fp16": 0.0}  # relative: on a CPU, bfloat16 products are bfloat16
+FORMATS = {"int8": torch.int8, "fp16": torch.float16}
+LARGEST = {"int8": 127, "fp16": 1}  # of a reduced number within the range
+CEILING = {"int8": 127, "fp16": 2**15}  # of any: fp16 has numbers up to 65,504
+SUM_UNIT = {"int8": ROUNDING, "fp16": TRUNCATION}  # sums of int8 products are exact in int32, and rounded once
 
 
 def reduce(vectors, number_format, largest):
     """(reduced tensor, factor): reduced x factor is close to `vectors` (float32 tensor) of components to `largest`.
 
-    Larger ones keep their precision in bf16 and fp16, and are clipped in int8.
+    Larger ones keep their precision in fp16, and are clipped in int8.
     """
     factor = largest / LARGEST[number_format]
     scaled = (vectors / factor).clamp_(-CEILING[number_format], CEILING[number_format])
@@ -39,7 +39,7 @@ def reduce(vectors, number_format, largest):
 
 def mean_and_range(vectors):
     """(mean float32 [dim], largest component of a vector less the mean) of a sample without its outliers."""
-    sample = np.asarray(vectors[:: max(1, len(vectors) // SAMPLE)])
+    sample = np.asarray(vectors[:: max(1, len(vectors) // SAMPLE)], np.float32)
     sample = np.delete(sample, outliers_by(norms_of(sample)), axis=0)
     mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
     sample -= mean
@@ -51,9 +51,8 @@ class Reduced:
     """Passages and queries in numbers of few bits, reduced and measured on `device`.
 
     The reduced passages stay there when they take at most `room` bytes; else they are made again from the memory map
-    whenever they are asked for. vectors: float32 [n, dim], an array or a memory map; block: passages at a time
-
-    outliers: int64, the passages that `errors` does not hold for
+    whenever they are asked for. vectors: float32 or float16 [n, dim]; block: passages at a time; outliers: int64, the
+    passages that `errors` does not hold for
     """
 
     step = CANDIDATES
@@ -88,7 +87,7 @@ class Reduced:
         """Yield (number of the first, passages less the mean), block by block; for a GPU the next is read meanwhile."""
         firsts = range(0, len(self.vectors), self.block)
         blocks = map(self.read, firsts)
-        for first, passages in zip(firsts, ahead(blocks) if self.overlaps else blocks, strict=True):
+        for first, passages in zip(firsts, prefetch(blocks) if self.overlaps else blocks, strict=True):
             yield first, passages.to(self.device, non_blocking=True).sub_(self.mean)
 
     def read(self, first):
@@ -115,11 +114,10 @@ class Reduced:
         return torch.from_numpy(queries_QD).to(self.device).double() @ self.mean.double()
 
     def errors(self, queries_QD):
-        """The largest error of a score proposed for a passage that is no outlier, float64 [Q]."""
         reduced, factors_Q = self.reduce_queries(queries_QD)
         near, exact = reduced.double() * factors_Q, torch.from_numpy(queries_QD).to(self.device).double()
-        norms_Q, near_Q, lost_Q = (vectors.norm(dim=1) for vectors in (exact, near, exact - near))
-        errors_Q = lost_Q * self.norm + norms_Q * self.lost + PRODUCT_ROUNDING[self.number_format] * near_Q * self.norm
-        shift_errors_Q = ROUNDING * norms_Q * self.mean.double().norm()
-        product_errors_Q = product_errors(norms_Q, queries_QD.shape[1], self.norm + self.lost)
-        return (SLACK * errors_Q + product_errors_Q + 4 * shift_errors_Q).cpu().numpy()
+        norms_Q, lost_Q = exact.norm(dim=1), (exact - near).norm(dim=1)
+        reduction_Q = SLACK * (lost_Q * self.norm + norms_Q * self.lost)
+        products_Q = product_errors(norms_Q, exact.shape[1], self.norm + self.lost, SUM_UNIT[self.number_format])
+        shifts_Q = 4 * ROUNDING * norms_Q * self.mean.double().norm()
+        return (reduction_Q + products_Q + shifts_Q).cpu().numpy()

@@ -5,10 +5,8 @@ As released (evaluation notebook of ANCE), all candidates of a query are scored 
 
 import numpy as np
 
-from teleport.runtime.arrays import Run
-from teleport.search.exact import best
-from teleport.search.flat import require_finite
-from teleport.search.pairs import PairScorer
+from teleport.arrays import Run
+from teleport.search.exact import PairScorer, stable_topk
 from teleport.settings.scoring import RerankSettings as Settings  # noqa: F401
 
 
@@ -16,17 +14,14 @@ def run(job):
     """Order the passages of every query of the run `candidates` by their scores, ties by the smaller number.
 
     Writes ids.npy int32 and scores.npy float32 of the shape of the candidates, rows.npy int32; id -1 and score 0 in
-    empty slots. Facts: num_queries, candidates (all of them). Raises ValueError for a vector that is not finite.
+    empty slots. Facts: num_queries, candidates (all of them). Raises Refusal for a vector that is not finite.
     """
-    candidates, scorer = Run.read(job, "candidates"), PairScorer.of_job(job)
-    path = job.input("queries", f"queries.{job.settings.split}.npy")
-    queries = np.load(path, mmap_mode="r")
-    require_finite(path, queries, "query")
+    candidates, scorer = Run.read(job, "candidates"), PairScorer.of_job(job, job.settings.split)
     ids_QK, scores_QK = np.full(candidates.ids.shape, -1, np.int32), np.zeros(candidates.ids.shape, np.float32)
     for line, row in enumerate(candidates.rows):
         ids = candidates.ids[line][candidates.ids[line] >= 0]
         if len(ids):
-            ranked = best(scorer.score(queries[row], ids)[None], ids[None].astype(np.int64), len(ids))
+            ranked = stable_topk(scorer.score(row, ids)[None], ids[None].astype(np.int64), len(ids))
             ids_QK[line, : len(ids)], scores_QK[line, : len(ids)] = ranked[0][0], ranked[1][0]
         job.progress(line + 1, len(candidates.rows), "queries")
     Run(ids_QK, scores_QK, np.array(candidates.rows)).write(job)

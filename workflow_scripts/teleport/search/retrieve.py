@@ -5,15 +5,16 @@ import time
 
 import numpy as np
 
+from teleport.arrays import open_passages, places_of, save_array
 from teleport.collection.reader import positives_of_job
-from teleport.runtime.arrays import open_passages, places_of, save_array
-from teleport.runtime.blocks import RowBlocks
-from teleport.runtime.device_memory import out_of_memory
-from teleport.runtime.files import require_free_space
-from teleport.runtime.log import log
+from teleport.maxp import first_of_passages
+from teleport.running.blocks import RowBlocks
+from teleport.running.devices import out_of_memory
+from teleport.running.files import require_free_space
+from teleport.running.log import log
 from teleport.search.engines import open_exact
-from teleport.search.flat import require_finite
-from teleport.search.maxp import MaxP, chunks_needed
+from teleport.search.exact import require_finite
+from teleport.search.flat import require_depth
 from teleport.settings.search import IndexSettings
 from teleport.settings.search import RetrieveSettings as Settings  # noqa: F401
 
@@ -35,17 +36,21 @@ def run(job):
     settings.of "queries": one line per query of the split. "positives": the lines are the vectors of positive
     passages (ANCE-Tele §4, Eq. 6: lookahead negatives), of the first positive of a query in the order of the judgments
     (anchor "first") or of each (anchor "all"); queries without a positive have no line. A positive in several chunks
-    (encoder.chunks) makes a line for each of them. What is found are passages, by the best of their chunks.
+    (encoder.chunks) makes a line for each of them. Results are passages, by the best of their chunks.
     With settings.part only its queries have lines.
 
     Writes ids.npy int32 and scores.npy float32 [lines, depth], rows.npy int32 [lines] (the query row of a line).
     Facts: lines, depth, engine, seconds of searching, lines_per_second of this run; of compressed scores also those of
     `sample_recall`. A depth of more passages than there are is all of them: the stage `check` has refused one that the
-    configuration states. Raises ValueError when an approximate index finds fewer, or when a vector to search for is not
+    configuration states. Raises Refusal when an approximate index finds fewer, or when a vector to search for is not
     finite.
     """
     vectors, offsets = open_passages(job)
-    depth = cut_depth(job.settings.depth, vectors, offsets)
+    num_passages, depth = len(vectors) if offsets is None else len(offsets) - 1, job.settings.depth
+    if num_passages < depth:
+        text = "the collection has %d passages, fewer than the depth %d: lists have all of them"
+        log.warning(text, num_passages, depth)
+        depth = num_passages
     anchors, lines, rows = read_anchors(job, vectors, offsets)
     require_free_space(job.resume, len(lines) * depth * 8)
     index = open_index(job, vectors, offsets, len(lines), depth)
@@ -53,10 +58,10 @@ def run(job):
     blocks = RowBlocks(job, {"ids.npy": (np.int32, shape), "scores.npy": (np.float32, shape)}, block_rows)
     todo, started = len(lines) - blocks.done, time.monotonic()
     for start, stop in blocks:
-        begun = time.monotonic()
-        ids_QK, scores_QK = index.search(anchors[lines[start:stop]], depth)
+        block_started = time.monotonic()
+        ids_QK, scores_QK = index.search(anchors[lines[start:stop]].astype(np.float32), depth)
         blocks["ids.npy"][start:stop], blocks["scores.npy"][start:stop] = ids_QK, scores_QK
-        blocks.totals["seconds"] += time.monotonic() - begun
+        blocks.totals["seconds"] += time.monotonic() - block_started
         job.progress(stop, len(lines), job.settings.of)
     speed = round(todo / (time.monotonic() - started), 1)
     blocks.publish()
@@ -66,21 +71,13 @@ def run(job):
     if job.settings.scores == "compressed":
         from teleport.search.approximate import sample_recall
 
-        single = index if offsets is None else index.index  # its recall is that of chunks
-        facts |= sample_recall(single, vectors, anchors, depth, job.threads)
+        of_chunks = index if offsets is None else index.index
+        facts |= sample_recall(of_chunks, vectors, anchors, depth, job.threads)
     return facts
 
 
-def cut_depth(depth, vectors, offsets):
-    """The depth, or the number of passages where that is less."""
-    passages = len(vectors) if offsets is None else len(offsets) - 1
-    if passages < depth:
-        log.warning("the collection has %d passages, fewer than the depth %d: lists have all of them", passages, depth)
-    return min(depth, passages)
-
-
 def read_anchors(job, vectors, offsets):
-    """What to search with: (anchors float32 [m, dim]; int64 [lines]: rows of `anchors`; the query row of each line)."""
+    """What to search with: (anchors [m, dim]; int64 [lines]: rows of `anchors`; the query row of each line)."""
     settings = job.settings
     if settings.of == "positives":
         positives = positives_of_job(job, settings.split)
@@ -108,21 +105,41 @@ def lookahead_anchors(positives, anchor):
 
 def open_index(job, vectors, offsets, lines, depth):
     """The index of the stage `index`, ready for `lines` vectors: `Sharded`, `Approximate`, `Compressed`, or `MaxP`."""
-    index = open_kind(job, vectors, offsets, lines, depth)
+    path = job.input("index", "index.json")
+    if json.loads(path.read_text(encoding="utf-8"))["kind"] == "flat":
+        index = open_exact(vectors, job.threads, lines)
+    elif job.settings.scores == "compressed":
+        from teleport.search.approximate import Compressed
+
+        index = Compressed.load(job.input("index", "index.faiss"), job.threads)
+    else:
+        from teleport.search.approximate import load
+
+        settings = IndexSettings.model_validate(job.inputs["index"].manifest["settings"]).index
+        rows = depth if offsets is None else chunks_needed(offsets, depth)
+        index = load(job.input("index", "index.faiss"), settings, vectors, job.threads, rows)
     return index if offsets is None else MaxP(index, offsets)
 
 
-def open_kind(job, vectors, offsets, lines, depth):
-    """What `open_index` gives, over single vectors."""
-    description = json.loads(job.input("index", "index.json").read_text(encoding="utf-8"))
-    if description["kind"] == "flat":
-        return open_exact(vectors, job.threads, lines)
-    if job.settings.scores == "compressed":
-        from teleport.search.compressed import load
+def chunks_needed(offsets, depth):
+    """How many of the best chunks always have the `depth` best passages among them."""
+    most = int(np.diff(offsets).max(initial=1))
+    return min((depth - 1) * most + 1, int(offsets[-1]))  # of the same passage there are at most `most`
 
-        return load(job.input("index", "index.faiss"), job.threads)
-    from teleport.search.approximate import load
 
-    settings = IndexSettings.model_validate(job.inputs["index"].manifest["settings"]).index
-    rows = depth if offsets is None else chunks_needed(offsets, depth)
-    return load(job.input("index", "index.faiss"), settings, vectors, job.threads, rows)
+class MaxP:
+    """A passage's score is that of its best chunk; passages of equal scores are ranked by the smaller number.
+
+    index: of all chunks, with `search`; offsets: int64 [passages + 1], where each passage's chunks are
+    """
+
+    def __init__(self, index, offsets):
+        self.index, self.offsets = index, offsets
+        self.passage_C = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
+        self.engine, self.overlaps = f"{index.engine}, best of chunks", index.overlaps
+
+    def search(self, queries_QD, depth):
+        """As `flat.search`: the `depth` passages with the best chunks."""
+        require_depth(depth, len(self.offsets) - 1)
+        chunks_QC, scores_QC = self.index.search(queries_QD, chunks_needed(self.offsets, depth))
+        return first_of_passages(self.passage_C[chunks_QC], scores_QC, depth)

@@ -4,15 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.section import NAME, Integer, IntegerOrNull, LocalPath, NumberOrNull, Section
+from teleport.settings.section import NAME, Integer, LocalPath, Natural, NumberOrNull, Section
 
 
 class Judged(Section):
     """What every source has."""
 
-    positive_grade: Integer = Field(
-        1, ge=1, lt=2**31, description="Lowest grade trained on; compare negatives.relevant_grade."
-    )
+    positive_grade: Natural = Field(1, lt=2**31, description="Lowest grade trained on; see negatives.relevant_grade.")
     positives: Literal["given", "answers"] = Field(
         "given", description="Of training queries: those judged; or else the best passage found with an answer (QA)."
     )
@@ -23,7 +21,7 @@ class ApiDocs(Judged):
 
     source: Literal["apidocs"]
     packages: list[str] = Field(min_length=1, description="Installed packages to harvest; their versions enter the key")
-    min_words: Integer = Field(20, ge=1, description="Docstring bodies with fewer words are left out.")
+    min_words: Natural = Field(20, description="Docstring bodies with fewer words are left out.")
 
 
 class Folder(Judged):
@@ -80,7 +78,7 @@ class IrDatasets(Judged):
 class Expected(Section):
     """What is known of a file before it is fetched."""
 
-    bytes: IntegerOrNull = Field(None, ge=1, description="Expected size.")
+    bytes: Natural | None = Field(None, description="Expected size.")
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Expected SHA-256.")
     md5: str | None = Field(None, pattern="^[0-9a-f]{32}$", description="Expected MD5, where only that is published.")
 
@@ -167,11 +165,9 @@ class DownloadSettings(Section):
 class Counts(Section):
     """How large the collection will be, for the forecast of a collection that is not built; in no key."""
 
-    passages: Integer = Field(ge=1, description="Passages of the corpus.")
+    passages: Natural = Field(description="Passages of the corpus.")
     queries: dict[str, Integer] = Field(description="Queries of each split.")
     positives: dict[str, Integer] = Field({}, description="Positives of each split; one per query where not given.")
-    passage_tokens: NumberOrNull = Field(None, gt=0, description="Mean tokens per passage, cut, special ones included.")
+    passage_tokens: NumberOrNull = Field(None, gt=0, description="Mean tokens per passage, cut, special ones too.")
     query_tokens: NumberOrNull = Field(None, gt=0, description="The same of queries.")
-    download_bytes: IntegerOrNull = Field(
-        None, ge=1, description="Bytes of all of collection.files, where the sizes of some are not published."
-    )
+    download_bytes: Natural | None = Field(None, description="Bytes of collection.files, if sizes are not published.")

@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from teleport.settings.collection import CollectionSource, Counts
+from teleport.settings.encoder import Encoder
 from teleport.settings.evaluation import Evaluation, External
-from teleport.settings.experiment import Encoder, EpisodeTraining, Override
+from teleport.settings.experiment import EpisodeTraining, Override
 from teleport.settings.negatives import Mining, Negatives
 from teleport.settings.search import Bm25, FlatIndex, FrozenIndex
 from teleport.settings.section import NAME, Integer, Line, Section
@@ -24,9 +25,7 @@ class Ablation(Section):
     )
     bm25: bool = Field(False, description="Whether BM25 has the first row.")
     every_episode: bool = Field(
-        False,
-        description="A row for every episode of an experiment, compared with the baseline's of the same episode; "
-        "false: for the last one.",
+        False, description="A row for every episode, compared with the baseline's of the same one; false: for the last."
     )
     experiments: dict[str, dict] = Field(min_length=1, description="Name → overrides, one row each.")
 
@@ -45,9 +44,7 @@ class Config(Section):
     name: str | None = Field(None, pattern=NAME, description="Sub-folder of results/tables, /experiments and /report.")
     collection: CollectionSource = Field(description="Where passages, queries and judgments come from.")
     counts: Counts | None = Field(None, description="Expected sizes of the collection, for `make forecast` alone.")
-    encoder: Encoder | None = Field(
-        None, description="The dual encoder of every experiment; needed where there is one."
-    )
+    encoder: Encoder | None = Field(None, description="The dual encoder of every experiment; needed if there is one.")
     mining: Mining = Field(Mining(), description="How candidates are retrieved.")
     negatives: Negatives = Field(Negatives(), description="How the pool of an episode is made.")
     training: EpisodeTraining | None = Field(None, description="How an episode trains; as for `encoder`.")

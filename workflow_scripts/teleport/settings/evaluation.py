@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from teleport.settings.measures import known_measures, meaning
-from teleport.settings.section import Integer, IntegerOrNull, Line, LocalPath, Number, Section, distinct
+from teleport.settings.section import Depth, Integer, Line, LocalPath, Natural, Number, Section, Unique, exactly_one
 
 
 class Significance(Section):
@@ -16,32 +16,23 @@ class Significance(Section):
     test: Literal["permutation", "t-test"] = Field(
         "permutation", description="permutation (ANCE-Tele), or a two-sided paired t-test (STAR and ADORE)."
     )
-    resamples: Integer = Field(
-        9999, ge=99, le=10_000_000, description="Random sign flips (ANCE-Tele: permutation test)."
-    )
+    resamples: Integer = Field(9999, ge=99, le=10_000_000, description="Random sign flips (ANCE-Tele: permutation).")
     level: Number = Field(0.05, gt=0, lt=1, description="Marked as significant below this Holm-corrected p.")
 
 
 class Candidates(Section):
     """The passages of each query that the encoder re-ranks: those of a file, or the first of our own BM25 run."""
 
-    file: LocalPath | None = Field(
-        None, description="A path, or a name of collection.files; FILE!MEMBER of an archive."
-    )
+    file: LocalPath | None = Field(None, description="A path or a name of collection.files; FILE!MEMBER of an archive.")
     form: Literal["trec", "tsv"] = Field(
-        "trec",
-        description="trec: a run of six columns. tsv: query id, passage id, then anything (MARCO's top1000.dev).",
+        "trec", description="trec: a run of six columns. tsv: query id, passage id, anything (MARCO's top1000.dev)."
     )
-    bm25: IntegerOrNull = Field(None, ge=1, description="So many passages of our own BM25 run, instead of a file.")
+    bm25: Natural | None = Field(None, description="So many passages of our own BM25 run, instead of a file.")
     measures: Annotated[list[str], AfterValidator(known_measures)] | None = Field(
         None, min_length=1, description="Of the re-ranked run; the split's when absent."
     )
 
-    @model_validator(mode="after")
-    def one_origin(self):
-        if (self.file is None) == (self.bm25 is None):
-            raise ValueError("give exactly one of file and bm25")
-        return self
+    one_origin = exactly_one("file", "bm25")
 
 
 class Against(Section):
@@ -55,10 +46,7 @@ class Against(Section):
 class Analyses(Section):
     """What the table `analyses` says of every system and episode besides its measures."""
 
-    errors: str | None = Field(
-        None,
-        description="Pairwise errors of a split, by exact ranks in the whole corpus (STAR and ADORE, Table 1: dev).",
-    )
+    errors: str | None = Field(None, description="Split of pairwise errors by exact ranks (STAR, ADORE: Table 1, dev).")
     against: Against | None = Field(
         None, description="Overlap of the first 100 passages (ANCE, Table 6), and queries won, lost and tied (A.4)."
     )
@@ -67,7 +55,6 @@ class Analyses(Section):
         description="Share of an episode's pool that is among the first 100 negatives of the checkpoint which was "
         "trained on it (ANCE, Section 6.3); searches the training queries once more after the last episode.",
     )
-
     forgetting: bool = Field(
         False,
         description="Share of the training queries whose positive ranks lower after an episode than before it "
@@ -84,15 +71,9 @@ class Analyses(Section):
 class Evaluation(Section):
     """How checkpoints and runs are scored."""
 
-    splits: Annotated[list[str], AfterValidator(distinct)] = Field(
-        ["test"], min_length=1, description="Query sets that are searched after every episode."
-    )
-    depth: Integer = Field(
-        1000,
-        ge=1,
-        le=1_000_000,
-        description="Length of a run per query. Left out, it is cut to the passages that there are; stated, fewer of "
-        "them are an error.",
+    splits: Unique[str] = Field(["test"], min_length=1, description="Query sets searched after every episode.")
+    depth: Depth = Field(
+        1000, description="Length of a run per query; left out, cut to the corpus; stated, fewer passages are an error."
     )
     measures: list[str] | dict[str, list[str]] = Field(
         ["RR@10", "nDCG@10", "R@100", "R@1000"], min_length=1, description="ir-measures names, Cov@k; or split → names."
@@ -102,7 +83,6 @@ class Evaluation(Section):
         None, description="Score documents by their best passage (maxp) or first one (firstp); null: score passages."
     )
     separator: str = Field("#", min_length=1, description="A passage's document: its id before the last of these.")
-
     rerank: dict[str, Candidates] = Field(
         {}, description="Split → candidates that every checkpoint re-ranks; their measures are columns of their own."
     )
@@ -119,23 +99,15 @@ class Evaluation(Section):
         return measures
 
     @model_validator(mode="after")
-    def measures_of_every_split(self):
+    def splits_are_evaluated(self):
         by_split = isinstance(self.measures, dict)
         if missing := [split for split in self.splits if by_split and not self.measures.get(split)]:
             raise ValueError(f"measures by split must name every split; it lacks {', '.join(missing)}")
-        return self
-
-    @model_validator(mode="after")
-    def splits_are_evaluated(self):
         named = {f"rerank.{split}": split for split in self.rerank}
         named |= {"analyses.errors": self.analyses and self.analyses.errors, "analyses.against": self.contrast_split}
         for key, split in named.items():
             if split and split not in self.splits:
                 raise ValueError(f"{key} needs the split {split!r} in splits, which has {', '.join(self.splits)}")
-        return self
-
-    @model_validator(mode="after")
-    def contrast_is_by_judgments(self):
         if self.contrast_split and self.contrast_measure.startswith("Cov@"):
             raise ValueError("analyses.against.measure must be one of judgments, such as nDCG@10, not answer coverage")
         return self
@@ -166,8 +138,4 @@ class External(Section):
     unknown_queries: Literal["error", "drop"] = Field("error", description="For lines of queries that the split lacks.")
     encoder: dict | None = Field(None, description="Settings of `encoder` that differ: its checkpoint, pooling, …")
 
-    @model_validator(mode="after")
-    def one_form(self):
-        if (self.runs is None) == (self.encoder is None):
-            raise ValueError("give exactly one of runs and encoder")
-        return self
+    one_form = exactly_one("runs", "encoder")

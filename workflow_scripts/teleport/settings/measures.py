@@ -11,7 +11,7 @@ import ir_measures
 from teleport.settings.section import Integer
 
 OWN = re.compile(r"(Hole|Errors)@([1-9][0-9]*)")  # computed in evaluation/judged.py
-COVERAGE = re.compile(r"Cov@([1-9][0-9]*)")  # computed in evaluation/coverage.py
+COVERAGE = re.compile(r"Cov@([1-9][0-9]*)")  # computed in evaluation/evaluate.py
 USUAL = ("RR", "nDCG", "R", "P", "AP", "Rprec", "Success", "Judged")  # there too; asking ir-measures loads numpy
 UNREADABLE = (NameError, ValueError, AssertionError, KeyError)  # of ir-measures, for a name that is none
 
@@ -73,8 +73,8 @@ def coverage_cutoffs(names):
 
 def measure_cutoffs(names):
     """{name: k} of those measures in `names` that look at the first k passages."""
-    found = coverage_cutoffs(names)
-    judged = [name for name in names if name not in found]
+    cutoffs = coverage_cutoffs(names)
+    judged = [name for name in names if name not in cutoffs]
     for name, measure in zip(judged, parse_measures(judged), strict=True):
-        found[name] = measure.cutoff if isinstance(measure, Own) else measure.params.get("cutoff")
-    return {name: cutoff for name, cutoff in found.items() if cutoff is not None}
+        cutoffs[name] = measure.cutoff if isinstance(measure, Own) else measure.params.get("cutoff")
+    return {name: cutoff for name, cutoff in cutoffs.items() if cutoff is not None}

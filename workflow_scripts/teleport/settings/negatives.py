@@ -3,33 +3,25 @@
 from itertools import pairwise
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 
-from teleport.settings.live import Live
-from teleport.settings.pool import Filters
-from teleport.settings.registry import SOURCES
+from teleport.settings.pool import PositiveScore, Removal
+from teleport.settings.registry import DRAWS, FILTERS, SOURCES, chosen_from, own_settings, settings_of_source
 from teleport.settings.search import FlatIndex, Index
-from teleport.settings.section import Integer, LocalPath, Number, Section
+from teleport.settings.section import Depth, Integer, LocalPath, Natural, Number, PerQuery, Section
+from teleport.settings.training import Live
 
-MIXED = ("query", "lookahead", "momentum")  # what the modes mixture and released share out
+MIXED = ("query", "lookahead", "momentum")  # what the modes mixture and released_code share out
 
 
 class Mining(Section):
     """Retrieval of negative candidates."""
 
-    depth: Integer = Field(
-        200,
-        ge=1,
-        le=32_767,
-        description="Neighbours per anchor (Table 5: 200; ranks are int16). Left out, it is cut to the passages that "
-        "there are; stated, fewer of them are an error.",
+    depth: Depth = Field(
+        200, description="Neighbours per anchor (Table 5: 200); left out, cut to the corpus; stated, fewer is an error."
     )
     anchor: Literal["first", "all"] = Field("first", description="Lookahead anchors: first positive (released) or all.")
-    parts: Integer = Field(
-        1,
-        ge=1,
-        description="Mine and train on one part of the training queries an episode, in turn (ANCE, released: 5).",
-    )
+    parts: Natural = Field(1, description="Mine and train on one part of the queries an episode, in turn (ANCE: 5).")
     index: Index = Field(FlatIndex(), description="What is searched for negatives; compare search_index.")
 
 
@@ -44,28 +36,52 @@ class NegativesFile(Section):
     )
 
 
-class Negatives(Section):
+class FiltersOfScores(Section):
+    """Passages that are probably positives without a judgment. All are off in the papers' configurations.
+
+    Scores are inner products under the checkpoint that mines, whatever the source; s+ is that of the positive.
+    """
+
+    positive_score: PositiveScore = Field(
+        "lowest", description="s+ with several positives; first: as judged, the one that `positive: first` trains on."
+    )
+
+
+Filters = create_model(
+    "Filters",
+    __base__=FiltersOfScores,
+    __doc__=FiltersOfScores.__doc__,
+    **{name: (own_settings(entry.module), None) for name, entry in FILTERS.items()},
+)
+
+
+class OfSource(Section):
+    """How many negatives of a source, and the source's own settings."""
+
+    model_config = ConfigDict(extra="allow")
+
+    count: Integer = Field(description="Negatives per query.")
+
+
+class Negatives(Removal):
     """The training negatives of an episode: a pool, or what every step searches for."""
 
     sources: list[Literal["query", "lookahead", "momentum"]] = Field(
         list(MIXED), min_length=1, description="Neighbours of the query, of its positive (lookahead); the last pool."
     )
-    mode: Literal["mixture", "released"] = Field(
+    mode: Literal["mixture", "released_code"] = Field(
         "mixture", description="Counts per source by alpha and beta (Appendix C), or equal ones (released code)."
     )
     alpha: Number = Field(0.5, ge=0, le=1, description="mixture: share of momentum negatives (ANCE-Tele Table 5: 0.5).")
     beta: Number = Field(0.5, ge=0, le=1, description="mixture: share of lookahead among the new ones (Table 5: 0.5).")
-    pool: Integer = Field(
-        60, ge=1, le=100_000, description="mixture: negatives per query, all in memory (released Episode 1: 30 + 30)."
+    pool: PerQuery = Field(60, description="mixture: negatives per query, all in memory (released Episode 1: 30 + 30).")
+    per_source: PerQuery = Field(
+        30, description="released_code: new negatives per source (30 MARCO, 80 QA); a single one has those of two."
     )
-    per_source: Integer = Field(
-        30,
-        ge=1,
-        le=32_767,
-        description="released: new negatives per source (30 MARCO, 80 QA); one source alone has those of two.",
-    )
-    counts: dict[str, Integer] | None = Field(
-        None, description="Negatives per query of each source, instead of a mode; {}: none but those of the batch."
+    counts: dict[str, Integer | OfSource] | None = Field(
+        None,
+        description="Negatives per query of each source, instead of a mode; {}: none but those of the batch. Of a "
+        "source with settings {count: 10, ...}.",
     )
     ranks: dict[str, list[tuple[Integer, Integer]]] = Field(
         {}, description="Source → ranks drawn from, such as [[1, 20], [181, 200]]; known positives do not count."
@@ -73,12 +89,8 @@ class Negatives(Section):
     file: NegativesFile | None = Field(None, description="What the source `file` reads.")
     live: Live | None = Field(None, description="No pool: every step searches for its negatives (ADORE); null: a pool.")
     filters: Filters = Field(Filters(), description="Leave out probable false negatives.")
-    keep_duplicates: bool = Field(True, description="Keep a passage as often as drawn (Table 8: dropping costs 0.9).")
-    remove: Literal["judged", "answers"] = Field(
-        "judged", description="Never negatives: known positives; or, instead, passages with an answer (released QA)."
-    )
-    relevant_grade: Integer = Field(
-        1, ge=-(2**31), lt=2**31, description="From this grade on no negative; see collection.positive_grade."
+    draw: chosen_from(DRAWS, "draw", "draws") = Field(
+        "uniform", validate_default=True, description="How candidates are chosen: all with the same chance."
     )
     short_pool: Literal["warn", "error"] = Field("warn", description="If a planned pool is below negatives_per_query.")
 
@@ -92,11 +104,20 @@ class Negatives(Section):
 
     @field_validator("counts")
     @classmethod
-    def counts_are_not_negative(cls, counts):
-        if counts and min(counts.values()) < 0:
-            raise ValueError("a count cannot be below 0")
-        if counts and max(counts.values()) > 100_000:
-            raise ValueError(f"a count of {max(counts.values())} is more than 100,000: all are held in memory")
+    def counts_are_possible(cls, counts):
+        for name, given in (counts or {}).items():
+            count, own = (given.count, given.model_extra) if isinstance(given, OfSource) else (given, {})
+            if count < 0:
+                raise ValueError("a count cannot be below 0")
+            if count > 100_000:
+                raise ValueError(f"a count of {count} is more than 100,000: all are held in memory")
+            try:
+                settings_of_source(name, own)
+            except ValidationError as error:
+                mistake = error.errors()[0]
+                key, unknown = ".".join(map(str, mistake["loc"])), mistake["type"] == "extra_forbidden"
+                problem = f" has no setting {key!r}" if unknown else f".{key}: {mistake['msg']}"
+                raise ValueError(f"{name}{problem}") from None
         return counts
 
     @field_validator("ranks")
@@ -106,7 +127,7 @@ class Negatives(Section):
             ordered = all(a <= b for a, b in ranges) and all(before[1] < after[0] for before, after in pairwise(ranges))
             if not ranges or ranges[0][0] < 1 or not ordered:
                 raise ValueError(f"ranks of {name} must be ascending ranges from 1 on, such as [[1, 20], [181, 200]]")
-            if SOURCES[name].needs in (None, "last pool"):
+            if SOURCES[name].needs in (None, "last_pool"):
                 raise ValueError(f"{name} has no ranks: it is no retrieval")
         return ranks
 
@@ -114,6 +135,26 @@ class Negatives(Section):
     def something_is_mined(self):
         if self.counts is None and not {"query", "lookahead"} & set(self.sources):
             raise ValueError("sources needs query or lookahead: momentum alone has nothing to start from")
-        if (self.counts or {}).get("file") and self.file is None:
+        if self.count_of("file") and self.file is None:
             raise ValueError("counts has the source file: name what it reads in `file`")
         return self
+
+    def count_of(self, name):
+        """How many negatives of a source `counts` asks for."""
+        given = (self.counts or {}).get(name, 0)
+        return given.count if isinstance(given, OfSource) else given
+
+    def settings_of(self, name):
+        """The source's own settings (dict), with their defaults."""
+        given = (self.counts or {}).get(name)
+        return settings_of_source(name, given.model_extra if isinstance(given, OfSource) else {})
+
+    @property
+    def of_pool(self):
+        """What a merge stage is told besides its sources (dict of settings.Pool); of filters those that are on."""
+        filters = self.filters.model_dump(exclude_none=True)
+        positive_score = filters.pop("positive_score")
+        scores = any(FILTERS[name].needs == "scores" for name in filters) or DRAWS[self.draw.kind].needs == "scores"
+        chosen = {"draw": self.draw.model_dump(), "filters": filters}
+        removal = {name: getattr(self, name) for name in Removal.model_fields}
+        return removal | chosen | {"positive_score": positive_score if scores else None}

@@ -1,52 +1,51 @@
 """What a `merge` stage is told: how many negatives of which sources a pool has, and which passages are none."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
-from teleport.settings.section import Integer, NumberOrNull, Part, Section
+from teleport.settings.section import Chosen, Integer, Natural, Part, Section
+
+PositiveScore = Literal["lowest", "mean", "first"]
 
 
-class Filters(Section):
-    """Passages that are probably positives without a judgment. All are off in the papers' configurations.
+class Removal(Section):
+    """Which passages are never negatives, and whether a pool has one twice."""
 
-    Scores are inner products under the checkpoint that mines, whatever the source; s+ is that of the positive.
-    """
-
-    skip_ranks: Integer = Field(0, ge=0, le=32_767, description="Leave out so many ranks, known positives not counted.")
-    relative_margin: NumberOrNull = Field(None, ge=0, description="Leave out a score of at least s+ - |s+| x margin.")
-    absolute_margin: NumberOrNull = Field(None, ge=0, description="Leave out one with at least s+ - margin.")
-    above_positive: bool = Field(False, description="Leave out one with a higher score than s+.")
-    positive_score: Literal["lowest", "mean", "first"] = Field(
-        "lowest", description="s+ with several positives; first: as judged, the one that `positive: first` trains on."
+    keep_duplicates: bool = Field(True, description="Keep a passage as often as drawn (Table 8: dropping costs 0.9).")
+    remove: Literal["judged", "answers"] = Field(
+        "judged", description="Never negatives: known positives; or, instead, passages with an answer (released QA)."
     )
-
-    @property
-    def by_score(self):
-        """Whether a filter looks at scores."""
-        return self.relative_margin is not None or self.absolute_margin is not None or self.above_positive
+    relevant_grade: Integer = Field(
+        1, ge=-(2**31), lt=2**31, description="From this grade on no negative; see collection.positive_grade."
+    )
 
 
 class Draw(Section):
-    """What a pool takes from one source."""
+    """What a pool takes from one source: how much, from which ranks, and the source's own settings.
 
-    count: Integer = Field(ge=0, description="Negatives per query.")
-    flag: Integer = Field(ge=1, le=128, description="The bit of the source in the pool's `sources`.")
-    ranks: list[tuple[Integer, Integer]] | None = Field(
-        None, description="Ranks drawn from: first and last, from 1 on."
-    )
+    flag: the bit of the source in the pool's `sources`; ranks: first and last, from 1 on
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    count: Integer = Field(ge=0)
+    flag: Natural = Field(le=128)
+    ranks: list[tuple[Integer, Integer]] | None = None
 
 
-class Pool(Section):
-    """The settings of a `merge` stage. part: of the training queries, the only ones that get negatives."""
+class Pool(Removal):
+    """The settings of a `merge` stage. part: of the training queries, the only ones that get negatives.
+
+    filters: {name: setting} of those that are on; positive_score: where the draw or a filter looks at scores
+    """
 
     episode: Integer = Field(ge=1, le=255)
     seed: Integer
     sources: dict[str, Draw] = Field(min_length=1)
-    keep_duplicates: bool = True
-    remove: Literal["judged", "answers"] = "judged"
-    relevant_grade: Integer = 1
-    filters: Filters = Filters()
+    draw: Chosen
+    filters: dict[str, Any] = {}
+    positive_score: PositiveScore | None = None
     part: Part | None = None
 
     @field_validator("sources")
@@ -54,3 +53,11 @@ class Pool(Section):
     def in_the_order_of_the_pool(cls, sources):
         """By flag: a job gets its settings as JSON with sorted keys."""
         return dict(sorted(sources.items(), key=lambda item: item[1].flag))
+
+
+class NegativesFileSettings(Section):
+    """The settings of a `negatives_file` stage."""
+
+    path: str
+    sha256: str
+    form: Literal["tevatron", "dpr", "token-ids"]

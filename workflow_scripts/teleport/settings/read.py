@@ -11,15 +11,17 @@ import typing
 from pydantic import BaseModel, ValidationError
 from snakemake.utils import update_config
 
+from teleport.refusal import Refusal
 from teleport.settings.configuration import Config
-from teleport.settings.experiment import Encoder, Episode, Experiment
-from teleport.settings.locations import Locations
+from teleport.settings.encoder import Encoder
+from teleport.settings.experiment import Episode, Experiment
 from teleport.settings.measures import measure_cutoffs
-from teleport.settings.registry import LOSSES, SOURCES
+from teleport.settings.registry import SOURCES
 from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE, NAME, TABLE_NAME, merged
-from teleport.settings.yaml_mapping import read_mapping
+from teleport.settings.yaml_mapping import Locations, read_mapping
 
 REQUIRED = ("encoder", "training", "episodes")  # where an experiment does not state them itself
+KINDS = ("kind", "source")  # keys that name which of several sections one is
 # What an experiment may override.
 SHARED = {"encoder", "mining", "negatives", "training", "episodes", "search_index", "seeds"}
 
@@ -27,11 +29,11 @@ SHARED = {"encoder", "mining", "negatives", "training", "episodes", "search_inde
 def load(raw, files=()):
     """Validate the merged mapping `raw`; `files` are the YAML files it came from, for the lines in messages.
 
-    Returns (Config, {experiment name: Experiment}). Raises ValueError with one line per mistake.
+    Returns (Config, {experiment name: Experiment}). Raises Refusal with one line per mistake.
     """
     locations = Locations(files)
     if raw.get("ablations") and "collection" not in raw:
-        raise ValueError(
+        raise Refusal(
             "the configuration has ablations but no collection: an ablation file comes after the file it ablates, "
             "as in `--configfile config/apidocs.yaml config/ablations/negatives.yaml`."
         )
@@ -47,10 +49,10 @@ def load(raw, files=()):
             entry = (*(place if "episodes" in overrides else ()), "episodes", number)
             validated(Episode, experiment.overridden(number), entry, locations)
         if experiments.setdefault(name, experiment) != experiment:
-            raise ValueError(f"{locations.of(place)}: another experiment has this name but other settings. Rename one.")
+            raise Refusal(f"{locations.of(place)}: another experiment has this name but other settings. Rename one.")
     experiments |= external_checkpoints(config, shared, experiments, locations)
     if not experiments and not config.external and not (config.bm25 and "bm25" in config.model_fields_set):
-        raise ValueError(
+        raise Refusal(
             "the configuration has no experiments: add at least one entry under `experiments` or `external`, or state "
             "`bm25` to have that alone."
         )
@@ -66,55 +68,50 @@ def load_files(files):
 
 
 def check_names(config, locations):
-    """Raise ValueError for an experiment, external system or ablation whose name can be no folder or no table."""
+    """Raise Refusal for an experiment, external system or ablation whose name can be no folder or no table."""
     named = [(place, NAME) for place, _, _ in named_experiments(config)]
     named += [(("external", name), NAME) for name in config.external]
     named += [(("ablations", name), TABLE_NAME) for name in config.ablations]
     for place, pattern in named:
         if not re.fullmatch(pattern, place[-1]):
-            rule = f"the name must match {pattern}, as it becomes a folder or a file"
-            raise ValueError(f"{locations.of(place)}: {rule}. Rename it.")
+            where = locations.of(place)
+            raise Refusal(f"{where}: the name must match {pattern}, as it becomes a folder or a file. Rename it.")
     for name in config.ablations:
         if name == MAIN_TABLE or name.split("-")[0] == ANALYSES_TABLE:
-            place = locations.of(("ablations", name))
-            tables = (
-                f"the table of every system and episode is {MAIN_TABLE}, those of analyses begin with {ANALYSES_TABLE}"
+            raise Refusal(
+                f"{locations.of(('ablations', name))}: the table of every system and episode is {MAIN_TABLE}, those of "
+                f"analyses begin with {ANALYSES_TABLE}. Rename the ablation."
             )
-            raise ValueError(f"{place}: {tables}. Rename the ablation.")
 
 
 def check_required(config, locations):
-    """Raise ValueError when keys are missing that experiments need, or when judgments alone are asked for more."""
+    """Raise Refusal when keys are missing that experiments need, or when judgments alone are asked for more."""
     encoders = [("external", name) for name, external in config.external.items() if external.encoder is not None]
     named = list(named_experiments(config))
     if config.collection.source == "judgments":
         refuse_texts(config, [place for place, _, _ in named] + encoders, locations)
-    needed = {key for _, _, overrides in named for key in unstated(overrides)}
+    needed = set()
+    for _, _, overrides in named:  # without episodes there is no training
+        needed |= set(REQUIRED) - {*overrides, "training" if overrides.get("episodes") == [] else None}
     missing = [key for key in REQUIRED if key in needed and getattr(config, key) is None]
     if missing:
-        raise ValueError("\n".join(f"{locations.of((key,))}: this key is required; add it." for key in missing))
-
-
-def unstated(overrides):
-    """The required keys that an experiment leaves to the configuration; without episodes there is no training."""
-    stated = {*overrides, *(["training"] if overrides.get("episodes") == [] else [])}
-    return set(REQUIRED) - stated
+        raise Refusal("\n".join(f"{locations.of((key,))}: this key is required; add it." for key in missing))
 
 
 def check_depth(config, locations):
-    """Raise ValueError for a measure that looks at more passages than a search for it returns."""
+    """Raise Refusal for a measure that looks at more passages than a search for it returns."""
     evaluation = config.evaluation
     searched = [split for split in evaluation.splits if config.collection.source != "judgments"]
     for split in searched:
         for name, cutoff in measure_cutoffs(evaluation.measures_of(split)).items():
             if cutoff > evaluation.depth:
                 place = locations.of(("evaluation", "measures"))
-                found = f"{name!r} looks at {cutoff} passages, and evaluation.depth is {evaluation.depth}"
-                raise ValueError(f"{place}: {found}. Set the depth to at least {cutoff}, or leave the measure out.")
+                problem = f"{name!r} looks at {cutoff} passages, and evaluation.depth is {evaluation.depth}"
+                raise Refusal(f"{place}: {problem}. Set the depth to at least {cutoff}, or leave the measure out.")
 
 
 def refuse_texts(config, encoded, locations):
-    """Raise ValueError for what needs the texts of passages or queries, which judgments alone do not have.
+    """Raise Refusal for what needs the texts of passages or queries, which judgments alone do not have.
 
     encoded: the places of everything with an encoder
     """
@@ -131,25 +128,25 @@ def refuse_texts(config, encoded, locations):
         asked["evaluation", "analyses", "against", "run"] = "to search by BM25. Name an entry of external"
     if asked:
         place, remedy = next(iter(asked.items()))
-        raise ValueError(f"{locations.of(place)}: {rule} {remedy}, or give another collection.")
+        raise Refusal(f"{locations.of(place)}: {rule} {remedy}, or give another collection.")
 
 
 def external_checkpoints(config, shared, experiments, locations):
-    """{name: Experiment} of checkpoints from elsewhere. Raises ValueError for taken names and unknown splits."""
-    found = {}
+    """{name: Experiment} of checkpoints from elsewhere. Raises Refusal for taken names and unknown splits."""
+    systems = {}
     for name, external in config.external.items():
         place = ("external", name)
         if name in experiments:
-            raise ValueError(f"{locations.of(place)}: an experiment has this name. Rename one of them.")
+            raise Refusal(f"{locations.of(place)}: an experiment has this name. Rename one of them.")
         for split in set(external.runs or ()) - set(config.evaluation.splits):
             where, splits = locations.of((*place, "runs", split)), ", ".join(config.evaluation.splits)
-            raise ValueError(f"{where}: evaluation.splits has {splits}. Add {split!r} there.")
+            raise Refusal(f"{where}: evaluation.splits has {splits}. Add {split!r} there.")
         if external.encoder is not None:
             encoder = merged(shared.get("encoder") or {}, external.encoder)
             validated(Encoder, encoder, (*place, "encoder"), locations)
             own = {"label": external.label, "encoder": encoder, "episodes": [], "seeds": config.seeds[:1]}
-            found[name] = validated(Experiment, shared | own, place, locations)
-    return found
+            systems[name] = validated(Experiment, shared | own, place, locations)
+    return systems
 
 
 def named_experiments(config):
@@ -162,21 +159,19 @@ def named_experiments(config):
 
 
 def validated(model, data, place, locations):
-    """`data` as `model`. Raises ValueError naming every mistake's file, line and key below `place`."""
+    """`data` as `model`. Raises Refusal naming every mistake's file, line and key below `place`."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise ValueError("\n".join(describe(model, m, place, locations) for m in error.errors())) from None
+        raise Refusal("\n".join(describe(model, m, data, place, locations) for m in error.errors())) from None
 
 
-def describe(model, mistake, place, locations):
-    """One mistake as `file, line N: key: rule, value. Remedy.`"""
+def describe(model, mistake, data, place, locations):
+    """One mistake in `data` as `file, line N: key: rule, value. Remedy.`"""
     location = mistake["loc"]
-    if location[:1] == ("collection",):  # pydantic names the chosen source as a key of its own: leave it out
-        location = ("collection", *location[2:])
-    where = locations.of((*place, *location))
+    where = locations.of((*place, *written_keys(location, data)))
     if mistake["type"] == "extra_forbidden":
-        keys = known_keys(model, location[:-1])
+        keys = sorted({key for m in models_at(model, location[:-1]) for key in m.model_fields})
         close = difflib.get_close_matches(str(location[-1]), keys, n=1)
         remedy = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(keys)}."
         return f"{where}: unknown key. {remedy}"
@@ -190,9 +185,14 @@ def describe(model, mistake, place, locations):
     return f"{where}: {message[0].lower()}{message[1:]}{given}{why}."
 
 
-def known_keys(model, location):
-    """The keys allowed at `location` (a path of keys) inside a model, sorted."""
-    return sorted({key for m in models_at(model, location) for key in m.model_fields})
+def written_keys(location, data):
+    """The keys in a `location` of pydantic's, which has the name of a chosen kind as a key, too."""
+    keys = []
+    for key in location:
+        if data != key and not (isinstance(data, dict) and key not in data and key in (data.get(k) for k in KINDS)):
+            keys.append(key)
+            data = data.get(key) if isinstance(data, dict) else data[key] if isinstance(data, list) else None
+    return keys
 
 
 def models_at(model, location):
@@ -200,7 +200,8 @@ def models_at(model, location):
     models = [model]
     for part in location:
         fields = [m.model_fields[part] for m in models if part in m.model_fields]
-        models = [m for field in fields for m in models_in(field.annotation)] or models
+        of_kind = [m for m in models if typing.Literal[part] in (f.annotation for f in m.model_fields.values())]
+        models = [m for field in fields for m in models_in(field.annotation)] or of_kind or models
     return models
 
 
@@ -223,7 +224,6 @@ def json_schema():
     schema.pop("required")  # in an editor an ablation file is valid alone: it lacks what the file that it ablates has
     for suffix in ("", "Override"):
         training = schema["$defs"][f"EpisodeTraining{suffix}"]["properties"]
-        training["loss"]["enum"] = list(LOSSES)
         numbers = {"type": "string", "pattern": r"^[0-9.]+[eE][-+]?[0-9]+$"}
         rate = training["learning_rate"]
         rate["anyOf"] = [{"type": rate.pop("type"), "exclusiveMinimum": rate.pop("exclusiveMinimum")}, numbers]

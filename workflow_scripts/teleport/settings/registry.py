@@ -1,40 +1,79 @@
-"""The names that a configuration may use for negative sources and losses, and the modules behind them.
+"""The names that a configuration may use for sources, draws and filters of negatives, for losses and masks.
 
-A new source or loss is one module and one line here. No stage imports this table: a new line changes no stage's code.
+Each is one module and one line here. A module may declare settings of its own: the class `Settings`. No stage imports
+these tables: the plan tells a stage what it loads, so a new line changes no stage's code, and what a module declares is
+in the keys and digests of the stages that load it, and of no other.
 """
 
-from typing import NamedTuple
+import importlib
+import re
+from typing import Annotated, Literal, NamedTuple, Union
+
+from pydantic import BeforeValidator, Field, create_model
+
+from teleport.settings.section import Section
 
 
 class Source(NamedTuple):
-    """The module that reads a source, its bit in a pool's `sources`, and what is planned first (plan/sources.py)."""
+    """The module that reads a source, its bit in a pool's `sources`, and what of `plan.mining.Mining` it needs.
+
+    has_settings: whether the module declares `Settings`; the others are not loaded to plan
+    """
 
     module: str
     flag: int
     needs: str | None = None
+    has_settings: bool = False
 
 
 # In the order in which a pool lists its negatives.
 SOURCES = {
-    "query": Source("teleport.negatives.sources.retrieval", 1, "query neighbours"),
-    "lookahead": Source("teleport.negatives.sources.retrieval", 2, "positive neighbours"),
-    "momentum": Source("teleport.negatives.sources.momentum", 4, "last pool"),
+    "query": Source("teleport.negatives.sources.retrieval", 1, "queries"),
+    "lookahead": Source("teleport.negatives.sources.retrieval", 2, "lookahead"),
+    "momentum": Source("teleport.negatives.sources.momentum", 4, "last_pool"),
     "bm25": Source("teleport.negatives.sources.retrieval", 8, "bm25"),
     "random": Source("teleport.negatives.sources.random", 16),
     "file": Source("teleport.negatives.sources.retrieval", 32, "file"),
 }
 
 
-class Loss(NamedTuple):
-    """The module of a loss, and what it takes: a score matrix ("columns"), or what a live search found ("lists")."""
+class Method(NamedTuple):
+    """The module of a draw, a filter or a mask; needs: "scores" where it looks at scores of candidates."""
 
     module: str
-    takes: str = "columns"
+    needs: str | None = None
+
+
+DRAWS = {
+    "uniform": Method("teleport.negatives.draws.uniform"),
+}
+
+FILTERS = {
+    "skip_ranks": Method("teleport.negatives.filters.skip_ranks"),
+    "relative_margin": Method("teleport.negatives.filters.relative_margin", "scores"),
+    "absolute_margin": Method("teleport.negatives.filters.absolute_margin", "scores"),
+    "above_positive": Method("teleport.negatives.filters.above_positive", "scores"),
+}
+
+MASKS = {
+    "known_positives": Method("teleport.training.masks.known_positives"),
+}
+
+
+class Loss(NamedTuple):
+    """The module of a loss, and what it takes.
+
+    "batch": scores of all passages of a batch; "own": only those of a query's own negatives, which there must be;
+    "lists": what a live search has found
+    """
+
+    module: str
+    takes: str = "batch"
 
 
 LOSSES = {
     "softmax": Loss("teleport.training.losses.softmax"),
-    "nll": Loss("teleport.training.losses.nll"),
+    "nll": Loss("teleport.training.losses.nll", "own"),
     "ranknet": Loss("teleport.training.losses.ranknet"),
     "hardest": Loss("teleport.training.losses.hardest"),
     "lambda": Loss("teleport.training.losses.lambda_loss", "lists"),
@@ -43,3 +82,51 @@ LOSSES = {
 
 LIVE = "teleport.training.live"  # what searches at every step, where negatives.live asks for it
 DEV = "teleport.training.dev"  # what ranks dev queries while training goes on, where training.evaluate_every says so
+CPU = "teleport.cpu.kernels"  # what exists for a CPU's speed alone (encoder/side.py); it may be deleted
+
+
+def own_settings(module):
+    """The class `Settings` that a module of the registry declares; `Section`, which has no key, where it has none."""
+    return getattr(importlib.import_module(module), "Settings", Section)
+
+
+def settings_of_source(name, given):
+    """The own settings of a source (dict) from those `given`. Raises pydantic's ValidationError."""
+    source = SOURCES[name]
+    return (own_settings(source.module) if source.has_settings else Section).model_validate(given).model_dump()
+
+
+def chosen_from(table, what, plural):
+    """The type of a setting that chooses of a table by name: NAME, or {kind: NAME, and its own settings}."""
+
+    def by_kind(given):
+        chosen = {"kind": given} if isinstance(given, str) else given
+        if isinstance(chosen, dict) and chosen.get("kind") not in table:
+            raise ValueError(f"there is no such {what}; {plural} are {', '.join(table)}")
+        return chosen
+
+    kinds = []
+    for name, entry in table.items():
+        title = re.sub("[^A-Za-z]", "", f"{name} {what}".replace("_", " ").title())
+        kinds.append(create_model(title, __base__=own_settings(entry.module), kind=(Literal[name], ...)))
+    chosen = Annotated[Union[tuple(kinds)], Field(discriminator="kind")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
+    return Annotated[chosen, BeforeValidator(by_kind, json_schema_input_type=Literal[tuple(table)] | chosen)]
+
+
+def merge_loads(settings):
+    """{name: module} that a merge stage loads, by its settings.Pool."""
+    loads = {name: SOURCES[name].module for name in settings.sources} | {"draw": DRAWS[settings.draw.kind].module}
+    return loads | {f"filters.{name}": FILTERS[name].module for name in settings.filters}
+
+
+def train_loads(settings):
+    """{name: module} that a train stage loads, by its settings.TrainSettings."""
+    loads = {"loss": LOSSES[settings.training.loss.kind].module}
+    loads |= {f"masks.{mask.kind}": MASKS[mask.kind].module for mask in settings.training.masks}
+    return loads | ({"live": LIVE} if settings.live else {}) | ({"dev": DEV} if settings.dev else {})
+
+
+def registered_modules():
+    """The names of all library modules that a stage may load by name (set of str)."""
+    tables = (SOURCES, DRAWS, FILTERS, MASKS, LOSSES)
+    return {entry.module for table in tables for entry in table.values()} | {DEV, LIVE}

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from teleport.settings.section import Integer, IntegerOrNull, Section
+from teleport.settings.section import Integer, Section
 
 
 def needed_splits(evaluated, watched, trains):
@@ -24,7 +24,7 @@ class CheckSettings(Section):
     trains: bool = Field(description="Whether there is an episode; what follows counts only then.")
     mining_depth: Integer = Field(0, description="0 where nothing is mined, and as for evaluation_depth.")
     live_depth: Integer = Field(0, description="0 where no step searches.")
-    batch_queries: IntegerOrNull = Field(None, description="How many training queries the largest batch needs.")
+    batch_queries: Integer | None = Field(None, description="How many training queries the largest batch needs.")
     remove: Literal["judged", "answers"] = "judged"
     dev_splits: list[str] = Field([], description="Those that trainings are watched by.")
 
@@ -74,10 +74,6 @@ class ContrastSettings(Section):
     depth: Integer = 100
     collapse: Literal["maxp", "firstp"] | None = None
     separator: str = "#"
-
-
-class ForgettingSettings(Section):
-    """The settings of a `forgetting` stage: none."""
 
 
 class NegativesOverlapSettings(Section):

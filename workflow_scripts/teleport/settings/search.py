@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.section import Integer, IntegerOrNull, Number, Part, Section
+from teleport.settings.section import Integer, Natural, Number, Part, Section
 
 
 class FlatIndex(Section):
@@ -17,10 +17,8 @@ class IvfIndex(Section):
     """faiss's inverted lists: only the passages of the nearest clusters are compared."""
 
     kind: Literal["ivf"]
-    nlist: Integer = Field(
-        1024, ge=1, le=2**24, description="Clusters (k-means); faiss advises 4 to 16 times √passages."
-    )
-    nprobe: Integer = Field(64, ge=1, description="Clusters searched per anchor.")
+    nlist: Natural = Field(1024, le=2**24, description="Clusters (k-means); faiss advises 4 to 16 times √passages.")
+    nprobe: Natural = Field(64, description="Clusters searched per anchor.")
 
     @model_validator(mode="after")
     def probes_are_lists(self):
@@ -33,10 +31,8 @@ class PqIndex(Section):
     """faiss's product quantisation: m x bits bits per passage."""
 
     kind: Literal["pq"]
-    m: Integer = Field(
-        48, ge=1, le=65_536, description="Parts of a vector; they divide its dimensions (JPQ, RepCONC: 48 of 768)."
-    )
-    bits: Integer = Field(8, ge=1, le=12, description="Bits per part.")
+    m: Natural = Field(48, le=65_536, description="Parts of a vector; they divide its dimensions (JPQ, RepCONC: 48).")
+    bits: Natural = Field(8, le=12, description="Bits per part.")
 
 
 class HnswIndex(Section):
@@ -44,10 +40,8 @@ class HnswIndex(Section):
 
     kind: Literal["hnsw"]
     M: Integer = Field(32, ge=2, le=64, description="Neighbours per passage (faiss: 32).")
-    efConstruction: Integer = Field(200, ge=1, le=1_000_000, description="Candidates while building.")
-    efSearch: Integer = Field(
-        400, ge=1, le=1_000_000, description="Candidates while searching; at least the depth is used."
-    )
+    efConstruction: Natural = Field(200, le=1_000_000, description="Candidates while building.")
+    efSearch: Natural = Field(400, le=1_000_000, description="Candidates while searching; at least the depth is used.")
 
 
 Index = Annotated[FlatIndex | IvfIndex | PqIndex | HnswIndex, Field(discriminator="kind")]
@@ -59,7 +53,7 @@ class IndexSettings(Section):
     """The settings of an `index` stage. depth: at which the recall of an index for mining is measured."""
 
     index: Index = FlatIndex()
-    depth: IntegerOrNull = None
+    depth: Integer | None = None
 
 
 class RetrieveSettings(Section):
@@ -80,9 +74,7 @@ class RetrieveSettings(Section):
 class Bm25(Section):
     """Lexical search (Lucene's formula): the baseline, and a source of negatives."""
 
-    k1: Number = Field(
-        0.9, ge=0, le=1000, description="Term saturation (Anserini's default 0.9; MS MARCO tuned 0.82); 1000 is none."
-    )
+    k1: Number = Field(0.9, ge=0, le=1000, description="Term saturation (Anserini 0.9; MS MARCO 0.82); 1000 is none.")
     b: Number = Field(0.4, ge=0, le=1, description="Length normalisation (Anserini's default 0.4; MS MARCO: 0.68).")
     stemmer: str | None = Field("english", description="Snowball stemmer; null: none.")
     stopwords: str | None = Field("english", description="Stop word list of bm25s; null: none.")

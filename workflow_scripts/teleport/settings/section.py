@@ -2,20 +2,20 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FiniteFloat
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, model_validator
 
 NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of configurations, experiments and systems from elsewhere: they become folders
 TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]*$"  # of ablations: they become files, whose ending begins at the dot
 MAIN_TABLE = "main"
 ANALYSES_TABLE = "analyses"
 RERANKED = " (re-ranked)"  # after a split, where its re-ranked candidates are meant
-# Replaced whole by an override: another kind of checkpoint, index or start has other parameters.
-WHOLE = ("checkpoint", "query_checkpoint", "index", "search_index", "counts", "start_from", "file")
+# Replaced whole by an override: another kind of checkpoint, index, loss or start has other parameters.
+WHOLE = ("checkpoint", "query_checkpoint", "index", "search_index", "counts", "draw", "loss", "start_from", "file")
 
 
-def no_truth(value):
+def not_bool(value):
     """Refuse true and false, as YAML also reads yes, no, on and off: pydantic would take them for 1 and 0."""
     if isinstance(value, bool):
         raise ValueError("input should be a number (YAML reads yes and on as true, no and off as false)")
@@ -29,6 +29,18 @@ def distinct(values):
     return values
 
 
+def exactly_one(*names):
+    """A validator of a section that refuses all but one of these keys being given (not null)."""
+
+    def check(self):
+        if sum(getattr(self, name) is not None for name in names) != 1:
+            either = " and ".join(names) if len(names) == 2 else ", ".join(names)
+            raise ValueError(f"give exactly one of {either} (to override one by the other, set the first to null)")
+        return self
+
+    return model_validator(mode="after")(check)
+
+
 def in_one_spelling(path):
     """A path relative to the working directory where it lies below it: paths enter keys, and data/toy/ is data/toy."""
     absolute = Path(os.path.abspath(path))
@@ -36,17 +48,24 @@ def in_one_spelling(path):
 
 
 def one_line(text):
-    """Refuse what would be no one cell of a table: nothing, line breaks and signs that are not seen."""
+    """Refuse text that does not fit one table cell: empty, with line breaks or with invisible characters."""
     if not text or text != text.strip() or not text.isprintable():
         raise ValueError("input should be one line of visible text, as it stands in tables")
     return text
 
 
+T = TypeVar("T")
+Unique = Annotated[list[T], AfterValidator(distinct)]
 Line = Annotated[str, AfterValidator(one_line)]
-Integer = Annotated[int, BeforeValidator(no_truth)]
-IntegerOrNull = Annotated[int | None, BeforeValidator(no_truth)]
-Number = Annotated[FiniteFloat, BeforeValidator(no_truth)]
-NumberOrNull = Annotated[FiniteFloat | None, BeforeValidator(no_truth)]
+Number = Annotated[FiniteFloat, BeforeValidator(not_bool)]
+Integer = Annotated[int, BeforeValidator(not_bool)]
+IntegerOrNull = Annotated[int | None, BeforeValidator(not_bool)]  # bounds of Integer | None would not be in the schema
+NumberOrNull = Annotated[FiniteFloat | None, BeforeValidator(not_bool)]
+Natural = Annotated[int, Field(ge=1), BeforeValidator(not_bool)]
+Share = Annotated[FiniteFloat, Field(ge=0, lt=1), BeforeValidator(not_bool)]
+Depth = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(not_bool)]
+PerQuery = Annotated[int, Field(ge=1, le=100_000), BeforeValidator(not_bool)]  # of negatives: all are in memory
+Tokens = Annotated[int, Field(ge=3, le=32_768), BeforeValidator(not_bool)]
 LocalPath = Annotated[str, AfterValidator(in_one_spelling)]
 
 
@@ -56,7 +75,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def stated(section, key):
+def value_if_set(section, key):
     """The value of a key where the configuration has it, 0 where it is left at its default."""
     return getattr(section, key) if key in section.model_fields_set else 0
 
@@ -74,6 +93,19 @@ class Part(Section):
         """The first query row of the part, and the first one behind it."""
         size = num_queries // self.of
         return self.number * size, num_queries if self.number == self.of - 1 else (self.number + 1) * size
+
+
+class Chosen(Section):
+    """What was chosen by its name in settings/registry.py, as a stage is told: `kind`, and the settings of its own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: str
+
+    @property
+    def own(self):
+        """Its own settings (dict)."""
+        return dict(self.model_extra)
 
 
 class NoSettings(Section):

@@ -1,12 +1,22 @@
-"""How an episode trains."""
+"""How an episode trains: the schedule, the dev set that watches it, live search; and what a `train` stage is told."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from teleport.settings.dev import Dev
-from teleport.settings.live import Live
-from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNull, Part, Section, distinct
+from teleport.settings.search import FlatIndex, FrozenIndex
+from teleport.settings.section import (
+    Chosen,
+    Integer,
+    IntegerOrNull,
+    Natural,
+    Number,
+    Part,
+    Section,
+    Share,
+    Unique,
+    exactly_one,
+)
 
 Side = Literal["query", "passage"]
 
@@ -14,29 +24,13 @@ Side = Literal["query", "passage"]
 class Training(Section):
     """One episode's training, from whatever checkpoint."""
 
-    loss: str = Field(
-        "softmax",
-        description="softmax over all passages of the batch (ANCE-Tele, released); nll: pairs of positive and own "
-        "negative (ANCE); ranknet: pairs with all passages of the batch (STAR); hardest: the highest-scored passage of "
-        "the batch (NCE). With negatives.live: lambda, pairs weighed by ranks (ADORE), or ranknet-list, all weights 1.",
-    )
-    metric_cut: IntegerOrNull = Field(
-        None, ge=1, description="lambda: ranks after this one gain nothing (ADORE: passages 200, documents 10)."
-    )
-    star_alpha: NumberOrNull = Field(
-        None,
-        ge=0,
-        description="ranknet: mean over own negatives + star_alpha x mean over the others (STAR, Eq. 13); null: one "
-        "mean over all pairs (released).",
-    )
+    loss: Chosen
+    masks: list[Chosen] = []
     negatives_per_query: Integer = Field(
-        31,
-        ge=0,
-        le=100_000,
-        description="N per positive (ANCE-Tele Table 5: 31; released Episode 1: 15); 0: the batch's alone.",
+        31, ge=0, le=100_000, description="N per positive (Table 5: 31; released Episode 1: 15); 0: the batch's alone."
     )
-    batch_queries: Integer = Field(
-        8, ge=1, le=65_536, description="Queries per step (Table 5: 8 MARCO, 128 QA); each is scored with all passages."
+    batch_queries: Natural = Field(
+        8, le=65_536, description="Queries per step (Table 5: 8 MARCO, 128 QA); each is scored with all passages."
     )
     triples: bool = Field(
         False,
@@ -45,8 +39,8 @@ class Training(Section):
     )
     learning_rate: Number = Field(5e-6, gt=0, description="Peak rate (Table 5: 5e-6).")
     base_learning_rate: Number = Field(0.0, ge=0, description="Rate where the warm-up begins and the decay ends.")
-    warmup_ratio: NumberOrNull = Field(
-        0.1, ge=0, lt=1, description="Share of the schedule, or of each cycle, that warms up (Table 5: 0.1)."
+    warmup_ratio: Share | None = Field(
+        0.1, description="Share of the schedule, or of each cycle, that warms up (Table 5: 0.1)."
     )
     warmup_steps: IntegerOrNull = Field(
         None, ge=0, description="Steps that warm up, instead of warmup_ratio (ANCE: 5000 on MARCO passages)."
@@ -56,14 +50,12 @@ class Training(Section):
     )
     weight_decay: Number = Field(0.0, ge=0, le=1000, description="Decay of AdamW or LAMB (released: 0).")
     max_grad_norm: Number = Field(1.0, gt=0, description="Gradient norm is clipped to this (released: 1).")
-    epochs: IntegerOrNull = Field(
-        None, ge=1, le=1_000_000, description="Length of the schedule in passes over the queries (Table 5: 3)."
-    )
+    epochs: IntegerOrNull = Field(None, ge=1, le=1_000_000, description="Schedule in passes over queries (Table 5: 3).")
     steps: IntegerOrNull = Field(
         None, ge=1, le=10**9, description="Length of the schedule in steps, instead of epochs; a billion takes years."
     )
-    stop_after_steps: IntegerOrNull = Field(
-        None, ge=1, description="Stop early (Appendix C.2); the schedule keeps its full length (released code)."
+    stop_after_steps: Natural | None = Field(
+        None, description="Stop early (Appendix C.2); the schedule keeps its full length (released code)."
     )
     continues: bool | Literal["moments"] = Field(
         False,
@@ -71,55 +63,48 @@ class Training(Section):
         "and the order of queries go on, and `steps` is the length of all (ANCE). moments: those go on alone, and each "
         "episode has a schedule of its own (ANCE without --single_warmup).",
     )
-    trains: Annotated[list[Side], AfterValidator(distinct)] = Field(
+    trains: Unique[Side] = Field(
         ["query", "passage"], min_length=1, description="Sides whose encoder is trained; the other is frozen (ADORE)."
     )
-    positive: Literal["rotate", "first"] = Field(
-        "rotate", description="Which positive an epoch uses (QA: always the first)."
-    )
-    mask_false_negatives: bool = Field(False, description="Leave known positives out of a query's in-batch negatives.")
+    positive: Literal["rotate", "first"] = Field("rotate", description="Which positive an epoch uses (QA: the first).")
     distinct_positives: bool = Field(
-        False,
-        description="No batch has the positive of one query that is a known positive of another.",
+        False, description="No batch has the positive of one query that is a known positive of another."
     )
-    label_smoothing: Number = Field(
-        0.0, ge=0, lt=1, description="softmax: share of the target that all passages have alike."
-    )
-    precision: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="auto: bf16 where the hardware computes in it."
-    )
+    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 where hardware computes in it.")
     optimizer: Literal["adamw", "lamb"] = Field(
         "adamw", description="adamw (ANCE-Tele, released), or lamb without bias correction (ANCE, released)."
     )
     gradient_caching: bool = Field(
         False, description="Encode the batch twice, in the memory of one bucket of texts (GradCache); same gradients."
     )
-    accumulate: Integer = Field(
-        1,
-        ge=1,
-        description="Micro-batches that a step's queries are split into; in-batch negatives come from the micro-batch "
-        "alone.",
-    )
-    evaluate_every: IntegerOrNull = Field(
-        None,
-        ge=1,
-        description="Rank the dev queries (`dev`) before the first step, every so many steps and after the last; null: "
-        "never.",
+    accumulate: Natural = Field(1, description="Micro-batches of a step; in-batch negatives come from one alone.")
+    evaluate_every: Natural | None = Field(
+        None, description="Rank the dev queries (`dev`) at first, every so many steps and at last; null: never."
     )
     select: Literal["last", "dev"] = Field(
-        "last",
-        description="The step whose weights become the checkpoint; dev: the best of those evaluated, 0 included.",
+        "last", description="The step whose weights become the checkpoint; dev: the best evaluated, 0 included."
     )
-    patience: IntegerOrNull = Field(None, ge=1, description="Stop after so many evaluations without gain; null: never.")
-    average_with_start: Number = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Share of the starting weights in the checkpoint (LM-Cocktail, WiSE-FT: 0.5); 0: as trained.",
+    patience: Natural | None = Field(None, description="Stop after so many evaluations without gain; null: never.")
+    average_with_start: Share = Field(
+        0.0, description="Share of the starting weights in the checkpoint (LM-Cocktail, WiSE-FT: 0.5)."
     )
 
+    one_warm_up = exactly_one("warmup_ratio", "warmup_steps")
+    one_length = exactly_one("epochs", "steps")
+
     @model_validator(mode="after")
-    def equal_micro_batches(self):
+    def schedule_is_possible(self):
+        length, name = (self.cycle_steps, "cycle_steps") if self.cycle_steps else (self.steps, "steps")
+        if self.warmup_steps and length and self.warmup_steps >= length:
+            raise ValueError(f"warmup_steps {self.warmup_steps} must be below {name} {length}: lower it")
+        if self.base_learning_rate > self.learning_rate:
+            raise ValueError(f"base_learning_rate {self.base_learning_rate} is above learning_rate: lower it")
+        if self.continues is True and self.steps is None:
+            raise ValueError("continues needs steps: the length of a schedule that several episodes share")
+        return self
+
+    @model_validator(mode="after")
+    def batches_are_possible(self):
         if self.batch_queries % self.accumulate:
             raise ValueError(
                 f"batch_queries {self.batch_queries} cannot be split into {self.accumulate} equal micro-batches: "
@@ -130,6 +115,8 @@ class Training(Section):
                 "with negatives_per_query 0 a micro-batch of one query has no negative at all: lower accumulate, or "
                 "raise batch_queries or negatives_per_query"
             )
+        if self.distinct_positives and self.triples:
+            raise ValueError("distinct_positives is of losses over the batch, triples of nll: leave one of them out")
         return self
 
     @model_validator(mode="after")
@@ -140,34 +127,54 @@ class Training(Section):
         named |= {"average_with_start": self.average_with_start}
         for name in [name for name, given in named.items() if given and self.continues]:
             raise ValueError(f"{name} changes what a training ends with, and continues goes on from its last step")
-        if self.distinct_positives and self.triples:
-            raise ValueError("distinct_positives is of losses over the batch, triples of nll: leave one of them out")
-        if self.label_smoothing and self.loss != "softmax":
-            raise ValueError(f"label_smoothing goes with loss softmax, not {self.loss}")
         return self
 
-    @model_validator(mode="after")
-    def one_warm_up(self):
-        if (self.warmup_ratio is None) == (self.warmup_steps is None):
-            raise ValueError(
-                "give exactly one of warmup_ratio and warmup_steps (to override one by the other, set the first to "
-                "null)"
-            )
-        length, name = (self.cycle_steps, "cycle_steps") if self.cycle_steps else (self.steps, "steps")
-        if self.warmup_steps and length and self.warmup_steps >= length:
-            raise ValueError(f"warmup_steps {self.warmup_steps} must be below {name} {length}: lower it")
-        if self.base_learning_rate > self.learning_rate:
-            raise ValueError(f"base_learning_rate {self.base_learning_rate} is above learning_rate: lower it")
-        return self
+
+class Dev(Section):
+    """Some queries of a split and a fixed pool of passages: drawn once, the same at every evaluation."""
+
+    split: str = Field("dev", description="Whose queries are ranked; never one that a table reports.")
+    queries: Natural = Field(100, description="At most so many of its judged queries.")
+    passages: Integer = Field(
+        400, ge=2, le=10_000_000, description="The pool: positives, neighbours under the miner by rank, random ones."
+    )
+    random: Integer = Field(100, ge=0, description="So many of `passages`, or more where there are no others.")
+    measure: str = Field(
+        "RR@10",
+        pattern=r"^(RR|nDCG|R|P|AP|Success)(\(rel=[1-9][0-9]*\))?@[1-9][0-9]*$",
+        description="What is compared between steps: RR@10, nDCG@10, R(rel=2)@100, …",
+    )
 
     @model_validator(mode="after")
-    def one_length(self):
-        if (self.epochs is None) == (self.steps is None):
+    def some_passages_are_known(self):
+        if self.random >= self.passages:
             raise ValueError(
-                "give exactly one of epochs and steps (to override one by the other, set the first to null)"
+                f"random {self.random} leaves no place for positives among {self.passages} passages: lower it"
             )
-        if self.continues is True and self.steps is None:
-            raise ValueError("continues needs steps: the length of a schedule that several episodes share")
+        return self
+
+    @property
+    def name(self):
+        """What the measure is called beside those of tables, such as "dev RR@10"."""
+        return f"{self.split} {self.measure}"
+
+
+class Live(Section):
+    """Every step searches with its queries, as they are encoded in it, over passages that are frozen (ADORE)."""
+
+    depth: Natural = Field(200, description="Passages found for a query at every step (ADORE, released: 200).")
+    index: FrozenIndex = Field(FlatIndex(), description="What is searched: flat, or pq with its own order of passages.")
+    append_positives: Literal["all", "never"] = Field(
+        "all", description="To a list without any positive of its query: all of them, at its end (released), or none."
+    )
+    scores: Literal["full", "compressed"] = Field(
+        "full", description="In the loss: of the passages' vectors (released), or of what a pq index keeps of them."
+    )
+
+    @model_validator(mode="after")
+    def something_is_compressed(self):
+        if self.scores == "compressed" and self.index.kind == "flat":
+            raise ValueError("scores compressed goes with an index of kind pq: a flat one keeps the vectors themselves")
         return self
 
 
@@ -184,7 +191,7 @@ class TrainSettings(Section):
     part: Part | None = None
     seed: Integer
     pooling: Literal["cls", "mean"]
-    projection: IntegerOrNull = None
+    projection: Integer | None = None
     normalize: bool
     tied: bool
     scale: Number

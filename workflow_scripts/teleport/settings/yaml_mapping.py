@@ -1,8 +1,10 @@
-"""YAML files that hold one mapping, as configurations and published tables do."""
+"""YAML files that hold one mapping, as configurations and published tables do, and where a key stands in them."""
 
 from pathlib import Path
 
 import yaml
+
+from teleport.refusal import Refusal
 
 MOST_NODES = 1_000_000  # aliases followed: ten lines of aliases can stand for more than any memory holds
 
@@ -18,24 +20,24 @@ class Loader(yaml.SafeLoader):
 
 
 def read_mapping(path):
-    """The content (dict) of a YAML file. Raises ValueError, with file and line, when it is no mapping in YAML."""
+    """The content (dict) of a YAML file. Raises Refusal, with file and line, when it is no mapping in YAML."""
     content = parsed(path, lambda text: yaml.load(text, Loader)) if read_nodes(path) else None
     if not isinstance(content, dict):
         state = "empty" if content is None else f"a {type(content).__name__}"
-        raise ValueError(f"{path}: the file is {state}, not a mapping. Write `key: value` lines.")
+        raise Refusal(f"{path}: the file is {state}, not a mapping. Write `key: value` lines.")
     return content
 
 
 def read_nodes(path):
-    """The node tree of a YAML file, None of an empty one. Raises ValueError, with file and line, for any other file."""
+    """The node tree of a YAML file, None of an empty one. Raises Refusal, with file and line, for any other file."""
     return parsed(path, composed)
 
 
 def parsed(path, parse):
-    """`parse` of the text of a file. Raises ValueError with path, line and remedy for what is no YAML in UTF-8."""
+    """`parse` of the text of a file. Raises Refusal with path, line and remedy for what is no YAML in UTF-8."""
     if not Path(path).is_file():  # a pipe might never end
         state = "is no regular file" if Path(path).exists() else "is not there"
-        raise ValueError(f"{path}: the file {state}. Give the path of a YAML file.")
+        raise Refusal(f"{path}: the file {state}. Give the path of a YAML file.")
     content = Path(path).read_bytes()
     try:
         return parse(content.decode("utf-8"))
@@ -49,7 +51,7 @@ def parsed(path, parse):
         place, problem = f", line {mark.line + 1}", " ".join((error.problem or error.context).split())
     except yaml.YAMLError as error:
         place, problem = "", " ".join(str(error).split())
-    raise ValueError(f"{path}{place}: not YAML in UTF-8 ({problem}). Correct it there.")
+    raise Refusal(f"{path}{place}: not YAML in UTF-8 ({problem}). Correct it there.")
 
 
 def composed(text):
@@ -73,3 +75,52 @@ def count_nodes(node, counts):
     if problem:
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
     return counts[id(node)]
+
+
+class Locations:
+    """Finds the file and line of a key; later files win. ValueError for a file without YAML or with a key twice."""
+
+    def __init__(self, files):
+        self.trees = [(file, read_nodes(file)) for file in reversed(list(files))]
+        for file, tree in self.trees:
+            refuse_repeated_keys(file, tree)
+
+    def of(self, path):
+        """`file, line N: a.b.c` for the deepest part of `path` that stands in a file."""
+        name = ".".join(str(part) for part in path)
+        places = [(*deepest(tree, path), file) for file, tree in self.trees]
+        depth, line, file = max(places, key=lambda place: place[0], default=(0, 0, None))
+        return f"{file}, line {line}: {name}" if depth else name or "configuration"
+
+
+def deepest(node, path):
+    """(how many keys of `path` exist below a YAML node, line of the last of them)."""
+    line = 0
+    for depth, part in enumerate(path):
+        if isinstance(node, yaml.MappingNode):
+            matches = [(key, value) for key, value in node.value if key.value == str(part)]
+            if not matches:
+                return depth, line
+            line, node = matches[-1][0].start_mark.line + 1, matches[-1][1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+        else:
+            return depth, line
+    return len(path), line
+
+
+def refuse_repeated_keys(file, node, path=()):
+    """Raise Refusal, naming both lines, for a repeated key at or below a YAML node: YAML drops the first entry."""
+    if isinstance(node, yaml.MappingNode):
+        lines = {}
+        for key, value in node.value:
+            name, line = ".".join([*path, key.value]), key.start_mark.line + 1
+            if key.value in lines:
+                first = lines[key.value]
+                raise Refusal(f"{file}, line {line}: {name} is on line {first}, too. Join the two entries.")
+            lines[key.value] = line
+            refuse_repeated_keys(file, value, (*path, key.value))
+    elif isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            refuse_repeated_keys(file, value, (*path, str(number)))

@@ -1,15 +1,18 @@
-"""The training queries of an episode with their positives and negatives, as batches of row numbers."""
+"""Which queries, positives and negatives each step sees: pure functions of seed, query id and step, without state."""
 
+from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain
 
 import numpy as np
 import pyarrow.parquet as pq
 
+from teleport.arrays import Ragged
 from teleport.collection.reader import positives_of_job, read_positives
-from teleport.runtime.arrays import Ragged
-from teleport.runtime.log import log
-from teleport.training.sampling import distinct_order, negative_window, positive_place, query_order
+from teleport.refusal import Refusal
+from teleport.running.log import log
+from teleport.seed import derive_seed
 
 
 @dataclass(frozen=True)
@@ -43,42 +46,40 @@ class TrainingSet:
     has no negatives of its own; relevant: `Ragged` lists of more passages that are no negatives, or None; part: the
     `settings.section.Part` of the queries that is trained on, or None for all.
     Queries with an empty pool, or without a positive, are left out, counted and logged.
-
-    A trainer asks for `batch`, and for `known_positives` where it masks them.
     """
 
     def __init__(self, query_ids, positives, pools, training, seed, relevant=None, part=None):
         self.query_ids, self.positives, self.pools, self.relevant = query_ids, positives, pools, relevant
         self.training, self.seed = training, seed
-        self.order = lru_cache(maxsize=2)(self.find_order)  # by epoch
+        self.order = lru_cache(maxsize=2)(self.draw_order)  # by epoch
         first, last = part.rows(len(positives)) if part else (0, len(positives))
         with_positives = positives.lengths[first:last] > 0
         with_negatives = np.ones(last - first, bool) if pools is None else pools.lengths[first:last] > 0
         self.rows = first + np.flatnonzero(with_negatives & with_positives)
         self.without_negatives = int(np.count_nonzero(~with_negatives))
         self.without_positives = int(np.count_nonzero(~with_positives))
-        for what in ("negatives", "positives"):
-            if number := getattr(self, f"without_{what}"):
-                log.info("%d of %d training queries have no %s: left out", number, last - first, what)
+        for what, count in (("negatives", self.without_negatives), ("positives", self.without_positives)):
+            if count:
+                log.info("%d of %d training queries have no %s: left out", count, last - first, what)
 
     @property
-    def copies(self):
-        """How many rows of a batch a query makes: one, or with triples one for each of its negatives."""
+    def rows_per_query(self):
+        """Rows of a batch per query: one, or with triples one for each of its negatives."""
         return self.training.negatives_per_query if self.training.triples else 1
 
     @property
     def steps_per_epoch(self):
         """Batches of a pass over the queries; the last incomplete one is dropped."""
-        return len(self.rows) * self.copies // self.training.batch_queries
+        return len(self.rows) * self.rows_per_query // self.training.batch_queries
 
     def queries(self, step):
-        """(query rows of the batch of step 0, 1, ...; which of its query's copies each row is, int [Q]; its epoch)."""
+        """(queries of the batch of step 0, 1, ...; which row of its query each is: both int [Q]; the step's epoch)."""
         size = self.training.batch_queries
-        epoch, place = divmod(step, self.steps_per_epoch)
-        query_Q, copy_Q = np.divmod(np.arange(place * size, (place + 1) * size), self.copies)
-        return self.order(epoch)[query_Q], copy_Q, epoch
+        epoch, step = divmod(step, self.steps_per_epoch)
+        query_Q, row_Q = np.divmod(np.arange(step * size, (step + 1) * size), self.rows_per_query)
+        return self.order(epoch)[query_Q], row_Q, epoch
 
-    def find_order(self, epoch):
+    def draw_order(self, epoch):
         """The query rows of an epoch in the order in which batches take them, int64."""
         rows = self.rows[query_order(len(self.rows), epoch, self.seed)]
         if not self.training.distinct_positives:
@@ -88,43 +89,102 @@ class TrainingSet:
 
     def batch(self, step):
         """The `Batch` of step 0, 1, ..."""
-        queries_Q, copy_Q, epoch = self.queries(step)
-        found = {row: self.passages(row, epoch) for row in dict.fromkeys(queries_Q)}
+        queries_Q, row_Q, epoch = self.queries(step)
+        passages = {query: self.passages(query, epoch) for query in dict.fromkeys(queries_Q)}
         if self.training.triples:
-            passages = [found[row][[0, 1 + copy]] for row, copy in zip(queries_Q, copy_Q, strict=True)]
+            rows = [passages[query][[0, 1 + row]] for query, row in zip(queries_Q, row_Q, strict=True)]
         else:
-            passages = list(found.values())
-        passages_P = np.concatenate(passages)
+            rows = list(passages.values())
+        passages_P = np.concatenate(rows)
         columns = np.arange(len(passages_P)).reshape(len(queries_Q), -1)
         return Batch(queries_Q, passages_P, columns[:, 0], columns[:, 1:])
 
     def passages(self, row, epoch):
         """The query's positive and negatives of an epoch: passage rows, int64 [1 + N]."""
-        number, negatives = self.training.negatives_per_query, ()
-        if number:
+        num_negatives, negatives = self.training.negatives_per_query, ()
+        if num_negatives:
             pool = self.pools[row]
-            negatives = pool[negative_window(len(pool), number, epoch, self.seed, self.query_ids[row])]
+            negatives = pool[negative_window(len(pool), num_negatives, epoch, self.seed, self.query_ids[row])]
         return np.array([self.positive(row, epoch), *negatives], np.int64)
 
     def positive(self, row, epoch):
         """The positive that a query has in an epoch: a passage row (int)."""
-        positives = self.positives[row]
-        place = positive_place(len(positives), epoch, self.seed, self.query_ids[row], self.training.positive)
-        return int(positives[place])
+        positives, rule = self.positives[row], self.training.positive
+        return int(positives[positive_index(len(positives), epoch, self.seed, self.query_ids[row], rule)])
 
     def known_positives(self, row):
         """The passages that are no negatives of a query (rows, some maybe twice)."""
         return self.positives[row] if self.relevant is None else np.append(self.positives[row], self.relevant[row])
 
 
+def distinct_order(order, drawn, known, size):
+    """The queries of an epoch (int) in batches of `size`, end to end (int64), as many whole batches as they fill, in
+    which no query has a passage that is known as a positive of another (training.distinct_positives).
+
+    drawn, known: functions of a query: the positive that it brings (int), and all its positives (int array)
+
+    A batch takes the first queries that go together, and the others wait for the next. When those that wait do not fill
+    a batch, it takes some a second time, from the beginning, and as many are left out of this epoch.
+    Sentence-transformers' NoDuplicatesBatchSampler is of this kind and compares texts, where this has judgments. Raises
+    Refusal when there is no such batch.
+    """
+    waiting, batches = deque(order.tolist()), []
+    for _ in range(len(order) // size):
+        batch, passages, positives, passed, first = [], set(), set(), [], len(waiting)
+        for place, query in enumerate(chain((waiting.popleft() for _ in range(first)), order)):
+            own = set(known(query).tolist())
+            if drawn(query) not in positives and passages.isdisjoint(own):
+                batch.append(int(query))
+                passages.add(drawn(query))
+                positives.update(own)
+            elif place < first:
+                passed.append(query)
+            if len(batch) == size:
+                break
+        else:
+            raise Refusal(
+                f"training.distinct_positives: no batch of {size} queries was found in which none has the positive of "
+                f"another, but one of {len(batch)}. Lower training.batch_queries, or set it to false."
+            )
+        waiting.extendleft(reversed(passed))
+        batches += batch
+    return np.array(batches, np.int64)
+
+
+def query_order(num_queries, epoch, seed):
+    """The order of the queries in an epoch: a seeded permutation, int64 [num_queries]."""
+    return np.random.default_rng(derive_seed(seed, "order", epoch)).permutation(num_queries)
+
+
+def negative_window(pool_size, num_negatives, epoch, seed, query_id):
+    """Positions in a query's pool that epoch 0, 1, ... draws, int64 [num_negatives].
+
+    Released rule of ANCE-Tele (and of Tevatron): the pool in one shuffled order, the same in all epochs, laid out
+    twice; an epoch takes the next `num_negatives` of it. A pool smaller than `num_negatives` is drawn from with
+    replacement. The shuffle derives from the query's id, where the released code has its row number.
+    """
+    if pool_size < num_negatives:
+        rng = np.random.default_rng(derive_seed(seed, "negatives", query_id, epoch))
+        return rng.integers(pool_size, size=num_negatives)
+    shuffled = np.random.default_rng(derive_seed(seed, "negatives", query_id)).permutation(pool_size)
+    start = epoch * num_negatives % pool_size
+    return np.concatenate([shuffled, shuffled])[start : start + num_negatives]
+
+
+def positive_index(num_positives, epoch, seed, query_id, rule):
+    """Which of a query's positives (in the order of the judgments) an epoch uses: by `rotate` the next one in every
+    epoch, from a start that differs by query (released: MS MARCO), by `first` the first (released: NQ, TriviaQA)."""
+    if rule == "first":
+        return 0
+    return (derive_seed(seed, "positive", query_id) + epoch) % num_positives
+
+
 class QuerySet(TrainingSet):
     """Batches of queries alone, in the same order: their passages are found when the step has encoded them."""
 
     def batch(self, step):
-        """The `Batch` of step 0, 1, ..., without passages."""
-        queries_Q, _, _ = self.queries(step)
         none = np.empty(0, np.int64)
-        return Batch(queries_Q, none, none, none.reshape(0, 0))
+        return Batch(self.queries(step)[0], none, none, none.reshape(0, 0))
 
 
 def read_training_set(job, seed):
@@ -138,7 +198,7 @@ def read_training_set(job, seed):
     pools = relevant = None
     if training.negatives_per_query:
         pools = Ragged.open(job.input("negatives", "offsets.npy"), job.input("negatives", "passages.npy"))
-    if training.mask_false_negatives or training.distinct_positives or job.settings.live:
+    if training.masks or training.distinct_positives or job.settings.live:
         relevant = read_positives(collection, "train", job.settings.relevant_grade)
     query_ids = queries["query_id"].to_pylist()
     positives, kind = positives_of_job(job, "train"), QuerySet if job.settings.live else TrainingSet

@@ -6,18 +6,17 @@ from itertools import islice, zip_longest
 import numpy as np
 import torch
 
+from teleport.arrays import Ragged, Run, offsets_of, places_of
 from teleport.collection.reader import read_positives
-from teleport.encoder.batches import batches_at_once
-from teleport.encoder.encode import TOKEN_BUDGET
-from teleport.encoder.plain import prepare
-from teleport.encoder.side import Frozen, Side
+from teleport.encoder.batches import TOKEN_BUDGET
+from teleport.encoder.side import Frozen, Side, batches_at_once, prepare
 from teleport.encoder.tokens import open_tokens
 from teleport.evaluation.evaluate import read_judgments
 from teleport.evaluation.judged import Judgments
 from teleport.evaluation.measures import score_run
-from teleport.runtime.arrays import Ragged, Run, offsets_of, places_of
-from teleport.runtime.seed import derive_seed
-from teleport.settings.dev import Dev
+from teleport.maxp import max_over_chunks
+from teleport.seed import derive_seed
+from teleport.settings.training import Dev
 from teleport.training.parallel import ALONE, Processes
 
 
@@ -25,8 +24,8 @@ from teleport.training.parallel import ALONE, Processes
 class DevSet:
     """Q queries and the pool of P passages that each of them is compared with.
 
-    queries, passages: a `Side`, or a `Frozen` one, of these texts alone, which lie there in the order of their rows
-    in the collection, int64: rows_Q, passages_P; judgments: of these queries; settings: `settings.Dev`
+    queries, passages: sides of these texts alone, in the order of their rows in the collection, int64: rows_Q,
+    passages_P; judgments: of these queries
     """
 
     queries: Side | Frozen
@@ -46,12 +45,12 @@ class DevSet:
         with torch.inference_mode():
             vectors_QD, vectors_CD = self.vectors(self.queries), self.vectors(self.passages)
         scores_QP = vectors_QD @ vectors_CD.T
-        if self.passages.offsets is not None:  # MaxP
-            scores_QP = np.maximum.reduceat(scores_QP, self.passages.offsets[:-1], axis=1)
+        if self.passages.offsets is not None:
+            scores_QP = max_over_chunks(scores_QP, self.passages.offsets)
         ranked_QP = self.passages_P[np.argsort(-scores_QP, axis=1, kind="stable")]
         _, values = score_run(ranked_QP, self.rows_Q, self.judgments, [self.settings.measure])
         mean = np.array([values[self.settings.measure].mean()])
-        return float(self.processes.gather_numbers(mean.view(np.int64))[0].view(np.float64)[0])
+        return float(self.processes.gather_integers(mean.view(np.int64))[0].view(np.float64)[0])
 
     def vectors(self, side):
         """The vectors of one side's texts, or of their chunks: float32 numpy [n, dim]."""
@@ -61,7 +60,7 @@ class DevSet:
         number, size = len(side.lengths), self.processes.size
         own = np.resize(np.arange(number), (size, -(-number // size)))[self.processes.rank]
         with batches_at_once(torch.get_num_threads()) as each:
-            vectors, _ = replace(side, prepared=prepared).vectors(own, TOKEN_BUDGET[side.device.type], each)
+            vectors = replace(side, prepared=prepared).vectors(own, TOKEN_BUDGET["encode"][side.device.type], each)
         return self.processes.gather(vectors)[:number].cpu().numpy()
 
 
@@ -74,20 +73,14 @@ def draw_queries(lengths, most, rng):
 def draw_pool(positives, neighbours, num_passages, most, random, rng):
     """The passages that queries are ranked against: `most`, or all there are; int64, ascending.
 
-    positives, neighbours: of each query, best first (lists of passage rows). They take turns by rank: the first
-    positive of every query, the first neighbour of every query, the second ones, ... until all but `random` places are
-    taken. The others are uniform over the rest of the collection.
+    positives, neighbours: of each query, best first (lists of passage rows). They take turns by rank until all but
+    `random` places are taken; the others are uniform over the rest of the collection.
     """
     turns = (passage for turn in zip_longest(*positives, *neighbours) for passage in turn if passage is not None)
     known = list(islice(dict.fromkeys(turns), max(0, min(most, num_passages) - random)))
     drawn = rng.choice(num_passages, min(most + len(known), num_passages), replace=False)
     others = drawn[~np.isin(drawn, known)][: most - len(known)]
     return np.sort(np.concatenate([np.array(known, np.int64), others]))
-
-
-def some_texts(tokens, rows):
-    """The token ids of some texts (`Ragged` of all), in the order of `rows`."""
-    return Ragged(offsets_of(tokens.lengths[rows]), tokens.values[places_of(tokens.offsets, rows)])
 
 
 def open_dev(job, trainer):
@@ -99,24 +92,21 @@ def open_dev(job, trainer):
     neighbours = Run.read(job, "dev").ids[rows_Q]
     lists = [positives[row].tolist() for row in rows_Q], neighbours.tolist()
     passages_P = draw_pool(*lists, collection.facts["num_passages"], dev.passages, dev.random, rng)
-    kept = np.isin(judgments.queries, rows_Q)
-    judgments = Judgments(*(column[kept] for column in judgments))
-    queries, passages = dev_queries(job, trainer.queries, rows_Q), pool_passages(trainer, passages_P)
+    judgments = Judgments(*(column[np.isin(judgments.queries, rows_Q)] for column in judgments))
+    queries, passages, name = trainer.queries, trainer.passages, f"queries.{dev.split}"
+    if isinstance(queries, Frozen):
+        queries = replace(queries, array=np.load(job.input("queries", f"{name}.npy"), mmap_mode="r")[rows_Q])
+    else:
+        queries = replace(queries, tokens=some_texts(open_tokens(job, name), rows_Q))
+    if isinstance(passages, Frozen):
+        offsets = None if passages.offsets is None else offsets_of(trainer.chunk_counts(passages_P))
+        vectors = np.asarray(passages.array[trainer.vector_rows(passages_P)], np.float32)
+        passages = replace(passages, array=vectors, offsets=offsets)
+    else:
+        passages = replace(passages, tokens=some_texts(passages.tokens, passages_P))
     return DevSet(queries, passages, rows_Q, passages_P, judgments, dev, trainer.processes)
 
 
-def dev_queries(job, side, rows_Q):
-    """The dev queries as a side like that of the training queries."""
-    name = f"queries.{job.settings.dev.split}"
-    if isinstance(side, Frozen):
-        return replace(side, array=np.load(job.input("queries", f"{name}.npy"), mmap_mode="r")[rows_Q])
-    return replace(side, tokens=some_texts(open_tokens(job, name), rows_Q))
-
-
-def pool_passages(trainer, passages_P):
-    """The pool as a side like that of all passages."""
-    side = trainer.passages
-    if not isinstance(side, Frozen):
-        return replace(side, tokens=some_texts(side.tokens, passages_P))
-    offsets = None if side.offsets is None else offsets_of(trainer.chunk_counts(passages_P))
-    return replace(side, array=np.asarray(side.array[trainer.chunk_rows(passages_P)]), offsets=offsets)
+def some_texts(tokens, rows):
+    """The token ids of some texts (`Ragged` of all), in the order of `rows`."""
+    return Ragged(offsets_of(tokens.lengths[rows]), tokens.values[places_of(tokens.offsets, rows)])

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from teleport.encoder.precision import to_device
+from teleport.evaluation.judged import first_hit_reciprocals
 from teleport.search.engines import open_for_steps
 from teleport.search.exact import NO_KEY, ids_of, keys_of, scores_of
 from teleport.search.flat import require_depth, search
@@ -19,8 +20,8 @@ from teleport.search.flat import require_depth, search
 CUT = 10  # of the measures of every step (released)
 
 
-class Found(NamedTuple):
-    """How well the queries of a step found their positives, and the seconds that the search took."""
+class SearchResult(NamedTuple):
+    """Means of `LiveSearch.measures` over the queries of a step, and the seconds that the search took."""
 
     means: list
     seconds: float
@@ -29,12 +30,11 @@ class Found(NamedTuple):
 class Lists(NamedTuple):
     """Ranked lists of Q queries: K passages each, those that were found and then those that were appended.
 
-    passages_QK: int64; positive_QK, negative_QK: bool. A place that is neither holds a passage judged between the two
-    grades, or, at the end, none at all
+    A place that is neither positive nor negative holds a passage judged between, or, at the end, none at all.
     """
 
-    passages_QK: np.ndarray
-    positive_QK: np.ndarray
+    passages_QK: np.ndarray  # int64
+    positive_QK: np.ndarray  # bool
     negative_QK: np.ndarray
 
 
@@ -59,10 +59,8 @@ def make_lists(ids_QK, positives, relevant, appends):
 
 
 class FlatPart:
-    """Exact search in which each of several processes has a contiguous part of the passages on its device.
-
-    vectors: float32 [n, dim], a memory map. The result is the same for any number of processes.
-    """
+    """Exact search in which each of several processes has a contiguous part of the passages (memory map) on its device;
+    the result is the same for any number of processes."""
 
     def __init__(self, vectors, device, threads, processes):
         bounds = np.linspace(0, len(vectors), processes.size + 1).astype(np.int64)
@@ -75,7 +73,7 @@ class FlatPart:
         ids_QK, scores_QK = search(self.index, queries_QD, min(depth, len(self.index.vectors)))
         keys_QK = keys_of(scores_QK, ids_QK.astype(np.int64) + self.first)
         keys_QK = np.pad(keys_QK, ((0, 0), (0, depth - keys_QK.shape[1])), constant_values=NO_KEY)
-        found_QC = np.hstack(self.processes.gather_numbers(keys_QK))
+        found_QC = np.hstack(self.processes.gather_integers(keys_QK))
         found_QC.sort(axis=1)
         return ids_of(found_QC[:, :depth]), scores_of(found_QC[:, :depth])
 
@@ -84,19 +82,18 @@ class LiveSearch:
     """What a training that searches at every step asks for its passages.
 
     index: has `search`; compared: a function of integers [Q, K] that gives the vectors of the passages which the loss
-    compares, float32 [Q, K, dim]; data: a `data.QuerySet`; live: settings.Live; device: where the step computes
+    compares, float32 [Q, K, D]; data: a `data.QuerySet`; live: settings.Live; device: where the step computes
     """
 
     def __init__(self, index, compared, data, live, device):
         self.index, self.compared, self.data, self.live, self.device = index, compared, data, live, device
         self.engine = index.engine
         self.measures = [f"RR@{CUT}", f"R@{CUT}", f"R@{live.depth}"]
-        self.noted, self.seconds = [], 0.0
+        self.measured, self.seconds = [], 0.0
 
     def lists(self, queries_Q, vectors_QD):
-        """Search for a (micro-)batch: the vectors of the lists' passages [Q, K, dim], and bool tensors [Q, K] that say
-        which of them are positives, and which negatives. vectors_QD: of the queries, without a graph
-        """
+        """Search for a (micro-)batch with the vectors of its queries: those of the lists' passages [Q, K, D] on the
+        device, and bool tensors [Q, K] on the CPU that say which of them are positives, and which negatives."""
         # A vector that is not finite makes the loss so, and the training ends with a sentence; it must not search.
         queries_QD = np.nan_to_num(vectors_QD.float().cpu().numpy())
         started = time.monotonic()
@@ -104,16 +101,15 @@ class LiveSearch:
         positives, relevant = ([of[row] for row in queries_Q] for of in (self.data.positives, self.data.relevant))
         lists = make_lists(ids_QK, positives, relevant, self.live.append_positives == "all")
         vectors_QKD = torch.from_numpy(self.compared(lists.passages_QK)).to(vectors_QD.dtype)
-        self.noted.append(measure(lists.positive_QK[:, : self.live.depth], [len(own) for own in positives]))
+        self.measured.append(measure(lists.positive_QK[:, : self.live.depth], [len(own) for own in positives]))
         self.seconds += time.monotonic() - started
         labels = map(torch.from_numpy, (lists.positive_QK, lists.negative_QK))
-        return [to_device(tensor, self.device) for tensor in (vectors_QKD, *labels)]
+        return to_device(vectors_QKD, self.device), *labels
 
-    def found(self):
-        """The `Found` of all lists since it was asked for last: those of a step."""
-        found = Found(np.concatenate(self.noted).mean(axis=0).tolist(), self.seconds)
-        self.noted, self.seconds = [], 0.0
-        return found
+    def take_result(self):
+        """The `SearchResult` of all lists since it was taken last: those of a step."""
+        measured, seconds, self.measured, self.seconds = self.measured, self.seconds, [], 0.0
+        return SearchResult(np.concatenate(measured).mean(axis=0).tolist(), seconds)
 
 
 def measure(positive_QK, numbers_Q):
@@ -121,20 +117,19 @@ def measure(positive_QK, numbers_Q):
 
     positive_QK: bool, of lists best first; numbers_Q: how many positives each query has
     """
-    first_QK = positive_QK[:, :CUT] / np.arange(1, positive_QK[:, :CUT].shape[1] + 1)
     recalls = (positive_QK[:, :cut].sum(axis=1) / numbers_Q for cut in (CUT, None))
-    return np.stack([first_QK.max(axis=1), *recalls], axis=1)
+    return np.stack([first_hit_reciprocals(positive_QK[:, :CUT]), *recalls], axis=1)
 
 
 def open_search(job, data, passages, processes):
     """The `LiveSearch` of a train job. passages: the frozen side; processes: those that train together."""
-    live, vectors = job.settings.live, np.asarray(passages.array)  # a memory map's own class takes longer
+    live, vectors = job.settings.live, np.asarray(passages.array)  # no copy; a memory map's own class takes longer
     require_depth(live.depth, len(vectors))
     if live.index.kind == "flat":
         index = FlatPart(vectors, passages.device, job.threads, processes)
     else:
-        from teleport.search.compressed import load
+        from teleport.search.approximate import Compressed
 
-        index = load(job.input("index", "index.faiss"), job.threads)
+        index = Compressed.load(job.input("index", "index.faiss"), job.threads)
     compared = index.vectors if live.scores == "compressed" else lambda ids: vectors.take(ids, axis=0)
     return LiveSearch(index, compared, data, live, passages.device)

@@ -5,7 +5,7 @@ import json
 from jinja2 import Environment, StrictUndefined
 
 from teleport.encoder.checkpoint import PASSAGE, QUERY
-from teleport.settings.checkpoint import TokensSettings
+from teleport.settings.encoder import TokensSettings
 
 ENCODES = {QUERY: "queries", PASSAGE: "passages"}
 ENCODE = {"queries": "encode_query", "passages": "encode_document"}  # with the prompt of the side
@@ -34,7 +34,7 @@ with mined negatives (ANCE-Tele, https://arxiv.org/abs/2210.17167, and related m
 - Pretrained checkpoint: {{ place(base) }}; weights SHA-256 `{{ facts.weights_sha256 }}`\
 {% if own %}; of queries: {{ place(own) }}; weights SHA-256 `{{ facts.query_weights_sha256 }}`{% endif +%}
 - Training started from: stage `{{ inputs.checkpoint }}`
-- Trained: the encoder of {{ trained | join(" and ") }}, with the loss `{{ training.loss }}`\
+- Trained: the encoder of {{ trained | join(" and ") }}, with the loss `{{ training.loss.kind }}`\
 {% if frozen %}; this encoder of {{ encodes }} is the one that training started from{% endif +%}
 {% if inputs.continued %}
 - One training since Episode {{ settings.run_episode }}: went on with the optimiser and the schedule of stage \
@@ -126,10 +126,7 @@ with torch.no_grad():
 
 
 def write_model_cards(job, folder, selected=None):
-    """Write README.md into every model folder of the checkpoint `folder` made by the train job `job`.
-
-    selected: which weights of the training these are, where they are not simply the last ones (text)
-    """
+    """Write README.md into every model folder of the checkpoint `folder` of a train job. selected: see `model_card`."""
     sides = ENCODES if (folder / QUERY).is_dir() else {"": "queries and passages"}  # one encoder for both
     for side, texts in sides.items():
         (folder / side / "README.md").write_text(model_card(job, texts, selected), encoding="utf-8")
@@ -138,10 +135,11 @@ def write_model_cards(job, folder, selected=None):
 def model_card(job, encodes, selected=None):
     """The card (Markdown) of the encoder of `encodes`: "queries", "passages", or "queries and passages".
 
-    Nothing in it depends on time or machine, so that equal runs write equal files.
+    selected: which weights of the training these are, where they are not simply the last ones (text). Nothing in it
+    depends on time or machine, so that equal runs write equal files.
     """
     manifests, settings = {role: artefact.manifest for role, artefact in job.inputs.items()}, job.settings
-    trained = [ENCODES[side] for side in settings.training.trains]
+    pretrained, trained = manifests["pretrained"]["settings"], [ENCODES[side] for side in settings.training.trains]
     limits = {"queries": settings.max_query_tokens, "passages": settings.max_passage_tokens}
     text = TokensSettings(**manifests["tokens"]["settings"])
     prefixes = {"queries": text.query_prefix, "passages": text.passage_prefix}
@@ -153,11 +151,10 @@ def model_card(job, encodes, selected=None):
         settings=settings,
         training=settings.training,
         stage=f"{job.kind}/{job.key}",
-        inputs={role: "" for role in ("negatives", "continued")}
-        | {role: f"{manifest['kind']}/{manifest['key']}" for role, manifest in manifests.items()},
+        inputs={"negatives": "", "continued": ""} | {r: f"{m['kind']}/{m['key']}" for r, m in manifests.items()},
         collection=manifests["collection"],
-        base=manifests["pretrained"]["settings"]["checkpoint"],
-        own=manifests["pretrained"]["settings"].get("query_checkpoint"),
+        base=pretrained["checkpoint"],
+        own=pretrained.get("query_checkpoint"),
         facts=job.facts("pretrained"),
         place=lambda source: ", ".join(f"{name} `{source[name]}`" for name in SOURCE if source.get(name)),
         trained=trained,

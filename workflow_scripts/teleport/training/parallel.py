@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import distributed
 
-from teleport.runtime.launch import PROCESSES, RANK, RENDEZVOUS
+from teleport.refusal import Refusal
+from teleport.running.launch import PROCESSES, RANK, RENDEZVOUS
 
 TIMEOUT = timedelta(minutes=30)  # others wait this long while the first process saves
 
@@ -28,15 +29,19 @@ class Processes:
     rank: int = 0
     size: int = 1
 
-    def part(self, batch):
-        """The `Batch` of the queries that this process encodes, with their passages."""
-        return batch.split(self.size)[self.rank]
-
     def gather(self, vectors):
         """The vectors of all processes [size * rows, dim], in the order of their ranks; `vectors` get gradients."""
         return vectors if self.size == 1 else Gather.apply(vectors, self.rank, self.size)
 
-    def gather_numbers(self, array):
+    def sum_gradients(self, encoders):
+        """Replace the gradients of a module by their sums over the processes, in one exchange."""
+        gradients = [parameter.grad for parameter in encoders.parameters() if parameter.grad is not None]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        distributed.all_reduce(flat)
+        for gradient, total in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(total.view_as(gradient))
+
+    def gather_integers(self, array):
         """The integers of all processes (list of int64 arrays of one shape); waits for them, on the CPU alone."""
         if self.size == 1:
             return [array]
@@ -52,10 +57,9 @@ class Processes:
         return totals.tolist()
 
     def require_divisible(self, batch_queries, accumulate):
-        """Raise ValueError unless every process gets as many queries of a (micro-)batch as the others."""
-        queries = batch_queries // accumulate
-        if queries % self.size:
-            raise ValueError(
+        """Raise Refusal unless every process gets as many queries of a (micro-)batch as the others."""
+        if (queries := batch_queries // accumulate) % self.size:
+            raise Refusal(
                 f"training.batch_queries {batch_queries} with accumulate {accumulate} is {queries} queries at a time, "
                 f"which {self.size} processes cannot share equally: change training.batch_queries to a multiple of "
                 f"{self.size * accumulate}, or give the rule `train` another number of processes (GPUs)."
@@ -85,21 +89,25 @@ def joined():
     """Within the block the processes started together can exchange tensors; yields this one's `Processes`.
 
     Reads what `launch` sets: rank, number, and where to meet. Without them a process is alone. A process that ends by
-    an exception (SystemExit is one) does not say goodbye to the others: once Python has printed the exception the
-    process is gone. NCCL's goodbye would wait for the others, which may wait for its vectors.
+    an exception (SystemExit is one) is gone once Python has printed it: NCCL's orderly end would wait for the others,
+    which may wait for its vectors.
 
-    Raises ValueError when there are fewer GPUs than processes.
+    Raises Refusal when there are fewer GPUs than processes.
     """
     size = int(os.environ.get(PROCESSES, 1))
     if size == 1:
         yield ALONE
         return
-    rank, backend = int(os.environ[RANK]), "gloo"
+    rank, rendezvous, backend = int(os.environ[RANK]), os.environ[RENDEZVOUS], "gloo"
     if torch.cuda.is_available():
-        use_gpu(rank)
+        if rank >= (visible := torch.cuda.device_count()):
+            raise Refusal(
+                f"process {rank + 1} of this machine has no GPU: {visible} are visible. Start as many processes as "
+                "there are GPUs (resource `gpu` or `processes` of the rule `train`)."
+            )
+        torch.cuda.set_device(rank)
         backend = "cpu:gloo,cuda:nccl"
-    meeting = os.environ[RENDEZVOUS]
-    distributed.init_process_group(backend, init_method=meeting, rank=rank, world_size=size, timeout=TIMEOUT)
+    distributed.init_process_group(backend, init_method=rendezvous, rank=rank, world_size=size, timeout=TIMEOUT)
     try:
         processes = Processes(rank, size)
         processes.totals(0)  # the first process has opened the resume state when the others go on
@@ -116,13 +124,3 @@ def leave(status):
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
-
-
-def use_gpu(number):
-    """Make GPU `number` this process's own. Raises ValueError when the process sees fewer."""
-    if number >= torch.cuda.device_count():
-        raise ValueError(
-            f"process {number + 1} of this machine has no GPU: {torch.cuda.device_count()} are visible. Start as many "
-            "processes as there are GPUs (resource `gpu` or `processes` of the rule `train`)."
-        )
-    torch.cuda.set_device(number)

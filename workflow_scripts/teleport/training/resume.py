@@ -6,42 +6,35 @@ the moments are an artefact, for the next stage of the same training.
 
 import json
 import os
-import re
 import signal
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 
-from teleport.runtime.files import sync
+from teleport.refusal import Refusal
+from teleport.running.files import sync
 
 FILE = "state.safetensors"
 
 
 @dataclass
 class TrainingState:
-    """What a stage knows after `len(curves)` steps of its own, apart from weights and optimiser.
+    """What a stage knows after `len(curves)` steps of its own, apart from weights and optimiser."""
 
-    computed: how the steps were, for example "bfloat16 on cuda, compiled"; first_step: how many steps of this training
-    earlier stages have done; curves: of each step what `curves.CURVES` names, as float32 numbers; found: the measures
-    of its live search, if it has one; dev: [step, score] of each ranking of the dev queries; best: the weights of the
-    best of them ({name: tensor}), where they may become the checkpoint
-    """
-
-    computed: str
-    first_step: int = 0
-    curves: list[list[float]] = field(default_factory=list)
+    computed: str  # how the steps were, for example "bfloat16 on cuda, compiled"
+    first_step: int = 0  # how many steps of this training earlier stages have done
+    curves: list[list[float]] = field(default_factory=list)  # of each step the `step_metrics.COLUMNS` (float32)
     seconds: float = 0.0
     attempts: int = 0
-    padded_tokens: int = 0
     real_tokens: int = 0
-    found: list[list[float]] = field(default_factory=list)
+    search_means: list[list[float]] = field(default_factory=list)  # of each step the measures of its live search
     search_seconds: float = 0.0
-    dev: list[list[float]] = field(default_factory=list)
+    dev: list[list[float]] = field(default_factory=list)  # [step, score] of each ranking of the dev queries
     dev_seconds: float = 0.0
-    best: dict[str, torch.Tensor] = field(default_factory=dict)
+    best: dict[str, torch.Tensor] = field(default_factory=dict)  # weights of the best of them, where that is selected
 
     @property
     def step(self):
@@ -72,7 +65,7 @@ def save_state(folder, state, encoders, optimizer):
 def load_state(folder, encoders, optimizer, computed, first_step=0):
     """Put the state saved in `folder` into `encoders` and `optimizer`; returns it, or an empty one if there is none.
 
-    Raises ValueError when its steps were computed otherwise than this process computes (`computed`, see TrainingState).
+    Raises Refusal when its steps were computed otherwise than this process computes (`computed`).
     """
     if not (folder / FILE).exists():
         return TrainingState(computed, first_step)
@@ -80,7 +73,7 @@ def load_state(folder, encoders, optimizer, computed, first_step=0):
         state = TrainingState(**json.loads(file.metadata()["state"]))
         state.curves = file.get_tensor("curves").tolist()
         if state.computed != computed:  # an error and not a fresh start: days of training may lie in the state
-            raise ValueError(
+            raise Refusal(
                 f"{folder / FILE} has {len(state.curves)} steps computed in {state.computed}, this machine would go on "
                 f"in {computed}. Run the workflow again on a machine like the first, with the same resource `compile`, "
                 f"or delete the folder {folder} to train anew here. For others, training.precision fp32 or bf16 in "
@@ -110,10 +103,9 @@ def moments(encoders, optimizer):
 def set_moments(tensors, encoders, optimizer):
     """Give the optimiser the moments that `moments` took."""
     for name, parameter in encoders.named_parameters():
-        # LAMB has no "step": it does not correct its moments.
-        found = {m: tensors[f"{m}/{name}"] for m in ("step", "exp_avg", "exp_avg_sq") if f"{m}/{name}" in tensors}
-        if found:
-            optimizer.state[parameter] = {m: tensor.to(parameter.device, copy=True) for m, tensor in found.items()}
+        keys = {m: f"{m}/{name}" for m in ("step", "exp_avg", "exp_avg_sq")}  # LAMB, which corrects none, has no "step"
+        if found := {m: tensors[key].to(parameter.device, copy=True) for m, key in keys.items() if key in tensors}:
+            optimizer.state[parameter] = found
 
 
 def save_moments(path, encoders, optimizer, steps):
@@ -129,23 +121,11 @@ def load_moments(path, encoders, optimizer):
 
 
 @contextmanager
-def system_errors():
-    """Turn what safetensors reports as text alone, such as "os error 28" (disk full), into OSError with its number."""
-    try:
-        yield
-    except SafetensorError as error:
-        number = re.search(r"os error (\d+)", str(error))
-        if number is None:
-            raise
-        raise OSError(int(number[1]), str(error)) from None
-
-
-@contextmanager
 def sigterm():
     """Within the block SIGTERM is only noted in the yielded list, so that the step ends before its state is saved.
 
-    Once it has come it stays without effect: a cluster sends it to every process, and the launcher once more, so a
-    second one must not kill a process that saves, or one whose death ends another that does.
+    Once it has come it stays without effect: a cluster and the launcher send it to every process, so a second one must
+    not kill a process that saves, or one whose death ends another that does.
     """
     received = []
     previous = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))

@@ -1,9 +1,8 @@
 """Which weights of a training become its checkpoint: those of the last step or of the best one, averaged or not."""
 
 import time
-from contextlib import contextmanager
 
-from teleport.runtime.log import log
+from teleport.running.log import log
 
 WORTH_A_WARNING = 0.1  # of the seconds of the training
 
@@ -21,8 +20,7 @@ def is_exhausted(curve, patience):
 def averaged(trained, start, share):
     """{name: trained + share (start - trained)}: weights on the line from the trained to the starting ones.
 
-    WiSE-FT (Wortsman et al., CVPR 2022, Eq. 1, whose alpha is 1 - share) and LM-Cocktail (Xiao et al., 2023, two
-    models): what fine-tuning has learned is mostly kept, and so is what the model could do before.
+    WiSE-FT (Wortsman et al., CVPR 2022, Eq. 1, whose alpha is 1 - share); LM-Cocktail (Xiao et al., 2023, two models).
     """
     return {name: weight + share * (start[name] - weight) for name, weight in trained.items()}
 
@@ -33,10 +31,10 @@ def copied(encoders):
 
 
 class Selection:
-    """What a `Trainer`'s training publishes, and the dev set that it is watched by (`dev.DevSet`, or None).
+    """What becomes the checkpoint of a `Trainer`'s training, and the dev set that decides (`dev.DevSet`, or None).
 
-    With training.average_with_start the starting weights are those which the trainer has now. What the dev queries are
-    ranked with is what would be published: averaged weights where they are averaged.
+    With training.average_with_start the starting weights are those which the trainer has now. Dev queries are ranked
+    with the weights that would be published.
     """
 
     def __init__(self, trainer, dev=None):
@@ -53,47 +51,41 @@ class Selection:
 
     def evaluate(self, state):
         """Rank the dev queries and note it in the `resume.TrainingState`; returns the seconds that it took."""
-        started = time.monotonic()
-        with self.published_weights():
-            self.encoders.eval()
-            state.dev.append([state.step, self.dev.score()])
-            self.encoders.train()
-            best = best_of(state.dev)
-            if self.training.select == "dev" and best[0] == state.step:
-                state.best = copied(self.encoders)
-        name = self.dev.settings.name
-        log.info("step %d: %s %.4f, the best %.4f at step %d", state.step, name, state.dev[-1][1], *reversed(best))
+        started, name = time.monotonic(), self.dev.settings.name
+        trained = copied(self.encoders) if self.start else None
+        self.average()
+        self.encoders.eval()
+        state.dev.append([state.step, self.dev.score()])
+        self.encoders.train()
+        step, score = best_of(state.dev)
+        if self.training.select == "dev" and step == state.step:
+            state.best = copied(self.encoders)
+        if trained:
+            self.encoders.load_state_dict(trained)
+        log.info("step %d: %s %.4f, the best %.4f at step %d", state.step, name, state.dev[-1][1], score, step)
         seconds = time.monotonic() - started
         state.dev_seconds += seconds
         return seconds
 
-    @contextmanager
-    def published_weights(self):
-        """Within the block the encoders have the weights that would be published if this step was the last one."""
-        if self.start is None:
-            yield
-            return
-        trained = copied(self.encoders)
-        self.encoders.load_state_dict(averaged(trained, self.start, self.training.average_with_start))
-        yield
-        self.encoders.load_state_dict(trained)
+    def average(self):
+        """Average the weights with those that training started from, where the settings say so."""
+        if self.start:
+            weights = averaged(copied(self.encoders), self.start, self.training.average_with_start)
+            self.encoders.load_state_dict(weights)
 
     def publish(self, state):
         """Give the encoders the weights that become the checkpoint."""
         if self.training.select == "dev":
             self.encoders.load_state_dict(state.best)
-        elif self.start is not None:
-            self.encoders.load_state_dict(averaged(copied(self.encoders), self.start, self.training.average_with_start))
-
-    def selected(self, state):
-        """[step, dev score] of what becomes the checkpoint."""
-        return best_of(state.dev) if self.training.select == "dev" else state.dev[-1]
+        else:
+            self.average()
 
     def facts(self, state):
         """What the manifest keeps of it: nothing without a dev set. share: of the seconds of the steps themselves."""
         if self.dev is None:
             return {}
-        (step, score), share = self.selected(state), state.dev_seconds / state.seconds
+        step, score = best_of(state.dev) if self.training.select == "dev" else state.dev[-1]
+        share = state.dev_seconds / state.seconds
         dev = {"split": self.dev.settings.split, "measure": self.dev.settings.measure}
         dev |= {"queries": len(self.dev.rows_Q), "passages": len(self.dev.passages_P), "evaluations": len(state.dev)}
         dev |= {"start_score": state.dev[0][1], "score": score, "seconds": state.dev_seconds, "share": share}
@@ -101,24 +93,25 @@ class Selection:
 
     def describe(self, state):
         """A sentence on it for the model card; None where the last weights are published as they are."""
-        said = []
+        sentences = []
         if self.training.select == "dev":
-            (step, score), first = self.selected(state), state.dev[0]
-            said.append(
+            (step, score), first = best_of(state.dev), state.dev[0]
+            sentences.append(
                 f"those of step {step}, the best of {len(state.dev)} evaluations up to step {state.step}: "
                 f"{self.dev.settings.name} {score:.4f} ({first[1]:.4f} at step {first[0]}), {len(self.dev.rows_Q)} "
                 f"queries ranked against {len(self.dev.passages_P)} passages"
             )
         if self.start is not None:
-            said.append(f"{self.training.average_with_start:g} of them are the weights that training started from")
-        return "; ".join(said) or None
+            sentences.append(f"{self.training.average_with_start:g} of them are the weights that training started from")
+        return "; ".join(sentences) or None
 
     def log_cost(self, state):
-        """Say what the dev set has cost, and how to pay less where that is much."""
-        number, share = len(state.dev), state.dev_seconds / state.seconds
-        log.info(
-            "%d evaluations of the dev set took %.1f s, %.1f %% of the steps", number, state.dev_seconds, 100 * share
-        )
+        """Say what the dev set, if there is one, has cost, and how to pay less where that is much."""
+        if self.dev is None:
+            return
+        seconds, share = state.dev_seconds, state.dev_seconds / state.seconds
+        number = len(state.dev)
+        log.info("%d evaluations of the dev set took %.1f s, %.1f %% of the steps", number, seconds, 100 * share)
         if share > WORTH_A_WARNING:
             log.warning(
                 "that is more than a tenth: raise training.evaluate_every, or lower dev.passages or dev.queries"

@@ -1,37 +1,33 @@
 """Stage `train`: one episode's training of the dual encoder."""
 
 import copy
-import json
 import time
 from functools import partial
 
 import numpy as np
 import torch
 
+from teleport.arrays import open_passages
 from teleport.encoder.checkpoint import write_prompts
-from teleport.encoder.lower_case import save_lower_case
-from teleport.encoder.model import load_encoders, save_encoders
+from teleport.encoder.load import load_encoders, save_encoders
 from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision
-from teleport.encoder.side import Frozen, Side
-from teleport.encoder.tokens import open_tokens
-from teleport.runtime.arrays import open_passages
-from teleport.runtime.device_memory import out_of_memory
-from teleport.runtime.files import require_free_space
-from teleport.runtime.log import PROGRESS_SECONDS, log
-from teleport.runtime.seed import derive_seed
-from teleport.settings.checkpoint import TokensSettings
+from teleport.encoder.side import Frozen, open_side
+from teleport.encoder.tokens import save_lower_case
+from teleport.running.devices import out_of_memory
+from teleport.running.files import require_free_space
+from teleport.running.log import PROGRESS_SECONDS, log
+from teleport.seed import derive_seed
+from teleport.settings.encoder import TokensSettings
 from teleport.settings.training import TrainSettings as Settings  # noqa: F401
-from teleport.training.curves import write_found, write_lines, write_losses
 from teleport.training.data import read_training_set
 from teleport.training.model_card import write_model_cards
 from teleport.training.parallel import ALONE, joined
-from teleport.training.resume import load_moments, load_state, save_moments, save_state, sigterm, system_errors
+from teleport.training.resume import load_moments, load_state, save_moments, save_state, sigterm
 from teleport.training.schedule import end_of_segment, schedule_steps
 from teleport.training.selection import Selection
-from teleport.training.tracker import tracked
-from teleport.training.trainer import Trainer
+from teleport.training.step import Trainer
+from teleport.training.step_metrics import tracked, write_curves
 
-TEXTS = {"query": "queries.train", "passage": "passages"}  # of each side: its token map, and its vectors
 TOO_LARGE = (
     "Set training.gradient_caching: true (the memory of one bucket, the same gradients), or let several GPUs share the "
     "step with --set-resources train:gpu=N. Where it is set already, training.precision: bf16 or a device with "
@@ -41,19 +37,16 @@ TOO_LARGE = (
 
 @out_of_memory(TOO_LARGE)
 def run(job):
-    """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and `losses.tsv`.
-
-    With live search also `found.tsv`: how well every step's queries found their positives, as they were encoded in it.
-    With training.evaluate_every also `dev.tsv`: how well the dev queries found theirs after so many steps.
+    """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and the curves.
 
     With training.continues it is a segment of a training that several stages share: steps count from its beginning,
-    also where they decide learning rate, batches and dropout, and `optimizer.safetensors` is written, from which the
-    next stage goes on (role `continued`). Equal bits with one long stage are promised on a CPU. With `moments` steps
-    count from the beginning of this stage, which goes on with the moments of the one before.
+    also where they decide learning rate, batches and dropout, and the next stage goes on from `optimizer.safetensors`
+    (role `continued`). Equal bits with one long stage are promised on a CPU. With `moments` steps count from the
+    beginning of this stage, which goes on with the moments of the one before.
 
-    Raises ValueError when there are too few queries for a batch, no step is left, the loss is not finite, a device has
-    too little memory or the resume state comes from another precision or kind of device, OSError when the disk is full,
-    and SystemExit(143) after saving on SIGTERM.
+    Raises Refusal when there are too few queries for a batch, no step is left, the loss is not finite, a device has
+    too little memory or the resume state comes from another precision or kind of device, and SystemExit(143) after
+    saving on SIGTERM.
     """
     torch.set_num_threads(job.threads)
     with joined() as processes:
@@ -62,38 +55,31 @@ def run(job):
 
 def train_together(job, processes):
     """What each of the `parallel.Processes` does; the first one writes the files. Returns the facts."""
-    training = job.settings.training
+    training, first = job.settings.training, 0
     seed = derive_seed(job.settings.seed, "train", job.settings.run_episode)
     data = read_training_set(job, seed)
     trainer = make_trainer(job, data, schedule_steps(training, data), seed, processes)
+    trained = trainer.encoders, trainer.optimizer
     require_room(job, trainer)
     selection = Selection(trainer, job.load("dev").open_dev(job, trainer) if job.settings.dev else None)
-    first = 0
     if "continued" in job.inputs:
-        moments = job.input("continued", "optimizer.safetensors")
-        steps = load_moments(moments, trainer.encoders, trainer.optimizer)
+        steps = load_moments(job.input("continued", "optimizer.safetensors"), *trained)
         first = steps if training.continues is True else 0
     stop = end_of_segment(training, trainer.total, first)
     computed = computed_in(precision(trainer), trainer.device.type, trainer.trained[0].compiled)
-    state = load_state(job.resume, trainer.encoders, trainer.optimizer, computed, first)
+    state = load_state(job.resume, *trained, computed, first)
     resumed_from = state.step if state.curves else 0
     state.attempts += 1
     if state.step:
         log.info("continuing at step %d of %d (attempt %d)", state.step, stop, state.attempts)
-    with system_errors():
-        train(job, trainer, state, stop, selection)
-        selection.publish(state)
-        if processes.rank == 0:
-            write_checkpoint(job, trainer, selection.describe(state))
-            if training.continues:
-                save_moments(job.output("optimizer.safetensors"), trainer.encoders, trainer.optimizer, stop)
+    train(job, trainer, state, stop, selection)
+    selection.publish(state)
     if processes.rank == 0:
-        write_losses(job.output("losses.tsv"), trainer, state)
-        if trainer.live:
-            write_found(job.output("found.tsv"), trainer.live.measures, state)
-        if selection.dev:
-            write_lines(job.output("dev.tsv"), [job.settings.dev.name], state.dev)
-            selection.log_cost(state)
+        write_checkpoint(job, trainer, selection.describe(state))
+        if training.continues:
+            save_moments(job.output("optimizer.safetensors"), *trained, stop)
+        write_curves(job, trainer, state)
+        selection.log_cost(state)
     return facts(trainer, state) | selection.facts(state) | {"resumed_from": resumed_from, "gap": gap(job)}
 
 
@@ -107,42 +93,27 @@ def make_trainer(job, data, total, seed, processes=ALONE):
     passages = make_side(job, "passage", passage_encoder, device)
     live = job.load("live").open_search(job, data, passages, processes) if settings.live else None
     loss = job.load("loss")
-    own_settings = {name: getattr(settings.training, name) for name in getattr(loss, "SETTINGS", ())}
-    function = partial(loss.loss, **own_settings)
-    return Trainer(queries, passages, data, function, settings, total, seed, device, processes, live)
+    function, num_pairs = partial(loss.loss, **settings.training.loss.own), getattr(loss, "num_pairs", None)
+    masks = [partial(job.load(f"masks.{mask.kind}").mask, **mask.own) for mask in settings.training.masks]
+    return Trainer(queries, passages, data, function, settings, total, seed, device, processes, live, masks, num_pairs)
 
 
 def make_side(job, side, encoder, device):
     """The `Side` of "query" or "passage", or a `Frozen` one where the settings do not train it."""
-    settings, name = job.settings, TEXTS[side]
-    if side not in settings.training.trains:
-        return Frozen(encoder, *frozen_vectors(job, side), device)
-    tokens = open_tokens(job, name)
-    max_tokens = {"query": settings.max_query_tokens, "passage": settings.max_passage_tokens}[side]
-    chunks = settings.chunks if side == "passage" else 1
-    special = json.loads(job.input("tokens", "special.json").read_text())
-    dtype, compiled = resolve_precision(settings.training.precision), compiles(job.compile, device)
-    return Side(encoder, tokens, max_tokens, special, dtype, compiled, most_chunks=chunks)
-
-
-def frozen_vectors(job, side):
-    """(vectors, chunk offsets or None) of a side that is not trained, from its stage `encode`, memory-mapped."""
+    training, name = job.settings.training, {"query": "queries.train", "passage": "passages"}[side]
+    if side in training.trains:
+        return open_side(job, name, encoder, resolve_precision(training.precision), compiles(job.compile, device))
     if side == "passage":
-        return open_passages(job)
-    return np.load(job.input("queries", f"{TEXTS[side]}.npy"), mmap_mode="r"), None
+        return Frozen(encoder, *open_passages(job), device)
+    return Frozen(encoder, np.load(job.input("queries", f"{name}.npy"), mmap_mode="r"), None, device)
 
 
 def require_room(job, trainer):
-    """Raise ValueError when the disk has no room for the resume state, twice while it is replaced, and the outputs."""
-    trained = num_bytes(trainer.encoders)
-    frozen = sum(num_bytes(s.encoder) for s in (trainer.queries, trainer.passages) if s not in trainer.trained)
-    copies = 9 if trainer.training.continues or trainer.training.select == "dev" else 7  # two moments a weight
-    require_free_space(job.resume, copies * trained + frozen)
-
-
-def num_bytes(module):
-    """The size of a module's parameters."""
-    return sum(p.numel() * p.element_size() for p in module.parameters())
+    """Raise Refusal when the disk has no room for the resume state, twice while it is replaced, and the outputs."""
+    frozen = [side.encoder for side in (trainer.queries, trainer.passages) if side not in trainer.trained]
+    copies = 9 if trainer.training.continues or trainer.training.select == "dev" else 7  # two moments per weight
+    parameters = (p for encoder in [*[trainer.encoders] * copies, *frozen] for p in encoder.parameters())
+    require_free_space(job.resume, sum(p.numel() * p.element_size() for p in parameters))
 
 
 def train(job, trainer, state, stop, selection):
@@ -160,15 +131,18 @@ def train(job, trainer, state, stop, selection):
                 break
             unread.append(trainer.step(step))
             # SIGTERM reaches the processes at different moments: all stop after the step in which one of them has it.
-            stopping, padded_tokens = processes.totals(bool(received), unread[-1].padded_tokens)
-            state.padded_tokens += padded_tokens
+            (stopping,) = processes.totals(bool(received))
             state.real_tokens += trainer.real_tokens(unread[-1].batch)
             now = time.monotonic()
             state.seconds = seconds_before + now - started
             saving, ending = stopping or now - saved >= job.save_every, step + 1 == stop
             evaluating = selection.is_due(step + 1 - state.first_step, stop - state.first_step)
             while len(unread) > (0 if saving or ending or evaluating else 1):
-                read(trainer, state, unread.pop(0))
+                metrics = unread.pop(0)
+                state.curves.append(trainer.finish(metrics))
+                if metrics.search:
+                    state.search_means.append(metrics.search.means)
+                    state.search_seconds += metrics.search.seconds
             if state.curves and (logged is None or now - logged >= PROGRESS_SECONDS or ending):
                 logged, loss, rate = now, state.curves[-1][0], trainer.rate(state.step - 1)
                 log.info("step %d: loss %.4f, learning rate %.3g", state.step, loss, rate)
@@ -185,19 +159,11 @@ def train(job, trainer, state, stop, selection):
                 raise SystemExit(143)
 
 
-def read(trainer, state, outcome):
-    """Add what a step gave to the state."""
-    state.curves.append(trainer.finish(outcome))
-    if outcome.found:
-        state.found.append(outcome.found.means)
-        state.search_seconds += outcome.found.seconds
-
-
 def write_checkpoint(job, trainer, selected):
     """Save both encoders, trained or not, with tokenizer files and model cards as the output `checkpoint`."""
     folder, source, settings = job.output("checkpoint"), job.input("checkpoint", "checkpoint"), job.settings
-    encoders = trainer.queries.encoder, trainer.passages.encoder
-    save_encoders(*encoders, folder, source, settings.max_query_tokens, settings.max_passage_tokens)
+    lengths = settings.max_query_tokens, settings.max_passage_tokens
+    save_encoders(trainer.queries.encoder, trainer.passages.encoder, folder, source, *lengths)
     text = TokensSettings(**job.inputs["tokens"].manifest["settings"])
     if text.lower_case is not None:
         save_lower_case(folder, text.lower_case)
@@ -215,7 +181,7 @@ def gap(job):
 
 
 def precision(trainer):
-    """The precision that a trainer computes in: "float32" or "bfloat16"."""
+    """ "float32" or "bfloat16": what a trainer computes in."""
     return str(trainer.trained[0].dtype or torch.float32).removeprefix("torch.")
 
 
@@ -237,7 +203,6 @@ def facts(trainer, state):
         "queries": len(trainer.data.rows),
         "queries_without_negatives": trainer.data.without_negatives,
         "queries_without_positives": trainer.data.without_positives,
-        "padded_tokens": state.padded_tokens,
         "real_tokens": state.real_tokens,
         "train_seconds": state.seconds,
         "attempts": state.attempts,

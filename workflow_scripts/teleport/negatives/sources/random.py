@@ -8,11 +8,11 @@ from functools import lru_cache
 
 import numpy as np
 
+from teleport.arrays import are_first
 from teleport.negatives.draw import GOLDEN, hashes_of_job, splitmix64
-from teleport.negatives.known import are_known, have_answers
+from teleport.negatives.known_positives import are_known, have_answers
 from teleport.negatives.pool import found_items
-from teleport.runtime.arrays import are_first
-from teleport.runtime.seed import derive_seed
+from teleport.seed import derive_seed
 
 SPARE = 2  # slots per wanted negative: what is left when filters or answers take some
 SMALL = 8  # a corpus of at most so many passages per slot is offered whole: repeats would be many

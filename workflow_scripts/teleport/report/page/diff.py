@@ -1,5 +1,6 @@
 """The section that compares two systems: scores of every query of a split, and both top tens of some."""
 
+from collections import Counter
 from itertools import chain
 
 import numpy as np
@@ -12,23 +13,16 @@ DRAWN = 4  # one in so many of the queries shown in full is drawn at random, the
 
 def compared_rows(reader, spec):
     """The finished rows of all tables, each once: [{label, runs: {split: [evaluate stages]}}]."""
-    found = {}
+    rows = {}
     for table in spec["tables"]:
-        episodes = {}
+        episodes = Counter(system for system, _ in {(row["system"], row["episode"]) for row in table["rows"]})
         for row in table["rows"]:
-            episodes.setdefault(row["system"], set()).add(row["episode"])
-        for row in table["rows"]:
-            if all(reader.finished(name) for name in chain(*row["runs"].values())):
-                several = len(episodes[row["system"]]) > 1
+            names = tuple(chain(*row["runs"].values()))
+            if all(map(reader.finished, names)):
+                several = episodes[row["system"]] > 1
                 label = f"{row['system']}, episode {row['episode']}" if several else row["system"]
-                found.setdefault(tuple(chain(*row["runs"].values())), {"label": label, "runs": row["runs"]})
-    return list(found.values())
-
-
-def mean_scores(reader, row, split):
-    """{measure: float64 [queries of the split]}, means over seeds, NaN for a query without a score."""
-    by_seed = [reader.scores(name, split) for name in row["runs"][split]]
-    return {measure: np.mean([scores[measure] for scores in by_seed], axis=0) for measure in by_seed[0]}
+                rows.setdefault(names, {"label": label, "runs": row["runs"]})
+    return list(rows.values())
 
 
 def compared_queries(scores_RQ, number, split):
@@ -47,53 +41,53 @@ def compared_queries(scores_RQ, number, split):
 
 def write_comparison(reader, spec, data, texts):
     """Write the data of the section, `diff/N.js` per system and `q/top-SPLIT-ROW.js` per query; returns its index."""
-    rows, index = compared_rows(reader, spec), {"splits": {}}
-    index["systems"] = [row["label"] for row in rows]
+    rows = compared_rows(reader, spec)
+    index = {"splits": {}, "systems": [row["label"] for row in rows]}
     for split in spec["splits"]:
-        here = [number for number, row in enumerate(rows) if split in row["runs"]]
-        if not here:
+        runs = {number: row["runs"][split] for number, row in enumerate(rows) if split in row["runs"]}
+        if not runs:
             continue
-        scores = {number: mean_scores(reader, rows[number], split) for number in here}
-        first = spec["measures"][split][0]
-        shown = compared_queries(np.array([scores[number][first] for number in here]), spec["queries"], split)
-        ids = reader.column(f"queries.{split}.parquet", "query_id")
-        judged = np.flatnonzero(~np.isnan(scores[here[0]][first]))
+        scores = {number: mean_scores(reader, names, split) for number, names in runs.items()}
+        firsts = np.array([of_system[spec["measures"][split][0]] for of_system in scores.values()])
+        shown, judged = compared_queries(firsts, spec["queries"], split), np.flatnonzero(~np.isnan(firsts[0]))
+        ids = reader.queries(split, "query_id")
         index["splits"][split] = {
             "measures": spec["measures"][split],
-            "systems": here,
-            "queries": [[int(row), ids[int(row)].as_py()] for row in judged],
+            "systems": list(runs),
+            "queries": [[row, ids[row].as_py()] for row in judged.tolist()],
             "shown": shown.tolist(),
         }
-        for number in here:
-            values = {m: rounded(v[judged]) for m, v in scores[number].items()}
-            data.put(f"diff/{split}-{number}", values)
-        write_top_tens(reader, {number: rows[number] for number in here}, split, shown, data, texts)
+        for number, of_system in scores.items():
+            data.put(f"diff/{split}-{number}", {name: rounded(values[judged]) for name, values in of_system.items()})
+        write_top_tens(reader, runs, split, shown, data, texts)
     return index
 
 
+def mean_scores(reader, names, split):
+    """{measure: float64 [queries of the split]}, means over evaluate stages (seeds), NaN without a score."""
+    by_seed = [reader.scores(name, split) for name in names]
+    return {measure: np.mean([scores[measure] for scores in by_seed], axis=0) for measure in by_seed[0]}
+
+
 def rounded(values):
+    """Five decimals, None for NaN (list)."""
     return [None if np.isnan(value) else round(float(value), 5) for value in values]
 
 
-def write_top_tens(reader, rows, split, shown, data, texts):
-    """Write q/top-SPLIT-ROW.js for each of the queries `shown`: text, positives, and every system's top ten."""
-    searches = {n: reader.input(row["runs"][split][0], "run") for n, row in rows.items()}
-    runs = {n: reader.search(name) for n, name in searches.items()}
-    lines = {n: {int(query): line for line, query in enumerate(run.rows)} for n, run in runs.items()}
-    ids, queries = (reader.column(f"queries.{split}.parquet", name) for name in ("query_id", "text"))
+def write_top_tens(reader, runs, split, shown, data, texts):
+    """Write q/top-SPLIT-ROW.js for each query `shown`; runs: {number of a system: its evaluate stage per seed}."""
+    searches = {number: reader.input(names[0], "run") for number, names in runs.items()}
+    lines = {n: {row: i for i, row in enumerate(reader.search(name).rows.tolist())} for n, name in searches.items()}
+    ids, queries = (reader.queries(split, name) for name in ("query_id", "text"))
     positives = reader.positives(split=split)
     for row in shown.tolist():
-        tops = {}
-        for number, run in runs.items():
-            line = lines[number].get(row)
-            tops[number] = [] if line is None else top_of(run, line, reader.names(searches[number]), texts)
+        tops = {number: top_of(reader, name, lines[number].get(row), texts) for number, name in searches.items()}
         content = {"id": ids[row].as_py(), "text": queries[row].as_py(), "tops": tops}
-        data.put(f"q/top-{split}-{row}", content | {"positives": [texts.number(p) for p in positives[row]]})
+        data.put(f"q/top-{split}-{row}", content | {"positives": list(map(texts.number, positives[row]))})
 
 
-def top_of(run, line, names, texts):
-    """[[page number of the passage, score]] of the first passages on one line of a `Run`; names: see `Reader.names`."""
-    found = zip(run.ids[line, :TOP].tolist(), run.scores[line, :TOP].tolist(), strict=True)
-    return [
-        [texts.number(names.get(passage, passage)), float(f"{score:.5g}")] for passage, score in found if passage >= 0
-    ]
+def top_of(reader, search, line, texts):
+    """[[page number of the passage, score]] of the first passages on one line of a search; [] without one (None)."""
+    run, names = reader.search(search), reader.names(search)
+    top = () if line is None else zip(run.ids[line, :TOP].tolist(), run.scores[line, :TOP].tolist(), strict=True)
+    return [[texts.number(names.get(p, p)), float(f"{score:.5g}")] for p, score in top if p >= 0]

@@ -1,15 +1,14 @@
 """Charts of the page as PDF and PNG for a paper, as wide as a column."""
 
+from collections import Counter
 from pathlib import Path
 
 import vl_convert
 
-from teleport.report.page.chart import SOURCE_COLOURS
-from teleport.report.page.charts import charts
-from teleport.report.page.curves import training_curves
+from teleport.report.page.charts import SOURCE_COLOURS, charts
 from teleport.report.page.forgetting import Traces, forgetting_of
 from teleport.report.page.negatives import negatives_of
-from teleport.report.page.overview import table_content
+from teleport.report.page.overview import table_content, training_curves
 from teleport.report.page.reader import Reader
 
 COLUMN_POINTS = 219  # of the ACL style
@@ -25,19 +24,16 @@ def write_figures(spec, root, output_folder):
     `mined-EXPERIMENT` (Figures 5, 10) and `loss-EXPERIMENT` (Figure 2); of all experiments `episodes`, the first column
     of the main table (Figures 2, 8a), and `forgetting` (Figure 4), on training queries.
     """
-    reader, drawn = Reader(root, spec["collection"]), {}
-    if scores := episode_rows(reader, spec):
-        drawn["episodes"] = ("episodes", scores)
-    if rates := forgetting_rows(reader, spec["experiments"]):
-        drawn["forgetting"] = ("rates", rates)
-    for experiment in spec["experiments"]:
-        if losses := loss_rows(reader, experiment["seeds"][0]):
-            drawn[f"loss-{experiment['name']}"] = ("curve", losses)
-        if said := negatives_of(reader, experiment["seeds"][0], spec["flags"]):
-            drawn[f"sources-{experiment['name']}"] = ("sources", source_rows(said))
-            for name, level in (("first", "trained"), ("mined", "mined")):
-                if level in said:
-                    drawn[f"{name}-{experiment['name']}"] = ("first", first_rows(said, level))
+    reader, figures = Reader(root, spec["collection"]), {}
+    figures["episodes"] = "episodes", episode_rows(reader, spec)
+    figures["forgetting"] = "rates", forgetting_rows(reader, spec["experiments"])
+    for name, seed in ((experiment["name"], experiment["seeds"][0]) for experiment in spec["experiments"]):
+        negatives = negatives_of(reader, seed, spec["flags"]) or {"episodes": [], "pools": []}
+        figures[f"loss-{name}"] = "curve", loss_rows(reader, seed)
+        figures[f"sources-{name}"] = "sources", source_rows(negatives)
+        figures[f"first-{name}"] = "first", first_rows(negatives, "trained")
+        figures[f"mined-{name}"] = "first", first_rows(negatives, "mined")
+    drawn = {name: figure for name, figure in figures.items() if figure[1]}
     for name, (chart, rows) in drawn.items():
         write_figure(chart, rows, Path(output_folder) / name)
     return list(drawn)
@@ -45,51 +41,55 @@ def write_figures(spec, root, output_folder):
 
 def episode_rows(reader, spec):
     """A row per episode of every system with several: system, episode, mean and its 95 % interval over queries."""
-    table = table_content(reader, spec, spec["tables"][0], None)
+    table = table_content(reader, spec, spec["tables"][0])
     column, rows = table["columns"][0], []
-    for row in table["rows"]:
-        cell = row["cells"].get(column)
-        if cell and sum(other["system"] == row["system"] for other in table["rows"]) > 1:
-            half = cell["over_queries"] or 0.0
-            scores = {"mean": cell["mean"], "low": cell["mean"] - half, "high": cell["mean"] + half}
-            rows.append({"system": f"{row['system']}, {column}", "episode": row["episode"]} | scores)
+    episodes = Counter(row["system"] for row in table["rows"])
+    for row in [row for row in table["rows"] if column in row["cells"] and episodes[row["system"]] > 1]:
+        mean, half = row["cells"][column]["mean"], row["cells"][column]["over_queries"] or 0.0
+        named = {"system": f"{row['system']}, {column}", "episode": row["episode"]}
+        rows.append(named | {"mean": mean, "low": mean - half, "high": mean + half})
     return rows
 
 
 def loss_rows(reader, seed):
     """A row per step: episode, seed, step and value of the loss; the steps of all episodes one after another."""
-    rows = []
-    for curve in training_curves(reader, seed):
-        if "loss" in curve["columns"]:
-            of_step = {"episode": curve["episode"], "seed": seed["seed"]}
-            pairs = zip(curve["steps"], curve["columns"]["loss"], strict=True)
-            rows += [of_step | {"step": step + curve["offset"], "value": loss} for step, loss in pairs]
-    return rows
+    return [
+        {"episode": curve["episode"], "seed": seed["seed"], "step": step + curve["offset"], "value": loss}
+        for curve in training_curves(reader, seed)
+        for step, loss in zip(curve["steps"], curve["columns"].get("loss", ()), strict=False)
+    ]
 
 
 def forgetting_rows(reader, experiments):
     """A row per experiment (first seed) and step: label, step, rate."""
-    traces, rows = Traces(reader), []
-    for experiment in experiments:
-        for said in forgetting_of(traces, experiment["seeds"][0], [], {}):
-            steps = zip(said["checkpoints"][1:], said["rates"], strict=True)
-            rows += [{"label": experiment["label"], "step": step, "rate": rate} for step, rate in steps]
-    return rows
+    traces = Traces(reader)
+    return [
+        {"label": experiment["label"], "step": step, "rate": rate}
+        for experiment in experiments
+        for content in forgetting_of(traces, experiment["seeds"][0], [], {})
+        for step, rate in zip(content["checkpoints"][1:], content["rates"], strict=True)
+    ]
 
 
-def source_rows(said):
+def source_rows(content):
     """A row per episode and source; stacked in the order of their colours."""
-    pools = zip(said["episodes"], said["pools"], strict=True)
-    counts = [(episode, *counted) for episode, pool in pools for counted in pool["sources"].items()]
-    place = {name: number for number, name in enumerate(SOURCE_COLOURS)}
-    return [{"episode": e, "source": s, "count": n, "order": place.get(s, len(place))} for e, s, n in counts]
+    order = {name: number for number, name in enumerate(SOURCE_COLOURS)}
+    return [
+        {"episode": episode, "source": source, "count": count, "order": order.get(source, len(order))}
+        for episode, pool in zip(content["episodes"], content["pools"], strict=True)
+        for source, count in pool["sources"].items()
+    ]
 
 
-def first_rows(said, level):
-    """A row per episode and episode of first encounter."""
-    episodes, table = said["episodes"], said[level]["first"]
-    cells = [(e, f, n) for e, line in zip(episodes, table, strict=True) for f, n in zip(episodes, line, strict=True)]
-    return [{"episode": e, "first": f, "count": n, "order": f} for e, f, n in cells if n]
+def first_rows(content, level):
+    """A row per episode and episode of first encounter; level: trained or mined, of which there may be none."""
+    episodes, lines = content["episodes"], content.get(level, {"first": ()})["first"]
+    return [
+        {"episode": episode, "first": first, "count": count, "order": first}
+        for episode, line in zip(episodes, lines, strict=False)
+        for first, count in zip(episodes, line, strict=True)
+        if count
+    ]
 
 
 def write_figure(name, rows, path):

@@ -2,25 +2,21 @@
 
 import numpy as np
 
-from teleport.evaluation.forgetting import DEPTH, reciprocal_ranks
-from teleport.report.page.learned import count_states, forgetting_rates
+from teleport.evaluation.forgetting import DEPTH, forgets, reciprocal_ranks
 from teleport.report.page.negatives import MOST_QUERIES, sample
-from teleport.runtime.arrays import Ragged
 
 TRACED = 10  # queries whose scores are drawn one by one (ANCE-Tele Figures 3 and 8d)
 FOUND = 10  # a query is found when its positive is among so many
+STATES = ("kept", "learned", "swung back", "forgotten", "missed")
 
 
 class Traces:
-    """Per-query scores of the checkpoints of every experiment and seed, computed once per stage.
-
-    rows: the training queries that are looked at
-    """
+    """Per-query scores of checkpoints, computed once per stage; rows: the training queries that are looked at."""
 
     def __init__(self, reader):
         self.reader, self.ranks = reader, {}
-        number = len(reader.column("queries.train.parquet", "query_id")) if has_training_queries(reader) else 0
-        self.rows = sample(number, MOST_QUERIES, "negatives")
+        there = "queries.train.parquet" in reader.artefact(reader.collection).manifest["files"]
+        self.rows = sample(len(reader.queries("train")) if there else 0, MOST_QUERIES, "negatives")
 
     def training(self, trajectory):
         """(checkpoints, float [C, Q], their rows): RR@100 of training queries, as the paper measures forgetting."""
@@ -29,15 +25,13 @@ class Traces:
         return checkpoints, np.array([self.reciprocal_ranks(searches[n]) for n in checkpoints]), self.rows
 
     def reciprocal_ranks(self, name):
+        """float64 [Q]: of `rows` under a retrieval, 0 for a query that it lacks."""
         if name not in self.ranks:
             run, positives = self.reader.search(name), self.reader.positives()
-            lines = np.full(len(positives), -1)
-            lines[run.rows] = np.arange(len(run.rows))
-            found, rows = lines[self.rows] >= 0, self.rows
-            values = np.zeros(len(rows))
-            known = Ragged.grouped(*grouped_positives(positives, rows[found]), int(found.sum()))
-            values[found] = reciprocal_ranks(run.ids[lines[rows[found]], :DEPTH], known)
-            self.ranks[name] = values
+            _, lines, ours = np.intersect1d(run.rows, self.rows, assume_unique=True, return_indices=True)
+            known = [positives[row] for row in self.rows[ours]]
+            self.ranks[name] = np.zeros(len(self.rows))
+            self.ranks[name][ours] = reciprocal_ranks(run.ids[lines, :DEPTH], known)
         return self.ranks[name]
 
     def evaluated(self, trajectory, split, measure):
@@ -50,34 +44,52 @@ class Traces:
         return [n for n, _ in runs], values[:, judged], judged
 
 
-def has_training_queries(reader):
-    return "queries.train.parquet" in reader.artefact(reader.collection).manifest["files"]
-
-
-def grouped_positives(positives, rows):
-    """(new row of each positive, passage) of the queries `rows`, numbered anew in their order."""
-    lengths = positives.lengths[rows]
-    values = [positives[row] for row in rows]
-    return np.repeat(np.arange(len(rows)), lengths), np.concatenate([*values, np.zeros(0, np.int32)])
-
-
 def forgetting_of(traces, trajectory, splits, measures):
-    """[{split, measure, checkpoints, rates, states, traced, traces}] of one experiment and seed (plain JSON).
+    """[{split, measure, checkpoints, queries, rates, states, traced, traces}] of one experiment and seed (plain JSON).
 
     split "train": RR@100 of the training queries with each model that mined, as in the paper; other splits: their first
     measure. rates and states have an entry per step; traces: of a few queries drawn at random (`traced`), a list each.
     """
     sets = [("train", f"RR@{DEPTH}", *traces.training(trajectory))]
     sets += [(split, measures[split][0], *traces.evaluated(trajectory, split, measures[split][0])) for split in splits]
-    found = []
+    contents = []
     for split, measure, checkpoints, values, rows in sets:
         if len(checkpoints) < 2:
             continue
         threshold = 1 / FOUND if measure.startswith("RR") else 1e-9
-        drawn = sample(values.shape[1], TRACED, f"traced {split}")
-        said = {"split": split, "measure": measure, "checkpoints": checkpoints, "queries": values.shape[1]}
-        said |= {"rates": np.round(forgetting_rates(values), 6).tolist(), "states": count_states(values >= threshold)}
-        texts = traces.reader.column(f"queries.{split}.parquet", "text")
-        said["traced"] = [texts[int(row)].as_py() for row in rows[drawn]]
-        found.append(said | {"traces": np.round(values[:, drawn].T, 4).tolist()})
-    return found
+        drawn, texts = sample(len(rows), TRACED, f"traced {split}"), traces.reader.queries(split)
+        content = {"split": split, "measure": measure, "checkpoints": checkpoints, "queries": len(rows)}
+        content["rates"] = np.round(forgetting_rates(values), 6).tolist()
+        content["states"] = count_states(values >= threshold)
+        content["traced"] = [texts[row].as_py() for row in rows[drawn].tolist()]
+        content["traces"] = np.round(values[:, drawn].T, 4).tolist()
+        contents.append(content)
+    return contents
+
+
+def forgetting_rates(values_CQ):
+    """Per step from one checkpoint to the next, the share of queries whose score drops (Figure 4, Table 9): list."""
+    return [float(np.mean(forgets(before, after))) for before, after in zip(values_CQ, values_CQ[1:], strict=False)]
+
+
+def states(found_CQ):
+    """Per step, what becomes of each query: indices into STATES, int [C - 1, Q].
+
+    found_CQ: bool, whether the checkpoint finds the query's positive. kept: found before and after the step; forgotten:
+    found before only; learned: found after it, never earlier; swung back: found after, not just before, but earlier.
+    """
+    before, after = found_CQ[:-1], found_CQ[1:]
+    ever = np.logical_or.accumulate(found_CQ, axis=0)[:-1]  # up to the step: `before` decides first
+    conditions = {"kept": before & after, "forgotten": before, "learned": after & ~ever, "swung back": after}
+    return np.select(list(conditions.values()), [*map(STATES.index, conditions)], STATES.index("missed"))
+
+
+def count_states(found_CQ):
+    """[{state: number of queries}], one per step."""
+    return [{state: int((line == n).sum()) for n, state in enumerate(STATES)} for line in states(found_CQ)]
+
+
+def swing_sizes(values_CQ):
+    """How far each query went and came back: the way that its score went, less the distance that it got (float [Q])."""
+    way = np.abs(np.diff(values_CQ, axis=0)).sum(axis=0)
+    return way - np.abs(values_CQ[-1] - values_CQ[0])

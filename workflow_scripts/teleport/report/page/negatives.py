@@ -1,20 +1,17 @@
-"""The section on negatives: what each pool holds, what was mined, and what comes and goes between episodes."""
+"""The section on negatives: what each pool holds, what was mined, and what comes and goes between episodes.
+
+The negatives of an episode are *pairs* of a query and a passage, each as one int64: the query's row times 2^32 plus the
+passage's. A set of pairs is an array of them, sorted and without repetition.
+"""
+
+from collections import Counter
 
 import numpy as np
 
-from teleport.report.page.composition import (
-    count_sources,
-    first_encounters,
-    flat_slots,
-    new_near_positive,
-    overlaps,
-    pairs_of,
-    searched_pairs,
-    source_names,
-    swings,
-)
-from teleport.runtime.seed import derive_seed
+from teleport.arrays import places_of
+from teleport.seed import derive_seed
 
+MOMENTUM = "momentum"
 MOST_QUERIES = 20_000  # whose negatives are counted; of more, as many are drawn
 SCORED_QUERIES = 500  # whose negatives are scored by their vectors
 SUSPECT = 0.95  # share of the positive's score from which a negative may be an unjudged positive
@@ -32,70 +29,133 @@ def sample(number, at_most, name):
 
 def negatives_of(reader, trajectory, flags):
     """What the page says of the negatives of one experiment and seed (plain JSON); None without a finished pool."""
-    episodes = [(n, each) for n, each in enumerate(trajectory["episodes"], 1) if reader.finished(each["pool"])]
+    episodes = {n: each for n, each in enumerate(trajectory["episodes"], 1) if reader.finished(each["pool"])}
     if not episodes:
         return None
-    numbers, stages = [number for number, _ in episodes], [each for _, each in episodes]
+    numbers, stages = list(episodes), list(episodes.values())
     rows = sample(len(reader.pool(stages[0]["pool"]).offsets) - 1, MOST_QUERIES, "negatives")
-    positives = [reader.positives(each["positives"]) for each in stages]
-    trained = [pool_pairs(reader.pool(each["pool"]), rows) for each in stages]
-    said = {"queries": len(rows), "episodes": numbers, "seed": trajectory["seed"]}
-    known = zip(stages, positives, strict=True)
-    said["pools"] = [pool_facts(reader, each, rows, those, flags) for each, those in known]
-    said["trained"] = comings_and_goings(numbers, trained)
-    if all(reader.finished(each["query"]) for each in stages):
-        found = zip(stages, positives, strict=True)
-        mined = [searched_pairs(reader.search(each["query"]), rows, known) for each, known in found]
-        said["mined"] = comings_and_goings(numbers, mined) | {"new": new_pairs(reader, stages, positives, rows, mined)}
-    return said
+    pools, trained, searched = [], [], {"query": [], "lookahead": []}
+    for each in stages:
+        positives = reader.positives(each["positives"])
+        pools.append(pool_facts(reader, each, rows, positives, flags))
+        trained.append(pairs_of(*flat(reader.pool(each["pool"]), rows, "passages")))
+        for role, pairs in searched.items():
+            there = reader.finished(each[role])
+            pairs.append(searched_pairs(reader.search(each[role]), rows, positives) if there else None)
+    content = {"queries": len(rows), "episodes": numbers, "seed": trajectory["seed"], "pools": pools}
+    content["trained"] = comings_and_goings(numbers, trained)
+    mined, near = searched.values()
+    if not any(pairs is None for pairs in mined):
+        content["mined"] = comings_and_goings(numbers, mined) | {"new": new_near_positive(mined, near)}
+    return content
 
 
-def pool_pairs(pool, rows):
-    """The set of pairs of a `Pool`, of the queries `rows`."""
-    slots, queries = flat_slots(pool.offsets, rows)
-    return pairs_of(queries, np.asarray(pool.items.passages[slots]))
+def flat(pool, rows, *fields):
+    """The queries of the negatives that a `Pool` has for the queries `rows`, and some fields of these: flat arrays."""
+    slots = places_of(pool.offsets, rows)
+    queries = np.repeat(rows, np.diff(pool.offsets)[rows])
+    return queries, *(np.asarray(getattr(pool.items, name)[slots]) for name in fields)
+
+
+def pairs_of(queries, passages):
+    """The set of pairs of some queries and passages (int arrays of one length)."""
+    pairs = np.sort((queries.astype(np.int64) << 32) | passages.astype(np.int64))  # np.unique hashes, which is slower
+    return pairs[np.diff(pairs, prepend=-1) > 0]
+
+
+def searched_pairs(run, rows, positives):
+    """The pairs that a `Run` found for the queries `rows` (sorted), without their positives (`Ragged`)."""
+    lines = np.flatnonzero(np.isin(run.rows, rows))
+    ids, queries = run.ids[lines], run.rows[lines]
+    filled = ids >= 0
+    slots = places_of(positives.offsets, rows)
+    known = pairs_of(np.repeat(rows, positives.lengths[rows]), np.asarray(positives.values[slots]))
+    return np.setdiff1d(pairs_of(np.repeat(queries, filled.sum(axis=1)), ids[filled]), known, assume_unique=True)
 
 
 def comings_and_goings(numbers, pairs):
     """First encounters, overlaps and swings of the pairs of some episodes (plain JSON)."""
     shares = np.round(overlaps(pairs), 4)
     return {
-        "pairs": [len(each) for each in pairs],
+        "pairs": list(map(len, pairs)),
         "first": first_encounters(pairs).tolist(),
-        "overlap": [[None if np.isnan(share) else share for share in line] for line in shares.tolist()],
-        "swings": {numbers[e - 1]: len(found) for e, found in swings(pairs).items()},
+        "overlap": np.where(np.isnan(shares), None, shares).tolist(),
+        "swings": {numbers[e - 1]: len(swung) for e, swung in swings(pairs).items()},
     }
 
 
-def new_pairs(reader, stages, positives, rows, mined):
-    """`new_near_positive` with the neighbours of positives that each episode has retrieved."""
-    near = [
-        searched_pairs(reader.search(each["lookahead"]), rows, known) if reader.finished(each["lookahead"]) else None
-        for each, known in zip(stages, positives, strict=True)
-    ]
-    return new_near_positive(mined, near)
+def first_encounters(episodes):
+    """int [E, E]: line e, column f: pairs of episode e that were first met in episode f (ANCE-Tele Figures 5, 9, 10).
+
+    episodes: the set of pairs of each
+    """
+    pairs, where = np.unique(np.concatenate(episodes), return_index=True)
+    ends = np.cumsum([len(each) for each in episodes])
+    firsts = np.searchsorted(ends, where, side="right")
+    return np.array([np.bincount(firsts[np.searchsorted(pairs, e)], minlength=len(episodes)) for e in episodes])
+
+
+def overlaps(episodes):
+    """float [E, E]: line e, column f: the share of the pairs of episode e that f has too; NaN for an empty e."""
+    shares = [[np.isin(e, f, assume_unique=True).mean() if len(e) else np.nan for f in episodes] for e in episodes]
+    return np.array(shares)
+
+
+def swings(episodes):
+    """{e: pairs in episode e (from 1), out of the next, in again} (Table 10: class A is e = 2, class B is e = 3)."""
+    swung = {}
+    for e, (first, second, third) in enumerate(zip(episodes, episodes[1:], episodes[2:], strict=False), 1):
+        back = np.intersect1d(first, third, assume_unique=True)
+        swung[e] = np.setdiff1d(back, second, assume_unique=True)
+    return swung
+
+
+def new_near_positive(episodes, near):
+    """[(new, near)] per episode from 2: how many pairs no earlier one had, and how many of these were near (Figure 7).
+
+    near: per episode the pairs of a query and a neighbour of its positive, or None; those of the episode before count,
+    since they are what looking ahead would have shown it.
+    """
+    counts, met = [], episodes[0]
+    for pairs, before in zip(episodes[1:], near, strict=False):
+        new = np.setdiff1d(pairs, met, assume_unique=True)
+        counts.append((len(new), None if before is None else int(np.isin(new, before, assume_unique=True).sum())))
+        met = np.union1d(met, new)
+    return counts
+
+
+def source_name(flags_of_source, flags):
+    """The name of a source from the bit flags of a negative (int); flags: {name: bit}.
+
+    What came through momentum is "momentum", whatever found it at first; united duplicates are "lookahead + query".
+    """
+    if flags_of_source & flags[MOMENTUM]:
+        return MOMENTUM
+    return " + ".join(sorted(name for name, flag in flags.items() if flags_of_source & flag))
+
+
+def count_sources(sources, flags):
+    """{name of a source: number of negatives}, from the bit flags of negatives (uint8)."""
+    counts = Counter()
+    for value, number in zip(*map(np.ndarray.tolist, np.unique(sources, return_counts=True)), strict=True):
+        counts[source_name(value, flags)] += number
+    return dict(counts)
 
 
 def pool_facts(reader, stages, rows, positives, flags):
-    """What one pool holds: counts by source, ranks, score gaps, and what the merge recorded."""
+    """What one pool holds: counts by source, by source and rank (1-10, 11-20, ...), score gaps, facts of the merge."""
     pool, facts = reader.pool(stages["pool"]), reader.facts(stages["pool"])
-    slots, _ = flat_slots(pool.offsets, rows)
-    sources, ranks = (np.asarray(getattr(pool.items, name)[slots]) for name in ("sources", "ranks"))
-    said = {"stage": stages["pool"], "negatives": len(slots), "sources": count_sources(sources, flags)}
+    _, sources, ranks = flat(pool, rows, "sources", "ranks")
     kept = ("wanted", "drawn", "short_queries", "empty_queries", "overlap", "filters")
-    said["facts"] = {name: facts[name] for name in kept if name in facts}
-    said["ranks"] = rank_bins(sources, ranks, flags)
-    return said | score_gaps(reader, stages, rows, pool, positives)
-
-
-def rank_bins(sources, ranks, flags):
-    """{source: [negatives at ranks 1-10, 11-20, ...]} of what a retrieval found in this episode."""
-    found = {}
-    for value in np.unique(sources[ranks > 0]).tolist():
-        if not value & flags["momentum"]:
-            name = source_names(np.array([value]), flags)[0]
-            found[name] = np.bincount((ranks[(sources == value) & (ranks > 0)] - 1) // RANK_BIN).tolist()
-    return found
+    found = [value for value in np.unique(sources[ranks > 0]).tolist() if not value & flags[MOMENTUM]]
+    bins = {value: np.bincount((ranks[(sources == value) & (ranks > 0)] - 1) // RANK_BIN) for value in found}
+    return {
+        "stage": stages["pool"],
+        "negatives": len(sources),
+        "sources": count_sources(sources, flags),
+        "facts": {name: facts[name] for name in kept if name in facts},
+        "ranks": {source_name(value, flags): counts.tolist() for value, counts in bins.items()},
+    } | score_gaps(reader, stages, rows, pool, positives)
 
 
 def score_gaps(reader, stages, rows, pool, positives):
@@ -105,22 +165,20 @@ def score_gaps(reader, stages, rows, pool, positives):
     "scored": number of negatives}, for some of the queries; a gap is a share of the size of the positive's score. {}
     where there are no vectors.
     """
-    query_vectors, passage_vectors = vectors_of(reader, stages)
-    if passage_vectors is None:
+    queries_QD, passages_PD = vectors_of(reader, stages)
+    if passages_PD is None:
         return {}
-    first = positives.offsets[:-1]
     rows = rows[positives.lengths[rows] > 0]
     rows = rows[sample(len(rows), SCORED_QUERIES, "scores")]
-    slots, queries = flat_slots(pool.offsets, rows)
-    if not len(slots):
+    queries, negatives = flat(pool, rows, "passages")
+    if not len(negatives):
         return {}
-    targets = np.asarray(positives.values[first[queries]])
-    negative = products(query_vectors, queries, passage_vectors, np.asarray(pool.items.passages[slots]))
-    positive = products(query_vectors, queries, passage_vectors, targets)
+    targets = np.asarray(positives.values[positives.offsets[queries]])
+    negative, positive = (products(queries_QD, queries, passages_PD, passages) for passages in (negatives, targets))
     gaps = (positive - negative) / np.maximum(np.abs(positive), 1e-12)
     counts = np.histogram(np.clip(gaps, GAP_BINS[0], GAP_BINS[-1]), GAP_BINS)[0]
     suspects = float(np.mean(gaps <= 1 - SUSPECT))
-    return {"gaps": counts.tolist(), "suspects": suspects, "scored": len(slots), "scored_queries": len(rows)}
+    return {"gaps": counts.tolist(), "suspects": suspects, "scored": len(negatives), "scored_queries": len(rows)}
 
 
 def vectors_of(reader, stages):
@@ -135,9 +193,9 @@ def vectors_of(reader, stages):
 
 def products(queries_QD, rows, passages_PD, passages, block=2**14):
     """float32 [n]: the inner product of each pair of a query row and a passage row, block by block."""
-    found = np.empty(len(rows), np.float32)
+    scores = np.empty(len(rows), np.float32)
     for start in range(0, len(rows), block):
-        part = slice(start, start + block)
-        sides = (np.asarray(queries_QD[rows[part]], np.float32), np.asarray(passages_PD[passages[part]], np.float32))
-        found[part] = np.einsum("nd,nd->n", *sides)
-    return found
+        here = slice(start, start + block)
+        sides = (np.asarray(queries_QD[rows[here]], np.float32), np.asarray(passages_PD[passages[here]], np.float32))
+        scores[here] = np.einsum("nd,nd->n", *sides)
+    return scores

@@ -4,11 +4,16 @@ The released code (DRhard, adore/train.py) weighs a pair by the difference of th
 reciprocal rank would change if the two changed places, where the positive is the list's only one.
 """
 
-import torch
+from pydantic import Field
 
-from teleport.training.losses.lists import mean_list_loss
+from teleport.settings.section import Integer, Section
+from teleport.training.losses import ranknet_list
 
-SETTINGS = ("metric_cut",)  # of settings.training.Training, taken as keyword arguments
+
+class Settings(Section):
+    """Pairs of a ranked list weighed by their ranks (ADORE)."""
+
+    metric_cut: Integer = Field(ge=1, description="Later ranks gain nothing (ADORE: passages 200, documents 10).")
 
 
 def loss(scores_QK, positive_QK, negative_QK, metric_cut):
@@ -17,13 +22,15 @@ def loss(scores_QK, positive_QK, negative_QK, metric_cut):
     w_ij = |r(i) - r(j)| with r(k) = 1 / k up to rank `metric_cut` and 0 after it; the rank is the place in the list,
     from 1 on, also of a positive that was appended. A scalar.
 
-    scores_QK: float, of the passages of Q lists in their order; positive_QK, negative_QK: bool, both False where a
-    passage makes no pair
+    scores_QK: float, of the passages of Q lists in their order; positive_QK, negative_QK: bool, on the CPU,
+    both False where a passage makes no pair
     """
-    return mean_list_loss(scores_QK, positive_QK, negative_QK, reciprocal_ranks(scores_QK, metric_cut))
+    return ranknet_list.loss(scores_QK, positive_QK, negative_QK, reciprocal_ranks(scores_QK, metric_cut))
 
 
 def reciprocal_ranks(scores_QK, metric_cut):
     """1, 1/2, 1/3, ... up to rank `metric_cut`, then 0: [K], of the type of the scores."""
+    import torch
+
     ranks_K = torch.arange(1, scores_QK.shape[1] + 1, device=scores_QK.device, dtype=scores_QK.dtype)
     return torch.where(ranks_K <= metric_cut, 1 / ranks_K, 0)

@@ -5,12 +5,36 @@ the other queries the random ones. The paper's Eq. 13, L_s + alpha L_r, has a we
 not, and no value of it is printed. Here L_s and L_r are means over pairs. With all pairs alike, B queries and one own
 negative each, the gradient is that of alpha = 2B - 2, scaled by 1 / (2B - 1). Where they are read as sums, L_s over
 the S static negatives of a query and L_r over the corpus C, the same weight is alpha = (2B - 2) S / |C|: 0.0115 for
-B = 256, S = 200 and MS MARCO. STAR leaves out known positives: `training.mask_false_negatives`.
+B = 256, S = 200 and MS MARCO. STAR leaves out known positives: `training.masks: [known_positives]`.
 """
 
-from teleport.training.losses.pairs import mean_pair_loss
+from pydantic import Field
 
-SETTINGS = ("star_alpha",)  # of settings.training.Training, taken as keyword arguments
+from teleport.settings.section import NumberOrNull, Section
+
+
+class Settings(Section):
+    """Pairs of the positive with all passages of the batch (STAR)."""
+
+    star_alpha: NumberOrNull = Field(
+        None,
+        ge=0,
+        description="Mean over own negatives + star_alpha x mean over the others (STAR, Eq. 13); null: one mean over "
+        "all pairs (released).",
+    )
+
+
+def mean_pair_loss(positive_scores_Q, other_scores_QK):
+    """Mean of log(1 + exp(other - positive)) over all pairs of a query's positive and one of its K others (scalar):
+    RankNet's logistic loss (Burges et al. 2005).
+
+    A masked score (-inf) makes no pair: it counts neither in the sum nor in the number. 0 when there is no pair.
+    """
+    from torch.nn.functional import logsigmoid
+
+    losses_QK = -logsigmoid(positive_scores_Q.unsqueeze(1) - other_scores_QK)  # 0 for a masked score
+    pairs = (other_scores_QK > float("-inf")).sum()
+    return losses_QK.sum() / pairs.clamp(min=1)
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, star_alpha=None):
@@ -28,3 +52,8 @@ def loss(scores_QP, positive_columns_Q, own_columns_QN, star_alpha=None):
         return mean_pair_loss(positive_scores_Q, others_QP)
     own = mean_pair_loss(positive_scores_Q, scores_QP.gather(1, own_columns_QN))
     return own + star_alpha * mean_pair_loss(positive_scores_Q, others_QP.scatter(1, own_columns_QN, float("-inf")))
+
+
+def num_pairs(counted_QP, positive_columns_Q, own_columns_QN):
+    """How many pairs all means are of together. counted_QP: bool, False where a passage is left out; all numpy."""
+    return int(counted_QP.sum()) - len(positive_columns_Q)

@@ -4,9 +4,15 @@ ANCE-Tele's released code (losses/contrastive_loss.py): the negatives of a query
 other queries in the batch, which the paper does not mention.
 """
 
-from torch.nn.functional import cross_entropy, log_softmax
+from pydantic import Field
 
-SETTINGS = ("label_smoothing",)  # of settings.training.Training, taken as keyword arguments
+from teleport.settings.section import Number, Section
+
+
+class Settings(Section):
+    """The softmax over all passages of the batch (ANCE-Tele, released)."""
+
+    label_smoothing: Number = Field(0.0, ge=0, lt=1, description="Share of the target that all passages have alike.")
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, label_smoothing=0.0):
@@ -18,6 +24,8 @@ def loss(scores_QP, positive_columns_Q, own_columns_QN, label_smoothing=0.0):
     scores_QP: float, -inf where a passage is left out; positive_columns_Q: int64, the column of each query's positive;
     own_columns_QN: int64, those of its own negatives, which are a part of the batch like any other here
     """
+    from torch.nn.functional import cross_entropy, log_softmax
+
     hard = cross_entropy(scores_QP, positive_columns_Q)
     if not label_smoothing:
         return hard

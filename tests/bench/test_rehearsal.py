@@ -1,0 +1,84 @@
+"""The rehearsal's files are the papers' official ones in form and number, drawn alike; its encoder finds positives."""
+
+import importlib
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from bench_world import bench_on_path  # noqa: F401
+
+from paths import REPOSITORY
+from teleport.plan.plan import Plan
+from teleport.running.artefact import Artefact
+from teleport.running.job import Job
+from teleport.running.run import run
+from teleport.settings.read import load_files
+
+PAPERS = ["marco", "marco-doc", "nq", "triviaqa"]
+
+
+def make(stage):
+    """Run a planned stage below the working directory; returns its `Artefact`."""
+    for read in stage.inputs.values():
+        make(read)
+    job = Job(json.loads(stage.spec()) | {"code": "test", "origins": stage.origins})
+    run(job)
+    return Artefact(job.folder)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_paper_s_own_configuration_reads_the_files(paper, tmp_path, monkeypatch):
+    rehearse = importlib.import_module("rehearse")
+    monkeypatch.chdir(tmp_path)
+    override = rehearse.prepare(paper, 0.0005, 1.0, tmp_path / "made")
+    plan = Plan(*load_files([REPOSITORY / "config" / f"{paper}.yaml", override]))
+    collection = make(plan.collection)
+    counts, facts = rehearse.PAPERS[paper].scaled(0.0005, 1.0), collection.facts
+    assert facts["num_passages"] == counts.passages
+    assert {split: found["queries"] for split, found in facts["splits"].items()} == counts.queries
+    words = [len(text.split()) for text in pq.read_table(collection.path("corpus.parquet"))["text"].to_pylist()]
+    assert np.mean(words) == pytest.approx(counts.words, rel=0.03)
+    train = pq.read_table(collection.path("queries.train.parquet"))["text"].to_pylist()
+    assert len(set(train)) > 0.95 * len(train)
+
+
+def test_files_are_drawn_alike(tmp_path):
+    rehearse = importlib.import_module("rehearse")
+    made = [tmp_path / name for name in "ab"]
+    for folder in made:
+        rehearse.prepare("nq", 0.0002, 1.0, folder)
+    for name in ("nq-train.qa.csv", "nq-test.qa.csv"):
+        assert (made[0] / "files" / name).read_bytes() == (made[1] / "files" / name).read_bytes()
+
+
+def test_vectors_are_spread_and_questions_near_their_passages(tmp_path):
+    rehearse = importlib.import_module("rehearse")
+    rehearse.prepare("marco", 0.0005, 1.0, tmp_path)
+    from rehearsal.official import Corpus
+    from rehearsal.words import Words
+    from teleport.arrays import Ragged
+    from teleport.encoder.load import load_backbone
+    from teleport.encoder.model import Encoder
+    from teleport.encoder.side import Side
+    from teleport.encoder.tokens import load_tokenizer, write_tokens
+
+    tokenizer, special = load_tokenizer(tmp_path / "checkpoint", None)
+    words = Words(rehearse.shuffled(rehearse.texts.whole_words(tokenizer)), seed=42)
+    corpus = Corpus(words, rehearse.PAPERS["marco"].scaled(0.0005, 1.0))
+    passages = [" ".join(body) for _, _, body in corpus.passages()]
+
+    def encode(name, texts):
+        paths = tmp_path / f"{name}.ids.npy", tmp_path / f"{name}.offsets.npy"
+        write_tokens(tokenizer, np.uint16, [texts], *paths, lambda done: None)
+        side = Side(
+            Encoder(load_backbone(tmp_path / "checkpoint"), "cls").eval(), Ragged.open(*paths[::-1]), 128, special
+        )
+        return side.vectors(np.arange(len(texts)), 4096).detach().numpy()
+
+    vectors_PD, vectors_QD = encode("passages", passages), encode("queries", corpus.questions["dev"])
+    cosines = np.corrcoef(vectors_PD[:300])[np.triu_indices(300, 1)]
+    assert cosines.mean() < 0.7 and cosines.std() > 0.1, "else a search measures ties"
+    scores_QP = vectors_QD @ vectors_PD.T
+    own_Q = scores_QP[np.arange(len(vectors_QD)), corpus.rows["dev"]]
+    assert np.median((scores_QP > own_Q[:, None]).mean(axis=1)) < 0.35

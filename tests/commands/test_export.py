@@ -1,0 +1,47 @@
+"""`manage.py export` of a checkpoint: whole or not at all, whatever lies beside the episodes."""
+
+import json
+
+import pytest
+
+from commands import export
+from paths import REPOSITORY  # noqa: F401
+from teleport.refusal import Refusal
+
+
+@pytest.fixture
+def train(stages, tmp_path, monkeypatch):
+    """The link to a train stage in an experiment that has been evaluated before and after its episode."""
+    monkeypatch.setattr(export, "add_pooler", lambda folder: None)
+    monkeypatch.setattr(export, "example_text", lambda link: "")
+    home = tmp_path / "results/experiments/tele"
+    (home / "episode-1").mkdir(parents=True)
+    for folder, mean in ((home, 0.25), (home / "episode-1", 0.5)):
+        job = stages.finish(stages.make("evaluate", {"measures": ["RR@10"]}), {"means": {"RR@10": mean}})
+        (folder / "evaluate-test").symlink_to(job.folder)
+    job = stages.make("train")
+    checkpoint = job.output("checkpoint")
+    checkpoint.mkdir()
+    (checkpoint / "config.json").write_text(json.dumps({}))
+    (checkpoint / "README.md").write_text("# A model\n\n## Settings\n")
+    stages.finish(job)
+    (home / "episode-1/train").symlink_to(job.folder)
+    return home / "episode-1/train"
+
+
+def test_a_folder_beside_the_episodes_is_none(train, tmp_path):
+    train.parent.with_name("episode-2b").mkdir()
+    export.export(train, tmp_path / "new/model")
+    card = (tmp_path / "new/model/README.md").read_text()
+    assert [line for line in card.splitlines() if "test" in line] == ["| 0 | test | 0.250 |", "| 1 | test | 0.500 |"]
+    with pytest.raises(Refusal, match="model is there already"):
+        export.export(train, tmp_path / "new/model")
+
+
+def test_an_export_that_fails_leaves_nothing_and_may_be_repeated(train, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(export, "write_text", lambda path, text: int("bug"))
+        with pytest.raises(ValueError, match="bug"):
+            export.export(train, tmp_path / "new/model")
+    assert list((tmp_path / "new").iterdir()) == []
+    assert "model" in export.export(train, tmp_path / "new/model")

@@ -1,0 +1,22 @@
+"""How often a stage says how far it is: in its log for a person, and in the file that the terminal reads."""
+
+import json
+import logging
+import time
+
+from teleport.running.log import Progress
+
+
+def test_the_log_has_a_line_in_ten_seconds_and_the_file_is_two_seconds_old_at_most(tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "teleport")
+    progress, path, reported = Progress(tmp_path / "progress.json"), tmp_path / "progress.json", []
+    for second in range(26):  # ten texts a second
+        monkeypatch.setattr(time, "monotonic", lambda second=second: float(second))
+        progress(10 * second, 250, "texts")
+        reported.append(json.loads(path.read_text())["done"])
+    assert all(0 <= 10 * second - done <= 10 for second, done in enumerate(reported))
+    assert reported[:6] == [0, 0, 20, 20, 40, 40] and reported[-1] == 250
+    assert [message.split(",")[0] for message in caplog.messages] == [
+        "0/250 texts", "100/250 texts", "200/250 texts", "250/250 texts"
+    ]  # fmt: skip
+    assert caplog.messages[1] == "100/250 texts, 10.0 texts/s, 15 s left"

@@ -1,0 +1,145 @@
+"""run_stage.py: what an earlier attempt on a cluster finished, and whose environment."""
+
+import fcntl
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from paths import REPOSITORY
+from teleport.running.code import stage_code
+from teleport.running.run import FINISHED, run
+from teleport.search import index
+
+
+@pytest.fixture
+def indexed(stages):
+    """A function that runs the stage `index` over eight vectors in an attempt, on a day of its own."""
+
+    def write(job):
+        with open(job.output("passages.npy"), "wb") as file:
+            np.save(file, np.ones((8, 2), np.float32))
+        return {"dim": 2}
+
+    encode = stages.run(write, "encode")
+    job, days = stages.make("index", {}, {"passages": encode}), itertools.count()
+
+    def attempt(number, code="test"):
+        job.code, day = code, next(days)
+        (job.folder / "manifest.json").unlink(missing_ok=True)  # as Snakemake does before a job
+        run(job, number, clock=lambda: 86400.0 * day)
+        manifest = json.loads((job.folder / "manifest.json").read_text())
+        return int(manifest["provenance"]["started"][8:10]) - 1  # the day on which it was made
+
+    attempt.job = job
+    return attempt
+
+
+def test_a_later_attempt_takes_the_finished_stage_as_it_is(indexed):
+    assert [indexed(1), indexed(2), indexed(3)] == [0, 0, 0]
+    assert not indexed.job.resume.exists()
+
+
+def test_a_later_attempt_removes_what_a_kill_after_the_manifest_has_left(indexed):
+    indexed(1)
+    indexed.job.resume.mkdir(parents=True)
+    (indexed.job.resume / "history.log").touch()
+    assert indexed(2) == 0 and not indexed.job.resume.exists()
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_first_attempt_and_a_run_without_a_cluster_do_everything(indexed, number):
+    assert [indexed(1), indexed(number)] == [0, 1]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_an_earlier_run_finished_is_not_taken_when_the_first_attempt_fails(indexed, monkeypatch, number):
+    def fails(job):
+        raise RuntimeError("out of memory")
+
+    indexed(1)
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of memory"):
+        patch.setattr(index, "run", fails)
+        indexed(number)
+    assert indexed(2) == 2
+
+
+def test_without_a_cluster_no_copy_is_left(indexed):
+    indexed(0)
+    assert not (indexed.job.folder / FINISHED).exists()
+    assert indexed(2) == 1
+
+
+def test_what_other_code_made_is_not_taken(indexed):
+    assert [indexed(1), indexed(2, code="other"), indexed(2, code="other"), indexed(2)] == [0, 1, 1, 3]
+
+
+@pytest.mark.parametrize("name", ["index.json", FINISHED])
+def test_what_is_torn_is_not_taken(indexed, name):
+    indexed(1)
+    path = indexed.job.folder / name
+    path.write_text(path.read_text()[:-3])
+    assert indexed(2) == 1
+
+
+def command(job):
+    """What runs a job of the stage `index` from the folder of its results."""
+    inputs = {role: f"{a.manifest['kind']}/{a.manifest['key']}" for role, a in job.inputs.items()}
+    spec = json.dumps({"kind": "index", "key": job.key, "settings": {}, "inputs": inputs})
+    program = str(REPOSITORY / "workflow_scripts/run_stage.py")
+    return [sys.executable, program, "--spec", spec, "--code", stage_code("index", {})]
+
+
+def test_ctrl_c_ends_a_stage_as_sigterm_does(indexed, tmp_path):
+    indexed.job.lock.parent.mkdir(parents=True)
+    with open(indexed.job.lock, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # so that it waits
+        heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # a job in the background is deaf
+        process = subprocess.Popen(command(indexed.job), cwd=tmp_path, stderr=subprocess.PIPE, text=True, **heard)
+        assert "waiting: another process" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == -signal.SIGTERM and process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("size", ["2", "0", "many"])
+def test_what_another_launcher_left_in_the_environment_decides_nothing(indexed, tmp_path, size):
+    """torchrun, MPI and Slurm scripts export such variables; a stage that took them for its own wrote no manifest."""
+    left = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "nowhere"}
+    result = subprocess.run(command(indexed.job), cwd=tmp_path, env=os.environ | left, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert (indexed.job.folder / "manifest.json").exists()
+
+
+def test_a_kill_while_saved_work_is_removed_has_nobody_go_on_with_the_rest(indexed, monkeypatch):
+    def killed(folder, **options):
+        (folder / "rows.npy").unlink()
+        raise KeyboardInterrupt
+
+    saved = indexed.job.resume / "rows.json"
+    saved.write_text('{"done": 8}')
+    (indexed.job.resume / "rows.npy").write_text("")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("shutil.rmtree", killed)
+        indexed(0)
+    assert saved.exists() and indexed.job.open_resume() is False and not saved.exists()
+
+
+def test_only_saved_work_is_spoken_of(indexed, caplog, monkeypatch):
+    def fails(job):
+        raise RuntimeError("out of memory")
+
+    caplog.set_level("INFO")
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "run", fails)
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                indexed(0)
+        assert "attempt 2" in caplog.text and "resume state kept" not in caplog.text
+        (indexed.job.resume / "rows.npy").write_text("")
+    indexed(0)
+    assert "attempt 3, resume state kept" in caplog.text

@@ -1,0 +1,90 @@
+"""commands/snakemake_internals.py with the installed Snakemake, each function in a small workflow of its own."""
+
+import subprocess
+import sys
+
+import pytest
+import snakemake
+
+from commands.snakemake_internals import TRIED_ON
+from paths import REPOSITORY
+
+ADVICE = (
+    f"Snakemake {snakemake.__version__} changed something that its documentation does not promise. Find in "
+    "workflow_scripts/commands/snakemake_internals.py what it is for, use what the new version has, and set TRIED_ON."
+)
+SNAKEFILE = f"""
+import sys
+sys.path.insert(0, "{REPOSITORY}/workflow_scripts")
+from commands.snakemake_internals import *
+from commands.snakemake_internals import LogEvent, TerminalHandler, get_event
+
+class Label:
+    def __format__(self, name):
+        return name[::-1]
+
+class Shouting(TerminalHandler):
+    def emit(self, record):
+        with self.lock_of_stream:
+            self.stream.write(f"SHOUT {{get_event(record)}} {{self.draws}} {{self.name}}\\n")
+        super().emit(record)
+
+CALL = how_called(workflow)
+print("CALL", CALL)
+name_in_messages(workflow, "LABEL", Label())
+translate_targets(
+    workflow, lambda targets: {{"made.txt" if t == "link" else t for t in targets}}, lambda targets: targets
+)
+
+def given(wildcards):
+    print("ATTEMPT", attempt(workflow))
+    print("RECORDED", recorded_params(workflow, "made.txt"), recorded_input(workflow, "made.txt"))
+    return "given.txt"
+
+if CALL.main and not CALL.dry:
+    from snakemake.logging import logger
+    replace_terminal_handler(logger, Shouting)
+
+rule made:
+    input: given
+    output: "made.txt"
+    params: code="abc"
+    message: "{{LABEL:drawer}}"
+    shell: "cp {{input}} {{output}}"
+"""
+
+
+@pytest.fixture
+def call(tmp_path):
+    """Calls Snakemake with arguments in a folder with that workflow; returns what it prints."""
+    (tmp_path / "Snakefile").write_text(SNAKEFILE)
+    (tmp_path / "given.txt").write_text("x\n")
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "snakemake", "--cores", "1", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert done.returncode == 0, f"{ADVICE}\n{done.stdout}"
+        return done.stdout
+
+    return run
+
+
+def test_it_was_tried_on_the_version_that_is_installed():
+    assert snakemake.__version__ == TRIED_ON, f"{ADVICE} If the other tests of this file pass, TRIED_ON is all."
+
+
+def test_how_it_was_called(call):
+    text = call("-n")
+    assert "Call(main=True, dry=True, submits=False, submitted=False, conda=False, " in text, ADVICE
+    assert "configfiles_given=False)" in text, ADVICE
+    text = call("--mode", "remote", "--attempt", "2", "made.txt")  # as in a job of a cluster
+    assert "Call(main=False, dry=False, submits=False, submitted=True, conda=False, " in text, ADVICE
+    assert "ATTEMPT 2" in text, ADVICE
+
+
+def test_targets_messages_records_and_the_terminal(call):
+    text = call("link")
+    assert "RECORDED None None" in text and "reward" in text, ADVICE
+    assert "SHOUT" in text and "False DefaultStreamHandler" in text, ADVICE
+    text = call("-n", "link")
+    assert "RECORDED [\"'abc'\"] ['given.txt']" in text and "Nothing to be done" in text, ADVICE

@@ -1,0 +1,88 @@
+"""What this workflow uses of Snakemake that its documentation does not promise, each with the reason.
+
+Snakemake may change it in any version. After an upgrade run tests/workflow/test_snakemake_internals.py, which tries
+each function in a small workflow; mend here what fails, then raise `TRIED_ON`.
+"""
+
+from typing import NamedTuple
+
+from snakemake.io import IOFile
+from snakemake.logging import ColorizingTextHandler, LogEvent, get_event  # noqa: F401
+from snakemake.settings.types import DeploymentMethod
+
+TRIED_ON = "9.27.1"
+
+
+class Call(NamedTuple):
+    """How Snakemake was called. Needed because the code is read again by the process of each job."""
+
+    main: bool  # this is the process that a person started, not that of a job
+    dry: bool  # with -n
+    submits: bool  # jobs run elsewhere, as on a cluster
+    submitted: bool  # this process is such a job
+    conda: bool  # with --sdm conda
+    configfiles_given: bool  # with --configfile
+
+
+def how_called(workflow):
+    """The `Call` of a workflow."""
+    return Call(
+        main=workflow.is_main_process,
+        dry=workflow.output_settings.dryrun,
+        submits=workflow.non_local_exec,
+        submitted=workflow.remote_exec,
+        conda=DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method,
+        configfiles_given=bool(workflow.overwrite_configfiles),
+    )
+
+
+def attempt(workflow):
+    """The attempt, from 1, of which this process is; right only when jobs are planned, as in a function of params."""
+    return workflow.attempt
+
+
+def name_in_messages(workflow, name, value):
+    """Let `message:` texts use a name. They are formatted with the names of the main workflow, which may have this one
+    as a module; `message:` takes no function."""
+    workflow.modifier_stack[0].globals[name] = value
+
+
+def recorded_params(workflow, path):
+    """The tracked parameters of the job that made a file, as text each (list); None where no record is."""
+    return workflow.persistence.params(IOFile(path))
+
+
+def recorded_input(workflow, path):
+    """The input files of the job that made a file (list); None where no record is. A set of shards is kept by it:
+    Snakemake reruns a job whose set of input files has changed."""
+    return workflow.persistence.input(IOFile(path))
+
+
+def translate_targets(workflow, targets, forced):
+    """Have functions replace the files and rules that were asked for, and those after --forcerun (sets), before jobs
+    are planned. Snakemake tells them only after the Snakefile was read, and a rule's output cannot be a link."""
+
+    class Translating(type(workflow)):
+        def __setattr__(self, name, value):
+            if name == "dag_settings" and value:
+                value.targets, value.forcerun = targets(value.targets), forced(value.forcerun)
+            super().__setattr__(name, value)
+
+    workflow.__class__ = Translating
+
+
+class TerminalHandler(ColorizingTextHandler):
+    """Writes to the terminal in the place of Snakemake's own handler, `usual`, in its colours and with its filters. A
+    logger plugin could, but has to be an installed package."""
+
+    def __init__(self, usual):
+        super().__init__(usual.nocolor, usual.stream, usual.formatter)
+        self.filters, self.name = usual.filters, usual.name
+        self.draws, self.lock_of_stream = self.can_color_tty(), self._output_lock
+
+
+def replace_terminal_handler(logger, make):
+    """Put `make(usual)` in the place of the handler of `logger` that writes to the terminal; a plugin's stays."""
+    for usual in [handler for handler in logger.handlers if handler.name == "DefaultStreamHandler"]:
+        logger.removeHandler(usual)
+        logger.addHandler(make(usual))

@@ -1,0 +1,134 @@
+"""The arrays that stages hand on: ragged lists, retrievals, and .npy files that are written whole or grow."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+CHUNK_OFFSETS = "passages.offsets.npy"  # beside the vectors, where passages are encoded in several chunks
+
+
+def save_array(path, array):
+    """Write an array as .npy to exactly this path: given a name, np.save would add .npy to that of an output."""
+    with open(path, "wb") as file:
+        np.save(file, array, allow_pickle=False)
+
+
+class GrowingArray:
+    """A one-dimensional .npy file that is appended to, for what may be larger than memory.
+
+    numpy leaves room in the header for the length to grow, so the true length is written last, into the same bytes.
+    """
+
+    def __init__(self, path, dtype):
+        self.file, self.dtype, self.length = open(path, "wb"), np.dtype(dtype), 0  # noqa: SIM115 (closed by `close`)
+        self.write_header()
+
+    def write_header(self):
+        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.length,)}
+        self.file.seek(0)
+        np.lib.format.write_array_header_1_0(self.file, header)
+
+    def append(self, values):
+        """Add the values of an array, converted to the file's type."""
+        values = np.ascontiguousarray(values, self.dtype)
+        self.file.write(values.data)
+        self.length += values.size
+
+    def close(self):
+        """Write the true length; the file is complete only then."""
+        self.write_header()
+        self.file.close()
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Lists of different lengths in two flat arrays: list `row` is values[offsets[row] : offsets[row + 1]].
+
+    offsets: int64 [n + 1]; values: any type, also a memory map
+    """
+
+    offsets: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def open(cls, offsets_path, values_path):
+        """The lists of two .npy files; the values stay on disk as a memory map."""
+        return cls(np.load(offsets_path), np.load(values_path, mmap_mode="r"))
+
+    @classmethod
+    def grouped(cls, rows, values, number):
+        """Lists 0 to number - 1 of `values`, each in the list that `rows` names, in the order in which they come."""
+        counts = np.bincount(rows, minlength=number)
+        return cls(offsets_of(counts), values[np.argsort(rows, kind="stable")])
+
+    def __len__(self):
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row):
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+    @property
+    def lengths(self):
+        """How many values each list has, int64 [n]."""
+        return np.diff(self.offsets)
+
+    @property
+    def rows(self):
+        """The list that each value is in, int64 [all values]."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+
+def places_of(offsets, rows):
+    """Where the values of the lists `rows` lie in the flat array, list after list (int64)."""
+    lengths = offsets[rows + 1] - offsets[rows]
+    shifts = offsets[rows] - (np.cumsum(lengths) - lengths)
+    return np.repeat(shifts, lengths) + np.arange(lengths.sum())
+
+
+def are_first(values_QD):
+    """bool [Q, D]: no earlier value of the row is the same. values_QD: int32, from 0 on"""
+    keys_QD = values_QD.astype(np.int64) << 32 | np.arange(values_QD.shape[1])
+    keys_QD.sort(axis=1)  # by value, then by column
+    new_QD = np.diff(keys_QD >> 32, axis=1, prepend=-1) != 0
+    first_QD = np.empty(values_QD.shape, bool)
+    np.put_along_axis(first_QD, keys_QD & (2**32 - 1), new_QD, axis=1)
+    return first_QD
+
+
+def offsets_of(lengths):
+    """int64 [n + 1]: where each of n lists begins in a flat array, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+
+
+def open_passages(job, role="passages"):
+    """(passage vectors of the `encode` stage in `role`, memory-mapped float32 or float16 [rows, D]; chunk offsets).
+
+    chunk offsets: int64 [passages + 1], rows offsets[i] to offsets[i + 1] are the chunks of passage i
+    (`encoder.batches.Chunks`), or None: row i is passage i.
+    """
+    vectors = np.load(job.input(role, "passages.npy"), mmap_mode="r")
+    chunked = CHUNK_OFFSETS in job.inputs[role].manifest["files"]
+    return vectors, np.load(job.input(role, CHUNK_OFFSETS)) if chunked else None
+
+
+class Run(NamedTuple):
+    """A retrieval: the passages found for some queries, best first.
+
+    ids int32 [lines, depth], -1 where a list ends early; scores float32 of the same shape; rows int32 [lines]: the
+    query row of each line. A query may have no line, or (lookahead from all positives) several.
+    """
+
+    ids: np.ndarray
+    scores: np.ndarray
+    rows: np.ndarray
+
+    @classmethod
+    def read(cls, job, role):
+        """The retrieval that the stage in `role` made, memory-mapped."""
+        return cls(*(np.load(job.input(role, f"{name}.npy"), mmap_mode="r") for name in cls._fields))
+
+    def write(self, job):
+        """Write ids.npy, scores.npy and rows.npy as outputs of a job."""
+        for name, dtype in zip(self._fields, (np.int32, np.float32, np.int32), strict=True):
+            save_array(job.output(f"{name}.npy"), getattr(self, name).astype(dtype, copy=False))

@@ -1,0 +1,36 @@
+"""How far keeping passages in float16 changes what a search finds."""
+
+import numpy as np
+
+QUERIES, DEPTH = 32, 200  # whose nearest passages are compared, and how many
+
+
+class Overlap:
+    """The nearest passages of some vectors by exact and by float16 ones, while the passages are encoded.
+
+    queries_QD: float32, the vectors of queries, or of passages where no queries are encoded
+    """
+
+    def __init__(self, queries_QD):
+        self.queries_QD, self.passages = queries_QD, 0
+        self.best = [(np.empty((len(queries_QD), 0), np.float32), np.empty((len(queries_QD), 0), np.int64))] * 2
+
+    def add(self, exact_BD, stored_BD):
+        """Compare the queries with a block of passages."""
+        ids_B = np.arange(self.passages, self.passages + len(exact_BD))
+        ids_QB = np.broadcast_to(ids_B, (len(self.queries_QD), len(ids_B)))
+        for number, vectors_BD in enumerate((exact_BD, stored_BD.astype(np.float32))):
+            added = self.queries_QD @ vectors_BD.T, ids_QB
+            scores_QC, ids_QC = (np.hstack(pair) for pair in zip(self.best[number], added, strict=True))
+            kept_QC = np.argpartition(-scores_QC, min(DEPTH, scores_QC.shape[1]) - 1, axis=1)[:, :DEPTH]
+            self.best[number] = [np.take_along_axis(values, kept_QC, 1) for values in (scores_QC, ids_QC)]
+        self.passages += len(exact_BD)
+
+    def facts(self):
+        """overlap: the mean share of the nearest passages that float16 vectors find too; {} without a passage."""
+        if not self.passages:
+            return {}
+        (_, exact_QK), (_, stored_QK) = self.best
+        share = np.mean([np.isin(*ids).mean() for ids in zip(exact_QK, stored_QK, strict=True)])
+        facts = {"overlap": round(float(share), 5), "overlap_depth": exact_QK.shape[1]}
+        return facts | {"overlap_queries": len(exact_QK), "overlap_passages": self.passages}

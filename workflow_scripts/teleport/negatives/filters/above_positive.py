@@ -1,0 +1,14 @@
+"""What scores higher than the positive is left out."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+Settings = Annotated[
+    bool | None, Field(description="Leave out one with a higher score than s+."), AfterValidator(lambda on: on or None)
+]
+
+
+def drops_scores(scores_QS, positive_scores_Q1, on):
+    """bool: the score is above s+."""
+    return scores_QS > positive_scores_Q1

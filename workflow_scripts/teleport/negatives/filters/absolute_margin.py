@@ -1,0 +1,14 @@
+"""What scores nearly as high as the positive is left out, by a difference of scores."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from teleport.settings.section import NumberOrNull
+
+Settings = Annotated[NumberOrNull, Field(ge=0, description="Leave out one with at least s+ - margin.")]
+
+
+def drops_scores(scores_QS, positive_scores_Q1, margin):
+    """bool: the score is at least s+ - margin."""
+    return scores_QS >= positive_scores_Q1 - margin

@@ -1,0 +1,14 @@
+"""What scores nearly as high as the positive is left out, by a share of the positive's score (TopK-PercPos)."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from teleport.settings.section import NumberOrNull
+
+Settings = Annotated[NumberOrNull, Field(ge=0, description="Leave out a score of at least s+ - |s+| x margin.")]
+
+
+def drops_scores(scores_QS, positive_scores_Q1, margin):
+    """bool: the score is at least s+ - |s+| * margin, which is below s+ for negative scores too."""
+    return scores_QS >= positive_scores_Q1 - abs(positive_scores_Q1) * margin

@@ -1,0 +1,18 @@
+"""The first ranks of every retrieved list are left out: they have most of the positives without a judgment."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from teleport.settings.section import IntegerOrNull
+
+Settings = Annotated[
+    IntegerOrNull,
+    Field(ge=0, le=1_000_000, description="Leave out so many ranks, known positives not counted."),
+    AfterValidator(lambda skipped: skipped or None),
+]
+
+
+def drops_ranks(ranks_LK, skipped):
+    """bool: the rank is one of the first `skipped`."""
+    return ranks_LK <= skipped

@@ -1,0 +1,40 @@
+"""Passages that are never negatives of a query: those known to be relevant, and those with an answer."""
+
+import numpy as np
+
+from teleport.arrays import Ragged
+from teleport.collection.answers import find_answers
+from teleport.collection.reader import positives_of_job, read_answers, read_positives
+from teleport.running.log import Progress
+
+
+def known_passages(job):
+    """What a merge removes from every source: `Ragged`, passages of each training query, ascending, each once.
+
+    Those judged at least `relevant_grade`, and those trained on. With `remove: answers` nothing: then sources remove
+    what `have_answers` finds, and a judged passage without an answer can be a negative.
+    """
+    trained_on = positives_of_job(job, "train")
+    if job.settings.remove == "answers":
+        return Ragged(np.zeros_like(trained_on.offsets), np.zeros(0, np.int32))
+    judged = read_positives(job.inputs["collection"], "train", job.settings.relevant_grade)
+    keys = np.unique(np.concatenate([part.rows << 32 | part.values for part in (judged, trained_on)]))
+    return Ragged.grouped(keys >> 32, (keys & (2**32 - 1)).astype(np.int32), len(judged))
+
+
+def are_known(passages_LK, rows_L, known):
+    """bool [L, K]: the passage is one of those that `known` (Ragged) has for the query row of its line."""
+    start_L, stop_L = known.offsets[rows_L], known.offsets[rows_L + 1]
+    found_LK = np.zeros(passages_LK.shape, bool)
+    for number in range((stop_L - start_L).max(initial=0)):
+        lines = np.flatnonzero(stop_L - start_L > number)
+        found_LK[lines] |= passages_LK[lines] == known.values[start_L[lines] + number][:, None]
+    return found_LK
+
+
+def have_answers(job, passages_LK, rows_L):
+    """bool [L, K]: the text of the passage has an answer of the question in the query row of its line."""
+    answers_Q = read_answers(job.inputs["collection"], "train")
+    corpus = job.input("collection", "corpus.parquet")
+    answers_L, progress = [answers_Q[row] for row in rows_L], Progress(job.progress.path)  # a rate of its own
+    return find_answers(corpus, passages_LK, answers_L, job.threads, progress)

@@ -1,0 +1,77 @@
+"""Scores of candidates under the checkpoint that mines for this episode, and the filters that look at them.
+
+Whatever source has a passage, its score is the inner product with the query: a source's own score is that of a positive
+with the passage (lookahead) or of an older checkpoint (momentum). s+ is the score of the query's positive.
+"""
+
+import numpy as np
+
+from teleport.collection.reader import positives_of_job
+from teleport.negatives.filters import chosen_filters
+from teleport.search.exact import PairScorer
+
+PERCENTILES = {"min": 0, "p25": 25, "median": 50, "p75": 75, "p90": 90, "max": 100}
+
+
+class MinerScores:
+    """Scores of candidates and s+ of every query; drops candidates by filters and counts them.
+
+    Nothing is dropped for a query without positives. score: function of (query rows, passage rows), the score of each
+    pair; positives: Ragged, those that are trained on; rule: s+ of several positives; filters: {name: (function of
+    (scores, s+, setting), setting)}; sources: names; positive_scores_Q: float32, NaN without positives
+    """
+
+    def __init__(self, score, positives, rule, filters, sources):
+        self.score, self.filters = score, filters
+        self.positive_scores_Q = positive_scores(score(positives.rows, positives.values), positives.offsets, rule)
+        self.dropped = {name: dict.fromkeys(filters, 0) for name in sources}
+        self.left_short = dict.fromkeys(sources, 0)
+        self.dropped_Q = np.zeros(len(positives), np.int64)
+
+    @classmethod
+    def of_job(cls, job):
+        """Those of a merge job; None where the plan has given it no vectors, as no filter or draw needs scores."""
+        if "queries" not in job.inputs:
+            return None
+        score, positives = PairScorer.of_job(job, "train").score, positives_of_job(job, "train")
+        filters = chosen_filters(job, "drops_scores")
+        return cls(score, positives, job.settings.positive_score, filters, job.settings.sources)
+
+    def of(self, first, passages_QS, candidates_QS):
+        """float32 [Q, S]: scores of candidates of the queries from row `first` on, NaN where there is none."""
+        rows, slots = np.nonzero(candidates_QS)
+        scores_QS = np.full(candidates_QS.shape, np.nan, np.float32)
+        scores_QS[rows, slots] = self.score(first + rows, passages_QS[rows, slots])
+        return scores_QS
+
+    def kept(self, name, first, scores_QS, candidates_QS, count):
+        """bool [Q, S]: candidates of source `name` that no filter drops, from query row `first` on; `count`: wanted."""
+        last, kept_QS = first + len(scores_QS), candidates_QS.copy()
+        for rule, (drops, setting) in self.filters.items():
+            dropped_QS = drops(scores_QS, self.positive_scores_Q[first:last, None], setting)
+            self.dropped[name][rule] += int(np.count_nonzero(dropped_QS))
+            kept_QS &= ~dropped_QS
+        before_Q, after_Q = (np.count_nonzero(each_QS, axis=1) for each_QS in (candidates_QS, kept_QS))
+        self.dropped_Q[first:last] += before_Q - after_Q
+        self.left_short[name] += int(np.count_nonzero((before_Q >= count) & (after_Q < count)))
+        return kept_QS
+
+    def facts(self):
+        """dropped {source: {filter: candidates}}; dropped_per_query: percentiles of how many candidates of a query any
+        filter dropped; left_short {source: queries that had enough candidates before}."""
+        percentiles = {name: float(np.percentile(self.dropped_Q, p)) for name, p in PERCENTILES.items()}
+        return {"dropped": self.dropped, "dropped_per_query": percentiles, "left_short": self.left_short}
+
+
+def positive_scores(scores, offsets, rule):
+    """s+ of each query, float32 [Q], NaN without positives: by `rule` the lowest, mean or first of their scores."""
+    scores_Q = np.full(len(offsets) - 1, np.nan, np.float32)
+    has = np.flatnonzero(np.diff(offsets))
+    starts = offsets[:-1][has]
+    if rule == "first":
+        scores_Q[has] = scores[starts]
+    elif rule == "lowest":
+        scores_Q[has] = np.minimum.reduceat(scores, starts)
+    else:
+        scores_Q[has] = np.add.reduceat(scores, starts) / np.diff(offsets)[has]
+    return scores_Q

@@ -1,0 +1,66 @@
+"""The kinds of stages: which module makes each, and what it asks for of a machine.
+
+One row per kind, in the order of the workflow; the rules, the code digests and `make forecast` take all of it from
+here. What a kind does, and which equation it is, stands at the rule of its name in rules/stages.smk.
+"""
+
+from typing import NamedTuple
+
+
+class Kind(NamedTuple):
+    """A row: the module with `run` and `Settings`, and what a job asks for; more where `needs` says so.
+
+    threads: at most, where a machine has so many; mem_mb and minutes: of a first attempt on a cluster; gpus: CUDA
+    devices, where there are some; priority: of jobs that are ready, the highest starts first; network: it may fetch
+    files; encodes: it computes with an encoder.
+    """
+
+    module: str
+    threads: int = 1
+    mem_mb: int = 8000
+    minutes: int = 60
+    gpus: int = 0
+    priority: int = 0
+    network: bool = False
+    encodes: bool = False
+
+
+# Stages that read vectors (10) run before stages that make more: few are on the disk at a time (keep_vectors).
+KINDS = {
+    "download": Kind("teleport.collection.download", mem_mb=1000, minutes=1440, network=True),
+    "collection": Kind("teleport.collection.build", minutes=240, network=True),  # with `source: ir_datasets`
+    "check": Kind("teleport.evaluation.check", mem_mb=1000, minutes=10, priority=100),
+    "pretrained": Kind("teleport.encoder.pretrained", priority=50, network=True),
+    "tokens": Kind("teleport.encoder.tokens", threads=8, minutes=240, priority=50),
+    "lexical_index": Kind("teleport.search.lexical_index", minutes=240),
+    "bm25": Kind("teleport.search.bm25", threads=8, mem_mb=16000, minutes=240),
+    "encode": Kind("teleport.encoder.encode", threads=8, mem_mb=32000, minutes=480, gpus=1, encodes=True),
+    "index": Kind("teleport.search.index", mem_mb=4000, priority=10),
+    "retrieve": Kind("teleport.search.retrieve", threads=8, mem_mb=64000, minutes=480, gpus=1, priority=10),
+    "positives": Kind("teleport.negatives.positives", threads=8, priority=10),
+    "negatives_file": Kind("teleport.negatives.file"),
+    "merge": Kind("teleport.negatives.merge", priority=10),
+    "train": Kind("teleport.training.train", 8, mem_mb=32000, minutes=2880, gpus=1, priority=10, encodes=True),
+    "evaluate": Kind("teleport.evaluation.evaluate"),
+    "external": Kind("teleport.evaluation.external"),
+    "rerank": Kind("teleport.search.rerank", mem_mb=32000, minutes=240, priority=10),
+    "errors": Kind("teleport.search.errors", threads=8, mem_mb=32000, minutes=480, priority=10),
+    "contrast": Kind("teleport.evaluation.contrast"),
+    "negatives_overlap": Kind("teleport.negatives.overlap"),
+    "forgetting": Kind("teleport.evaluation.forgetting"),
+}
+
+
+def needs(stage, deleted_vectors=()):
+    """What a planned stage asks for (Kind); deleted_vectors: the encode stages whose vectors are deleted once read.
+
+    The index over such vectors takes a GPU token, so that the next encode waits until they are gone.
+    """
+    kind = KINDS[stage.kind]
+    if stage.kind == "index":
+        kind = kind._replace(gpus=int(stage.inputs["passages"].name in deleted_vectors))
+        trained = stage.settings.index.kind != "flat"
+        return kind._replace(threads=8, mem_mb=64000, minutes=720) if trained else kind
+    if stage.kind == "merge" and stage.settings.remove == "answers":
+        return kind._replace(threads=8)
+    return kind

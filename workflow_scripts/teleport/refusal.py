@@ -1,0 +1,9 @@
+"""What is refused because a person is at fault: a setting, a file, a machine too small. All other errors are ours."""
+
+
+class Refusal(ValueError):
+    """One sentence for a person: the rule, the offending value and where it is, the remedy.
+
+    Whoever runs the library shows it without a traceback. Every other error is a defect and keeps its traceback.
+    Inside pydantic's validators a plain ValueError serves: what reads the settings makes a refusal of it.
+    """

@@ -1,0 +1,143 @@
+"""A finished stage as its readers see it: manifest, and files that are checked against it."""
+
+import hashlib
+import json
+from functools import cached_property
+from pathlib import Path
+
+from teleport.refusal import Refusal
+from teleport.running.files import read_saved, sha256_file, sync, write_json
+
+STAGES = Path("results/stages")
+MANIFEST, DELETED = "manifest.json", "deleted.json"
+# Larger files are hashed by `make verify` alone: hashing an index of 27 GB at every use would outlast the search.
+ALWAYS_HASHED_BYTES = 64 * 2**20
+
+
+def read_manifest(folder, missing, remedy):
+    """The manifest in a folder (dict). Raises Refusal when there is none (`missing` says why) or a torn one.
+
+    One without a digest of its own content is from before manifests had one.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Refusal(f"{path} is missing: {missing}") from None
+    except (ValueError, RecursionError) as error:  # ValueError: no JSON, or not in UTF-8
+        raise Refusal(f"{path} is not valid JSON ({error}): torn or edited. {remedy}") from None
+    if not isinstance(manifest, dict) or manifest.get("sha256") not in (None, content_digest(manifest)):
+        raise Refusal(f"{path} does not have the SHA-256 that it ends with: torn or edited. {remedy}")
+    return manifest
+
+
+def content_digest(manifest):
+    """The SHA-256 (hex) of all that a manifest says but this digest itself."""
+    content = {name: value for name, value in manifest.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def signed(manifest):
+    """A manifest (dict) with its `content_digest`, by which an edited count in it is noticed as a file's would be."""
+    as_read = json.loads(json.dumps(manifest))
+    return as_read | {"sha256": content_digest(as_read)}
+
+
+def remake(kind, key):
+    """The sentence that says how a finished stage is made anew. Snakemake does not miss what only stages have read."""
+    manifest = STAGES / kind / key / MANIFEST
+    return f"Run the workflow again with --forcerun {manifest}: this stage and what follows are made anew."
+
+
+def is_finished(name, root=Path(".")):
+    """Whether the stage called `name` ("kind/key") is finished; root: the folder that holds results/."""
+    return (root / STAGES / name / MANIFEST).is_file()
+
+
+def cpu_code_on_gpu(path):
+    """`code.cpu_code` as it was when a GPU made the stage whose manifest is at `path`; None for any other stage."""
+    manifest = read_saved(path)
+    on_gpu = manifest.get("facts", {}).get("device", "cpu") != "cpu"
+    return manifest["provenance"].get("cpu_code") if on_gpu else None
+
+
+class Artefact:
+    """A finished stage, for its readers. Raises Refusal for a manifest that is missing, torn or another stage's."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.remedy = remake(self.folder.parent.name, self.folder.name)
+        self.manifest = read_manifest(self.folder, f"not finished, or deleted. {self.remedy}", self.remedy)
+        described = f"{self.manifest.get('kind')}/{self.manifest.get('key')}"
+        if described != f"{self.folder.parent.name}/{self.folder.name}":
+            raise Refusal(f"{self.folder / MANIFEST} describes {described}, another stage. {self.remedy}")
+
+    @property
+    def facts(self):
+        """The counts and measurements that the stage returned (dict)."""
+        return self.manifest["facts"]
+
+    def path(self, name, full=False):
+        """The path of file or folder `name` of this artefact, after checking it against the manifest.
+
+        Compares sizes, and SHA-256 up to 64 MiB or, with `full`, always. Raises Refusal naming a file that differs.
+        """
+        files = self.manifest["files"]
+        listed = [file for file in files if file == name or file.startswith(name + "/")]
+        if not listed:
+            raise Refusal(f"{self.folder} has no artefact {name!r}; its manifest lists {sorted(files)}.")
+        for file in listed:
+            if self.is_deleted(file):
+                raise Refusal(f"{self.folder / file} was removed after it was read (keep_vectors). {self.remedy}")
+            check_file(self.folder / file, files[file], full, self.remedy)
+        return self.folder / name
+
+    @cached_property
+    def deleted(self):
+        """The files that `delete_files` has deleted, also those that the stage has made again since (list)."""
+        return read_saved(self.folder / DELETED).get("files", [])
+
+    def is_deleted(self, file):
+        """Whether a file of the manifest is not there because it was deleted."""
+        return file in self.deleted and not (self.folder / file).exists()
+
+    @property
+    def bytes(self):
+        """The size of its files by the manifest, but for those that were deleted."""
+        return sum(file["bytes"] for name, file in self.manifest["files"].items() if not self.is_deleted(name))
+
+    def delete_files(self):
+        """Delete all files of the artefact but the manifest; which they were is written down first (keep_vectors)."""
+        files = sorted(self.manifest["files"])
+        write_json(self.folder / DELETED, {"files": files})
+        for file in files:
+            (self.folder / file).unlink(missing_ok=True)
+
+    def verify(self):
+        """Check every file that was not deleted by its full SHA-256. Raises Refusal naming the first bad one."""
+        for name in self.manifest["files"]:
+            if not self.is_deleted(name):
+                self.path(name, full=True)
+
+    @property
+    def digest(self):
+        """One SHA-256 over the names and contents of all files: equal digests mean equal artefacts."""
+        lines = "".join(f"{n} {f['sha256']}\n" for n, f in sorted(self.manifest["files"].items()))
+        return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def file_entry(path):
+    """What a manifest says of a file: `{bytes, sha256}`; the file is on the disk by then, whatever cuts the power."""
+    sync(path)
+    return {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+
+
+def check_file(path, expected, full, remedy):
+    """Compare a file with its manifest entry `{bytes, sha256}`. Raises Refusal that names file and remedy."""
+    if not path.is_file():
+        raise Refusal(f"{path} is missing although its manifest lists it. {remedy}")
+    size = path.stat().st_size
+    if size != expected["bytes"]:
+        raise Refusal(f"{path} has {size} bytes, its manifest says {expected['bytes']}: torn or edited. {remedy}")
+    if (full or size <= ALWAYS_HASHED_BYTES) and sha256_file(path) != expected["sha256"]:
+        raise Refusal(f"{path} does not have the SHA-256 of its manifest: torn or edited. {remedy}")

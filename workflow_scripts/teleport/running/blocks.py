@@ -1,0 +1,83 @@
+"""Arrays that are filled block of rows by block of rows, and that a killed stage goes on filling where it was."""
+
+import os
+import time
+from collections import Counter
+
+import numpy as np
+
+from teleport.running.files import read_saved, write_json
+
+
+class RowBlocks:
+    """Arrays of the same number of rows in a resume folder, as .npy files, with a small JSON count of done rows.
+
+    Blocks are fixed by `rows` and `block_rows` alone, never by where a run was killed: all runs compute with the same.
+
+        blocks = RowBlocks(job, {"passages.npy": (np.float32, (n, dim))}, block_rows=1024)
+        for start, stop in blocks:
+            blocks["passages.npy"][start:stop] = ...
+            blocks.totals["texts"] += stop - start
+        blocks.publish()
+
+    job: for its folders and `save_every` (seconds); arrays: {name of the output: (dtype, shape)}, of as many rows each;
+    made: what else must be the same for rows to be kept (plain JSON), for example the precision they are computed in;
+    totals: a Counter that is saved with the rows, so that it counts over all runs
+    """
+
+    def __init__(self, job, arrays, block_rows, made=None):
+        self.job, self.block_rows, self.names = job, block_rows, sorted(arrays)
+        self.rows = next(iter(arrays.values()))[1][0]
+        self.counter = job.resume / f"{self.names[0]}.json"
+        described = {name: str(array) for name, array in arrays.items()}
+        self.plan = {"rows": self.rows, "block_rows": block_rows, "arrays": described, "made": made}
+        state = read_saved(self.counter)
+        same = state.get("plan") == self.plan and all((job.resume / name).is_file() for name in arrays)
+        self.done, self.totals = (state["done"], Counter(state["totals"])) if same else (0, Counter())
+        mode = "r+" if same else "w+"
+        self.arrays = {
+            name: np.lib.format.open_memmap(job.resume / name, mode, dtype=dtype, shape=shape)
+            for name, (dtype, shape) in arrays.items()
+        }
+
+    def __getitem__(self, name):
+        """The array called `name`, a writable memory map."""
+        return self.arrays[name]
+
+    def __iter__(self):
+        """Yield (start, stop) of every block that no earlier run has finished; done when the next one is asked for.
+
+        Done rows are saved every `save_every` seconds. Raises OSError when the disk has no room for a block.
+        """
+        saved = time.monotonic()
+        for start in range(self.done, self.rows, self.block_rows):
+            stop = min(start + self.block_rows, self.rows)
+            self.reserve(start, stop)
+            yield start, stop
+            self.done = stop
+            if time.monotonic() - saved >= self.job.save_every:
+                self.save()
+                saved = time.monotonic()
+        self.save()
+
+    def reserve(self, start, stop):
+        """Take the disk's room for rows `start` to `stop`: where a memory map finds none, a signal ends the process."""
+        for name, array in self.arrays.items():
+            row = array.nbytes // self.rows
+            with open(self.job.resume / name, "r+b") as file:
+                os.posix_fallocate(file.fileno(), array.offset + start * row, (stop - start) * row)
+
+    def save(self):
+        """Put the rows on disk, and only then the count that says so."""
+        for array in self.arrays.values():
+            array.flush()
+        write_json(self.counter, {"plan": self.plan, "done": self.done, "totals": self.totals})
+
+    def publish(self):
+        """Make the finished files outputs of the job; links in the resume folder outlive a kill before the manifest."""
+        for name in self.names:
+            output = self.job.output(name)
+            try:
+                os.link(self.job.resume / name, output)
+            except OSError:  # a file system without hard links
+                os.replace(self.job.resume / name, output)

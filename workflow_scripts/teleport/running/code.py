@@ -1,0 +1,124 @@
+"""Which code computes a stage's result: the digest of its modules and of all library modules that they import.
+
+Snakemake tracks it as a parameter. It is taken from the syntax tree without what only a person reads: docstrings,
+descriptions of settings, sentences of refusals and of the log. So an edit reruns exactly the stages that depend on the
+module; a comment, a touch or a checkout reruns none. The modules of a stage are that of its kind and those that the
+plan chose by name, such as a loss. The package `teleport.running`, which only runs stages, counts for none of them.
+"""
+
+import ast
+import functools
+import hashlib
+from pathlib import Path
+
+from teleport.plan.kinds import KINDS
+from teleport.refusal import Refusal
+from teleport.settings.registry import CPU, registered_modules
+
+LIBRARY = Path(__file__).parents[1]  # workflow_scripts/teleport
+RUNNER = LIBRARY.parent / "run_stage.py"
+RUNNING = LIBRARY / "running"
+# The form of artefacts and manifests, which `teleport.running` writes. Raise it by hand when that form changes: then
+# every stage is made anew.
+FORMAT = 1
+# The modules of the rules in rules/tables.smk.
+REPORTS = (
+    "teleport.report.table",
+    "teleport.report.analyses",
+    "teleport.report.published_table",
+    "teleport.report.experiments",
+    "teleport.report.page.write",
+    "teleport.negatives.export",
+)
+
+
+def module_path(name):
+    """The file of a library module: `teleport.a.b` → …/teleport/a/b.py or …/a/b/__init__.py; None for other names."""
+    parts = name.split(".")
+    if parts[0] != LIBRARY.name:
+        return None
+    stem = LIBRARY.joinpath(*parts[1:])
+    return next((p for p in (stem.with_suffix(".py"), stem / "__init__.py") if len(parts) > 1 and p.is_file()), None)
+
+
+def drop_words(node):
+    """Remove what a person reads from a parsed node, in place: docstrings, descriptions, sentences."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+    elif isinstance(node, ast.Call):
+        called = ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
+        if called == "Field":
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg != "description"]
+        elif called == "Refusal" or called in ("log.info", "log.warning"):
+            node.args, node.keywords = [], []
+
+
+def imported_names(node):
+    """The modules that a parsed statement may import; none for others."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return []
+
+
+@functools.cache
+def parsed(path):
+    """(digest of the syntax tree without words, files of the library modules it imports anywhere) of a file."""
+    tree, names = ast.parse(path.read_text(encoding="utf-8"), str(path)), set()
+    for node in ast.walk(tree):  # in one pass: every dry run waits for it
+        drop_words(node)
+        names.update(imported_names(node))
+    files = {found for name in names if (found := module_path(name))}
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), files
+
+
+@functools.cache
+def import_closure(path):
+    """All library files that compute what `path` makes: itself and what it can load, without what only runs stages."""
+    found, queue = set(), [path]
+    while queue:
+        current = queue.pop()
+        if current not in found:
+            found.add(current)
+            queue.extend(file for file in parsed(current)[1] if not file.is_relative_to(RUNNING))
+    return found
+
+
+def module_digest(name):
+    """12 hex digits of the library module `name` and all that it computes with. Raises Refusal when there is none."""
+    path = module_path(name)
+    if path is None:
+        raise Refusal(f"there is no library module {name}: it needs a file below {LIBRARY}, or another name.")
+    lines = [f"{path.relative_to(LIBRARY.parent)} {parsed(path)[0]}" for path in import_closure(path)]
+    return digest_of([f"format {FORMAT}", *lines])
+
+
+def digests_of_all():
+    """{module: digest} of every module that a rule runs, with `cpu_code` as "cpu" and `files_digest` as "files"."""
+    modules = {kind.module for kind in KINDS.values()} | registered_modules() | set(REPORTS)
+    return {name: module_digest(name) for name in sorted(modules)} | {"cpu": cpu_code(), "files": files_digest()}
+
+
+def stage_code(kind, loads, digest=module_digest):
+    """The code digest of a stage of `kind` and the modules it loads ({name: module}); digest: of a module by name."""
+    return digest_of({digest(name) for name in (KINDS[kind].module, *loads.values())})
+
+
+def cpu_code():
+    """The digest of what exists for a CPU's speed alone, "" where it was deleted. It counts where a CPU encodes."""
+    return module_digest(CPU) if module_path(CPU) else ""
+
+
+def digest_of(lines):
+    """12 hex digits of some lines, whatever their order."""
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:12]
+
+
+def files_digest():
+    """12 hex digits of the bytes of all files that code digests come from: while they hold, nothing need be parsed."""
+    digest = hashlib.sha256()
+    for path in sorted([RUNNER, *LIBRARY.rglob("[!.]*.py")]):  # editors keep hidden files
+        digest.update(f"{path.relative_to(LIBRARY.parent)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,136 @@
+"""CUDA devices for the jobs of one machine: leased, so that concurrent jobs compute on distinct ones.
+
+Snakemake counts the devices that jobs ask for (`resources: gpu`), but tells no job which is its own. Each device has a
+file here whose lock is the lease; the kernel gives it back when the process ends, however it ends.
+"""
+
+import glob
+import itertools
+import os
+import re
+import shutil
+import subprocess
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from teleport.refusal import Refusal
+from teleport.running.locks import try_lock, wait_until
+from teleport.running.log import log
+
+LEASES = Path("results/leases")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+DEVICE_FILES = "/dev/nvidia[0-9]*"
+SIGNS_OUT_OF_MEMORY = "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"
+NO_DEVICE = 6  # status of nvidia-smi where a query finds nothing, as in a job of Slurm without devices (its manual)
+
+
+@contextmanager
+def lease_devices(count, folder=LEASES):
+    """Within this context the process sees `count` CUDA devices that no other process of this workflow has.
+
+    Waits until so many are free. 0 hides all devices; without a driver nothing is done. To be entered before torch is
+    loaded, which looks at CUDA_VISIBLE_DEVICES once. The devices are those in that variable when it is set, else all;
+    `count` devices of a job of Slurm are its own and not leased. Raises Refusal when there are some, but too few.
+    """
+    before = os.environ.get(VISIBLE)
+    with ExitStack() as held:
+        try:
+            if count == 0:
+                os.environ[VISIBLE] = ""
+            elif devices := visible_devices():
+                os.environ[VISIBLE] = ",".join(choose(devices, count, folder, held))
+                log.info("CUDA devices: %s", os.environ[VISIBLE])
+            yield
+        finally:
+            os.environ.pop(VISIBLE, None)
+            os.environ.update({} if before is None else {VISIBLE: before})
+
+
+def visible_devices():
+    """Names of the CUDA devices that this process may use (list of str), found without loading torch.
+
+    Without nvidia-smi, as in some containers, they have CUDA's own numbers. Raises Refusal when nvidia-smi fails.
+    """
+    listed = os.environ.get(VISIBLE)
+    if listed is not None:  # CUDA itself reads it up to the first name that is none
+        names = (name.strip() for name in listed.split(","))
+        return list(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names))
+    files = glob.glob(DEVICE_FILES)
+    if shutil.which("nvidia-smi") is None:
+        return [str(number) for number in range(len(files))]
+    result = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    if files and result.returncode not in (0, NO_DEVICE):
+        raise Refusal(
+            f"nvidia-smi -L ended with status {result.returncode} ({(result.stdout + result.stderr).strip()}), "
+            f"although there are {', '.join(sorted(files))}: repair the driver, or name the devices in {VISIBLE} "
+            f"(an empty {VISIBLE}= computes on the CPU)."
+        )
+    return parse_devices(result.stdout)
+
+
+def parse_devices(listing):
+    """UUIDs in the output of `nvidia-smi -L`; of a device in MIG mode those of its slices, without its own."""
+    devices = []
+    for kind, uuid in re.findall(r"UUID: ((?:GPU|MIG)-)([^)\s]+)", listing):
+        if kind == "MIG-" and devices and devices[-1].startswith("GPU-"):
+            devices.pop()
+        devices.append(kind + uuid)
+    return devices
+
+
+def choose(devices, count, folder, held):
+    """`count` of `devices`, leased until `held` (an ExitStack) closes; waits for them."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if count > len(devices):
+        raise Refusal(
+            f"the stage asks for {count} CUDA devices (`resources: gpu`), {len(devices)} can be used here: "
+            f"{', '.join(devices)}. Lower it, for example with --set-resources train:gpu={len(devices)}."
+        )
+    if job and count == len(devices):
+        return devices
+    # Slurm numbers the devices of each of its jobs from 0, so a number means a device within its job only.
+    folder, leased = folder / (f"{os.uname().nodename}-{job}" if job else os.uname().nodename), {}
+    folder.mkdir(parents=True, exist_ok=True)
+    # One process chooses at a time: two that have one device each and wait for another would wait for ever.
+    with open(folder / "queue.lock", "a") as queue:
+        wait_until(lambda: try_lease(queue), "other jobs wait for CUDA devices before this one")
+        wanted = f"{count} of the CUDA devices {', '.join(devices)}, which other jobs have"
+        wait_until(lambda: lease_free(devices, count, folder, leased) == count, wanted)
+    for lease in leased.values():
+        held.enter_context(lease)
+    return [device for device in devices if device in leased]
+
+
+def lease_free(devices, count, folder, leased):
+    """Add free devices to `leased` ({name: ExitStack of its lock}) until it has `count`; returns how many it has."""
+    for device in devices:
+        if device not in leased and len(leased) < count:
+            with ExitStack() as lease:
+                file = lease.enter_context(open(folder / f"{device.replace('/', '_')}.lock", "a"))
+                if try_lease(file):
+                    leased[device] = lease.pop_all()  # open, and so locked, until it is closed
+    return len(leased)
+
+
+def try_lease(file):
+    """As `try_lock`; raises Refusal where the file system has no locks."""
+    try:
+        return try_lock(file)
+    except OSError as error:
+        lack = f"{file.name} cannot be locked ({error}), so CUDA devices cannot be shared out"
+        raise Refusal(f"{lack}: put `results` on a file system that has locks.") from None
+
+
+@contextmanager
+def out_of_memory(remedy):
+    """Within the block (or the function decorated with it) lack of device memory becomes a Refusal with `remedy`.
+
+    It is told by its name, so that torch need not be loaded; errors of CUDA itself, as of a context, by their text.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError" and not any(sign in str(error) for sign in SIGNS_OUT_OF_MEMORY):
+            raise
+        others = "Other programs take memory of the device too: nvidia-smi lists them."
+        raise Refusal(f"{error} {remedy} {others}") from error

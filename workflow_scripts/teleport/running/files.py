@@ -1,0 +1,93 @@
+"""Files that a reader sees whole or not at all; their digests, room for them, and the system's errors with them."""
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+from teleport.refusal import Refusal
+
+PRUNE = "`make prune CONFIG=FILES` lists stages that neither this configuration nor a finished result uses"
+MORE_ROOM = f"free some space ({PRUNE}), or raise the limit on files (`ulimit -f`, quotas)"
+NO_ROOM = ("no room left on the disk", f"{MORE_ROOM}, and run again: it continues if it can")
+NO_ACCESS = ("access is refused", "have what is named readable, results and data/downloads writable, and run again")
+FAULT = "look at it (dmesg), and run again where files are sound: it continues if it can"
+FAILING = ("the disk reports a fault", FAULT)
+OF_THE_SYSTEM = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), NO_ROOM)
+OF_THE_SYSTEM |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NO_ACCESS) | {errno.EIO: FAILING}
+
+
+def sha256_file(path):
+    """Hex SHA-256 of one file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(path):
+    """Have the bytes of a file on the disk, whatever cuts the power from then on."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def share(path):
+    """Give a file the rights that new files have here: safetensors' and temporary ones are the owner's alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    Path(path).chmod(0o666 & ~mask)
+
+
+def write_text(path, text):
+    """Write UTF-8 `text` under a temporary name, then rename: a reader sees the old file or the new one."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
+
+
+def write_json(path, value):
+    """Write `value` as JSON, as `write_text` does; folders are made."""
+    write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def read_saved(path):
+    """The content (dict) of a JSON file that a process saved for later ones; {} when it is missing or torn."""
+    try:
+        saved = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError, RecursionError):  # ValueError: no JSON, or not in UTF-8
+        return {}
+    return saved if isinstance(saved, dict) else {}
+
+
+def files_below(path):
+    """The files of an artefact: itself, or all files below it when it is a folder (sorted)."""
+    path = Path(path)
+    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+
+
+def require_free_space(folder, num_bytes):
+    """Raise Refusal when the disk of `folder` has less than `num_bytes` free: say so before hours of work."""
+    existing = next(p for p in [Path(folder).resolve(), *Path(folder).resolve().parents] if p.exists())
+    free = shutil.disk_usage(existing).free
+    if free < num_bytes:
+        lack = f"{folder} needs {gigabytes(num_bytes)}, its disk has {gigabytes(free)} free"
+        raise Refusal(f"{lack}: free some space ({PRUNE}) and run again.")
+
+
+def gigabytes(num_bytes):
+    """A size for a person, in bytes where it is small."""
+    return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 1e7 else f"{num_bytes:,.0f} bytes"
+
+
+def of_the_system(error):
+    """(what, remedy) of an error that the system has with files, such as a full disk; None for any other.
+
+    Libraries in Rust (safetensors, tokenizers) tell the number of the system's error as text, numpy not at all.
+    """
+    if re.fullmatch(r"\d+ requested and \d+ written", str(error)):
+        return NO_ROOM
+    number = re.search(r"os error (\d+)", str(error))
+    return OF_THE_SYSTEM.get(getattr(error, "errno", None) or (int(number[1]) if number else None))

@@ -1,0 +1,109 @@
+"""What every stage shares: checked inputs, atomic outputs, resume state, manifest, progress.
+
+A stage is a function `run(job) -> facts` of settings, input artefacts and code. It writes files through `job.output`;
+`run_stage` publishes them: hash, rename, and last the manifest, the one file that other stages and Snakemake wait for.
+A stage that dies leaves no manifest and no half-written artefact under its final name.
+"""
+
+import importlib
+import os
+import shutil
+from functools import cached_property
+from pathlib import Path
+
+from teleport.plan.kinds import KINDS
+from teleport.running.artefact import STAGES, Artefact, file_entry
+from teleport.running.devices import visible_devices
+from teleport.running.files import files_below, read_saved, share, write_json
+from teleport.running.log import Progress
+
+RESUME = Path("results/resume")
+SHARDS = Path("results/shards")
+LOCKS = Path("results/locks")
+STAMP = "stamp.json"  # in a resume folder: whose state it is; without it the state is discarded
+
+
+class Job:
+    """One run of one stage: settings, checked inputs, output paths, resume folder.
+
+    `settings`: as the class `Settings` of the stage's module has them; `raw_settings`: as JSON. `save_every`: how many
+    seconds of work a kill may cost. `origins` (dict) say where things are fetched from; they decide no result.
+    `shards`: how many shards the stage joins, 1 for none. `shard`: "2-of-4" when the job makes only that shard, whose
+    folder is then `resume`. `compile`: whether torch.compile may prepare the encoder.
+    """
+
+    def __init__(self, spec, threads=1, save_every=60.0, root=Path(".")):
+        self.kind, self.key, self.code = spec["kind"], spec["key"], spec["code"]
+        self.cpu_code = spec.get("cpu_code")
+        self.raw_settings, self.loads, self.origins = spec["settings"], spec.get("loads", {}), spec.get("origins", {})
+        self.shard, self.shards, self.compile = spec.get("shard"), spec.get("shards", 1), spec.get("compile", False)
+        self.threads, self.save_every = threads, save_every
+        self.folder = root / STAGES / self.kind / self.key
+        self.shards_folder = root / SHARDS / self.kind / self.key
+        self.resume = self.shards_folder / self.shard if self.shard else root / RESUME / self.kind / self.key
+        self.lock = root / LOCKS / self.kind / (f"{self.key}.{self.shard}" if self.shard else self.key)
+        self.inputs = {role: Artefact(root / STAGES / name) for role, name in spec["inputs"].items()}
+        self.outputs = {}
+        self.progress = Progress(self.resume / "progress.json")
+
+    @cached_property
+    def module(self):
+        """The module of the stage, loaded when it is asked for: torch looks for devices once, when it is loaded."""
+        return importlib.import_module(KINDS[self.kind].module)
+
+    @cached_property
+    def settings(self):
+        """The settings of the stage, typed by its module."""
+        return self.module.Settings.model_validate(self.raw_settings)
+
+    def load(self, name):
+        """The library module that the plan names for `name`: a source of negatives, a loss."""
+        return importlib.import_module(self.loads[name])
+
+    def input(self, role, name):
+        """The checked path of file or folder `name` made by the upstream stage in `role`."""
+        return self.inputs[role].path(name)
+
+    def facts(self, role):
+        """What the upstream stage in `role` reported (dict)."""
+        return self.inputs[role].facts
+
+    def output(self, name):
+        """Where to write the artefact `name` (file or folder); it gets its final name when the stage succeeds."""
+        part = self.folder / f"{name}.part"
+        if part.is_dir():
+            shutil.rmtree(part)
+        part.unlink(missing_ok=True)
+        part.parent.mkdir(parents=True, exist_ok=True)
+        self.outputs[name] = part
+        return part
+
+    def stamp(self):
+        """What resume state depends on besides the settings in the key: the code and the bytes of the inputs."""
+        cpu = {"cpu_code": self.cpu_code} if self.cpu_code and not visible_devices() else {}
+        return cpu | {"code": self.code, "inputs": {role: a.digest for role, a in sorted(self.inputs.items())}}
+
+    def open_resume(self):
+        """Keep resume state made by the same code from the same inputs; throw away any other."""
+        path, stamp = self.resume / STAMP, self.stamp()
+        same = read_saved(path) == stamp
+        if not same:
+            shutil.rmtree(self.resume, ignore_errors=True)
+            write_json(path, stamp)
+        return same
+
+    def publish(self):
+        """Give every output its final name; returns the manifest's `files` ({name: {bytes, sha256}})."""
+        files = {}
+        for name, part in sorted(self.outputs.items()):
+            if not part.exists():
+                raise RuntimeError(f"stage {self.kind} announced the output {name!r} but did not write it")
+            final = self.folder / name
+            if final.is_dir():
+                shutil.rmtree(final)
+            os.replace(part, final)
+            part.unlink(missing_ok=True)  # renaming one link of a file onto another of it does nothing (POSIX)
+            for file in files_below(final):
+                share(file)
+                files[str(file.relative_to(self.folder))] = file_entry(file)
+        return files

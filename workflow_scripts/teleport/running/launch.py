@@ -1,0 +1,152 @@
+"""Several processes of one stage on this machine, started and ended together, and a pool for work of Python's own.
+
+Unlike torchrun, `launch` loads no torch, lets processes end in their own time after SIGTERM, and keeps their messages
+as they are. What tells the processes apart has names of its own: RANK or WORLD_SIZE may be left over from any launcher
+around the workflow (torchrun, MPI, a Slurm script), and a stage alone must not take itself for the helper of another.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import time
+from contextlib import contextmanager, suppress
+from functools import partial
+from tempfile import TemporaryDirectory
+
+from teleport.refusal import Refusal
+
+RANK, PROCESSES = "TELEPORT_RANK", "TELEPORT_PROCESSES"  # this process among so many; only `launch` sets them
+RENDEZVOUS = "TELEPORT_RENDEZVOUS"  # a file: unlike a port, nothing else can take it
+STOPPED = 143  # of a process that saved its state after SIGTERM
+GRACE_SECONDS = 5.0  # for the others to end with a message of their own when one has failed
+STOP_SECONDS = 600.0  # after SIGTERM, for a step to end and its state to be saved
+
+
+def launch(number, command):
+    """Run `command` as processes 0 to `number` - 1, told apart by `RANK`; returns 0, or 143 when SIGTERM stopped them.
+
+    Raises Refusal when one fails, after ending the others.
+    """
+    with TemporaryDirectory() as folder:
+        shared = {PROCESSES: str(number), RENDEZVOUS: f"file://{folder}/store"}
+        if "lo" in (name for _, name in socket.if_nameindex()):
+            shared["GLOO_SOCKET_IFNAME"] = "lo"  # else it looks for the host's name, which may not resolve
+        processes = []
+        try:
+            with forwarded_sigterm(processes) as forwarded:
+                for rank in range(number):
+                    processes.append(subprocess.Popen(command, env=os.environ | shared | {RANK: str(rank)}))
+                    if forwarded:  # perhaps before this one was in the list
+                        processes[-1].terminate()
+                return wait(processes, forwarded)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def forwarded_sigterm(processes):
+    """Within the block, SIGTERM goes to the processes instead of this one; yields a list of the times when it did."""
+    forwarded = []
+
+    def forward(*_):
+        forwarded.append(time.monotonic())
+        for process in processes:
+            process.terminate()
+
+    previous = signal.signal(signal.SIGTERM, forward)
+    try:
+        yield forwarded
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def wait(processes, forwarded):
+    """Wait for all processes; returns 0 or 143. Raises Refusal as soon as one has failed and the others had time.
+
+    forwarded: when SIGTERM went to them. One that dies of it has not failed; another may be saving, for `STOP_SECONDS`.
+    """
+    failed = failed_at = None
+    while None in [process.poll() for process in processes]:  # a list: every process must be looked at
+        if failed is None and (failed := first_failed(processes, forwarded)) is not None:
+            failed_at = time.monotonic()
+        since, limit = (forwarded[0], STOP_SECONDS) if forwarded else (failed_at, GRACE_SECONDS)
+        if since is not None and time.monotonic() > since + limit:
+            break
+        time.sleep(0.05)
+    failed = first_failed(processes, forwarded) if failed is None else failed
+    hanging = [rank for rank, process in enumerate(processes) if process.returncode is None]
+    if failed is None and hanging:
+        raise Refusal(
+            f"process {hanging[0]} of 0 to {len(processes) - 1} did not end within {STOP_SECONDS:.0f} s of SIGTERM; "
+            "it was killed. The next attempt continues at the last state that was saved."
+        )
+    if failed is not None:
+        status = processes[failed].returncode
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        why = f" {out_of_memory('train')}" if status == -signal.SIGKILL else ""
+        raise Refusal(f"process {failed} of 0 to {len(processes) - 1} {how}; the others were ended too.{why}")
+    return STOPPED if any(process.returncode for process in processes) else 0
+
+
+def first_failed(processes, forwarded):
+    """The number of a process that has ended otherwise than well or by SIGTERM, one that was killed before others."""
+    well = (None, 0, STOPPED, *([-signal.SIGTERM] if forwarded else []))
+    failed = {rank: process.returncode for rank, process in enumerate(processes) if process.returncode not in well}
+    return min(failed, key=lambda rank: failed[rank] > 0, default=None)  # the others may have failed for want of it
+
+
+def end_with_parent():
+    """Have the kernel kill this process when the one that started it dies, even by SIGKILL (Linux)."""
+    set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
+    with suppress(OSError, AttributeError):  # another system does without
+        ctypes.CDLL("libc.so.6").prctl(set_parent_death_signal, signal.SIGKILL)
+
+
+@contextmanager
+def processes_apart(number, shared):
+    """Yields a function that gives `function(shared, task)` of all tasks, in order; so many processes do them.
+
+    With 1 this process does them. Others are started anew and not forked, because numpy and pyarrow have threads here;
+    each gets `shared` once, and none outlives this one. Raises Refusal when one dies.
+    """
+    if number == 1:
+        yield lambda function, tasks: map(partial(function, shared), tasks)
+        return
+    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor  # each job loads this module
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(number, get_context("spawn"), begin, (shared,)) as pool:
+        try:
+            yield lambda function, tasks: pool.map(partial(of_shared, function), tasks)
+        except BrokenProcessPool:
+            raise Refusal(
+                f"one of {number} processes died. Where no error stands above, it was killed. {out_of_memory()}"
+            ) from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def begin(given):
+    """The beginning of a process of the pool: it keeps what all share. Ctrl-C is its parent's affair."""
+    global shared
+    end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    shared = given
+
+
+def of_shared(function, task):
+    """`function` of a task in a process of the pool."""
+    return function(shared, task)
+
+
+def out_of_memory(rule="RULE"):
+    """What to do where a process was killed, as a sentence; rule: which one gives it more memory on a cluster."""
+    return (
+        "Unless you or the scheduler did that, the kernel did for want of memory (dmesg names it): run fewer jobs at "
+        "once (--cores), give this one fewer threads (--set-threads), or, on a cluster, more memory (--set-resources "
+        f"{rule}:mem_mb=N); `make forecast` says what it needs and what helps."
+    )

@@ -1,0 +1,71 @@
+"""Locked files: who holds one is alone, and the kernel gives the lock back when the process ends, however it ends."""
+
+import fcntl
+import json
+import time
+from contextlib import contextmanager, suppress
+
+from teleport.running.artefact import MANIFEST, check_file
+from teleport.running.log import log
+
+POLL_SECONDS = 0.5
+
+
+def try_lock(file):
+    """Whether this process has got the lock of an open file. Raises OSError where the file system has no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def wait_until(condition, reason):
+    """Poll until `condition()`; says once in the log why nothing happens."""
+    if not condition():
+        log.info("waiting: %s", reason)
+        while not condition():
+            time.sleep(POLL_SECONDS)
+
+
+@contextmanager
+def sole_process(job):
+    """Within this context no other process makes the stage (or shard) of `job`; waits for the one that does.
+
+    A stage goes on when Snakemake alone was killed; a second process would write the same files. Yields whether the
+    stage was finished meanwhile, by the same code from the same inputs: what was there before, Snakemake wants anew.
+    Without locks in the file system nobody waits.
+    """
+    manifest = (job.resume if job.shard else job.folder) / MANIFEST
+    before = version(manifest)
+    job.lock.parent.mkdir(parents=True, exist_ok=True)
+    with open(job.lock, "a") as file:
+        try:
+            free = try_lock(file)
+        except OSError as error:
+            log.warning("%s cannot be locked (%s): let no stage be made twice at a time", job.lock, error)
+            free = True
+        if not free:
+            last = "which has just begun or is about to end"
+            with suppress(FileNotFoundError, IndexError):
+                last = (job.resume / "history.log").read_text(encoding="utf-8").splitlines()[-1]
+            reason = f"another process makes {job.kind}/{job.key} ({last}); end it, or let it finish"
+            wait_until(lambda: try_lock(file), reason)
+        yield version(manifest) != before and read_finished(job, manifest) is not None
+
+
+def version(path):
+    """What tells a file from the one that replaces it; None when there is none."""
+    with suppress(FileNotFoundError):
+        status = path.stat()
+        return status.st_ino, status.st_mtime_ns
+
+
+def read_finished(job, path):
+    """The manifest (dict) at `path` when this code made it from these inputs and its files are sound; else None."""
+    with suppress(FileNotFoundError, ValueError, KeyError):
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        if manifest["stamp"] == job.stamp():
+            for name, expected in manifest["files"].items():
+                check_file(path.parent / name, expected, full=True, remedy="")
+            return manifest

@@ -1,0 +1,41 @@
+"""The log of a stage, and the progress of long work in it."""
+
+import logging
+import sys
+import time
+
+from teleport.running.files import write_json
+
+PROGRESS_SECONDS = 10.0
+REPORT_SECONDS = 2.0
+
+log = logging.getLogger("teleport")
+
+
+class Progress:
+    """Plain log lines with step, rate and ETA, at most one every ten seconds, and a small JSON file for `status` and
+    the terminal, which is at most two seconds old."""
+
+    def __init__(self, path):
+        self.path, self.started, self.logged, self.written = path, None, None, None
+
+    def __call__(self, done, total, unit):
+        """Report `done` of `total` units, for example `progress(128, 5000, "passages")`."""
+        now = time.monotonic()
+        if self.started is None:
+            self.started, self.first = now, done
+        rate = (done - self.first) / max(now - self.started, 1e-9)
+        if self.logged is None or now - self.logged >= PROGRESS_SECONDS or done >= total:
+            self.logged = now
+            eta = f"{(total - done) / rate:.0f} s left" if rate > 0 else "rate not known yet"
+            log.info("%d/%d %s, %.1f %s/s, %s", done, total, unit, rate, unit, eta)
+        elif now - self.written < REPORT_SECONDS:
+            return
+        self.written = now
+        write_json(self.path, {"done": done, "total": total, "unit": unit, "rate": rate, "time": time.time()})
+
+
+def configure_logging():
+    """Log lines with time on stderr; Snakemake redirects them into the stage's log file."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("faiss").setLevel(logging.WARNING)  # else eight lines on which of its libraries it loads

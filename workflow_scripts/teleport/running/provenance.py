@@ -1,0 +1,67 @@
+"""Where an artefact comes from: code, versions, hardware, time and memory of the run that made it."""
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+
+LIBRARIES = ["numpy", "pyarrow", "torch", "transformers", "tokenizers", "safetensors", "faiss-cpu", "faiss-gpu"]
+LIBRARIES += ["bm25s", "numba", "PyStemmer", "ir-measures", "scipy", "pandas", "snakemake"]
+HEAVY = ("torch", "transformers", "faiss", "pandas", "scipy", "bm25s", "numba")  # to load one takes part of a second
+
+
+def git_commit():
+    """The commit of this repository, with `+changes` when tracked files differ from it; None outside git."""
+    command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"]
+    try:
+        return subprocess.check_output(command, cwd=Path(__file__).parent, text=True, stderr=subprocess.DEVNULL).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def versions():
+    """{library: version} of the installed libraries that can influence an artefact."""
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def hardware():
+    """Processor, cores, memory in bytes, and the GPU if this process has loaded torch and sees one."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        processor = platform.processor()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = {"processor": processor, "cores": os.cpu_count(), "memory_bytes": memory}
+    if (torch := sys.modules.get("torch")) and torch.cuda.is_available():
+        found |= {"gpu": torch.cuda.get_device_name(), "gpu_peak_bytes": torch.cuda.max_memory_allocated()}
+    return found
+
+
+def provenance(job, started, ended, attempt):
+    """The `provenance` part of a manifest (dict). Times in seconds, memory in bytes."""
+    return {
+        "code": job.code,
+        "cpu_code": job.cpu_code,
+        "git_commit": git_commit(),
+        "versions": versions(),
+        "loaded": [name for name in HEAVY if name in sys.modules],
+        "hardware": hardware(),
+        "host": os.uname().nodename,
+        "process": os.getpid(),
+        "threads": job.threads,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        "wall_seconds": round(ended - started, 3),
+        "attempt": attempt,
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "seed": job.raw_settings.get("seed"),
+    }

@@ -1,0 +1,157 @@
+"""One run of a stage, from its inputs to its manifest: the work, its resume state, and what is refused beforehand."""
+
+import os
+import shutil
+import time
+from contextlib import contextmanager, suppress
+
+from pydantic import ValidationError
+
+from teleport.plan.kinds import KINDS
+from teleport.refusal import Refusal
+from teleport.running.artefact import MANIFEST, file_entry, signed
+from teleport.running.code import cpu_code, files_digest, stage_code
+from teleport.running.files import sync, write_json
+from teleport.running.job import STAMP
+from teleport.running.launch import RANK
+from teleport.running.locks import read_finished
+from teleport.running.log import log
+from teleport.running.provenance import provenance
+
+FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Snakemake does not know and delete
+BOOKKEEPING = (STAMP, "history.log", "progress.json")  # what every attempt leaves, whether it saved work or not
+IS_HELPER = os.environ.get(RANK, "0") != "0"  # another process, the first of those started together, writes the files
+
+
+def run(job, attempt_on_cluster=0, clock=time.time):
+    """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear.
+
+    Of several processes, the others only help the first one with its work. attempt_on_cluster: 0 on one machine. For a
+    group of stages submitted again, Snakemake deletes the manifests of finished ones and asks for all: later attempts
+    take what is sound and from the same code and inputs. Raises Refusal for settings that the stage does not take.
+    """
+    if IS_HELPER:
+        require_settings(job)
+        job.module.run(job)
+        return
+    if attempt_on_cluster > 1 and (manifest := read_finished(job, job.folder / FINISHED)):
+        write_json(job.folder / MANIFEST, manifest)
+        discard(job)
+        log.info("%s/%s was finished by an earlier attempt", job.kind, job.key)
+        return
+    (job.folder / FINISHED).unlink(missing_ok=True)  # an earlier run's: no later attempt of this run takes it
+    started = clock()
+    attempt = begin_attempt(job, f"{job.kind}/{job.key}")
+    require_settings(job)
+    loaded = clock()
+    facts = job.module.run(job)
+    worked = clock()
+    manifest = {
+        "kind": job.kind,
+        "key": job.key,
+        "stamp": job.stamp(),
+        "settings": job.raw_settings,
+        "inputs": {role: f"{a.manifest['kind']}/{a.manifest['key']}" for role, a in job.inputs.items()},
+        "facts": facts,
+        "files": job.publish(),
+        "provenance": provenance(job, started, clock(), attempt),
+    }
+    seconds = {"load": loaded - started, "work": worked - loaded, "publish": clock() - worked}
+    manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}
+    manifest = signed(manifest)
+    if attempt_on_cluster:
+        write_json(job.folder / FINISHED, manifest)
+    write_json(job.folder / MANIFEST, manifest)
+    sync(job.folder / MANIFEST)
+    discard(job)
+    log.info("%s/%s done in %.1f s", job.kind, job.key, clock() - started)
+
+
+def discard(job):
+    """Remove what a finished stage had saved, and its shards; first what would have another attempt use the rest.
+
+    A process that was killed meanwhile has left some or none of it.
+    """
+    for folder in (job.resume, *job.shards_folder.glob("*")):
+        for name in (STAMP, MANIFEST):
+            (folder / name).unlink(missing_ok=True)
+    if job.resume.is_dir():
+        shutil.rmtree(job.resume)
+    shutil.rmtree(job.shards_folder, ignore_errors=True)
+
+
+@contextmanager
+def clean_up_after_refusal(job):
+    """A stage that refuses its input within the block, before it has saved any work, leaves no resume folder behind.
+
+    Nothing could go on there, and the stage would seem to be one that was killed.
+    """
+    try:
+        yield
+    except Refusal:
+        if not IS_HELPER and job.resume.is_dir() and not has_work(job.resume):
+            shutil.rmtree(job.resume)
+        raise
+
+
+def has_work(folder):
+    """Whether a resume folder has more than what every attempt leaves in it."""
+    return any(path.name not in BOOKKEEPING for path in folder.iterdir())
+
+
+def run_shard(job):
+    """Make one shard of a stage in a folder of its own; the job of the stage joins it with the others."""
+    started, name = time.time(), f"{job.kind}/{job.key} shard {job.shard}"
+    attempt = begin_attempt(job, name)
+    require_settings(job)
+    facts = job.module.run_shard(job)
+    manifest = {
+        "shard": job.shard,
+        "stamp": job.stamp(),
+        "facts": facts,
+        "files": {path.name: file_entry(path) for path in sorted(job.resume.glob("*.npy"))},
+        "provenance": provenance(job, started, time.time(), attempt),
+    }
+    write_json(job.resume / MANIFEST, manifest)
+    log.info("%s done in %.1f s", name, time.time() - started)
+
+
+def begin_attempt(job, name):
+    """Open the resume state of a job; returns the number of this attempt, which the log tells with `name`."""
+    resumed = job.open_resume() and has_work(job.resume)
+    attempt = count_attempt(job)
+    log.info("%s attempt %d%s", name, attempt, ", resume state kept" if resumed else "")
+    return attempt
+
+
+def count_attempt(job):
+    """Append to the stage's history, which outlives Snakemake's log; returns the number of this attempt."""
+    history = job.resume / "history.log"
+    with open(history, "a", encoding="utf-8") as file:
+        file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} host {os.uname().nodename} process {os.getpid()}\n")
+    return len(history.read_bytes().splitlines())
+
+
+def require_settings(job):
+    """Load the module of the stage; raises Refusal, one sentence, when the settings are not what it takes."""
+    try:
+        job.settings  # noqa: B018
+    except ValidationError as error:
+        mistakes = [(".".join(map(str, m["loc"])), m["msg"].removeprefix("Value error, ")) for m in error.errors()]
+        wrong = "; ".join(f"{key}: {rule}" if key else rule for key, rule in mistakes)
+        place = f"the settings of the stage {job.kind}/{job.key} are not what {KINDS[job.kind].module} takes"
+        remedy = "The workflow plans stages whose settings fit: run it, or correct the settings in --spec."
+        raise Refusal(f"{place}: {wrong}. {remedy}") from None
+
+
+def require_unedited(job, files):
+    """Raise Refusal when the code on disk is not that of the job; files: the `files_digest` of that, or None."""
+    with suppress(OSError, SyntaxError, ValueError):  # files that vanish or are half written are an edit
+        if files == files_digest():
+            return
+        if stage_code(job.kind, job.loads) == job.code and job.cpu_code in (None, cpu_code()):
+            return
+    raise Refusal(
+        f"the code of the stage {job.kind} was edited since the workflow started, with digest {job.code}: run the "
+        "workflow again. Edits wait until it has ended, or go into a copy of the repository."
+    )

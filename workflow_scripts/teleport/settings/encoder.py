@@ -1,0 +1,119 @@
+"""The dual encoder, where its checkpoint comes from, and what the stages `pretrained`, `tokens`, `encode` are told."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from teleport.settings.section import Integer, IntegerOrNull, LocalPath, Natural, Number, Section, Tokens, exactly_one
+
+
+class CheckpointSource(Section):
+    """Where the pretrained checkpoint comes from: exactly one of hub, folder, package."""
+
+    hub: str | None = Field(None, description="A model id on the Hugging Face hub; needs `revision`.")
+    revision: str | None = Field(None, description="The commit of the hub repository.")
+    folder: LocalPath | None = Field(None, description="A local folder in transformers' form.")
+    package: str | None = Field(None, description="An installed Python package that carries the checkpoint.")
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Expected digest of the weights file.")
+
+    one_place = exactly_one("hub", "folder", "package")
+
+    @model_validator(mode="after")
+    def commit_is_named(self):
+        if (self.hub is None) != (self.revision is None):
+            raise ValueError("hub and revision go together: name the commit, so that the weights cannot change")
+        return self
+
+
+class Encoder(Section):
+    """The dual encoder: vectors of queries and passages, compared by inner product."""
+
+    checkpoint: CheckpointSource = Field(description="Where episodes start; only passages beside a query_checkpoint.")
+    pooling: Literal["cls", "mean"] | None = Field(
+        None, description="From token vectors to that of a text (ANCE-Tele: cls); null: as the checkpoint's files say."
+    )
+    projection: IntegerOrNull = Field(
+        None, gt=0, le=65_536, description="Width of a linear + LayerNorm head (ANCE 768), drawn where new; null: none."
+    )
+    normalize: bool | None = Field(
+        None, description="Scale vectors to length 1 (ANCE-Tele: no); null: as the checkpoint's files say, else no."
+    )
+    scale: Number = Field(
+        1.0, gt=0, le=1e6, description="Factor on inner products in the loss (ANCE-Tele 1, cosine about 20)."
+    )
+    tied: bool = Field(True, description="One encoder for both sides (ANCE-Tele on MS MARCO), or two (NQ, TriviaQA).")
+    title: Literal["sep", "space", "none"] = Field("sep", description="Between title and text; none: without title.")
+    lower_case: bool | None = Field(None, description="Lower-case before tokenising; null: as the tokenizer does.")
+    query_prefix: str | None = Field(
+        None, description="Before a query (E5: `query: `), within max_query_tokens; null: the checkpoint's prompt."
+    )
+    passage_prefix: str | None = Field(
+        None, description="Before every passage and its title (E5: `passage: `); null: the checkpoint's prompt."
+    )
+    max_query_tokens: Tokens | None = Field(
+        None, description="With special tokens (ANCE-Tele Table 5: 32); null: as the checkpoint's files say, else 32."
+    )
+    max_passage_tokens: Tokens | None = Field(
+        None, description="With special tokens (Table 5: 128 MARCO, 156 QA); null: as the checkpoint says, else 128."
+    )
+    max_characters: Natural | None = Field(
+        None, description="Passages are cut to so many characters before tokenising (ANCE, documents: 10,000)."
+    )
+    chunks: Natural = Field(
+        1,
+        le=1024,
+        description="A passage has a vector for each of so many chunks of max_passage_tokens, as far as its text "
+        "goes, and scores by the best (ANCE MaxP: 4 x 512); 1: its beginning alone (FirstP).",
+    )
+    vectors: Literal["fp32", "fp16"] = Field(
+        "fp32",
+        description="Numbers in which vectors of passages are kept; fp16: half the disk, and searches that find nearly "
+        "the same (the manifest of `encode` says how nearly).",
+    )
+    query_checkpoint: CheckpointSource | None = Field(None, description="That of queries, where two were published.")
+
+    @model_validator(mode="after")
+    def two_checkpoints_make_two_encoders(self):
+        if self.query_checkpoint and self.tied:
+            raise ValueError("query_checkpoint goes with tied: false only")
+        return self
+
+
+class Identified(CheckpointSource):
+    """A source with what pins its content: a package's version, or the digests of a folder's files."""
+
+    version: str | None = None
+    files: dict[str, str] = {}
+
+
+class PretrainedSettings(Section):
+    """The settings of a `pretrained` stage. seed: of the projection head, where the checkpoint brings none."""
+
+    checkpoint: Identified
+    query_checkpoint: Identified | None = None
+    pooling: Literal["cls", "mean"] = "cls"
+    projection: Integer | None = None
+    normalize: bool = False
+    tied: bool = True
+    seed: Integer | None = None
+
+
+class TokensSettings(Section):
+    """The settings of a `tokens` stage."""
+
+    title: Literal["sep", "space", "none"] = "sep"
+    lower_case: bool | None = None
+    max_characters: Integer | None = None
+    query_prefix: str = ""
+    passage_prefix: str = ""
+
+
+class EncodeSettings(Section):
+    """The settings of an `encode` stage. sides: what is encoded, queries and passages, or one of them."""
+
+    sides: list[Literal["query", "passage"]]
+    max_query_tokens: Integer
+    max_passage_tokens: Integer
+    chunks: Integer = 1
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    vectors: Literal["fp32", "fp16"] = "fp32"

@@ -1,0 +1,244 @@
+"""One training step of the dual encoder: batch, encode, gather, scores, loss, backward, clip, update.
+
+`Trainer.step` is that list; what a step does besides (gradient caching, MaxP, live search, several processes) are
+functions of their own.
+"""
+
+import math
+from functools import partial
+
+import numpy as np
+import torch
+
+from teleport.arrays import places_of
+from teleport.encoder.batches import TOKEN_BUDGET, in_order
+from teleport.encoder.precision import to_device
+from teleport.encoder.side import Frozen, Side, TiedSides, packs
+from teleport.maxp import chunk_mask, max_over_padded_chunks, pad_chunks
+from teleport.refusal import Refusal
+from teleport.seed import derive_seed
+from teleport.training.optimizers import OPTIMIZERS
+from teleport.training.parallel import ALONE
+from teleport.training.step_metrics import GradientNorms, StepMetrics, mean_scores, mean_where
+
+
+class Trainer:
+    """Weights and optimiser of a training, and the step that changes them.
+
+    queries, passages: a `Side`, which is trained, or a `Frozen` one; two sides with one encoder object are tied
+    data: gives the batch of a step, such as `data.TrainingSet`; total: length of the full schedule
+    loss: function of the scores and the columns of positives and own negatives, or of ranked lists, see losses
+    live: the `live.LiveSearch` of a training whose steps search for their passages, or None
+    masks: functions mask(batch, data) -> bool [Q, P], True where a passage is left out for a query
+    num_pairs: function (bool [Q, P] of what is not left out, both columns; all numpy) -> number of terms that the loss
+    is the mean of, or None: one for each query
+    """
+
+    def __init__(
+        self, queries, passages, data, loss, settings, total, seed, device, processes=ALONE, live=None, masks=(),
+        num_pairs=None,
+    ):  # fmt: skip
+        self.queries, self.passages, self.data, self.loss = queries, passages, data, loss
+        self.scale, self.training, self.total, self.seed = settings.scale, settings.training, total, seed
+        self.device, self.processes, self.live, self.masks = device, processes, live, () if live else masks
+        processes.require_divisible(self.training.batch_queries, self.training.accumulate)
+        self.trained = [side for side in (queries, passages) if isinstance(side, Side)]
+        self.encoders = torch.nn.ModuleList(dict.fromkeys(side.encoder for side in self.trained))
+        self.encoders.to(device).train()
+        self.optimizer = OPTIMIZERS[self.training.optimizer](self.encoders, self.training.weight_decay)
+        self.gradient_norms, self.token_budget = GradientNorms(self.encoders), TOKEN_BUDGET["train"][device.type]
+        # What the settings ask for, as the functions that the step calls.
+        alone = processes.size == 1
+        self.tied = TiedSides(queries, passages) if are_tied(self.trained) else None
+        self.encode = self.encode_together if self.tied else self.encode_apart
+        self.gather = (lambda vectors: vectors) if alone else processes.gather
+        self.sum_gradients = (lambda: None) if alone else partial(processes.sum_gradients, self.encoders)
+        self.most_chunks = 1 if passages.offsets is None else int(np.diff(passages.offsets).max())
+        self.scores = self.maxp_scores if self.most_chunks > 1 else self.inner_products
+        self.forward = self.live_loss if live else self.batch_loss
+        self.num_pairs = num_pairs if self.masks else None
+
+    def step(self, step):
+        """Do step 0, 1, ...; returns its `StepMetrics`, which `finish` must read before the weights are saved.
+
+        Dropout draws from torch's global generator: seeding it by the step number, and the rank of a process after the
+        first, makes a resumed run equal to an uninterrupted one without saving generator states.
+        """
+        rank = [self.processes.rank] if self.processes.rank else []
+        torch.manual_seed(derive_seed(self.seed, "dropout", step, *rank))
+        batch = self.data.batch(step)
+        losses, scores = zip(*(self.backward(*micro_batch) for micro_batch in self.micro_batches(batch)), strict=True)
+        self.sum_gradients()
+        norm, layer_norms = self.gradient_norms()
+        torch.nn.utils.clip_grads_with_norm_(self.encoders.parameters(), self.training.max_grad_norm, norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate(step)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        values = torch.cat([torch.stack([sum(losses), norm]), layer_norms, torch.stack(scores).mean(0)])
+        return StepMetrics(step, batch, values, self.live and self.live.take_result())
+
+    def micro_batches(self, batch):
+        """[(micro-batch, masks in it, what its loss is divided by)] of a step.
+
+        The step's loss is the mean over all of its terms, which each have passages of their own micro-batch alone.
+        A mean over queries is divided by the number of micro-batches. A mean over pairs, of which masks leave more in
+        one micro-batch than in another, weighs each micro-batch by its pairs.
+        """
+        parts, counts = batch.split(self.training.accumulate), [1] * self.training.accumulate
+        masked = [[np.asarray(mask(part, self.data)) for mask in self.masks] for part in parts]
+        if self.num_pairs:
+            pairs = zip(parts, map(np.logical_or.reduce, masked), strict=True)
+            counts = [self.num_pairs(~left_out, b.positive_columns_Q, b.own_columns_QN) for b, left_out in pairs]
+        return [(*own, max(sum(counts), 1) / max(n, 1)) for *own, n in zip(parts, masked, counts, strict=True)]
+
+    def backward(self, batch, masked, divisor):
+        """Add the gradients of a (micro-)batch's share in the step's loss; returns that share and `mean_scores`."""
+        loss, scores = self.forward(batch, masked)
+        loss = loss / divisor
+        loss.backward()
+        return loss.detach(), scores
+
+    def batch_loss(self, batch, masked):
+        """(loss of a `data.Batch` with its graph, float32 scalar; its `mean_scores`): queries against its passages."""
+        scores_QP = self.scores(batch, self.own_part(batch))
+        for masked_QP in masked:
+            scores_QP = scores_QP.masked_fill(self.on_device(masked_QP), float("-inf"))
+        columns = self.on_device(batch.positive_columns_Q), self.on_device(batch.own_columns_QN)
+        return self.loss(scores_QP, *columns), mean_scores(scores_QP, *columns)
+
+    def live_loss(self, batch, masked):
+        """As `batch_loss`, but over the passages that a live search ranks for the batch's queries."""
+        query_vectors_QD = self.gather(self.vectors(self.queries, self.own_part(batch).queries_Q))
+        passage_vectors_QKD, *labels = self.live.lists(batch.queries_Q, query_vectors_QD.detach())
+        scores_QK = self.scale * (passage_vectors_QKD @ query_vectors_QD.unsqueeze(2)).squeeze(2)
+        means = [mean_where(scores_QK.detach(), to_device(label_QK, self.device)) for label_QK in labels]
+        return self.loss(scores_QK, *labels), torch.stack(means)
+
+    def inner_products(self, batch, own):
+        """Float32 [Q, P]: scaled inner products of all processes' queries and passages. own: this one's `Batch`."""
+        query_vectors, passage_vectors = self.encode(own.queries_Q, own.passages_P)
+        query_vectors_QD, passage_vectors_PD = self.gather(query_vectors), self.gather(passage_vectors)
+        return self.scale * query_vectors_QD @ passage_vectors_PD.T
+
+    def maxp_scores(self, batch, own):
+        """As `inner_products`, of each passage that of its best chunk; passages are padded to equally many chunks."""
+        own_mask_C, mask_C = (chunk_mask(self.chunk_counts(b.passages_P), self.most_chunks) for b in (own, batch))
+        query_vectors, chunk_vectors = self.encode(own.queries_Q, self.vector_rows(own.passages_P))
+        padded = pad_chunks(chunk_vectors, self.on_device(np.flatnonzero(own_mask_C)), len(own_mask_C))
+        query_vectors_QD, padded_CD = self.gather(query_vectors), self.gather(padded)
+        scores_QC = self.scale * query_vectors_QD @ padded_CD.T
+        return max_over_padded_chunks(scores_QC, self.on_device(mask_C), self.most_chunks)
+
+    def vectors(self, side, rows):
+        """Vectors of a side's texts, float32 [rows, D], with their graph; a frozen side's are read, without one."""
+        if self.training.gradient_caching and not isinstance(side, Frozen):
+            return cached_vectors(side, rows, self.token_budget)
+        return side.vectors(rows, self.token_budget)
+
+    def encode_apart(self, query_rows, passage_rows):
+        """Vectors of the queries and of the passages."""
+        return self.vectors(self.queries, query_rows), self.vectors(self.passages, passage_rows)
+
+    def encode_together(self, query_rows, passage_rows):
+        """The same where both sides have one encoder: a bucket with both converts its weights once."""
+        vectors = self.vectors(self.tied, self.tied.rows(query_rows, passage_rows))
+        return vectors.split([len(query_rows), len(passage_rows)])
+
+    def own_part(self, batch):
+        """The `Batch` of the queries that this process encodes, with their passages."""
+        return batch.split(self.processes.size)[self.processes.rank]
+
+    def on_device(self, array):
+        return to_device(torch.from_numpy(array), self.device)
+
+    def vector_rows(self, passages_P):
+        """The rows of the passages' vectors: those of all their chunks, or the passages' own (int64)."""
+        return passages_P if self.passages.offsets is None else places_of(self.passages.offsets, passages_P)
+
+    def chunk_counts(self, passages_P):
+        """How many chunks each passage has: int64 [P]."""
+        return self.passages.offsets[passages_P + 1] - self.passages.offsets[passages_P]
+
+    def real_tokens(self, batch):
+        """How many tokens the texts of a `data.Batch` have that are encoded."""
+        passages = self.passages.count_tokens(self.vector_rows(batch.passages_P))
+        return self.queries.count_tokens(batch.queries_Q) + passages
+
+    def rate(self, step):
+        return learning_rate(step, self.total, self.training)
+
+    def finish(self, metrics):
+        """The values of a step, floats in the order of `step_metrics.COLUMNS`, the loss first.
+
+        Raises Refusal with step and query ids when the loss or the norm of its gradient is not finite.
+        """
+        loss, norm, *_ = values = metrics.read()
+        if math.isfinite(loss) and math.isfinite(norm):
+            return values
+        ids = ", ".join(self.data.query_ids[row] for row in metrics.batch.queries_Q)
+        raise Refusal(
+            f"training stopped at step {metrics.step + 1}: loss {loss}, gradient norm {norm}, for the queries {ids}. "
+            "Lower training.learning_rate or encoder.scale, or set training.precision to fp32; if it is step 1, check "
+            "the weights of the checkpoint."
+        )
+
+
+def are_tied(trained):
+    """Whether two sides are trained as one encoder that packs texts: a plain one would pad queries to passages."""
+    return len(trained) == 2 and trained[0].encoder is trained[1].encoder and packs(trained[0].encoder)
+
+
+def cached_vectors(side, rows, token_budget):
+    """`side.vectors` with gradient caching (GradCache, Gao et al. 2021, Section 3.2), in the memory of one bucket.
+
+    They are computed without a graph. Once the backward pass has their gradients, each bucket is encoded again, with
+    one. Both passes over a bucket draw the dropout of a step without caching: torch's generator goes back to where it
+    was before the bucket.
+    """
+    buckets, states, vectors = side.buckets(rows, token_budget), [], []
+    with torch.no_grad():
+        for bucket in buckets:
+            states.append(generator_state())
+            vectors.append(side.encode(rows[bucket]))
+    vectors = in_order(vectors, buckets).requires_grad_()
+
+    def encode_again(vectors):
+        after = generator_state()
+        for bucket, state in zip(buckets, states, strict=True):
+            set_generator_state(state)
+            with torch.enable_grad():
+                again = side.encode(rows[bucket])
+            again.backward(vectors.grad[to_device(torch.from_numpy(bucket), vectors.device)])
+        set_generator_state(after)
+
+    vectors.register_post_accumulate_grad_hook(encode_again)
+    return vectors
+
+
+def generator_state():
+    """The states of torch's generators, which dropout draws from: of the CPU, and of the CUDA device in use."""
+    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+
+
+def set_generator_state(state):
+    """Put torch's generators back into the states of `generator_state`."""
+    torch.set_rng_state(state[0])
+    if state[1] is not None:
+        torch.cuda.set_rng_state(state[1])
+
+
+def learning_rate(step, total, training):
+    """The rate of step 0, 1, ..., total - 1: linear from the base to the peak in the warm-up, then linear back.
+
+    `total` is the length of the full schedule, also when training stops earlier (ANCE-Tele's Appendix C.2 stops after
+    20,000 steps, its released code plans 188,601). The same rule as transformers' `linear` scheduler; with
+    `cycle_steps`, where each cycle is such a schedule, as torch's CyclicLR (triangular).
+    """
+    length = training.cycle_steps or total
+    warmup = training.warmup_steps if training.warmup_ratio is None else math.ceil(length * training.warmup_ratio)
+    base, position = training.base_learning_rate, step % length
+    height = training.learning_rate - base
+    if position < warmup:
+        return base + height * position / warmup
+    return base + height * (length - position) / (length - warmup)

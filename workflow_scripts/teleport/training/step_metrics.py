@@ -1,0 +1,142 @@
+"""What is recorded of every step, for the curves of ANCE's Figure 4: loss, norms of gradients, mean scores.
+
+No value is waited for in a step: all are tensors on the device, which are copied to the processor together. The curves
+are tables of the artefact, and events in results/tensorboard/KEY where TensorBoard is installed, no part of it: every
+attempt writes anew what the resume state has, so that no step is there twice.
+"""
+
+import math
+import re
+import shutil
+from contextlib import closing, contextmanager
+
+import torch
+
+NORMS = ("gradient_norm", "lower_layers", "middle_layers", "upper_layers", "last_layer")
+COLUMNS = ("loss", *NORMS, "positive_score", "negative_score")
+LAYER = re.compile(r"(\d+)\..*\blayer\.(\d+)\.")  # in the name of a parameter: the encoder, and its layer
+HEAD = re.compile(r"(\d+)\.head\.")
+FLUSH_SECONDS = 10
+
+
+class StepMetrics:
+    """The `COLUMNS` of a step (float32), its `Batch`, and its `live.SearchResult`, if any.
+
+    On CUDA, reading the values at once would have the processor wait for the step, and the device for the processor.
+    """
+
+    def __init__(self, step, batch, values, search=None):
+        self.step, self.batch, self.search = step, batch, search
+        self.values = values.to("cpu", non_blocking=True)
+        self.copied = torch.cuda.current_stream().record_event() if values.is_cuda else None
+
+    def read(self):
+        """The values (list of floats), after waiting for this step, but not for steps after it."""
+        if self.copied is not None:
+            self.copied.synchronize()
+        return self.values.tolist()
+
+
+class GradientNorms:
+    """Norms of the gradients of the module list `encoders`, before they are clipped.
+
+    The paper's figure has three groups of layers and a line for the "last layer", and says no more. Here the groups are
+    thirds (1-4, 5-8 and 9-12 of twelve layers), each with the mean of its layers' norms, and the last layer is the
+    projection head, or the last transformer layer. Two encoders count as twice as many layers.
+    """
+
+    def __init__(self, encoders):
+        self.parameters = dict(encoders.named_parameters())
+        self.groups = None  # known with the first gradients: which parameters get one is the same in every step
+
+    def __call__(self):
+        """(norm of the whole gradient, those of the groups [4]; NaN for a group without a layer): float32 tensors."""
+        gradients = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
+        norms_T = torch.stack(torch._foreach_norm(list(gradients.values())))
+        if self.groups is None:
+            self.groups = [matrix.to(norms_T) for matrix in group_matrices(gradients)]
+        members_LT, shares_GL = self.groups
+        return torch.linalg.vector_norm(norms_T), shares_GL @ (members_LT @ norms_T.square()).sqrt()
+
+
+def group_matrices(names):
+    """(which of the tensors `names` each layer has, 0 or 1 [L, T]; the share of each layer in each group [4, L])."""
+    layers = [layer_of(name) for name in names]
+    found = sorted({layer for layer in layers if layer}, key=str)
+    members_LT = torch.tensor([[float(layer == one) for layer in layers] for one in found])
+    depth = 1 + max((number for _, number in found if number is not None), default=-1)
+    heads = [number is None for _, number in found]
+    last = heads if any(heads) else [number == depth - 1 for _, number in found]
+    thirds = [[number is not None and number * 3 // depth == third for _, number in found] for third in range(3)]
+    shares_GL = torch.tensor([*thirds, last], dtype=torch.float32).reshape(4, len(found))
+    return members_LT.reshape(len(found), len(layers)), shares_GL / shares_GL.sum(1, keepdim=True)
+
+
+def layer_of(name):
+    """(encoder, number of the transformer layer from 0) of a parameter; (encoder, None): the head; None: neither."""
+    if found := LAYER.match(name):
+        return int(found[1]), int(found[2])
+    found = HEAD.match(name)
+    return (int(found[1]), None) if found else None
+
+
+def mean_scores(scores_QP, positive_columns_Q, own_columns_QN):
+    """Mean scores of the positives, and of own negatives that are not masked (-inf); NaN without one. Float32 [2]."""
+    scores_QP = scores_QP.detach()
+    own_QN = scores_QP.gather(1, own_columns_QN)
+    positive = scores_QP.gather(1, positive_columns_Q.unsqueeze(1)).mean()
+    return torch.stack([positive, mean_where(own_QN, own_QN > float("-inf"))])
+
+
+def mean_where(scores, counted):
+    """The mean of the scores that are counted (bool of the same shape), a scalar; NaN without one."""
+    return scores.where(counted, 0.0).sum() / counted.sum()
+
+
+def write_curves(job, trainer, state):
+    """Write losses.tsv, found.tsv (live search) and dev.tsv (dev set): a line per step, or per ranking of dev queries.
+
+    Columns: step (from 1), and the learning rate with `COLUMNS`, the means over the step's queries of what a live
+    search found, or the dev score.
+    """
+    first = state.first_step
+    losses = [[step + 1, trainer.rate(step), *values] for step, values in enumerate(state.curves, start=first)]
+    tables = {"losses.tsv": (["learning_rate", *COLUMNS], losses)}
+    if trainer.live:
+        means = [[step, *means] for step, means in enumerate(state.search_means, start=first + 1)]
+        tables["found.tsv"] = trainer.live.measures, means
+    if job.settings.dev:
+        tables["dev.tsv"] = [job.settings.dev.name], state.dev
+    for name, (columns, lines) in tables.items():
+        lines = ["\t".join(map(str, line)) + "\n" for line in [["step", *columns], *lines]]
+        job.output(name).write_text("".join(lines))
+
+
+@contextmanager
+def tracked(job, trainer, state):
+    """Within the block, a function that writes the steps and dev scores of `state` that were not written yet."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        SummaryWriter = None
+    if SummaryWriter is None or trainer.processes.rank:
+        yield lambda: None
+        return
+    folder = job.folder.parents[2] / "tensorboard" / job.key
+    shutil.rmtree(folder, ignore_errors=True)
+    names = ["learning_rate", *COLUMNS, *(trainer.live.measures if trainer.live else [])]
+    written = written_dev = 0
+
+    def track():
+        nonlocal written, written_dev
+        for index in range(written, len(state.curves)):
+            step, measures = state.first_step + index, state.search_means[index] if trainer.live else []
+            for name, value in zip(names, [trainer.rate(step), *state.curves[index], *measures], strict=True):
+                if not math.isnan(value):
+                    writer.add_scalar(name, value, step + 1)
+        for step, score in state.dev[written_dev:]:
+            writer.add_scalar(job.settings.dev.name, score, step)
+        written, written_dev = len(state.curves), len(state.dev)
+
+    with closing(SummaryWriter(folder, flush_secs=FLUSH_SECONDS)) as writer:
+        yield track
