@@ -101,7 +101,7 @@ def main():
         end_with_parent()
     job = None
     try:
-        options = ("code", "cpu_code", "origins", "shard", "shards", "compile")
+        options = ("code", "cpu_code", "origins", "shard", "shards", "compile", "gpus")
         spec = arguments.spec | {name: getattr(arguments, name) for name in options}
         job = Job(spec, threads, arguments.save_every)
         processes = int(os.environ.get(PROCESSES, arguments.processes))

@@ -12,16 +12,17 @@ import pytest
 
 from paths import REPOSITORY
 from teleport.running import locks
+from teleport.running.devices import lease_devices
 from teleport.running.job import Job
 from teleport.running.locks import sole_process
 from teleport.running.run import count_attempt, run
 from teleport.settings.section import Section
 
 
-def job_of(stages, shard=None):
+def job_of(stages, shard=None, **options):
     """A job of a stage `index`, or of a shard of it."""
     spec = {"kind": "index", "key": "a" * 12, "code": "test", "settings": {}, "inputs": {}}
-    return Job(spec | {"shard": shard}, root=stages.root)
+    return Job(spec | {"shard": shard} | options, root=stages.root)
 
 
 def make(job, text="vectors", code=None):
@@ -94,6 +95,23 @@ def test_nothing_other_or_torn_is_not_taken(job, held, last):
     sleeps = held(job, lambda: last(job))
     with sole_process(job) as finished:
         assert not finished and len(sleeps) == 2
+
+
+@pytest.mark.parametrize(("gpus", "stamped"), [(0, {"cpu_code": "cpu"}), (1, {})])
+def test_what_was_made_inside_a_lease_is_taken_by_one_that_has_none_yet(stages, held, monkeypatch, gpus, stamped):
+    """On a machine with two GPUs; a job without one computes on the CPU, whose code is in its stamp."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
+    job, other = (job_of(stages, cpu_code="cpu", gpus=gpus) for _ in range(2))
+
+    def leased():
+        with lease_devices(gpus, stages.root / "leases"):
+            make(other)
+            helper = job_of(stages, cpu_code="cpu", gpus=gpus)  # started inside the lease
+            assert helper.stamp() == other.stamp() == stamped | {"code": "test", "inputs": {}}
+
+    sleeps = held(job, leased)
+    with sole_process(job) as finished:
+        assert finished and len(sleeps) == 2
 
 
 @pytest.mark.parametrize("waits", [True, False])

@@ -29,7 +29,8 @@ class Job:
     `settings`: as the class `Settings` of the stage's module has them; `raw_settings`: as JSON. `save_every`: how many
     seconds of work a kill may cost. `origins` (dict) say where things are fetched from; they decide no result.
     `shards`: how many shards the stage joins, 1 for none. `shard`: "2-of-4" when the job makes only that shard, whose
-    folder is then `resume`. `compile`: whether torch.compile may prepare the encoder.
+    folder is then `resume`. `compile`: whether torch.compile may prepare the encoder. `on_cpu`: whether no CUDA device
+    is for it, decided before it waits for one: what it sees later depends on whether it has its lease yet.
     """
 
     def __init__(self, spec, threads=1, save_every=60.0, root=Path(".")):
@@ -38,6 +39,7 @@ class Job:
         self.raw_settings, self.loads, self.origins = spec["settings"], spec.get("loads", {}), spec.get("origins", {})
         self.shard, self.shards, self.compile = spec.get("shard"), spec.get("shards", 1), spec.get("compile", False)
         self.threads, self.save_every = threads, save_every
+        self.on_cpu = not (spec.get("gpus") and visible_devices())
         self.folder = root / STAGES / self.kind / self.key
         self.shards_folder = root / SHARDS / self.kind / self.key
         self.resume = self.shards_folder / self.shard if self.shard else root / RESUME / self.kind / self.key
@@ -80,7 +82,7 @@ class Job:
 
     def stamp(self):
         """What resume state depends on besides the settings in the key: the code and the bytes of the inputs."""
-        cpu = {"cpu_code": self.cpu_code} if self.cpu_code and not visible_devices() else {}
+        cpu = {"cpu_code": self.cpu_code} if self.cpu_code and self.on_cpu else {}
         return cpu | {"code": self.code, "inputs": {role: a.digest for role, a in sorted(self.inputs.items())}}
 
     def open_resume(self):
