@@ -33,7 +33,7 @@ ANCE = {
     ],
 }  # fmt: skip
 TWO_DEVICES = ["--resources", "gpu=2", "--set-threads", *(f"{rule}=1" for rule in ("encode", "retrieve", "train"))]
-ENVIRONMENT = os.environ | {"CUDA_VISIBLE_DEVICES": "0,1", "HF_HUB_OFFLINE": "1"}
+ENVIRONMENT = os.environ | {"CUDA_VISIBLE_DEVICES": "0,1", "TELEPORT_CPU": "1", "HF_HUB_OFFLINE": "1"}
 
 
 def make_world(folder):

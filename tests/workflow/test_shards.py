@@ -37,6 +37,7 @@ def two_devices(tmp_path_factory):
     (folder / "nvidia-smi").chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        patch.setenv("TELEPORT_CPU", "1")
         patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         yield
 

@@ -21,6 +21,9 @@ LEASES = Path("results/leases")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 DEVICE_FILES = "/dev/nvidia[0-9]*"
 SIGNS_OUT_OF_MEMORY = "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"
+DRIVER = Path("/proc/driver/nvidia/version")
+CPU_MEANT = "TELEPORT_CPU"  # set where a stage is to go on without the device it leased: a schedule that is rehearsed
+OLDER_BUILDS = "https://download.pytorch.org/whl/cu126"
 NO_DEVICE = 6  # status of nvidia-smi where a query finds nothing, as in a job of Slurm without devices (its manual)
 
 
@@ -121,16 +124,48 @@ def try_lease(file):
         raise Refusal(f"{lack}: put `results` on a file system that has locks.") from None
 
 
+def require_usable():
+    """Raise Refusal when torch cannot compute on the leased devices: a stage would take the CPU without a word.
+
+    Lack of memory is left to the stage, which knows what helps.
+    """
+    if os.environ.get(CPU_MEANT):
+        return
+    import torch
+
+    try:
+        float(torch.ones(1, device="cuda") + 1)
+        if (seen := torch.cuda.device_count()) == len(visible_devices()):
+            return
+        reason = f"it sees {seen} of them"
+    except (RuntimeError, AssertionError) as error:  # AssertionError: a build for the CPU
+        if lacks_memory(error):
+            return
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+    driver = re.search(r"\s(\d+\.[\d.]+)\s", DRIVER.read_text() if DRIVER.is_file() else "")
+    build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
+    raise Refusal(
+        f"torch cannot compute on the leased CUDA devices ({os.environ.get(VISIBLE)}): {reason}; the driver is "
+        f"{driver[1] if driver else 'not known'}, torch {torch.__version__} is built {build}. Install a driver of 580 "
+        "or newer (CUDA 13.0, no Volta), or a torch for older ones (.venv/bin/python -m pip install "
+        f"torch=={torch.__version__.partition('+')[0]} --index-url {OLDER_BUILDS}), see docs/gpu.md; --resources gpu=0 "
+        "says that the CPU is meant."
+    )
+
+
 @contextmanager
 def out_of_memory(remedy):
-    """Within the block (or the function decorated with it) lack of device memory becomes a Refusal with `remedy`.
-
-    It is told by its name, so that torch need not be loaded; errors of CUDA itself, as of a context, by their text.
-    """
+    """Within the block (or the function decorated with it) lack of device memory becomes a Refusal with `remedy`."""
     try:
         yield
     except RuntimeError as error:
-        if type(error).__name__ != "OutOfMemoryError" and not any(sign in str(error) for sign in SIGNS_OUT_OF_MEMORY):
+        if not lacks_memory(error):
             raise
         others = "Other programs take memory of the device too: nvidia-smi lists them."
         raise Refusal(f"{error} {remedy} {others}") from error
+
+
+def lacks_memory(error):
+    """Whether an error is lack of device memory, told by its name, so that torch need not be loaded; errors of CUDA
+    itself, as of a context, by their text."""
+    return type(error).__name__ == "OutOfMemoryError" or any(sign in str(error) for sign in SIGNS_OUT_OF_MEMORY)

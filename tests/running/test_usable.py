@@ -1,0 +1,96 @@
+"""A leased GPU that torch cannot use ends a stage before any work, in one sentence that says what to install."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from paths import REPOSITORY
+from teleport.refusal import Refusal
+from teleport.running import devices
+from teleport.running.code import stage_code
+from teleport.running.devices import require_usable
+
+OLD = "The NVIDIA driver on your system is too old (found version 12020). Please update your GPU driver.\nMore"
+NO_KERNEL = "CUDA error: no kernel image is available for execution on the device\nCompile with ..."
+VERSION = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n"
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A function: on a machine with one leased GPU torch of a build computes, or ends with an error."""
+    (tmp_path / "version").write_text(VERSION)
+    monkeypatch.setattr(devices, "DRIVER", tmp_path / "version")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-aaaa")
+
+    def set_up(error=None, cuda="13.0", seen=1):
+        def ones(*_, device):
+            assert device == "cuda"
+            if error is not None:
+                raise error
+            return 1.0
+
+        monkeypatch.setattr(torch, "ones", ones)
+        monkeypatch.setattr(torch.version, "cuda", cuda)
+        monkeypatch.setattr(torch, "__version__", "2.13.0+cu130")
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: seen)
+
+    return set_up
+
+
+@pytest.mark.parametrize(
+    ("error", "cuda", "seen", "said"),
+    [
+        (RuntimeError(OLD), "13.0", 0, ["too old (found version 12020)", "is built for CUDA 13.0"]),
+        (RuntimeError(NO_KERNEL), "13.0", 1, ["no kernel image is available", "no Volta"]),
+        (
+            AssertionError("Torch not compiled with CUDA enabled"),
+            None,
+            0,
+            ["not compiled with", "is built without CUDA"],
+        ),
+        (None, "13.0", 2, ["it sees 2 of them"]),
+    ],
+)
+def test_what_torch_cannot_use_is_refused_with_driver_build_and_remedy(machine, error, cuda, seen, said):
+    machine(error, cuda, seen)
+    with pytest.raises(Refusal) as refused:
+        require_usable()
+    message = str(refused.value)
+    common = ["(GPU-aaaa)", "the driver is 535.104.05", "torch==2.13.0 --index-url https", "--resources gpu=0"]
+    assert [text for text in said + common if text not in message] == [] and "\n" not in message
+
+
+def test_a_driver_of_unknown_version_is_said(machine, tmp_path):
+    machine(RuntimeError(OLD))
+    (tmp_path / "version").unlink()
+    with pytest.raises(Refusal, match="the driver is not known"):
+        require_usable()
+
+
+def test_what_computes_passes_and_lack_of_memory_is_left_to_the_stage(machine):
+    machine()
+    require_usable()
+    machine(torch.OutOfMemoryError("CUDA out of memory."))
+    require_usable()
+
+
+def test_that_the_cpu_is_meant_can_be_said(machine, monkeypatch):
+    machine(RuntimeError(OLD))
+    monkeypatch.setenv("TELEPORT_CPU", "1")
+    require_usable()
+
+
+@pytest.mark.parametrize(("gpus", "said"), [("1", "torch cannot compute on the leased"), ("0", "the settings of the")])
+def test_a_stage_ends_before_any_work(tmp_path, gpus, said):
+    """On device 77, which no torch finds. Without one the stage goes on, as far as to its settings."""
+    spec = {"kind": "encode", "key": "a" * 12, "settings": {}, "inputs": {}}
+    command = [sys.executable, REPOSITORY / "workflow_scripts/run_stage.py", "--spec", json.dumps(spec)]
+    command += ["--code", stage_code("encode", {}), "--gpus", gpus]
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "77"}
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert result.returncode == 1 and f"error: {said}" in result.stderr and "Traceback" not in result.stderr
+    assert not list(tmp_path.glob("results/resume/*/*"))
