@@ -13,7 +13,7 @@ from teleport.cpu import attention, kernels
 from teleport.cpu.attention import dropout
 from teleport.cpu.kernels import CpuEncoder, has_operators, prepack_for_onednn
 from teleport.encoder.model import PackedEncoder, Spans
-from teleport.encoder.precision import computes_in_bf16
+from teleport.encoder.precision import faster_in_bf16
 from teleport.encoder.side import batches_at_once, cpu_kernels, prepare
 from teleport.running.code import import_closure, module_path
 from teleport.settings.registry import CPU as REGISTERED
@@ -33,7 +33,7 @@ def prepacking(monkeypatch):
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("dtype, most", [(torch.float32, 1e-5), (torch.bfloat16, 5e-2)])
 def test_prepacked_weights_give_the_plain_products(tmp_path, prepacking, family, pooling, dtype, most):
-    if not has_operators(dtype) or (dtype == torch.bfloat16 and not computes_in_bf16(CPU)):
+    if not has_operators(dtype) or (dtype == torch.bfloat16 and not faster_in_bf16(CPU)):
         pytest.skip("this torch has no such operators for this processor")
     encoder = make_encoder(tmp_path, family, pooling, normalize=True)
     plain = CpuEncoder(encoder, dtype)

@@ -230,12 +230,12 @@ def test_nothing_saved_means_a_fresh_start(world):
 def test_a_training_does_not_go_on_in_another_precision_or_on_another_kind_of_device(world, monkeypatch, now):
     """With precision "auto" the machine decides it; the manifest could name only one of the two."""
     job = world.job({"precision": "auto"}, save_every=0)
-    monkeypatch.setattr(precision, "computes_in_bf16", lambda device: True)
+    monkeypatch.setattr(precision, "faster_in_bf16", lambda device: True)
     attempt(job, monkeypatch, 3)
     before = (job.resume / resume.FILE).read_bytes()
     with monkeypatch.context() as patch:
         if now == "float32 on cpu":
-            patch.setattr(precision, "computes_in_bf16", lambda device: False)
+            patch.setattr(precision, "faster_in_bf16", lambda device: False)
         else:
             patch.setattr(train, "load_state", lambda *others: resume.load_state(*others[:3], now))
         with pytest.raises(ValueError) as error:

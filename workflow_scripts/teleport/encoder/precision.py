@@ -9,8 +9,6 @@ import torch
 from teleport.refusal import Refusal
 
 CPU_INFO = Path("/proc/cpuinfo")
-# Instruction sets that multiply in bfloat16. Without them bfloat16 is emulated, and slower than float32.
-CPU_BF16_FLAGS = {"avx512_bf16", "amx_bf16"}
 
 
 def pick_device():
@@ -38,18 +36,21 @@ def compiles(asked, device):
 
 
 def resolve_precision(precision, device=None):
-    """Turn "fp32", "bf16", or "auto", bfloat16 where the hardware computes in it, into torch.bfloat16, or None for
-    plain float32."""
-    in_bf16 = precision == "bf16" or (precision == "auto" and computes_in_bf16(device or pick_device()))
+    """torch.bfloat16, or None for plain float32, of "bf16", "fp32", or "auto": bfloat16 where that is faster."""
+    in_bf16 = precision == "bf16" or (precision == "auto" and faster_in_bf16(device or pick_device()))
     return torch.bfloat16 if in_bf16 else None
 
 
-def computes_in_bf16(device):
-    """Whether the device has bfloat16 arithmetic of its own."""
+def faster_in_bf16(device):
+    """Whether products in bfloat16 are faster than in float32: on CUDA where the device has them, on a CPU with AMX, on
+    AMD's with avx512_bf16. On Intel's with that alone they are slower (docs/speed.md), elsewhere emulated.
+
+    Asked of the processor's kind and not timed, so that a stage which is resumed, or shared out, computes alike.
+    """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    flags = CPU_INFO.read_text().split() if CPU_INFO.is_file() else []
-    return not CPU_BF16_FLAGS.isdisjoint(flags)
+    words = set(CPU_INFO.read_text().split()) if CPU_INFO.is_file() else set()
+    return "amx_bf16" in words or words >= {"avx512_bf16", "AuthenticAMD"}
 
 
 def computed_in(dtype, device, compiled):

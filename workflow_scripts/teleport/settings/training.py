@@ -70,7 +70,7 @@ class Training(Section):
     distinct_positives: bool = Field(
         False, description="No batch has the positive of one query that is a known positive of another."
     )
-    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 where hardware computes in it.")
+    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 where hardware is faster in it.")
     optimizer: Literal["adamw", "lamb"] = Field(
         "adamw", description="adamw (ANCE-Tele, released), or lamb without bias correction (ANCE, released)."
     )
