@@ -29,7 +29,7 @@ from teleport.encoder.side import Side
 from teleport.settings.training import Training
 from teleport.training.data import TrainingSet
 from teleport.training.losses import softmax
-from teleport.training.optimizers import adamw
+from teleport.training.optimizers import make_optimizer
 from teleport.training.parallel import ALONE
 from teleport.training.step import Trainer
 
@@ -86,7 +86,7 @@ def padded_step(world, data, device):
     Nothing in it reads a number from the device; `interleaved` waits for it.
     """
     encoder = copy.deepcopy(world.reference).to(device).train()
-    optimizer = adamw(encoder, 0.0)
+    optimizer = make_optimizer("adamw", encoder, 0.0)
     optimizer.param_groups[0]["lr"] = optimizer.param_groups[1]["lr"] = RATE
 
     def vectors(tokens, rows, limit):

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from teleport.encoder.load import load_encoders
 from teleport.training import train
 from teleport.training.data import read_training_set
-from teleport.training.optimizers import adamw
+from teleport.training.optimizers import make_optimizer
 from teleport.training.step import Trainer
 from teleport.training.step_metrics import StepMetrics
 from training_world import NUM_QUERIES, World, facts_of, losses_of, on_cpu, texts  # noqa: F401
@@ -109,7 +109,7 @@ def test_tied_encoders_share_their_parameters(stages, tied, copies):
 def test_only_matrices_decay():
     module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.LayerNorm(3))
     torch.nn.init.ones_(module[0].weight)
-    optimizer = adamw(module, weight_decay=0.5)
+    optimizer = make_optimizer("adamw", module, weight_decay=0.5)
     for group in optimizer.param_groups:
         group["lr"] = 0.1
     for parameter in module.parameters():

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from teleport.running.files import sha256_file
 from teleport.training import resume
-from teleport.training.optimizers import Lamb, lamb
+from teleport.training.optimizers import Lamb, make_optimizer
 from training_world import World, die_at, facts_of, on_cpu  # noqa: F401
 
 RATE, DECAY = 0.1, 0.01
@@ -123,7 +123,7 @@ def test_each_tensor_has_its_own_trust_ratio_and_only_matrices_decay():
     module = torch.nn.Linear(2, 2)
     torch.nn.init.constant_(module.weight, 2.0)
     torch.nn.init.constant_(module.bias, 0.5)
-    optimizer = lamb(module, weight_decay=DECAY)
+    optimizer = make_optimizer("lamb", module, weight_decay=DECAY)
     expected = {"weight": PlainLamb([2.0] * 4, DECAY), "bias": PlainLamb([0.5] * 2, 0.0)}
     for group in optimizer.param_groups:
         group["lr"] = RATE

@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import signal
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -208,6 +209,32 @@ def test_state_is_saved_every_so_many_seconds(world, monkeypatch):
     monkeypatch.setattr(train, "time", type("Clock", (), {"monotonic": staticmethod(lambda: next(clock))}))
     train.run(world.job(save_every=3))
     assert saves[:3] == [3, 6, 9]
+
+
+def test_what_is_saved_is_a_copy_that_a_later_step_does_not_change(tmp_path):
+    """The thread writes it when the weights, moments and curves have gone on."""
+    module, waiting = torch.nn.Linear(2, 2), []
+    optimizer = torch.optim.AdamW(module.parameters())
+    state = resume.TrainingState("float32 on cpu", curves=[[1.0]])
+
+    def step():
+        optimizer.zero_grad()
+        module(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        return {
+            name: tensor.clone() for name, tensor in (module.state_dict() | resume.moments(module, optimizer)).items()
+        }
+
+    before = step()
+    resume.save_state(tmp_path, state, module, optimizer, SimpleNamespace(submit=lambda *call: waiting.append(call)))
+    after = step()
+    state.curves.append([2.0])
+    for write, *arguments in waiting:
+        write(*arguments)
+    assert not before["weight"].equal(after["weight"]) and not before["exp_avg/weight"].equal(after["exp_avg/weight"])
+    again = resume.load_state(tmp_path, module, optimizer, "float32 on cpu")
+    found = module.state_dict() | resume.moments(module, optimizer)
+    assert again.curves == [[1.0]] and [name for name, tensor in before.items() if not found[name].equal(tensor)] == []
 
 
 def test_seconds_accumulate_over_attempts(world, monkeypatch):

@@ -54,12 +54,3 @@ def refuse_unfit_tokenizer(folder, tokenizer, vocab_size):
             f"{KEY}: the tokenizer of {folder} has ids up to {largest}, but its weights have only {vocab_size} "
             "embeddings. Give the tokenizer and the weights of one checkpoint."
         )
-
-
-def refuse_unfit_head(folder, width, projection):
-    """Raise Refusal when the setting is not the width of a checkpoint's own head."""
-    if projection != width:
-        raise Refusal(
-            f"encoder.projection is {'null' if projection is None else projection}, but {KEY} ({folder}) has a "
-            f"projection head of {width} dimensions. Set encoder.projection to {width}."
-        )

@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 from teleport.encoder.architectures import ARCHITECTURES, named_as_bert
 from teleport.encoder.backbone import activation
 from teleport.encoder.checkpoint import module_paths, sides, write_prompts
-from teleport.encoder.checkpoint_checks import read_config, refuse_no_weights, refuse_unfit_head, refuse_unfit_tokenizer
+from teleport.encoder.checkpoint_checks import read_config, refuse_no_weights, refuse_unfit_tokenizer
 from teleport.encoder.load import save_encoders
 from teleport.encoder.model import HEAD, Encoder
 from teleport.encoder.reference import head_weights, load_backbone, read_weights
@@ -65,8 +65,7 @@ def run(job):
 def find(checkpoint):
     """(folder, its config (dict), facts that pin it) of a source, verified as far as is possible without its weights.
 
-    The facts are the digest of the weights, and the commit of a hub repository (its cache's folder): a revision such as
-    `main` may be another commit tomorrow.
+    The facts are the digest of the weights, and the commit of a hub repository, which `main` may not be tomorrow.
     """
     folder = locate(checkpoint)
     weights = find_weights(folder)
@@ -89,7 +88,11 @@ def read(folder, settings):
     if ARCHITECTURES[backbone.config.model_type].packed:
         activation(named_as_bert(backbone.config.to_dict()).hidden_act)  # later stages compute with it
     if head:
-        refuse_unfit_head(folder, len(head[0]["bias"]), settings.projection)
+        if (said := settings.projection) != (width := len(head[0]["bias"])):
+            raise Refusal(
+                f"encoder.projection is {'null' if said is None else said}, but {KEY} ({folder}) has a projection head "
+                f"of {width} dimensions. Set encoder.projection to {width}."
+            )
         encoder.set_head(head)
         log.info("projection head of the checkpoint, %d dimensions", encoder.dim)
     elif settings.projection:

@@ -15,6 +15,7 @@ from teleport.running.artefact import MANIFEST, check_file, read_manifest
 from teleport.running.log import log
 
 FILE = "passages.npy"
+ANEW = "and run the workflow again"
 MADE_BY = ("dtype", "device", "compiled")  # facts in which all jobs of a stage must agree
 
 
@@ -36,10 +37,7 @@ class Shard:
     """
 
     def __init__(self, folder, stamp):
-        self.folder, self.remedy = (
-            folder,
-            f"Delete the folder {folder} and run the workflow again: the shard is made anew.",
-        )
+        self.folder, self.remedy = folder, f"Delete the folder {folder} {ANEW}: the shard is made anew."
         self.manifest = read_manifest(folder, f"this shard was not finished. {self.remedy}", self.remedy)
         if self.manifest["stamp"] != stamp:
             made = f"{folder / MANIFEST} was made by other code or from other inputs than this stage."
@@ -49,9 +47,8 @@ class Shard:
 
     def summary(self):
         """Which rows were encoded where, and in how many seconds of computing (dict for the joined manifest)."""
-        made = self.manifest["provenance"]
-        seconds = self.facts["encode_seconds"]
-        return {"rows": self.rows, "encode_seconds": seconds, "host": made["host"], "process": made["process"]}
+        found = {"encode_seconds": self.facts["encode_seconds"]} | self.manifest["provenance"]
+        return {"rows": self.rows} | {name: found[name] for name in ("encode_seconds", "host", "process")}
 
 
 def read_shards(job, facts, num_texts):
@@ -59,28 +56,22 @@ def read_shards(job, facts, num_texts):
 
     Raises Refusal when one is unusable, was computed otherwise, or when they do not hold each row once.
     """
-    names = [f"{number}-of-{job.shards}" for number in range(1, job.shards + 1)]
-    shards = [Shard(job.shards_folder / name, job.stamp()) for name in names]
-    row = 0
+    folder, row = job.shards_folder, 0
+    remedy = f"Delete the folder {folder} {ANEW}: its shards are made anew."
+    shards = [Shard(folder / f"{number}-of-{job.shards}", job.stamp()) for number in range(1, job.shards + 1)]
     for shard in shards:
         made, here = (tuple(f[name] for name in MADE_BY) for f in (shard.facts, facts))
         if made != here:
             raise Refusal(
                 f"{shard.folder} was computed in {computed_in(*made)}, this job computes in {computed_in(*here)}. Run "
                 "this job on a machine of that kind, with the same resource `compile`, or delete the folder "
-                f"{job.shards_folder} to have all shards made on this kind."
+                f"{folder} to have all shards made on this kind."
             )
         if shard.rows[0] != row:
-            raise Refusal(
-                f"{shard.folder} begins at passage {shard.rows[0]} instead of {row}. Delete the folder "
-                f"{job.shards_folder} and run the workflow again: its shards are made anew."
-            )
+            raise Refusal(f"{shard.folder} begins at passage {shard.rows[0]} instead of {row}. {remedy}")
         row = shard.rows[1]
     if row != num_texts:
-        raise Refusal(
-            f"the shards below {job.shards_folder} hold {row} passages of {num_texts}. Delete that folder and run the "
-            "workflow again: its shards are made anew."
-        )
+        raise Refusal(f"the shards below {folder} hold {row} passages of {num_texts}. {remedy}")
     return shards
 
 

@@ -41,27 +41,21 @@ def run(job):
     dtype = np.uint16 if special["vocab_size"] <= 2**16 else np.uint32
     separator = {"sep": f" {tokenizer.id_to_token(special['sep'])} ", "space": " ", "none": None}[job.settings.title]
 
-    collection = job.facts("collection")
-    queries = {split: counts["queries"] for split, counts in collection["splits"].items()}
-    total, before = collection["num_passages"] + sum(queries.values()), 0
+    collection, before = job.facts("collection"), 0
+    total = collection["num_passages"] + sum(counts["queries"] for counts in collection["splits"].values())
 
     def tokenise(name, parquet, *how):
+        nonlocal before
         texts = read_texts(job.input("collection", parquet), *how)
         paths = job.output(f"{name}.ids.npy"), job.output(f"{name}.offsets.npy")
-        return write_tokens(tokenizer, dtype, texts, *paths, lambda done: job.progress(before + done, total, "texts"))
+        facts = write_tokens(tokenizer, dtype, texts, *paths, lambda done: job.progress(before + done, total, "texts"))
+        before += facts["num"]
+        return facts
 
     how = separator, job.settings.passage_prefix, job.settings.max_characters
-    facts = {
-        "vocab_size": special["vocab_size"],
-        "passages": tokenise("passages", "corpus.parquet", *how),
-        "splits": {},
-    }
-    before = collection["num_passages"]
-    for split, count in queries.items():
-        name = f"queries.{split}"
-        facts["splits"][split] = tokenise(name, f"{name}.parquet", None, job.settings.query_prefix)
-        before += count
-    return facts
+    passages, queries = tokenise("passages", "corpus.parquet", *how), (None, job.settings.query_prefix)
+    splits = {s: tokenise(f"queries.{s}", f"queries.{s}.parquet", *queries) for s in collection["splits"]}
+    return {"vocab_size": special["vocab_size"], "passages": passages, "splits": splits}
 
 
 def read_texts(path, separator=None, prefix="", max_characters=None):

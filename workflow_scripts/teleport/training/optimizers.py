@@ -1,5 +1,7 @@
 """The optimisers: AdamW, and LAMB (You et al. 2020) in the form of ANCE's released code, which its experiments used."""
 
+from functools import partial
+
 import torch
 
 LARGEST_WEIGHT_NORM = 10.0
@@ -14,8 +16,8 @@ class Lamb(torch.optim.Optimizer):
     for their start at zero, and the trust ratio itself has no bound (ANCE and DRhard `lamb.py`; the paper's own code
     corrects the moments).
 
-    On CUDA an operation is one call for all tensors (torch's foreach functions). On a CPU these functions are loops, in
-    which the weights would have left the cache before the next operation: there tensors go one by one.
+    On CUDA an operation is one call for all tensors (torch's foreach functions). On a CPU tensors go one by one, so
+    that each is still in the cache at its next operation.
     """
 
     def __init__(self, parameters, lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
@@ -53,21 +55,13 @@ class Lamb(torch.optim.Optimizer):
         torch._foreach_sub_(weights, updates)
 
 
-def adamw(encoders, weight_decay):
-    """AdamW (betas 0.9 and 0.999, eps 1e-8, as released) over all parameters, decaying matrices alone."""
-    return torch.optim.AdamW(decay_groups(encoders, weight_decay), lr=0.0, fused=True)
+OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "lamb": Lamb}  # betas and eps as released
 
 
-def lamb(encoders, weight_decay):
-    """LAMB as ANCE ran it (eps 1e-8) over all parameters, decaying matrices alone."""
-    return Lamb(decay_groups(encoders, weight_decay), lr=0.0)
-
-
-def decay_groups(encoders, weight_decay):
-    """Parameter groups: biases and LayerNorm weights do not decay, as in transformers' Trainer and in ANCE."""
+def make_optimizer(name, encoders, weight_decay):
+    """One of OPTIMIZERS over all parameters. Matrices decay, not biases and LayerNorms, as in transformers' Trainer and
+    in ANCE."""
     parameters = list(encoders.parameters())
     matrices, others = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim < 2]
-    return [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-
-
-OPTIMIZERS = {"adamw": adamw, "lamb": lamb}
+    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return OPTIMIZERS[name](groups, lr=0.0)

@@ -47,17 +47,24 @@ class TrainingState:
         return [values[0] for values in self.curves]
 
 
-def save_state(folder, state, encoders, optimizer):
-    """Write `state`, the weights of the module `encoders` and the optimiser's moments into `folder`.
+def save_state(folder, state, encoders, optimizer, thread):
+    """Copy `state`, the weights of the module `encoders` and the optimiser's moments; have a `thread` (of an executor)
+    write them into `folder` while training goes on; returns its Future.
 
     A kill at any moment leaves the previous file or the new one. There are no generator states, because all draws
     derive from the step number.
     """
-    tensors = {f"weights/{name}": tensor for name, tensor in encoders.state_dict().items()}
-    tensors |= moments(encoders, optimizer) | {"curves": torch.tensor(state.curves)}
-    tensors |= {f"best/{name}": tensor for name, tensor in state.best.items()}
-    part, numbers = folder / f"{FILE}.part", asdict(replace(state, curves=[], best={}))
-    save_file(tensors, part, metadata={"state": json.dumps(numbers)})
+    changing = {f"weights/{name}": tensor for name, tensor in encoders.state_dict().items()}
+    changing |= moments(encoders, optimizer)
+    tensors = {name: tensor.to("cpu", copy=True) for name, tensor in changing.items()}
+    tensors |= {f"best/{name}": tensor for name, tensor in state.best.items()} | {"curves": torch.tensor(state.curves)}
+    return thread.submit(write_state, folder, tensors, json.dumps(asdict(replace(state, curves=[], best={}))))
+
+
+def write_state(folder, tensors, numbers):
+    """Write the state file of these tensors ({name: tensor}) and this JSON."""
+    part = folder / f"{FILE}.part"
+    save_file(tensors, part, metadata={"state": numbers})
     sync(part)  # the name must not reach the disk before the bytes
     os.replace(part, folder / FILE)
 

@@ -109,10 +109,7 @@ class Selection:
         """Say what the dev set, if there is one, has cost, and how to pay less where that is much."""
         if self.dev is None:
             return
-        seconds, share = state.dev_seconds, state.dev_seconds / state.seconds
-        number = len(state.dev)
+        number, seconds, share = len(state.dev), state.dev_seconds, state.dev_seconds / state.seconds
         log.info("%d evaluations of the dev set took %.1f s, %.1f %% of the steps", number, seconds, 100 * share)
         if share > WORTH_A_WARNING:
-            log.warning(
-                "that is more than a tenth: raise training.evaluate_every, or lower dev.passages or dev.queries"
-            )
+            log.warning("more than a tenth: raise training.evaluate_every, or lower dev.passages or dev.queries")

@@ -17,7 +17,7 @@ from teleport.encoder.side import Frozen, Side, TiedSides, packs
 from teleport.maxp import chunk_mask, max_over_padded_chunks, pad_chunks
 from teleport.refusal import Refusal
 from teleport.seed import derive_seed
-from teleport.training.optimizers import OPTIMIZERS
+from teleport.training.optimizers import make_optimizer
 from teleport.training.parallel import ALONE
 from teleport.training.step_metrics import GradientNorms, StepMetrics, mean_scores, mean_where
 
@@ -45,7 +45,7 @@ class Trainer:
         self.trained = [side for side in (queries, passages) if isinstance(side, Side)]
         self.encoders = torch.nn.ModuleList(dict.fromkeys(side.encoder for side in self.trained))
         self.encoders.to(device).train()
-        self.optimizer = OPTIMIZERS[self.training.optimizer](self.encoders, self.training.weight_decay)
+        self.optimizer = make_optimizer(self.training.optimizer, self.encoders, self.training.weight_decay)
         self.gradient_norms, self.token_budget = GradientNorms(self.encoders), TOKEN_BUDGET["train"][device.type]
         # What the settings ask for, as the functions that the step calls.
         alone = processes.size == 1

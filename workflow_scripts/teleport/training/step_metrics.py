@@ -14,8 +14,7 @@ import torch
 
 NORMS = ("gradient_norm", "lower_layers", "middle_layers", "upper_layers", "last_layer")
 COLUMNS = ("loss", *NORMS, "positive_score", "negative_score")
-LAYER = re.compile(r"(\d+)\..*\blayer\.(\d+)\.")  # in the name of a parameter: the encoder, and its layer
-HEAD = re.compile(r"(\d+)\.head\.")
+LAYER = re.compile(r"(\d+)\.(?:head\.|.*\blayer\.(\d+)\.)")  # in a parameter's name: encoder, layer unless the head
 FLUSH_SECONDS = 10
 
 
@@ -74,10 +73,8 @@ def group_matrices(names):
 
 def layer_of(name):
     """(encoder, number of the transformer layer from 0) of a parameter; (encoder, None): the head; None: neither."""
-    if found := LAYER.match(name):
-        return int(found[1]), int(found[2])
-    found = HEAD.match(name)
-    return (int(found[1]), None) if found else None
+    found = LAYER.match(name)
+    return found and (int(found[1]), found[2] and int(found[2]))
 
 
 def mean_scores(scores_QP, positive_columns_Q, own_columns_QN):

@@ -2,6 +2,7 @@
 
 import copy
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -122,8 +123,8 @@ def train(job, trainer, state, stop, selection):
     The loss of a step is read after the next one was handed to the device, or when the state is saved or evaluated.
     """
     started = saved = time.monotonic()
-    processes, logged, seconds_before, unread = trainer.processes, None, state.seconds, []
-    with sigterm() as received, tracked(job, trainer, state) as track:
+    processes, logged, seconds_before, unread, written = trainer.processes, None, state.seconds, [], None
+    with sigterm() as received, tracked(job, trainer, state) as track, ThreadPoolExecutor(1) as thread:
         if selection.dev and not state.dev:
             started += selection.evaluate(state)
         for step in range(state.step, stop):
@@ -151,10 +152,14 @@ def train(job, trainer, state, stop, selection):
             track()
             if processes.rank == 0:
                 job.progress(step + 1 - state.first_step, stop - state.first_step, "steps")
+                if saving and written:
+                    written.result()  # raises what the thread has met
                 if saving:
-                    save_state(job.resume, state, trainer.encoders, trainer.optimizer)
+                    written = save_state(job.resume, state, trainer.encoders, trainer.optimizer, thread)
             saved = time.monotonic() if saving else saved
             if stopping:
+                if written:  # by the first process alone
+                    written.result()
                 log.info("SIGTERM: state saved after step %d; run again to continue there", step + 1)
                 raise SystemExit(143)
 
