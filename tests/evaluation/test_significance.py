@@ -1,11 +1,20 @@
-"""The permutation test against literal values and a plain loop of swaps; Holm's correction by hand."""
+"""The tests over queries against literal values and a plain loop of swaps, the one over queries and seeds against sums
+of squares; Holm's correction by hand."""
 
 import random
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
-from teleport.evaluation.significance import BATCH_VALUES, holm, paired_p_value, paired_t_p_value
+from teleport.evaluation.significance import (
+    BATCH_VALUES,
+    Scores,
+    compare,
+    holm,
+    paired_p_value,
+    paired_t_p_value,
+)
 
 
 def test_few_queries_are_tested_exactly():
@@ -95,3 +104,88 @@ def test_the_t_test_by_hand():
 )
 def test_holm_by_hand(p_values, expected):
     assert holm(p_values) == pytest.approx(expected)
+
+
+def mean_squares(table):
+    """Of rows, of columns and of their interaction, in a two-way table with one value a cell: plain sums."""
+    rows, columns = len(table), len(table[0])
+    grand = sum(map(sum, table)) / (rows * columns)
+    of_rows = [sum(row) / columns for row in table]
+    of_columns = [sum(column) / rows for column in zip(*table, strict=True)]
+    rest = sum((table[i][j] - of_rows[i] - of_columns[j] + grand) ** 2 for i in range(rows) for j in range(columns))
+    squares = columns * sum((x - grand) ** 2 for x in of_rows), rows * sum((x - grand) ** 2 for x in of_columns), rest
+    freedom = rows - 1, columns - 1, (rows - 1) * (columns - 1)
+    return [square / degrees for square, degrees in zip(squares, freedom, strict=True)]
+
+
+def seeded(generator, queries=30, seeds=(1, 2, 3), shift=0.0):
+    """Scores with an effect of each query, each seed and each pair of them."""
+    values = generator.normal(shift, 0.3, (queries, 1)) + generator.normal(0, 0.05, len(seeds))
+    return Scores(values + generator.normal(0, 0.1, (queries, len(seeds))), seeds)
+
+
+def test_the_same_seeds_are_paired_and_tested_as_clarks_quasi_f():
+    """Variance (MS of queries + MS of seeds - MS of both) / (Q x seeds), each tail weighed by its share."""
+    rng = np.random.default_rng(1)
+    ours, theirs = seeded(rng, shift=0.2), seeded(rng)
+    found = compare(ours, theirs)
+    table = (ours.values_QR - theirs.values_QR).tolist()
+    of_queries, of_seeds, of_both = (square / 90 for square in mean_squares(table))
+    assert min(of_queries, of_seeds) > of_both
+    variance, difference = of_queries + of_seeds - of_both, np.mean(table)
+    tails = [2 * t.sf(abs(difference) / np.sqrt(variance), freedom) for freedom in (2, 29)]
+    share = of_seeds / variance
+    assert found.p == pytest.approx(share * tails[0] + (1 - share) * tails[1])
+    assert 0.001 < found.p < 0.5 and (found.method, found.checkpoints) == ("crossed", False)
+    assert found.difference == pytest.approx(difference)
+    gains = [sum(row) for row in table]
+    assert (found.won, found.lost) == (sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains))
+    assert compare(theirs, ours).p == found.p
+    turned = Scores(theirs.values_QR[:, [2, 0, 1]], (3, 1, 2))
+    assert compare(ours, turned).p == pytest.approx(found.p)
+
+
+def test_other_seeds_add_their_variances_and_what_was_not_trained_has_none():
+    rng = np.random.default_rng(2)
+    ours, other = seeded(rng, shift=0.2), seeded(rng, seeds=(4, 5, 6, 7))
+    differences = ours.values_QR.mean(axis=1) - other.values_QR.mean(axis=1)
+    parts = [[square / values.size for square in mean_squares(values.tolist())] for values, _ in (ours, other)]
+    seeds, both = (sum(part[number] for part in parts) for number in (1, 2))
+    queries = differences.var(ddof=1) / 30 - both
+    welch = seeds**2 / (parts[0][1] ** 2 / 2 + parts[1][1] ** 2 / 3)
+    tails = [2 * t.sf(differences.mean() / np.sqrt(seeds + queries), freedom) for freedom in (welch, 29)]
+    expected = (seeds * tails[0] + queries * tails[1]) / (seeds + queries)
+    assert queries > 0 and compare(ours, other).p == pytest.approx(expected)
+    lexical = Scores(rng.random((30, 1)))
+    found, repeated = compare(ours, lexical), Scores(np.repeat(lexical.values_QR, 3, axis=1), (1, 2, 3))
+    assert (found.method, found.checkpoints) == ("crossed", False)
+    assert found.p == pytest.approx(compare(ours, repeated).p)
+
+
+@pytest.mark.parametrize(("seeds", "baseline"), [((1,), (1,)), ((1, 2), (1, 2)), ((1, 2, 3), (1,)), ((1,), ())])
+def test_with_fewer_than_three_seeds_p_speaks_of_the_checkpoints_alone(seeds, baseline):
+    rng = np.random.default_rng(3)
+    ours = seeded(rng, seeds=seeds, shift=0.1)
+    theirs = seeded(rng, seeds=baseline) if baseline else Scores(rng.random((30, 1)))
+    found = compare(ours, theirs, resamples=999, seed=5)
+    means = ours.values_QR.mean(axis=1), theirs.values_QR.mean(axis=1)
+    assert (found.method, found.checkpoints) == ("permutation", True)
+    assert found.p == paired_p_value(*means, 999, 5)
+    assert compare(ours, theirs, "t-test").p == paired_t_p_value(*means)
+
+
+def test_two_systems_without_training_have_no_chance_but_that_of_queries():
+    rng = np.random.default_rng(4)
+    ours, theirs = (Scores(rng.random((30, 1))) for _ in range(2))
+    assert not compare(ours, theirs, resamples=99).checkpoints
+
+
+def test_equal_systems_and_single_queries_are_no_evidence_with_seeds_either():
+    """Nor is a seed without any deviation a reason to divide by zero."""
+    values = np.random.default_rng(5).random((10, 3))
+    assert compare(Scores(values, (1, 2, 3)), Scores(values, (1, 2, 3))).p == 1
+    assert compare(Scores(values[:1], (1, 2, 3)), Scores(values[1:2], (1, 2, 3))).p == 1
+    assert compare(Scores(np.ones((10, 3)), (1, 2, 3)), Scores(np.zeros((10, 3)), (1, 2, 3))).p == 0
+    same = Scores(np.repeat(values[:, :1], 3, axis=1), (1, 2, 3))  # no seed differs: a t-test over queries
+    expected = paired_t_p_value(values[:, 0], values[:, 1])
+    assert compare(same, Scores(values[:, 1:2])).p == pytest.approx(expected)

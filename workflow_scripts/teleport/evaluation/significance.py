@@ -1,12 +1,101 @@
-"""Is one system better than another, or was it the choice of queries? Paired tests, Holm's correction."""
+"""Is one system better than another, or was it the choice of queries, or of seeds? Tests, Holm's correction."""
+
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import stdtr
 from scipy.stats import permutation_test, ttest_rel
+
+LEAST_SEEDS = 3  # of a deviation over seeds that a test can use: two seeds have one degree of freedom
 
 BATCH_VALUES = 2**22  # values permuted at once: 32 MB
 # Sums of differences that are this close are the same: 1/3 - 1/6 is not 1/6 in binary numbers, and the order of adding
 # matters too, but a sum of 100,000 scores is off by less than this.
 TIE = 1e-9
+
+
+class Scores(NamedTuple):
+    """What a system scores, a column per run. Two systems that are compared have the same queries in the same order.
+
+    values_QR: float64; seeds: the root seed of each run's training, () for the one run of what nothing here has trained
+    (BM25, a released checkpoint), which has no chance but that of queries
+    """
+
+    values_QR: np.ndarray
+    seeds: tuple = ()
+
+
+class Comparison(NamedTuple):
+    """Two systems on the same queries.
+
+    difference: of the means; p: two-sided; method: "crossed", "permutation" or "t-test"; checkpoints: whether p speaks
+    of these checkpoints alone, because a trained system has too few seeds; won, lost: queries, by means over seeds
+    """
+
+    difference: float
+    p: float
+    method: str
+    checkpoints: bool
+    won: int
+    lost: int
+
+
+def compare(ours, theirs, test="permutation", resamples=9999, seed=42):
+    """The `Comparison` of two `Scores`.
+
+    With LEAST_SEEDS or more of each system that was trained, queries and seeds are both random (`crossed_p_value`).
+    With fewer p is that of `test` ("permutation" with so many resamples, drawn with `seed`; or "t-test") over queries,
+    of scores averaged over the runs: it takes the checkpoints as they are.
+    """
+    means = ours.values_QR.mean(axis=1), theirs.values_QR.mean(axis=1)
+    trained = [scores for scores in (ours, theirs) if scores.seeds]
+    few = any(len(scores.seeds) < LEAST_SEEDS for scores in trained)
+    if trained and not few:
+        method, p = "crossed", crossed_p_value(ours, theirs)
+    else:
+        method, p = test, paired_t_p_value(*means) if test == "t-test" else paired_p_value(*means, resamples, seed)
+    differences_Q = means[0] - means[1]
+    won, lost = (int(np.count_nonzero(sign * differences_Q > TIE)) for sign in (1, -1))
+    return Comparison(float(differences_Q.mean()), p, method, few, won, lost)
+
+
+def crossed_p_value(ours, theirs):
+    """Two-sided p of the mean difference of two `Scores` with queries and seeds as crossed random effects (float).
+
+    The variance is that of Clark's quasi-F (1973) and of readers and cases in medical imaging (Hillis 2014): of means
+    over seeds, and of means over queries, less their interaction, which is in both. With the same seeds, which draw the
+    same order of queries and the same negatives, the differences of each seed are tested; otherwise each system's seeds
+    add a variance. Satterthwaite's degrees of freedom are too liberal with three seeds, so p is the mean of that of
+    the seeds' degrees of freedom (Welch's) and of the queries', weighed by their variances, as Cochran and Cox (1957)
+    weigh critical values; docs/significance.md has its false positives.
+    """
+    differences_Q = ours.values_QR.mean(axis=1) - theirs.values_QR.mean(axis=1)
+    num_queries, difference = len(differences_Q), abs(differences_Q.mean())
+    if num_queries < 2 or difference < TIE:
+        return 1.0
+    columns = np.argsort(ours.seeds), np.argsort(theirs.seeds)
+    if sorted(ours.seeds) == sorted(theirs.seeds):
+        parts = [ours.values_QR[:, columns[0]] - theirs.values_QR[:, columns[1]]]
+    else:
+        parts = [scores.values_QR for scores in (ours, theirs) if scores.seeds]
+    over_seeds, interactions = np.array([variances(values_QR) for values_QR in parts]).T
+    freedom = np.array([values_QR.shape[1] - 1 for values_QR in parts])
+    seeds = over_seeds.sum()
+    queries = max(0.0, differences_Q.var(ddof=1) / num_queries - interactions.sum())
+    if seeds + queries == 0:
+        return 0.0
+    statistic, share = difference / np.sqrt(seeds + queries), seeds / (seeds + queries)
+    welch = seeds**2 / np.sum(over_seeds**2 / freedom) if seeds else num_queries - 1
+    return float(2 * (share * stdtr(welch, -statistic) + (1 - share) * stdtr(num_queries - 1, -statistic)))
+
+
+def variances(values_QR):
+    """(variance of the mean over seeds, the part of it that is the interaction of seeds with queries): two floats."""
+    num_queries, num_seeds = values_QR.shape
+    by_seed = values_QR.mean(axis=0)
+    residuals = values_QR - by_seed - values_QR.mean(axis=1, keepdims=True) + values_QR.mean()
+    interaction = np.sum(residuals**2) / ((num_queries - 1) * (num_seeds - 1))
+    return by_seed.var(ddof=1) / num_seeds, interaction / (num_queries * num_seeds)
 
 
 def paired_p_value(scores_Q, baseline_Q, resamples, seed):

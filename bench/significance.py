@@ -1,0 +1,122 @@
+"""Significance: how often systems that do not differ are marked at 5 %, and how often a difference of 0.03 is found.
+
+python bench/significance.py [--trials 3000] [--page docs/significance.md]
+
+Two systems are drawn anew in every trial: reciprocal ranks in the first 10 of a latent position, to which the query,
+the system with the query, the training with the query, and the seed each add a normal deviate.
+"""
+
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from rounds import parser
+from teleport.evaluation.significance import Scores, compare
+from teleport.seed import derive_seed
+
+LEVEL, EFFECT = 0.05, 0.03
+DEVIATIONS, QUERIES = (0.0, 0.01, 0.02), (43, 200, 6980)
+MEAN, QUERY, SYSTEM, TRAINING = 1.2, 1.2, 0.5, 0.5  # of the latent position, in units of log rank
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "significance.md"
+TEXT = """\
+# What a mark of significance says
+Made by `python bench/significance.py`: {trials} trials a cell. Two systems without a difference, whose means over all
+queries deviate by so much from seed to seed; shares are of trials with p < {level:g}, without Holm's correction. Power:
+the same where one system is better by {effect:g}. Scores are reciprocal ranks in the first 10, {mean:.2f} on average.
+Over queries alone: the permutation test; of {most:,} queries the t-test, which it nears.
+
+| what | tested | seeds | deviation | {heads} | {power} |
+| :-- | :-- | --: | --: | {rules} |
+{lines}
+
+* **Three seeds or more of each trained system**: p treats queries and seeds as random (`crossed_p_value` in
+  `evaluation/significance.py`). With the same seeds the differences of each seed are tested, which helps where the
+  order of queries and the draws that they share matter (here they do not); with other seeds each system's count apart,
+  and the test is a little more cautious. What nothing here has trained (BM25, a released checkpoint) has no deviation
+  over seeds.
+* **One seed or two**: a test over queries, which says that *these checkpoints* differ. Within that claim it is right;
+  of the systems, the rows "1 seed, of the systems" and "mean of 3 seeds" show how often it marks nothing but chance.
+  Two seeds have a single degree of freedom, too few to know a deviation.
+* More queries do not replace seeds: with {most:,} of them the seeds decide alone.
+"""
+
+
+@cache
+def slope():
+    """How much the mean reciprocal rank gains for each unit that the latent position is better."""
+    latent = np.random.default_rng(0).normal(MEAN, np.hypot(QUERY, np.hypot(SYSTEM, TRAINING)), 10**6)
+    return (reciprocal(latent - 0.05).mean() - reciprocal(latent + 0.05).mean()) / 0.1
+
+
+def reciprocal(latent):
+    """RR@10 of latent positions: the rank is their exponential, rounded up."""
+    ranks = np.ceil(np.exp(latent))
+    return np.where(ranks <= 10, 1 / ranks, 0.0)
+
+
+def draw(rng, num_queries, num_seeds, shift_deviation, shift_effect=0.0, same_shift=False):
+    """Scores of two systems, a list of two float64 [Q, R]. same_shift: their checkpoints have the same mean."""
+    queries, shifts = rng.normal(MEAN, QUERY, (num_queries, 1)), rng.normal(0, shift_deviation, (2, num_seeds))
+    systems = []
+    for number in (0, 1):
+        of_queries = rng.normal(0, SYSTEM, (num_queries, 1)) + rng.normal(0, TRAINING, (num_queries, num_seeds))
+        shift = shifts[0 if same_shift else number] + number * shift_effect
+        systems.append(reciprocal(queries + of_queries + shift))
+    return systems
+
+
+def of_pair(pair, way, seed):
+    """p of a pair of `draw`. way: "same seeds", "other seeds", or the test over queries of "means" over seeds."""
+    num_seeds = pair[0].shape[1]
+    if way == "means":
+        ours, theirs = (Scores(values.mean(axis=1, keepdims=True)) for values in pair)
+    else:
+        first = num_seeds if way == "other seeds" else 0
+        ours, theirs = Scores(pair[0], tuple(range(num_seeds))), Scores(pair[1], tuple(range(first, first + num_seeds)))
+    test = "permutation" if len(pair[0]) < max(QUERIES) else "t-test"
+    return compare(ours, theirs, test, resamples=999, seed=seed).p
+
+
+def share(trials, way, num_seeds, deviation, num_queries, effect=0.0, same_shift=False):
+    """The share of trials with p < LEVEL (float)."""
+    root = derive_seed(0, way, num_seeds, deviation, num_queries, effect, same_shift)
+    rng, unit, found = np.random.default_rng(root), slope(), 0
+    for trial in range(trials):
+        pair = draw(rng, num_queries, num_seeds, deviation / unit, effect / unit, same_shift)
+        found += of_pair(pair, way, trial) < LEVEL
+    return found / trials
+
+
+def cases():
+    """[(what, tested, way, seeds, whether the checkpoints have the same mean)] of the rows, each by deviation."""
+    rows = [("1 seed, of these checkpoints", "queries", "same seeds", 1, True)]
+    rows += [("1 seed, of the systems", "queries", "same seeds", 1, False)]
+    rows += [("mean of 3 seeds, of the systems", "queries", "means", 3, False)]
+    crossed = product((3, 5), ("same seeds", "other seeds"))
+    return rows + [(way, "queries and seeds", way, number, False) for number, way in crossed]
+
+
+def main():
+    options = parser(__doc__)
+    options.add_argument("--trials", type=int, default=3000)
+    options.add_argument("--page", type=Path, default=PAGE)
+    args, lines = options.parse_args(), []
+    for (what, tested, way, seeds, same), deviation in product(cases(), DEVIATIONS):
+        cells = [
+            f"{share(args.trials, way, seeds, deviation, number, effect, same):.3f}"
+            for effect in (0.0, EFFECT)
+            for number in QUERIES
+        ]
+        lines.append(f"| {' | '.join([what, tested, str(seeds), f'{deviation:g}', *cells])} |")
+        print(lines[-1], flush=True)
+    facts = {"trials": f"{args.trials:,}", "most": max(QUERIES), "level": LEVEL}
+    facts |= {"heads": " | ".join(f"{n:,} queries" for n in QUERIES), "rules": " | ".join(["--:"] * 2 * len(QUERIES))}
+    facts |= {"power": " | ".join(f"power, {n:,}" for n in QUERIES), "effect": EFFECT, "lines": "\n".join(lines)}
+    mean = draw(np.random.default_rng(0), 10**6, 1, 0.0)[0].mean()
+    args.page.write_text(TEXT.format_map(facts | {"mean": mean}), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

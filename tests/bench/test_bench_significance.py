@@ -1,0 +1,53 @@
+"""How often systems that do not differ are marked: between 3 and 7 %, give or take two standard errors."""
+
+import importlib
+
+import pytest
+from bench_world import bench_on_path  # noqa: F401
+
+CASES = [(way, seeds, queries) for way in ("same seeds", "other seeds") for seeds in (3, 5) for queries in (43, 200)]
+CASES += [pytest.param(way, seeds, 6980, marks=pytest.mark.slow) for way, seeds, _ in CASES[::2]]
+
+
+@pytest.fixture
+def bench():
+    return importlib.import_module("significance")
+
+
+def assert_right(share, trials):
+    error = (0.05 * 0.95 / trials) ** 0.5
+    assert 0.03 - 2 * error < share < 0.07 + 2 * error
+
+
+@pytest.mark.parametrize("deviation", [0.0, 0.01, 0.02])
+@pytest.mark.parametrize(("way", "seeds", "queries"), CASES)
+def test_queries_and_seeds(bench, way, seeds, queries, deviation):
+    assert_right(bench.share(1000, way, seeds, deviation, queries), 1000)
+
+
+@pytest.mark.parametrize("deviation", [0.0, 0.02])
+@pytest.mark.parametrize("queries", [43, pytest.param(200, marks=pytest.mark.slow), 6980])
+def test_one_seed_within_its_claim(bench, queries, deviation):
+    """Of 6,980 queries the t-test."""
+    assert_right(bench.share(400, "same seeds", 1, deviation, queries, same_shift=True), 400)
+
+
+def test_what_the_test_over_queries_alone_would_say_of_systems(bench):
+    """Checks the simulation itself: with seeds that deviate, it marks a quarter of what is nothing."""
+    assert bench.share(400, "means", 3, 0.02, 200) > 0.12
+    assert bench.share(100, "means", 3, 0.02, 6980) > 0.5
+
+
+def test_a_difference_is_found_the_more_seeds_there_are(bench):
+    few, many = (bench.share(300, "same seeds", seeds, 0.01, 200, bench.EFFECT) for seeds in (3, 5))
+    assert 0.1 < few < many
+
+
+def test_the_page_has_a_line_for_each_case_and_deviation(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "QUERIES", (10, 20))
+    monkeypatch.setattr("sys.argv", ["significance.py", "--trials", "2", "--page", str(tmp_path / "page.md")])
+    bench.main()
+    lines = (tmp_path / "page.md").read_text().splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith("| ") and line.endswith("0 |")]
+    assert len(rows) >= 1 and all(len(row) == 8 for row in rows)
+    assert sum(line.startswith("| ") for line in lines) == 2 + 3 * len(bench.cases())
