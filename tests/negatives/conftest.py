@@ -65,9 +65,9 @@ class World:
         draws = {n: {"count": count, "flag": SOURCES[n].flag, "ranks": ranks.get(n)} for n, count in counts.items()}
         inputs = {"collection": collection} | dict(lists) | dict(inputs)
         own = {name: settings.pop(name) for name in ("seed", "episode", "part") if name in settings}
-        pool = {"seed": 42, "episode": 1, "sources": draws} | own | Negatives(**settings).of_pool
-        job = self.stages.make("merge", pool, inputs)
-        job.loads = merge_loads(Pool.model_validate(pool))
+        pool = Pool(**{"seed": 42, "episode": 1, "sources": draws} | own | Negatives(**settings).of_pool)
+        job = self.stages.make("merge", pool.model_dump(mode="json"), inputs)
+        job.loads = merge_loads(pool)
         self.stages.finish(job, merge.run(job))
         columns = {name: np.load(job.folder / f"{name}.npy") for name in FIELDS}
         assert {name: column.dtype for name, column in columns.items()} == FIELDS

@@ -5,6 +5,8 @@ import copy
 import json
 import os
 import re
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -478,6 +480,33 @@ def test_an_episode_overrides_mining_and_negatives_too_and_may_be_repeated(tmp_p
         (200, "softmax", 0, 1), (50, "nll", 1, 2), (50, "nll", 1, 2), (50, "nll", 1, 2)
     ]  # fmt: skip
     assert [e.negatives.counts for e in method] == [{"bm25": 7}, None, None, None]
+
+
+def test_what_is_not_overridden_is_validated_once_and_passed_on(tmp_path):
+    loaded, experiments = load(BASE, tmp_path)
+    experiment = experiments["tele"]
+    first, second = experiment.method
+    for section in ("mining", "negatives", "training"):
+        assert getattr(loaded, section) is getattr(experiment, section) is getattr(second, section)
+    assert loaded.encoder is experiment.encoder
+    assert first.negatives is second.negatives and first.training is not second.training
+
+
+def test_loading_imports_what_is_chosen_and_nothing_else(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        BASE.replace("tele: {}", "tele: {training: {loss: ranknet}, negatives: {filters: {skip_ranks: 3}}}")
+    )
+    code = (
+        "import sys; from teleport.settings.read import load_files; load_files(sys.argv[1:])\n"
+        "print(*sorted(name for name in sys.modules if {'losses', 'filters', 'draws', 'masks', 'sources'} & "
+        "set(name.split('.')[:-1])))"
+    )
+    scripts = REPOSITORY / "workflow_scripts"
+    done = subprocess.run([sys.executable, "-c", code, path], cwd=scripts, capture_output=True, text=True, check=True)
+    assert [name.removeprefix("teleport.") for name in done.stdout.split()] == [
+        "negatives.draws.uniform", "negatives.filters.skip_ranks", "training.losses.ranknet", "training.losses.softmax"
+    ]  # fmt: skip
 
 
 def test_defaults_are_those_of_the_paper():

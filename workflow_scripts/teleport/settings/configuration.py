@@ -7,9 +7,8 @@ from pydantic import Field, field_validator
 from teleport.settings.collection import CollectionSource, Counts
 from teleport.settings.encoder import Encoder
 from teleport.settings.evaluation import Evaluation, External
-from teleport.settings.experiment import EpisodeTraining, Override
-from teleport.settings.negatives import Mining, Negatives
-from teleport.settings.search import Bm25, FlatIndex, FrozenIndex
+from teleport.settings.experiment import Defaults, Override
+from teleport.settings.search import Bm25
 from teleport.settings.section import NAME, Integer, Line, Section
 
 
@@ -38,19 +37,14 @@ class Report(Section):
     )
 
 
-class Config(Section):
+class Config(Defaults):
     """The whole configuration after all `--configfile`s are merged."""
 
     name: str | None = Field(None, pattern=NAME, description="Sub-folder of results/tables, /experiments and /report.")
     collection: CollectionSource = Field(description="Where passages, queries and judgments come from.")
     counts: Counts | None = Field(None, description="Expected sizes of the collection, for `make forecast` alone.")
     encoder: Encoder | None = Field(None, description="The dual encoder of every experiment; needed if there is one.")
-    mining: Mining = Field(Mining(), description="How candidates are retrieved.")
-    negatives: Negatives = Field(Negatives(), description="How the pool of an episode is made.")
-    training: EpisodeTraining | None = Field(None, description="How an episode trains; as for `encoder`.")
     episodes: list[Override] | None = Field(None, description="One entry per episode; as for `encoder`.")
-    search_index: FrozenIndex = Field(FlatIndex(), description="What evaluation searches: flat, exactly; or pq.")
-    seeds: list[Integer] = Field([42], description="Root seeds of every experiment.")
     experiments: dict[str, dict] = Field({}, description="Name → overrides of the settings above.")
     ablations: dict[str, Ablation] = Field({}, description="One table per entry.")
     evaluation: Evaluation = Field(Evaluation(), description="Measures, splits, significance.")

@@ -1,15 +1,14 @@
 """An experiment: an encoder, and episodes, each of which is negatives x loss x schedule x start x what is trained."""
 
-from functools import cached_property
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from teleport.settings.encoder import Encoder
 from teleport.settings.negatives import Mining, Negatives
-from teleport.settings.registry import LOSSES, MASKS, chosen_from
+from teleport.settings.registry import LOSSES, ChosenLoss, ChosenMask
 from teleport.settings.search import FlatIndex, FrozenIndex
-from teleport.settings.section import Integer, Line, Natural, Section, Unique, merged
+from teleport.settings.section import Integer, Line, Natural, Section, Unique
 from teleport.settings.training import Dev, Training
 
 MOST_EPISODES = 255  # a pool keeps first episodes as uint8
@@ -25,14 +24,14 @@ class Start(Section):
 class EpisodeTraining(Training):
     """How an episode trains, and from where."""
 
-    loss: chosen_from(LOSSES, "loss", "losses") = Field(
+    loss: ChosenLoss = Field(
         "softmax",
         validate_default=True,
         description="softmax over all passages of the batch (ANCE-Tele, released); nll: pairs of positive and own "
         "negative (ANCE); ranknet: pairs with all passages of the batch (STAR); hardest: the highest-scored passage of "
         "the batch (NCE). With negatives.live: lambda, pairs weighed by ranks (ADORE), or ranknet-list, all weights 1.",
     )
-    masks: Unique[chosen_from(MASKS, "mask", "masks")] = Field(
+    masks: Unique[ChosenMask] = Field(
         [], description="What is left out of a query's in-batch negatives; known_positives: those of the query (STAR)."
     )
     start_from: Literal["pretrained", "previous"] | Start = Field(
@@ -130,17 +129,24 @@ class Episode(Section):
         return self
 
 
-class Experiment(Section):
-    """One system: everything that may differ between the rows of a table."""
+class Defaults(Section):
+    """What experiments share, and each may override."""
+
+    mining: Mining = Field(Mining(), description="How candidates are retrieved.")
+    negatives: Negatives = Field(Negatives(), description="How the pool of an episode is made.")
+    training: EpisodeTraining | None = Field(None, description="How an episode trains; as for `encoder`.")
+    search_index: FrozenIndex = Field(FlatIndex(), description="What evaluation searches: flat, exactly; or pq.")
+    seeds: Unique[Integer] = Field(
+        [42], min_length=1, description="Root seeds of every experiment; tables give means and deviations."
+    )
+
+
+class WrittenExperiment(Defaults):
+    """An experiment as it is written, with the configuration's settings where it has none of its own."""
 
     label: Line | None = Field(None, description="Name of the row in tables; the experiment's name when absent.")
     encoder: Encoder
-    mining: Mining = Mining()
-    negatives: Negatives = Negatives()
-    training: EpisodeTraining | None = Field(None, description="Needed where there are episodes.")
     episodes: list[Override] = Field(description="One entry per episode; an empty list is the zero-shot system.")
-    search_index: FrozenIndex = FlatIndex()
-    seeds: Unique[Integer] = Field([42], min_length=1, description="Root seeds; tables give means and deviations.")
 
     @model_validator(mode="after")
     def few_enough(self):
@@ -148,17 +154,8 @@ class Experiment(Section):
             raise ValueError(f"episodes are more than {MOST_EPISODES}: repeat fewer")
         return self
 
-    def overridden(self, number):
-        """The settings of entry 0, 1, ... of `episodes` as plain data: the experiment's, with the entry's on top."""
-        override, sections = self.episodes[number], ("mining", "negatives", "training")
-        stated = self.model_dump(include=set(sections), exclude_unset=True)
-        return {name: merged(stated.get(name, {}), getattr(override, name)) for name in sections}
 
-    @cached_property
-    def method(self):
-        """The `Episode`s in order, repeated entries one by one (list)."""
-        episodes = []
-        for number, override in enumerate(self.episodes):
-            settings = self.overridden(number) | {"lag": override.lag, "entry": len(episodes) + 1}
-            episodes += [Episode.model_validate(settings)] * override.repeat
-        return episodes
+class Experiment(WrittenExperiment):
+    """One system: everything that may differ between the rows of a table. method: every episode, in order."""
+
+    method: list[Episode] = Field(exclude=True)

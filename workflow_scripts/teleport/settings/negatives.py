@@ -3,10 +3,10 @@
 from itertools import pairwise
 from typing import Literal
 
-from pydantic import ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from teleport.settings.pool import PositiveScore, Removal
-from teleport.settings.registry import DRAWS, FILTERS, SOURCES, chosen_from, own_settings, settings_of_source
+from teleport.settings.pool import Removal
+from teleport.settings.registry import DRAWS, FILTERS, SOURCES, ChosenDraw, Filters, settings_of_source
 from teleport.settings.search import FlatIndex, Index
 from teleport.settings.section import Depth, Integer, LocalPath, Natural, Number, PerQuery, Section
 from teleport.settings.training import Live
@@ -36,27 +36,8 @@ class NegativesFile(Section):
     )
 
 
-class FiltersOfScores(Section):
-    """Passages that are probably positives without a judgment. All are off in the papers' configurations.
-
-    Scores are inner products under the checkpoint that mines, whatever the source; s+ is that of the positive.
-    """
-
-    positive_score: PositiveScore = Field(
-        "lowest", description="s+ with several positives; first: as judged, the one that `positive: first` trains on."
-    )
-
-
-Filters = create_model(
-    "Filters",
-    __base__=FiltersOfScores,
-    __doc__=FiltersOfScores.__doc__,
-    **{name: (own_settings(entry.module), None) for name, entry in FILTERS.items()},
-)
-
-
 class OfSource(Section):
-    """How many negatives of a source, and the source's own settings."""
+    """How many negatives of a source, and all of the source's own settings."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -89,7 +70,7 @@ class Negatives(Removal):
     file: NegativesFile | None = Field(None, description="What the source `file` reads.")
     live: Live | None = Field(None, description="No pool: every step searches for its negatives (ADORE); null: a pool.")
     filters: Filters = Field(Filters(), description="Leave out probable false negatives.")
-    draw: chosen_from(DRAWS, "draw", "draws") = Field(
+    draw: ChosenDraw = Field(
         "uniform", validate_default=True, description="How candidates are chosen: all with the same chance."
     )
     short_pool: Literal["warn", "error"] = Field("warn", description="If a planned pool is below negatives_per_query.")
@@ -112,12 +93,13 @@ class Negatives(Removal):
             if count > 100_000:
                 raise ValueError(f"a count of {count} is more than 100,000: all are held in memory")
             try:
-                settings_of_source(name, own)
+                own = settings_of_source(name, own)
             except ValidationError as error:
                 mistake = error.errors()[0]
                 key, unknown = ".".join(map(str, mistake["loc"])), mistake["type"] == "extra_forbidden"
                 problem = f" has no setting {key!r}" if unknown else f".{key}: {mistake['msg']}"
                 raise ValueError(f"{name}{problem}") from None
+            counts = counts | ({name: OfSource.model_construct(count=count, **own)} if own else {})
         return counts
 
     @field_validator("ranks")
@@ -145,16 +127,15 @@ class Negatives(Removal):
         return given.count if isinstance(given, OfSource) else given
 
     def settings_of(self, name):
-        """The source's own settings (dict), with their defaults."""
+        """The source's own settings (dict)."""
         given = (self.counts or {}).get(name)
-        return settings_of_source(name, given.model_extra if isinstance(given, OfSource) else {})
+        return given.model_extra if isinstance(given, OfSource) else {}
 
     @property
     def of_pool(self):
         """What a merge stage is told besides its sources (dict of settings.Pool); of filters those that are on."""
-        filters = self.filters.model_dump(exclude_none=True)
-        positive_score = filters.pop("positive_score")
-        scores = any(FILTERS[name].needs == "scores" for name in filters) or DRAWS[self.draw.kind].needs == "scores"
-        chosen = {"draw": self.draw.model_dump(), "filters": filters}
+        methods = [DRAWS[self.draw.kind], *(FILTERS[name] for name in self.filters.on)]
+        scores = any(method.needs == "scores" for method in methods)
         removal = {name: getattr(self, name) for name in Removal.model_fields}
-        return removal | chosen | {"positive_score": positive_score if scores else None}
+        chosen = {"draw": self.draw, "filters": self.filters.on}
+        return removal | chosen | {"positive_score": self.filters.positive_score if scores else None}

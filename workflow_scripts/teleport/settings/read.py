@@ -13,17 +13,14 @@ from snakemake.utils import update_config
 
 from teleport.refusal import Refusal
 from teleport.settings.configuration import Config
-from teleport.settings.encoder import Encoder
-from teleport.settings.experiment import Episode, Experiment
+from teleport.settings.experiment import Episode, Experiment, WrittenExperiment
 from teleport.settings.measures import measure_cutoffs
-from teleport.settings.registry import SOURCES
+from teleport.settings.registry import SOURCES, Loaded
 from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE, NAME, TABLE_NAME, merged
 from teleport.settings.yaml_mapping import Locations, read_mapping
 
 REQUIRED = ("encoder", "training", "episodes")  # where an experiment does not state them itself
 KINDS = ("kind", "source")  # keys that name which of several sections one is
-# What an experiment may override.
-SHARED = {"encoder", "mining", "negatives", "training", "episodes", "search_index", "seeds"}
 
 
 def load(raw, files=()):
@@ -41,22 +38,41 @@ def load(raw, files=()):
     check_names(config, locations)
     check_required(config, locations)
     check_depth(config, locations)
-    shared = config.model_dump(include=SHARED, exclude_unset=True)  # what is left out stays so
     experiments = {}
     for place, name, overrides in named_experiments(config):
-        experiment = validated(Experiment, merged(shared, overrides), place, locations)
-        for number in range(len(experiment.episodes)):
-            entry = (*(place if "episodes" in overrides else ()), "episodes", number)
-            validated(Episode, experiment.overridden(number), entry, locations)
+        experiment = experiment_of(config, raw, overrides, place, locations)
         if experiments.setdefault(name, experiment) != experiment:
             raise Refusal(f"{locations.of(place)}: another experiment has this name but other settings. Rename one.")
-    experiments |= external_checkpoints(config, shared, experiments, locations)
+    for name, external in config.external.items():
+        check_external(name, config, experiments, locations)
+        if external.encoder is not None:
+            own = {"label": external.label, "encoder": external.encoder, "episodes": [], "seeds": config.seeds[:1]}
+            experiments[name] = experiment_of(config, raw, own, ("external", name), locations)
     if not experiments and not config.external and not (config.bm25 and "bm25" in config.model_fields_set):
         raise Refusal(
             "the configuration has no experiments: add at least one entry under `experiments` or `external`, or state "
             "`bm25` to have that alone."
         )
     return config, experiments
+
+
+def experiment_of(config, raw, overrides, place, locations):
+    """The `Experiment` at a `place` of the configuration. What it does not override is taken over as it is.
+
+    raw: the mapping that `config` was read from; overrides: the experiment as it is written
+    """
+    shared = {name: value for name, value in config if name in WrittenExperiment.model_fields and value is not None}
+    plain = merged({name: raw[name] for name in shared if name in raw}, overrides)
+    taken_over = {name: value for name, value in shared.items() if name not in overrides}
+    experiment, method = validated(WrittenExperiment, plain | taken_over, place, locations), []
+    for number, override in enumerate(experiment.episodes):
+        settings = {"lag": override.lag, "entry": len(method) + 1}
+        for section in ("mining", "negatives", "training"):
+            own = getattr(override, section)
+            settings[section] = merged(plain.get(section, {}), own) if own else getattr(experiment, section)
+        entry = (*(place if "episodes" in overrides else ()), "episodes", number)
+        method += [validated(Episode, settings, entry, locations)] * override.repeat
+    return Experiment.taken_from(experiment, method=method)
 
 
 def load_files(files):
@@ -131,22 +147,13 @@ def refuse_texts(config, encoded, locations):
         raise Refusal(f"{locations.of(place)}: {rule} {remedy}, or give another collection.")
 
 
-def external_checkpoints(config, shared, experiments, locations):
-    """{name: Experiment} of checkpoints from elsewhere. Raises Refusal for taken names and unknown splits."""
-    systems = {}
-    for name, external in config.external.items():
-        place = ("external", name)
-        if name in experiments:
-            raise Refusal(f"{locations.of(place)}: an experiment has this name. Rename one of them.")
-        for split in set(external.runs or ()) - set(config.evaluation.splits):
-            where, splits = locations.of((*place, "runs", split)), ", ".join(config.evaluation.splits)
-            raise Refusal(f"{where}: evaluation.splits has {splits}. Add {split!r} there.")
-        if external.encoder is not None:
-            encoder = merged(shared.get("encoder") or {}, external.encoder)
-            validated(Encoder, encoder, (*place, "encoder"), locations)
-            own = {"label": external.label, "encoder": encoder, "episodes": [], "seeds": config.seeds[:1]}
-            systems[name] = validated(Experiment, shared | own, place, locations)
-    return systems
+def check_external(name, config, experiments, locations):
+    """Raise Refusal for an entry of `external` whose name is taken, or that has a run of an unknown split."""
+    if name in experiments:
+        raise Refusal(f"{locations.of(('external', name))}: an experiment has this name. Rename one of them.")
+    for split in set(config.external[name].runs or ()) - set(config.evaluation.splits):
+        where, splits = locations.of(("external", name, "runs", split)), ", ".join(config.evaluation.splits)
+        raise Refusal(f"{where}: evaluation.splits has {splits}. Add {split!r} there.")
 
 
 def named_experiments(config):
@@ -171,7 +178,7 @@ def describe(model, mistake, data, place, locations):
     location = mistake["loc"]
     where = locations.of((*place, *written_keys(location, data)))
     if mistake["type"] == "extra_forbidden":
-        keys = sorted({key for m in models_at(model, location[:-1]) for key in m.model_fields})
+        keys = sorted({key for m in models_at(model, location[:-1], data) for key in m.model_fields})
         close = difflib.get_close_matches(str(location[-1]), keys, n=1)
         remedy = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(keys)}."
         return f"{where}: unknown key. {remedy}"
@@ -180,7 +187,7 @@ def describe(model, mistake, data, place, locations):
     message = mistake["msg"].removeprefix("Value error, ")
     given = "" if isinstance(mistake["input"], dict | list) else f", not {mistake['input']!r}"
     bounded = mistake["type"].startswith(("less_than", "greater_than", "finite"))
-    fields = [m.model_fields.get(location[-1]) for m in models_at(model, location[:-1])] if bounded else []
+    fields = [m.model_fields.get(location[-1]) for m in models_at(model, location[:-1], data)] if bounded else []
     why = next((f" ({field.description.rstrip('.')})" for field in fields if field), "")
     return f"{where}: {message[0].lower()}{message[1:]}{given}{why}."
 
@@ -191,17 +198,26 @@ def written_keys(location, data):
     for key in location:
         if data != key and not (isinstance(data, dict) and key not in data and key in (data.get(k) for k in KINDS)):
             keys.append(key)
-            data = data.get(key) if isinstance(data, dict) else data[key] if isinstance(data, list) else None
+            data = value_at(data, key)
     return keys
 
 
-def models_at(model, location):
-    """The pydantic models that the value at `location` (a path of keys) inside a model may be of (list)."""
+def value_at(data, key):
+    """What plain data has at a key or an index; None where it has none, and the data where the key names its kind."""
+    if isinstance(data, dict):
+        return data.get(key)
+    return data[key] if isinstance(data, list) else None
+
+
+def models_at(model, location, data):
+    """The pydantic models that the value at `location` (a path of keys) of `data` may be of (list)."""
     models = [model]
     for part in location:
         fields = [m.model_fields[part] for m in models if part in m.model_fields]
         of_kind = [m for m in models if typing.Literal[part] in (f.annotation for f in m.model_fields.values())]
         models = [m for field in fields for m in models_in(field.annotation)] or of_kind or models
+        data = value_at(data, part)
+        models = [m.model_of(data) if issubclass(m, Loaded) and isinstance(data, dict) else m for m in models]
     return models
 
 
@@ -215,7 +231,7 @@ def models_in(annotation):
 def json_schema():
     """The JSON Schema of a configuration (dict); an experiment's overrides are its settings with nothing required."""
     schema = Config.model_json_schema()
-    override = Experiment.model_json_schema(ref_template="#/$defs/{model}Override")
+    override = WrittenExperiment.model_json_schema(ref_template="#/$defs/{model}Override")
     for name, value in ({"Experiment": override} | override.pop("$defs")).items():
         value.pop("required", None)
         schema["$defs"][f"{name}Override"] = value

@@ -7,11 +7,12 @@ in the keys and digests of the stages that load it, and of no other.
 
 import importlib
 import re
-from typing import Annotated, Literal, NamedTuple, Union
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union
 
-from pydantic import BeforeValidator, Field, create_model
+from pydantic import ConfigDict, Field, TypeAdapter, create_model, model_validator
 
-from teleport.settings.section import Section
+from teleport.settings.pool import PositiveScore
+from teleport.settings.section import Chosen, Section
 
 
 class Source(NamedTuple):
@@ -90,27 +91,94 @@ def own_settings(module):
     return getattr(importlib.import_module(module), "Settings", Section)
 
 
+class Loaded(Section):
+    """Settings of modules of the registry: those that it names are imported to validate it, and no others."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @model_validator(mode="before")
+    @classmethod
+    def by_its_modules(cls, given):
+        return cls.model_of(given).model_validate(given).model_dump() if isinstance(given, dict) else given
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _, handler):
+        return handler(TypeAdapter(cls.any_of()).core_schema)
+
+
+class Choice(Loaded, Chosen):
+    """An entry of a table, given as NAME or {kind: NAME, and its own settings}."""
+
+    table: ClassVar[dict]
+    nouns: ClassVar[tuple]
+
+    @model_validator(mode="before")
+    @classmethod
+    def by_name(cls, given):
+        given = {"kind": given} if isinstance(given, str) else given
+        if not isinstance(given, Chosen) and not (isinstance(given, dict) and given.get("kind") in list(cls.table)):
+            raise ValueError(f"there is no such {cls.nouns[0]}; {cls.nouns[1]} are {', '.join(cls.table)}")
+        return given
+
+    @classmethod
+    def model_of(cls, given):
+        """The pydantic model of a mapping of this kind."""
+        kind = given["kind"]
+        title = re.sub("[^A-Za-z]", "", f"{kind} {cls.nouns[0]}".replace("_", " ").title())
+        return create_model(title, __base__=own_settings(cls.table[kind].module), kind=(Literal[kind], ...))
+
+    @classmethod
+    def any_of(cls):
+        """The type of all that may be given."""
+        kinds = tuple(cls.model_of({"kind": name}) for name in cls.table)
+        one = Annotated[Union[kinds], Field(discriminator="kind")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
+        return Literal[tuple(cls.table)] | one
+
+
+class ChosenLoss(Choice):
+    table, nouns = LOSSES, ("loss", "losses")
+
+
+class ChosenMask(Choice):
+    table, nouns = MASKS, ("mask", "masks")
+
+
+class ChosenDraw(Choice):
+    table, nouns = DRAWS, ("draw", "draws")
+
+
+class Filters(Loaded):
+    """Passages that are probably positives without a judgment. All are off in the papers' configurations.
+
+    Scores are inner products under the checkpoint that mines, whatever the source; s+ is that of the positive.
+    """
+
+    positive_score: PositiveScore = Field(
+        "lowest", description="s+ with several positives; first: as judged, the one that `positive: first` trains on."
+    )
+
+    @property
+    def on(self):
+        """{name: setting} of those that are not null."""
+        return {name: setting for name, setting in self.model_extra.items() if setting is not None}
+
+    @classmethod
+    def model_of(cls, given):
+        """The pydantic model of a mapping with some of the filters."""
+        of_scores = {name: (field.annotation, field) for name, field in cls.model_fields.items()}
+        own = {name: (own_settings(FILTERS[name].module) if name in given else Any, None) for name in FILTERS}
+        return create_model(cls.__name__, __base__=Section, __doc__=cls.__doc__, **of_scores, **own)
+
+    @classmethod
+    def any_of(cls):
+        """The type of all that may be given."""
+        return cls.model_of(FILTERS)
+
+
 def settings_of_source(name, given):
     """The own settings of a source (dict) from those `given`. Raises pydantic's ValidationError."""
     source = SOURCES[name]
     return (own_settings(source.module) if source.has_settings else Section).model_validate(given).model_dump()
-
-
-def chosen_from(table, what, plural):
-    """The type of a setting that chooses of a table by name: NAME, or {kind: NAME, and its own settings}."""
-
-    def by_kind(given):
-        chosen = {"kind": given} if isinstance(given, str) else given
-        if isinstance(chosen, dict) and chosen.get("kind") not in table:
-            raise ValueError(f"there is no such {what}; {plural} are {', '.join(table)}")
-        return chosen
-
-    kinds = []
-    for name, entry in table.items():
-        title = re.sub("[^A-Za-z]", "", f"{name} {what}".replace("_", " ").title())
-        kinds.append(create_model(title, __base__=own_settings(entry.module), kind=(Literal[name], ...)))
-    chosen = Annotated[Union[tuple(kinds)], Field(discriminator="kind")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
-    return Annotated[chosen, BeforeValidator(by_kind, json_schema_input_type=Literal[tuple(table)] | chosen)]
 
 
 def merge_loads(settings):

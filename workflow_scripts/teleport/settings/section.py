@@ -74,6 +74,12 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @classmethod
+    def taken_from(cls, section, **others):
+        """The fields that `section`, which is validated already, has too, and `others`; nothing is validated again."""
+        shared = {name: getattr(section, name) for name in cls.model_fields if name in type(section).model_fields}
+        return cls.model_construct(**shared | others)
+
 
 def value_if_set(section, key):
     """The value of a key where the configuration has it, 0 where it is left at its default."""
