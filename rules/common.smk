@@ -78,6 +78,7 @@ def code_of(stage):
     return stage_code(stage.kind, stage.loads, CODE.__getitem__)
 
 
+@cache  # it reads a manifest
 def cpu_code_of(stage):
     """The digest of what exists for a CPU's speed alone, of a stage that encodes; one that a GPU has made keeps its own."""
     return (cpu_code_on_gpu(manifest(stage)) or CODE["cpu"]) if KINDS[stage.kind].encodes else ""
@@ -96,11 +97,13 @@ if CALL.main:
 class Labels:
     """`{LABEL:kind/key}` in a message: untracked text, so that a new experiment which shares a stage reruns nothing."""
 
-    def __init__(self):  # all at once: in a message Snakemake would tell a defect of ours without its place
-        self.labels = {name: PLAN.label(name) for name in PLAN.stages}
+    def __init__(self):
+        self.label = cache(PLAN.label)
+        for name in PLAN.stages if CALL.main else ():  # in a message Snakemake would tell a defect without its place
+            self.label(name)
 
     def __format__(self, name):
-        return self.labels.get(name, name)
+        return self.label(name) if name in PLAN.stages else name
 
 
 name_in_messages(workflow, "LABEL", Labels())

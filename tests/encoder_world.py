@@ -147,4 +147,5 @@ def make_pretrained(stages, folder, **changes):
 def make_tokens(stages, collection, checkpoint, title="sep", lower_case=None, **prefixes):
     """A finished `tokens` stage."""
     inputs = {"collection": collection, "pretrained": checkpoint}
-    return stages.run(tokens.run, "tokens", {"title": title, "lower_case": lower_case} | prefixes, inputs)
+    settings = {"title": title, "lower_case": lower_case, "query_prefix": "", "passage_prefix": ""} | prefixes
+    return stages.run(tokens.run, "tokens", settings, inputs)

@@ -49,6 +49,7 @@ SETTINGS = {
     "seed": 42,
     "episode": 1,
     "run_episode": 1,
+    "relevant_grade": 1,
 }
 LIVE = {"trains": ["query"], "negatives_per_query": 0, "loss": {"kind": "lambda", "metric_cut": 20}}  # of a live search
 
@@ -109,7 +110,8 @@ def make_collection(stages):
 
 def make_tokens(stages, lower_case=None, **prefixes):
     """Token maps as the stage `tokens` writes them."""
-    job = stages.make("tokens", {"title": "sep", "lower_case": lower_case} | prefixes)
+    settings = {"title": "sep", "lower_case": lower_case, "query_prefix": "", "passage_prefix": ""}
+    job = stages.make("tokens", settings | prefixes)
     for name, lists in zip(("queries.train", "passages", "queries.dev"), (*texts(), dev_texts()), strict=True):
         save_array(job.output(f"{name}.ids.npy"), np.concatenate(lists).astype(np.uint16))
         save_array(job.output(f"{name}.offsets.npy"), offsets_of([len(ids) for ids in lists]))

@@ -42,7 +42,7 @@ def test_a_passage_passes_at_most_eight_files_from_its_line_to_a_batch(stages, t
     def collect_and_tokenise():
         made.collection = stages.run(build.run, "collection", {"source": source})
         inputs = {"collection": made.collection, "pretrained": checkpoint}
-        made.tokens = stages.run(tokens.run, "tokens", {"title": "sep"}, inputs)
+        made.tokens = stages.run(tokens.run, "tokens", {"query_prefix": "", "passage_prefix": ""}, inputs)
 
     seen = files_that_hold(partial(has_text, ids=None), collect_and_tokenise)
     job = stages.make("encode", {}, {"tokens": made.tokens})

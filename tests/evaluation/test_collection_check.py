@@ -8,6 +8,7 @@ from teleport.evaluation.check import run
 
 FACTS = {"num_passages": 400, "splits": {"train": {"queries": 60}, "dev": {"queries": 0}, "test": {"queries": 20}}}
 SETTINGS = {"mining_depth": 200, "evaluation_depth": 400, "splits": ["test"], "measures": ["RR@10"], "trains": True}
+SETTINGS |= {"live_depth": 0, "batch_queries": 1, "remove": "judged", "dev_splits": []}
 SETTINGS |= {"batch_queries": 8}
 
 

@@ -88,7 +88,8 @@ def test_passages_of_runs_alone_are_the_same_by_their_ids(stages, tmp_path):
     def read(name, passages):
         path = tmp_path / name
         path.write_text("".join(f"qa Q0 {p} 1 {-rank} t\n" for rank, p in enumerate(passages)))
-        settings = {"file": str(path), "sha256": None, "split": "test", "unknown_passages": "keep"}
+        settings = {"file": str(path), "sha256": None, "split": "test", "form": "trec"}
+        settings |= {"unknown_queries": "error", "unknown_passages": "keep"}
         return stages.run(external.run, "external", settings, {"collection": collection})
 
     facts, table = compare(stages, collection, read("a", ["x", "d3", "y"]), read("b", ["x", "y", "z"]))

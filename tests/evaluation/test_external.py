@@ -30,7 +30,8 @@ def make_collection(stages, judgments, passages):
 
 
 def read_run(stages, collection, path, **settings):
-    settings = {"file": str(path), "sha256": "0" * 64, "split": "test"} | settings
+    usual = {"form": "trec", "unknown_queries": "error", "unknown_passages": "error"}
+    settings = {"file": str(path), "sha256": "0" * 64, "split": "test"} | usual | settings
     return stages.run(external.run, "external", settings, {"collection": collection})
 
 

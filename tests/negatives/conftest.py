@@ -10,7 +10,7 @@ from teleport.negatives import merge
 from teleport.negatives.pool import FIELDS
 from teleport.running.artefact import Artefact
 from teleport.settings.negatives import Negatives
-from teleport.settings.pool import Pool
+from teleport.settings.pool import Draw
 from teleport.settings.registry import SOURCES, merge_loads
 
 
@@ -62,10 +62,10 @@ class World:
         Returns the finished job, with its pools (tuples of `FIELDS`) and facts as attributes.
         """
         ranks = dict(ranks)
-        draws = {n: {"count": count, "flag": SOURCES[n].flag, "ranks": ranks.get(n)} for n, count in counts.items()}
+        draws = {n: Draw(count=count, flag=SOURCES[n].flag, ranks=ranks.get(n)) for n, count in counts.items()}
         inputs = {"collection": collection} | dict(lists) | dict(inputs)
         own = {name: settings.pop(name) for name in ("seed", "episode", "part") if name in settings}
-        pool = Pool(**{"seed": 42, "episode": 1, "sources": draws} | own | Negatives(**settings).of_pool)
+        pool = Negatives(**settings).of_pool(**{"seed": 42, "episode": 1, "sources": draws} | own)
         job = self.stages.make("merge", pool.model_dump(mode="json"), inputs)
         job.loads = merge_loads(pool)
         self.stages.finish(job, merge.run(job))

@@ -133,7 +133,7 @@ def test_queries_that_a_filter_leaves_short_are_counted_apart_from_short_lists(w
 def test_vectors_are_not_read_when_no_filter_asks_for_scores(scored):
     del scored.vectors["queries"], scored.vectors["passages"]
     assert "filters" not in scored.merge(skip_ranks=3).merge_facts
-    assert Negatives(filters={"skip_ranks": 3}).of_pool["positive_score"] is None
+    assert Negatives(filters={"skip_ranks": 3}).of_pool().positive_score is None
 
 
 def test_a_passage_in_chunks_has_the_score_of_its_best_one(scored):

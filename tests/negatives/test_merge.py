@@ -15,6 +15,7 @@ from teleport.negatives import merge
 from teleport.negatives.draws import uniform
 from teleport.seed import derive_seed
 from teleport.settings.pool import Pool
+from teleport.settings.section import Part
 
 FLAGS = {"query": 1, "lookahead": 2, "momentum": 4}
 SEED_NAMES = {"query": "query", "lookahead": "positive", "momentum": "momentum"}
@@ -259,7 +260,7 @@ def test_with_a_part_its_queries_alone_get_negatives_whatever_the_source(world, 
     counts = {"query": 3, "momentum": 2, "bm25": 2, "random": 4, "file": 1}
     whole, part = (
         world.merge(collection, counts, lists | {"momentum": last}, episode=2, part=chosen)
-        for chosen in (None, {"number": number, "of": 3})
+        for chosen in (None, Part(number=number, of=3))
     )
     rows = [range(0, 2), range(2, 4), range(4, 7)][number]
     expected, found = ([[item[:4] for item in pool] for pool in job.pools] for job in (whole, part))  # scores: NaN

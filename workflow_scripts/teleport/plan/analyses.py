@@ -84,7 +84,7 @@ def search_train(trajectory, episode):
 def contrast(plan, run):
     """A run of the split of `analyses.against` beside the reference run."""
     split, measure = plan.config.evaluation.contrast_split, plan.config.evaluation.contrast_measure
-    settings = scoring.ContrastSettings(split=split, measure=measure, **plan.collapse)
+    settings = scoring.ContrastSettings.taken_from(plan.collapse, split=split, measure=measure)
     return Stage("contrast", settings, {"collection": plan.collection, "run": run, "reference": reference(plan)})
 
 

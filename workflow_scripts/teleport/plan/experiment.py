@@ -1,56 +1,21 @@
-"""The life of one experiment: mine with an earlier checkpoint, merge a pool, train the next checkpoint, evaluate it."""
+"""The life of one experiment: mine with an earlier checkpoint, merge a pool, train the next checkpoint, evaluate it.
+
+`Trajectory.build` is the list of what is planned, and what it calls follows in that order; what is mined and trained in
+an episode is planned in `mining.py`, what only compares and analyses in `analyses.py`.
+"""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from teleport.plan.analyses import analyse, rerank, reranked
-from teleport.plan.counts import pool_warnings
 from teleport.plan.identity import identify_checkpoint
-from teleport.plan.mining import Mining, is_mined
+from teleport.plan.mining import SIDES, Mining
 from teleport.plan.stage import Stage
 from teleport.settings.encoder import EncodeSettings, PretrainedSettings, TokensSettings
-from teleport.settings.experiment import Start
-from teleport.settings.registry import SOURCES, merge_loads, train_loads
+from teleport.settings.experiment import EpisodeTraining, Start
 from teleport.settings.scoring import CheckSettings
 from teleport.settings.search import FlatIndex, IndexSettings, RetrieveSettings
 from teleport.settings.section import Section, value_if_set
-
-SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read where it is frozen
-
-
-def pretrained_settings(encoder, seed):
-    """The settings of a pretrained stage. seed: of the projection, where the encoder has one."""
-    own = encoder.query_checkpoint and identify_checkpoint(encoder.query_checkpoint, "encoder.query_checkpoint")
-    return PretrainedSettings(
-        checkpoint=identify_checkpoint(encoder.checkpoint, "encoder.checkpoint"),
-        query_checkpoint=own,
-        seed=seed if encoder.projection else None,
-        **encoder.model_dump(include={"pooling", "projection", "normalize", "tied"}),
-    )
-
-
-def check_settings(evaluation, method):
-    """The settings of a check stage: what evaluation and the episodes (settings.Episode) need of the collection."""
-    by_split = {split: evaluation.measures_of(split) for split in evaluation.splits}
-    return CheckSettings(
-        mining_depth=max((value_if_set(episode.mining, "depth") for episode in method if episode.counts), default=0),
-        live_depth=max((episode.negatives.live.depth for episode in method if episode.negatives.live), default=0),
-        evaluation_depth=value_if_set(evaluation, "depth"),
-        splits=evaluation.splits,
-        measures=list(dict.fromkeys(measure for measures in by_split.values() for measure in measures)),
-        measures_of=by_split if isinstance(evaluation.measures, dict) else None,
-        trains=bool(method),
-        batch_queries=max(map(queries_of_a_batch, method), default=None),
-        remove="answers" if any(episode.negatives.remove == "answers" for episode in method) else "judged",
-        dev_splits=sorted({episode.watched_by.split for episode in method if episode.watched_by}),
-    )
-
-
-def queries_of_a_batch(episode):
-    """How many training queries there must be at least to fill a batch of a settings.Episode."""
-    training = episode.training
-    rows_per_query = training.negatives_per_query if training.triples else 1
-    return -(-training.batch_queries // rows_per_query) * episode.mining.parts
 
 
 class Row(NamedTuple):
@@ -114,29 +79,13 @@ class Trajectory:
         self.prefix = f"seed-{seed}/" if len(self.experiment.seeds) > 1 else ""
         self.build()
 
-    @property
-    def trains(self):
-        """The train stages, in order."""
-        return [episode.train for episode in self.episodes[1:]]
-
-    @property
-    def pools(self):
-        """The merge stages of the episodes that have negatives, in order."""
-        return [episode.pool for episode in self.episodes if episode.pool]
-
-    def link(self, stage, episode, name=None):
-        """Append a stage, linked by a name (its kind by default) in the folder of an episode (number); returns it."""
-        folder = f"episode-{episode}/" if episode else ""
-        self.rows.append(Row(stage, self.seed, episode, f"{self.prefix}{folder}{name or stage.kind}"))
-        return stage
-
     def build(self):
         """Evaluate the start, then in every episode: mine, merge, train, evaluate."""
         encoder, method, collection = self.experiment.encoder, self.experiment.method, {"collection": self.collection}
         for stage in (*self.collection.inputs.values(), self.collection):
             self.link(stage, 0)
         self.pretrained = self.link(Stage("pretrained", pretrained_settings(encoder, self.seed), {}), 0)
-        text = TokensSettings(**encoder.model_dump(include=set(TokensSettings.model_fields)))
+        text = TokensSettings.taken_from(encoder)
         self.tokens = self.link(Stage("tokens", text, collection | {"pretrained": self.pretrained}), 0)
         self.link(Stage("check", check_settings(self.evaluation, method), collection), 0)
         start_from = method[0].training.start_from if method else "pretrained"
@@ -145,9 +94,17 @@ class Trajectory:
         self.evaluate(Episode(0, start, self.encode(start, 0)))
         for number, settings in enumerate(method, 1):
             mining = Mining(self, number, settings, self.episodes[max(settings.entry - 1, number - 1 - settings.lag)])
-            pool = self.merge(mining) if settings.counts else None
-            train, checkpoint = self.train(mining, pool)
+            pool = mining.merge() if settings.counts else None
+            train = mining.train(pool)
+            kept = {side: getattr(mining.start, side) for side in SIDES if side not in settings.training.trains}
+            checkpoint = Checkpoint(train, **dict.fromkeys(SIDES, train) | kept)
             self.evaluate(Episode(number, checkpoint, self.encode(checkpoint, number), settings, pool, train))
+
+    def link(self, stage, episode, name=None):
+        """Append a stage, linked by a name (its kind by default) in the folder of an episode (number); returns it."""
+        folder = f"episode-{episode}/" if episode else ""
+        self.rows.append(Row(stage, self.seed, episode, f"{self.prefix}{folder}{name or stage.kind}"))
+        return stage
 
     def start(self, start_from):
         """The `Checkpoint` that an episode starts from. Raises Refusal when there is none of that name."""
@@ -163,23 +120,21 @@ class Trajectory:
         for stage in {stage.name: stage for stage in (queries, passages)}.values():
             sides = stage.settings.sides
             self.link(stage, number, "encode" if len(sides) > 1 else f"encode-{sides[0]}")
-        return Vectors(queries, passages, self.link(Stage("index", IndexSettings(), {"passages": passages}), number))
+        return Vectors(
+            queries,
+            passages,
+            self.link(Stage("index", IndexSettings(), {"passages": passages}), number),
+        )
 
     def encoding_of(self, stage):
         """The encode stage of the sides that a checkpoint's stage has made."""
         sides = stage.settings.training.trains if stage.kind == "train" else SIDES
-        settings = self.experiment.encoder.model_dump(include=set(EncodeSettings.model_fields))
-        if self.experiment.training:  # else the usual one
-            settings["precision"] = self.experiment.training.precision
-        settings["sides"] = [side for side in SIDES if side in sides]
+        training = self.experiment.training
+        precision = training.precision if training else EpisodeTraining.model_fields["precision"].default
+        sides = [side for side in SIDES if side in sides]
+        settings = EncodeSettings.taken_from(self.experiment.encoder, sides=sides, precision=precision)
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": stage}
-        return Stage("encode", EncodeSettings(**settings), inputs)
-
-    def retrieve(self, vectors, index, settings, episode, name, inputs=None):
-        """A retrieve stage over an index; inputs: what it reads besides the index, its vectors and the collection."""
-        searched = {"index": index, "passages": vectors.passages, "queries": vectors.queries}
-        inputs = searched | {"collection": self.collection} | (inputs or {})
-        return self.link(Stage("retrieve", settings, inputs), episode, name)
+        return Stage("encode", settings, inputs)
 
     def evaluate(self, episode):
         """Append an episode whose checkpoint is encoded: search and evaluate every split, and analyse it."""
@@ -196,37 +151,51 @@ class Trajectory:
             episode.runs[reranked(split)] = rerank(self, episode, split)
         episode.analyses = analyse(self, episode)
 
-    def merge(self, mining):
-        """The pool of negatives of an episode (ANCE-Tele, Eq. 4-6 and Appendix C)."""
-        settings = mining.pool_settings()
-        self.warnings += pool_warnings(settings.sources, mining.settings, mining.place)
-        inputs = {"collection": self.collection}
-        for name in settings.sources:
-            if needs := SOURCES[name].needs:
-                inputs["momentum" if needs == "last_pool" else name] = getattr(mining, needs)
-        if settings.positive_score:
-            inputs |= {"queries": mining.vectors.queries, "passages": mining.vectors.passages}
-        return self.link(Stage("merge", settings, inputs | mining.positives, merge_loads(settings)), mining.number)
+    def retrieve(self, vectors, index, settings, episode, name, inputs=None):
+        """A retrieve stage over an index; inputs: what it reads besides the index, its vectors and the collection."""
+        searched = {"index": index, "passages": vectors.passages, "queries": vectors.queries}
+        inputs = searched | {"collection": self.collection} | (inputs or {})
+        return self.link(Stage("retrieve", settings, inputs), episode, name)
 
-    def train(self, mining, pool):
-        """The train stage of an episode, and the `Checkpoint` that it makes."""
-        number, training, live = mining.number, mining.settings.training, mining.settings.negatives.live
-        start, last = self.start(training.start_from), self.episodes[-1]
-        continued = last.train if mining.continues(last.settings) else None
-        if (steps := training.steps) and (stop := training.stop_after_steps or 0) > steps:
-            self.warnings.append(f"{mining.place}: training.stop_after_steps {stop} is after all {steps} steps.")
-        inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": start.stage}
-        inputs |= {"pretrained": self.pretrained, "negatives": pool, "continued": continued}
-        inputs |= mining.positives | mining.dev
-        if pool and is_mined(pool):  # what was trained since: the gap is counted in its steps
-            since = self.episodes[mining.miner.number + 1 :]
-            inputs |= {f"since-{count}": episode.train for count, episode in enumerate(since, 1)}
-        for side in set(SIDES) - set(training.trains):
-            inputs[SIDES[side]] = self.link(self.encoding_of(getattr(start, side)), number, f"frozen-{SIDES[side]}")
-        if live:
-            index = Stage("index", IndexSettings(index=live.index), {"passages": inputs["passages"]})
-            inputs["index"] = self.link(index, number, "index-live")
-        settings = mining.train_settings(continued)
-        inputs = {role: stage for role, stage in inputs.items() if stage}
-        stage = self.link(Stage("train", settings, inputs, train_loads(settings)), number)
-        return stage, Checkpoint(stage, *(stage if side in training.trains else getattr(start, side) for side in SIDES))
+    @property
+    def trains(self):
+        """The train stages, in order."""
+        return [episode.train for episode in self.episodes[1:]]
+
+    @property
+    def pools(self):
+        """The merge stages of the episodes that have negatives, in order."""
+        return [episode.pool for episode in self.episodes if episode.pool]
+
+
+def pretrained_settings(encoder, seed):
+    """The settings of a pretrained stage. seed: of the projection, where the encoder has one."""
+    keys = ("checkpoint", "query_checkpoint")
+    given = {key: identify_checkpoint(getattr(encoder, key), f"encoder.{key}") for key in keys if getattr(encoder, key)}
+    return PretrainedSettings.taken_from(
+        encoder, seed=seed if encoder.projection else None, **dict.fromkeys(keys) | given
+    )
+
+
+def check_settings(evaluation, method):
+    """The settings of a check stage: what evaluation and the episodes (settings.Episode) need of the collection."""
+    by_split = {split: evaluation.measures_of(split) for split in evaluation.splits}
+    return CheckSettings(
+        mining_depth=max((value_if_set(episode.mining, "depth") for episode in method if episode.counts), default=0),
+        live_depth=max((episode.negatives.live.depth for episode in method if episode.negatives.live), default=0),
+        evaluation_depth=value_if_set(evaluation, "depth"),
+        splits=evaluation.splits,
+        measures=list(dict.fromkeys(measure for measures in by_split.values() for measure in measures)),
+        measures_of=by_split if isinstance(evaluation.measures, dict) else None,
+        trains=bool(method),
+        batch_queries=max(map(queries_of_a_batch, method), default=None),
+        remove="answers" if any(episode.negatives.remove == "answers" for episode in method) else "judged",
+        dev_splits=sorted({episode.watched_by.split for episode in method if episode.watched_by}),
+    )
+
+
+def queries_of_a_batch(episode):
+    """How many training queries there must be at least to fill a batch of a settings.Episode."""
+    training = episode.training
+    rows_per_query = training.negatives_per_query if training.triples else 1
+    return -(-training.batch_queries // rows_per_query) * episode.mining.parts

@@ -35,7 +35,7 @@ def identify_source(source):
 
 def identify_downloads(source):
     """What the download stage fetches (`DownloadSettings`), and from where ({mirrors, local, licences}; in no key)."""
-    files = {name: Expected(**file.model_dump(exclude={"mirrors"})) for name, file in source.files.items()}
+    files = {name: Expected.taken_from(file) for name, file in source.files.items()}
     mirrors = {name: file.mirrors for name, file in source.files.items()}
     return DownloadSettings(files=files), {"mirrors": mirrors, "local": source.local, "licences": source.licences}
 
@@ -67,11 +67,10 @@ def identify_checkpoint(checkpoint, key):
 
     Raises Refusal, naming the configuration's `key`, when there is no such package, folder or weights.
     """
-    settings = checkpoint.model_dump()
     if checkpoint.package:
-        return Identified(**settings, version=package_version(checkpoint.package))
+        return Identified.taken_from(checkpoint, version=package_version(checkpoint.package))
     if not checkpoint.folder:
-        return Identified(**settings)
+        return Identified.taken_from(checkpoint)
     folder = Path(checkpoint.folder)
     if not folder.is_dir():
         raise Refusal(f"{key}.folder: there is no folder {folder}. Give the path of a checkpoint.")
@@ -79,7 +78,7 @@ def identify_checkpoint(checkpoint, key):
     files = {str(path.relative_to(folder)): identify_file(path, f"{key}.folder") for path in paths}
     weights = find_weights(folder, key)
     require_digest(weights, files[weights.name], checkpoint.sha256, key)
-    return Identified(**settings | {"sha256": files[weights.name]}, files=files)
+    return Identified.taken_from(checkpoint, sha256=files[weights.name], files=files)
 
 
 def identify_file(file, key):

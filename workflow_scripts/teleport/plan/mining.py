@@ -1,15 +1,18 @@
-"""What is planned before an episode trains: who mines, what every source needs, what `merge` and `train` are told."""
+"""What is planned of an episode until it has trained: who mines, what every source needs, `merge` and `train`."""
 
 from functools import cached_property
 
-from teleport.plan.counts import resolve_draws
+from teleport.plan.counts import pool_warnings, resolve_draws
 from teleport.plan.identity import identify_file
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
-from teleport.settings.pool import NegativesFileSettings, Pool
+from teleport.settings.pool import NegativesFileSettings
+from teleport.settings.registry import SOURCES, merge_loads, train_loads
 from teleport.settings.search import FlatIndex, IndexSettings, RetrieveSettings
 from teleport.settings.section import NoSettings, Part
 from teleport.settings.training import Training, TrainSettings
+
+SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read where it is frozen
 
 
 class Mining:
@@ -93,55 +96,91 @@ class Mining:
     def file(self):
         """The negatives of a file from elsewhere, in the form of a retrieval."""
         file, inputs = self.settings.negatives.file, {"collection": self.trajectory.collection}
-        settings = NegativesFileSettings(**dict(file), sha256=identify_file(file.path, "negatives.file.path"))
+        settings = NegativesFileSettings.taken_from(file, sha256=identify_file(file.path, "negatives.file.path"))
         if file.form == "token-ids":
             inputs["tokens"] = self.trajectory.tokens
         return self.trajectory.link(Stage("negatives_file", settings, inputs), self.number, "negatives-file")
 
-    def pool_settings(self):
-        """The settings of a merge stage, from the episode's negatives and what the last pool has."""
+    def merge(self):
+        """The merge stage of its pool of negatives (ANCE-Tele, Eq. 4-6 and Appendix C)."""
         negatives, last = self.settings.negatives, self.last_pool
         last_size = sum(draw.count for draw in last.settings.sources.values()) if last else 0
         draws = resolve_draws(negatives, self.number, last_size)
-        return Pool(episode=self.number, seed=self.seed, sources=draws, part=self.part, **negatives.of_pool)
+        self.trajectory.warnings += pool_warnings(draws, self.settings, self.place)
+        settings = negatives.of_pool(episode=self.number, seed=self.seed, sources=draws, part=self.part)
+        inputs = {"collection": self.trajectory.collection} | self.positives
+        for name in draws:
+            if needs := SOURCES[name].needs:
+                inputs["momentum" if needs == "last_pool" else name] = getattr(self, needs)
+        if settings.positive_score:
+            inputs |= {"queries": self.vectors.queries, "passages": self.vectors.passages}
+        return self.trajectory.link(Stage("merge", settings, inputs, merge_loads(settings)), self.number)
 
-    def train_settings(self, continued):
-        """The settings of a train stage. continued: the train stage that it goes on with, or None."""
+    @cached_property
+    def start(self):
+        """The `Checkpoint` that it starts from."""
+        return self.trajectory.start(self.settings.training.start_from)
+
+    def train(self, pool):
+        """The train stage, with a merge stage or None; which checkpoint has which side is for the caller."""
+        trajectory, training, live = self.trajectory, self.settings.training, self.settings.negatives.live
+        settings, continued = self.train_settings(), self.continued
+        if (steps := training.steps) and (stop := training.stop_after_steps or 0) > steps:
+            trajectory.warnings.append(f"{self.place}: training.stop_after_steps {stop} is after all {steps} steps.")
+        inputs = {"collection": trajectory.collection, "tokens": trajectory.tokens, "checkpoint": self.start.stage}
+        inputs |= {"pretrained": trajectory.pretrained, "negatives": pool, "continued": continued}
+        inputs |= self.positives | self.dev
+        if pool and is_mined(pool):  # what was trained since: the gap is counted in its steps
+            since = trajectory.episodes[self.miner.number + 1 :]
+            inputs |= {f"since-{count}": episode.train for count, episode in enumerate(since, 1)}
+        for side in set(SIDES) - set(training.trains):
+            frozen = trajectory.encoding_of(getattr(self.start, side))
+            inputs[SIDES[side]] = trajectory.link(frozen, self.number, f"frozen-{SIDES[side]}")
+        if live:
+            index = Stage("index", IndexSettings(index=live.index), {"passages": inputs["passages"]})
+            inputs["index"] = trajectory.link(index, self.number, "index-live")
+        inputs = {role: stage for role, stage in inputs.items() if stage}
+        return trajectory.link(Stage("train", settings, inputs, train_loads(settings)), self.number)
+
+    def train_settings(self):
+        """The settings of the train stage."""
         negatives, training, encoder = self.settings.negatives, self.settings.training, self.experiment.encoder
         if negatives.live and encoder.chunks > 1:
             raise Refusal(
                 f"{self.place}: negatives.live searches one vector a passage, and encoder.chunks is {encoder.chunks}. "
                 "Set it to 1."
             )
-        return TrainSettings(
-            training=Training(**training.model_dump(exclude={"start_from", "dev"})),
+        one_run = self.continued and training.continues is True
+        return TrainSettings.taken_from(
+            encoder,
+            training=Training.taken_from(training),
             episode=self.number,
-            run_episode=continued.settings.run_episode if continued and training.continues is True else self.number,
+            run_episode=self.continued.settings.run_episode if one_run else self.number,
             part=self.part,
             seed=self.seed,
             relevant_grade=negatives.relevant_grade,
             live=negatives.live,
             dev=self.settings.watched_by,
-            **encoder.model_dump(include=set(TrainSettings.model_fields)),
         )
 
-    def continues(self, last):
-        """Whether the episode goes on with the training of the last one (its settings.Episode; None at the start).
+    @cached_property
+    def continued(self):
+        """The train stage of the last episode, with which this one goes on; None where it does not.
 
         Raises Refusal when it asks for that and cannot.
         """
-        training = self.settings.training
-        if not (last and last.training.continues and training.continues):
-            return False
+        training, before = self.settings.training, self.trajectory.episodes[-1]
+        if not (before.train and before.settings.training.continues and training.continues):
+            return None
         one_schedule = ("steps", "cycle_steps") if training.continues is True else ()
         for name in ("start_from", "trains", "optimizer", *one_schedule):
-            expected = "previous" if name == "start_from" else getattr(last.training, name)
+            expected = "previous" if name == "start_from" else getattr(before.settings.training, name)
             if getattr(training, name) != expected:
                 raise Refusal(
-                    f"{self.place}: training.continues goes on with episode {self.number - 1}, so training.{name} must "
+                    f"{self.place}: training.continues goes on with episode {before.number}, so training.{name} must "
                     f"be {expected}, not {getattr(training, name)}."
                 )
-        return True
+        return before.train
 
 
 def is_mined(pool):

@@ -10,7 +10,7 @@ from teleport.plan.experiment import Trajectory
 from teleport.plan.identity import identify_checkpoint, identify_downloads, identify_file, identify_source
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
-from teleport.settings.scoring import EvaluateSettings, ExternalSettings, needed_splits
+from teleport.settings.scoring import Collapse, EvaluateSettings, ExternalSettings, needed_splits
 from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 
 # Settings of `encoder` that may change from a checkpoint to one that starts from it: how much of a text is read.
@@ -136,7 +136,7 @@ class Plan:
     def bm25(self, split, depth, title):
         """The BM25 run of a split, by the configuration's parameters, or the default ones where its row is left out."""
         parameters = self.config.bm25 or Bm25()
-        settings = LexicalIndexSettings(title=title, **parameters.model_dump())
+        settings = LexicalIndexSettings.taken_from(parameters, title=title)
         index = Stage("lexical_index", settings, {"collection": self.collection})
         settings = Bm25Settings(split=split, depth=depth)
         return Stage("bm25", settings, {"collection": self.collection, "index": index})
@@ -154,14 +154,14 @@ class Plan:
 
     @property
     def collapse(self):
-        """The settings by which runs of passages become runs of documents; none where passages are scored (dict)."""
+        """The `Collapse` of runs of passages to runs of documents."""
         evaluation = self.config.evaluation
-        return evaluation.model_dump(include={"collapse", "separator"}) if evaluation.collapse else {}
+        return Collapse.taken_from(evaluation) if evaluation.collapse else Collapse()
 
     def score(self, run, split, measures=None):
         """The evaluation of a run on a split, by the measures of the split or others."""
         measures = measures or self.config.evaluation.measures_of(split)
-        settings = EvaluateSettings(split=split, measures=measures, **self.collapse)
+        settings = EvaluateSettings.taken_from(self.collapse, split=split, measures=measures)
         return Stage("evaluate", settings, {"collection": self.collection, "run": run})
 
     def add_runs(self, runs, user):
@@ -179,9 +179,10 @@ class Plan:
     def external(self, name, split):
         """The run of one split of an entry of `external`. Over judgments alone it may have any passages."""
         external, judgments = self.config.external[name], self.config.collection.source == "judgments"
-        unknown = {"unknown_queries": external.unknown_queries, "unknown_passages": "keep" if judgments else "error"}
-        digest = identify_file(external.runs[split], f"external.{name}.runs.{split}")
-        settings = ExternalSettings(file=external.runs[split], sha256=digest, split=split, **unknown)
+        file, unknown = external.runs[split], "keep" if judgments else "error"
+        run = {"file": file, "form": "trec", "split": split, "unknown_passages": unknown}
+        digest = identify_file(file, f"external.{name}.runs.{split}")
+        settings = ExternalSettings.taken_from(external, sha256=digest, **run)
         return Stage("external", settings, {"collection": self.collection})
 
     def label(self, name):

@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from teleport.settings.section import Integer, IntegerOrNull, LocalPath, Natural, Number, Section, Tokens, exactly_one
 
+Precision = Literal["auto", "fp32", "bf16"]
+
 
 class CheckpointSource(Section):
     """Where the pretrained checkpoint comes from: exactly one of hub, folder, package."""
@@ -25,10 +27,9 @@ class CheckpointSource(Section):
         return self
 
 
-class Encoder(Section):
-    """The dual encoder: vectors of queries and passages, compared by inner product."""
+class Pooling(Section):
+    """How token vectors become the vector of a text."""
 
-    checkpoint: CheckpointSource = Field(description="Where episodes start; only passages beside a query_checkpoint.")
     pooling: Literal["cls", "mean"] | None = Field(
         None, description="From token vectors to that of a text (ANCE-Tele: cls); null: as the checkpoint's files say."
     )
@@ -38,10 +39,39 @@ class Encoder(Section):
     normalize: bool | None = Field(
         None, description="Scale vectors to length 1 (ANCE-Tele: no); null: as the checkpoint's files say, else no."
     )
-    scale: Number = Field(
-        1.0, gt=0, le=1e6, description="Factor on inner products in the loss (ANCE-Tele 1, cosine about 20)."
-    )
     tied: bool = Field(True, description="One encoder for both sides (ANCE-Tele on MS MARCO), or two (NQ, TriviaQA).")
+
+
+class Lengths(Section):
+    """How much of a text is encoded."""
+
+    max_query_tokens: Tokens | None = Field(
+        None, description="With special tokens (ANCE-Tele Table 5: 32); null: as the checkpoint's files say, else 32."
+    )
+    max_passage_tokens: Tokens | None = Field(
+        None, description="With special tokens (Table 5: 128 MARCO, 156 QA); null: as the checkpoint says, else 128."
+    )
+    chunks: Natural = Field(
+        1,
+        le=1024,
+        description="A passage has a vector for each of so many chunks of max_passage_tokens, as far as its text "
+        "goes, and scores by the best (ANCE MaxP: 4 x 512); 1: its beginning alone (FirstP).",
+    )
+
+
+class Encoded(Lengths):
+    """What is encoded, and kept in which numbers."""
+
+    vectors: Literal["fp32", "fp16"] = Field(
+        "fp32",
+        description="Numbers in which vectors of passages are kept; fp16: half the disk, and searches that find nearly "
+        "the same (the manifest of `encode` says how nearly).",
+    )
+
+
+class TokensSettings(Section):
+    """How texts are tokenised: the settings of a `tokens` stage."""
+
     title: Literal["sep", "space", "none"] = Field("sep", description="Between title and text; none: without title.")
     lower_case: bool | None = Field(None, description="Lower-case before tokenising; null: as the tokenizer does.")
     query_prefix: str | None = Field(
@@ -50,25 +80,20 @@ class Encoder(Section):
     passage_prefix: str | None = Field(
         None, description="Before every passage and its title (E5: `passage: `); null: the checkpoint's prompt."
     )
-    max_query_tokens: Tokens | None = Field(
-        None, description="With special tokens (ANCE-Tele Table 5: 32); null: as the checkpoint's files say, else 32."
-    )
-    max_passage_tokens: Tokens | None = Field(
-        None, description="With special tokens (Table 5: 128 MARCO, 156 QA); null: as the checkpoint says, else 128."
-    )
     max_characters: Natural | None = Field(
         None, description="Passages are cut to so many characters before tokenising (ANCE, documents: 10,000)."
     )
-    chunks: Natural = Field(
-        1,
-        le=1024,
-        description="A passage has a vector for each of so many chunks of max_passage_tokens, as far as its text "
-        "goes, and scores by the best (ANCE MaxP: 4 x 512); 1: its beginning alone (FirstP).",
-    )
-    vectors: Literal["fp32", "fp16"] = Field(
-        "fp32",
-        description="Numbers in which vectors of passages are kept; fp16: half the disk, and searches that find nearly "
-        "the same (the manifest of `encode` says how nearly).",
+
+
+class Encoder(TokensSettings, Encoded, Pooling):
+    """The dual encoder: vectors of queries and passages, compared by inner product.
+
+    `encoder.source.completed` replaces every null that the checkpoint's files may fill, before stages are planned.
+    """
+
+    checkpoint: CheckpointSource = Field(description="Where episodes start; only passages beside a query_checkpoint.")
+    scale: Number = Field(
+        1.0, gt=0, le=1e6, description="Factor on inner products in the loss (ANCE-Tele 1, cosine about 20)."
     )
     query_checkpoint: CheckpointSource | None = Field(None, description="That of queries, where two were published.")
 
@@ -86,34 +111,16 @@ class Identified(CheckpointSource):
     files: dict[str, str] = {}
 
 
-class PretrainedSettings(Section):
+class PretrainedSettings(Pooling):
     """The settings of a `pretrained` stage. seed: of the projection head, where the checkpoint brings none."""
 
     checkpoint: Identified
     query_checkpoint: Identified | None = None
-    pooling: Literal["cls", "mean"] = "cls"
-    projection: Integer | None = None
-    normalize: bool = False
-    tied: bool = True
     seed: Integer | None = None
 
 
-class TokensSettings(Section):
-    """The settings of a `tokens` stage."""
-
-    title: Literal["sep", "space", "none"] = "sep"
-    lower_case: bool | None = None
-    max_characters: Integer | None = None
-    query_prefix: str = ""
-    passage_prefix: str = ""
-
-
-class EncodeSettings(Section):
+class EncodeSettings(Encoded):
     """The settings of an `encode` stage. sides: what is encoded, queries and passages, or one of them."""
 
     sides: list[Literal["query", "passage"]]
-    max_query_tokens: Integer
-    max_passage_tokens: Integer
-    chunks: Integer = 1
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    vectors: Literal["fp32", "fp16"] = "fp32"
+    precision: Precision

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from teleport.settings.measures import known_measures, meaning
+from teleport.settings.scoring import Collapse
 from teleport.settings.section import Depth, Integer, Line, LocalPath, Natural, Number, Section, Unique, exactly_one
 
 
@@ -68,7 +69,7 @@ class Analyses(Section):
         return self
 
 
-class Evaluation(Section):
+class Evaluation(Collapse):
     """How checkpoints and runs are scored."""
 
     splits: Unique[str] = Field(["test"], min_length=1, description="Query sets searched after every episode.")
@@ -79,10 +80,6 @@ class Evaluation(Section):
         ["RR@10", "nDCG@10", "R@100", "R@1000"], min_length=1, description="ir-measures names, Cov@k; or split → names."
     )
     significance: Significance = Field(Significance(), description="The test that marks cells.")
-    collapse: Literal["maxp", "firstp"] | None = Field(
-        None, description="Score documents by their best passage (maxp) or first one (firstp); null: score passages."
-    )
-    separator: str = Field("#", min_length=1, description="A passage's document: its id before the last of these.")
     rerank: dict[str, Candidates] = Field(
         {}, description="Split → candidates that every checkpoint re-ranks; their measures are columns of their own."
     )

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from teleport.settings.pool import Removal
+from teleport.settings.pool import Pool, Removal
 from teleport.settings.registry import DRAWS, FILTERS, SOURCES, ChosenDraw, Filters, settings_of_source
 from teleport.settings.search import FlatIndex, Index
 from teleport.settings.section import Depth, Integer, LocalPath, Natural, Number, PerQuery, Section
@@ -131,11 +131,9 @@ class Negatives(Removal):
         given = (self.counts or {}).get(name)
         return given.model_extra if isinstance(given, OfSource) else {}
 
-    @property
-    def of_pool(self):
-        """What a merge stage is told besides its sources (dict of settings.Pool); of filters those that are on."""
+    def of_pool(self, **others):
+        """The settings.Pool of a merge stage: what it is told of these settings, and `others`."""
         methods = [DRAWS[self.draw.kind], *(FILTERS[name] for name in self.filters.on)]
         scores = any(method.needs == "scores" for method in methods)
-        removal = {name: getattr(self, name) for name in Removal.model_fields}
-        chosen = {"draw": self.draw, "filters": self.filters.on}
-        return removal | chosen | {"positive_score": self.filters.positive_score if scores else None}
+        score = self.filters.positive_score if scores else None
+        return Pool.taken_from(self, filters=self.filters.on, positive_score=score, **others)

@@ -14,6 +14,15 @@ def needed_splits(evaluated, watched, trains):
     return needed | ({"train": "training needs the split 'train'"} if trains else {})
 
 
+class Collapse(Section):
+    """Whether passages are scored, or the documents that they are of."""
+
+    collapse: Literal["maxp", "firstp"] | None = Field(
+        None, description="Score documents by their best passage (maxp) or first one (firstp); null: score passages."
+    )
+    separator: str = Field("#", min_length=1, description="A passage's document: its id before the last of these.")
+
+
 class CheckSettings(Section):
     """The settings of a `check` stage."""
 
@@ -22,20 +31,18 @@ class CheckSettings(Section):
     measures: list[str] = Field(description="Those of all splits, each once.")
     measures_of: dict[str, list[str]] | None = Field(None, description="Where splits differ: split → measures.")
     trains: bool = Field(description="Whether there is an episode; what follows counts only then.")
-    mining_depth: Integer = Field(0, description="0 where nothing is mined, and as for evaluation_depth.")
-    live_depth: Integer = Field(0, description="0 where no step searches.")
-    batch_queries: Integer | None = Field(None, description="How many training queries the largest batch needs.")
-    remove: Literal["judged", "answers"] = "judged"
-    dev_splits: list[str] = Field([], description="Those that trainings are watched by.")
+    mining_depth: Integer = Field(description="0 where nothing is mined, and as for evaluation_depth.")
+    live_depth: Integer = Field(description="0 where no step searches.")
+    batch_queries: Integer | None = Field(description="How many training queries the largest batch needs.")
+    remove: Literal["judged", "answers"]
+    dev_splits: list[str] = Field(description="Those that trainings are watched by.")
 
 
-class EvaluateSettings(Section):
+class EvaluateSettings(Collapse):
     """The settings of an `evaluate` stage."""
 
     split: str
     measures: list[str]
-    collapse: Literal["maxp", "firstp"] | None = None
-    separator: str = "#"
 
 
 class ExternalSettings(Section):
@@ -48,9 +55,9 @@ class ExternalSettings(Section):
     file: str
     sha256: str | None
     split: str
-    form: Literal["trec", "tsv"] = "trec"
-    unknown_queries: Literal["error", "drop"] = "error"
-    unknown_passages: Literal["error", "drop", "keep"] = "error"
+    form: Literal["trec", "tsv"]
+    unknown_queries: Literal["error", "drop"]
+    unknown_passages: Literal["error", "drop", "keep"]
 
 
 class RerankSettings(Section):
@@ -66,14 +73,12 @@ class ErrorsSettings(Section):
     top: Integer = 200
 
 
-class ContrastSettings(Section):
+class ContrastSettings(Collapse):
     """The settings of a `contrast` stage. depth: of the lists whose overlap is measured."""
 
     split: str
     measure: str
     depth: Integer = 100
-    collapse: Literal["maxp", "firstp"] | None = None
-    separator: str = "#"
 
 
 class NegativesOverlapSettings(Section):

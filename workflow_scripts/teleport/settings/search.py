@@ -66,7 +66,7 @@ class RetrieveSettings(Section):
     of: Literal["queries", "positives"]
     split: str
     depth: Integer
-    anchor: Literal["first", "all"] = "first"
+    anchor: Literal["first", "all"] | None = None
     scores: Literal["full", "compressed"] = "full"
     part: Part | None = None
 

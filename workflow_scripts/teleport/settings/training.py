@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from teleport.settings.encoder import Lengths, Pooling, Precision
 from teleport.settings.search import FlatIndex, FrozenIndex
 from teleport.settings.section import (
     Chosen,
@@ -70,7 +71,7 @@ class Training(Section):
     distinct_positives: bool = Field(
         False, description="No batch has the positive of one query that is a known positive of another."
     )
-    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 where hardware is faster in it.")
+    precision: Precision = Field("auto", description="auto: bf16 where hardware is faster in it.")
     optimizer: Literal["adamw", "lamb"] = Field(
         "adamw", description="adamw (ANCE-Tele, released), or lamb without bias correction (ANCE, released)."
     )
@@ -178,7 +179,7 @@ class Live(Section):
         return self
 
 
-class TrainSettings(Section):
+class TrainSettings(Lengths, Pooling):
     """The settings of a `train` stage.
 
     run_episode: the first of the episodes that are one training with this one (`continues`); its draws derive from it
@@ -190,14 +191,7 @@ class TrainSettings(Section):
     run_episode: Integer
     part: Part | None = None
     seed: Integer
-    pooling: Literal["cls", "mean"]
-    projection: Integer | None = None
-    normalize: bool
-    tied: bool
     scale: Number
-    max_query_tokens: Integer
-    max_passage_tokens: Integer
-    chunks: Integer = 1
-    relevant_grade: Integer = 1
+    relevant_grade: Integer
     live: Live | None = None
     dev: Dev | None = None

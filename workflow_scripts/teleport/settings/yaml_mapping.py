@@ -21,29 +21,29 @@ class Loader(yaml.SafeLoader):
 
 def read_mapping(path):
     """The content (dict) of a YAML file. Raises Refusal, with file and line, when it is no mapping in YAML."""
-    content = parsed(path, lambda text: yaml.load(text, Loader)) if read_nodes(path) else None
+    content = parsed(path, Loader("").construct_document)
     if not isinstance(content, dict):
         state = "empty" if content is None else f"a {type(content).__name__}"
         raise Refusal(f"{path}: the file is {state}, not a mapping. Write `key: value` lines.")
     return content
 
 
-def read_nodes(path):
-    """The node tree of a YAML file, None of an empty one. Raises Refusal, with file and line, for any other file."""
-    return parsed(path, composed)
+def parsed(path, construct=lambda tree: tree):
+    """The node tree of a YAML file, or what `construct` makes of it; None of an empty one.
 
-
-def parsed(path, parse):
-    """`parse` of the text of a file. Raises Refusal with path, line and remedy for what is no YAML in UTF-8."""
+    Raises Refusal with path, line and remedy for what is no YAML in UTF-8.
+    """
     if not Path(path).is_file():  # a pipe might never end
         state = "is no regular file" if Path(path).exists() else "is not there"
         raise Refusal(f"{path}: the file {state}. Give the path of a YAML file.")
-    content = Path(path).read_bytes()
+    encoded = Path(path).read_bytes()
     try:
-        return parse(content.decode("utf-8"))
+        tree = yaml.compose(encoded.decode("utf-8"), Loader)
+        count_nodes(tree, {})
+        return tree and construct(tree)
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        place, problem = f", line {line}", f"byte 0x{content[error.start]:02x}"
+        line = encoded.count(b"\n", 0, error.start) + 1
+        place, problem = f", line {line}", f"byte 0x{encoded[error.start]:02x}"
     except RecursionError:
         place, problem = "", "brackets inside brackets without end"
     except yaml.MarkedYAMLError as error:
@@ -54,16 +54,11 @@ def parsed(path, parse):
     raise Refusal(f"{path}{place}: not YAML in UTF-8 ({problem}). Correct it there.")
 
 
-def composed(text):
-    """The node tree of a text. Raises MarkedYAMLError for aliases that go in a circle or stand for too much."""
-    tree = yaml.compose(text, Loader)
-    if tree is not None:
-        count_nodes(tree, {})
-    return tree
-
-
 def count_nodes(node, counts):
-    """How many nodes there are below `node` and at it, aliases followed; `counts`: of those known, by id."""
+    """How many nodes there are below `node` and at it, aliases followed; `counts`: of those known, by id.
+
+    Raises MarkedYAMLError for aliases that go in a circle or stand for too much.
+    """
     if id(node) not in counts:
         counts[id(node)] = None  # it is being counted
         children = node.value if isinstance(node, yaml.CollectionNode) else []
@@ -81,7 +76,7 @@ class Locations:
     """Finds the file and line of a key; later files win. ValueError for a file without YAML or with a key twice."""
 
     def __init__(self, files):
-        self.trees = [(file, read_nodes(file)) for file in reversed(list(files))]
+        self.trees = [(file, parsed(file)) for file in reversed(list(files))]
         for file, tree in self.trees:
             refuse_repeated_keys(file, tree)
 
