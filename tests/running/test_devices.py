@@ -31,7 +31,7 @@ with lease_devices(int(sys.argv[1])):
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch):
-    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID"):
+    for name in ("CUDA_VISIBLE_DEVICES", *devices.JOB_IDS):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(devices, "DEVICE_FILES", "no such file")
 
@@ -132,16 +132,27 @@ def test_a_given_list_is_leased_from(machine):
     assert {got(job) for job in jobs} == {"5", "7"}
 
 
-def test_the_list_of_a_slurm_job_is_its_own(machine):
-    """Each job of Slurm sees a device 0 of its own: nothing to wait for, and no file of a lease."""
-    jobs = [machine(CUDA_VISIBLE_DEVICES="0", SLURM_JOB_ID=number) for number in ("11", "12")]
+@pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"])
+def test_the_list_of_a_clusters_job_is_its_own(machine, variable):
+    """Each job sees a device 0 of its own: nothing to wait for, and no file of a lease."""
+    jobs = [machine(**{"CUDA_VISIBLE_DEVICES": "0", variable: name}) for name in ("11.server", "12[3].server")]
     assert [got(job) for job in jobs] == ["0", "0"]
     assert not devices.LEASES.exists()
 
 
-def test_a_workflow_inside_one_slurm_job_leases_from_its_list(machine):
-    jobs = [machine(CUDA_VISIBLE_DEVICES="0,1", SLURM_JOB_ID="13") for _ in range(2)]
-    assert {got(job) for job in jobs} == {"0", "1"}
+@pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"])
+def test_a_workflow_inside_one_clusters_job_leases_from_its_list(machine, variable):
+    jobs = [machine(**{"CUDA_VISIBLE_DEVICES": "0,1", variable: "13"}) for _ in range(2)]
+    others = [machine(**{"CUDA_VISIBLE_DEVICES": "0,1", variable: "14"}) for _ in range(2)]
+    assert {got(job) for job in jobs} == {got(job) for job in others} == {"0", "1"}
+
+
+def test_jobs_of_a_cluster_that_see_all_devices_lease_them(machine):
+    """No list was given, so nvidia-smi names those of the machine. Slurm hides what is not the job's."""
+    jobs = [machine(PBS_JOBID=name) for name in ("15", "16")]
+    assert {got(job) for job in jobs} == {"GPU-aaaa", "GPU-bbbb"}
+    slurm = [machine(2, SLURM_JOB_ID=name) for name in ("17", "18")]
+    assert [got(job) for job in slurm] == ["GPU-aaaa,GPU-bbbb"] * 2
 
 
 def test_without_a_driver_nothing_is_done(tmp_path, monkeypatch):

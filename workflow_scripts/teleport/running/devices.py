@@ -24,6 +24,7 @@ SIGNS_OUT_OF_MEMORY = "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"
 DRIVER = Path("/proc/driver/nvidia/version")
 CPU_MEANT = "TELEPORT_CPU"  # set where a stage is to go on without the device it leased: a schedule that is rehearsed
 OLDER_BUILDS = "https://download.pytorch.org/whl/cu126"
+JOB_IDS = "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"  # of Slurm, PBS, LSF and SGE (Grid Engine)
 NO_DEVICE = 6  # status of nvidia-smi where a query finds nothing, as in a job of Slurm without devices (its manual)
 
 
@@ -33,7 +34,7 @@ def lease_devices(count, folder=LEASES):
 
     Waits until so many are free. 0 hides all devices; without a driver nothing is done. To be entered before torch is
     loaded, which looks at CUDA_VISIBLE_DEVICES once. The devices are those in that variable when it is set, else all;
-    `count` devices of a job of Slurm are its own and not leased. Raises Refusal when there are some, but too few.
+    `count` devices that a cluster gave a job are its own and not leased. Raises Refusal for some devices, but too few.
     """
     before = os.environ.get(VISIBLE)
     with ExitStack() as held:
@@ -83,7 +84,7 @@ def parse_devices(listing):
 
 def choose(devices, count, folder, held):
     """`count` of `devices`, leased until `held` (an ExitStack) closes; waits for them."""
-    job = os.environ.get("SLURM_JOB_ID")
+    job = cluster_job()
     if count > len(devices):
         raise Refusal(
             f"the stage asks for {count} CUDA devices (`resources: gpu`), {len(devices)} can be used here: "
@@ -91,7 +92,7 @@ def choose(devices, count, folder, held):
         )
     if job and count == len(devices):
         return devices
-    # Slurm numbers the devices of each of its jobs from 0, so a number means a device within its job only.
+    # A cluster may number the devices of each of its jobs from 0, so a number means a device within its job only.
     folder, leased = folder / (f"{os.uname().nodename}-{job}" if job else os.uname().nodename), {}
     folder.mkdir(parents=True, exist_ok=True)
     # One process chooses at a time: two that have one device each and wait for another would wait for ever.
@@ -102,6 +103,15 @@ def choose(devices, count, folder, held):
     for lease in leased.values():
         held.enter_context(lease)
     return [device for device in devices if device in leased]
+
+
+def cluster_job():
+    """The id of the cluster's job that this process is of, if the devices it sees are that job's alone; else None.
+
+    Slurm shows a job its own devices. Of the others a job that was given none in CUDA_VISIBLE_DEVICES may see all.
+    """
+    names = JOB_IDS if VISIBLE in os.environ else JOB_IDS[:1]
+    return next((os.environ[name].replace("/", "_") for name in names if os.environ.get(name)), None)
 
 
 def lease_free(devices, count, folder, leased):
