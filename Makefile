@@ -55,9 +55,10 @@ lint: .venv/installed  ## ruff, snakefmt and Snakemake's own lint
 	$(VENV)/snakefmt --check Snakefile rules
 	$(VENV)/snakemake --lint
 
-forecast: .venv/installed  ## stages, disk, memory, time and critical path of CONFIG on HARDWARE; CORES, GPUS, MEMORY (GB)
+forecast: .venv/installed  ## stages, disk, memory, time and critical path of CONFIG on HARDWARE; CORES, GPUS, MEMORY (GB), SHARDS, RESOURCES (train:gpu=8)
 	@$(MANAGE) forecast $(if $(HARDWARE),--hardware $(HARDWARE)) $(if $(GPUS),--gpus $(GPUS)) \
-		$(if $(filter-out all,$(CORES)),--cores $(CORES)) $(if $(MEMORY),--memory $(MEMORY)) $(CONFIG)
+		$(if $(filter-out all,$(CORES)),--cores $(CORES)) $(if $(MEMORY),--memory $(MEMORY)) \
+		$(if $(SHARDS),--set-scatter encode=$(SHARDS)) $(CONFIG) $(if $(RESOURCES),--set-resources $(RESOURCES))
 
 rehearse: .venv/installed  ## PAPER's workflow at SCALE of its counts, with drawn texts and a miniature encoder; QUESTIONS: of the training ones
 	$(VENV)/python bench/rehearse.py $(PAPER) --scale $(SCALE) --questions $(QUESTIONS)

@@ -89,30 +89,29 @@ def run(paper, override, cores, arguments):
 
 def compare(paper, override):
     """A line per kind of stage: what was measured beside the forecast of the same stages (list of dicts)."""
+    from commands.forecast.forecast import Forecast
     from commands.forecast.hardware import read_hardware
-    from commands.forecast.table import forecast
     from teleport.plan.plan import Plan
     from teleport.running.artefact import STAGES, read_manifest
     from teleport.settings.read import load_files
 
     plan = Plan(*load_files([REPOSITORY / "config" / f"{paper}.yaml", override]))
-    costs = forecast(plan, read_hardware()[1]).costs
+    estimates = Forecast(plan, read_hardware()[1]).stages
     lines = {}
     for name, stage in plan.stages.items():
         if not (STAGES / name / "manifest.json").is_file():
             continue
         manifest = read_manifest(STAGES / name, "", "")
-        made, (cost, seconds) = manifest["provenance"], costs[name]
+        made, estimate = manifest["provenance"], estimates[name]
         line = lines.setdefault(stage.kind, dict.fromkeys(COLUMNS, 0) | {"kind": stage.kind})
         line["stages"] += 1
         line["seconds"] += made["wall_seconds"]
-        line["forecast_seconds"] += seconds
+        line["forecast_seconds"] += estimate.seconds
         line["longest"] = max(line["longest"], made["wall_seconds"])
         line["memory"] = max(line["memory"], made["peak_memory_bytes"])
         line["disk"] += sum(file["bytes"] for file in manifest["files"].values())
-        if cost:
-            line["forecast_memory"] = max(line["forecast_memory"], cost.memory)
-            line["forecast_disk"] += cost.bytes
+        line["forecast_memory"] = max(line["forecast_memory"], estimate.cost.memory)
+        line["forecast_disk"] += estimate.cost.bytes
     return list(lines.values())
 
 

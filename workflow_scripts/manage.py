@@ -46,6 +46,17 @@ def at_least_one(text):
     return int(text)
 
 
+def gpus_of_kind(text):
+    """(kind, number) of KIND:gpu=N, as argparse takes it."""
+    kind, _, number = text.partition(":gpu=")
+    return kind, at_least_one(number)
+
+
+def shards(text):
+    """The number of encode=N, as argparse takes it."""
+    return at_least_one(text.removeprefix("encode="))
+
+
 def folder(text):
     """A folder to write to, which is there or can be made, as argparse takes it."""
     path = Path(text)
@@ -98,21 +109,25 @@ def status(arguments):
     argument("--cores", type=at_least_one, help="of the machine; default: as in the hardware line"),
     argument("--gpus", type=at_least_one, help="of the machine; default: as in the hardware line"),
     argument("--memory", type=at_least_one, help="of the machine in GB; default: as in the hardware line"),
+    argument("--set-resources", nargs="+", type=gpus_of_kind, default=[], help="KIND:gpu=N, as Snakemake takes it"),
+    argument("--set-scatter", type=shards, default=1, help="encode=N, as Snakemake takes it"),
     argument("--strict", action="store_true", help="end with status 1 when something is too small"),
 )
 def forecast(arguments):
     """Forecast stages, disk, memory, work and hours of a configuration, before anything starts.
 
     Hardware lines are in config/hardware.yaml; `bench/calibrate.py` measures this machine, and its line is then the
-    default. How fast each job is remains the line's, also with other --cores. With --strict a warning ends the command
-    with status 1.
+    default. How fast each job is remains the line's, also with other --cores; with `--gpus 8 --set-resources
+    train:gpu=8` a training has eight GPUs, and with `--gpus 8 --set-scatter encode=8` an encoding. With --strict a
+    warning ends the command with status 1.
     """
     from commands.forecast.printed import print_forecast
 
     memory = arguments.memory and arguments.memory * 10**9
     given = {"cores": arguments.cores, "gpus": arguments.gpus, "memory": memory}
     machine = {name: value for name, value in given.items() if value}
-    warnings = print_forecast(plan_of(arguments.files), arguments.hardware, **machine)
+    plan, gpus = plan_of(arguments.files), dict(arguments.set_resources)
+    warnings = print_forecast(plan, arguments.hardware, gpus, arguments.set_scatter, machine)
     return 1 if warnings and arguments.strict else 0
 
 

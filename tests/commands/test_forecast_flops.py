@@ -1,8 +1,23 @@
 """FLOP and bytes against figures worked out by hand for BERT-base on MS MARCO and DPR's Wikipedia."""
 
-import pytest
+from dataclasses import asdict
 
-from commands.forecast.flops import Shape, activation_bytes, forward_flop, search_flop, step_flop, vector_bytes
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from commands.forecast.flops import (
+    Shape,
+    activation_bytes,
+    attention_bytes,
+    forward_flop,
+    search_flop,
+    step_flop,
+    vector_bytes,
+)
+from teleport.cpu.kernels import CpuEncoder
+from teleport.encoder.model import Encoder, PackedEncoder
 
 MARCO, TRAIN_QUERIES, POSITIVES, WIKIPEDIA = 8_841_823, 502_939, 516_472, 21_015_324
 BASE = Shape()
@@ -44,6 +59,43 @@ def test_index_size():
     assert vector_bytes(WIKIPEDIA, 768) == 64_559_075_328
 
 
-def test_activations_grow_with_layers_tokens_and_length():
-    """34 bytes x hidden + 5 x heads x length, twice, per token and layer: 12 layers, 100 tokens in texts of 10."""
-    assert activation_bytes(BASE, 100, 10) == 2 * 12 * 100 * (34 * 768 + 5 * 12 * 10)
+def saved_bytes(device, encoder_class, dtype, pooling, layers=6):
+    """(bytes that the backward pass of 64 texts of 76 tokens keeps besides the weights, the encoder's Shape)."""
+    shape = Shape(layers, hidden_size=128, intermediate_size=512, num_attention_heads=4, vocab_size=99)
+    sizes = asdict(shape)
+    encoder = Encoder(BertModel(BertConfig(**sizes), add_pooling_layer=False), pooling).to(device).train()
+    weights = {parameter.untyped_storage()._cdata for parameter in encoder.parameters()}
+    saved, lengths_B = {}, np.full(64, 76)
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage._cdata not in weights:
+            saved[storage._cdata] = storage  # held, so that no other gets its number
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        packed = encoder_class(encoder, dtype)
+        vectors_BD = packed(np.ones(lengths_B.sum(), np.int64), lengths_B)
+    assert vectors_BD.requires_grad
+    converted = sum(tensor.nbytes for own in packed.weights for pair in own if pair for tensor in pair)
+    return sum(storage.nbytes() for storage in saved.values()) - (converted if dtype else 0), shape
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("half", [True, False])
+def test_a_training_step_keeps_what_is_forecast(half, pooling):
+    """On the meta device, whose dropout is not CUDA's: its masks have the type of what they drop, not 8 bits."""
+    saved, shape = saved_bytes("meta", PackedEncoder, torch.bfloat16 if half else None, pooling)
+    masks = 64 * 76 * shape.num_hidden_layers * shape.hidden_size * 2 * ((2 if half else 4) - 1)
+    assert activation_bytes(shape, 64 * 76, half) == pytest.approx(saved - masks, rel=0.15)
+
+
+def test_a_step_on_a_cpu_keeps_the_weights_of_attention_too():
+    saved, shape = saved_bytes("cpu", CpuEncoder, torch.bfloat16, "mean")
+    kept = activation_bytes(shape, 64 * 76) + attention_bytes(shape, 64 * 76, 76)
+    assert kept == pytest.approx(saved, rel=0.15)
+
+
+def test_a_step_of_the_paper_keeps_seven_gigabytes():
+    """BERT-base, 8 x (1 + 31): 6.8 GB besides the weights were counted on the meta device."""
+    assert activation_bytes(BASE, 256 * 76 + 8 * 9) == pytest.approx(6.83e9, rel=0.05)

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from commands.forecast.forecast import Forecast
 from commands.forecast.hardware import read_hardware
-from commands.forecast.schedule import Job, bytes_to_come, critical_path, jobs_left, schedule, timing, together
-from commands.forecast.table import forecast
+from commands.forecast.printed import timing
+from commands.forecast.schedule import Job, critical_path, schedule, together
 from paths import REPOSITORY
 from teleport.plan.kinds import KINDS, needs
 from teleport.plan.plan import Plan
@@ -25,13 +26,18 @@ EXAMPLE = {
 }
 
 
+def of_kinds(jobs):
+    """The jobs, each a kind of its own."""
+    return {name: replace(job, kind=name) for name, job in jobs.items()}
+
+
 def test_an_example_by_hand():
     """Two cores: `sort` needs both, so it waits for `download`; `train` asks for nine, gets both, and comes last."""
     room = {"cores": 2, "gpu": 1}
     times = schedule(EXAMPLE, room)
     assert times == {"index": (0, 2), "download": (0, 3), "sort": (3, 7), "encode": (7, 8), "train": (8, 13)}
-    assert together(times, {name: name for name in EXAMPLE}) == {("download", "index"): 2}
-    assert together(times, dict.fromkeys(EXAMPLE, "job")) == {("job", "job"): 2}
+    assert together(of_kinds(EXAMPLE), times) == {("download", "index"): 2}
+    assert together(EXAMPLE, times) == {("", ""): 2}
     urgent = EXAMPLE | {"encode": replace(EXAMPLE["encode"], priority=1)}
     assert schedule(urgent, room) == times | {"encode": (3, 4), "sort": (4, 8)}
     three = schedule(EXAMPLE, {"cores": 3, "gpu": 1})
@@ -93,7 +99,7 @@ def test_no_schedule_takes_more_than_there_is_or_leaves_a_job_that_fits(seed):
     assert all(one in jobs[two].after for one, two in zip(path, path[1:], strict=False))
     unlimited = schedule(jobs, {"cores": 1000, "gpu": 1000})
     assert max(end for _, end in unlimited.values()) == longest(jobs)
-    seconds = together(times, {name: name for name in jobs})
+    seconds = together(of_kinds(jobs), times)
     for pair, together_for in seconds.items():
         (start, end), (other_start, other_end) = (times[name] for name in pair)
         assert together_for == min(end, other_end) - max(start, other_start) > 0
@@ -110,8 +116,7 @@ def h200():
 
 
 def hours(plan, hardware, **machine):
-    jobs = jobs_left(plan, forecast(plan, hardware)[2])
-    return max(end for _, end in schedule(jobs, hardware.model_copy(update=machine).room).values()) / 3600
+    return Forecast(plan, hardware.model_copy(update=machine)).wall_seconds / 3600
 
 
 def test_with_a_lag_two_gpus_mine_and_train_at_the_same_time(tmp_path, monkeypatch, h200):
@@ -132,15 +137,14 @@ def test_with_a_lag_two_gpus_mine_and_train_at_the_same_time(tmp_path, monkeypat
 def test_what_is_printed_of_ms_marco_says_where_the_hours_go(tmp_path, monkeypatch, h200):
     monkeypatch.chdir(tmp_path)
     plan = read("marco", {})
-    costs = forecast(plan, h200)[2]
-    wall, path, shared, own, *others = timing(plan, costs, h200)
+    wall, path, shared, own, *others = timing(Forecast(plan, h200))
     assert re.fullmatch(
         r"wall clock: \d+ h \d\d min on 16 cores \(\d+ % in use\), 1 GPU \(\d+ % in use\), 128 GB of memory", wall
     )
     assert path.startswith("critical path: ") and shared.startswith("  shared: download ")
     assert own.startswith("  ance-tele: ") and ", 3 train " in own and ", 4 encode " in own
     assert others[0] == "at the same time:" and any("lexical_index" in line for line in others)
-    alone = timing(plan, costs, h200.model_copy(update={"cores": 1}))
+    alone = timing(Forecast(plan, h200.model_copy(update={"cores": 1})))
     assert alone[-1] == "at the same time: hardly anything"
 
 
@@ -160,15 +164,15 @@ def test_stages_that_read_vectors_run_before_stages_that_make_more():
     assert needs(index, {"encode/another"}).gpus == 0
 
 
-def most_by_moments(plan, costs, hardware):
+def most_by_moments(forecast):
     """The most bytes at a time, by a look at every moment at which a job begins; everything is still to do."""
-    jobs = jobs_left(plan, costs)
-    times, most = schedule(jobs, hardware.room), 0
+    plan, times, most = forecast.plan, forecast.times, 0
+    costs = {name: each.cost for name, each in forecast.stages.items()}
     assert times.keys() == plan.stages.keys()
     gone = {name: max(times[reader.name][1] for reader in readers) for name, readers in plan.deleted_vectors.items()}
     for now, _ in times.values():
         there = [name for name, (start, _) in times.items() if start <= now < gone.get(name, float("inf"))]
-        most = max(most, sum(costs[n][0].bytes + costs[n][0].scratch * (now < times[n][1]) for n in there))
+        most = max(most, sum(costs[n].bytes + costs[n].scratch * (now < times[n][1]) for n in there))
     return most
 
 
@@ -179,13 +183,44 @@ def test_of_vectors_that_go_there_is_one_set_for_each_gpu(tmp_path, monkeypatch,
     hardware, found = h200.model_copy(update={"gpus": gpus}), {}
     for keep in ("all", "last", "none"):
         plan = read("marco", {"keep_vectors": keep, "encoder": {"vectors": "fp16"}})
-        costs = forecast(plan, hardware)[2]
-        found[keep] = bytes_to_come(plan, costs, hardware)
-        assert found[keep] == pytest.approx(most_by_moments(plan, costs, hardware))
-        whole, scratch = (sum(getattr(cost, what) for cost, _ in costs.values()) for what in ("bytes", "scratch"))
-        sets = [costs[name][0].bytes for name in plan.deleted_vectors]
+        forecast = Forecast(plan, hardware)
+        found[keep] = forecast.bytes_to_come
+        assert found[keep] == pytest.approx(most_by_moments(forecast))
+        costs = [each.cost for each in forecast.stages.values()]
+        whole, scratch = (sum(getattr(cost, what) for cost in costs) for what in ("bytes", "scratch"))
+        sets = [forecast.stages[name].cost.bytes for name in plan.deleted_vectors]
         most = whole - sum(sets) + gpus * max(sets, default=0) + scratch
         assert found[keep] <= most
     assert found["none"] < found["last"] < found["all"] and found["all"] >= whole
     if gpus == 1:
         assert found["none"] < 45e9
+
+
+def test_a_training_on_eight_gpus_and_an_encoding_in_eight_shards(tmp_path, monkeypatch, h200):
+    """What GPUs share takes an eighth of the time and of the device; loading and the disk take as long as before."""
+    monkeypatch.chdir(tmp_path)
+    plan, eight = read("marco", {}), h200.model_copy(update={"gpus": 8, "cores": 64, "launches": 1e12})
+    alone, many = Forecast(plan, eight), Forecast(plan, eight, {"train": 8, "retrieve": 8}, shards=8)
+    one, other = (
+        {
+            kind: next(each for each in f.stages.values() if each.kind == kind)
+            for kind in ("train", "encode", "retrieve")
+        }
+        for f in (alone, many)
+    )
+    exchanged = other["train"].cost.work["exchanged"]
+    steps = one["train"].cost.work["train_flop"] / eight.train_flop
+    assert other["train"].seconds == pytest.approx(one["train"].seconds - steps * 7 / 8 + exchanged / eight.exchanged)
+    states = 18 * 108_891_648
+    kept = [each["train"].device_memory - states for each in (one, other)]
+    assert kept[0] == pytest.approx(8 * kept[1])
+    searched = [each["retrieve"].device_memory - 2**30 for each in (one, other)]
+    assert searched[0] == pytest.approx(8 * searched[1])
+    name, encode = next((name, stage) for name, stage in plan.stages.items() if stage.kind == "encode")
+    shards = [many.jobs[f"{name}/{number}"] for number in range(1, 9)]
+    join = many.jobs[name]
+    assert set(join.after) >= {f"{name}/{number}" for number in range(1, 9)} and join.bytes == 0
+    assert sum(job.bytes for job in shards) == pytest.approx(alone.jobs[name].bytes)
+    assert join.scratch == shards[0].bytes and shards[0].seconds < alone.jobs[name].seconds / 4
+    assert many.bytes_to_come < alone.bytes_to_come + 8 * max(job.scratch for job in many.jobs.values())
+    assert many.wall_seconds < 0.7 * alone.wall_seconds

@@ -113,22 +113,21 @@ def seeds_table(plan, root=Path(".")):
 
 def left(plan):
     """What the stages that are not finished take by the forecast, as a sentence; or why it cannot tell."""
+    from commands.forecast.forecast import Forecast, total
     from commands.forecast.hardware import read_hardware
-    from commands.forecast.table import forecast, total_line
 
     try:
         name, hardware = read_hardware()
-        lines, _, _ = forecast(plan, hardware)
+        *lines, whole = Forecast(plan, hardware).lines
     except Refusal as error:
         return f"left: no forecast, because {error}"
-    kinds = sorted((line for line in lines if line.seconds_left), key=lambda line: -line.seconds_left)
-    unknown = [line.kind for line in lines if not line.has_estimate and line.done < line.stages]
-    if not kinds and not unknown:
+    if not whole.left:
         return "nothing is left to run"
-    by_kind = ", ".join(f"{line.kind} {duration(line.seconds_left)}" for line in kinds)
-    whole = f"{duration(total_line(lines).seconds_left)} on {name}, one job after another"
-    without = f"; without {', '.join(unknown)}" if unknown else ""
-    return f"left by the forecast: {whole}{f' ({by_kind})' if by_kind else ''}{without}"
+    seconds = {line.kind: total("seconds", line.left) for line in lines if line.left}
+    by_kind = ", ".join(f"{kind} {duration(seconds[kind])}" for kind in sorted(seconds, key=seconds.get, reverse=True))
+    lacks = "; ".join(dict.fromkeys(f"without {each.cost.lacks}" for each in whole.left if each.cost.lacks))
+    time = f"{duration(total('seconds', whole.left))} on {name}, one job after another"
+    return f"left by the forecast: {time} ({by_kind}){lacks and '; '}{lacks}"
 
 
 def as_seen(plan, labels):

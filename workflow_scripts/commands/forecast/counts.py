@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
-from commands.forecast.flops import Shape
+from commands.forecast.flops import Shape, vector_bytes
 from teleport.encoder.architectures import with_berts_names
 from teleport.encoder.source import folder_in_package
 from teleport.refusal import Refusal
@@ -15,6 +15,8 @@ from teleport.running.artefact import STAGES, Artefact, is_finished
 
 SPECIAL_TOKENS = 2  # CLS and SEP
 NO_ENCODER_TOKENS = 100  # of a passage, where no encoder says how many it reads: DPR's passages of 100 words
+NEIGHBOUR_BYTES = 8  # an id and a score
+FILE_NEGATIVES = 100  # per query in a file of negatives: an assumption, because it is read only by its stage
 
 
 def finished(stage):
@@ -27,8 +29,18 @@ def of_kind(plan, kind):
     return [stage for stage in plan.stages.values() if stage.kind == kind]
 
 
+def in_part(number, part):
+    """How many of `number` queries, or lines of them, are in a `settings.section.Part` of the queries (None: all)."""
+    first, last = part.rows(number) if part else (0, number)
+    return last - first
+
+
+def run_bytes(lines, depth):
+    return lines * (depth * NEIGHBOUR_BYTES + 4)
+
+
 class Counts:
-    """Sizes of a plan's collection.
+    """Sizes of a plan's collection, and what follows from them for its stages.
 
     passages: int; queries and positives: {split: int}, 0 for another split; source: where they are from, for the
     reader; download_bytes: of all files, or None where nobody says.
@@ -84,17 +96,38 @@ class Counts:
             return artefact.facts["passages"].get("mean", 0.0)
         return (getattr(self.expected, "passage_tokens", None) or limit) - SPECIAL_TOKENS
 
+    @functools.cached_property
     def corpus_tokens(self):
         """Tokens of all passages, without special tokens and not cut."""
         limit = self.plan.encoder.max_passage_tokens if self.plan.encoder else NO_ENCODER_TOKENS
         tokens = of_kind(self.plan, "tokens")
         return self.passages * (self.text_tokens(tokens[0], limit) if tokens else limit)
 
+    def encoder(self, stage):
+        """(Shape, dimension of its vectors, number of encoders) of the encoder that a stage makes or uses."""
+        two = False
+        while stage.kind != "pretrained":  # training one side alone makes two encoders of one
+            two |= stage.kind == "train" and len(stage.settings.training.trains) == 1
+            stage = stage.inputs["checkpoint"]
+        shape, _ = encoder_shape(stage)
+        return shape, stage.settings.projection or shape.hidden_size, 2 if two or not stage.settings.tied else 1
 
-def in_part(number, part):
-    """How many of `number` queries, or lines of them, are in a `settings.section.Part` of the queries (None: all)."""
-    first, last = part.rows(number) if part else (0, number)
-    return last - first
+    def vectors(self, encode):
+        """(number, dimension, bytes on the disk) of the passage vectors that a stage `encode` makes."""
+        number, (_, dim, _) = self.passages * self.chunks(encode)[0], self.encoder(encode)
+        return number, dim, vector_bytes(number, dim, 2 if encode.settings.vectors == "fp16" else 4)
+
+    def run(self, stage):
+        """(lines, passages a line) that a stage retrieves: `retrieve`, `bm25` or `negatives_file`."""
+        if stage.kind == "negatives_file":
+            return self.queries["train"], FILE_NEGATIVES
+        settings = stage.settings
+        if stage.kind == "bm25":
+            return self.queries[settings.split], settings.depth
+        of_positives = settings.of == "positives"
+        texts = self.positives if of_positives and settings.anchor == "all" else self.queries
+        chunks = self.chunks(stage.inputs["passages"])[0] if of_positives else 1
+        return chunks * in_part(texts[settings.split], settings.part), settings.depth
 
 
 @functools.cache
@@ -107,6 +140,7 @@ def mean_length(folder, name, most, chunk=1):
     return float(np.minimum(-(-(lengths + SPECIAL_TOKENS) // chunk), most).mean()) if len(lengths) else 0.0
 
 
+@functools.cache
 def encoder_shape(pretrained):
     """(Shape, where it is from) of a planned `pretrained` stage: its config.json if that is local, else BERT-base."""
     for folder in config_folders(pretrained):

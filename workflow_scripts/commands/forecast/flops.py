@@ -54,11 +54,18 @@ def vector_bytes(texts, dim, bytes_per_number=4):
     return texts * dim * bytes_per_number
 
 
-def activation_bytes(shape, tokens, length):
-    """Activations kept for the backward pass, for `tokens` tokens in texts of `length`.
+def activation_bytes(shape, tokens, half=True):
+    """What a training step keeps of `tokens` tokens for its backward pass, where attention keeps no weights (`varlen`).
 
-    Korthikanti et al. 2022, Eq. 2: per layer 34 bytes x tokens x hidden and 5 bytes x heads x tokens x length, of
-    numbers in 16 bits. Twice that, because LayerNorm and residuals stay in 32 bits.
+    Per token and layer: what enters the layer, queries, keys, values, what attention gives and what enters the
+    feed-forward part, each as wide as the stream, and the two sides of GELU, all in 16 bits with `half`; what the two
+    LayerNorms read in 32 bits; two masks of dropout in 8; a sum for each head.
     """
-    per_token = 34 * shape.hidden_size + 5 * shape.num_attention_heads * length
-    return 2 * shape.num_hidden_layers * tokens * per_token
+    products = (6 * shape.hidden_size + 2 * shape.intermediate_size) * (2 if half else 4)
+    per_token = products + (2 * 4 + 2) * shape.hidden_size + 4 * shape.num_attention_heads
+    return shape.num_hidden_layers * tokens * per_token
+
+
+def attention_bytes(shape, tokens, length):
+    """What a step on a CPU keeps besides: attention weights in float32, before and after dropout (`cpu.attention`)."""
+    return shape.num_hidden_layers * tokens * 2 * 4 * shape.num_attention_heads * length

@@ -1,6 +1,7 @@
-"""Hardware lines: how much of each kind of work a machine does in a second."""
+"""What a job costs, where it computes, and hardware lines: how much of each kind of work a machine does in a second."""
 
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -13,11 +14,32 @@ from teleport.settings.section import Section
 LINES = Path(__file__).parents[3] / "config" / "hardware.yaml"
 MEASURED = Path("results/hardware.json")  # written by bench/calibrate.py on the machine at hand
 THIS = "this-machine"
-# Beside a GPU the processor scores the candidates of one block of queries while the GPU multiplies the next; without
-# one both are work of the same cores.
-AT_ONCE = ("search_flop", "rescored")
+SHARED = {"encode_flop", "train_flop", "search_flop"}  # what the GPUs of a job share
 
+BASE, TORCH_BASE = 0.15e9, 0.65e9  # memory of a process that has loaded numpy and pyarrow, and torch besides
 Rate = Annotated[float, Field(gt=0)]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job computes. gpus: how many it has; with 0 all is done by the processor, in memory."""
+
+    threads: int = 1
+    gpus: int = 1
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a job costs; sizes in bytes. `Hardware.seconds` makes a time of its work."""
+
+    bytes: float = 0.0  # of the artefacts
+    scratch: float = 0.0  # more while it runs
+    memory: float = BASE  # at the peak
+    device_memory: float = 0.0  # besides, on each of its GPUs
+    work: dict = field(default_factory=dict)  # {rate of the hardware line: amount}
+    at_once: tuple = ()  # pairs of kinds of work, of which a GPU does one while the processor does the other
+    model: bool = False  # whether the job loads torch and a checkpoint
+    lacks: str = ""  # what is not counted
 
 
 class Hardware(Section):
@@ -38,6 +60,11 @@ class Hardware(Section):
     startup: float = Field(ge=0, description="Seconds per job: process, libraries, scheduler.")
     load: float = Field(ge=0, description="Seconds more per job that loads torch and a checkpoint.")
     answers: Rate = Field(4e4, description="Passages/s, each of one question, that are looked through for answers.")
+    host_flop: Rate = Field(1.4e11, description="FLOP/s of float32 products on the processor, also beside a GPU.")
+    looked: Rate = Field(3e4, description="Blocks of a query's products/s in which `errors` looks for higher scores.")
+    launches: Rate = Field(1e5, description="Operations/s that torch hands out in a training step.")
+    listed: Rate = Field(8e6, description="Places/s of ranked lists that live search labels and measures.")
+    exchanged: Rate = Field(1e11, description="Bytes/s between the GPUs of a training; an assumption.")
     network: Rate = Field(12.5e6, description="Bytes/s of downloads; the default, 100 Mbit/s, is an assumption.")
     cores: int | None = Field(None, ge=1, description="Cores, as after --cores; null: this machine's.")
     gpus: int = Field(1, ge=1, description="Jobs at once that ask for a GPU, as in profiles/; without GPUs too.")
@@ -50,11 +77,14 @@ class Hardware(Section):
         memory = self.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return {"cores": self.cores or len(os.sched_getaffinity(0)), "gpu": self.gpus, "memory": memory}
 
-    def seconds(self, cost):
-        """Estimated seconds of a job of a `costs.Cost`: all work one after another, but what a GPU does `AT_ONCE`."""
-        taken = {rate: amount / getattr(self, rate) for rate, amount in cost.work.items()}
-        at_once = self.device_memory is not None and not cost.in_turn
-        hidden = min(taken.get(rate, 0.0) for rate in AT_ONCE) if at_once else 0.0
+    def seconds(self, cost, gpus=0):
+        """Estimated seconds of a job of a `Cost` on so many GPUs, or on the processor alone: all work one after
+        another, but what GPU and processor do at once."""
+        taken = {
+            rate: amount / getattr(self, rate) / (max(gpus, 1) if rate in SHARED else 1)
+            for rate, amount in cost.work.items()
+        }
+        hidden = sum(min(taken.get(rate, 0.0) for rate in pair) for pair in cost.at_once) if gpus else 0.0
         working = sum(taken.values()) - hidden
         return self.startup + (self.load if cost.model else 0.0) + working + cost.bytes / self.disk
 

@@ -3,21 +3,22 @@
 import glob
 import shutil
 import textwrap
+from collections import Counter
+from itertools import groupby
 
-from commands.forecast.costs import stage_cost
-from commands.forecast.costs.data import missing_files
-from commands.forecast.costs.models import live_cost, train_steps
-from commands.forecast.counts import encoder_shape, finished, of_kind
+from commands.forecast.costs.models import live, train_steps
+from commands.forecast.counts import encoder_shape, of_kind
+from commands.forecast.forecast import Forecast, total
 from commands.forecast.hardware import MEASURED, read_hardware
-from commands.forecast.schedule import bytes_to_come, timing
-from commands.forecast.table import GB, forecast, render, total_line
-from commands.status import duration
+from commands.forecast.schedule import critical_path, together
+from commands.status import columns, duration
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES
 from teleport.running.devices import DEVICE_FILES
 from teleport.running.files import PRUNE
 
-WIDTH = 100
+GB, WIDTH = 1e9, 100
+WORTH_SAYING = 0.003  # of the wall clock: what runs together for less is left out
 REMEDIES = {
     "retrieve": "Vectors that do not fit are read from the disk again for every block of queries, slowly.",
     "train": "Set training.gradient_caching: true, which gives the same gradients, or share the training among GPUs "
@@ -39,10 +40,13 @@ def shortages(plan):
     except Refusal as error:
         return [str(error)]
     try:
-        lines, _, costs = forecast(plan, hardware)
+        return warnings_of(Forecast(plan, hardware))
     except Refusal:
         return []
-    return disk_shortage(bytes_to_come(plan, costs, hardware)) + memory_shortages(lines, hardware)
+
+
+def warnings_of(forecast):
+    return disk_shortage(forecast.bytes_to_come) + memory_shortages(forecast)
 
 
 def disk_shortage(needed, folder=STAGES):
@@ -57,12 +61,12 @@ def disk_shortage(needed, folder=STAGES):
     ]
 
 
-def memory_shortages(lines, hardware):
+def memory_shortages(forecast):
     """What is too small for the stages that are still to do: one sentence each (list of str)."""
-    sentences = []
+    sentences, hardware = [], forecast.hardware
     for what, has in (("memory", hardware.room["memory"]), ("device_memory", hardware.device_memory)):
-        for line in lines:
-            needed = getattr(line, f"{what}_left")
+        for line in forecast.lines[:-1]:
+            needed = total(what, line.left)
             if has is not None and needed > has:
                 sentences.append(
                     f"{what.replace('_', ' ')}: {line.kind} needs about {needed / GB:.1f} GB, there are "
@@ -71,8 +75,9 @@ def memory_shortages(lines, hardware):
     return sentences
 
 
-def heading(plan, counts, name, hardware):
+def heading(forecast, name):
     """What the figures rest on (list of str): collection, tokens, encoder, hardware."""
+    plan, counts = forecast.plan, forecast.counts
     queries = ", ".join(f"{num:,} {split}" for split, num in counts.queries.items())
     text = [f"collection: {counts.passages:,} passages; queries: {queries} (from {counts.source})"]
     if tokens := of_kind(plan, "tokens"):
@@ -83,58 +88,119 @@ def heading(plan, counts, name, hardware):
     text += dict.fromkeys(
         f"encoder: {shape.parameters / 1e6:.1f} M parameters (from {source})" for shape, source in shapes
     )
-    return [*text, f"hardware: {name} ({hardware.source.strip()})"]
+    return [*text, f"hardware: {name} ({forecast.hardware.source.strip()})"]
 
 
-def live_search(plan, counts, hardware):
+def render(forecast):
+    """A line per kind as text; sizes in GB (1e9 bytes), times as if one job ran after another."""
+    head = ("stage", "count", "done", "disk GB", "memory GB", "GPU GB", "time", "left", "done took", "forecast")
+    shown = len(head) if forecast.lines[-1].done else 7  # of what is done and what is left there is nothing to say yet
+    text = columns([row[:shown] for row in (head, *map(cells, forecast.lines))], str.rjust)
+    rule = "-" * max(map(len, text))
+    return "\n".join([text[0], rule, *text[1:-1], rule, text[-1]])
+
+
+def cells(line):
+    """A Line as text."""
+    memory = [gigabytes(size) if (size := total(what, line.stages)) else "" for what in ("memory", "device_memory")]
+    times = [duration(total("seconds", stages)) for stages in (line.stages, line.left)]
+    compared = [duration(total("took", line.stages)), duration(line.forecast_of_done)] if line.done else ["", ""]
+    counted = (line.kind, str(len(line.stages)), str(line.done))
+    return (*counted, gigabytes(total("bytes", line.stages)), *memory, *times, *compared)
+
+
+def gigabytes(size):
+    return f"{size / GB:.3f}" if size < GB else f"{size / GB:.1f}"
+
+
+def timing(forecast):
+    """The wall clock, the critical path and what runs together, as lines of text; [] where nothing is left."""
+    jobs, room, whole = forecast.jobs, forecast.hardware.room, forecast.wall_seconds
+    if not jobs:
+        return []
+    path = critical_path(jobs)
+    longest = sum(jobs[name].seconds for name in path)
+    machine, shared = [], {"cores": "cores"}
+    if forecast.hardware.device_memory:
+        shared["gpu"] = "GPUs" if room["gpu"] > 1 else "GPU"
+    for what, name in shared.items():
+        taken = sum(job.seconds * min(job.needs[what], room[what]) for job in jobs.values())
+        machine.append(f"{room[what]} {name} ({100 * taken / (whole * room[what]) if whole else 0:.0f} % in use)")
+    return [
+        f"wall clock: {duration(whole)} on {', '.join(machine)}, {room['memory'] / GB:.0f} GB of memory",
+        f"critical path: {duration(longest)}, the least however many cores and GPUs there are",
+        *path_lines(forecast.plan, jobs, path),
+        *overlap_lines(jobs, forecast.times, WORTH_SAYING * whole),
+    ]
+
+
+def path_lines(plan, jobs, path):
+    """The stages of a path by kind: a line for those of an experiment, one for those that several share."""
+
+    def user(name):
+        users = plan.users["/".join(name.split("/")[:2])]  # of a shard those of its stage
+        return users[0] if len(users) == 1 else "shared"
+
+    text = []
+    for who, names in groupby(path, user):
+        number, seconds = Counter(), Counter()
+        for name in names:
+            number[jobs[name].kind] += 1
+            seconds[jobs[name].kind] += jobs[name].seconds
+        parts = [f"{f'{n} ' if n > 1 else ''}{kind} {duration(seconds[kind])}" for kind, n in number.items()]
+        text.append(f"  {who}: {', '.join(parts)}")
+    return text
+
+
+def overlap_lines(jobs, times, least):
+    """Which kinds run at the same time for at least so many seconds, each pair with the kind that takes longer."""
+    lasts, beside = Counter(), {}
+    for job in jobs.values():
+        lasts[job.kind] += job.seconds
+    for pair, seconds in together(jobs, times).most_common():
+        if seconds >= least:
+            other, kind = sorted(pair, key=lasts.__getitem__)
+            beside.setdefault(kind, []).append(f"{'another' if kind == other else other} {duration(seconds)}")
+    text = ["at the same time:" if beside else "at the same time: hardly anything"]
+    order = sorted(beside, key=lasts.__getitem__, reverse=True)
+    return [*text, *(f"  {kind} beside {', '.join(beside[kind])}" for kind in order)]
+
+
+def live_search(forecast):
     """A sentence on what searching at every step costs, for each train stage that does so (list of str)."""
-    sentences = []
-    for stage in of_kind(plan, "train"):
+    sentences, counts, hardware = [], forecast.counts, forecast.hardware
+    for stage in of_kind(forecast.plan, "train"):
         if stage.settings.live:
             first, last = train_steps(stage, counts.queries["train"])
-            live, whole = map(hardware.seconds, (live_cost(stage, counts), stage_cost(stage, counts)))
-            each = f"{1e3 * live / (last - first):.1f} ms a step"
-            sentences.append(f"{stage.name}: live search takes {duration(live)} of {duration(whole)}, {each}")
+            place, whole = forecast.place(stage), forecast.stages[stage.name].seconds
+            searching = hardware.seconds(live(stage, counts, place), place.gpus)
+            each = f"{1e3 * searching / (last - first):.1f} of {1e3 * whole / (last - first):.1f} ms a step"
+            sentences.append(f"{stage.name}: live search takes {duration(searching)} of {duration(whole)}, {each}")
     return sentences
 
 
-def unknown(plan, counts, lines):
-    """A sentence on each thing that is in no figure (list of str)."""
-    kinds = [line.kind for line in lines if not line.has_estimate]
-    sentences = [f"in no sum, because there is no estimate: {', '.join(kinds)}"] if kinds else []
-    for stage in [] if counts.download_bytes else of_kind(plan, "download"):
-        if unsized := ", ".join(name for name in missing_files(stage) if not stage.settings.files[name].bytes):
-            sentences.append(f"in no sum, because their sizes are unknown: {unsized} (counts.download_bytes)")
-    if any(stage.settings.index.kind != "flat" for stage in of_kind(plan, "index")):
-        sentences.append("in no sum: training the indexes that are not flat, and adding the passages")
-    if plan.config.collection.source == "ir_datasets" and finished(plan.collection) is None:
-        sentences.append("in no sum: what ir_datasets downloads")
-    return sentences
-
-
-def print_forecast(plan, name=None, **machine):
+def print_forecast(plan, name=None, gpus=None, shards=1, machine=None):
     """Print the forecast of a plan on the hardware called `name`, or this machine; returns its warnings (list).
 
-    machine: cores, gpus, memory (bytes), each instead of the hardware line's
+    gpus, shards: as `Forecast` takes them; machine: {cores, gpus, memory in bytes}, each instead of the hardware line's
     """
     name, hardware = read_hardware(name)
-    hardware = hardware.model_copy(update=machine)
-    lines, counts, costs = forecast(plan, hardware)
-    total, to_come = total_line(lines), bytes_to_come(plan, costs, hardware)
-    warnings = disk_shortage(to_come) + memory_shortages(lines, hardware)
-    done = "; of done stages disk and memory are those measured" if total.done else ""
-    said = live_search(plan, counts, hardware)
+    forecast = Forecast(plan, hardware.model_copy(update=machine or {}), gpus, shards)
+    whole, warnings, said = forecast.lines[-1], warnings_of(forecast), live_search(forecast)
     if plan.deleted_vectors:
-        gone = sum(costs[name][0].bytes for name in plan.deleted_vectors) / GB
-        most = (total.bytes - total.bytes_left + to_come) / GB
+        gone = sum(forecast.stages[name].cost.bytes for name in plan.deleted_vectors) / GB
+        there = total("bytes", whole.stages) - total("bytes", whole.left)
+        most = (there + forecast.bytes_to_come) / GB
         text = f"{gone:.1f} GB of vectors go once they are read; at most about {most:.1f} GB are there at a time"
         said.append(f"keep_vectors: {text}")
-    if total.measured:
-        times = f"{total.estimated / total.measured:.2f} times"
-        said.append(f"done stages took {total.measured:.0f} s, forecast {total.estimated:.0f} s: {times}")
-    said += [*unknown(plan, counts, lines), *(f"warning: {text}" for text in warnings)]
-    print(wrapped(heading(plan, counts, name, hardware)), render(lines), sep="\n\n", end="\n\n")
-    print(f"time: of all jobs one after another{done}", wrapped(timing(plan, costs, hardware)), sep="\n\n")
+    if took := total("took", whole.stages):
+        expected = whole.forecast_of_done
+        said.append(f"done stages took {took:.0f} s, forecast {expected:.0f} s: {expected / took:.2f} times")
+    said += dict.fromkeys(f"in no sum: {each.cost.lacks}" for each in whole.left if each.cost.lacks)
+    said += [f"warning: {text}" for text in warnings]
+    done = "; of done stages disk and memory are those measured" if whole.done else ""
+    print(wrapped(heading(forecast, name)), render(forecast), sep="\n\n", end="\n\n")
+    print(f"time: of all jobs one after another{done}", wrapped(timing(forecast)), sep="\n\n")
     if said:
         print("", wrapped(said), sep="\n")
     return warnings

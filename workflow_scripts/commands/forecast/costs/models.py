@@ -1,10 +1,19 @@
 """Costs of checkpoints from elsewhere, of tokens, of vectors, and of training."""
 
 from collections import Counter
+from dataclasses import replace
 
-from commands.forecast.costs.search import BASE, TORCH_BASE, Cost, encoder_of, index_bytes, passage_vectors, search_work
+from commands.forecast.costs.search import MARGIN, index_bytes, pq_work
 from commands.forecast.counts import encoder_shape, in_part
-from commands.forecast.flops import activation_bytes, forward_flop, search_flop, step_flop, vector_bytes
+from commands.forecast.flops import (
+    activation_bytes,
+    attention_bytes,
+    forward_flop,
+    search_flop,
+    step_flop,
+    vector_bytes,
+)
+from commands.forecast.hardware import BASE, TORCH_BASE, Cost
 from teleport.encoder.source import WEIGHTS
 
 # A batch on a CPU: encoder.batches.TOKEN_BUDGET["encode"]["cpu"] tokens, and bytes by the width of the residual stream;
@@ -14,6 +23,9 @@ BATCH_TOKENS, TOKEN_BYTES = 4096, 64
 # at 4.3 TB/s (H200) against 5.1 ps a score, config/hardware.yaml; 65 on an A100.
 PASS_QUERIES = 70
 BUCKET_TOKENS = 21504  # encoder.batches.TOKEN_BUDGET["train"]["cuda"]
+# Operations of a micro-batch, forward and backward, that are no views: counted for BERT with 4 and 12 layers, of which
+# the step has 286 and 774 (61 a layer, 42 besides). Those of gradient norms, clipping and the optimiser, once a step.
+LAYER_LAUNCHES, OTHER_LAUNCHES, UPDATE_LAUNCHES = 61, 42, 60
 
 
 def is_fetched(source):
@@ -26,39 +38,51 @@ def is_fetched(source):
     return not any(isinstance(path, str) for path in cached)
 
 
-def pretrained_cost(stage, counts):
-    shape, _, encoders = encoder_of(stage)
+def pretrained(stage, counts, place):
+    shape, _, encoders = counts.encoder(stage)
     weights, sources = 4 * shape.parameters, (stage.settings.checkpoint, stage.settings.query_checkpoint)
     fetched = weights * sum(is_fetched(source) for source in sources if source)
-    memory = TORCH_BASE + weights * encoders
-    return Cost(weights * encoders, memory=memory, work=Counter(network=fetched), model=True)
+    return Cost(weights * encoders, memory=TORCH_BASE + weights * encoders, work={"network": fetched}, model=True)
 
 
-def tokens_cost(stage, counts):
+def tokens(stage, counts, place):
     shape, encoder = encoder_shape(stage.inputs["pretrained"])[0], counts.plan.encoder
     total = counts.passages * counts.text_tokens(stage, encoder.max_passage_tokens)
     for split, num in counts.queries.items():
         total += num * (counts.tokens_per_text(stage, f"queries.{split}", encoder.max_query_tokens) - 2)
     texts = counts.passages + sum(counts.queries.values())
     size = total * (2 if shape.vocab_size <= 2**16 else 4) + 8 * (texts + 1 + len(counts.queries))
-    return Cost(size, memory=2 * BASE + 16 * counts.passages, work=Counter(tokens=total))
+    return Cost(size, memory=2 * BASE + 16 * counts.passages, work={"tokens": total})
 
 
-def encode_cost(stage, counts):
-    shape, dim, encoders = encoder_of(stage)
+def encode(stage, counts, place):
+    shape, dim, encoders = counts.encoder(stage)
     settings, queries, flop = stage.settings, counts.queries if "query" in stage.settings.sides else {}, 0.0
     for split, num in queries.items():
-        tokens = counts.tokens_per_text(stage.inputs["tokens"], f"queries.{split}", settings.max_query_tokens)
-        flop += num * forward_flop(shape, tokens)
+        length = counts.tokens_per_text(stage.inputs["tokens"], f"queries.{split}", settings.max_query_tokens)
+        flop += num * forward_flop(shape, length)
     size = vector_bytes(sum(queries.values()), dim)
     if "passage" in settings.sides:
-        passages, _, stored = passage_vectors(stage, counts)
+        passages, _, stored = counts.vectors(stage)
         size += stored
         flop += passages * forward_flop(shape, counts.chunks(stage)[1])
-    weights, batch = 4 * shape.parameters, TOKEN_BYTES * BATCH_TOKENS * shape.hidden_size
-    memory, on_gpu = TORCH_BASE + weights * encoders, 1.5 * weights * min(encoders, len(settings.sides))
-    work = Counter(encode_flop=flop)
-    return Cost(size, memory=memory, device_memory=on_gpu, thread_memory=batch, work=work, model=True)
+    weights = 4 * shape.parameters
+    computing = 1.5 * weights * min(encoders, len(settings.sides))
+    batches = place.threads * TOKEN_BYTES * BATCH_TOKENS * shape.hidden_size
+    return Cost(
+        size,
+        memory=TORCH_BASE + weights * encoders + (0 if place.gpus else computing + batches),
+        device_memory=computing if place.gpus else 0.0,
+        work={"encode_flop": flop},
+        model=True,
+    )
+
+
+def sharded(cost, number):
+    """(Cost of each of so many shards of a stage `encode`, that of the job which joins them)."""
+    work = {rate: amount / number for rate, amount in cost.work.items()}
+    shard = replace(cost, bytes=cost.bytes / number, work=work)
+    return shard, replace(cost, bytes=0.0, scratch=shard.bytes, work={"disk": 2 * cost.bytes})
 
 
 def train_steps(stage, queries):
@@ -71,23 +95,28 @@ def train_steps(stage, queries):
     return before, min(schedule, before + (training.stop_after_steps or schedule))
 
 
-def live_cost(stage, counts):
+def live(stage, counts, place):
     """What searching at every step adds to a train stage: every micro-batch reads all passages once."""
-    _, dim, vectors = passage_vectors(stage.inputs["passages"], counts)
-    live, training, passages = stage.settings.live, stage.settings.training, counts.passages
+    _, dim, vectors = counts.vectors(stage.inputs["passages"])
+    settings, training, passages = stage.settings.live, stage.settings.training, counts.passages
     first, last = train_steps(stage, counts.queries["train"])
     lines = (last - first) * training.batch_queries
-    work = search_work(live.index, lines, passages, dim, live.depth)
-    work += Counter(disk=vectors, rescored=lines * live.depth * dim)  # the vectors of a list are read for the loss
-    if live.index.kind == "pq":  # codes stay with the processor
-        return Cost(memory=vectors + index_bytes(live.index, passages, dim), work=work)
+    read = lines * settings.depth * dim  # the vectors of a list are read for the loss
+    work = {"disk": vectors, "listed": lines * settings.depth}
+    if settings.index.kind == "pq":  # codes stay with the processor
+        memory = vectors + index_bytes(settings.index, passages, dim)
+        return Cost(memory=memory, work=work | {"rescored": pq_work(settings.index, lines, passages) + read})
     compared = (last - first) * max(training.batch_queries, training.accumulate * PASS_QUERIES)
-    work["search_flop"] = search_flop(compared, passages, dim)
-    return Cost(memory=vectors, device_memory=vector_bytes(passages, dim, 2), work=work, in_turn=True)  # in fp16
+    work |= {"search_flop": search_flop(compared, passages, dim)}
+    work |= {"rescored": lines * (settings.depth + MARGIN) * dim + read}
+    on_device = vector_bytes(passages, dim, 2)  # in fp16; each GPU has a part
+    if not place.gpus:
+        return Cost(memory=vectors + on_device, work=work)
+    return Cost(memory=vectors, device_memory=on_device / place.gpus, work=work)
 
 
-def train_cost(stage, counts):
-    shape, _, encoders = encoder_of(stage)
+def train(stage, counts, place):
+    shape, _, encoders = counts.encoder(stage)
     settings, training, tokens = stage.settings, stage.settings.training, stage.inputs["tokens"]
     chunks, passage_tokens = counts.chunks(stage)
     query_tokens = counts.tokens_per_text(tokens, "queries.train", settings.max_query_tokens)
@@ -96,27 +125,33 @@ def train_cost(stage, counts):
     passages = chunks * training.batch_queries * (1 + (1 if training.triples else training.negatives_per_query))
     passages = passages if "passage" in training.trains else 0
     first, last = train_steps(stage, counts.queries["train"])
-    flop = (last - first) * step_flop(shape, queries, passages, query_tokens, passage_tokens)
-    tokens_at_once = (queries * query_tokens + passages * passage_tokens) / training.accumulate
+    steps, processes = last - first, max(place.gpus, 1)
+    flop = steps * step_flop(shape, queries, passages, query_tokens, passage_tokens)
+    at_once = (queries * query_tokens + passages * passage_tokens) / training.accumulate / processes
     if training.gradient_caching:
         flop *= 4 / 3  # a second forward pass
-        tokens_at_once = min(tokens_at_once, BUCKET_TOKENS)
+        at_once = min(at_once, BUCKET_TOKENS)
     if settings.dev:  # ranked before the first step, every so many of them and after the last one; no backward pass
-        evaluations = 1 + -(-(last - first) // training.evaluate_every)
+        evaluations = 1 + -(-steps // training.evaluate_every)
         texts = settings.dev.queries * bool(queries), settings.dev.passages * bool(passages)  # at most
         flop += evaluations * step_flop(shape, *texts, query_tokens, passage_tokens) / 3
-    live = live_cost(stage, counts) if settings.live else Cost(memory=0.0)
-    kept = activation_bytes(shape, tokens_at_once, passage_tokens if passages else query_tokens)
     weights, trained = 4 * shape.parameters, min(encoders, len(training.trains))
+    # Weights, gradients, the two moments of AdamW and a copy of the weights in 16 bits; what the backward pass needs.
+    computing = 4.5 * weights * trained + activation_bytes(shape, at_once, training.precision != "fp32")
+    if not place.gpus:  # besides, each thread has the gradients of its part
+        length = passage_tokens if passages else query_tokens
+        computing += attention_bytes(shape, at_once, length) + place.threads * 4 * shape.layer_weights
+    launches = OTHER_LAUNCHES + LAYER_LAUNCHES * shape.num_hidden_layers
+    work = Counter(train_flop=flop, launches=steps * (training.accumulate * launches + UPDATE_LAUNCHES))
+    work["exchanged"] = steps * 2 * weights * trained * (processes - 1) / processes
+    searching = live(stage, counts, place) if settings.live else Cost(memory=0.0)
     return Cost(
         weights * (encoders + (2 * trained if training.continues else 0)),  # and two moments for the next stage
         # Weights and moments of the resume state, and maybe the best weights, twice while it is replaced.
         scratch=(8 if training.select == "dev" else 6) * weights * trained,
-        memory=TORCH_BASE + weights * encoders + live.memory,
-        # Weights, gradients and the two moments of AdamW, and a copy of the weights in 16 bits.
-        device_memory=4.5 * weights * trained + kept + live.device_memory,
-        thread_memory=4 * shape.layer_weights,  # gradients of its part
-        work=Counter(train_flop=flop) + live.work,
+        memory=processes * (TORCH_BASE + weights * encoders) + searching.memory + (0 if place.gpus else computing),
+        device_memory=computing + searching.device_memory if place.gpus else 0.0,
+        work=dict(work + Counter(searching.work)),
+        at_once=(("train_flop", "launches"),),
         model=True,
-        in_turn=live.in_turn,
     )
