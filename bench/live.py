@@ -24,7 +24,7 @@ from teleport.arrays import Ragged
 from teleport.encoder.batches import TOKEN_BUDGET
 from teleport.encoder.precision import pick_device, resolve_precision
 from teleport.encoder.side import Side
-from teleport.search.approximate import Compressed, build
+from teleport.search.approximate import Decoded, PqCodes, build
 from teleport.settings.search import PqIndex
 from teleport.settings.training import Live
 from teleport.training.live import FlatPart, LiveSearch
@@ -70,7 +70,8 @@ def indexes(passages, arguments, device):
     found = {"flat": (FlatPart(passages, device, arguments.threads, ALONE), Live(depth=depth))}
     if len(passages) >= 256:
         pq = PqIndex(kind="pq", m=arguments.parts)
-        index = Compressed(build(pq, passages, arguments.threads, lambda *_: None), arguments.threads)
+        decoded = Decoded(build(pq, passages, arguments.threads, lambda *_: None))
+        index = FlatPart(decoded, device, arguments.threads, ALONE, on_processor=PqCodes, spare=True)
         found[f"pq {arguments.parts}"] = index, Live(depth=depth, index=pq)
     return found
 

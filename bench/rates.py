@@ -92,12 +92,12 @@ def lexical_rates(folder, scale, threads):
 
 def time_search(vectors, queries, threads):
     """(seconds of proposing, seconds of scoring again, FLOP) of a search; of several devices on the first."""
-    index = open_exact(vectors, threads, len(queries))
+    index = open_exact(vectors, threads, queries, len(queries), SEARCH_DEPTH)
     timing = Timed(index, lambda: clock(threads))
     for _ in range(1 + ROUNDS):
         timing.search(queries, SEARCH_DEPTH)
     again = median(timing.score_again() for _ in range(ROUNDS))
-    return median(timing.proposing[1:]), again, search_flop(len(queries), len(index.shards[0].vectors), SEARCH_DIM)
+    return median(timing.proposing[1:]), again, search_flop(len(queries), len(index.part(0).vectors), SEARCH_DIM)
 
 
 def search_rates(folder, scale, threads):

@@ -14,6 +14,7 @@ up to more than the whole. With one thread the time is that of the process, whic
 """
 
 import time
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -24,8 +25,8 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from rounds import interleaved, parser, report
-from teleport.search.engines import Sharded, computes_in_int8, open_exact
-from teleport.search.flat import FaissFlat, rank
+from teleport.search.engines import computes_in_int8, open_exact
+from teleport.search.flat import Exact, FaissFlat
 from teleport.search.flat_cpu import Int8Flat
 from vectors import make_vectors, nearest, read_vectors
 
@@ -42,49 +43,54 @@ def faiss_index(vectors, threads):
     return index
 
 
-def engines(passages, lines, threads, alone):
+def engines(passages, queries, depth, threads, alone):
     """{name: function that opens it} of what this machine can run fast; or only of what `retrieve` takes."""
     on_cuda = torch.cuda.is_available()
-    opened = {"CUDA" if on_cuda else "CPU": lambda: open_exact(passages, threads, lines)} if alone or on_cuda else {}
+    chosen = partial(open_exact, passages, threads, queries, len(queries), depth)
+    opened = {"CUDA" if on_cuda else "CPU": chosen} if alone or on_cuda else {}
     if alone:
         return opened
-    kinds = {"fp32 (faiss)": lambda _, shard: FaissFlat(shard, threads)}
+    kinds = {"fp32 (faiss)": lambda _, part, most: FaissFlat(part, threads, most)}
     if computes_in_int8():
-        kinds["int8"] = lambda _, shard: Int8Flat(shard, threads)
-    return {name: lambda kind=kind: Sharded(passages, 1, kind) for name, kind in kinds.items()} | opened
+        kinds["int8"] = lambda _, part, most: Int8Flat(part, threads, most_outliers=most)
+    return {name: lambda kind=kind: Exact(passages, 1, kind, threads) for name, kind in kinds.items()} | opened
 
 
 class Timed:
-    """Searches with an index, and how long the halves of a search take on its first shard: where there are several
-    devices, the other shards do the same at the same time.
+    """Searches with an index, and how long the halves of a search take: proposing by its first part (where there are
+    several devices, the others do the same at the same time), and scoring again what all propose.
 
     proposing: seconds of each search
     """
 
     def __init__(self, index, clock=time.perf_counter):
-        self.index, self.shard, self.clock = index, index.shards[0], clock
-        self.proposing, self.proposed, self.method = [], [], self.shard.propose
-        self.shard.propose = self.propose
+        self.index, self.clock, self.proposing, self.ranked = index, clock, [], []
+        self.propose_first, self.rank_all, index.part(0).propose = index.part(0).propose, index.rank, self.propose
+        index.rank = self.rank
 
-    def propose(self, queries_QD, depth, count, errors_Q):
-        """As the engine's method; notes its time, and what the last search was proposed."""
+    def propose(self, *arguments):
+        """As the engine's method; notes its time."""
         started = self.clock()
-        proposal = self.method(queries_QD, depth, count, errors_Q)
+        proposal = self.propose_first(*arguments)
         self.proposing[-1] += self.clock() - started
-        self.proposed.append((queries_QD, depth, errors_Q, *proposal))
         return proposal
 
+    def rank(self, *arguments):
+        """As `Exact.rank`; notes what is scored again."""
+        self.ranked.append(arguments)
+        return self.rank_all(*arguments)
+
     def search(self, queries_QD, depth):
-        """As `Sharded.search`."""
+        """As `Exact.search`."""
         self.proposing.append(0.0)
-        self.proposed.clear()
+        self.ranked.clear()
         return self.index.search(queries_QD, depth)
 
     def score_again(self):
         """Do again, by itself, the scoring of the candidates of the last search; returns its seconds."""
         started = self.clock()
-        for proposed in self.proposed:
-            rank(self.shard, *proposed)
+        for ranked in self.ranked:
+            self.rank_all(*ranked)
         return self.clock() - started
 
 
@@ -110,7 +116,7 @@ def compare(passages, queries, arguments, alone):
         peer = faiss_index(passages, arguments.threads)
         variants[PEER] = lambda: peer.search(queries, depth)[1]
         reference = variants[PEER]()
-    for name, open_engine in engines(passages, len(queries), arguments.threads, alone).items():
+    for name, open_engine in engines(passages, queries, depth, arguments.threads, alone).items():
         started = time.perf_counter()
         index = indexes[name] = Timed(open_engine(), clock)
         figures[f"seconds to open, {name}"] = round(time.perf_counter() - started, 3)

@@ -34,9 +34,7 @@ def test_the_nearest_are_sorted_in_full_and_ties_go_by_number(monkeypatch):
 def test_the_halves_of_a_search_are_timed_apart(monkeypatch):
     search, now = importlib.import_module("search"), [0]
     vectors, queries = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)[:2]
-    index = search.Sharded(vectors, 1, lambda number, part: search.FaissFlat(part, 1))
-    (shard,) = index.shards
-    rank, propose = search.rank, shard.propose
+    index = search.Exact(vectors, 1, lambda number, part, most: search.FaissFlat(part, 1))
 
     def passing(seconds, method):
         def run(*arguments):
@@ -45,8 +43,7 @@ def test_the_halves_of_a_search_are_timed_apart(monkeypatch):
 
         return run
 
-    shard.propose = passing(10, propose)
-    monkeypatch.setattr(search, "rank", passing(3, rank))
+    index.part(0).propose, index.rank = passing(10, index.part(0).propose), passing(3, index.rank)
     monkeypatch.setattr("teleport.search.flat.CANDIDATES", 4)  # a proposal for each query
     timed = search.Timed(index, lambda: now[0])
     for _ in range(2):
@@ -64,7 +61,7 @@ def test_the_engine_of_retrieve_is_searched_alone(why, tmp_path, monkeypatch, ca
         monkeypatch.setitem(sys.modules, "faiss", None)  # importing it fails
         monkeypatch.setattr(search, "find_spec", lambda name: None)
         monkeypatch.setattr(
-            search, "open_exact", lambda v, t, n: search.Sharded(v, 1, lambda _, p: TorchFlat(p, "cpu", t, 2**40))
+            search, "open_exact", lambda v, t, *_: search.Exact(v, 1, lambda _, p, m: TorchFlat(p, "cpu", t, 2**40), t)
         )
     text, written = run("search", tmp_path, capsys, *(["--alone"] if why == "asked for" else []))
     assert ("faiss, the peer, is not installed here" in text) == (why == "no faiss")

@@ -7,7 +7,9 @@ import pytest
 
 from teleport.arrays import save_array
 from teleport.search import index, retrieve
-from teleport.search.approximate import Compressed, build
+from teleport.search.approximate import Decoded, PqCodes, build
+from teleport.search.flat import Exact
+from teleport.search.flat_torch import TorchFlat
 from teleport.settings.search import PqIndex
 
 ROWS, DIM = 700, 8
@@ -17,15 +19,23 @@ def normal(rows, seed):
     return np.random.default_rng(seed).standard_normal((rows, DIM)).astype(np.float32)
 
 
-def compressed(vectors, threads=1, **settings):
+ENGINES = {
+    "codes": lambda _, part, most: PqCodes(part, 1),
+    "decoded": lambda _, part, most: TorchFlat(part, "cpu", 1, 2**40, most),
+    "decoded, streamed": lambda _, part, most: TorchFlat(part, "cpu", 1, 0, most),
+}
+
+
+def compressed(vectors, threads=1, engine="codes", parts=1, **settings):
     settings = PqIndex(kind="pq", **{"m": 4, "bits": 5} | settings)
-    return Compressed(build(settings, vectors, threads, lambda *_: None), threads)
+    decoded = Decoded(build(settings, vectors, threads, lambda *_: None))
+    return Exact(decoded, parts, ENGINES[engine], threads)
 
 
 def test_the_order_is_that_of_the_reconstructed_vectors():
     vectors, queries = normal(ROWS, 0), normal(9, 1)
     found = compressed(vectors)
-    kept = found.vectors(np.arange(ROWS))
+    kept = found.vectors.take(np.arange(ROWS))
     ids, scores = found.search(queries, 50)
     assert (ids.dtype, scores.dtype) == (np.int32, np.float32)
     exact = queries.astype(np.float64) @ kept.astype(np.float64).T
@@ -45,14 +55,28 @@ def test_ties_go_to_the_smaller_number_also_at_the_last_rank(depth):
     queries = np.array([[4, 3, 2, 1, 0, 0, 0, 0], [1, 2, 3, 4, 0, 0, 0, 0]], np.float32)
     ids, scores = found.search(queries, depth)
     for line, given, query in zip(ids, scores, queries, strict=True):
-        table = found.vectors(np.arange(400)) @ query
+        table = found.vectors.take(np.arange(400)) @ query
         expected = sorted(range(400), key=lambda p, table=table: (-table[p], p))[:depth]
         assert line.tolist() == expected and given.tolist() == table[expected].tolist()
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_device_ranks_decoded_vectors_as_faiss_ranks_codes(engine, parts):
+    """Every engine, in one part or several, gives the same bits: faiss's own list up to rounding."""
+    vectors, queries = normal(ROWS, 0), normal(9, 1)
+    expected = compressed(vectors)
+    ids, scores = compressed(vectors, engine=engine, parts=parts).search(queries, 50)
+    for ours, theirs in zip((ids, scores), expected.search(queries, 50), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    by_faiss, rows = expected.vectors.index.search(queries, 50)
+    np.testing.assert_allclose(scores, by_faiss, rtol=1e-5, atol=1e-6)
+    assert np.mean(rows == ids) > 0.9 and [set(line) for line in rows] == [set(line) for line in ids]
+
+
 def test_vectors_have_the_shape_of_their_numbers():
     found = compressed(normal(ROWS, 0))
-    vectors = found.vectors(np.array([[5, 1, 5], [0, 699, 2]], np.int32))
+    vectors = found.vectors.take(np.array([[5, 1, 5], [0, 699, 2]], np.int32))
     assert vectors.shape == (2, 3, DIM) and vectors.dtype == np.float32
     assert (vectors[0, 0] == vectors[0, 2]).all() and (vectors[0, 0] != vectors[0, 1]).any()
 
@@ -92,7 +116,7 @@ def test_the_stages_search_by_codes_and_say_size_time_and_recall(stages, encoded
     nearest = np.argsort(-(normal(60, 60) @ normal(ROWS, ROWS).T), axis=1)[:, :25]
     share = np.mean([np.isin(a, b).mean() for a, b in zip(nearest, ids, strict=True)])
     facts = facts_of(job)
-    assert facts["engine"] == "IndexPQ" and facts["seconds"] > 0
+    assert facts["engine"] == "PqCodes x 1" and facts["seconds"] > 0
     assert facts["recall"] == pytest.approx(share, abs=1e-4) and 0.3 < share < 1
     assert (facts["recall_depth"], facts["recall_queries"]) == (25, 60)
 

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from search_world import EVERYTHING, search
 from teleport.search import exact, flat, flat_cpu, flat_torch, reduced
-from teleport.search.flat import FaissFlat, norms_of, outliers_by, search
+from teleport.search.flat import Exact, FaissFlat, norms_of, outliers_by
 from teleport.search.flat_cpu import Int8Flat
 from teleport.search.flat_torch import TorchFlat
 from teleport.search.reduced import Reduced
-
-EVERYTHING = 2**40  # room for all vectors
 
 CUDA = pytest.param(
     "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")]
@@ -82,7 +81,7 @@ def test_real_numbers_with_copies_of_vectors(open_index, depth):
 def counts_of_proposals(index, monkeypatch):
     """The counts that `search` asks `index` for, noted as it goes."""
     counts, propose = [], index.propose
-    monkeypatch.setattr(index, "propose", lambda q, depth, n, errors: counts.append(n) or propose(q, depth, n, errors))
+    monkeypatch.setattr(index, "propose", lambda q, depth, n, *rest: counts.append(n) or propose(q, depth, n, *rest))
     return counts
 
 
@@ -119,7 +118,7 @@ def test_the_host_scores_one_step_while_the_next_is_proposed(monkeypatch, overla
     index, queries = TorchFlat(rng.standard_normal((300, 64)).astype(np.float32), "cpu", room=0), spread(rng, 12)
     monkeypatch.setattr(index, "overlaps", overlaps)
     monkeypatch.setattr(index, "step", 4)
-    events, propose, score, second = [], index.propose, flat.rank, threading.Event()
+    events, propose, score, second = [], index.propose, Exact.rank, threading.Event()
 
     def noted_propose(*arguments):
         events.append("propose")
@@ -133,7 +132,7 @@ def test_the_host_scores_one_step_while_the_next_is_proposed(monkeypatch, overla
         return score(*arguments)
 
     monkeypatch.setattr(index, "propose", noted_propose)
-    monkeypatch.setattr(flat, "rank", noted_score)
+    monkeypatch.setattr(Exact, "rank", noted_score)
     assert_exact(index, queries, 10)
     assert events.count("propose") == events.count("score") == 3
     assert events[:2] == (["propose", "propose"] if overlaps else ["propose", "score"])
@@ -148,20 +147,20 @@ def test_candidates_in_a_wrong_order_do_not_matter(monkeypatch):
     exact = queries.astype(np.float64) @ vectors.T.astype(np.float64)
     shifted = (exact - 8 * 2.0**-24 * 8 * np.sign(exact - np.median(exact))).astype(np.float32)
 
-    def propose(queries_QD, depth, count, errors_Q):
+    def propose(queries_QD, depth, count, errors_Q, last_Q):
         ids = np.argsort(-shifted[: len(queries_QD)], axis=1, kind="stable")[:, :count]
         scores = np.take_along_axis(shifted[: len(queries_QD)], ids, axis=1)
         return scores, ids, scores[:, -1].astype(np.float64)
 
     monkeypatch.setattr(index, "propose", propose)
     monkeypatch.setattr(flat, "MARGIN", 1)
-    assert (propose(queries, 20, 20, None)[1] != by_sorting(vectors, queries, 20)[0]).any()
+    assert (propose(queries, 20, 20, None, None)[1] != by_sorting(vectors, queries, 20)[0]).any()
     assert_exact(index, queries, 20)
 
 
 def narrow_blocks(monkeypatch, block):
     """Let all engines read `block` passages at a time."""
-    monkeypatch.setattr(Reduced.__init__, "__defaults__", ("cpu", block))
+    monkeypatch.setattr(Reduced.__init__, "__defaults__", ("cpu", block, flat.OUTLIERS))
     monkeypatch.setattr(flat_torch, "BLOCK_PASSAGES", block)
 
 
@@ -388,8 +387,8 @@ def test_outliers_are_found_where_the_product_says_nothing_of_them(open_index, m
     assert set(index.outliers) >= {3, 40, 299}
     propose = index.propose
 
-    def wrong(queries_QD, depth, count, errors_Q):
-        scores_QC, ids_QC, others_Q = propose(queries_QD, depth, count, errors_Q)
+    def wrong(queries_QD, depth, count, errors_Q, last_Q):
+        scores_QC, ids_QC, others_Q = propose(queries_QD, depth, count, errors_Q, last_Q)
         wrong_Q = np.where(np.arange(len(queries_QD)) % 2, np.inf, -np.inf)[:, None]
         scores_QC = np.where(np.isin(ids_QC, index.outliers), wrong_Q, scores_QC)
         order_QC = np.argsort(-scores_QC, axis=1, kind="stable")
@@ -418,8 +417,9 @@ def test_components_beyond_the_range_are_clipped_in_int8_alone(number_format, ex
 @pytest.mark.parametrize("total", [39, 40, 41])
 def test_as_many_passages_as_are_proposed_at_first(monkeypatch, total):
     """Rounded to whole numbers passage 0 has 320 and passage 1 only 314; exactly they have 316.08 and 317.92."""
-    for module, name, value in ((flat, "OUTLIERS", 0), (reduced, "RANGE_SHARE", 1), (reduced, "RANGE_MARGIN", 1)):
-        monkeypatch.setattr(module, name, value)
+    none = np.zeros(0, np.int64)
+    for name, value in (("outliers_by", lambda *_: none), ("RANGE_SHARE", 1), ("RANGE_MARGIN", 1)):
+        monkeypatch.setattr(reduced, name, value)
     vectors = np.zeros((total, 8), np.float32)
     vectors[0], vectors[1] = 39.51, [40.49, 40.49] + 6 * [39.49]
     vectors[2] = [127, -127] * 4

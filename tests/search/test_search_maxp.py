@@ -4,19 +4,14 @@ import numpy as np
 import pytest
 
 from collection_world import make_collection
+from search_world import ENGINES
 from teleport.arrays import CHUNK_OFFSETS, are_first, offsets_of, places_of, save_array
 from teleport.search import index, retrieve
-from teleport.search.engines import Sharded
-from teleport.search.flat import FaissFlat
-from teleport.search.flat_cpu import Int8Flat
+from teleport.search.flat import Exact
 from teleport.search.retrieve import MaxP, chunks_needed
 
 PASSAGES, QUERIES, DIM = 60, 9, 5
 JUDGMENTS = [(0, 7, 1), (0, 3, 1), (2, 50, 1), (5, 3, 1)]
-ENGINES = {
-    "faiss": lambda number, part: FaissFlat(part, 1),
-    "int8": lambda number, part: Int8Flat(part, 1, 1e9),
-}
 
 
 def random_vectors(rng, rows):
@@ -52,7 +47,7 @@ def brute_force(vectors, offsets, anchors, depth):
 def test_scores_are_the_brute_force_maximum(chunked, monkeypatch, engine, shards, depth):
     monkeypatch.setattr("teleport.maxp.BLOCK", 4)
     vectors, offsets, queries = chunked
-    found = MaxP(Sharded(vectors, shards, ENGINES[engine]), offsets).search(queries, depth)
+    found = MaxP(Exact(vectors, shards, ENGINES[engine]), offsets).search(queries, depth)
     for ours, expected in zip(found, brute_force(vectors, offsets, queries, depth), strict=True):
         np.testing.assert_array_equal(ours, expected)
     assert [values.dtype for values in found] == [np.int32, np.float32]
@@ -62,7 +57,7 @@ def test_the_best_chunks_always_have_enough_passages():
     """The worst case: one query is nearest to all chunks of the passages that have most."""
     offsets = offsets_of([4, 1, 4, 2, 4])
     vectors = np.array([[9]] * 4 + [[1]] + [[8]] * 4 + [[2], [3]] + [[7]] * 4, np.float32)
-    ids, scores = MaxP(Sharded(vectors, 1, ENGINES["faiss"]), offsets).search(np.ones((1, 1), np.float32), 4)
+    ids, scores = MaxP(Exact(vectors, 1, ENGINES["faiss"]), offsets).search(np.ones((1, 1), np.float32), 4)
     assert ids.tolist() == [[0, 2, 4, 3]] and scores.tolist() == [[9, 8, 7, 3]]
     assert [chunks_needed(offsets, depth) for depth in (1, 2, 4, 5)] == [1, 5, 13, 15]
 
@@ -70,7 +65,7 @@ def test_the_best_chunks_always_have_enough_passages():
 def test_more_passages_than_there_are_is_an_error(chunked):
     vectors, offsets, queries = chunked
     with pytest.raises(ValueError, match=f"depth {PASSAGES + 1} is more than the collection's {PASSAGES} passages"):
-        MaxP(Sharded(vectors, 1, ENGINES["faiss"]), offsets).search(queries, PASSAGES + 1)
+        MaxP(Exact(vectors, 1, ENGINES["faiss"]), offsets).search(queries, PASSAGES + 1)
 
 
 def test_first_ones_and_places():

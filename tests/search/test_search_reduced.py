@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from search_world import search
 from teleport.search import flat_torch
-from teleport.search.flat import FaissFlat, search
+from teleport.search.flat import FaissFlat
 from teleport.search.flat_cpu import Int8Flat
 from teleport.search.flat_torch import TorchFlat, top
 from teleport.search.reduced import Reduced
@@ -89,3 +90,20 @@ def test_read_only_vectors_make_no_warning(tmp_path, request, engine, room):
         warnings.simplefilter("error")
         ids, _ = search(engine(vectors, 1, room=room), vectors[:5], 1)
     assert ids.shape == (5, 1)
+
+
+@pytest.mark.parametrize("lacking, says", [(0, "100 vectors stay on cpu"), (1, "100 vectors are streamed in every")])
+def test_vectors_stay_on_a_device_where_they_and_the_search_have_room(monkeypatch, caplog, lacking, says):
+    """Whatever share of the memory that is; the log says which, with the bytes."""
+    vectors = normal(100, 8)
+    free = 2 * vectors.size + flat_torch.workspace(8) - lacking
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 10**12))
+    with caplog.at_level("INFO", logger="teleport"):
+        index = TorchFlat(vectors, "cpu")
+    assert (index.kept is None) == bool(lacking) and says in caplog.text and "GB in fp16, room for" in caplog.text
+
+
+@pytest.mark.parametrize("passages, card", [(8_841_823, 24e9), (21_015_324, 40e9)])
+def test_the_papers_collections_fit_on_cards_of_their_size(passages, card):
+    """MS MARCO on 24 GB, Wikipedia on 40 GB, of which a context takes a part."""
+    assert 2 * passages * 768 + flat_torch.workspace(768) < card - 1e9

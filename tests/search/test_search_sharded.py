@@ -9,18 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from teleport.search import engines
-from teleport.search.engines import Sharded, check_covered
-from teleport.search.flat import FaissFlat
-from teleport.search.flat_cpu import Int8Flat
+from search_world import ENGINES
+from teleport.search import engines, exact
+from teleport.search.flat import Exact
 from teleport.search.flat_torch import TorchFlat
 
 LIBRARY = Path(engines.__file__).parents[2]
-ENGINES = {
-    "faiss": lambda number, part: FaissFlat(part, 1),
-    "int8": lambda number, part: Int8Flat(part, 1),
-    "torch": lambda number, part: TorchFlat(part, "cpu", room=0),
-}
 
 
 def world(rows=700):
@@ -36,7 +30,7 @@ def test_any_number_of_shards_gives_the_same_bits(engine, count):
     vectors, queries = world()
     exact = queries.astype(int) @ vectors.astype(int).T
     expected = np.array([sorted(range(len(vectors)), key=lambda p, q=q: (-q[p], p))[:40] for q in exact])
-    ids, scores = Sharded(vectors, count, ENGINES[engine]).search(queries, 40)
+    ids, scores = Exact(vectors, count, ENGINES[engine]).search(queries, 40)
     np.testing.assert_array_equal(ids, expected)
     np.testing.assert_array_equal(scores, np.take_along_axis(exact, expected, axis=1))
     assert (ids.dtype, scores.dtype) == (np.int32, np.float32)
@@ -44,34 +38,42 @@ def test_any_number_of_shards_gives_the_same_bits(engine, count):
 
 def test_more_shards_than_passages_and_depth_above_a_shard():
     vectors, queries = world(5)
-    index = Sharded(vectors, 8, ENGINES["faiss"])
-    assert [len(shard.vectors) for shard in index.shards] == [1] * 5
+    index = Exact(vectors, 8, ENGINES["faiss"])
     assert np.sort(index.search(queries, 5)[0], axis=1).tolist() == [[0, 1, 2, 3, 4]] * 9
+    assert [len(index.part(number).vectors) for number in range(5)] == [1] * 5
     with pytest.raises(ValueError, match="depth 6 is more than the collection's 5 passages: lower mining.depth"):
         index.search(queries, 6)
 
 
-@pytest.mark.parametrize(
-    "searched, problem",
-    [
-        ([(0, 4), (8, 2)], "passage rows 4 to 7 were not searched exactly once"),
-        ([(0, 4), (4, 4), (4, 4), (8, 2)], "passage rows 4 to 7 were not searched exactly once"),
-        ([(0, 4), (4, 4)], "8 passage rows were searched, but the index has 10"),
-        ([(4, 6)], "passage rows 0 to 3 were not searched exactly once"),
-    ],
-)
-def test_a_shard_left_out_or_searched_twice_is_an_error(searched, problem):
-    check_covered([(8, 2), (0, 4), (4, 4)], 10)
-    with pytest.raises(RuntimeError, match=problem):
-        check_covered(searched, 10)
-
-
 def test_the_search_itself_notices_a_lost_shard():
     vectors, queries = world()
-    index = Sharded(vectors, 4, ENGINES["faiss"])
-    del index.shards[2], index.firsts[2]
-    with pytest.raises(RuntimeError, match="passage rows 350 to 524 were not searched exactly once"):
+    index = Exact(vectors, 4, ENGINES["faiss"])
+    del index.ranges[2]
+    with pytest.raises(RuntimeError, match="525 passages were searched, but the index has 700"):
         index.search(queries, 10)
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_pairs_that_are_scored_do_not_grow_with_the_shards(monkeypatch, engine, side_by_side):
+    """Nor do outliers: they are as many of all shards as of one."""
+    rng = np.random.default_rng(4)
+    vectors, queries = (rng.standard_normal((n, 32)).astype(np.float32) for n in (4000, 10))
+    vectors[::400] *= 30
+    found, pairs, score = [], {}, exact.Scorer.score
+    for count in (1, 2, 4, 8):
+        scored = []
+        monkeypatch.setattr(
+            exact.Scorer, "score", lambda s, q, ids, out, n=scored: n.append(len(ids)) or score(s, q, ids, out)
+        )
+        index = Exact(vectors, count, ENGINES[engine])
+        index.overlaps = side_by_side
+        found.append(index.search(queries, 100))
+        pairs[count] = sum(scored) / len(queries)
+    for ids, scores in found[1:]:
+        np.testing.assert_array_equal(ids, found[0][0])
+        np.testing.assert_array_equal(scores, found[0][1])
+    assert pairs[1] >= 100 and max(pairs.values()) <= 1.1 * pairs[1], pairs
 
 
 @pytest.mark.gpu
@@ -81,9 +83,9 @@ def test_all_gpus_give_the_bits_of_the_cpu():
     vectors, queries = (rng.standard_normal((n, 128)).astype(np.float32) for n in (200_000, 300))
     count = torch.cuda.device_count()
     for room in (None, 0):
-        index = Sharded(vectors, count, lambda number, part, room=room: TorchFlat(part, f"cuda:{number}", 4, room))
+        index = Exact(vectors, count, lambda number, part, most, room=room: TorchFlat(part, f"cuda:{number}", 4, room))
         for found, expected in zip(
-            index.search(queries, 100), Sharded(vectors, 1, ENGINES["faiss"]).search(queries, 100), strict=True
+            index.search(queries, 100), Exact(vectors, 1, ENGINES["faiss"]).search(queries, 100), strict=True
         ):
             np.testing.assert_array_equal(found, expected)
 
@@ -101,10 +103,11 @@ resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 if mode == "naive":
     np.load(path)
 vectors = np.load(path, mmap_mode="r")
-engines.INT8_PRODUCTS = engines.INT8_LINES = 0 if mode == "int8" else 2**60
+engines.PROBE_PRODUCTS, engines.PART_ROWS = 0 if mode == "int8" else 2**60, 2**30
 engines.computes_in_int8 = lambda: True
-index = engines.open_exact(vectors, 1, len(queries))
-assert mode == "faiss" or index.shards[0].kept is None, "the reduced vectors fit: nothing is streamed"
+engines.probe = lambda vectors, kind, *_: type(kind(0, vectors[:100], 0)).__name__ == "FaissFlat"
+index = engines.open_exact(vectors, 1, queries, len(queries), 20)
+assert mode == "faiss" or index.part(0).kept is None, "the reduced vectors fit: nothing is streamed"
 np.savez(found, *index.search(queries, 20))
 """
 
@@ -141,7 +144,7 @@ def test_a_corpus_larger_than_the_memory_limit_is_searched(large):
     naive = search_limited(large, "naive")
     assert naive.returncode != 0 and "MemoryError" in naive.stderr
     vectors, queries = (np.load(large / f"{name}.npy", mmap_mode="r") for name in ("passages", "queries"))
-    expected = Sharded(vectors, 1, ENGINES["faiss"]).search(np.asarray(queries), 20)
+    expected = Exact(vectors, 1, ENGINES["faiss"]).search(np.asarray(queries), 20)
     for mode in ("faiss", "int8"):
         done = search_limited(large, mode)
         assert done.returncode == 0, done.stderr

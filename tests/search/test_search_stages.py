@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from collection_world import make_collection
 from teleport.arrays import save_array
 from teleport.search import engines, index, retrieve
 from teleport.search.flat import FaissFlat
+from teleport.search.flat_cpu import Int8Flat
 
 NUM_PASSAGES, NUM_QUERIES, DIM = 90, 11, 6
 # query, passage, grade: query 0 has three positives, 2 has two, 4 has one; 1 and 3 have judgments below the grade
@@ -201,7 +203,8 @@ def test_blocks_are_larger_where_the_host_works_beside_a_device(stages, world, m
 def test_without_a_gpu_faiss_is_used_and_torch_is_not_loaded(tmp_path):
     code = (
         "import sys, numpy; from teleport.search import engines, retrieve; "
-        "index = engines.open_exact(numpy.ones((3, 2), numpy.float32), 1, 10**6); "
+        "ones = numpy.ones((3, 2), numpy.float32); "
+        "index = engines.open_exact(ones, 1, ones, 10**6, 2); "
         "print(index.engine, 'torch' in sys.modules)"
     )
     library = Path(retrieve.__file__).parents[2]
@@ -212,16 +215,56 @@ def test_without_a_gpu_faiss_is_used_and_torch_is_not_loaded(tmp_path):
     assert done.stdout.strip() == "FaissFlat x 1 False"
 
 
-def test_long_searches_use_int8_where_the_processor_has_it(monkeypatch):
-    vectors = np.ones((64, 8), np.float32)
-    monkeypatch.setattr(engines, "INT8_PRODUCTS", 3000 * vectors.size)
+@pytest.mark.parametrize("slower", ["FaissFlat", "Int8Flat"])
+def test_long_searches_use_the_engine_that_a_probe_finds_faster(monkeypatch, caplog, slower):
+    """Both give the same bits; the log says why."""
+    rng = np.random.default_rng(5)
+    vectors, queries = (rng.standard_normal((n, 16)).astype(np.float32) for n in (3000, 7))
+    monkeypatch.setattr(engines, "PROBE_PRODUCTS", 3000 * vectors.size)
+    monkeypatch.setattr(engines, "PROBE_ROWS", 100)
     monkeypatch.setattr(engines, "computes_in_int8", lambda: True)
-    assert [engines.open_exact(vectors, 1, lines).engine for lines in (2999, 3000)] == [
-        "FaissFlat x 1",
-        "Int8Flat x 1",
-    ]
+    expected = engines.open_exact(vectors, 1, queries, 2999, 10)
+    assert expected.engine == "FaissFlat x 1" and "probe" not in caplog.text
+    slow = FaissFlat if slower == "FaissFlat" else Int8Flat
+    propose = slow.propose
+    monkeypatch.setattr(slow, "propose", lambda *a: time.sleep(0.05) or propose(*a))
+    with caplog.at_level("INFO", logger="teleport"):
+        index = engines.open_exact(vectors, 1, queries, 3000, 10)
+    faster = {"FaissFlat": "Int8Flat", "Int8Flat": "FaissFlat"}[slower]
+    assert index.engine == f"{faster} x 1"
+    assert f"searching with {faster}: by a probe 3000 lines at depth 10 take FaissFlat" in caplog.text
+    for ours, theirs in zip(index.search(queries, 10), expected.search(queries, 10), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
     monkeypatch.setattr(engines, "computes_in_int8", lambda: False)
-    assert engines.open_exact(vectors, 1, 3000).engine == "FaissFlat x 1"
+    assert engines.open_exact(vectors, 1, queries, 3000, 10).engine == "FaissFlat x 1"
+
+
+def test_a_run_that_is_killed_between_parts_of_the_passages_goes_on_there(stages, world, monkeypatch):
+    """With the same bits; of the part in which it died and of those after it, and of no other."""
+    monkeypatch.setattr(retrieve, "PART_ROWS", 30)
+    monkeypatch.setattr(engines, "PART_ROWS", 30)
+    monkeypatch.setattr(retrieve, "BLOCK_ROWS", 8)
+    undisturbed, opened, propose = run(stages, world), [], FaissFlat.propose
+    job = stages.make("retrieve", {"of": "queries", "split": "train", "depth": 20}, world, save_every=0.0)
+
+    def noting(engine, queries_QD, *rest):
+        opened.append(len(queries_QD))
+        if len(opened) == 6 and not died:
+            died.append(True)
+            raise KeyboardInterrupt
+        return propose(engine, queries_QD, *rest)
+
+    died = []
+    monkeypatch.setattr(FaissFlat, "propose", noting)
+    with pytest.raises(KeyboardInterrupt):
+        retrieve.run(job)
+    assert opened == [8, 8, 8, 3, 3, 3]
+    opened.clear()
+    reported = noted(job)
+    stages.finish(job, retrieve.run(job))
+    assert opened == [3] and reported == [NUM_QUERIES]
+    for name in ("ids.npy", "scores.npy", "rows.npy"):
+        assert (undisturbed.folder / name).read_bytes() == (job.folder / name).read_bytes()
 
 
 @pytest.mark.parametrize("flags, expected", [("fpu avx2 avx512_vnni", True), ("fpu avx2 avx512f", False)])

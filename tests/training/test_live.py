@@ -9,7 +9,7 @@ import torch
 
 from teleport.collection.reader import read_positives
 from teleport.encoder.load import load_encoders
-from teleport.search.approximate import Compressed
+from teleport.search.approximate import Decoded
 from teleport.training import live, train
 from teleport.training.data import read_training_set
 from teleport.training.live import FlatPart, make_lists, measure
@@ -149,7 +149,7 @@ def test_a_live_training_ranks_its_positives_higher(stages, loss, search):
     )
     reciprocal = [float(line[1]) for line in lines[1:]]
     assert np.mean(reciprocal[-10:]) > np.mean(reciprocal[:10]) + 0.1
-    assert facts["engine"] == ("IndexPQ" if "index" in search else "FaissFlat x 1") and facts["search_seconds"] > 0
+    assert facts["engine"] == f"{'PqCodes' if 'index' in search else 'FaissFlat'} x 1" and facts["search_seconds"] > 0
     query, passage = load_encoders(job.folder / "checkpoint")
     assert query is not passage
 
@@ -227,12 +227,12 @@ def test_no_pool_is_read_and_the_card_says_how_negatives_were_found(stages):
 def test_the_compressed_scores_are_those_of_reconstructed_vectors(stages):
     world = World(stages)
     trainer, job = opened(world, **world.live({"index": PQ, "scores": "compressed"}))
-    assert isinstance(trainer.live.index, Compressed)
+    assert isinstance(trainer.live.index.vectors, Decoded)
     batch = trainer.data.batch(0)
     queries = noisy_vectors(trainer, batch).detach()
     vectors, positive, _ = trainer.live.lists(batch.queries_Q, queries)
     full = np.load(job.input("passages", "passages.npy"))
-    kept = trainer.live.index.vectors(np.arange(len(full)))
+    kept = np.asarray(trainer.live.index.vectors)
     products = queries.numpy() @ kept.T
     expected = np.take_along_axis(products, np.argsort(-products, axis=1, kind="stable")[:, :20], axis=1)
     scores = (vectors[:, :20] @ queries.unsqueeze(2)).squeeze(2).numpy()

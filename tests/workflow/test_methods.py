@@ -107,7 +107,7 @@ def test_a_frozen_side_and_live_search(world):
     assert live["inputs"]["passages"] == f"encode/{warm_up['key']}" and "negatives" not in live["inputs"]
     assert len((experiments / "adore/episode-1/train/found.tsv").read_text().splitlines()) == 1 + 4
     searched = manifest("adore/episode-1/search-test")["facts"]
-    assert searched["engine"] == "IndexPQ" and 0 < searched["recall"] < 1
+    assert searched["engine"] == "PqCodes x 1" and 0 < searched["recall"] < 1
     sizes = [manifest(f"adore/episode-1/{link}")["facts"]["bytes"] for link in ("index-live", "index-search", "index")]
     assert sizes[0] < sizes[1] < sizes[2] == manifest("warm-up/episode-1/index")["facts"]["bytes"]
 

@@ -5,7 +5,7 @@ import numpy as np
 
 from teleport.refusal import Refusal
 from teleport.search.exact import rescore, stable_topk
-from teleport.search.flat import GROWTH, MARGIN, FaissFlat, require_depth, search
+from teleport.search.flat import CANDIDATES, Exact, FaissFlat
 
 SEED = 1234  # of k-means: the index depends on the vectors and its parameters alone
 TRAIN_PER_LIST = 256  # vectors per centroid that k-means reads; faiss takes no more either
@@ -76,8 +76,8 @@ class Approximate:
         self.index, self.settings, self.vectors, self.threads = index, settings, vectors, threads
         self.engine = type(index).__name__
 
-    def search(self, queries_QD, depth):
-        """As `flat.search`, of what the index finds; Refusal when fewer than `depth` come back for a query."""
+    def search(self, queries_QD, depth, state=None):
+        """As `Exact.search`, of what the index finds; Refusal when fewer than `depth` come back for a query."""
         queries_QD = np.ascontiguousarray(queries_QD)
         scores_QK, ids_QK = self.index.search(queries_QD, depth)
         short = np.flatnonzero((ids_QK < 0).any(axis=1))
@@ -101,40 +101,66 @@ def load(path, settings, vectors, threads, depth):
     return Approximate(index, settings, vectors, threads)
 
 
-class Compressed:
-    """Search by what a trained and filled faiss.IndexPQ keeps of the passages, and by nothing else (Jégou et al. 2011).
+class Decoded:
+    """What a faiss.IndexPQ keeps of its passages, as an array of float32 [n, D] that is decoded where it is read.
 
-    A score is the product of the query with the reconstructed passage. Passages of the same code tie.
+    index: trained and filled; rows: range of its passages, all of them by default. A slice is decoded no sooner.
     """
 
-    overlaps = False
+    dtype = np.dtype(np.float32)
 
-    def __init__(self, index, threads):
-        self.index, self.threads, self.engine = index, threads, type(index).__name__
+    def __init__(self, index, rows=None):
+        self.index, self.rows = index, range(index.ntotal) if rows is None else rows
+        self.shape = len(self.rows), index.d
+        self.size = len(self.rows) * index.d
 
-    @classmethod
-    def load(cls, path, threads):
-        """The saved index at `path`."""
-        return cls(faiss.read_index(str(path)), threads)
+    def __len__(self):
+        return len(self.rows)
 
-    def search(self, queries_QD, depth):
-        """As `flat.search`: more are asked for where the last rank ties with what was not asked for."""
-        require_depth(depth, total := self.index.ntotal)
+    def __getitem__(self, rows):
+        return Decoded(self.index, self.rows[rows])
+
+    def __array__(self, dtype=None, copy=None):
+        return self.take(np.arange(len(self))).astype(dtype or self.dtype, copy=False)
+
+    def take(self, ids, axis=0, out=None, mode=None):
+        """The vectors [..., D] of passages (int [...]), as of an array; into `out` where it is given."""
+        ids = self.rows.start + self.rows.step * np.ascontiguousarray(ids, np.int64)
+        out = np.empty((*ids.shape, self.shape[1]), np.float32) if out is None else out
+        self.index.reconstruct_batch(ids.ravel(), out.reshape(-1, self.shape[1]))
+        return out
+
+
+class PqCodes:
+    """Candidates by faiss from `Decoded` passages: sums of a table of products, one for each code (Jégou et al. 2011).
+
+    So exact scores are products with the decoded passages, and those of the same code tie.
+    """
+
+    overlaps, step, outliers = False, CANDIDATES, np.zeros(0, np.int64)
+
+    def __init__(self, vectors, threads, most_outliers=0):
+        self.vectors, self.threads, self.index, pq = vectors, threads, vectors.index, vectors.index.pq
+        if len(vectors) < self.index.ntotal:
+            self.index = faiss.clone_index(vectors.index)
+            self.index.reset()
+            codes = faiss.vector_to_array(vectors.index.codes).reshape(-1, pq.code_size)
+            self.index.add_sa_codes(codes[vectors.rows.start : vectors.rows.stop])
+        centroids = faiss.vector_to_array(pq.centroids).reshape(pq.M, pq.ksub, pq.dsub)
+        self.max_norm = float(np.sqrt(np.vecdot(centroids, centroids).max(axis=1).sum(dtype=np.float64)))
+
+    errors, first_count = FaissFlat.errors, FaissFlat.first_count
+
+    def propose(self, queries_QD, depth, count, errors_Q, last_Q):
+        """As `FaissFlat.propose`."""
         faiss.omp_set_num_threads(self.threads)  # it holds for the thread that calls
-        ids_QK = np.empty((len(queries_QD), depth), np.int32)
-        scores_QK = np.empty((len(queries_QD), depth), np.float32)
-        unsettled, count = np.arange(len(queries_QD)), min(depth + MARGIN, total)
-        while len(unsettled):
-            proposed_QC, ids_QC = self.index.search(np.ascontiguousarray(queries_QD[unsettled]), count)
-            ids_QK[unsettled], scores_QK[unsettled] = stable_topk(proposed_QC, ids_QC, depth)
-            settled = (count == total) | (scores_QK[unsettled, -1] > proposed_QC[:, -1])
-            unsettled, count = unsettled[~settled], min(GROWTH * count, total)
-        return ids_QK, scores_QK
+        scores_QM, ids_QM = self.index.search(np.ascontiguousarray(queries_QD), count)
+        return scores_QM, ids_QM, scores_QM[:, -1].astype(np.float64)
 
-    def vectors(self, ids):
-        """The reconstructed vectors of passages, float32 [..., dim] for integers [...]."""
-        flat = self.index.reconstruct_batch(np.ascontiguousarray(ids, np.int64).ravel())
-        return flat.reshape(*ids.shape, -1)
+
+def read_codes(path):
+    """`Decoded`: what the saved IndexPQ at `path` keeps of the passages."""
+    return Decoded(faiss.read_index(str(path)))
 
 
 def sample_recall(index, vectors, queries, depth, threads):
@@ -142,7 +168,7 @@ def sample_recall(index, vectors, queries, depth, threads):
     count = min(len(queries), SAMPLE_QUERIES)
     rows = np.sort(np.random.default_rng(SAMPLE_SEED).choice(len(queries), count, replace=False))
     sample = queries[rows].astype(np.float32)
-    exact, _ = search(FaissFlat(vectors, threads), sample, depth)
+    exact, _ = Exact(vectors, 1, lambda _, part, most: FaissFlat(part, threads, most), threads).search(sample, depth)
     ids, _ = index.search(sample, depth)
     return {"recall": round(recall(ids, exact), 4), "recall_depth": depth, "recall_queries": count}
 

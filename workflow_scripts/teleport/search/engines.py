@@ -1,72 +1,31 @@
 """Which engine searches exactly: the fastest of this machine. All of them give the same bits."""
 
 import resource
-from concurrent.futures import ThreadPoolExecutor
+import time
 from pathlib import Path
 
 import numpy as np
 
 from teleport.refusal import Refusal
 from teleport.running.devices import visible_devices
-from teleport.search.exact import stable_topk
-from teleport.search.flat import FaissFlat, require_depth, search
+from teleport.running.log import log
+from teleport.search.flat import Exact, FaissFlat
 
 INT8_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8"}
-# Reducing the vectors costs as much as searching some 1,000 lines, loading torch as much as 2**38 products.
-INT8_LINES, INT8_PRODUCTS = 2048, 2**39
-ROOM_SHARE = 0.5  # of the free memory that reduced vectors may take
+PROBE_PRODUCTS = 2**39  # from so many on: for fewer, loading torch and probing would take longer than either search
+PROBE_QUERIES, PROBE_BLOCKS, PROBE_ROWS = 256, 8, 8192  # of a probe, and the rows of each of its blocks of passages
+PART_ROWS = 2**20  # passages after which a search on a CPU can be saved
+ROOM_SHARE = 0.5  # of the free memory that reduced vectors of a part may take
+STEP_RESERVE = 8e9  # bytes of a device that are left to a training beside its search
 LIMITS = {"VmSize": resource.RLIMIT_AS, "VmData": resource.RLIMIT_DATA}
 
 
-class Sharded:
-    """Exact search in which each of `count` contiguous shards of the passages has an engine of its own.
+def open_exact(vectors, threads, queries_QD, lines, depth):
+    """An exact index of `vectors` (float32 or float16 [n, dim], memory map), a `flat.Exact`.
 
-    open_shard(number, vectors): the engine of a shard (FaissFlat, Int8Flat or TorchFlat); engine: its name and `count`
-    overlaps: whether the host scores candidates while devices search on
-    Scores are exact and ties go by passage number, so the result is the same for any number of shards.
-    """
-
-    def __init__(self, vectors, count, open_shard):
-        self.total = len(vectors)
-        bounds = np.linspace(0, self.total, min(count, self.total) + 1).astype(np.int64)
-        self.firsts = bounds[:-1].tolist()
-        ranges = zip(bounds[:-1], bounds[1:], strict=True)
-        self.shards = [open_shard(number, vectors[first:last]) for number, (first, last) in enumerate(ranges)]
-        self.engine = f"{type(self.shards[0]).__name__} x {len(self.shards)}"
-        self.overlaps = self.shards[0].overlaps
-
-    def search(self, queries_QD, depth):
-        """As `flat.search`, over all passages: (ids int32, scores float32), both [Q, depth]."""
-        require_depth(depth, self.total)
-
-        def search_shard(first, shard):
-            ids_QK, scores_QK = search(shard, queries_QD, min(depth, len(shard.vectors)))
-            return scores_QK, ids_QK.astype(np.int64) + first
-
-        with ThreadPoolExecutor(len(self.shards)) as pool:
-            scores, ids = zip(*pool.map(search_shard, self.firsts, self.shards), strict=True)
-        searched = [(first, len(shard.vectors)) for first, shard in zip(self.firsts, self.shards, strict=True)]
-        check_covered(searched, self.total)
-        return stable_topk(np.hstack(scores), np.hstack(ids), depth)
-
-
-def check_covered(searched, total):
-    """Raise RuntimeError unless the shards (first row, rows) are all rows of the index, each once."""
-    end = 0
-    for first, rows in sorted(searched):
-        if first != end:
-            start, stop = sorted((first, end))
-            raise RuntimeError(f"passage rows {start} to {stop - 1} were not searched exactly once")
-        end = first + rows
-    if end != total:
-        raise RuntimeError(f"{end} passage rows were searched, but the index has {total}")
-
-
-def open_exact(vectors, threads, lines):
-    """An exact index of `vectors` (float32 [n, dim], memory map) for searching `lines` vectors.
-
-    All CUDA devices that this process sees, a shard of the passages each; else int8 products on a processor that has
-    them, where the search is long enough to be worth loading torch; else faiss.
+    All CUDA devices that this process sees, a part of the passages each; else int8 products on a processor that has
+    them, where a `probe` says that they are faster; else faiss. queries_QD: float32, a sample of the `lines` vectors
+    that are searched with
     """
     if visible_devices():
         import torch
@@ -75,37 +34,67 @@ def open_exact(vectors, threads, lines):
 
         if devices := torch.cuda.device_count():
             share = max(1, threads // devices)
-            return Sharded(vectors, devices, lambda number, shard: TorchFlat(shard, f"cuda:{number}", share))
-    if lines >= INT8_LINES and lines * vectors.size >= INT8_PRODUCTS and computes_in_int8():
-        from teleport.search.flat_cpu import Int8Flat
+            return Exact(
+                vectors, devices, lambda n, part, most: TorchFlat(part, f"cuda:{n}", share, None, most), threads
+            )
+    parts, kinds = -(-len(vectors) // PART_ROWS), {"FaissFlat": lambda _, part, most: FaissFlat(part, threads, most)}
+    if lines * vectors.size < PROBE_PRODUCTS or not computes_in_int8():
+        return Exact(vectors, parts, kinds["FaissFlat"], threads)
+    from teleport.search.flat_cpu import Int8Flat
 
-        room = ROOM_SHARE * free_bytes()
-        return Sharded(vectors, 1, lambda number, shard: Int8Flat(shard, threads, room))
-    return Sharded(vectors, 1, lambda number, shard: FaissFlat(shard, threads))
+    kinds["Int8Flat"] = lambda _, part, most: Int8Flat(part, threads, ROOM_SHARE * free_bytes(), most)
+    seconds = {name: probe(vectors, kind, threads, queries_QD, lines, depth) for name, kind in kinds.items()}
+    fastest = min(seconds, key=seconds.get)
+    foreseen = ", ".join(f"{name} {estimate:.0f} s" for name, estimate in seconds.items())
+    log.info("searching with %s: by a probe %d lines at depth %d take %s", fastest, lines, depth, foreseen)
+    return Exact(vectors, parts, kinds[fastest], threads)
 
 
-def open_for_steps(vectors, device, threads):
-    """An exact engine of `vectors` for a few queries at a time, often: every search reads all passages once.
+def probe(vectors, open_part, threads, queries_QD, lines, depth):
+    """Seconds that `lines` searches at a depth would take with an engine, from a few of them in blocks of `vectors`.
 
-    device: a torch.device, on which the passages must have room in fp16; on a CPU faiss. For `flat.search`. Raises
-    Refusal when there is no room.
+    A sample of the passages at as small a share of the depth has its last rank at the same score, so it has as large a
+    share of the candidates that an engine cannot tell apart.
     """
-    if device.type == "cpu":
-        return FaissFlat(vectors, threads)
-    import torch
+    firsts = np.linspace(0, max(0, len(vectors) - PROBE_ROWS), PROBE_BLOCKS).astype(np.int64)
+    sample = np.concatenate([np.asarray(vectors[first : first + PROBE_ROWS]) for first in firsts])
+    share = len(sample) / len(vectors)
+    started = time.perf_counter()
+    index = Exact(sample, 1, open_part, threads)
+    opened = time.perf_counter()
+    index.search(queries_QD[:1], 1)  # threads start, and buffers are made
+    searched = time.perf_counter()
+    index.search(queries_QD[:PROBE_QUERIES], max(1, round(share * depth)))
+    searching = (time.perf_counter() - searched) * lines / min(len(queries_QD), PROBE_QUERIES)
+    return (opened - started + searching) / share
 
-    from teleport.search.flat_torch import STEP_BLOCK, TorchFlat
 
-    # By its number: the thread that prefetches candidates has a current device of its own.
-    index = TorchFlat(vectors, torch.device("cuda", torch.cuda.current_device()), threads)
-    if index.kept is None:
-        raise Refusal(
-            f"negatives.live: {len(vectors):,} passages take {2 * vectors.size / 1e9:.1f} GB in fp16, for which the "
-            "GPU has no room beside the training. Let several GPUs share them (--set-resources train:gpu=4), or set "
-            "negatives.live.index to {kind: pq}."
-        )
-    index.block = STEP_BLOCK
-    return index
+def open_for_steps(vectors, device, threads, on_processor=FaissFlat, spare=False):
+    """An exact index of `vectors` for a few queries at a time, often: every search reads all passages once.
+
+    device: a torch.device, on which the passages must have room in fp16; on_processor: the engine on a CPU (vectors,
+    threads, most outliers). Raises Refusal when there is no room, or takes the CPU with `spare`.
+    """
+
+    if device.type != "cpu":
+        import torch
+
+        from teleport.search.flat_torch import STEP_BLOCK, TorchFlat
+
+        # By its number: the thread that prefetches candidates has a current device of its own.
+        device = torch.device("cuda", torch.cuda.current_device())
+        room = torch.cuda.mem_get_info(device)[0] - STEP_RESERVE
+        index = Exact(vectors, 1, lambda _, part, most: TorchFlat(part, device, threads, room, most), threads)
+        if index.part(0).kept is not None:
+            index.part(0).block = STEP_BLOCK
+            return index
+        if not spare:
+            raise Refusal(
+                f"negatives.live: {len(vectors):,} passages take {2 * vectors.size / 1e9:.1f} GB in fp16, for which "
+                "the GPU has no room beside the training. Let several GPUs share them (--set-resources train:gpu=4), "
+                "or set negatives.live.index to {kind: pq}."
+            )
+    return Exact(vectors, 1, lambda _, part, most: on_processor(part, threads, most), threads)
 
 
 def computes_in_int8(cpu_info=Path("/proc/cpuinfo")):

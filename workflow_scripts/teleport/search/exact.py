@@ -83,10 +83,12 @@ def rescore(vectors, queries_QD, proposed_QM, ids_QM, depth, errors_Q, threads):
 
 
 class Scorer:
-    """Inner products of queries with rows of `vectors` (float32 or float16), in buffers that are made once."""
+    """Inner products of queries with rows of `vectors` (float32 or float16; an array, a memory map, or
+    `approximate.Decoded`), in buffers that are made once."""
 
     def __init__(self, vectors):
-        self.vectors = np.asarray(vectors)  # a memory map's own class takes longer
+        # A memory map's own class takes longer.
+        self.vectors = vectors.view(np.ndarray) if isinstance(vectors, np.memmap) else vectors
         self.stored = np.empty((PAIRS, vectors.shape[1]), vectors.dtype)
         self.double = np.empty((PAIRS, vectors.shape[1]), np.float64)
 

@@ -9,14 +9,19 @@ number format of the product is a matter of speed, no setting, and decides no ke
 
 A bound for all passages is only as good as that of the worst of them. Therefore an engine leaves out of it the few
 that are far worse than the rest, its outliers: these are scored exactly for every query, proposed or not.
+
+The passages are searched in parts, on devices side by side or one after another. Proposals of parts are joined before
+any is scored again, so the pairs that are scored do not grow with the parts.
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial, reduce
+from typing import NamedTuple
 
 import numpy as np
 
 from teleport.refusal import Refusal
-from teleport.search.exact import rescore, stable_topk
+from teleport.search.exact import NO_KEY, ids_of, keys_of, rescore, scores_of, stable_topk
 
 MARGIN = 32  # proposed beyond the depth: enough unless dozens of passages tie at the last rank
 GROWTH = 8  # factor on the proposals for a query whose last rank is not settled
@@ -40,9 +45,9 @@ def norms_of(vectors, block=BLOCK):
     return np.sqrt(squares_P)
 
 
-def outliers_by(measures_P):
-    """Numbers (int64, ascending) of at most `OUTLIERS` passages whose measure is far above that of all others."""
-    rank = max(0, len(measures_P) - 1 - OUTLIERS)
+def outliers_by(measures_P, most=OUTLIERS):
+    """Numbers (int64, ascending) of at most `most` passages whose measure is far above that of all others."""
+    rank = max(0, len(measures_P) - 1 - most)
     return np.flatnonzero(measures_P > OUTLYING * np.partition(measures_P, rank)[rank])
 
 
@@ -63,12 +68,12 @@ class FaissFlat:
 
     overlaps, step = False, CANDIDATES
 
-    def __init__(self, vectors, threads):
+    def __init__(self, vectors, threads, most_outliers=OUTLIERS):
         import faiss
 
         self.faiss, self.vectors, self.threads = faiss, vectors, threads
         norms_P = norms_of(vectors)
-        self.outliers = outliers_by(norms_P)
+        self.outliers = outliers_by(norms_P, most_outliers)
         self.max_norm = float(np.delete(norms_P, self.outliers).max())
 
     def errors(self, queries_QD):
@@ -80,8 +85,11 @@ class FaissFlat:
         """How many candidates to propose at first."""
         return depth + MARGIN
 
-    def propose(self, queries_QD, depth, count, errors_Q):
-        """(scores [Q, count] highest first, passages int64 [Q, count], upper bound on all other scores [Q])."""
+    def propose(self, queries_QD, depth, count, errors_Q, last_Q):
+        """(scores [Q, count] highest first, passages int64 [Q, count], upper bound on all other scores [Q]).
+
+        last_Q: what the exact score at the last rank reaches by other passages (-inf: nothing is known)
+        """
         self.faiss.omp_set_num_threads(self.threads)  # it holds for the thread that calls
         result = self.faiss.ResultHeap(len(queries_QD), count, keep_max=True)
         step = len(self.vectors) if self.vectors.dtype == np.float32 else BLOCK  # others are converted by block
@@ -102,35 +110,122 @@ def require_depth(depth, total):
         )
 
 
-def search(index, queries_QD, depth):
-    """The `depth` passages of largest inner product, ties by the smaller number, for each query.
+class Proposals(NamedTuple):
+    """What products say of some passages for Q queries.
 
-    index: FaissFlat, Int8Flat or TorchFlat; queries_QD: float32, finite
-    returns: (ids int32, scores float32), both [Q, depth], highest first. Raises Refusal when there are fewer passages.
-    Candidates are proposed for at most `index.step` queries at a time. Where the index computes on a device
-    (`index.overlaps`), the host scores those of one step while the next step is proposed.
+    keys_QM: `keys_of` the scores and passages that were proposed, sorted, `NO_KEY` at the end of shorter lists
+    others_Q: float64, upper bound on the scores of the passages that were not; errors_Q: float64, by how much a score
+    may be off; outliers: int64, passages of which neither says anything; total: how many passages were compared
     """
-    total = len(index.vectors)
-    require_depth(depth, total)
-    ids_QK = np.empty((len(queries_QD), depth), np.int32)
-    scores_QK = np.empty((len(queries_QD), depth), np.float32)
 
-    def proposals(steps, count):
-        for rows in steps:
-            errors_Q = index.errors(queries_QD[rows])
-            yield errors_Q, *index.propose(queries_QD[rows], depth, count, errors_Q)
+    keys_QM: np.ndarray
+    others_Q: np.ndarray
+    errors_Q: np.ndarray
+    outliers: np.ndarray
+    total: int
 
-    unsettled, count = np.arange(len(queries_QD)), min(index.first_count(depth), total)
-    while len(unsettled):
-        step, remaining = max(1, min(index.step, CANDIDATES // count)), []
-        steps = [unsettled[start : start + step] for start in range(0, len(unsettled), step)]
-        proposed = proposals(steps, count)
-        for rows, proposal in zip(steps, prefetch(proposed) if index.overlaps else proposed, strict=True):
-            ids_QK[rows], scores_QK[rows], others_Q = rank(index, queries_QD[rows], depth, *proposal)
-            settled = (count == total) | (scores_QK[rows, -1] > others_Q)
-            remaining.append(rows[~settled])
-        unsettled, count = np.concatenate(remaining), min(GROWTH * count, total)
-    return ids_QK, scores_QK
+    def join(self, more, count):
+        """These and `more`, of other passages: of all candidates the `count` with the highest scores."""
+        keys_QM = np.hstack([self.keys_QM, more.keys_QM])
+        keys_QM.sort(axis=1)
+        dropped_Q = scores_of(keys_QM[:, count]) if count < keys_QM.shape[1] else -np.inf
+        others_Q = np.maximum.reduce([self.others_Q, more.others_Q, np.broadcast_to(dropped_Q, len(keys_QM))])
+        errors_Q, outliers = np.maximum(self.errors_Q, more.errors_Q), np.union1d(self.outliers, more.outliers)
+        return Proposals(keys_QM[:, :count], others_Q, errors_Q, outliers, self.total + more.total)
+
+
+class Exact:
+    """Exact search of `vectors` in `count` contiguous parts, each with an engine of its own, opened when it is needed.
+
+    open_part(number, vectors, most outliers): the engine of a part, FaissFlat, Int8Flat, TorchFlat or PqCodes;
+    overlaps: whether devices propose for the next queries, all parts side by side, while the host scores. Scores are
+    exact and ties go by passage number, so the result is the same for any number of parts.
+    """
+
+    def __init__(self, vectors, count, open_part, threads=1):
+        self.vectors, self.open_part, self.threads = vectors, open_part, threads
+        bounds = np.linspace(0, len(vectors), min(count, len(vectors)) + 1).astype(np.int64).tolist()
+        self.ranges = list(zip(bounds[:-1], bounds[1:], strict=True))
+        self.engines = {}
+        self.overlaps, self.kind = self.part(0).overlaps, type(self.part(0)).__name__
+        self.engine = f"{self.kind} x {len(self.ranges) if self.overlaps else 1}"
+
+    def part(self, number):
+        """The engine of a part."""
+        if number not in self.engines:
+            part = self.vectors[slice(*self.ranges[number])]
+            self.engines[number] = self.open_part(number, part, OUTLIERS // len(self.ranges))
+        return self.engines[number]
+
+    def search(self, queries_QD, depth, state=None):
+        """The `depth` passages of largest inner product, ties by the smaller number, for each query.
+
+        queries_QD: float32, finite; state: as `propose` takes it
+        returns: (ids int32, scores float32), both [Q, depth], highest first. Raises Refusal when there are fewer.
+        """
+        require_depth(depth, len(self.vectors))
+        ids_QK = np.empty((len(queries_QD), depth), np.int32)
+        scores_QK = np.empty((len(queries_QD), depth), np.float32)
+        unsettled, count = np.arange(len(queries_QD)), self.part(0).first_count(depth)
+        while len(unsettled):
+            step, remaining = max(1, min(self.part(0).step, CANDIDATES // count)), []
+            steps = [unsettled[start : start + step] for start in range(0, len(unsettled), step)]
+            proposed = (self.propose(queries_QD[rows], depth, count, state) for rows in steps)
+            for rows, proposals in zip(steps, prefetch(proposed) if self.overlaps else proposed, strict=True):
+                ids_QK[rows], scores_QK[rows], others_Q = self.rank(queries_QD[rows], depth, proposals)
+                remaining.append(rows[scores_QK[rows, -1] <= others_Q])
+            unsettled, count = np.concatenate(remaining), GROWTH * count
+        return ids_QK, scores_QK
+
+    def propose(self, queries_QD, depth, count, state=None):
+        """The `Proposals` of all parts: side by side where they are devices.
+
+        state: `load(queries, count)` gives (how many parts are done, their Proposals or None), `save(queries, count,
+        parts done, of all, Proposals)` is told what was proposed; None where parts are proposed side by side
+        """
+        unknown_Q = np.full(len(queries_QD), -np.inf)
+        if self.overlaps:
+            with ThreadPoolExecutor(len(self.ranges)) as pool:
+                propose = partial(self.propose_part, queries_QD=queries_QD, depth=depth, count=count, last_Q=unknown_Q)
+                return reduce(lambda one, two: one.join(two, count), pool.map(propose, range(len(self.ranges))))
+        done, proposals = state.load(queries_QD, count) if state else (0, None)
+        for number in range(done, len(self.ranges)):
+            ranked = proposals is not None and proposals.keys_QM.shape[1] >= depth
+            last_Q = scores_of(proposals.keys_QM[:, depth - 1]) - proposals.errors_Q if ranked else unknown_Q
+            part = self.propose_part(number, queries_QD, depth, count, last_Q)
+            proposals = proposals.join(part, count) if proposals else part
+            if state:
+                state.save(queries_QD, count, number + 1, len(self.ranges), proposals)
+        return proposals
+
+    def propose_part(self, number, queries_QD, depth, count, last_Q):
+        """The `Proposals` of one part, as `FaissFlat.propose` makes them."""
+        engine, first = self.part(number), self.ranges[number][0]
+        total = len(engine.vectors)
+        errors_Q, count = engine.errors(queries_QD), min(count, total)
+        scores_QM, ids_QM, others_Q = engine.propose(queries_QD, min(depth, total), count, errors_Q, last_Q)
+        keys_QM = np.where(np.isneginf(scores_QM), NO_KEY, keys_of(scores_QM.astype(np.float32), ids_QM + first))
+        keys_QM.sort(axis=1)
+        others_Q = np.full(len(queries_QD), -np.inf) if count == total else others_Q
+        return Proposals(keys_QM, others_Q, errors_Q, engine.outliers + first, total)
+
+    def rank(self, queries_QD, depth, proposals):
+        """The first `depth` of the candidates and all outliers: (ids int32 [Q, depth], exact scores float32 [Q, depth],
+        upper bound on the exact scores of all other passages [Q]).
+        """
+        if proposals.total != len(self.vectors):
+            raise RuntimeError(f"{proposals.total} passages were searched, but the index has {len(self.vectors)}")
+        proposed_QM, ids_QM, outliers = scores_of(proposals.keys_QM), ids_of(proposals.keys_QM), proposals.outliers
+        ids_QM[proposals.keys_QM == NO_KEY] = 0
+        errors_Q = proposals.errors_Q
+        scores_QM = rescore(self.vectors, queries_QD, proposed_QM, ids_QM, depth, errors_Q, self.threads)
+        if count := len(outliers):
+            scores_QM[np.isin(ids_QM, outliers)] = -np.inf  # each passage once
+            outliers_QM = np.broadcast_to(outliers, (len(queries_QD), count))
+            zeros_QM = np.zeros(outliers_QM.shape)
+            exact_QM = rescore(self.vectors, queries_QD, zeros_QM, outliers_QM, count, errors_Q, self.threads)
+            scores_QM, ids_QM = np.hstack([scores_QM, exact_QM]), np.hstack([ids_QM, outliers_QM])
+        return *stable_topk(scores_QM, ids_QM, depth), proposals.others_Q + errors_Q
 
 
 def prefetch(items):
@@ -140,17 +235,3 @@ def prefetch(items):
         while (item := making.result()) is not None:
             making = maker.submit(next, items, None)
             yield item
-
-
-def rank(index, queries_QD, depth, errors_Q, proposed_QM, ids_QM, others_Q):
-    """The first `depth` of the candidates and all outliers: (ids int32 [Q, depth], exact scores float32 [Q, depth],
-    upper bound on the exact scores of all other passages [Q]).
-    """
-    scores_QM = rescore(index.vectors, queries_QD, proposed_QM, ids_QM, depth, errors_Q, index.threads)
-    if count := len(index.outliers):
-        scores_QM[np.isin(ids_QM, index.outliers)] = -np.inf  # each passage once
-        outliers_QM = np.broadcast_to(index.outliers, (len(queries_QD), count))
-        zeros_QM = np.zeros(outliers_QM.shape)
-        exact_QM = rescore(index.vectors, queries_QD, zeros_QM, outliers_QM, count, errors_Q, index.threads)
-        scores_QM, ids_QM = np.hstack([scores_QM, exact_QM]), np.hstack([ids_QM, outliers_QM])
-    return *stable_topk(scores_QM, ids_QM, depth), others_Q + errors_Q

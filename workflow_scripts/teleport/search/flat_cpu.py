@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from teleport.search.exact import ID_BITS, NO_KEY, NO_RANK, ids_of, keys_of, scores_of, scores_of_ranks
-from teleport.search.flat import MARGIN
+from teleport.search.flat import MARGIN, OUTLIERS
 from teleport.search.reduced import Reduced
 from teleport.threads import threads_apart
 
@@ -21,20 +21,24 @@ LOWEST = -(2**31)  # below every product
 class Int8Flat(Reduced):
     """The same as `flat.FaissFlat` with products of int8 numbers; lists of fewer candidates end with score -inf."""
 
-    def __init__(self, vectors, threads, room=2**62):
-        super().__init__(vectors, "int8", threads, room)
+    def __init__(self, vectors, threads, room=2**62, most_outliers=OUTLIERS):
+        super().__init__(vectors, "int8", threads, room, most_outliers=most_outliers)
 
     def first_count(self, depth):
         return WIDTH * depth + MARGIN
 
-    def propose(self, queries_QD, depth, count, errors_Q):
+    def propose(self, queries_QD, depth, count, errors_Q, last_Q):
         reduced, factors_Q = self.reduce_queries(queries_QD)
         units_Q = factors_Q.double().numpy()[:, 0] * self.factor
         asked_again = count == self.first_count(depth) < len(self.vectors)  # where something may have been dropped
         band_Q = (BAND if asked_again else 2) * errors_Q
+        shift_Q = self.shifts(queries_QD).numpy()
+        floor_Q = last_Q + errors_Q - band_Q - shift_Q
         rows = np.arange(len(queries_QD))
         groups = np.array_split(rows, min(len(rows), self.threads * -(-len(rows) // (self.threads * QUERIES))))
-        candidates = [Candidates(reduced[g], units_Q[g], band_Q[g], depth, count, self.block) for g in groups]
+        candidates = [
+            Candidates(reduced[g], units_Q[g], band_Q[g], floor_Q[g], depth, count, self.block) for g in groups
+        ]
         with threads_apart(self.threads) as pool:
             for first, passages in self.blocks():
                 outliers = self.outliers - first
@@ -44,7 +48,6 @@ class Int8Flat(Reduced):
         rows = np.concatenate([c.kept[0][0] + np.int64(g[0]) for c, g in zip(candidates, groups, strict=True)])
         keys_QM = padded(rows, np.concatenate([c.kept[0][1] for c in candidates]), len(queries_QD), NO_KEY)
         keys_QM.sort(axis=1)
-        shift_Q = self.shifts(queries_QD).numpy()
         others_Q = np.concatenate([c.floor_Q for c in candidates]) + shift_Q
         return scores_of(keys_QM) + shift_Q[:, None], np.where(keys_QM == NO_KEY, 0, ids_of(keys_QM)), others_Q
 
@@ -57,9 +60,9 @@ class Candidates:
     merge_threshold: candidates from which they are merged
     """
 
-    def __init__(self, queries_QD, units_Q, band_Q, depth, count, block):
+    def __init__(self, queries_QD, units_Q, band_Q, floor_Q, depth, count, block):
         self.queries_QD, self.units_Q, self.band_Q, self.depth, self.count = queries_QD, units_Q, band_Q, depth, count
-        self.floor_Q, self.kept = np.full(len(queries_QD), -np.inf), []
+        self.floor_Q, self.kept = floor_Q, []
         self.merge_threshold = depth * len(queries_QD)
         self.buffer = torch.empty(len(queries_QD) * block, dtype=torch.int32)
 
@@ -75,7 +78,7 @@ class Candidates:
         products_QP[:, outliers] = LOWEST
         if first == 0 and shape[1] >= self.depth:
             last_Q = np.partition(products_QP, -self.depth, axis=1)[:, -self.depth]
-            self.floor_Q = last_Q * self.units_Q - self.band_Q
+            self.floor_Q = np.maximum(self.floor_Q, last_Q * self.units_Q - self.band_Q)
         least_Q = np.ceil(np.maximum(self.floor_Q / self.units_Q, LOWEST)).astype(np.int32)
         positions = np.flatnonzero(products_QP >= least_Q[:, None])
         rows, columns = np.divmod(positions, shape[1])

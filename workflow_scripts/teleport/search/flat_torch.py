@@ -4,35 +4,46 @@ import math
 
 import torch
 
+from teleport.running.log import log
+from teleport.search.flat import OUTLIERS
 from teleport.search.reduced import Reduced
 
 BLOCK_PASSAGES = 65536  # at a time: launching the kernels of a block costs little beside them
 QUERIES = 4096  # scores of a block: 1 GB in float32
 STEP_BLOCK = 2**21  # where a few dozen queries are searched at a time: the same room, and few kernels to launch
-RESIDENT_SHARE = 0.6  # of the free device memory that the vectors may take; the rest is for scores and candidates
 STEP = 8192  # queries that are proposed for while the host scores the candidates of as many others
 LEAST_GROUP = 4  # scores per group from which looking at their maxima first is worth it
+
+
+def workspace(dim):
+    """Bytes of device memory that a search takes besides its vectors: scores and what is selected from them, and some
+    blocks of vectors in float32, as read, as centred and as they come back from their reduction."""
+    return 4 * BLOCK_PASSAGES * (2 * QUERIES + 8 * dim)
 
 
 class TorchFlat(Reduced):
     """The same as `flat.FaissFlat`: fp16 numbers multiplied by tensor cores, summed and given out in float32.
 
-    The reduced vectors stay on the device when they fit, else they stream from the memory map. Exact scores are
-    computed on the host, so that their last bits are those of a run without a GPU.
+    The reduced vectors stay on the device when they take at most `room` bytes (by default what is free and not needed
+    for the search), else they stream from the memory map. Exact scores are computed on the host, so that their last
+    bits are those of a run without a GPU.
     """
 
-    def __init__(self, vectors, device, threads=1, room=None):
+    def __init__(self, vectors, device, threads=1, room=None, most_outliers=OUTLIERS):
         if room is None:
-            room = RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]
-        super().__init__(vectors, "fp16", threads, room, device, BLOCK_PASSAGES)
+            room = torch.cuda.mem_get_info(device)[0] - workspace(vectors.shape[1])
+        super().__init__(vectors, "fp16", threads, room, device, BLOCK_PASSAGES, most_outliers)
         if self.kept is not None:  # else each step reads all passages
             self.step = STEP
+        state = "stay on" if self.kept is not None else "are streamed in every search to"
+        sizes = f"{2 * vectors.size / 1e9:.1f} GB in fp16, room for {max(0, room) / 1e9:.1f} GB beside the search"
+        log.info("%d vectors %s %s: %s", len(vectors), state, self.device, sizes)
 
     def first_count(self, depth):
         return depth + depth // 4 + 64
 
     @torch.inference_mode()
-    def propose(self, queries_QD, depth, count, errors_Q):
+    def propose(self, queries_QD, depth, count, errors_Q, last_Q):
         reduced, factors_Q = self.reduce_queries(queries_QD)
         groups, lists = reduced.split(QUERIES), {}
         for first, passages_PD in self.blocks():

@@ -12,7 +12,16 @@ parallel, would have nothing but their common part in eight bits.
 import numpy as np
 import torch
 
-from teleport.search.flat import CANDIDATES, ROUNDING, TRUNCATION, norms_of, outliers_by, prefetch, product_errors
+from teleport.search.flat import (
+    CANDIDATES,
+    OUTLIERS,
+    ROUNDING,
+    TRUNCATION,
+    norms_of,
+    outliers_by,
+    prefetch,
+    product_errors,
+)
 
 BLOCK_PASSAGES = 8192  # reduced at a time
 SAMPLE = 65536  # rows that give the mean and the range of the passages
@@ -57,9 +66,11 @@ class Reduced:
 
     step = CANDIDATES
 
-    def __init__(self, vectors, number_format, threads, room, device="cpu", block=BLOCK_PASSAGES):
+    def __init__(
+        self, vectors, number_format, threads, room, device="cpu", block=BLOCK_PASSAGES, most_outliers=OUTLIERS
+    ):
         self.vectors, self.number_format, self.threads = vectors, number_format, threads
-        self.device, self.block = torch.device(device), block
+        self.device, self.block, self.most_outliers = torch.device(device), block, most_outliers
         self.overlaps = self.device.type != "cpu"
         mean, self.largest = mean_and_range(vectors)
         self.mean = torch.from_numpy(mean).to(self.device)
@@ -79,7 +90,7 @@ class Reduced:
             if kept is not None:
                 kept[rows] = reduced
         measures = [measure.cpu().numpy() for measure in (norms_P, lost_P)]
-        self.outliers = np.union1d(*map(outliers_by, measures))
+        self.outliers = np.union1d(*(outliers_by(measure, self.most_outliers) for measure in measures))
         self.norm, self.lost = (float(np.delete(measure, self.outliers).max(initial=0)) for measure in measures)
         return kept
 

@@ -1,5 +1,6 @@
 """Stage `retrieve`: the nearest passages of queries, or of the positives of queries (lookahead anchors)."""
 
+import hashlib
 import json
 import time
 
@@ -12,15 +13,16 @@ from teleport.running.blocks import RowBlocks
 from teleport.running.devices import out_of_memory
 from teleport.running.files import require_free_space
 from teleport.running.log import log
-from teleport.search.engines import open_exact
+from teleport.search.engines import PART_ROWS, PROBE_QUERIES, open_exact
 from teleport.search.exact import require_finite
-from teleport.search.flat import require_depth
+from teleport.search.flat import Exact, Proposals, require_depth
 from teleport.settings.search import IndexSettings
 from teleport.settings.search import RetrieveSettings as Settings  # noqa: F401
 
-# Searched at a time. Each block reads the passages once, and a killed run loses a block. From a disk of 1 GB/s the
-# reading of passages that do not fit in memory then costs a twentieth of the products at 200 GFLOP/s.
-BLOCK_ROWS = 8192
+# Searched at a time. Each block reads the passages once. From a disk of 1 GB/s the reading of passages that do not fit
+# in memory then costs a tenth of the products at 200 GFLOP/s.
+BLOCK_ROWS = 4096
+SAMPLE_SEED = 78  # of the lines that engines are probed with
 DEVICE_BLOCK_ROWS = 65536  # on a GPU: several steps of flat_torch, of which only the last waits for the host
 
 
@@ -53,13 +55,16 @@ def run(job):
         depth = num_passages
     anchors, lines, rows = read_anchors(job, vectors, offsets)
     require_free_space(job.resume, len(lines) * depth * 8)
-    index = open_index(job, vectors, offsets, len(lines), depth)
+    sample = anchors[np.sort(np.random.default_rng(SAMPLE_SEED).permutation(lines)[:PROBE_QUERIES])].astype(np.float32)
+    index = open_index(job, vectors, offsets, sample, len(lines), depth)
+    state = PartsDone(job, len(lines))
     shape, block_rows = (len(lines), depth), DEVICE_BLOCK_ROWS if index.overlaps else BLOCK_ROWS
     blocks = RowBlocks(job, {"ids.npy": (np.int32, shape), "scores.npy": (np.float32, shape)}, block_rows)
     todo, started = len(lines) - blocks.done, time.monotonic()
     for start, stop in blocks:
         block_started = time.monotonic()
-        ids_QK, scores_QK = index.search(anchors[lines[start:stop]].astype(np.float32), depth)
+        state.first = start
+        ids_QK, scores_QK = index.search(anchors[lines[start:stop]].astype(np.float32), depth, state)
         blocks["ids.npy"][start:stop], blocks["scores.npy"][start:stop] = ids_QK, scores_QK
         blocks.totals["seconds"] += time.monotonic() - block_started
         job.progress(stop, len(lines), job.settings.of)
@@ -103,21 +108,59 @@ def lookahead_anchors(positives, anchor):
     return positives.rows, positives.values.astype(np.int64)
 
 
-def open_index(job, vectors, offsets, lines, depth):
-    """The index of the stage `index`, ready for `lines` vectors: `Sharded`, `Approximate`, `Compressed`, or `MaxP`."""
-    path = job.input("index", "index.json")
-    if json.loads(path.read_text(encoding="utf-8"))["kind"] == "flat":
-        index = open_exact(vectors, job.threads, lines)
-    elif job.settings.scores == "compressed":
-        from teleport.search.approximate import Compressed
+class PartsDone:
+    """The proposals of the lines that are being searched, saved between parts of the passages (`flat.Exact.propose`).
 
-        index = Compressed.load(job.input("index", "index.faiss"), job.threads)
+    first: the first line of the block that is searched, of `total`
+    """
+
+    def __init__(self, job, total):
+        self.job, self.total, self.first, self.saved = job, total, 0, time.monotonic()
+        self.path = job.resume / "proposals.npz"
+
+    def identity(self, queries_QD, count):
+        """What must be the same for proposals to be taken up, uint8 [n]."""
+        return np.frombuffer(hashlib.sha256(queries_QD.tobytes() + str(count).encode()).digest(), np.uint8)
+
+    def load(self, queries_QD, count):
+        """(how many parts are done, of a search of these queries that was killed; their `Proposals` or None)."""
+        if not self.path.is_file():
+            return 0, None
+        with np.load(self.path) as saved:
+            if not np.array_equal(saved["identity"], self.identity(queries_QD, count)):
+                return 0, None
+            return int(saved["done"]), Proposals(*(saved[name] for name in Proposals._fields))
+
+    def save(self, queries_QD, count, done, parts, proposals):
+        """Report the progress, and save what is proposed every `save_every` seconds."""
+        if done < parts:
+            lines = self.first + len(queries_QD) * done // parts
+            self.job.progress(lines, self.total, self.job.settings.of)
+            if time.monotonic() - self.saved >= self.job.save_every:
+                with open(part := self.path.with_suffix(".part"), "wb") as file:
+                    identity = self.identity(queries_QD, count)
+                    np.savez(file, identity=identity, done=done, parts=parts, **proposals._asdict())
+                part.replace(self.path)
+                self.saved = time.monotonic()
+
+
+def open_index(job, vectors, offsets, sample, lines, depth):
+    """The index of the stage `index`, ready for `lines` vectors, of which `sample` are some: `Exact`, `Approximate`, or
+    `MaxP` of them."""
+    path, needed = job.input("index", "index.json"), depth if offsets is None else chunks_needed(offsets, depth)
+    if json.loads(path.read_text(encoding="utf-8"))["kind"] == "flat":
+        index = open_exact(vectors, job.threads, sample, lines, needed)
+    elif job.settings.scores == "compressed":
+        from teleport.search.approximate import PqCodes, read_codes
+
+        decoded = read_codes(job.input("index", "index.faiss"))
+        parts = -(-len(decoded) // PART_ROWS)
+        index = Exact(decoded, parts, lambda _, part, most: PqCodes(part, job.threads), job.threads)
     else:
         from teleport.search.approximate import load
 
         settings = IndexSettings.model_validate(job.inputs["index"].manifest["settings"]).index
-        rows = depth if offsets is None else chunks_needed(offsets, depth)
-        index = load(job.input("index", "index.faiss"), settings, vectors, job.threads, rows)
+        index = load(job.input("index", "index.faiss"), settings, vectors, job.threads, needed)
     return index if offsets is None else MaxP(index, offsets)
 
 
@@ -138,8 +181,8 @@ class MaxP:
         self.passage_C = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
         self.engine, self.overlaps = f"{index.engine}, best of chunks", index.overlaps
 
-    def search(self, queries_QD, depth):
-        """As `flat.search`: the `depth` passages with the best chunks."""
+    def search(self, queries_QD, depth, state=None):
+        """As `Exact.search`: the `depth` passages with the best chunks."""
         require_depth(depth, len(self.offsets) - 1)
-        chunks_QC, scores_QC = self.index.search(queries_QD, chunks_needed(self.offsets, depth))
+        chunks_QC, scores_QC = self.index.search(queries_QD, chunks_needed(self.offsets, depth), state)
         return first_of_passages(self.passage_C[chunks_QC], scores_QC, depth)

@@ -15,7 +15,7 @@ from teleport.encoder.precision import to_device
 from teleport.evaluation.judged import first_hit_reciprocals
 from teleport.search.engines import open_for_steps
 from teleport.search.exact import NO_KEY, ids_of, keys_of, scores_of
-from teleport.search.flat import require_depth, search
+from teleport.search.flat import require_depth
 
 CUT = 10  # of the measures of every step (released)
 
@@ -60,17 +60,18 @@ def make_lists(ids_QK, positives, relevant, appends):
 
 class FlatPart:
     """Exact search in which each of several processes has a contiguous part of the passages (memory map) on its device;
-    the result is the same for any number of processes."""
+    the result is the same for any number of processes. Options are those of `open_for_steps`."""
 
-    def __init__(self, vectors, device, threads, processes):
-        bounds = np.linspace(0, len(vectors), processes.size + 1).astype(np.int64)
-        self.first, last, self.processes = bounds[processes.rank], bounds[processes.rank + 1], processes
-        self.index = open_for_steps(vectors[self.first : last], device, threads)
-        self.engine = f"{type(self.index).__name__} x {processes.size}"
+    def __init__(self, vectors, device, threads, processes, **options):
+        bounds = np.linspace(0, len(vectors), processes.size + 1).astype(np.int64).tolist()
+        self.vectors, self.processes = vectors, processes
+        self.first, last = bounds[processes.rank : processes.rank + 2]
+        self.index = open_for_steps(vectors[self.first : last], device, threads, **options)
+        self.engine = f"{self.index.kind} x {processes.size}"
 
     def search(self, queries_QD, depth):
         """The passages of largest score, ties by the smaller number: (ids int64, scores float32), both [Q, depth]."""
-        ids_QK, scores_QK = search(self.index, queries_QD, min(depth, len(self.index.vectors)))
+        ids_QK, scores_QK = self.index.search(queries_QD, min(depth, len(self.index.vectors)))
         keys_QK = keys_of(scores_QK, ids_QK.astype(np.int64) + self.first)
         keys_QK = np.pad(keys_QK, ((0, 0), (0, depth - keys_QK.shape[1])), constant_values=NO_KEY)
         found_QC = np.hstack(self.processes.gather_integers(keys_QK))
@@ -127,9 +128,10 @@ def open_search(job, data, passages, processes):
     require_depth(live.depth, len(vectors))
     if live.index.kind == "flat":
         index = FlatPart(vectors, passages.device, job.threads, processes)
-    else:
-        from teleport.search.approximate import Compressed
+    else:  # on a GPU without room for the decoded vectors by the codes, on its host
+        from teleport.search.approximate import PqCodes, read_codes
 
-        index = Compressed.load(job.input("index", "index.faiss"), job.threads)
-    compared = index.vectors if live.scores == "compressed" else lambda ids: vectors.take(ids, axis=0)
-    return LiveSearch(index, compared, data, live, passages.device)
+        decoded = read_codes(job.input("index", "index.faiss"))
+        index = FlatPart(decoded, passages.device, job.threads, processes, on_processor=PqCodes, spare=True)
+    compared = index.vectors if live.scores == "compressed" else vectors
+    return LiveSearch(index, lambda ids: compared.take(ids, axis=0), data, live, passages.device)
