@@ -29,6 +29,8 @@ from teleport.encoder.tokens import load_tokenizer
 from teleport.running.files import write_json
 
 SIDES = ("checkpoint", "query_checkpoint")
+STEPS = ("steps", "stop_after_steps", "warmup_steps")  # stated as numbers, where most papers have epochs
+LEAST_STEPS = 20
 
 
 def prepare(paper, scale, questions, folder):
@@ -61,7 +63,7 @@ def shuffled(words):
 
 
 def overrides(paper, counts, files, checkpoint):
-    """What differs from config/PAPER.yaml: where files and checkpoints are, and the counts (dict)."""
+    """What differs from config/PAPER.yaml: where files and checkpoints are, the counts, and as many steps (dict)."""
     given = yaml.safe_load((REPOSITORY / "config" / f"{paper}.yaml").read_text(encoding="utf-8"))
     miniature = {"hub": None, "revision": None, "folder": str(checkpoint)}
     sizes = {}
@@ -77,7 +79,21 @@ def overrides(paper, counts, files, checkpoint):
         | ({"positives": {"train": counts.positives}} if counts.positives else {}),
         "encoder": {"checkpoint": miniature},
         "external": external,
-    }
+    } | with_steps(given, counts.queries["train"] / PAPERS[paper].queries["train"])
+
+
+def with_steps(given, share):
+    """The blocks of a configuration (dict) that state steps, with `share` of them, at least `LEAST_STEPS`."""
+
+    def scaled(node, key=None):
+        if isinstance(node, dict):
+            return {name: scaled(value, name) for name, value in node.items()}
+        if isinstance(node, list):
+            return [scaled(value) for value in node]
+        return max(LEAST_STEPS, round(node * share)) if key in STEPS and node else node
+
+    blocks = {name: given[name] for name in ("training", "episodes", "experiments") if name in given}
+    return {name: scaled(block) for name, block in blocks.items()}
 
 
 def run(paper, override, cores, arguments):

@@ -43,6 +43,21 @@ def test_the_paper_s_own_configuration_reads_the_files(paper, tmp_path, monkeypa
     assert len(set(train)) > 0.95 * len(train)
 
 
+def test_steps_that_are_stated_are_as_many_as_the_questions():
+    rehearse = importlib.import_module("rehearse")
+    given = {
+        "training": {"steps": 1_000_000, "loss": "nll"},
+        "experiments": {"a": {"episodes": [{"training": {"steps": None}}]}},
+    }
+    scaled = rehearse.with_steps(given | {"seed": 3, "episodes": [{"training": {"warmup_steps": 3000}}]}, 0.001)
+    assert scaled == {
+        "training": {"steps": 1000, "loss": "nll"},
+        "experiments": given["experiments"],
+        "episodes": [{"training": {"warmup_steps": rehearse.LEAST_STEPS}}],
+    }
+    assert rehearse.with_steps(given, 1.0) == given
+
+
 def test_files_are_drawn_alike(tmp_path):
     rehearse = importlib.import_module("rehearse")
     made = [tmp_path / name for name in "ab"]
