@@ -1,13 +1,15 @@
 """Training steps per second: the step of the stage `train` against one batch padded to 32 and 128 tokens in fp32.
 
-Prints besides how long a step takes and which share of the rate of matrix products it makes of real tokens, and with
-several threads of a CPU what it takes when these share every operator instead of computing parts of the batch.
+Prints besides how long a step takes, by itself and as one of --steps back to back, which share of the rate of matrix
+products it makes of real tokens, and with several threads of a CPU what it takes when these share every operator
+instead of computing parts of the batch.
 
-python bench/train.py [--queries 4] [--negatives 7] [--checkpoint FOLDER | --bert-base]
+python bench/train.py [--queries 4] [--negatives 7] [--steps 60] [--checkpoint FOLDER | --bert-base]
 """
 
 import copy
 import sys
+import time
 from functools import partial
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -20,7 +22,7 @@ import torch
 import texts
 from padding import padded
 from products import product_rates, shape_of, shares
-from rounds import interleaved, report
+from rounds import interleaved, report, wait_for_device
 from teleport.arrays import Ragged
 from teleport.cpu import kernels
 from teleport.encoder.batches import padded_lengths
@@ -64,10 +66,21 @@ def make_trainer(world, data, device, precision, compiled=False, processes=ALONE
     return Trainer(*sides, data, softmax.loss, settings, STEPS, 0, device, processes)
 
 
-def stage_step(world, data, device, precision, compiled=False):
+def stage_step(trainer):
     """A step of the stage, and the wait for its loss."""
-    trainer = make_trainer(world, data, device, precision, compiled)
     return lambda number: trainer.finish(trainer.step(number))
+
+
+def back_to_back(trainer, number):
+    """Milliseconds of each of `number` steps one behind another, as in the stage: a loss is read when the next step was
+    handed to the device, which so never waits for the processor."""
+    wait_for_device()
+    started, unread = time.perf_counter(), trainer.step(0)
+    for step in range(1, number):
+        before, unread = unread, trainer.step(step)
+        trainer.finish(before)
+    trainer.finish(unread)
+    return 1e3 * (time.perf_counter() - started) / number
 
 
 def shared(step):
@@ -134,7 +147,7 @@ def step_figures(world, data, device, seconds, rounds):
 
 
 def main(arguments=None):
-    sizes = {"queries": 4, "negatives": 7, "passages": 256}
+    sizes = {"queries": 4, "negatives": 7, "passages": 256, "steps": 60}
     arguments = texts.parser("A training step against its peer.", **sizes).parse_args(arguments)
     torch.set_num_threads(arguments.threads)
     device = pick_device()
@@ -142,15 +155,20 @@ def main(arguments=None):
         world = texts.Texts(texts.checkpoint(arguments, folder), folder, max(QUERIES, arguments.passages), QUERIES)
         data = training_set(arguments)
         steps = {PEER: padded_step(world, data, device)}
-        steps["stage, fp32"] = stage_step(world, data, device, "fp32")
-        if device.type == "cpu" and arguments.threads > 1:
-            steps["stage, fp32, operators shared"] = shared(stage_step(world, data, device, "fp32"))
+        trainers = {"stage, fp32": make_trainer(world, data, device, "fp32")}
         if resolve_precision("auto", device) is not None:
-            steps["stage, bf16"] = stage_step(world, data, device, "bf16")
+            trainers["stage, bf16"] = make_trainer(world, data, device, "bf16")
             if device.type == "cuda":
-                steps["stage, bf16, compiled"] = stage_step(world, data, device, "bf16", compiles(True, device))
+                compiled = compiles(True, device)
+                trainers["stage, bf16, compiled"] = make_trainer(world, data, device, "bf16", compiled)
+        steps |= {name: stage_step(trainer) for name, trainer in trainers.items()}
+        if device.type == "cpu" and arguments.threads > 1:
+            steps["stage, fp32, operators shared"] = shared(stage_step(make_trainer(world, data, device, "fp32")))
         seconds = interleaved(that_fit(steps, device), arguments.rounds)
         figures = step_figures(world, data, device, seconds, arguments.rounds)
+        for name in (name for name in trainers if name in seconds):
+            taken = round(back_to_back(trainers[name], arguments.steps), 2)
+            figures[f"milliseconds a step, {arguments.steps} back to back, {name}"] = taken
         passages = arguments.queries * (1 + arguments.negatives)
         report("train", seconds, {PEER} & seconds.keys(), passages, "passages", arguments, **figures)
 

@@ -10,7 +10,7 @@ from paths import REPOSITORY
 
 SIZES = {
     "encode": ["--passages", "4"],
-    "train": ["--queries", "2", "--negatives", "1"],
+    "train": ["--queries", "2", "--negatives", "1", "--steps", "2"],
     "floor": ["--queries", "2", "--negatives", "1", "--passages", "4"],
     "step": ["--queries", "2", "--negatives", "1"],
     "live": ["--passages", "300", "--queries", "2", "--depth", "20"],

@@ -158,6 +158,18 @@ def test_a_training_step_is_told_in_milliseconds_and_shares(tmp_path, capsys, mo
         assert figures[f"milliseconds a step, {variant}"] == pytest.approx(1e3 * seconds, abs=0.01)
         assert figures[f"share of the products' rate, {variant}"] > 0  # above 1 where others use the machine
         assert figures[f"real tokens/s, {variant}"] > 0
+    assert figures["milliseconds a step, 2 back to back, stage, fp32"] > 0
+
+
+def test_steps_back_to_back_are_each_read_when_the_next_one_was_handed_out():
+    train, calls = importlib.import_module("train"), []
+
+    class Trainer:
+        step = staticmethod(lambda number: calls.append(("step", number)) or number)
+        finish = staticmethod(lambda number: calls.append(("read", number)))
+
+    assert train.back_to_back(Trainer, 3) > 0
+    assert calls == [("step", 0), ("step", 1), ("read", 0), ("step", 2), ("read", 1), ("read", 2)]
 
 
 @pytest.mark.slow
