@@ -2,12 +2,15 @@
 
 import errno
 import json
+import time
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from teleport.running.blocks import RowBlocks
+from teleport.running.files import read_saved
 
 ARRAYS = {"ids.npy": (np.int32, (10, 2)), "scores.npy": (np.float32, (10, 2))}
 
@@ -50,6 +53,30 @@ def test_blocks_not_saved_yet_are_computed_again(job):
     with pytest.raises(KeyboardInterrupt):
         fill(job, stop_at=8)
     assert fill(job) == [0, 4, 8]
+
+
+def test_rows_that_a_thread_writes_are_counted_when_they_are_there(job):
+    blocks, counted = RowBlocks(job, ARRAYS, block_rows=4), []
+
+    def write(start, stop):
+        time.sleep(0.05)  # meanwhile the next block is asked for
+        counted.append(read_saved(blocks.counter).get("done", 0))
+        blocks["ids.npy"][start:stop] = 1
+
+    for start, stop in blocks:
+        blocks.beside(partial(write, start, stop))
+    assert counted == [0, 4, 8] and blocks["ids.npy"].all() and read_saved(blocks.counter)["done"] == 10
+
+
+def test_a_block_whose_writing_fails_is_not_counted(job):
+    def fail():
+        raise ValueError("too large for float16")
+
+    blocks = RowBlocks(job, ARRAYS, block_rows=4)
+    with pytest.raises(ValueError, match="too large"):
+        for _ in blocks:
+            blocks.beside(fail)
+    assert read_saved(blocks.counter) == {}
 
 
 def test_a_kill_after_publishing_costs_nothing(job, tmp_path):

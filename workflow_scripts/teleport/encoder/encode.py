@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import torch
@@ -153,14 +154,19 @@ def encode_texts(blocks, name, side, each, progress, first=0, overlap=None):
     for start, stop in blocks:
         started, rows = time.monotonic(), first + np.arange(start, stop)
         vectors = side.vectors(rows, budget, each).cpu().numpy()
-        if stored.dtype == np.float16:
-            require_float16(vectors)
-        stored[start:stop] = vectors
-        if overlap and name == "passages":
-            overlap.add(vectors, stored[start:stop])
+        blocks.beside(partial(store, vectors, stored[start:stop], overlap if name == "passages" else None))
         counts = {"texts": stop - start, "real_tokens": side.count_tokens(rows)}
         blocks.totals.update(counts | {"seconds": time.monotonic() - started})
         progress(stop)
+
+
+def store(vectors, stored, overlap):
+    """Write a block of vectors into its rows of the file, and compare what these keep of them."""
+    if stored.dtype == np.float16:
+        require_float16(vectors)
+    stored[:] = vectors
+    if overlap:
+        overlap.add(vectors, stored)
 
 
 def require_positions(name, side):

@@ -3,6 +3,7 @@
 import os
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -34,6 +35,7 @@ class RowBlocks:
         state = read_saved(self.counter)
         same = state.get("plan") == self.plan and all((job.resume / name).is_file() for name in arrays)
         self.done, self.totals = (state["done"], Counter(state["totals"])) if same else (0, Counter())
+        self.thread, self.writing = ThreadPoolExecutor(1), None
         mode = "r+" if same else "w+"
         self.arrays = {
             name: np.lib.format.open_memmap(job.resume / name, mode, dtype=dtype, shape=shape)
@@ -67,8 +69,19 @@ class RowBlocks:
             with open(self.job.resume / name, "r+b") as file:
                 os.posix_fallocate(file.fileno(), array.offset + start * row, (stop - start) * row)
 
+    def beside(self, write):
+        """Have a thread write the rows of the last block (a function without arguments) beside what makes the next."""
+        self.wait()
+        self.writing = self.thread.submit(write)
+
+    def wait(self):
+        """Wait until all rows are written; raises what the thread has met."""
+        if self.writing:
+            self.writing.result()
+
     def save(self):
         """Put the rows on disk, and only then the count that says so."""
+        self.wait()
         for array in self.arrays.values():
             array.flush()
         write_json(self.counter, {"plan": self.plan, "done": self.done, "totals": self.totals})
