@@ -120,3 +120,17 @@ def test_make_help_names_every_target():
         ["make", "--no-print-directory", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True
     ).stdout
     assert {line.split()[0] for line in said.splitlines() if len(line.split()) > 2} == set(targets)
+
+
+MADE_BY_A_PERSON = {"config/mine.yaml"}  # `make new` writes it
+
+
+def test_configurations_name_files_that_are_there():
+    """In their comments, too: a path from the root, or from the file's own folder."""
+    missing = {
+        f"{path.relative_to(REPOSITORY)}: {name}"
+        for path in (REPOSITORY / "config").rglob("*.yaml")
+        for name in re.findall(r"[\w./-]+\.yaml\b", path.read_text())
+        if not any((folder / name).is_file() for folder in (REPOSITORY, path.parent)) and name not in MADE_BY_A_PERSON
+    }
+    assert not missing

@@ -422,7 +422,8 @@ def test_tables_have_bm25_zero_shot_and_every_episode():
     assert [(row["system"], row["episode"]) for row in main["rows"]] == [
         ("BM25", 0), ("Zero-shot", 0), ("tele", 1), ("tele", 2), ("tele", 3)
     ]  # fmt: skip
-    assert [len(row["runs"]["test"]) for row in main["rows"]] == [1, 2, 2, 2, 2]
+    assert [len(row["runs"]["test"]) for row in main["rows"]] == [1, 1, 2, 2, 2]
+    assert [row["seeds"] for row in main["rows"]] == [[], [], *[[1, 2]] * 3]
     table = json.loads(specs["results/tables/small", "t"].text)
     assert [(row["system"], row["episode"]) for row in table["rows"]] == [("zero", 0), ("tele", 3)]
     assert table["significance"] is None
@@ -439,6 +440,26 @@ def test_a_baseline_that_is_no_row_is_refused():
         ValueError, match="significance.baseline: 'BM52' is no row of table main. Its rows are BM25, Zero"
     ):
         table_specs(plan(evaluation={"significance": {"baseline": "BM52"}}))
+    with pytest.raises(ValueError, match="significance.baseline: 'BM52' is no row"):
+        table_specs(plan(evaluation={"significance": {"baseline": {"*": ["BM25", "BM52"]}}}))
+    with pytest.raises(ValueError, match="significance.level.dev needs the split 'dev' in splits, which has test"):
+        plan(evaluation={"significance": {"level": {"dev": 0.01}}})
+
+
+def test_a_table_has_rows_of_other_tables_and_a_test_of_its_own():
+    ablations = {
+        "t": {"title": "T", "experiments": {"zero": {"episodes": []}}},
+        "own": {"title": "O", "also": ["zero"], "experiments": {"one": {"episodes": [{}]}}},
+    }
+    ablations["own"] |= {"baseline": {"*": ["zero", "one"]}, "test": "t-test", "level": {"test": 0.01}}
+    table = json.loads(table_specs(plan(ablations=ablations))["results/tables", "own"].text)
+    assert [(row["system"], row["seeds"]) for row in table["rows"]] == [("zero", []), ("one", [42])]
+    usual = json.loads(table_specs(plan())["results/tables", "main"].text)["significance"]
+    assert usual == {"baseline": "Zero-shot", "test": "permutation", "resamples": 9999, "level": 0.05}
+    assert table["significance"] == usual | {key: ablations["own"][key] for key in ("baseline", "test", "level")}
+    ablations["own"]["also"] = ["nil"]
+    with pytest.raises(ValueError, match="ablations.own.also: there is no experiment 'nil'. The experiments are "):
+        table_specs(plan(ablations=ablations))
 
 
 def test_links_are_unique_within_an_experiment():

@@ -102,7 +102,12 @@ def test_forgetting_is_tested_against_the_same_episode_of_the_baseline(stages, c
     many, few = [True] * 9 + [False], [False] * 9 + [True]
     forgotten = {("A", 1): [many, many], ("A", 2): [many, few], ("B", 1): [few, few], ("B", 2): [many, many]}
     rows = [
-        {"system": s, "episode": e, "analyses": {"forgetting": [forgetting(stages, of_seed) for of_seed in of_seeds]}}
+        {
+            "system": s,
+            "episode": e,
+            "seeds": [1, 2],
+            "analyses": {"forgetting": [forgetting(stages, of_seed) for of_seed in of_seeds]},
+        }
         for (s, e), of_seeds in forgotten.items()
     ]
     test = {"baseline": "A", "test": "permutation", "resamples": 9999, "level": 0.05, "by_episode": True}

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import ttest_rel
 
-from teleport.evaluation.significance import holm, paired_p_value
+from teleport.evaluation.significance import Scores, crossed_p_value, holm, paired_p_value
 from teleport.report.table import write_table
 from teleport.running.artefact import MANIFEST
 from teleport.running.files import write_json
@@ -25,7 +25,7 @@ class World:
     """Evaluations with given scores, and the stages they come from."""
 
     def __init__(self, stages):
-        self.stages, self.rows = stages, []
+        self.stages, self.rows, self.seeds = stages, [], {}
         facts = {"corpus_digest": "0123456789abcdef" * 4, "num_passages": 9660}
         facts["versions"] = {"numpy": "2.4.6", "scipy": "1.17.0"}
         self.collection = self.stage("collection", {}, {}, facts)
@@ -55,11 +55,17 @@ class World:
             "value": np.concatenate(list(scores.values())).astype(float),
         }
         facts = {"num_queries": len(queries)} | facts
-        return self.stage("evaluate", {"split": split}, {"collection": self.collection, "run": run}, facts, frame)
+        inputs = {"collection": self.collection, "run": run}
+        job = self.stage("evaluate", {"split": split}, inputs, facts, frame)
+        if seed is not None:
+            self.seeds[job.key] = seed
+        return job
 
     def row(self, system, episode, columns=None, **runs):
         names = {split: [f"evaluate/{job.key}" for job in jobs] for split, jobs in runs.items()}
-        self.rows.append({"system": system, "episode": episode, "runs": names, "columns": columns or {}})
+        seeds = [self.seeds[job.key] for job in next(iter(runs.values())) if job.key in self.seeds]
+        row = {"system": system, "episode": episode, "seeds": seeds, "runs": names}
+        self.rows.append(row | {"columns": columns or {}})
 
     def spec(self, splits=("test",), measures=("RR@10", "R@100"), title="Every system", **significance):
         return {
@@ -118,7 +124,11 @@ Collection 0123456789abcdef: 9,660 passages, 10 test queries.
 
 Made from numpy 2.4.6, scipy 1.17.0.
 
-† differs from Zero-shot, p < 0.05 (two-sided paired permutation test over queries, 9,999 resamples, Holm-corrected within the column).
+† differs from Zero-shot, p < 0.05 (two-sided, paired, Holm-corrected within the column).
+
+Tested over queries: permutation test, 9,999 resamples.
+
+Of a trained system with fewer than 3 seeds a mark speaks of these checkpoints: another seed may turn it.
 
 Best of each column in bold.
 """  # noqa: E501
@@ -137,7 +147,9 @@ System \& Co & 1 & \textbf{0.500}$^{\dagger}$ & \textbf{0.950} \\
 \end{tabular}
 \par\footnotesize Collection 0123456789abcdef: 9,660 passages, 10 test queries.
 \par\footnotesize Made from numpy 2.4.6, scipy 1.17.0.
-\par\footnotesize $^{\dagger}$ differs from Zero-shot, p $<$ 0.05 (two-sided paired permutation test over queries, 9,999 resamples, Holm-corrected within the column).
+\par\footnotesize $^{\dagger}$ differs from Zero-shot, p $<$ 0.05 (two-sided, paired, Holm-corrected within the column).
+\par\footnotesize Tested over queries: permutation test, 9,999 resamples.
+\par\footnotesize Of a trained system with fewer than 3 seeds a mark speaks of these checkpoints: another seed may turn it.
 \par\footnotesize Best of each column in bold.
 \end{table}
 """  # noqa: E501
@@ -170,7 +182,7 @@ def test_sources_lead_to_stages_and_commit(small):
     assert all(line[8:] == ["c0de", "abc123"] for line in lines[1:])
 
 
-def test_seeds_give_mean_and_deviation_and_are_averaged_before_the_test(world):
+def test_seeds_give_mean_and_deviation_and_are_random_in_the_test(world):
     rng = np.random.default_rng(2)
     base, seeds = rng.random(10), [rng.random(10) for _ in range(3)]
     world.row("Zero-shot", 0, test=[world.evaluation({"RR@10": base})])
@@ -178,8 +190,7 @@ def test_seeds_give_mean_and_deviation_and_are_averaged_before_the_test(world):
     texts = world.write(world.spec(measures=["RR@10"]))
     means = [s.mean() for s in seeds]
     mean, deviation = np.mean(means), np.sqrt(sum((m - np.mean(means)) ** 2 for m in means) / 2)
-    seed = derive_seed(42, "significance", "A|B", 1, "RR@10")
-    p = paired_p_value(np.mean(seeds, axis=0), base, 9999, seed)
+    p = crossed_p_value(Scores(np.transpose(seeds), (0, 1, 2)), Scores(base[:, None]))
     assert texts["csv"] == (
         "system,episode,RR@10,RR@10 sd,RR@10 p\n"
         f"Zero-shot,0,{base.mean():.6g},,\n"
@@ -189,7 +200,72 @@ def test_seeds_give_mean_and_deviation_and_are_averaged_before_the_test(world):
     assert f" ± {deviation:.3f} |" in texts["md"]
     assert rf" $\pm$ {deviation:.3f} \\" in texts["tex"]
     assert "\nMean ± standard deviation over seeds.\n" in texts["md"]
+    assert "\nTested over queries and seeds, both random (crossed random effects).\n" in texts["md"]
+    assert "checkpoints" not in texts["md"]
     assert [line.split(",")[3] for line in texts["sources.csv"].splitlines()[1:]] == ["", "0", "1", "2"]
+
+
+def test_two_seeds_are_averaged_and_speak_of_these_checkpoints(world):
+    rng = np.random.default_rng(2)
+    base, seeds = rng.random(10), [rng.random(10) for _ in range(2)]
+    world.row("Zero-shot", 0, test=[world.evaluation({"RR@10": base})])
+    world.row("A", 1, test=[world.evaluation({"RR@10": s}, seed=n) for n, s in enumerate(seeds)])
+    texts = world.write(world.spec(measures=["RR@10"]))
+    p = paired_p_value(np.mean(seeds, axis=0), base, 9999, derive_seed(42, "significance", "A", 1, "RR@10"))
+    assert texts["csv"].splitlines()[2].endswith(f",{p:.6g}")
+    assert "fewer than 3 seeds a mark speaks of these checkpoints" in texts["md"] and "crossed" not in texts["md"]
+
+
+def test_seeds_of_the_same_number_are_paired_in_whatever_order(world):
+    rng = np.random.default_rng(3)
+    scores = {"Zero-shot": {n: rng.random(10) for n in (1, 2, 3)}}
+    scores["A"] = {n: values + 0.1 * rng.random(10) for n, values in reversed(scores["Zero-shot"].items())}
+    for system, seeds in scores.items():
+        world.row(system, 1, test=[world.evaluation({"RR@10": v}, seed=n) for n, v in seeds.items()])
+    lines = world.write(world.spec(measures=["RR@10"]))["csv"].splitlines()
+    ours, theirs = (
+        Scores(np.transpose([scores[name][n] for n in (1, 2, 3)]), (1, 2, 3)) for name in ("A", "Zero-shot")
+    )
+    p = crossed_p_value(ours, theirs)
+    assert 0 < p < 0.05 and lines[2].endswith(f",{p:.6g}")
+
+
+def test_several_baselines_have_a_mark_each_and_a_group_is_beaten_by_what_differs_from_all_of_it(world):
+    """STAR and ADORE's Table 2: * over three kinds of negatives, † over ANCE."""
+    base, near, far = np.arange(10) / 20, np.array([0.02, -0.01] * 5), np.full(10, 0.2)
+    scores = {"Zero-shot": base, "In-batch": base + near, "ANCE": base + far, "STAR": base + far + near}
+    for system, values in scores.items():
+        world.row(system, 1, test=[world.evaluation({"RR@10": values}, seed=1)])
+    baseline = {"*": ["Zero-shot", "In-batch"], "†": "ANCE"}
+    texts = world.write(world.spec(measures=["RR@10"], baseline=baseline))
+    assert texts["csv"].splitlines()[0] == "system,episode,RR@10,RR@10 p ∗,RR@10 p †"
+    assert [line.split("|")[3].strip() for line in texts["md"].splitlines()[4:8]] == [
+        "0.225†", "0.230†", "0.425∗", "**0.430**∗",
+    ]  # fmt: skip
+    of_star = [paired_p_value(scores["STAR"], scores[name], 9999, 0) for name in baseline["*"]]
+    of_ance = [paired_p_value(scores["ANCE"], scores[name], 9999, 0) for name in baseline["*"]]
+    expected = holm([max(of_ance), max(of_star)])
+    found = [line.split(",") for line in texts["csv"].splitlines()[1:]]
+    assert [row[3] for row in found[:2]] == ["", ""] and found[2][4] == ""
+    assert [float(row[3]) for row in found[2:]] == pytest.approx(expected, rel=1e-5)
+    assert "\n∗ differs from each of Zero-shot and In-batch, p < 0.05" in texts["md"]
+    assert "\n† differs from ANCE, p < 0.05" in texts["md"] and r"0.425$^{*}$" in texts["tex"]
+
+
+def test_a_level_and_a_test_for_each_split(world):
+    """p is 2 / 2^7 of seven queries, 0.016: marked on dl19 alone. STAR and ADORE: 0.01 on dev, 0.05 on TREC DL."""
+    base, queries = np.arange(7) / 10, QUERIES[:7]
+    for system, shift in (("Zero-shot", 0), ("A", 0.1)):
+        scores = {"RR@10": base + shift * (1 + np.arange(7) / 100)}
+        runs = {split: [world.evaluation(scores, split, 1, queries=queries)] for split in ("dev", "dl19")}
+        world.row(system, 1, **runs)
+    splits = ["dev", "dl19"]
+    texts = world.write(world.spec(splits, ["RR@10"], level={"dev": 0.01}, test={"dl19": "t-test"}))
+    assert "| A | 1 | **0.403** | **0.403**† |" in texts["md"]
+    assert "p < 0.01 on dev and 0.05 on dl19 (" in texts["md"]
+    assert "Tested over queries: permutation test, 9,999 resamples or t-test." in texts["md"]
+    dev, dl19 = map(float, texts["csv"].splitlines()[2].split(",")[-2:])
+    assert dev == 2 / 2**7 and 0 < dl19 < 1e-9
 
 
 def test_several_splits_and_holm_within_each_column(world):
@@ -292,7 +368,7 @@ def test_the_t_test_replaces_the_permutation_test(world):
     texts = world.write(world.spec(measures=["RR@10"], test="t-test"))
     p = ttest_rel(better, base).pvalue
     assert float(texts["csv"].splitlines()[2].split(",")[-1]) == pytest.approx(p, rel=1e-5)
-    assert "p < 0.05 (two-sided paired t-test over queries, Holm-corrected within the column)." in texts["md"]
+    assert "\nTested over queries: t-test.\n" in texts["md"]
 
 
 @pytest.mark.parametrize("test", ["permutation", "t-test"])

@@ -4,7 +4,7 @@ A table's specification, JSON made by the plan:
 
     {"name": "analyses", "title": "...", "collection": "collection/KEY", "errors of": "dev", "against": "BM25",
      "significance": {...},
-     "rows": [{"system": "ANCE", "episode": 1, "analyses": {"errors": ["errors/KEY", one per seed],
+     "rows": [{"system": "ANCE", "episode": 1, "seeds": [1], "analyses": {"errors": ["errors/KEY", one per seed],
                "contrast": ["contrast/KEY", ...], "negatives": ["negatives_overlap/KEY", ...]}}]}
 
 A row has only those that can be said of it: an episode without a pool has no `negatives`. `significance`, as in
@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 
 from teleport.report.figures import Stages, collection_text
+from teleport.report.marks import significance_text, test_column
 from teleport.report.render import SEVERAL_SEEDS, Printed, cell, write_forms
-from teleport.report.table import Table, corrected_p_values, csv_frame, over_seeds, significance_text
+from teleport.report.table import Table, by_mark, csv_frame, marks_of, over_seeds
 
 # analysis: {column: (fact of its stage, form of a cell)}; AGAINST is the reference's name, TOP a number of the stage.
 COLUMNS = {
@@ -35,7 +36,7 @@ COLUMNS = {
     "negatives": {"Negatives in the top TOP": ("overlap", ".3f")},
     "forgetting": {"Forgotten": ("rate", ".3f"), "Gained": ("gained", ".3f")},
 }
-TESTED = "Forgotten"
+TESTED, TESTED_SPLIT = "Forgotten", "train"
 NOTES = {
     "errors": "Errors: irrelevant passages of the whole corpus with a higher score than a positive, summed over the "
     "positives of a query, in the mean over {num_queries:,} {split} queries. Top-K errors count at most K of each "
@@ -62,13 +63,13 @@ def write_analyses(spec, root, output_folder):
     by_seed = [{column: values for column, (values, _) in row.items()} for row in figures]
     means, deviations = over_seeds(by_seed, dict.fromkeys(names))
     forgotten = {
-        i: pd.Series(np.mean([np.load(stage.path("forgotten.npy")) for stage in row["forgetting"]], axis=0))
+        i: pd.DataFrame(np.stack([np.load(stage.path("forgotten.npy")) for stage in row["forgetting"]], axis=1) * 1.0)
         for i, row in enumerate(rows)
         if test and "forgetting" in row
     }
-    p_values = pd.DataFrame({TESTED: corrected_p_values(forgotten, spec["rows"], test, TESTED)})
+    tested = by_mark({TESTED: test_column(forgotten, spec["rows"], test, TESTED, TESTED_SPLIT)})
     named = pd.DataFrame(spec["rows"], columns=["system", "episode"])
-    table = Table(named, means, deviations.dropna(axis=1, how="all"), p_values)
+    table = Table(named, means, deviations.dropna(axis=1, how="all"), *tested)
     shares = [{f"{of} {b['from']}+": b[of] for b in histogram(row) for of in ("queries", "errors")} for row in rows]
     sources = [
         [row["system"], row["episode"], name, stage]
@@ -106,10 +107,10 @@ def cells(spec, table, figures):
     """The table as text (DataFrame)."""
     texts = table.rows.astype(str).rename(columns=str.capitalize)
     deviations = table.deviations.reindex(columns=table.means.columns)
-    level = (spec.get("significance") or {"level": 0})["level"]
+    unmarked = [""] * len(texts)
     for column, means in table.means.items():
         forms = [row[column][1] if column in row else "" for row in figures]
-        marks = ["†" if column == TESTED and p < level else "" for p in table.p_values[TESTED]]
+        marks = marks_of(table, TESTED, spec.get("significance"), TESTED_SPLIT) if column == TESTED else unmarked
         lines = zip(means, deviations[column], forms, marks, strict=True)
         texts[column] = [cell(mean, sd, form, mark=mark) for mean, sd, form, mark in lines]
     return texts
@@ -127,4 +128,5 @@ def footer(spec, table, rows, stages):
             if analysis == "errors" and (decades := histogram(row)):  # STAR and ADORE, Figure 3
                 shares = "; ".join(DECADE.format_map(decade) for decade in decades)
                 notes.append(f"Errors of {of['system']}, episode {of['episode']}, by decades: {shares}.")
-    return notes + ([significance_text(spec["significance"])] if spec.get("significance") else [])
+    test = spec.get("significance")
+    return notes + (significance_text(test, [TESTED_SPLIT], table.comparisons) if test else [])

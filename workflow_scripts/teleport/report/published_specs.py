@@ -1,6 +1,5 @@
 """Which stages stand behind each line of a published table, decided from the plan alone."""
 
-from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from teleport.plan.identity import file_digest
 from teleport.refusal import Refusal
 from teleport.report.figures import ANALYSES, cost_roles
 from teleport.report.published import published_path, read_published
-from teleport.report.specs import Spec, in_folder
+from teleport.report.specs import Spec, in_folder, needs_training
 from teleport.report.systems import mining_stages
 from teleport.running.artefact import MANIFEST, STAGES
 
@@ -39,12 +38,6 @@ def published_spec(plan, path):
 def untrained(specs):
     """The `published_specs` with figures for which nothing is trained: of checkpoints and runs from elsewhere."""
     return {name: spec for name, spec in specs.items() if spec.stages and not any(map(needs_training, spec.stages))}
-
-
-@cache
-def needs_training(stage):
-    """Whether a stage is a training, or reads what one made."""
-    return stage.kind == "train" or any(map(needs_training, stage.inputs.values()))
 
 
 def can_fill(plan, table, column):

@@ -13,6 +13,7 @@ SEVERAL_SEEDS = "Mean ± standard deviation over seeds."
 # Columns aligned to the left.
 WORDS = {"System", "Negatives", "Loss", "Index", "Group", "Figure", "Verdict", "Experiment", "Here"}
 LATEX_SIGNS = {sign: "\\" + sign for sign in "&%$#_{}"} | {"±": r"$\pm$", "†": r"$^{\dagger}$", "<": "$<$", ">": "$>$"}
+LATEX_SIGNS |= {"‡": r"$^{\ddagger}$", "§": r"$^{\S}$", "¶": r"$^{\P}$", "∗": "$^{*}$"}
 LATEX_SIGNS |= {"α": r"$\alpha$", "β": r"$\beta$"}
 LATEX_SIGNS |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 

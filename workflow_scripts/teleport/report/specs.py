@@ -3,9 +3,12 @@
 import json
 import unicodedata
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from teleport.refusal import Refusal
+from teleport.report.marks import baselines
 from teleport.report.systems import system_columns
 from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE
 
@@ -38,12 +41,19 @@ def label_of(plan, name):
     return plan.experiments[name].label or name
 
 
+@cache
+def needs_training(stage):
+    """Whether a stage is a training, or reads what one made."""
+    return stage.kind == "train" or any(map(needs_training, stage.inputs.values()))
+
+
 def single_row(plan, name, runs, label=None):
     """A row of BM25 or a run from elsewhere, from its {split: evaluate stage}; it need not cover all splits."""
     owner = "the lexical baseline" if name == "BM25" else name
     runs = {split: [stage] for split, stage in runs.items()}
     analyses = {"contrast": [plan.contrasts[name]]} if name in plan.contrasts else {}
-    return {"system": label or name, "episode": 0, "runs": runs, "analyses": analyses, "of": f"that of {owner}"}
+    of = f"that of {owner}"
+    return {"system": label or name, "episode": 0, "seeds": [], "runs": runs, "analyses": analyses, "of": of}
 
 
 def checkpoint_row(plan, name, episode, system):
@@ -53,7 +63,11 @@ def checkpoint_row(plan, name, episode, system):
     these nor the analyses are in the specification of the table.
     """
     seeds = [trajectory.episodes[episode] for trajectory in plan.trajectories[name]]
+    checkpoints = {of_seed.checkpoint.stage.name: of_seed.checkpoint.stage for of_seed in seeds}
+    seeded = len(checkpoints) > 1 or any(map(needs_training, checkpoints.values()))  # else one, whatever the seed
+    seeds = seeds if seeded else seeds[:1]
     row = {"system": system, "episode": episode, "of": f"that of {name}"}
+    row["seeds"] = [trajectory.seed for trajectory in plan.trajectories[name]] if seeded else []
     for kind in ("runs", "analyses"):
         row[kind] = {key: [getattr(of_seed, kind)[key] for of_seed in seeds] for key in getattr(seeds[0], kind)}
     trains = [of_seed.train for of_seed in seeds if of_seed.train]
@@ -87,16 +101,20 @@ def main_rows(plan):
 
 
 def ablation_rows(plan, table):
-    """Every experiment of an ablation after its last episode, or after every one; and BM25, where the ablation says so.
+    """Every experiment of an ablation after its last episode, or after every one; before them BM25 and experiments of
+    other tables, where the ablation says so.
 
-    Raises Refusal for BM25 in a configuration without it.
+    Raises Refusal for BM25, or an experiment, that the configuration lacks.
     """
     ablation, rows = plan.config.ablations[table], []
     if ablation.bm25 and not plan.bm25_runs:
         raise Refusal(f"ablations.{table}.bm25: the configuration has `bm25: null`. Remove one of the two.")
     if ablation.bm25:
         rows.append(single_row(plan, "BM25", plan.bm25_runs) | {"columns": system_columns([], ablation.columns)})
-    for name in ablation.experiments:
+    for name in [*ablation.also, *ablation.experiments]:
+        if name not in plan.experiments:
+            known = ", ".join(plan.experiments)
+            raise Refusal(f"ablations.{table}.also: there is no experiment {name!r}. The experiments are {known}.")
         columns = {"columns": system_columns(plan.trajectories[name], ablation.columns)}
         last = len(plan.experiments[name].method)
         episodes = range(1, last + 1) if ablation.every_episode and last else [last]
@@ -112,7 +130,8 @@ def tables_of(plan):
     tables = [(MAIN_TABLE, MAIN_TITLE, rows, significance.model_dump() if tested else None, ())]
     for name, ablation in plan.config.ablations.items():
         by_episode = {"by_episode": True} if ablation.every_episode else {}
-        test = significance.model_dump() | {"baseline": ablation.baseline} | by_episode
+        own = ablation.model_dump(include={"baseline", "test", "level"}, exclude_none=True)
+        test = significance.model_dump() | own | by_episode
         test = None if ablation.baseline is None else test
         tables.append((name, ablation.title, ablation_rows(plan, name), test, ablation.columns))
     return tables
@@ -132,14 +151,15 @@ def table_spec(plan, name, title, rows, test, columns):
             both = f"table {name} has two rows called {row['system']!r}: {other}, and {owner}"
             raise Refusal(f"{both}. Give an experiment, or an entry of external, another name or `label`.")
     labels = sorted({row["system"] for row in rows})
-    if test and test["baseline"] not in labels:
-        key = "evaluation.significance.baseline" if name == MAIN_TABLE else f"ablations.{name}.baseline"
-        raise Refusal(f"{key}: {test['baseline']!r} is no row of table {name}. Its rows are {', '.join(labels)}.")
+    for label in chain.from_iterable(baselines(test).values()):
+        if label not in labels:
+            key = "evaluation.significance.baseline" if name == MAIN_TABLE else f"ablations.{name}.baseline"
+            raise Refusal(f"{key}: {label!r} is no row of table {name}. Its rows are {', '.join(labels)}.")
     evaluation, splits = plan.config.evaluation, plan.config.evaluation.splits
     if any(row.get("selected") for row in rows):
         columns = [*columns, "step"]
         rows = [row | {"columns": row.get("columns", {}) | {"step": row.get("selected") or None}} for row in rows]
-    rows = [{key: row[key] for key in ("system", "episode", "runs", "columns") if key in row} for row in rows]
+    rows = [{key: row[key] for key in ("system", "episode", "seeds", "runs", "columns") if key in row} for row in rows]
     spec = {"name": name, "title": title, "columns": list(columns), "collection": plan.collection.name, "rows": rows}
     spec |= {"splits": list(splits), "measures": {split: evaluation.measures_of(split) for split in splits}}
     if evaluation.rerank:
@@ -156,10 +176,12 @@ def analysis_specs(plan):
         against = plan.config.external[against].label or against
     for table, title, rows, test, _ in tables_of(plan) if asked else ():
         name = ANALYSES_TABLE if table == MAIN_TABLE else f"{ANALYSES_TABLE}-{table}"
-        analysed = [{key: row[key] for key in ("system", "episode", "analyses")} for row in rows if row["analyses"]]
+        kept = ("system", "episode", "seeds", "analyses")
+        analysed = [{key: row[key] for key in kept} for row in rows if row["analyses"]]
         spec = {"name": name, "title": f"Analyses: {title}", "collection": plan.collection.name, "rows": analysed}
         spec |= {"errors of": asked.errors, "against": against}
-        if test and any("forgetting" in row["analyses"] for row in analysed if row["system"] == test["baseline"]):
+        forgets = {row["system"] for row in analysed if "forgetting" in row["analyses"]}
+        if test and forgets.issuperset(chain.from_iterable(baselines(test).values())):
             spec["significance"] = test
         specs[in_folder("tables", plan.config), name] = Spec.of(spec)
     return specs

@@ -5,13 +5,14 @@ A table's specification, JSON made by the plan:
     {"name": "main", "title": "...", "collection": "collection/KEY",
      "splits": ["test"], "measures": {"test": ["RR@10"]}, "columns": ["negatives", "episodes", "seconds"],
      "significance": {"baseline": "Zero-shot", "test": "permutation", "resamples": 9999, "level": 0.05},
-     "rows": [{"system": "ANCE-Tele", "episode": 3, "runs": {"test": ["evaluate/KEY", one per seed]},
+     "rows": [{"system": "ANCE-Tele", "episode": 3, "runs": {"test": ["evaluate/KEY", one per seed]}, "seeds": [1, 2],
                "columns": {"negatives": "query 60", "episodes": 3, "seconds": [["train/KEY", ...], one per seed]}}]}
 
 `reranked` may be there too, measures of re-ranked candidates by split; a row has them as "SPLIT (re-ranked)" in `runs`.
-`columns` are what the table says of a system besides its measures. `significance` null leaves the test out; its "test"
-may be "t-test", and `"by_episode": true` compares episode by episode. A row may lack splits: the run of an external
-system need not cover all of them.
+`columns` are what the table says of a system besides its measures. `significance` null leaves the test out; as in the
+configuration, "baseline" may have a label, or several, for each mark, "test" and "level" a value for each split;
+`"by_episode": true` compares episode by episode. `seeds` are empty where nothing was trained. A row may lack splits:
+the run of an external system need not cover all of them.
 """
 
 from itertools import chain
@@ -20,28 +21,26 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from teleport.evaluation.significance import holm, paired_p_value, paired_t_p_value
 from teleport.report.figures import Stages, collection_text, machines, seconds, trace_figures
+from teleport.report.marks import level_of, significance_text, test_column
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
-from teleport.seed import derive_seed
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.section import RERANKED
-
-SEED = 42  # of the significance test: rows have seeds of their own, or none
 
 
 class Table(NamedTuple):
     """The figures of a table, frames with a line per row and the same columns ("RR@10", or "dev RR@10" of many splits).
 
     rows: system, episode, and the columns that the specification asks for. means: over queries, then over seeds, NaN
-    for a split without a run. deviations: of the means, over seeds (ddof 1), NaN for a single seed. p_values: against
-    the baseline row, Holm-corrected within the column, NaN in a baseline row and where nothing is tested.
+    for a split without a run. deviations: of the means, over seeds (ddof 1), NaN for a single seed. p_values: a frame
+    for each mark, NaN in rows of its baselines and where nothing is tested; comparisons: those behind them.
     """
 
     rows: pd.DataFrame
     means: pd.DataFrame
     deviations: pd.DataFrame
-    p_values: pd.DataFrame
+    p_values: dict
+    comparisons: list
 
 
 def write_table(spec, root, output_folder):
@@ -61,14 +60,21 @@ def write_table(spec, root, output_folder):
 def make_table(spec, stages):
     """The `Table` of a specification."""
     rows = pd.DataFrame([describe(row, spec["columns"], stages) for row in spec["rows"]])
-    by_seed, p_values = [{} for _ in spec["rows"]], {}
+    by_seed, tested = [{} for _ in spec["rows"]], {}
     for column, (split, measure) in columns(spec).items():
-        over_queries = {}
+        scores = {}
         for i, names in [(i, row["runs"][split]) for i, row in enumerate(spec["rows"]) if split in row["runs"]]:
-            scores = pd.concat([stages.query_scores(name)[measure] for name in names], axis=1)  # queries x seeds
-            by_seed[i][column], over_queries[i] = scores.mean(), scores.mean(axis=1)
-        p_values[column] = corrected_p_values(over_queries, spec["rows"], spec["significance"], column)
-    return Table(rows, *over_seeds(by_seed, columns(spec)), pd.DataFrame(p_values))
+            scores[i] = pd.concat([stages.query_scores(name)[measure] for name in names], axis=1)  # queries x seeds
+            by_seed[i][column] = scores[i].mean()
+        tested[column] = test_column(scores, spec["rows"], spec["significance"], column, split.removesuffix(RERANKED))
+    return Table(rows, *over_seeds(by_seed, columns(spec)), *by_mark(tested))
+
+
+def by_mark(tested):
+    """({mark: frame of p}, [comparisons]) from {column: what `test_column` gives}."""
+    marks = next(iter(tested.values()))[0]
+    p_values = {mark: pd.DataFrame({column: p[mark] for column, (p, _) in tested.items()}) for mark in marks}
+    return p_values, list(chain.from_iterable(comparisons for _, comparisons in tested.values()))
 
 
 def over_seeds(rows, names):
@@ -111,33 +117,14 @@ def columns(spec):
     }
 
 
-def corrected_p_values(scores, rows, significance, column):
-    """p of each row against its baseline, Holm-corrected (float [rows], NaN where not tested), by the test that
-    `significance` names; nothing is where it is None.
-
-    The baseline is the last episode of the system called so; with `by_episode`, its same episode where it has that.
-    scores: {index of a row: Series by query}; a row's system and episode, and the name of the column, seed its test
-    """
-    p_values, uncorrected, against = np.full(len(rows), np.nan), [], {}
-    if significance:
-        episodes = {row["episode"]: i for i, row in enumerate(rows) if row["system"] == significance["baseline"]}
-        last, same = episodes[max(episodes)], episodes if significance.get("by_episode") else {}
-        against = {i: same.get(row["episode"], last) for i, row in enumerate(rows)}
-    against = {i: base for i, base in against.items() if i != base and {i, base} <= scores.keys()}
-    for i, base in against.items():
-        ours_Q, theirs_Q = scores[i].to_numpy(), scores[base].loc[scores[i].index].to_numpy()
-        if significance["test"] == "t-test":
-            uncorrected.append(paired_t_p_value(ours_Q, theirs_Q))
-        else:
-            seed = derive_seed(SEED, "significance", rows[i]["system"], rows[i]["episode"], column)
-            uncorrected.append(paired_p_value(ours_Q, theirs_Q, significance["resamples"], seed))
-    p_values[list(against)] = holm(uncorrected)
-    return p_values
-
-
 def csv_frame(table):
-    """The columns of the CSV: those of the rows, measures, then " sd" (with several seeds) and " p" (when tested)."""
-    more = [(table.deviations, " sd"), (table.p_values, " p")]
+    """The columns of the CSV: those of the rows, measures, then " sd" (with several seeds) and " p" (when tested).
+
+    With several marks each has its own: " p †".
+    """
+    several = len(table.p_values) > 1
+    more = [(table.deviations, " sd")]
+    more += [(frame, f" p {mark}" if several else " p") for mark, frame in table.p_values.items()]
     given = [frame.add_suffix(suffix) for frame, suffix in more if frame.notna().any(axis=None)]
     return pd.concat([table.rows, table.means, *given], axis=1)
 
@@ -151,17 +138,28 @@ def row_cells(rows):
 
 
 def measure_cells(spec, table):
-    """The measures' columns as text: "0.505", with " ± 0.003" over several seeds and "†" where p is below the level.
+    """The measures' columns as text: "0.505", with " ± 0.003" over several seeds and its marks, such as "†".
 
     The best of each column, as printed, is **bold**: of errors (`Errors@k`) the lowest. A hole rate (`Hole@k`) says
     nothing about quality and has no best.
     """
-    cells, level = {}, (spec["significance"] or {"level": 0})["level"]
-    for name, means in table.means.round(3).items():
+    cells = {}
+    for name, (split, _) in columns(spec).items():
+        means = table.means[name].round(3)
         best = None if "Hole@" in name else means.min() if "Errors@" in name else means.max()
-        figures = zip(means, table.deviations[name], table.p_values[name], strict=True)
-        cells[name] = [cell(mean, sd, ".3f", mean == best, "†" if p < level else "") for mean, sd, p in figures]
+        marks = marks_of(table, name, spec["significance"], split.removesuffix(RERANKED))
+        figures = zip(means, table.deviations[name], marks, strict=True)
+        cells[name] = [cell(mean, sd, ".3f", mean == best, mark) for mean, sd, mark in figures]
     return pd.DataFrame(cells)
+
+
+def marks_of(table, column, significance, split):
+    """The marks of each cell of a column (list of str)."""
+    marks = [""] * len(table.rows)
+    for mark, p_values in table.p_values.items():
+        level = level_of(significance, split)
+        marks = [text + mark * bool(p < level) for text, p in zip(marks, p_values[column], strict=True)]
+    return marks
 
 
 def footer(spec, table, stages):
@@ -173,7 +171,7 @@ def footer(spec, table, stages):
     if table.deviations.notna().any(axis=None):
         notes.append(SEVERAL_SEEDS)
     if test:
-        notes.append(significance_text(test))
+        notes += significance_text(test, spec["splits"], table.comparisons)
     notes.append("Best of each column in bold.")
     if "step" in spec["columns"]:
         notes.append("Step: that of the training which the dev queries have selected; 0 is where it started.")
@@ -182,19 +180,6 @@ def footer(spec, table, stages):
         where = machines(map(stages.artefact, names))
         notes.append(f"Seconds of mining and training, as if each system ran alone, one stage after another: {where}.")
     return notes
-
-
-def significance_text(test):
-    """What a mark of significance says, in a sentence."""
-    resampled = f"permutation test over queries, {test['resamples']:,} resamples"
-    kind = "t-test over queries" if test["test"] == "t-test" else resampled
-    method = f"two-sided paired {kind}, Holm-corrected within the column"
-    return f"† differs from {baseline_text(test)}, p < {test['level']:g} ({method})."
-
-
-def baseline_text(test):
-    """What rows are compared with, in words."""
-    return test["baseline"] + (" of the same episode" if test.get("by_episode") else "")
 
 
 def count_queries(spec, stages):

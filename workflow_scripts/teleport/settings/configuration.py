@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from teleport.settings.collection import CollectionSource, Counts
 from teleport.settings.encoder import Encoder
-from teleport.settings.evaluation import Evaluation, External
+from teleport.settings.evaluation import Baselines, Evaluation, External, Level, Test
 from teleport.settings.experiment import Defaults, Override
 from teleport.settings.search import Bm25
 from teleport.settings.section import NAME, Integer, Line, Section
@@ -16,13 +16,18 @@ class Ablation(Section):
     """The rows of one table; each row is an experiment given as overrides of the configuration's settings."""
 
     title: Line = Field(description="Caption of the table.")
-    baseline: str | None = Field(None, description="Row label that the others are tested against; null: no test.")
+    baseline: Baselines | None = Field(
+        None, description="Row label that the others are tested against, or mark → label or labels; null: no test."
+    )
+    test: Test | dict[str, Test] | None = Field(None, description="Instead of evaluation.significance's.")
+    level: Level | dict[str, Level] | None = Field(None, description="Instead of evaluation.significance's.")
     columns: list[Literal["negatives", "loss", "episodes", "refreshes", "gap", "index", "seconds"]] = Field(
         [],
         description="Columns on the system. refreshes: how often a checkpoint mined; gap: steps between a checkpoint "
         "and the use of what it mined, in the last mined episode; index: what evaluation searches, and its size.",
     )
     bm25: bool = Field(False, description="Whether BM25 has the first row.")
+    also: list[str] = Field([], description="Experiments of the configuration's other tables with a row here, too.")
     every_episode: bool = Field(
         False, description="A row for every episode, compared with the baseline's of the same one; false: for the last."
     )

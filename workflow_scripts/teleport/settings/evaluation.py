@@ -9,16 +9,31 @@ from teleport.settings.measures import known_measures, meaning
 from teleport.settings.scoring import Collapse
 from teleport.settings.section import Depth, Integer, Line, LocalPath, Natural, Number, Section, Unique, exactly_one
 
+Baselines = str | dict[Literal["*", "†", "‡", "§", "¶"], str | Annotated[list[str], Field(min_length=1)]]
+Test = Literal["permutation", "t-test"]
+Level = Annotated[Number, Field(gt=0, lt=1)]
+
 
 class Significance(Section):
-    """Paired test of every row against one baseline row."""
+    """Paired tests of every row against one baseline row, or several.
 
-    baseline: str = Field("Zero-shot", description="Row to compare with: Zero-shot, BM25 or an experiment's label.")
-    test: Literal["permutation", "t-test"] = Field(
-        "permutation", description="permutation (ANCE-Tele), or a two-sided paired t-test (STAR and ADORE)."
+    Trained systems of three seeds or more are tested over queries and seeds, whatever `test` is.
+    """
+
+    baseline: Baselines = Field(
+        "Zero-shot",
+        description="Row to compare with: Zero-shot, BM25 or an experiment's label; or mark → label, or labels, of "
+        "which a marked row differs from each.",
+    )
+    test: Test | dict[str, Test] = Field(
+        "permutation",
+        description="Over queries: permutation (ANCE-Tele), or a two-sided paired t-test (STAR and ADORE); or split → "
+        "test, where others have the default.",
     )
     resamples: Integer = Field(9999, ge=99, le=10_000_000, description="Random sign flips (ANCE-Tele: permutation).")
-    level: Number = Field(0.05, gt=0, lt=1, description="Marked as significant below this Holm-corrected p.")
+    level: Level | dict[str, Level] = Field(
+        0.05, description="Marked as significant below this Holm-corrected p; or split → level, where others have 0.05."
+    )
 
 
 class Candidates(Section):
@@ -101,6 +116,9 @@ class Evaluation(Collapse):
         if missing := [split for split in self.splits if by_split and not self.measures.get(split)]:
             raise ValueError(f"measures by split must name every split; it lacks {', '.join(missing)}")
         named = {f"rerank.{split}": split for split in self.rerank}
+        for key in ("test", "level"):
+            value = getattr(self.significance, key)
+            named |= {f"significance.{key}.{split}": split for split in (value if isinstance(value, dict) else ())}
         named |= {"analyses.errors": self.analyses and self.analyses.errors, "analyses.against": self.contrast_split}
         for key, split in named.items():
             if split and split not in self.splits:

@@ -8,7 +8,8 @@ import pandas as pd
 from scipy.stats import t
 
 from teleport.report.figures import seconds
-from teleport.report.table import baseline_text, columns, describe
+from teleport.report.marks import MARK, baseline_text, baselines
+from teleport.report.table import columns, describe
 from teleport.settings.section import RERANKED
 
 NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
@@ -47,13 +48,15 @@ def overview_tables(reader, spec, folder):
 def table_content(reader, spec, table, written=None):
     """{name, title, columns, test, rows: [{system, episode, said, differs, cells: {column: cell}}]} of finished rows.
 
-    written: the table's CSV, which may be missing or of other rows. The p-values are its: nothing is tested twice.
+    written: the table's CSV, which may be missing or of other rows. The p-values are its: nothing is tested twice. What
+    has several marks, or levels by split, is marked in the table alone.
     """
     test, tested, rows, above = table["significance"], pd.DataFrame(), [], None
     systems = [row["system"] for row in table["rows"]]
     if test and written and written.is_file():
         tested = pd.read_csv(written)
-    if tested.get("system", pd.Series()).tolist() != systems:
+    simple = list(baselines(test)) == [MARK] and not isinstance(test["level"], dict)
+    if not simple or tested.get("system", pd.Series()).tolist() != systems:
         test, tested = None, pd.DataFrame()
     for number, row in enumerate(table["rows"]):
         if not all(map(reader.finished, chain(*row["runs"].values()))):
@@ -70,7 +73,7 @@ def table_content(reader, spec, table, written=None):
         content = {"system": said.pop("system"), "episode": said.pop("episode"), "said": said, "cells": cells}
         rows.append(content | {"differs": differences(spec, experiment, above)})
         above = experiment or above
-    used = test and {"baseline": baseline_text(test), "level": test["level"]}
+    used = test and {"baseline": baseline_text(test, MARK), "level": test["level"]}
     return {"name": table["name"], "title": table["title"], "columns": list(columns(table)), "test": used, "rows": rows}
 
 
