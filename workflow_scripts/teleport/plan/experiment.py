@@ -94,7 +94,7 @@ class Trajectory:
         self.evaluate(Episode(0, start, self.encode(start, 0)))
         for number, settings in enumerate(method, 1):
             mining = Mining(self, number, settings, self.episodes[max(settings.entry - 1, number - 1 - settings.lag)])
-            pool = mining.merge() if settings.counts else None
+            pool = mining.merge() if settings.has_pool else None
             train = mining.train(pool)
             kept = {side: getattr(mining.start, side) for side in SIDES if side not in settings.training.trains}
             checkpoint = Checkpoint(train, **dict.fromkeys(SIDES, train) | kept)
@@ -181,7 +181,7 @@ def check_settings(evaluation, method):
     """The settings of a check stage: what evaluation and the episodes (settings.Episode) need of the collection."""
     by_split = {split: evaluation.measures_of(split) for split in evaluation.splits}
     return CheckSettings(
-        mining_depth=max((value_if_set(episode.mining, "depth") for episode in method if episode.counts), default=0),
+        mining_depth=max((value_if_set(episode.mining, "depth") for episode in method if episode.has_pool), default=0),
         live_depth=max((episode.negatives.live.depth for episode in method if episode.negatives.live), default=0),
         evaluation_depth=value_if_set(evaluation, "depth"),
         splits=evaluation.splits,

@@ -60,7 +60,7 @@ class Lengths(Section):
 
 
 class Encoded(Lengths):
-    """What is encoded, and kept in which numbers."""
+    """What is encoded, and in which number format it is kept."""
 
     vectors: Literal["fp32", "fp16"] = Field(
         "fp32",

@@ -70,7 +70,7 @@ class Episode(Section):
     entry: Integer = 1
 
     @property
-    def counts(self):
+    def has_pool(self):
         """Whether negatives are drawn for it at all."""
         return self.training.negatives_per_query > 0
 
@@ -83,7 +83,7 @@ class Episode(Section):
     def loss_has_what_it_takes(self):
         training, loss, live = self.training, self.training.loss, self.negatives.live
         takes, lists = LOSSES[loss.kind].takes, sorted(name for name, loss in LOSSES.items() if loss.takes == "lists")
-        if takes == "own" and not self.counts:
+        if takes == "own" and not self.has_pool:
             raise ValueError(
                 f"training.loss {loss.kind} compares a positive with the query's own negatives, and "
                 "negatives_per_query is 0: set it to 1 or more, or take a loss over the batch (softmax, ranknet, "
@@ -94,7 +94,7 @@ class Episode(Section):
                 f"training.triples goes with loss nll: {loss.kind} compares with the whole batch, in which the "
                 "positive of a query is repeated. Change one of them"
             )
-        if getattr(loss, "star_alpha", None) is not None and not self.counts:
+        if getattr(loss, "star_alpha", None) is not None and not self.has_pool:
             raise ValueError(
                 "training.loss.star_alpha weighs own negatives against the rest of the batch: it goes with "
                 "negatives_per_query of 1 or more. Set it to null, or change that"
@@ -109,7 +109,7 @@ class Episode(Section):
             raise ValueError(
                 "negatives.live searches vectors of passages that no step changes: set training.trains to [query]"
             )
-        if live and self.counts:
+        if live and self.has_pool:
             raise ValueError("negatives.live takes the place of a pool: set training.negatives_per_query to 0")
         return self
 
@@ -117,14 +117,14 @@ class Episode(Section):
     def negatives_are_used(self):
         negatives, counted = self.negatives, self.negatives.counts is not None
         names = list(filter(negatives.count_of, negatives.counts)) if counted else negatives.sources
-        if self.mining.parts > 1 and self.counts and "momentum" in names:
+        if self.mining.parts > 1 and self.has_pool and "momentum" in names:
             raise ValueError(
                 f"mining.parts is {self.mining.parts} and momentum is a source: the last pool has other queries. Leave "
                 "momentum out of negatives.sources or counts, or set mining.parts to 1"
             )
-        if negatives.counts and not self.counts:
+        if negatives.counts and not self.has_pool:
             raise ValueError("negatives.counts has negatives but training.negatives_per_query is 0: change one of them")
-        if self.counts and not names:
+        if self.has_pool and not names:
             raise ValueError("negatives.counts has none: set training.negatives_per_query to 0 to train without")
         return self
 

@@ -4,7 +4,6 @@ An experiment is a set of overrides merged over the configuration. 1e-5, which Y
 """
 
 import difflib
-import re
 import types
 import typing
 
@@ -12,14 +11,13 @@ from pydantic import BaseModel, ValidationError
 from snakemake.utils import update_config
 
 from teleport.refusal import Refusal
+from teleport.settings.checks import mistakes, named_experiments
 from teleport.settings.configuration import Config
 from teleport.settings.experiment import Episode, Experiment, WrittenExperiment
-from teleport.settings.measures import measure_cutoffs
 from teleport.settings.registry import SOURCES, Loaded
-from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE, NAME, TABLE_NAME, merged
+from teleport.settings.section import merged
 from teleport.settings.yaml_mapping import Locations, read_mapping
 
-REQUIRED = ("encoder", "training", "episodes")  # where an experiment does not state them itself
 KINDS = ("kind", "source")  # keys that name which of several sections one is
 
 
@@ -34,17 +32,14 @@ def load(raw, files=()):
             "the configuration has ablations but no collection: an ablation file comes after the file it ablates, "
             "as in `--configfile config/apidocs.yaml config/ablations/negatives.yaml`."
         )
-    config = validated(Config, raw, (), locations)
-    check_names(config, locations)
-    check_required(config, locations)
-    check_depth(config, locations)
-    experiments = {}
+    config, experiments = validated(Config, raw, (), locations), {}
+    if found := [f"{locations.of(place)}: {sentence}" for place, sentence in mistakes(config)]:
+        raise Refusal("\n".join(dict.fromkeys(found)))
     for place, name, overrides in named_experiments(config):
         experiment = experiment_of(config, raw, overrides, place, locations)
         if experiments.setdefault(name, experiment) != experiment:
             raise Refusal(f"{locations.of(place)}: another experiment has this name but other settings. Rename one.")
     for name, external in config.external.items():
-        check_external(name, config, experiments, locations)
         if external.encoder is not None:
             own = {"label": external.label, "encoder": external.encoder, "episodes": [], "seeds": config.seeds[:1]}
             experiments[name] = experiment_of(config, raw, own, ("external", name), locations)
@@ -83,88 +78,6 @@ def load_files(files):
     return load(raw, files)
 
 
-def check_names(config, locations):
-    """Raise Refusal for an experiment, external system or ablation whose name can be no folder or no table."""
-    named = [(place, NAME) for place, _, _ in named_experiments(config)]
-    named += [(("external", name), NAME) for name in config.external]
-    named += [(("ablations", name), TABLE_NAME) for name in config.ablations]
-    for place, pattern in named:
-        if not re.fullmatch(pattern, place[-1]):
-            where = locations.of(place)
-            raise Refusal(f"{where}: the name must match {pattern}, as it becomes a folder or a file. Rename it.")
-    for name in config.ablations:
-        if name == MAIN_TABLE or name.split("-")[0] == ANALYSES_TABLE:
-            raise Refusal(
-                f"{locations.of(('ablations', name))}: the table of every system and episode is {MAIN_TABLE}, those of "
-                f"analyses begin with {ANALYSES_TABLE}. Rename the ablation."
-            )
-
-
-def check_required(config, locations):
-    """Raise Refusal when keys are missing that experiments need, or when judgments alone are asked for more."""
-    encoders = [("external", name) for name, external in config.external.items() if external.encoder is not None]
-    named = list(named_experiments(config))
-    if config.collection.source == "judgments":
-        refuse_texts(config, [place for place, _, _ in named] + encoders, locations)
-    needed = set()
-    for _, _, overrides in named:  # without episodes there is no training
-        needed |= set(REQUIRED) - {*overrides, "training" if overrides.get("episodes") == [] else None}
-    missing = [key for key in REQUIRED if key in needed and getattr(config, key) is None]
-    if missing:
-        raise Refusal("\n".join(f"{locations.of((key,))}: this key is required; add it." for key in missing))
-
-
-def check_depth(config, locations):
-    """Raise Refusal for a measure that looks at more passages than a search for it returns."""
-    evaluation = config.evaluation
-    searched = [split for split in evaluation.splits if config.collection.source != "judgments"]
-    for split in searched:
-        for name, cutoff in measure_cutoffs(evaluation.measures_of(split)).items():
-            if cutoff > evaluation.depth:
-                place = locations.of(("evaluation", "measures"))
-                problem = f"{name!r} looks at {cutoff} passages, and evaluation.depth is {evaluation.depth}"
-                raise Refusal(f"{place}: {problem}. Set the depth to at least {cutoff}, or leave the measure out.")
-
-
-def refuse_texts(config, encoded, locations):
-    """Raise Refusal for what needs the texts of passages or queries, which judgments alone do not have.
-
-    encoded: the places of everything with an encoder
-    """
-    evaluation, rule = config.evaluation, "the collection has judgments alone, no texts"
-    asked = {place: "to encode. Leave it out" for place in encoded}
-    if config.bm25 and "bm25" in config.model_fields_set:
-        asked["bm25",] = "to search. Leave the key out"
-    asked |= {("evaluation", "rerank", split): "to encode. Leave it out" for split in evaluation.rerank}
-    for split in evaluation.splits:
-        for measure in evaluation.measures_of(split):
-            if measure.startswith("Cov@"):
-                asked["evaluation", "measures"] = f"in which {measure} could find answers. Leave it out"
-    if evaluation.contrast_split and evaluation.analyses.against.run == "BM25":
-        asked["evaluation", "analyses", "against", "run"] = "to search by BM25. Name an entry of external"
-    if asked:
-        place, remedy = next(iter(asked.items()))
-        raise Refusal(f"{locations.of(place)}: {rule} {remedy}, or give another collection.")
-
-
-def check_external(name, config, experiments, locations):
-    """Raise Refusal for an entry of `external` whose name is taken, or that has a run of an unknown split."""
-    if name in experiments:
-        raise Refusal(f"{locations.of(('external', name))}: an experiment has this name. Rename one of them.")
-    for split in set(config.external[name].runs or ()) - set(config.evaluation.splits):
-        where, splits = locations.of(("external", name, "runs", split)), ", ".join(config.evaluation.splits)
-        raise Refusal(f"{where}: evaluation.splits has {splits}. Add {split!r} there.")
-
-
-def named_experiments(config):
-    """(place in the configuration, name, overrides) of every experiment, those of ablations included."""
-    for name, overrides in config.experiments.items():
-        yield ("experiments", name), name, overrides
-    for table, ablation in config.ablations.items():
-        for name, overrides in ablation.experiments.items():
-            yield ("ablations", table, "experiments", name), name, overrides
-
-
 def validated(model, data, place, locations):
     """`data` as `model`. Raises Refusal naming every mistake's file, line and key below `place`."""
     try:
@@ -175,50 +88,41 @@ def validated(model, data, place, locations):
 
 def describe(model, mistake, data, place, locations):
     """One mistake in `data` as `file, line N: key: rule, value. Remedy.`"""
-    location = mistake["loc"]
-    where = locations.of((*place, *written_keys(location, data)))
+    *above, key = mistake["loc"] or [None]
+    owners = walked(model, above, data)[1]
+    where = locations.of((*place, *walked(model, mistake["loc"], data)[0]))
     if mistake["type"] == "extra_forbidden":
-        keys = sorted({key for m in models_at(model, location[:-1], data) for key in m.model_fields})
-        close = difflib.get_close_matches(str(location[-1]), keys, n=1)
-        remedy = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(keys)}."
+        known = sorted({name for owner in owners for name in owner.model_fields})
+        close = difflib.get_close_matches(str(key), known, n=1)
+        remedy = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(known)}."
         return f"{where}: unknown key. {remedy}"
     if mistake["type"] == "missing":
         return f"{where}: this key is required; add it."
     message = mistake["msg"].removeprefix("Value error, ")
     given = "" if isinstance(mistake["input"], dict | list) else f", not {mistake['input']!r}"
     bounded = mistake["type"].startswith(("less_than", "greater_than", "finite"))
-    fields = [m.model_fields.get(location[-1]) for m in models_at(model, location[:-1], data)] if bounded else []
+    fields = [owner.model_fields.get(key) for owner in owners] if bounded else []
     why = next((f" ({field.description.rstrip('.')})" for field in fields if field), "")
     return f"{where}: {message[0].lower()}{message[1:]}{given}{why}."
 
 
-def written_keys(location, data):
-    """The keys in a `location` of pydantic's, which has the name of a chosen kind as a key, too."""
-    keys = []
+def walked(model, location, data):
+    """The keys of a `location` of pydantic's that are written in `data`, and the models that the value there may be of.
+
+    A location has the name of a chosen kind as a key, too.
+    """
+    keys, models = [], [model]
     for key in location:
-        if data != key and not (isinstance(data, dict) and key not in data and key in (data.get(k) for k in KINDS)):
-            keys.append(key)
-            data = value_at(data, key)
-    return keys
-
-
-def value_at(data, key):
-    """What plain data has at a key or an index; None where it has none, and the data where the key names its kind."""
-    if isinstance(data, dict):
-        return data.get(key)
-    return data[key] if isinstance(data, list) else None
-
-
-def models_at(model, location, data):
-    """The pydantic models that the value at `location` (a path of keys) of `data` may be of (list)."""
-    models = [model]
-    for part in location:
-        fields = [m.model_fields[part] for m in models if part in m.model_fields]
-        of_kind = [m for m in models if typing.Literal[part] in (f.annotation for f in m.model_fields.values())]
-        models = [m for field in fields for m in models_in(field.annotation)] or of_kind or models
-        data = value_at(data, part)
+        if data == key or (isinstance(data, dict) and key not in data and key in map(data.get, KINDS)):
+            of_kind = [m for m in models if typing.Literal[key] in (f.annotation for f in m.model_fields.values())]
+            models = of_kind or models
+            continue
+        keys.append(key)
+        fields = [m.model_fields[key] for m in models if key in m.model_fields]
+        data = data.get(key) if isinstance(data, dict) else data[key] if isinstance(data, list) else None
+        models = [m for field in fields for m in models_in(field.annotation)] or models
         models = [m.model_of(data) if issubclass(m, Loaded) and isinstance(data, dict) else m for m in models]
-    return models
+    return keys, models
 
 
 def models_in(annotation):
@@ -240,9 +144,9 @@ def json_schema():
     schema.pop("required")  # in an editor an ablation file is valid alone: it lacks what the file that it ablates has
     for suffix in ("", "Override"):
         training = schema["$defs"][f"EpisodeTraining{suffix}"]["properties"]
-        numbers = {"type": "string", "pattern": r"^[0-9.]+[eE][-+]?[0-9]+$"}
+        exponent = {"type": "string", "pattern": r"^[0-9.]+[eE][-+]?[0-9]+$"}
         rate = training["learning_rate"]
-        rate["anyOf"] = [{"type": rate.pop("type"), "exclusiveMinimum": rate.pop("exclusiveMinimum")}, numbers]
+        rate["anyOf"] = [{"type": rate.pop("type"), "exclusiveMinimum": rate.pop("exclusiveMinimum")}, exponent]
         negatives = schema["$defs"][f"Negatives{suffix}"]["properties"]
         for key in ("counts", "ranks"):
             negatives[key]["propertyNames"] = {"enum": list(SOURCES)}

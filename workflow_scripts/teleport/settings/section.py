@@ -122,6 +122,6 @@ def merged(base, overrides):
     """`overrides` over `base`, mapping by mapping; lists and WHOLE (one thing) are replaced whole (dict)."""
     result = dict(base)
     for key, value in overrides.items():
-        parts = isinstance(value, dict) and isinstance(result.get(key), dict) and key not in WHOLE
-        result[key] = merged(result[key], value) if parts else value
+        both = isinstance(value, dict) and isinstance(result.get(key), dict) and key not in WHOLE
+        result[key] = merged(result[key], value) if both else value
     return result

@@ -54,22 +54,22 @@ def parsed(path, construct=lambda tree: tree):
     raise Refusal(f"{path}{place}: not YAML in UTF-8 ({problem}). Correct it there.")
 
 
-def count_nodes(node, counts):
-    """How many nodes there are below `node` and at it, aliases followed; `counts`: of those known, by id.
+def count_nodes(node, sizes):
+    """How many nodes there are below `node` and at it, aliases followed; `sizes`: of those known, by id.
 
     Raises MarkedYAMLError for aliases that go in a circle or stand for too much.
     """
-    if id(node) not in counts:
-        counts[id(node)] = None  # it is being counted
+    if id(node) not in sizes:
+        sizes[id(node)] = None  # it is being counted
         children = node.value if isinstance(node, yaml.CollectionNode) else []
-        parts = [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
-        counts[id(node)] = 1 + sum(count_nodes(part, counts) for part in parts)
-    problem = "an alias stands for what it is a part of" if counts[id(node)] is None else None
-    if problem is None and counts[id(node)] > MOST_NODES:
+        nodes = [below for child in children for below in (child if isinstance(child, tuple) else (child,))]
+        sizes[id(node)] = 1 + sum(count_nodes(below, sizes) for below in nodes)
+    problem = "an alias stands for what it is a part of" if sizes[id(node)] is None else None
+    if problem is None and sizes[id(node)] > MOST_NODES:
         problem = f"more than {MOST_NODES:,} values, aliases followed"
     if problem:
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-    return counts[id(node)]
+    return sizes[id(node)]
 
 
 class Locations:

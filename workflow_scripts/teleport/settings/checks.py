@@ -1,0 +1,95 @@
+"""What no section of a configuration can see alone: keys, names and splits that have to fit each other."""
+
+import re
+
+from teleport.settings.measures import measure_cutoffs
+from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE, NAME, TABLE_NAME
+
+REQUIRED = ("encoder", "training", "episodes")  # where an experiment does not state them itself
+
+
+def mistakes(config):
+    """Yield (place in the configuration, sentence) of everything that is refused."""
+    yield from unfit_names(config)
+    yield from missing_keys(config)
+    yield from missing_texts(config)
+    yield from measures_beyond_the_depth(config)
+    for name, external in config.external.items():
+        for split in set(external.runs or ()) - set(config.evaluation.splits):
+            splits = ", ".join(config.evaluation.splits)
+            yield ("external", name, "runs", split), f"evaluation.splits has {splits}. Add {split!r} there."
+
+
+def named_experiments(config):
+    """(place in the configuration, name, overrides) of every experiment, those of ablations included."""
+    for name, overrides in config.experiments.items():
+        yield ("experiments", name), name, overrides
+    for table, ablation in config.ablations.items():
+        for name, overrides in ablation.experiments.items():
+            yield ("ablations", table, "experiments", name), name, overrides
+
+
+def unfit_names(config):
+    """Experiments, external systems and ablations whose name can be no folder or no table, or is taken."""
+    patterns = {place: NAME for place, _, _ in named_experiments(config)}
+    patterns |= {("external", name): NAME for name in config.external}
+    patterns |= {("ablations", name): TABLE_NAME for name in config.ablations}
+    experiments = {name for _, name, _ in named_experiments(config)}
+    for place, pattern in patterns.items():
+        name = place[-1]
+        if not re.fullmatch(pattern, name):
+            yield place, f"the name must match {pattern}, as it becomes a folder or a file. Rename it."
+        elif place[0] == "external" and name in experiments:
+            yield place, "an experiment has this name. Rename one of them."
+        elif place == ("ablations", name) and (name == MAIN_TABLE or name.split("-")[0] == ANALYSES_TABLE):
+            yield (
+                place,
+                (
+                    f"the table of every system and episode is {MAIN_TABLE}, those of analyses begin with "
+                    f"{ANALYSES_TABLE}. Rename the ablation."
+                ),
+            )
+
+
+def missing_keys(config):
+    """Keys that some experiment needs, and neither it nor the configuration has."""
+    needed = set()
+    for _, _, overrides in named_experiments(config):  # without episodes there is no training
+        needed |= set(REQUIRED) - {*overrides, "training" if overrides.get("episodes") == [] else None}
+    for key in REQUIRED:
+        if key in needed and getattr(config, key) is None:
+            yield (key,), "this key is required; add it."
+
+
+def missing_texts(config):
+    """What needs the texts of passages or queries, where the collection has judgments alone."""
+    if config.collection.source != "judgments":
+        return
+    evaluation, rule = config.evaluation, "the collection has judgments alone, no texts"
+    asked = {place: "to encode. Leave it out" for place, _, _ in named_experiments(config)}
+    asked |= {
+        ("external", n): "to encode. Leave it out"
+        for n, external in config.external.items()
+        if external.encoder is not None
+    }
+    if config.bm25 and "bm25" in config.model_fields_set:
+        asked["bm25",] = "to search. Leave the key out"
+    asked |= {("evaluation", "rerank", split): "to encode. Leave it out" for split in evaluation.rerank}
+    for split in evaluation.splits:
+        for measure in evaluation.measures_of(split):
+            if measure.startswith("Cov@"):
+                asked["evaluation", "measures"] = f"in which {measure} could find answers. Leave it out"
+    if evaluation.contrast_split and evaluation.analyses.against.run == "BM25":
+        asked["evaluation", "analyses", "against", "run"] = "to search by BM25. Name an entry of external"
+    for place, remedy in asked.items():
+        yield place, f"{rule} {remedy}, or give another collection."
+
+
+def measures_beyond_the_depth(config):
+    """Measures that look at more passages than a search for them returns."""
+    evaluation, place = config.evaluation, ("evaluation", "measures")
+    for split in evaluation.splits if config.collection.source != "judgments" else ():
+        for name, cutoff in measure_cutoffs(evaluation.measures_of(split)).items():
+            if cutoff > evaluation.depth:
+                problem = f"{name!r} looks at {cutoff} passages, and evaluation.depth is {evaluation.depth}"
+                yield place, f"{problem}. Set the depth to at least {cutoff}, or leave the measure out."
