@@ -120,11 +120,8 @@ class Trajectory:
         for stage in {stage.name: stage for stage in (queries, passages)}.values():
             sides = stage.settings.sides
             self.link(stage, number, "encode" if len(sides) > 1 else f"encode-{sides[0]}")
-        return Vectors(
-            queries,
-            passages,
-            self.link(Stage("index", IndexSettings(), {"passages": passages}), number),
-        )
+        index = self.link(Stage("index", IndexSettings(), {"passages": passages}), number)
+        return Vectors(queries, passages, index)
 
     def encoding_of(self, stage):
         """The encode stage of the sides that a checkpoint's stage has made."""
