@@ -82,6 +82,16 @@ def test_index_refuses_vectors_that_are_not_finite(stages, monkeypatch, value):
         index.run(job)
 
 
+@pytest.mark.parametrize("apart, warned", [(0.0, True), (1e-3, True), (0.1, False)])
+def test_index_warns_of_collapsed_vectors(stages, caplog, apart, warned):
+    rng = np.random.default_rng(3)
+    encoded = stages.make("encode")
+    vectors = 1 + apart * rng.standard_normal((60, 5))
+    save_array(encoded.output("passages.npy"), vectors.astype(np.float32))
+    stages.run(index.run, "index", {}, {"passages": stages.finish(encoded)})
+    assert ("passages.npy: all vectors are nearly the same (spread" in caplog.text) == warned
+
+
 @pytest.mark.parametrize("split, lines", [("train", NUM_QUERIES), ("test", 3)])
 def test_queries_get_their_nearest_passages(stages, world, split, lines):
     job = run(stages, world, split=split)
@@ -227,12 +237,19 @@ def test_long_searches_use_the_engine_that_a_probe_finds_faster(monkeypatch, cap
     assert expected.engine == "FaissFlat x 1" and "probe" not in caplog.text
     slow = FaissFlat if slower == "FaissFlat" else Int8Flat
     propose = slow.propose
-    monkeypatch.setattr(slow, "propose", lambda *a: time.sleep(0.05) or propose(*a))
+
+    def compute_longer(*arguments):
+        started = time.process_time()
+        while time.process_time() < started + 0.3:
+            pass
+        return propose(*arguments)
+
+    monkeypatch.setattr(slow, "propose", compute_longer)
     with caplog.at_level("INFO", logger="teleport"):
         index = engines.open_exact(vectors, 1, queries, 3000, 10)
     faster = {"FaissFlat": "Int8Flat", "Int8Flat": "FaissFlat"}[slower]
     assert index.engine == f"{faster} x 1"
-    assert f"searching with {faster}: by a probe 3000 lines at depth 10 take FaissFlat" in caplog.text
+    assert f"searching with {faster}: 3000 lines at depth 10 take by a probe, in processor time, Faiss" in caplog.text
     for ours, theirs in zip(index.search(queries, 10), expected.search(queries, 10), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     monkeypatch.setattr(engines, "computes_in_int8", lambda: False)

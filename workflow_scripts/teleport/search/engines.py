@@ -13,7 +13,7 @@ from teleport.search.flat import Exact, FaissFlat
 
 INT8_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8"}
 PROBE_PRODUCTS = 2**39  # from so many on: for fewer, loading torch and probing would take longer than either search
-PROBE_QUERIES, PROBE_BLOCKS, PROBE_ROWS = 256, 8, 8192  # of a probe, and the rows of each of its blocks of passages
+PROBE_QUERIES, PROBE_BLOCKS, PROBE_ROWS = 1024, 4, 8192  # of a probe, and the rows of each of its blocks of passages
 PART_ROWS = 2**20  # passages after which a search on a CPU can be saved
 ROOM_SHARE = 0.5  # of the free memory that reduced vectors of a part may take
 STEP_RESERVE = 8e9  # bytes of a device that are left to a training beside its search
@@ -46,12 +46,18 @@ def open_exact(vectors, threads, queries_QD, lines, depth):
     seconds = {name: probe(vectors, kind, threads, queries_QD, lines, depth) for name, kind in kinds.items()}
     fastest = min(seconds, key=seconds.get)
     foreseen = ", ".join(f"{name} {estimate:.0f} s" for name, estimate in seconds.items())
-    log.info("searching with %s: by a probe %d lines at depth %d take %s", fastest, lines, depth, foreseen)
+    log.info(
+        "searching with %s: %d lines at depth %d take by a probe, in processor time, %s",
+        fastest,
+        lines,
+        depth,
+        foreseen,
+    )
     return Exact(vectors, parts, kinds[fastest], threads)
 
 
 def probe(vectors, open_part, threads, queries_QD, lines, depth):
-    """Seconds that `lines` searches at a depth would take with an engine, from a few of them in blocks of `vectors`.
+    """Seconds of processor time that `lines` searches at a depth would take with an engine, from some in a few blocks.
 
     A sample of the passages at as small a share of the depth has its last rank at the same score, so it has as large a
     share of the candidates that an engine cannot tell apart.
@@ -59,13 +65,13 @@ def probe(vectors, open_part, threads, queries_QD, lines, depth):
     firsts = np.linspace(0, max(0, len(vectors) - PROBE_ROWS), PROBE_BLOCKS).astype(np.int64)
     sample = np.concatenate([np.asarray(vectors[first : first + PROBE_ROWS]) for first in firsts])
     share = len(sample) / len(vectors)
-    started = time.perf_counter()
+    started = time.process_time()
     index = Exact(sample, 1, open_part, threads)
-    opened = time.perf_counter()
+    opened = time.process_time()
     index.search(queries_QD[:1], 1)  # threads start, and buffers are made
-    searched = time.perf_counter()
+    searched = time.process_time()
     index.search(queries_QD[:PROBE_QUERIES], max(1, round(share * depth)))
-    searching = (time.perf_counter() - searched) * lines / min(len(queries_QD), PROBE_QUERIES)
+    searching = (time.process_time() - searched) * lines / min(len(queries_QD), PROBE_QUERIES)
     return (opened - started + searching) / share
 
 

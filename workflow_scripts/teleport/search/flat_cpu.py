@@ -14,6 +14,7 @@ from teleport.threads import threads_apart
 
 QUERIES = 512  # per block of products: 16 MB with blocks of 8,192 passages, within the last cache
 BAND = 1.25  # times the error: kept below the last rank at first; twice is enough for any vectors
+MERGED = 2  # times what the last merge has left: candidates from which they are merged again
 WIDTH = 8  # times the depth: candidates kept per query at most, before more are asked for
 LOWEST = -(2**31)  # below every product
 
@@ -103,7 +104,7 @@ class Candidates:
         lowest_Q = keys_of(self.floor_Q.astype(np.float32), np.int64(2**ID_BITS - 1))  # of a score that reaches it
         reaches = keys <= lowest_Q[rows]
         self.kept = [(rows[reaches], keys[reaches])]
-        self.merge_threshold = max(int(reaches.sum()), self.depth * len(self.queries_QD))
+        self.merge_threshold = max(MERGED * len(self.kept[0][0]), self.depth * len(self.queries_QD))
 
 
 def padded(rows, values, num_rows, fill):

@@ -16,6 +16,7 @@ from teleport.search.exact import require_finite
 from teleport.settings.search import IndexSettings as Settings  # noqa: F401
 
 BLOCK = 65536  # vectors read at a time
+SAMPLE, COLLAPSED = 4096, 1e-4  # rows that the spread is taken from; below it: apart by a hundredth of their length
 OVERHEAD = 1.6  # bytes of an index file per byte of the vectors, at most (hnsw with M 64)
 
 
@@ -31,10 +32,23 @@ def run(job):
     for start in range(0, len(vectors), BLOCK):
         require_finite(path, vectors[start : start + BLOCK], "passage", start)
         job.progress(min(start + BLOCK, len(vectors)), len(vectors), "vectors")
+    if spread(vectors) < COLLAPSED:
+        log.warning(
+            "%s: all vectors are nearly the same (spread %.1e), so rankings are mostly ties: the training of this "
+            "checkpoint has collapsed. Train with a lower learning rate, or with precision fp32.",
+            path,
+            spread(vectors),
+        )
     (rows, dim), kind = vectors.shape, job.settings.index.kind
     measured = {} if kind == "flat" else build_approximate(job, vectors)
     write_json(job.output("index.json"), {"metric": "inner product", "kind": kind, "dim": dim, "rows": rows})
     return {"num_passages": rows, "dim": dim, "bytes": vectors.nbytes} | measured
+
+
+def spread(vectors):
+    """Mean squared distance from the mean over mean squared length, of a sample: 0 where all vectors are the same."""
+    sample = np.asarray(vectors[:: max(1, len(vectors) // SAMPLE)], np.float64)
+    return float(((sample - sample.mean(axis=0)) ** 2).sum() / max((sample**2).sum(), np.finfo(float).tiny))
 
 
 def build_approximate(job, vectors):
