@@ -91,6 +91,19 @@ def test_ms_marco_with_titles_and_trec_dl(stages, files):
     assert counts == {"train": (1, 1), "dev": (1, 0), "dl19": (1, 1)}
 
 
+def test_judgments_alone_may_be_fetched(stages, files):
+    """One split's file is fetched, the other's is a path of one's own."""
+    official_file, own = put(files, "qrels.txt", "1 0 a 1\n1 0 b 0\n"), put(files, "own.txt", "2 0 b 1\n")
+    fetched = {"qrels.txt": {"path": str(official_file), "bytes": official_file.stat().st_size}}
+    download = stages.finish(stages.make("download"), {"files": fetched})
+    splits = {"dl19": {"qrels": "qrels.txt"}, "own": {"qrels": str(own)}}
+    source = {"source": "judgments", "files": {"qrels.txt": {}}, "splits": splits}
+    job = stages.run(run, "collection", {"source": source}, {"download": download})
+    corpus = pq.read_table(job.folder / "corpus.parquet")["doc_id"].to_pylist()
+    qrels = pq.read_table(job.folder / "qrels.dl19.parquet").to_pylist()
+    assert corpus == ["a", "b"] and [(row["doc_id"], row["grade"]) for row in qrels] == [("a", 1), ("b", 0)]
+
+
 def test_ms_marco_documents(stages, files):
     put(files, "msmarco-docs.tsv.gz", 'D2\thttps://a.b/c\tOf C\tIt is "c".\nD10\thttp://d\t\tNo title.\n')
     put(files, "docdev-qrels.tsv.gz", "7 0 D10 1\n")

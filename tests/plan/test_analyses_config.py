@@ -110,11 +110,20 @@ def test_runs_over_a_collection_need_no_encoder_either():
     assert made.external_runs["t"]["test"].inputs["run"].settings.unknown_passages == "error"
 
 
-def test_the_ready_configuration_scores_two_runs(monkeypatch, shared):
-    monkeypatch.chdir(REPOSITORY)
+def test_the_ready_configuration_fetches_judgments_and_scores_two_runs_of_ones_own(tmp_path):
     files = [REPOSITORY / "config/score-runs.yaml"]
-    made = Plan(*config.load(yaml.safe_load(files[0].read_text()), files))
-    assert kinds(made.stages) == ["collection", *["contrast"] * 2, *["evaluate"] * 2, *["external"] * 2]
+    text = yaml.safe_load(files[0].read_text())
+    absent = "external.baseline.runs.dl19: there is no file runs/baseline.dl19.txt. Give the path of an existing file."
+    with pytest.raises(ValueError, match=re.escape(absent)):
+        Plan(*config.load(text, files))
+    (tmp_path / "runs").mkdir()
+    for name in ("baseline", "mine"):
+        (tmp_path / f"runs/{name}.dl19.txt").write_text("q Q0 d 1 1 t\n")
+    made = Plan(*config.load(text, files))
+    assert kinds(made.stages) == ["collection", *["contrast"] * 2, "download", *["evaluate"] * 2, *["external"] * 2]
+    assert made.collection.inputs["download"].origins["mirrors"].keys() == {"2019qrels-pass.txt"}
+    moved = Plan(*config.load(config.merged(text, {"collection": {"local": "elsewhere"}}), files))
+    assert moved.stages.keys() == made.stages.keys(), "where the judgments come from decides no key"
 
 
 RERANK = {"dev": {"bm25": 100}, "test": {"file": "candidates.tsv", "form": "tsv", "measures": ["nDCG@10"]}}

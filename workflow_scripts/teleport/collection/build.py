@@ -22,7 +22,6 @@ READERS = {
     "folder": sources.folder,
     "beir": sources.beir,
     "tsv": sources.tsv,
-    "judgments": sources.judgments,
     "ir_datasets": ir.source,
 }
 
@@ -46,8 +45,9 @@ def run(job):
     settings = job.settings.source
     if settings.source == "apidocs":
         source = apidocs.source(job.settings.versions, settings.min_words)
-    elif settings.source == "downloads":
-        source = official.downloads(settings, job.facts("download")["files"])
+    elif settings.source in ("downloads", "judgments"):
+        files = job.facts("download")["files"] if "download" in job.inputs else {}
+        source = getattr(official, settings.source)(settings, files)
     else:
         source = READERS[settings.source](settings)
     passages, digest = write_corpus(job.output("corpus.parquet"), source.corpus)

@@ -1,4 +1,4 @@
-"""Official files as collections: MS MARCO's and TREC's, DPR's, Tevatron's, in exactly their published forms."""
+"""Official files as collections, or judgments alone: those of MS MARCO, TREC, DPR and Tevatron, as published."""
 
 import ast
 import codecs
@@ -11,6 +11,7 @@ import ijson
 
 from teleport.collection import records
 from teleport.collection.records import REFETCH, Rows, Source, Split, json_rows, lines, open_bytes, wrong_row
+from teleport.collection.sources import existing
 from teleport.refusal import Refusal
 from teleport.running.log import log
 
@@ -61,6 +62,32 @@ def split(form, files):
         Rows(path, lambda _: ((q.line, q.query_id, d, "1") for q in questions for d in dict.fromkeys(q.positives))),
         Rows(path, lambda _: ((q.line, q.query_id, q.answers) for q in questions if q.answers)) if answered else None,
     )
+
+
+def judgments(settings, files):
+    """Judgments alone (settings.JudgmentsAlone): queries and passages are those that are judged, their texts are ids.
+
+    files: as `downloads` takes them, of the files that are fetched. Raises Refusal when a file is missing.
+    """
+    splits, qrels = {}, []
+    for name, split in settings.splits.items():
+        fetched, key = split.qrels.partition("!")[0] in files, f"collection.splits.{name}.qrels"
+        qrels.append(place := located(split.qrels, files) if fetched else existing(split.qrels, key))
+        queries = Rows(
+            place, lambda path: first_of_each((n, query, query) for n, query, *_ in records.judgment_rows(path))
+        )
+        splits[name] = Split(queries, Rows(place, lambda path: records.unique(path, records.judgment_rows(path))))
+    judged = Rows(
+        ", ".join(map(str, qrels)),
+        lambda _: first_of_each((n, doc, "", doc) for place in qrels for n, _, doc, _ in records.judgment_rows(place)),
+    )
+    return Source(judged, splits, {"judged_only": True})
+
+
+def first_of_each(rows):
+    """The first of the rows (line number, id, ...) of every id."""
+    seen = set()
+    return (row for row in rows if not (row[1] in seen or seen.add(row[1])))
 
 
 def with_titles(passages, path):

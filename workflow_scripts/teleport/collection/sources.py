@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from teleport.collection.records import Rows, Source, Split, json_rows, judgment_rows, passage_rows, query_rows, unique
+from teleport.collection.records import Rows, Source, Split, json_rows, judgment_rows, passage_rows, query_rows
 from teleport.refusal import Refusal
 
 BEIR_HEADER = ["query-id", "corpus-id", "score"]
@@ -18,29 +18,6 @@ def tsv(settings):
         qrels = existing(files.qrels, f"collection.splits.{name}.qrels")
         splits[name] = Split(Rows(queries, query_rows), Rows(qrels, judgment_rows))
     return Source(Rows(corpus, passage_rows), splits)
-
-
-def judgments(settings):
-    """Judgments alone (settings.JudgmentsAlone): queries and passages are those that are judged, their texts are ids.
-
-    Raises Refusal when a file is missing.
-    """
-    splits, qrels = {}, []
-    for name, files in settings.splits.items():
-        qrels.append(place := existing(files.qrels, f"collection.splits.{name}.qrels"))
-        queries = Rows(place, lambda path: first_of_each((n, query, query) for n, query, *_ in judgment_rows(path)))
-        splits[name] = Split(queries, Rows(place, lambda path: unique(path, judgment_rows(path))))
-    judged = Rows(
-        ", ".join(map(str, qrels)),
-        lambda _: first_of_each((n, doc, "", doc) for place in qrels for n, _, doc, _ in judgment_rows(place)),
-    )
-    return Source(judged, splits, {"judged_only": True})
-
-
-def first_of_each(rows):
-    """The first of the rows (line number, id, ...) of every id."""
-    seen = set()
-    return (row for row in rows if not (row[1] in seen or seen.add(row[1])))
 
 
 def folder(settings):

@@ -10,7 +10,7 @@ from teleport.collection.apidocs import package_version
 from teleport.encoder.source import find_weights, require_digest
 from teleport.refusal import Refusal
 from teleport.running.files import read_saved, sha256_file, write_json
-from teleport.settings.collection import CollectionSettings, Download, DownloadSettings, Expected
+from teleport.settings.collection import CollectionSettings, Download, DownloadSettings, Expected, Fetched
 from teleport.settings.encoder import Identified
 
 REMEMBERED = Path("results/digests.json")
@@ -27,10 +27,11 @@ def identify_source(source):
         return CollectionSettings(source=source, versions={name: package_version(name) for name in source.packages})
     if source.source == "ir_datasets":
         return CollectionSettings(source=source)  # its ids stand for fixed content, verified by ir_datasets
-    if source.source == "downloads":  # the files are those of the download stage, wherever they come from
+    digests = {} if source.source == "downloads" else source_digests(source)
+    if isinstance(source, Fetched):  # its files are those of the download stage, wherever they come from
         unplaced = {"files": dict.fromkeys(source.files, Download()), "local": None, "licences": {}}
-        return CollectionSettings(source=source.model_copy(update=unplaced))
-    return CollectionSettings(source=source, files=source_digests(source))
+        source = source.model_copy(update=unplaced)
+    return CollectionSettings(source=source, files=digests)
 
 
 def identify_downloads(source):
@@ -46,7 +47,8 @@ def source_digests(source):
         named = {"corpus": source.corpus} if source.source == "tsv" else {}
         for split, files in source.splits.items():
             named |= {f"splits.{split}.{role}": path for role, path in files.model_dump().items()}
-        return {path: identify_file(path, f"collection.{key}") for key, path in named.items()}
+        fetched = getattr(source, "files", {})
+        return {path: identify_file(path, f"collection.{key}") for key, path in named.items() if path not in fetched}
     files, patterns = {}, PATTERNS[source.source]
     for key in ("path", "queries"):
         folder = getattr(source, key, None)

@@ -49,7 +49,7 @@ class Plan:
 
     def __init__(self, config, experiments):
         self.config, fetched = config, {}
-        if config.collection.source == "downloads":
+        if getattr(config.collection, "files", None):
             settings, origins = identify_downloads(config.collection)
             fetched["download"] = Stage("download", settings, {}, origins=origins)
         self.collection = Stage("collection", identify_source(config.collection), fetched)

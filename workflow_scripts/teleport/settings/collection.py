@@ -54,27 +54,6 @@ class Tsv(Judged):
     splits: dict[str, Split] = Field(min_length=1, description="Files of train, dev, test and others.")
 
 
-class JudgmentFile(Section):
-    """The file of a split that has nothing else."""
-
-    qrels: LocalPath = Field(description="TREC judgments: query, iteration (may be absent), passage, grade.")
-
-
-class JudgmentsAlone(Judged):
-    """Judgments alone, to score runs from elsewhere (`external`): without texts nothing can be encoded or searched."""
-
-    source: Literal["judgments"]
-    splits: dict[str, JudgmentFile] = Field(min_length=1, description="File of each split.")
-
-
-class IrDatasets(Judged):
-    """Sets of ir_datasets, which fetches, verifies and parses them below data/ir_datasets."""
-
-    source: Literal["ir_datasets"]
-    corpus: str = Field(description="The id whose documents are the passages, for example `msmarco-passage`.")
-    splits: dict[str, str] = Field(min_length=1, description="Split → its id, such as `msmarco-passage/dev/small`.")
-
-
 class Expected(Section):
     """What is known of a file before it is fetched."""
 
@@ -87,6 +66,39 @@ class Download(Expected):
     """An official file. Without a digest, the one of the first download is recorded and holds from then on."""
 
     mirrors: list[Annotated[str, Field(pattern="^https?://")]] = Field([], description="URLs, tried in this order.")
+
+
+class Fetched(Judged):
+    """What may be fetched: official files, from mirrors to data/downloads, or lying in a local folder."""
+
+    local: str | None = Field(None, description="A folder with all of `files`, instead of any download.")
+    licences: dict[Annotated[str, Field(pattern=NAME)], str] = Field(
+        {}, description="Set → terms of use that whoever runs this accepts; shown once, noted in data/licences."
+    )
+    files: dict[Annotated[str, Field(pattern=NAME)], Download] = Field({}, description="File name → origin.")
+
+
+class JudgmentFile(Section):
+    """The file of a split that has nothing else."""
+
+    qrels: LocalPath = Field(
+        description="A path or a name of `files`; TREC judgments: query, iteration (may be absent), passage, grade."
+    )
+
+
+class JudgmentsAlone(Fetched):
+    """Judgments alone, to score runs from elsewhere (`external`): without texts nothing can be encoded or searched."""
+
+    source: Literal["judgments"]
+    splits: dict[str, JudgmentFile] = Field(min_length=1, description="File of each split.")
+
+
+class IrDatasets(Judged):
+    """Sets of ir_datasets, which fetches, verifies and parses them below data/ir_datasets."""
+
+    source: Literal["ir_datasets"]
+    corpus: str = Field(description="The id whose documents are the passages, for example `msmarco-passage`.")
+    splits: dict[str, str] = Field(min_length=1, description="Split → its id, such as `msmarco-passage/dev/small`.")
 
 
 class PassageFile(Section):
@@ -122,14 +134,10 @@ class OfficialSplit(Section):
         return self
 
 
-class Downloads(Judged):
-    """Official files, fetched from mirrors to data/downloads, or lying in a local folder."""
+class Downloads(Fetched):
+    """A collection of official files."""
 
     source: Literal["downloads"]
-    local: str | None = Field(None, description="A folder with all of `files`, instead of any download.")
-    licences: dict[Annotated[str, Field(pattern=NAME)], str] = Field(
-        {}, description="Set → terms of use that whoever runs this accepts; shown once, noted in data/licences."
-    )
     files: dict[Annotated[str, Field(pattern=NAME)], Download] = Field(min_length=1, description="File name → origin.")
     corpus: PassageFile = Field(description="The passages.")
     splits: dict[str, OfficialSplit] = Field(min_length=1, description="Files of train, dev, test and others.")
