@@ -18,6 +18,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 from commands.forecast.printed import shortages
+from commands.forecast.requests import Requests
 from commands.snakemake_internals import attempt, how_called, name_in_messages, recorded_input, recorded_params
 from commands.terminal import episode_scores, use_terminal
 from teleport.plan.kinds import KINDS, needs
@@ -48,9 +49,11 @@ if not CALL.configfiles_given:
     configfile: DEFAULT if Path(DEFAULT).exists() else HOME / DEFAULT  # started elsewhere, with -s
 
 
+CLUSTER = config.pop("cluster", {})  # of a profile: what the nodes are, and the limits of their partition
 try:
     CONFIG, EXPERIMENTS = load(config, workflow.configfiles)
     PLAN = Plan(CONFIG, EXPERIMENTS)
+    REQUESTS = Requests(PLAN, CLUSTER)
     TABLES, ANALYSES, PUBLISHED = table_specs(PLAN), analysis_specs(PLAN), published_specs(PLAN)
 except Refusal as error:
     raise WorkflowError(f"\n{error}")
@@ -139,6 +142,12 @@ def planned(wildcards):
 def asked(wildcards):
     """What a job asks for of a machine: a row of teleport/plan/kinds.py."""
     return needs(planned(wildcards), PLAN.deleted_vectors)
+
+
+def requested(wildcards, attempt):
+    """The time and memory that a job asks for: by the forecast of its stage, or of a shard of it."""
+    shards = wildcards.get("scatteritem", "1-of-1").split("-of-")[1]
+    return REQUESTS.of(planned(wildcards), attempt, int(shards))
 
 
 def inputs(wildcards):

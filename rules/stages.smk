@@ -21,8 +21,8 @@ rule stage:
     threads: lambda wildcards: asked(wildcards).threads
     resources:
         # A further attempt gets more, because the last one may have failed for want of it.
-        mem_mb=lambda wildcards, attempt: attempt * asked(wildcards).mem_mb,
-        runtime=lambda wildcards, attempt: attempt * asked(wildcards).minutes,
+        mem_mb=lambda wildcards, attempt: requested(wildcards, attempt).mem_mb,
+        runtime=lambda wildcards, attempt: requested(wildcards, attempt).minutes,
         gpu=lambda wildcards: asked(wildcards).gpus,
         network=lambda wildcards: int(asked(wildcards).network),
         in_turn=1,  # stages in one job of a cluster follow each other: profiles/slurm
@@ -181,7 +181,10 @@ use rule stage as forgetting with:
         kind="forgetting",
 
 
+# On a cluster these run where Snakemake does: its nodes may have no network.
 localrules:
+    download,
+    pretrained,
     delete_vectors,
 
 

@@ -64,7 +64,10 @@ class Forecast:
     def __init__(self, plan, hardware, gpus=None, shards=1):
         self.plan, self.hardware, self.gpus, self.shards = plan, hardware, gpus or {}, shards
         self.counts = Counts(plan)
-        self.stages = {name: self.estimate(stage) for name, stage in plan.stages.items()}
+
+    @cached_property
+    def stages(self):
+        return {name: self.estimate(stage) for name, stage in self.plan.stages.items()}
 
     def needs(self, stage):
         """What a job of a stage asks for (`Kind`)."""
@@ -77,6 +80,13 @@ class Forecast:
         has_gpus = self.hardware.device_memory is not None and KINDS[stage.kind].gpus
         return Place(min(row.threads, room["cores"]), min(row.gpus, room["gpu"]) if has_gpus else 0)
 
+    def cost(self, stage, shards=1):
+        """(Cost, seconds) of the job that makes a stage, or of one of so many that each make a part of it."""
+        place = self.place(stage)
+        cost = stage_cost(stage, self.counts, place)
+        cost = sharded(cost, shards)[0] if shards > 1 else cost
+        return cost, self.hardware.seconds(cost, place.gpus)
+
     def parts(self, stage, cost):
         """[(Cost, seconds)] of the jobs that make a stage: those of its shards, and at the end its own."""
         gpus = self.place(stage).gpus
@@ -86,7 +96,7 @@ class Forecast:
 
     def estimate(self, stage):
         """The `Estimate` of a stage."""
-        cost, artefact = stage_cost(stage, self.counts, self.place(stage)), finished(stage)
+        (cost, _), artefact = self.cost(stage), finished(stage)
         seconds = sum(seconds for _, seconds in self.parts(stage, cost))
         if artefact is None:
             return Estimate(stage.kind, cost, seconds, False, cost.bytes, cost.memory, cost.device_memory)

@@ -10,9 +10,9 @@ from typing import NamedTuple
 class Kind(NamedTuple):
     """A row: the module with `run` and `Settings`, and what a job asks for; more where `needs` says so.
 
-    threads: at most, where a machine has so many; mem_mb and minutes: of a first attempt on a cluster; gpus: CUDA
-    devices, where there are some; priority: of jobs that are ready, the highest starts first; network: it may fetch
-    files; encodes: it computes with an encoder.
+    threads: at most, where a machine has so many; mem_mb and minutes: of a first attempt on a cluster, while there is
+    no forecast; gpus: CUDA devices, where there are some; priority: of jobs that are ready, the highest starts first;
+    network: it may fetch files; encodes: it computes with an encoder.
     """
 
     module: str

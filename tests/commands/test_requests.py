@@ -1,0 +1,101 @@
+"""What jobs ask of a cluster: near their forecast, more with every attempt, within the limits that a profile names."""
+
+import math
+
+import pytest
+import yaml
+
+from commands.forecast.forecast import Forecast
+from commands.forecast.hardware import read_hardware
+from commands.forecast.requests import FOLLOWING, LEAST_MB, MARGIN, STARTING, Requests
+from paths import REPOSITORY
+from teleport.plan.kinds import KINDS, needs
+from teleport.plan.plan import Plan
+from teleport.settings.read import load, load_files, merged
+
+GROUP = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
+
+
+@pytest.fixture(autouse=True)
+def nothing_built(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def marco(**changes):
+    file = REPOSITORY / "config/marco.yaml"
+    return Plan(*load(merged(yaml.safe_load(file.read_text()), changes), [file]))
+
+
+@pytest.mark.parametrize("hardware", ["a100", "h200"])
+@pytest.mark.parametrize("name", ["marco", "nq"])
+def test_the_group_of_a_checkpoint_asks_for_at_most_twice_its_forecast(name, hardware):
+    """Its members follow each other, and their minutes add up."""
+    plan = Plan(*load_files([REPOSITORY / f"config/{name}.yaml"]))
+    forecast = Forecast(plan, read_hardware(hardware, measured="nowhere")[1])
+    requests, groups = Requests(plan, GROUP["config"]["cluster"] | {"hardware": hardware}), {}
+    for stage in plan.stages.values():
+        if GROUP["groups"].get(stage.kind):
+            encode = stage
+            while encode.kind != "encode":
+                encode = encode.inputs.get("passages") or encode.inputs["queries"]
+            groups.setdefault(encode.name, []).append(stage)
+    assert len(groups) > 4 and max(map(len, groups.values())) > 5
+    for stages in groups.values():
+        minutes = sum(forecast.cost(stage)[1] for stage in stages) / 60
+        asked = sum(requests.of(stage).minutes for stage in stages)
+        assert MARGIN * minutes <= asked <= 2 * minutes, [stage.kind for stage in stages]
+
+
+def test_every_stage_asks_for_its_own_forecast_and_twice_as_much_at_each_attempt():
+    plan = marco()
+    forecast = Forecast(plan, read_hardware("a100", measured="nowhere")[1])
+    requests = Requests(plan, {"hardware": "a100"})
+    for stage in plan.stages.values():
+        cost, seconds = forecast.cost(stage)
+        first, second, third = (requests.of(stage, attempt) for attempt in (1, 2, 3))
+        starting = 0 if stage.kind in FOLLOWING else STARTING
+        assert first.minutes == max(1, round(MARGIN * seconds / 60 + starting)) or cost.lacks
+        assert first.mem_mb == max(LEAST_MB, math.ceil(MARGIN * cost.memory / 1e6)) or cost.lacks
+        assert (second.minutes, third.mem_mb) == (2 * first.minutes, 4 * first.mem_mb)
+    assert set(FOLLOWING) == GROUP["groups"].keys() - {"encode"}
+    encode = next(stage for stage in plan.stages.values() if stage.kind == "encode")
+    assert requests.of(encode, shards=8).minutes < requests.of(encode).minutes / 3
+
+
+def test_no_attempt_asks_for_more_than_the_profile_says():
+    plan = marco()
+    requests = Requests(plan, {"hardware": "cpu-2-cores", "minutes": 1440, "mem_mb": 30000})
+    train = next(stage for stage in plan.stages.values() if stage.kind == "train")
+    assert requests.of(train) == (1440, requests.of(train).mem_mb)
+    assert max(requests.of(stage, 3).mem_mb for stage in plan.stages.values()) == 30000
+
+
+def test_without_hardware_or_size_a_stage_asks_for_what_its_kind_does():
+    for plan, cluster in ((marco(), {}), (marco(counts=None), {"hardware": "h200"})):
+        for stage in plan.stages.values():
+            row = needs(stage)
+            assert Requests(plan, cluster).of(stage, 2) == (2 * row.minutes, 2 * row.mem_mb)
+
+
+def test_what_a_forecast_lacks_is_asked_for_by_kind():
+    plan = marco(search_index={"kind": "pq", "m": 24})
+    index = next(stage for stage in plan.stages.values() if stage.kind == "index" and stage.settings.index.kind == "pq")
+    assert Requests(plan, {"hardware": "h200"}).of(index) == (needs(index).minutes, needs(index).mem_mb)
+
+
+def test_a_mistake_in_the_profile_is_one_sentence():
+    with pytest.raises(ValueError, match="the profile's config, cluster.hours: Extra inputs are not permitted"):
+        Requests(marco(), {"hours": 24})
+    with pytest.raises(ValueError, match="no hardware line 'v100'"):
+        Requests(marco(), {"hardware": "v100"})
+
+
+def test_what_needs_a_network_runs_where_snakemake_does():
+    """`collection` needs one with ir_datasets alone."""
+    rules = (REPOSITORY / "rules/stages.smk").read_text()
+    local = rules.partition("localrules:")[2].partition("rule ")[0]
+    assert {kind for kind, row in KINDS.items() if row.network and f"    {kind},\n" in local} == {
+        "download",
+        "pretrained",
+    }
+    assert {kind for kind, row in KINDS.items() if row.network} == {"download", "pretrained", "collection"}

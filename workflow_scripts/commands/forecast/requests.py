@@ -1,0 +1,68 @@
+"""What the job of a stage asks of a cluster: time and memory by the forecast of this stage alone."""
+
+import math
+from functools import cached_property
+from typing import NamedTuple
+
+from pydantic import Field, ValidationError
+
+from commands.forecast.forecast import Forecast
+from commands.forecast.hardware import read_hardware
+from teleport.plan.kinds import needs
+from teleport.refusal import Refusal
+from teleport.settings.section import Section
+
+MARGIN = 1.5  # times the forecast, of time and of memory; each further attempt asks for twice as much
+STARTING = 2  # minutes besides, but for
+FOLLOWING = ("index", "retrieve", "positives")  # what follows an encoding in its job: profiles/slurm, `groups`
+LEAST_MB = 4000  # the libraries of CUDA alone are 3 GB in memory
+
+
+class Cluster(Section):
+    """What a profile says of the nodes, as `config: {cluster: …}`."""
+
+    hardware: str | None = Field(None, description="Their line in config/hardware.yaml.")
+    minutes: int | None = Field(None, ge=1, description="The longest job that the partition takes.")
+    mem_mb: int | None = Field(None, ge=1, description="The largest one.")
+
+
+class Request(NamedTuple):
+    minutes: int
+    mem_mb: int
+
+
+class Requests:
+    """The requests of a plan's stages on a cluster, described by the mapping `cluster`.
+
+    Where that names no hardware, or the size of the collection is not known yet, they are those of plan/kinds.py; those
+    are the least where the forecast lacks something. Raises Refusal for another key and for hardware that is not there.
+    """
+
+    def __init__(self, plan, cluster):
+        try:
+            self.plan, self.cluster = plan, Cluster.model_validate(cluster)
+        except ValidationError as error:
+            mistake = error.errors()[0]
+            where = ".".join(["cluster", *map(str, mistake["loc"])])
+            raise Refusal(f"the profile's config, {where}: {mistake['msg']}. See profiles/slurm/config.yaml.") from None
+        self.hardware = self.cluster.hardware and read_hardware(self.cluster.hardware)[1]
+
+    @cached_property
+    def forecast(self):
+        """The `Forecast` on such a node, or None."""
+        try:
+            return Forecast(self.plan, self.hardware) if self.hardware else None
+        except Refusal:  # the size of the collection is not known
+            return None
+
+    def of(self, stage, attempt=1, shards=1):
+        """The `Request` for a job of a stage, or for one of its shards, within the cluster's limits."""
+        row = needs(stage, self.plan.deleted_vectors)
+        asked = [row.minutes, row.mem_mb]
+        if self.forecast:
+            cost, seconds = self.forecast.cost(stage, shards)
+            minutes = MARGIN * seconds / 60 + (0 if stage.kind in FOLLOWING else STARTING)
+            found = [max(1, round(minutes)), max(LEAST_MB, math.ceil(MARGIN * cost.memory / 1e6))]
+            asked = list(map(max, asked, found)) if cost.lacks else found
+        limits = self.cluster.minutes, self.cluster.mem_mb
+        return Request(*(min(2 ** (attempt - 1) * n, most or math.inf) for n, most in zip(asked, limits, strict=True)))
