@@ -43,15 +43,15 @@ HOURS = [(f"{name} hours", name.lower().replace("ms ", ""), None, None) for name
 FORGETTING = [("Forgetting rate", "marco", None, None)]
 # kind, scale, decimals, tolerance, columns
 TABLES = {
-    "ance-tele-table-1": ("measures", 100, 1, 0.3, MARCO + QA),
-    "ance-tele-table-2": ("measures", 100, 1, 0.3, MARCO),
-    "ance-tele-table-3": ("measures", 100, 1, 0.3, MARCO),
+    "ance-tele-table-1": ("measures", 100, 1, 0.003, MARCO + QA),
+    "ance-tele-table-2": ("measures", 100, 1, 0.003, MARCO),
+    "ance-tele-table-3": ("measures", 100, 1, 0.003, MARCO),
     "ance-tele-table-6": ("hours", 1, 1, 0, HOURS),
-    "ance-tele-table-8": ("measures", 100, 1, 0.3, MARCO),
+    "ance-tele-table-8": ("measures", 100, 1, 0.003, MARCO),
     "ance-tele-table-9": ("analyses", 100, 1, 0.3, FORGETTING),
-    "openqa": ("measures", 100, 1, 0.3, QA),
-    "released-checkpoints": ("measures", 100, 1, 0.3, MARCO_RELEASED + QA),
-    "trec-dl": ("measures", 1, 3, 0.01, TREC_DL),
+    "openqa": ("measures", 100, 1, 0.003, QA),
+    "released-checkpoints": ("measures", 100, 1, 0.003, MARCO_RELEASED + QA),
+    "trec-dl": ("measures", 1, 3, 0.003, TREC_DL),
 }
 RELEASED = "ance-tele-released"
 BM25, TELE = ("BM25", "last", None, None), ("ance-tele", "last", None, RELEASED)

@@ -1,5 +1,6 @@
 """Tables of published figures: config/published/*.yaml, read and checked."""
 
+import math
 import re
 from pathlib import Path
 from typing import Literal
@@ -73,10 +74,23 @@ class Row(Section):
 
 
 class Tolerance(Section):
-    """How far from the published figure a figure still counts as the same, in the table's units."""
+    """How far from the published figure a figure still counts as the same."""
 
-    value: Number = Field(ge=0)
+    value: Number = Field(ge=0, description="In the table's units; with `queries`, of the measure before its scale.")
+    queries: IntegerOrNull = Field(
+        None, ge=1, description="The mean of so many; of others it goes with one over the root of their number."
+    )
     reason: str
+
+    def of(self, queries, scale):
+        """The tolerance of a figure in its units; queries: that it is a mean of, None where it is no such mean."""
+        if self.queries is None:
+            return self.value
+        return self.value * scale * math.sqrt(self.queries / queries) if queries else 0.0
+
+    def __str__(self):
+        of = f" over {self.queries:,} queries, over others as one over the root of their number" if self.queries else ""
+        return f"Tolerance ±{self.value:g}{of}, above and below: {self.reason}."
 
 
 class PublishedTable(Section):

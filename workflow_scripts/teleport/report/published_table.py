@@ -67,6 +67,8 @@ def make_line(table, row, column, published, planned, stages):
     by_seed, theirs = (figures(table, row, column, each, stages) for each in (runs, released))
     ours, source = float(np.mean(by_seed)) if by_seed else None, row.ours_at(column)
     experiment = source.experiment if source else "cited"
+    queries = queries_of(column, runs, stages)
+    tolerance = table.tolerance.of(queries, column.scale or table.scale) if by_seed else None
     if source and experiment != "BM25" and not row.figure:
         experiment += ", last episode" if source.episode == "last" else f", episode {source.episode}"
     return {
@@ -82,12 +84,20 @@ def make_line(table, row, column, published, planned, stages):
         "ours sd": float(np.std(by_seed, ddof=1)) if len(by_seed) > 1 else None,
         "seeds": len(by_seed),
         "difference": difference(published, ours, decimals),
-        "verdict": verdict(published, ours, decimals, table.tolerance.value) if source else "cited",
+        "tolerance": tolerance,
+        "verdict": verdict(published, ours, decimals, tolerance) if source else "cited",
         "experiment": experiment,
         "stages": [name for run in runs + released for names in run.values() for name in names],
         "decimals": decimals,
         "planned seeds": len(runs),
     }
+
+
+def queries_of(column, runs, stages):
+    """How many queries, or questions with answers, a figure is the mean of; None without a finished run of such."""
+    name = next((names[0] for run in runs for names in run.values() if stages.finished(names[0])), None)
+    facts = stages.facts(name) if name else {}
+    return facts.get("num_questions" if (column.measure or "").startswith("Cov@") else "num_queries")
 
 
 def own_decimals(value):
@@ -168,7 +178,7 @@ def footer(table, spec, lines, stages):
         notes.append(f"Only the configuration {' or '.join(others)} can fill this table.")
     elif others:
         notes.append(f"Figures of {' and '.join(others)}: {', '.join(f'results/published/{name}' for name in others)}.")
-    notes.append(f"Tolerance ±{table.tolerance.value:g}, above and below: {table.tolerance.reason}.")
+    notes.append(str(table.tolerance))
     if lines["ours sd"].notna().any():
         notes.append(SEVERAL_SEEDS)
     if any(row.released for row in table.rows):
