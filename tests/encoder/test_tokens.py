@@ -119,7 +119,8 @@ def test_fields_of_a_title_are_joined_and_the_whole_is_cut(stages, tmp_path):
     names, ids = {i: name for name, i in bert_tokenizer().get_vocab().items()}, {}
     for most in (None, 22, 9):
         inputs = {"collection": collection, "pretrained": checkpoint}
-        job = stages.run(tokens.run, "tokens", {"max_characters": most}, inputs)
+        settings = {"query_prefix": "", "passage_prefix": "", "max_characters": most}
+        job = stages.run(tokens.run, "tokens", settings, inputs)
         ids[most] = [" ".join(names[i] for i in text) for text in tokens_of(stages, job)]
         assert len(tokens_of(stages, job, "queries.test")[0]) == 8, "queries are not cut"
     assert ids[None] == ["the [SEP] word [SEP] was a b c", "the [SEP] [SEP] was", "the was"]

@@ -100,6 +100,7 @@ def test_a_run_from_elsewhere(stages, tmp_path, campaign, form, lines, case):
     path = tmp_path / "theirs.run"
     path.write_bytes(damaged(random.Random(f"run {form} {case}"), lines))
     settings = {"file": str(path), "sha256": None, "split": "test", "form": form}
+    settings |= {"unknown_queries": "error", "unknown_passages": "error"}
     inputs = {"collection": collection}
     taken_or_refused(lambda: stages.run(external.run, "external", settings, inputs), campaign, f"run, {form}", case)
 
