@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -286,6 +287,22 @@ def test_an_answer_without_end_falls_to_the_next_mirror(server, tmp_path, monkey
     assert time.monotonic() - started < 30
 
 
+@pytest.mark.parametrize("answers", [1, 9])
+def test_a_piece_of_a_file_is_never_taken_for_the_whole(server, tmp_path, monkeypatch, answers):
+    """206 without having been asked for a range: what lacks is asked for, and in vain another mirror."""
+    monkeypatch.setattr(fetch, "ATTEMPTS", 2)
+    piece = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-599/100000\r\nContent-Length: 600\r\n"
+    piece += b'Connection: close\r\nETag: "one"\r\n\r\n' + BODY[:600]
+    rest = piece.replace(b"0-599", b"600-99999").replace(b"th: 600", b"th: 99400").replace(BODY[:600], BODY[600:])
+    with raw_server(piece) as short, raw_server(rest) as whole:
+        run, urls = fetch.run_curl, iter([short] * answers + [whole] * 9)
+        asked = lambda url, *rest: run(next(urls) if url == short else url, *rest)  # noqa: E731
+        monkeypatch.setattr(fetch, "run_curl", asked)
+        fetch.fetch(tmp_path / "file.bin", [short, server.url("file.bin")], UNKNOWN)
+    assert (tmp_path / "file.bin").read_bytes() == BODY and names_in(tmp_path) == ["file.bin"]
+    assert bool(server.requests) == (answers > 1)
+
+
 @pytest.mark.parametrize("noted", [None, b"", b"\xff\xfe{", HEADERS[:-14], b'ETag: "' + b"a" * 99_999 + b'"'])
 @pytest.mark.parametrize("expected", [{}, {"sha256": SHA256}])
 def test_torn_headers_of_an_unfinished_download_name_no_version(server, tmp_path, noted, expected):
@@ -369,14 +386,18 @@ def test_torn_digests_of_first_uses_are_named_and_never_replaced(stages, server,
 
 
 @pytest.mark.parametrize(
-    "page", [b"<html>This bucket has moved</html>", b"\xef\xbb\xbf\n<!DOCTYPE HTML>", b"<?xml ?><Error>"]
+    ("page", "what"),
+    [
+        (b"<html>This bucket has moved</html>", "a web page"),
+        (b"\xef\xbb\xbf\n<!DOCTYPE HTML>", "a web page"),
+        (b"<?xml ?><Error>", "a web page"),
+        (b'{"error": "expired"}', "a JSON object"),
+    ],
 )
-def test_a_web_page_in_the_place_of_a_file_is_never_trusted(stages, server, tmp_path, page):
+def test_a_web_page_in_the_place_of_a_file_is_never_trusted(stages, server, tmp_path, page, what):
     path, recorded = (tmp_path / "data/downloads" / name for name in ("file.bin", "digests.json"))
     server.files["file.bin"] = page
-    message = (
-        r"data/downloads/file.bin is a web page.*the entry 'data/downloads/file.bin' in data/downloads/digests.json"
-    )
+    message = rf"data/downloads/file.bin is {what}.*the entry 'data/downloads/file.bin' in data/downloads/digests.json"
     for entries in (None, {"data/downloads/file.bin": {"bytes": 9, "sha256": hashlib.sha256(page).hexdigest()}}):
         if entries:
             recorded.write_text(json.dumps(entries))
@@ -386,6 +407,23 @@ def test_a_web_page_in_the_place_of_a_file_is_never_trusted(stages, server, tmp_
     recorded.unlink()
     path.write_bytes(BODY)
     assert download.run(job(stages, server, {"file.bin": {}}))["files"]["file.bin"]["sha256"] == SHA256
+
+
+@pytest.mark.parametrize("name", ["corpus.tsv.gz", "corpus.tgz", "corpus.zip", "corpus.tar.bz2", "corpus.xz"])
+def test_what_does_not_begin_as_its_name_says_is_never_trusted(stages, server, tmp_path, name):
+    server.files[name] = b"try again later"
+    with pytest.raises(ValueError, match=f"{name} is no {Path(name).suffix} file, not the file that its name says"):
+        download.run(job(stages, server, {name: {}}))
+    server.files[name] = download.BEGINNINGS[Path(name).suffix] + BODY
+    (tmp_path / "data/downloads" / name).unlink()
+    download.run(job(stages, server, {name: {}}))
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 204 No Content\r\n\r\n", LINE + b"Content-Length: 0\r\n\r\n"])
+def test_an_empty_answer_falls_to_the_next_mirror(server, tmp_path, answer):
+    with raw_server(answer) as url:
+        fetch.fetch(tmp_path / "file.bin", [url, server.url("file.bin")], UNKNOWN)
+    assert (tmp_path / "file.bin").read_bytes() == BODY
 
 
 def test_a_local_folder_replaces_every_download_and_is_verified(stages, server, tmp_path):

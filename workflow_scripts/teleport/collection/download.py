@@ -19,6 +19,7 @@ FOLDER = Path("data/downloads")
 RECORDED = FOLDER / "digests.json"  # of files whose publisher gives none, from their first use
 LICENCES = Path("data/licences")
 PAGES = (b"<!doctype html", b"<html", b"<?xml")  # how pages begin, in lower case
+BEGINNINGS = {".gz": b"\x1f\x8b", ".tgz": b"\x1f\x8b", ".zip": b"PK", ".bz2": b"BZh", ".xz": b"\xfd7zXZ"}
 
 
 def run(job):
@@ -71,11 +72,9 @@ def alone_at(path):
 def trust(path, digests):
     """Compare a file without a published digest with the digest of its first use, or record it; never remove it."""
     recorded = read_recorded()
-    with open(path, "rb") as file:
-        start = file.read(1000).removeprefix(codecs.BOM_UTF8).lstrip().lower()
-    if start.startswith(PAGES):  # with which a mirror may answer that has moved or wants a login
+    if other := what_it_is_instead(path):  # with which a mirror may answer that has moved or wants a login
         raise Refusal(
-            f"{path} is a web page, not the file that its name says. Delete it, and the entry {str(path)!r} in "
+            f"{path} is {other}, not the file that its name says. Delete it, and the entry {str(path)!r} in "
             f"{RECORDED} where there is one; correct collection.files.{path.name}.mirrors or put the right file there."
         )
     if (entry := recorded.get(str(path))) is None:
@@ -86,6 +85,20 @@ def trust(path, digests):
             f"{path} has SHA-256 {digests['sha256']}, at its first use it had {entry['sha256']}: another file. "
             f"Bring the old one back, or, if this one is right, delete the entry {str(path)!r} in {RECORDED}."
         )
+
+
+def what_it_is_instead(path):
+    """What a file is whose first bytes are not those of its name's kind (str), or None."""
+    with open(path, "rb") as file:
+        start = file.read(1000)
+    text = start.removeprefix(codecs.BOM_UTF8).lstrip().lower()
+    if not start:
+        return "empty"
+    if text.startswith(PAGES):
+        return "a web page"
+    if not start.startswith(BEGINNINGS.get(path.suffix, b"")):
+        return f"no {path.suffix} file"
+    return "a JSON object" if text.startswith(b"{") and ".json" not in path.name else None
 
 
 def read_recorded():

@@ -26,7 +26,8 @@ NOTHING_AFTER = 416  # the HTTP answer where the range begins at the end of the 
 NO_HTTP, NO_URL, HTTP_ERROR, WRITE_ERROR, NO_RANGES, TOO_LARGE = 1, 3, 22, 23, 33, 63
 # -q: no ~/.curlrc; what a redirect leads to is HTTP as well.
 CURL = ["curl", "-q", "--silent", "--show-error", "--fail", "--location", "--globoff", "--proto", "=http,https"]
-CURL += ["--user-agent", "teleport", "--continue-at", "-", "--write-out", "%{http_code}"]
+CURL += ["--user-agent", "teleport", "--continue-at", "-"]
+CURL += ["--write-out", "%{http_code} %header{content-range}"]
 
 
 def fetch(path, mirrors, expected):
@@ -80,8 +81,8 @@ def receive_all(url, part, expected):
         options = version_options(part, expected)
         before, started, free = size(part), time.monotonic(), shutil.disk_usage(part.parent).free
         continued = continued or before > 0
-        status, answer, reason = run_curl(url, part, [*options, "--max-filesize", str(free)])
-        if (status == 0 and size(part)) or (before and answer == NOTHING_AFTER):
+        status, answer, whole, reason = run_curl(url, part, [*options, "--max-filesize", str(free)])
+        if (status == 0 and size(part) and whole in (None, size(part))) or (before and answer == NOTHING_AFTER):
             return continued
         if status == WRITE_ERROR:
             open(part, "ab").close()  # raises what the system has against any writing
@@ -117,7 +118,8 @@ def version_options(part, expected):
 
 
 def run_curl(url, part, options):
-    """One connection, which appends to `part` what it lacks: (exit status, HTTP status, why it failed)."""
+    """One connection, which appends to `part` what it lacks: (exit status, HTTP status, the bytes of the whole file
+    where a part of it was sent, else None, why it failed)."""
     limits = ["--connect-timeout", TIMEOUT_SECONDS, "--speed-time", TIMEOUT_SECONDS, "--speed-limit", SLOWEST_RATE]
     if ".core.windows.net/" in url:  # without this header the storage (MS MARCO's) offers no ranges
         limits += ["--header", "X-Ms-Version: 2019-12-12"]
@@ -126,8 +128,10 @@ def run_curl(url, part, options):
     done = subprocess.run(
         command, capture_output=True, text=True, errors="replace", preexec_fn=end_with_parent, restore_signals=False
     )
-    reason = done.stderr.strip().rpartition("\n")[2] or "the answer is empty"
-    return done.returncode, int(done.stdout or 0), re.sub(r"^curl: \(\d+\) ", "", reason)
+    reason = done.stderr.strip().rpartition("\n")[2] or "the answer ends early"
+    answer, _, whole = done.stdout.partition(" ")  # bytes 0-5999/49780
+    whole = re.search(r"/(\d+)$", whole)
+    return done.returncode, int(answer or 0), whole and int(whole[1]), re.sub(r"^curl: \(\d+\) ", "", reason)
 
 
 def size(path):

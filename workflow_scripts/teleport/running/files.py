@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from pathlib import Path
+from threading import get_ident
 
 from teleport.refusal import Refusal
 
@@ -40,12 +41,18 @@ def share(path):
 
 
 def write_text(path, text):
-    """Write UTF-8 `text` under a temporary name, then rename: a reader sees the old file or the new one."""
+    """Write UTF-8 `text` under a temporary name, then rename: a reader sees the old file or the new one.
+
+    The name is this process's own: of several that write one file, the last one's is there whole.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+    part = path.with_name(f"{path.name}.{os.uname().nodename}-{os.getpid()}-{get_ident()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def write_json(path, value):

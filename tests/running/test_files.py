@@ -1,0 +1,28 @@
+"""Files that several processes write at once."""
+
+import multiprocessing
+
+from teleport.running.files import write_text
+
+TEXTS = [letter * size for letter, size in zip("abcd", (10, 1_000_000, 3_000_000, 70_000), strict=True)]
+
+
+def write_often(path, text):
+    for _ in range(30):
+        write_text(path, text)
+
+
+def test_processes_that_write_one_file_leave_one_of_their_texts_whole(tmp_path):
+    path, context = tmp_path / "table.md", multiprocessing.get_context("fork")
+    writers = [context.Process(target=write_often, args=(path, text)) for text in TEXTS]
+    for writer in writers:
+        writer.start()
+    seen = set()
+    while any(writer.is_alive() for writer in writers):
+        if path.exists():
+            seen.add(path.read_text())
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * len(TEXTS), "no file vanished from under a process"
+    assert seen and seen <= set(TEXTS) and path.read_text() in TEXTS
+    assert [each.name for each in tmp_path.iterdir()] == ["table.md"]
