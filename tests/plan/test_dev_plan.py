@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from teleport.plan.plan import Plan
+from teleport.refusal import Refusal
 from teleport.report.specs import table_specs
 from teleport.settings import read as config
 
@@ -70,7 +71,7 @@ def test_the_checkpoint_that_mines_finds_the_dev_queries_neighbours(planned, nam
 
 
 def test_where_the_split_is_evaluated_the_retrieval_is_that_of_the_evaluation(planned):
-    both = plan(evaluation={"splits": ["test", "dev"]})
+    both = plan(evaluation={"splits": ["test", "dev"], "report_dev": True})
     for made, shared in ((planned, False), (both, True)):
         trajectory, (train, _) = trains_of(made, "watched")
         runs = [stage.inputs["run"].name for stage in trajectory.episodes[0].runs.values()]
@@ -78,7 +79,7 @@ def test_where_the_split_is_evaluated_the_retrieval_is_that_of_the_evaluation(pl
 
 
 def test_the_check_asks_for_the_split():
-    made = plan(training={"evaluate_every": 10, "dev": {"split": "test"}})
+    made = plan(training={"evaluate_every": 10, "dev": {"split": "test"}}, evaluation={"report_dev": True})
     checks = [stage for stage in made.stages.values() if stage.kind == "check"]
     assert all(stage.raw_settings["dev_splits"] == ["test"] for stage in checks)
 
@@ -99,3 +100,14 @@ def test_the_table_has_a_column_of_steps_where_a_row_was_selected(planned):
 def test_a_dev_split_that_is_not_there_is_refused_before_anything_runs():
     with pytest.raises(ValueError, match="training.dev.split names 'dve', but the collection has no such split"):
         plan(training={"evaluate_every": 10, "dev": {"split": "dve"}})
+
+
+@pytest.mark.parametrize("chosen", [{"select": "dev"}, {"patience": 3}])
+def test_a_reported_split_chooses_no_checkpoint_unless_the_configuration_says_so(chosen):
+    def planned(**evaluation):
+        training = {"evaluate_every": 10, "dev": {"split": "test"}} | chosen
+        return plan(evaluation={"splits": ["test"]} | evaluation, experiments={"last": {"training": training}})
+
+    with pytest.raises(Refusal, match="by the queries of test, which evaluation.splits reports. Name"):
+        planned()
+    assert planned(report_dev=True).stages

@@ -182,6 +182,11 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
         ("tele: {}", "tele: {negatives: {counts: {bm25: 0}}}", "negatives.counts has none"),
         (
             "tele: {}",
+            "tele: {mining: {depth: 200}, negatives: {ranks: {lookahead: [[1, 20], [181, 201]]}}}",
+            "negatives.ranks of lookahead go to 201, and mining.depth is 200: set the depth to at least 201",
+        ),
+        (
+            "tele: {}",
             "tele: {episodes: [{repeat: 256}]}",
             "episodes.0.repeat: input should be less than or equal to 255",
         ),

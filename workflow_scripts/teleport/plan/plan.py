@@ -36,6 +36,16 @@ def require_splits(config, experiments):
             have = f"the collection has no such split; it has {', '.join(names)}"
             remedy = "Add its queries and judgments to the collection, or change the configuration."
             raise Refusal(f"{reason}, but {have}. {remedy}")
+    reported = [] if config.evaluation.report_dev else config.evaluation.splits
+    for name, experiment in experiments.items():
+        for episode in filter(lambda episode: episode.watched_by, experiment.method):
+            split, training = episode.watched_by.split, episode.training
+            if (training.select == "dev" or training.patience) and split in reported:
+                raise Refusal(
+                    f"experiment {name}: training.select: dev and training.patience choose its checkpoint by the "
+                    f"queries of {split}, which evaluation.splits reports. Name another split as training.dev.split, "
+                    "or, where settings are chosen and nothing is claimed, set evaluation.report_dev: true."
+                )
 
 
 class Plan:

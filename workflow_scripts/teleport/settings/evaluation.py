@@ -88,6 +88,9 @@ class Evaluation(Collapse):
     """How checkpoints and runs are scored."""
 
     splits: Unique[str] = Field(["test"], min_length=1, description="Query sets searched after every episode.")
+    report_dev: bool = Field(
+        False, description="Report also splits that choose checkpoints (select: dev), as to choose settings by them."
+    )
     depth: Depth = Field(
         1000, description="Length of a run per query; left out, cut to the corpus; stated, fewer passages are an error."
     )

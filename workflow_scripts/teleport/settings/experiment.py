@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from teleport.settings.encoder import Encoder
 from teleport.settings.negatives import Mining, Negatives
-from teleport.settings.registry import LOSSES, ChosenLoss, ChosenMask
+from teleport.settings.registry import LOSSES, SOURCES, ChosenLoss, ChosenMask
 from teleport.settings.search import FlatIndex, FrozenIndex
 from teleport.settings.section import Integer, Line, Natural, Section, Unique
 from teleport.settings.training import Dev, Training
@@ -126,6 +126,13 @@ class Episode(Section):
             raise ValueError("negatives.counts has negatives but training.negatives_per_query is 0: change one of them")
         if self.has_pool and not names:
             raise ValueError("negatives.counts has none: set training.negatives_per_query to 0 to train without")
+        for name in set(names) & negatives.ranks.keys() if self.has_pool else ():
+            last, depth = negatives.ranks[name][-1][1], self.mining.depth
+            if last > depth and SOURCES[name].needs != "file":
+                raise ValueError(
+                    f"negatives.ranks of {name} go to {last}, and mining.depth is {depth}: set the depth to at least "
+                    f"{last}, or end the ranks there"
+                )
         return self
 
 
