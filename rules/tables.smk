@@ -2,7 +2,8 @@
 # and per experiment an index with links to its stages.
 #
 # Specifications grow with seeds and episodes, and a program's argument ends at 128 KiB, so they go through a pipe.
-# printf is built into the shell and has no such limit; a long command Snakemake itself runs from a file.
+# printf is built into the shell and has no such limit; a long command Snakemake itself runs from a file. Specifications
+# have a person's texts: as functions, because Snakemake takes braces in other params for wildcards.
 
 
 localrules:
@@ -107,7 +108,7 @@ use rule table as published with:
     log:
         "results/logs/published.log",
     params:
-        spec=[spec.text for spec in PUBLISHED.values()],
+        spec=lambda wildcards: [spec.text for spec in PUBLISHED.values()],
         finished=[finish_times(spec) for spec in PUBLISHED.values()],
         code=CODE["teleport.report.published_table"],
         run=manage("published", in_folder("published", CONFIG)),
@@ -151,7 +152,7 @@ use rule table as report_page with:
     log:
         f"results/logs/{PAGE_FOLDER}.log",
     params:
-        spec=PAGE.text,
+        spec=lambda wildcards: PAGE.text,
         code=CODE["teleport.report.page.write"],
         run=manage("page", PAGE_FOLDER),
     message:

@@ -94,8 +94,9 @@ class Artefact:
 
     @cached_property
     def deleted(self):
-        """The files that `delete_files` has deleted, also those that the stage has made again since (list)."""
-        return read_saved(self.folder / DELETED).get("files", [])
+        """The files that `delete_files` has deleted since the stage was made, for the last time (list)."""
+        note = read_saved(self.folder / DELETED)
+        return note.get("files", []) if note.get("manifest") == content_digest(self.manifest) else []
 
     def is_deleted(self, file):
         """Whether a file of the manifest is not there because it was deleted."""
@@ -109,7 +110,7 @@ class Artefact:
     def delete_files(self):
         """Delete all files of the artefact but the manifest; which they were is written down first (keep_vectors)."""
         files = sorted(self.manifest["files"])
-        write_json(self.folder / DELETED, {"files": files})
+        write_json(self.folder / DELETED, {"files": files, "manifest": content_digest(self.manifest)})
         for file in files:
             (self.folder / file).unlink(missing_ok=True)
 
