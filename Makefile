@@ -8,6 +8,9 @@ CORES ?= all
 TESTS ?= not slow and not gpu and not slurm
 WORKERS ?= 2
 
+# A value as one word for the shell, whatever is in it.
+quoted = '$(subst ','\'',$(1))'
+
 PAPER ?= marco
 SCALE ?= 0.001
 QUESTIONS ?= 1
@@ -43,8 +46,11 @@ test-slurm: .venv/installed  ## the workflow on a one-node Slurm cluster; instal
 test-pythons:  ## settings and plan on Python 3.12 and 3.13, where they are installed
 	.ci/pythons
 
-new: .venv/installed  ## config/NAME.yaml for your own collection in the folder FROM
-	@$(MANAGE) new $(NAME) $(FROM)
+new: .venv/installed  ## config/NAME.yaml for your own collection in the folder FROM; TEST, DEV: splits whose names do not say it
+	@[ $(call quoted,$(NAME)) ] && [ $(call quoted,$(FROM)) ] || { \
+	echo "error: make new needs NAME and FROM: make new NAME=mine FROM=folder" >&2; exit 1; }
+	@$(MANAGE) new $(if $(TEST),--test $(call quoted,$(TEST))) $(if $(DEV),--dev $(call quoted,$(DEV))) -- \
+		$(call quoted,$(NAME)) $(call quoted,$(FROM))
 
 status: .venv/installed  ## what runs where, and how much of CONFIG (several files in quotes) is finished
 	@$(MANAGE) status $(CONFIG)

@@ -46,6 +46,11 @@ def at_least_one(text):
     return int(text)
 
 
+def comma_separated(text):
+    """The words of WORD,WORD, as argparse takes them."""
+    return [word for word in text.split(",") if word]
+
+
 def gpus_of_kind(text):
     """(kind, number) of KIND:gpu=N, as argparse takes it."""
     kind, _, number = text.partition(":gpu=")
@@ -76,16 +81,20 @@ def plan_of(files):
 @command(
     argument("name", metavar="NAME", help="of the configuration, and of the folder of its tables"),
     argument("folder", type=Path, metavar="FROM", help="the folder of the collection"),
+    argument("--test", type=comma_separated, default=[], help="the splits that the table is of, between commas"),
+    argument("--dev", help="the split that chooses the step which is kept; train: some of its queries are drawn"),
 )
 def new(arguments):
     """Write config/NAME.yaml for a folder of passages, queries and judgments, and say how to go on.
 
-    The folder has corpus.tsv (id, title if any, text), and queries.SPLIT.tsv and qrels.SPLIT.tsv for train and test, or
-    queries.tsv and qrels.tsv, of which a third becomes the test; or it has BEIR's form.
+    The folder has corpus.tsv (id, title if any, text), and queries.SPLIT.tsv and qrels.SPLIT.tsv for train and others,
+    or queries.tsv and qrels.tsv, of which a third becomes the test; or it has BEIR's form. Where the names test and dev
+    do not say what the splits are for, --test and --dev do.
     """
     from commands.new import new
 
-    path, sentences = new(arguments.name, arguments.folder, Path(__file__).parents[1])
+    given = arguments.name, arguments.folder
+    path, sentences = new(*given, Path(__file__).parents[1], arguments.test, arguments.dev)
     plan = plan_of([path])  # what is wrong with the checkpoint is said now
     print(*sentences, *plan.warnings, f"{path} is written: {len(plan.stages)} stages. Look at it, then:", sep="\n")
     print(f"  .venv/bin/snakemake -n --configfile {path}             # what would run")

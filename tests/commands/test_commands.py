@@ -12,7 +12,9 @@ import pytest
 
 from paths import REPOSITORY
 from teleport.refusal import Refusal
+from teleport.running.artefact import MANIFEST, Artefact, signed
 from teleport.running.code import LIBRARY
+from teleport.running.files import write_json
 
 sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
 
@@ -126,3 +128,19 @@ def test_what_the_hub_refuses_is_one_sentence(checkpoint, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(Refusal, match="the hub refuses not/a/name"):
         push(checkpoint / "checkpoint", "not/a/name", send=True)
+
+
+def test_what_a_link_leads_to_is_not_published(checkpoint):
+    (checkpoint / "checkpoint/notes").symlink_to("/etc/hostname")
+    with pytest.raises(Refusal, match="checkpoint/notes is a link, and what it leads to would be published"):
+        push(checkpoint / "checkpoint", "me/model", send=False)
+
+
+def test_a_file_that_is_missing_again_after_its_stage_was_made_again_is_noticed(checkpoint):
+    stage = Artefact(checkpoint)
+    stage.delete_files()
+    Artefact(checkpoint).verify()
+    made_again = stage.manifest | {"provenance": {"attempt": 2}}
+    write_json(checkpoint / MANIFEST, signed(made_again))
+    with pytest.raises(Refusal, match="is missing"):
+        Artefact(checkpoint).verify()

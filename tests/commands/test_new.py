@@ -1,6 +1,7 @@
 """`manage.py new`: a configuration that runs as it is, from a folder in any of the forms."""
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -15,6 +16,7 @@ import numpy as np  # noqa: E402
 
 from commands.new import new  # noqa: E402
 from teleport.plan.plan import Plan  # noqa: E402
+from teleport.refusal import Refusal  # noqa: E402
 from teleport.settings.read import load_files  # noqa: E402
 
 PASSAGES, QUERIES = 300, 60
@@ -83,7 +85,7 @@ def test_what_is_divided_stays_so(tmp_path, texts):
     path, said = new("mine", tmp_path / "given", REPOSITORY)
     raw = yaml.safe_load(path.read_text())
     assert (raw["evaluation"]["splits"], raw["training"]["dev"]["split"]) == (["test"], "valid")
-    assert said[1] == "The table is of test; valid chooses the step that is kept."
+    assert said[1] == "The table is of test (by its name); valid (by its name) chooses the step that is kept."
     assert not (tmp_path / "data").exists()
 
 
@@ -145,3 +147,96 @@ def test_what_cannot_be_is_refused(tmp_path, texts):
     (tmp_path / "given/qrels.tsv").write_text("q1\td1\t1\n")
     with pytest.raises(ValueError, match="qrels.tsv has 1 judged queries, too few for train, test, dev"):
         new("other", tmp_path / "given", REPOSITORY)
+
+
+def with_splits(folder, texts, *splits):
+    in_tables(folder, texts, "queries.train.tsv", "qrels.train.tsv")
+    for split in splits:
+        for role in ("queries", "qrels"):
+            (folder / f"{role}.{split}.tsv").write_text((folder / f"{role}.train.tsv").read_text())
+
+
+@pytest.mark.parametrize(
+    ("splits", "given", "reported", "dev", "why"),
+    [
+        (["dev", "dl19"], {}, ["dl19"], "dev", "is of dl19 (the only one left); dev (by its name) chooses"),
+        (["dev", "dl19", "dl20"], {"test": ["dl19", "dl20"]}, ["dl19", "dl20"], "dev", "dl20 (as you say); dev (by"),
+        (["dev", "test"], {"test": ["dev"], "dev": "test"}, ["dev"], "test", "dev (as you say); test (as you say)"),
+        (["dl19", "dl20"], {"test": ["dl20"], "dev": "train"}, ["dl20"], "dev", "dev (drawn from train) chooses"),
+        (["test", "2019"], {"dev": "2019"}, ["test"], "2019", "test (by its name); 2019 (as you say) chooses"),
+        (["no", "yes"], {"test": ["no"], "dev": "yes"}, ["no"], "yes", "no (as you say)"),
+    ],
+)
+def test_which_split_is_for_what_is_told(tmp_path, texts, splits, given, reported, dev, why):
+    with_splits(tmp_path / "given", texts, *splits)
+    path, said = new("mine", tmp_path / "given", REPOSITORY, **given)
+    raw = yaml.safe_load(path.read_text())
+    assert (raw["evaluation"]["splits"], raw["training"]["dev"]["split"]) == (reported, dev)
+    assert why in said[-2] and set(raw["counts"]["queries"]) >= {"train", dev, *reported}
+    Plan(*load_files([path]))
+
+
+@pytest.mark.parametrize(
+    ("splits", "given", "said"),
+    [
+        (["test", "dl19"], {}, "Say which queries choose the step that is kept, DEV=SPLIT"),
+        (["dl19", "dl20"], {}, "and which the table is of, TEST=SPLIT"),
+        (["dev", "dl19", "dl20"], {}, "Say which of them the table is of: TEST=SPLIT"),
+        (["dev", "test"], {"test": ["tset"]}, "no tset. Correct TEST or DEV"),
+        (["dev", "test"], {"test": ["dev"], "dev": "dev"}, "TEST=dev DEV=dev: a split that trains or chooses"),
+        (["dev", "x: y"], {}, "has a file of the split 'x: y', and the name of a split must match"),
+        (["dev", "#x"], {}, "of the split '#x'"),
+        (["dev", "a, b"], {}, "of the split 'a, b'"),
+        (["dev", "a\\1"], {}, "of the split"),
+        (["dev", "a" * 200], {}, "of the split 'aaaa"),
+    ],
+)
+def test_splits_whose_roles_are_not_clear_are_refused_and_nothing_is_written(tmp_path, texts, splits, given, said):
+    with_splits(tmp_path / "given", texts, *splits)
+    with pytest.raises(Refusal) as caught:
+        new("mine", tmp_path / "given", REPOSITORY, **given)
+    assert said in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["given"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("qrels.train.tsv", "", "no training query has a judgment of grade 1 or more"),
+        ("corpus.tsv", "", "no passages. Give a corpus with at least one"),
+        ("corpus.tsv", "d0\tone\nd0\ttwo\n", "duplicate id 'd0'"),
+        ("qrels.test.tsv", "q1\tnone\t1\n", "the judged passage 'none' is not in the corpus"),
+    ],
+)
+def test_the_collection_is_checked_before_anything_is_written(tmp_path, texts, file, text, said):
+    with_splits(tmp_path / "given", texts, "test", *(["dev"] if "train" in file else []))
+    (tmp_path / "given" / file).write_text(text)
+    with pytest.raises(Refusal, match=said):
+        new("mine", tmp_path / "given", REPOSITORY)
+    assert [path.name for path in tmp_path.iterdir()] == ["given"]
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "said"),
+    [
+        (["NAME=mine", "FROM=my data"], 0, "config/mine.yaml is written"),
+        (["NAME=it's", "FROM=my data"], 2, "NAME=it's: the name becomes a folder"),
+        (["NAME=x; touch f", "FROM=my data"], 2, "NAME=x; touch f: the name becomes a folder"),
+        (["NAME=--help", "FROM=my data"], 2, "NAME=--help: the name becomes a folder"),
+        (["NAME=mine"], 2, "make new needs NAME and FROM"),
+        (["FROM=my data"], 2, "make new needs NAME and FROM"),
+    ],
+)
+def test_make_passes_on_what_is_given_as_it_is(tmp_path, texts, given, status, said):
+    in_tables(tmp_path / "my data", texts)
+    for name in ("Makefile", "workflow_scripts", "requirements.lock"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/own-data.yaml").symlink_to(REPOSITORY / "config/own-data.yaml")
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / ".venv/bin/python").chmod(0o755)
+    (tmp_path / ".venv/installed").touch()
+    done = subprocess.run(["make", "-s", "new", *given], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (status, False) and said in done.stdout + done.stderr
+    assert not (tmp_path / "f").exists()

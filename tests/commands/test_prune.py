@@ -1,6 +1,7 @@
 """What `make prune` removes: nothing that a plan, an experiment's folder or a table still uses."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -142,3 +143,48 @@ def test_a_torn_manifest_stops_it():
     refused = prune("--delete", "mine.yaml")
     assert refused.returncode == 1 and "is not valid JSON" in refused.stderr
     assert (STAGES / "train/000000000000").is_dir()
+
+
+def test_what_a_link_below_the_stages_leads_to_is_not_removed(tmp_path):
+    make_plan("mine")
+    elsewhere = tmp_path / "elsewhere/000000000000"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "file").write_text("x")
+    (STAGES / "foo").symlink_to(tmp_path / "elsewhere")
+    (STAGES / "train/000000000000").symlink_to(elsewhere)
+    (STAGES / "train/111111111111").symlink_to("111111111111")
+    finish("train/222222222222")
+    removed = prune("--delete", "mine.yaml")
+    assert (removed.returncode, removed.stderr) == (0, "") and removed.stdout.count("results/stages/") == 1
+    assert (elsewhere / "file").read_text() == "x" and not (STAGES / "train/222222222222").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"seed\tepisode\n1\t2\n", "lacks the column 'kind': torn or edited"),
+        (b"kind\tkey\n1\n", None),
+        (b"\xff\xfe\n", "is not in UTF-8: torn or edited"),
+        (b"", None),
+    ],
+)
+def test_an_index_that_cannot_be_read_stops_it_in_a_sentence(text, said):
+    make_plan("mine")
+    index = Path("results/experiments/other/plan.tsv")
+    index.parent.mkdir(parents=True)
+    index.write_bytes(text)
+    removed = prune("--delete", "mine.yaml")
+    assert said is None and removed.returncode == 0 or f"error: {index} {said}" in removed.stderr
+    assert "Traceback" not in removed.stderr
+
+
+def test_pipes_and_loops_make_no_command_wait():
+    Path("mine.yaml").write_text(yaml.safe_dump(CONFIG))
+    for path in (Path("results/experiments/a/plan.tsv"), STAGES / "train/222222222222" / MANIFEST):
+        path.parent.mkdir(parents=True)
+        os.mkfifo(path)
+    Path("results/experiments/loop").symlink_to("loop")
+    for arguments in (["prune", "mine.yaml"], ["verify"], ["export", "results/experiments/loop", "out"]):
+        command = [sys.executable, str(REPOSITORY / "workflow_scripts/manage.py"), *arguments]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=60).stderr
+        assert "Traceback" not in said and said.count("\n") <= 1

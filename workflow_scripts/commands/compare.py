@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 import pyarrow.parquet as pq
 
-from commands.export import collection_of, passage_texts, run_lines, stage_at
+from commands.export import collection_of, passage_texts, run_lines, split_of, stage_at
 from teleport.refusal import Refusal
 
 PASSAGES, CHARACTERS = 10, 70
@@ -21,9 +21,9 @@ def compare(first, second, measure, query, most):
     for path, stage in zip((first, second), stages, strict=True):
         if stage.manifest["kind"] != "evaluate":
             raise Refusal(f"{path} is a {stage.manifest['kind']} stage: give evaluate stages, such as evaluate-test.")
-    if len({(s.manifest["inputs"]["collection"], s.manifest["settings"]["split"]) for s in stages}) > 1:
+    if len({(stage.manifest["inputs"]["collection"], split_of(stage)) for stage in stages}) > 1:
         raise Refusal(f"{first} and {second} are of two collections or splits: their queries differ.")
-    collection, split = collection_of(stages[0]), stages[0].manifest["settings"]["split"]
+    collection, split = collection_of(stages[0]), split_of(stages[0])
     queries = pq.read_table(collection.path(f"queries.{split}.parquet")).to_pylist()
     texts = {row["query_id"]: row["text"] for row in queries}
     if query is None:
@@ -65,7 +65,7 @@ def of_query(stages, collection, split, query, text):
     for system, stage in zip("AB", stages, strict=True):
         measures = stage.manifest["settings"]["measures"]
         lines += ["", f"{system}: {', '.join(f'{name} {scores(stage, name).get(query, 0):.3f}' for name in measures)}"]
-        ids = list(islice((line[2] for line in run_lines(stage, split) if line[0] == query), PASSAGES))
+        ids = list(islice((line[2] for line in run_lines(stage) if line[0] == query), PASSAGES))
         passages = passage_texts(collection, ids)
         for rank, name in enumerate(ids, 1):
             lines.append(f"{rank:3} {grades.get(name, '-'):>2}  {name}  {passages.get(name, '')[:CHARACTERS]}")

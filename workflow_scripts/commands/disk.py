@@ -49,14 +49,21 @@ def unused(planned):
 def shown_stages():
     """The names of the stages that experiments (by links or plan.tsv) and tables (by .sources.csv) show."""
     linked = set(stage_links(EXPERIMENTS).values())
-    listed = {f"{row['kind']}/{row['key']}" for path in EXPERIMENTS.rglob("plan.tsv") for row in rows(path, "\t")}
-    return linked | listed | {row["stage"] for path in TABLES.rglob("*.sources.csv") for row in rows(path, ",")}
+    planned = rows(EXPERIMENTS.rglob("plan.tsv"), "\t", "kind", "key")
+    return linked | set(map("/".join, planned)) | {row[0] for row in rows(TABLES.rglob("*.sources.csv"), ",", "stage")}
 
 
-def rows(path, delimiter):
-    """The lines of a table with a header (list of dicts)."""
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file, delimiter=delimiter))
+def rows(paths, delimiter, *columns):
+    """Yield these columns (list of str) of every line of tables with a header. Raises Refusal for another file."""
+    for path in filter(Path.is_file, paths):
+        try:
+            with open(path, encoding="utf-8", newline="") as file:
+                yield from (
+                    [row[column] or "" for column in columns] for row in csv.DictReader(file, delimiter=delimiter)
+                )
+        except (KeyError, UnicodeDecodeError) as error:
+            reason = f"lacks the column {error}" if isinstance(error, KeyError) else "is not in UTF-8"
+            raise Refusal(f"{path} {reason}: torn or edited. Delete it, and what it shows is unused.") from None
 
 
 def with_upstream(names):
@@ -71,8 +78,9 @@ def with_upstream(names):
 
 
 def orphans(used, *roots):
-    """(folders below `roots` of stages that are not in `used`, number of all)."""
-    folders = sorted(path for root in roots for path in root.glob("*/*") if path.is_dir())
+    """(folders below `roots` of stages that are not in `used`, number of all). What a link leads to is not ours."""
+    found = [path for root in roots for path in root.glob("*/*") if path.is_dir()]
+    folders = sorted(path for path in found if not (path.is_symlink() or path.parent.is_symlink()))
     return [folder for folder in folders if "/".join(folder.parts[-2:]) not in used], len(folders)
 
 

@@ -55,9 +55,14 @@ def passage_texts(collection, ids):
     return {row["doc_id"]: " ".join(f"{row['title']} {row['text']}".split()) for row in rows}
 
 
-def run_lines(stage, split):
+def split_of(stage):
+    """The split whose queries a stage evaluates."""
+    return stage.manifest["settings"]["split"]
+
+
+def run_lines(stage):
     """The lines of an evaluation's TREC run, split at spaces, one by one."""
-    with gzip.open(stage.path(f"{split}.run.gz"), "rt", encoding="utf-8") as file:
+    with gzip.open(stage.path(f"{split_of(stage)}.run.gz"), "rt", encoding="utf-8") as file:
         yield from map(str.split, file)
 
 
@@ -71,7 +76,7 @@ def export_negatives(link, stage, output, folder):
 
 def export_run(link, stage, output, folder):
     """SPLIT.run.gz as the stage has it, and SPLIT.qrels.txt: query, 0, passage, grade."""
-    split = stage.manifest["settings"]["split"]
+    split = split_of(stage)
     if stage.manifest["settings"].get("collapse"):
         raise Refusal(f"{link} scores documents, and the collection has judgments of passages. Give another stage.")
     run, qrels = f"{split}.run.gz", f"{split}.qrels.txt"
@@ -120,9 +125,9 @@ def add_pooler(folder):
 
 
 def evaluations(folder):
-    """{split: Artefact} of the evaluations that are linked in a folder of an experiment."""
-    links = {link.name.removeprefix("evaluate-"): link for link in sorted(folder.glob("evaluate-*"))}
-    return {split: Artefact(link.resolve()) for split, link in links.items() if link.exists()}
+    """{split, or reranked-SPLIT: Artefact} of the finished evaluations that are linked in a folder of an experiment."""
+    links = [link for link in sorted(folder.glob("evaluate-*")) if (link / MANIFEST).is_file()]
+    return {link.name.removeprefix("evaluate-"): Artefact(link.resolve()) for link in links}
 
 
 def scores_text(link):
@@ -142,8 +147,9 @@ def scores_text(link):
 
 def example_text(link):
     """A query of the first evaluated split and the passages that the checkpoint ranks first for it, or ""."""
-    for split, stage in evaluations(link.parent).items():
-        collection, run = collection_of(stage), list(islice(run_lines(stage, split), EXAMPLE_PASSAGES))
+    for stage in evaluations(link.parent).values():
+        collection, split = collection_of(stage), split_of(stage)
+        run = list(islice(run_lines(stage), EXAMPLE_PASSAGES))
         query, ids = run[0][0], [line[2] for line in run if line[0] == run[0][0]]
         queries = pq.read_table(collection.path(f"queries.{split}.parquet"), filters=[("query_id", "=", query)])
         texts = passage_texts(collection, ids)
@@ -158,6 +164,8 @@ def push(folder, repository, send):
     if not (folder / "config.json").is_file() and not (folder / "passage").is_dir():
         raise Refusal(f"{folder} is no checkpoint: give a folder that `manage.py export` wrote.")
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    if link := next((path for path in folder.rglob("*") if path.is_symlink()), None):
+        raise Refusal(f"{link} is a link, and what it leads to would be published. Remove it, or put the file there.")
     for path in files:
         print(f"{path.stat().st_size / 1e6:10.1f} MB  {path.relative_to(folder)}")
     if not send:

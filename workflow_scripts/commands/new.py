@@ -1,17 +1,24 @@
 """A configuration for somebody's own collection, written from config/own-data.yaml."""
 
+import math
 import re
+import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import yaml
 
-from teleport.collection import sources
+from teleport.collection import build, sources
+from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.running.files import write_text
 from teleport.seed import derive_seed
-from teleport.settings.collection import Beir, Tsv
+from teleport.settings.collection import Beir, CollectionSettings, Tsv
 from teleport.settings.evaluation import Evaluation
 from teleport.settings.measures import measure_cutoffs
+from teleport.settings.read import load
 from teleport.settings.section import NAME
 
 SEED = 42
@@ -21,56 +28,92 @@ MOST_STEPS, MOST_EPOCHS = 500, 10  # of an episode, in which each training query
 DEPTH = Evaluation().depth
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # those that look as far as the whole collection say nothing
 QRELS_HEADER = "\t".join(sources.BEIR_HEADER) + "\n"
+DEV_NAMES = ("dev", "valid", "validation", "val")
 
 
-def new(name, folder, home):
+class Roles(NamedTuple):
+    """What the splits of a collection are for. test: those that the table reports; dev: the one that chooses the step
+    that is kept; divided: the split whose judgments are divided, None where nothing is drawn; why: a sentence"""
+
+    test: list
+    dev: str
+    divided: str | None
+    why: str
+
+
+def new(name, folder, home, test=(), dev=None):
     """Write config/NAME.yaml for the collection in `folder` (Path); returns (its path, sentences on the collection).
 
-    home: the folder of the repository. There must be queries to train on, to choose the best step by (dev) and to test
-    with: where the folder does not divide them so, the judgments are divided in files below data/NAME. Raises
-    Refusal for a name that is taken or none, and for a folder or a file that cannot be read.
+    home: the folder of the repository; test, dev: splits for the table, and the one that chooses the best step, where
+    their names do not say so. Where the folder does not divide its queries for training, dev and test, the judgments
+    are divided in files below data/NAME. Raises Refusal for a name that is taken or none, for a folder or a file that
+    cannot be read, and for splits whose roles cannot be known; then nothing is written.
     """
-    path = Path(f"config/{name}.yaml")
+    path, data = Path(f"config/{name}.yaml"), Path("data", name)
     if not re.fullmatch(NAME, name):
         raise Refusal(f"NAME={name}: the name becomes a folder and must match {NAME}. Take another one.")
     if path.exists():
         raise Refusal(f"{path} is there already. Take another NAME, or remove it.")
-    source, drawn = (beir if sources.found(folder / "corpus.jsonl") else tables)(name, folder)
-    read = sources.beir(source) if source.source == "beir" else sources.tsv(source)
-    passages = sum(1 for _ in read.corpus)
-    queries = {split: len({row[1] for row in each.qrels}) for split, each in read.splits.items()}
-    order = ["train", "test", "dev", *sorted(queries)]
-    queries = {split: queries[split] for split in sorted(queries, key=order.index)}
-    test, dev = [split for split in queries if split != "train"][:2]
-    counts = ", ".join(f"{count} queries for {split}" for split, count in queries.items())
-    notes = [f"{passages} passages, {counts}.", *drawn, f"The table is of {test}; {dev} chooses the step that is kept."]
-    if passages < DEPTH:
-        notes.append(f"warning: searches return {passages} passages, not {DEPTH}: there are no more.")
-    measures = [measure for measure, cutoff in measure_cutoffs(MEASURES).items() if cutoff < passages] or ["RR@10"]
-    text = (home / "config/own-data.yaml").read_text(encoding="utf-8")
-    training = yaml.safe_load(text)["training"]
-    batch = min(training["batch_queries"], queries["train"])
-    batches = -(-queries["train"] // batch)
-    steps = min(MOST_STEPS, max(batches, min(training["steps"], MOST_EPOCHS * batches)))
-    collection = yaml.safe_dump({"collection": source.model_dump(exclude_unset=True)}, sort_keys=False)
-    for pattern, value in {
-        r"^# Your own(.*\n)*?(?=name:)": "",
-        r"^name: .*": f"name: {name}",
-        r"^collection:\n(  .*\n)+": collection.replace("\\", r"\\"),
-        r"batch_queries: .*": f"batch_queries: {batch}",
-        r" steps: .*": f" steps: {steps}",
-        r"evaluate_every: \d+": f"evaluate_every: {min(training['evaluate_every'], -(-steps // 2))}",
-        r"split: dev": f"split: {dev}",
-        r"splits: .*": f"splits: [{test}]",
-        r"measures: .*": f"measures: [{', '.join(measures)}]",
-    }.items():
-        text = re.sub(pattern, value, text, count=1, flags=re.MULTILINE)
+    made = next((each for each in (data.parent, data) if not each.exists()), None)
+    try:
+        source, roles, notes = (beir if sources.found(folder / "corpus.jsonl") else tables)(name, folder, test, dev)
+        counts = checked_counts(source)
+        text = configured((home / "config/own-data.yaml").read_text(encoding="utf-8"), name, source, roles, counts)
+        Plan(*load(yaml.safe_load(text)))
+    except BaseException:
+        if made:
+            shutil.rmtree(made, ignore_errors=True)
+        raise
     write_text(path, text)
+    order = ["train", *roles.test, roles.dev, *counts["queries"]]
+    queries = ", ".join(f"{counts['queries'][split]} queries for {split}" for split in dict.fromkeys(order))
+    notes = [f"{counts['passages']} passages, {queries}.", *notes, roles.why]
+    if counts["passages"] < DEPTH:
+        notes.append(f"warning: searches return {counts['passages']} passages, not {DEPTH}: there are no more.")
     return path, notes
 
 
-def tables(name, folder):
-    """(source, sentences on drawn splits): corpus.tsv, and queries and judgments by split or in one file each."""
+def checked_counts(source):
+    """The block `counts` of a collection (dict), which is built once in a temporary folder, with all checks of that."""
+    with TemporaryDirectory() as folder:
+        settings = CollectionSettings(source=source)
+        facts = build.run(SimpleNamespace(settings=settings, output=lambda name: Path(folder, name)))
+    splits = facts["splits"].items()
+    counts = {what: {name: split[what] for name, split in splits} for what in ("queries", "positives")}
+    return {"passages": facts["num_passages"]} | counts
+
+
+def configured(text, name, source, roles, counts):
+    """The template `text` with the collection, its counts, and the sizes that suit them."""
+    passages, queries = counts["passages"], counts["queries"]["train"]
+    measures = [measure for measure, cutoff in measure_cutoffs(MEASURES).items() if cutoff < passages] or ["RR@10"]
+    training = yaml.safe_load(text)["training"]
+    batch = min(training["batch_queries"], queries)
+    batches = -(-queries // batch)
+    steps = min(MOST_STEPS, max(batches, min(training["steps"], MOST_EPOCHS * batches)))
+    blocks = {"collection": source.model_dump(exclude_unset=True), "counts": counts}
+    for pattern, value in {
+        r"^# Your own(.*\n)*?(?=name:)": "",
+        r"^name: .*": f"name: {flow(name)}",
+        r"^collection:\n(  .*\n)+": yaml.safe_dump(blocks, sort_keys=False, allow_unicode=True),
+        r"batch_queries: .*": f"batch_queries: {batch}",
+        r" steps: .*": f" steps: {steps}",
+        r"evaluate_every: \d+": f"evaluate_every: {min(training['evaluate_every'], -(-steps // 2))}",
+        r"split: dev": f"split: {flow(roles.dev)}",
+        r"splits: .*": f"splits: {flow(roles.test)}",
+        r"measures: .*": f"measures: {flow(measures)}",
+    }.items():
+        text = re.sub(pattern, lambda _, value=value: value, text, count=1, flags=re.MULTILINE)
+    return text
+
+
+def flow(value):
+    """A value as YAML in one line."""
+    return yaml.safe_dump(value, default_flow_style=True, width=math.inf, allow_unicode=True).split("\n")[0]
+
+
+def tables(name, folder, test, dev):
+    """(source, Roles, sentences on what is drawn): corpus.tsv; queries and judgments by split, or in a file each."""
     corpus = sources.existing(folder / "corpus.tsv", "FROM (or corpus.jsonl, for BEIR's form)")
     if sources.found(folder / "queries.tsv"):
         files = {"": [folder / f"{role}.tsv" for role in ("queries", "qrels")]}
@@ -78,44 +121,75 @@ def tables(name, folder):
         names = sources.split_names(folder, r"(?:queries|qrels)\.(.+)\.tsv", "FROM")
         files = {split: [folder / f"{role}.{split}.tsv" for role in ("queries", "qrels")] for split in names}
     files = {split: [sources.existing(path, "FROM") for path in paths] for split, paths in files.items()}
-    split, missing = to_divide(files, folder)
-    notes = []
-    if missing:
-        queries, qrels = files.pop(split)
-        drawn, notes = divide(name, qrels, list(sources.judgment_rows(qrels)), missing, "qrels.{}.tsv")
+    roles, notes = roles_of(list(files), folder, test, dev), []
+    if roles.divided is not None:
+        queries, qrels = files.pop(roles.divided)
+        drawn, notes = divide(name, qrels, list(sources.judgment_rows(qrels)), missing(roles, files), "qrels.{}.tsv")
         files |= {split: (queries, path) for split, path in drawn.items()}
     splits = {split: {"queries": str(queries), "qrels": str(qrels)} for split, (queries, qrels) in files.items()}
-    return Tsv(source="tsv", corpus=str(corpus), splits=splits), notes
+    return Tsv(source="tsv", corpus=str(corpus), splits=splits), roles, notes
 
 
-def beir(name, folder):
-    """(source, sentences on drawn splits): a BEIR folder; where judgments have to be divided, linked to data/NAME."""
+def beir(name, folder, test, dev):
+    """(source, Roles, sentences on drawn splits): a BEIR folder; where judgments are divided, linked to data/NAME."""
     names = sources.split_names(folder / "qrels", r"(.+)\.tsv", "FROM")
-    split, missing = to_divide(names, folder)
-    if not missing:
-        return Beir(source="beir", path=str(folder)), []
-    qrels = sources.existing(folder / "qrels" / f"{split}.tsv", "FROM")
-    rows = list(sources.judgment_rows(qrels, sources.BEIR_HEADER))
-    _, notes = divide(name, qrels, rows, missing, "qrels/{}.tsv", QRELS_HEADER)
+    roles = roles_of(names, folder, test, dev)
+    if roles.divided is None:
+        return Beir(source="beir", path=str(folder)), roles, []
+    qrels = sources.existing(folder / "qrels" / f"{roles.divided}.tsv", "FROM")
+    rows, others = list(sources.judgment_rows(qrels, sources.BEIR_HEADER)), set(names) - {roles.divided}
+    _, notes = divide(name, qrels, rows, missing(roles, others), "qrels/{}.tsv", QRELS_HEADER)
     home = Path("data", name)
-    kept = (f"qrels/{other}.tsv" for other in names if other != split)
-    for file in ("corpus.jsonl", "queries.jsonl", *kept):
+    for file in ("corpus.jsonl", "queries.jsonl", *(f"qrels/{split}.tsv" for split in others)):
         path = sources.existing(folder / file, "FROM")
         link = home / Path(file).with_name(path.name)
         link.unlink(missing_ok=True)
         link.symlink_to(path.resolve())
-    return Beir(source="beir", path=str(home)), notes
+    return Beir(source="beir", path=str(home)), roles, notes
 
 
-def to_divide(names, folder):
-    """(the split to divide, the splits to draw from it, if any). Raises Refusal where no split is known to train on."""
-    names = list(names)
-    if len(names) == 1:
-        return names[0], ["test", "dev"]
+def missing(roles, there):
+    """The splits to draw, in the order of drawing."""
+    return [split for split in (*roles.test, roles.dev) if split not in there]
+
+
+def roles_of(names, folder, test, dev):
+    """The `Roles` of the splits `names` of a folder, of which `test` (list) and `dev` may be given (TEST=, DEV=).
+
+    Raises Refusal where no split is known to train on, and where more than one guess would do.
+    """
+    if len(names) == 1 and not test:
+        return Roles(["test"], "dev", names[0], "The table is of test; dev chooses the step that is kept.")
+    have = f"{folder} has the splits {', '.join(names)}"
     if "train" not in names:
-        problem = f"{folder} has the splits {', '.join(names)}, and none is called train"
-        raise Refusal(f"{problem}. Name the queries and judgments to train on so.")
-    return "train", [] if len(names) > 2 else ["dev" if "dev" not in names else "dev-of-train"]
+        raise Refusal(f"{have}, and none is called train. Name the queries and judgments to train on so.")
+    if unknown := [split for split in (*test, *filter(None, [dev])) if split not in names]:
+        raise Refusal(f"{have}, no {', '.join(unknown)}. Correct TEST or DEV.")
+    if dev in test or "train" in test:
+        raise Refusal(f"TEST={','.join(test)} DEV={dev}: a split that trains or chooses the step is not reported.")
+    why = {split: "as you say" for split in (*test, dev)}
+    others = [split for split in names if split != "train" and split not in test]
+    if dev is None and (test or len(others) > 1):
+        named = [split for split in DEV_NAMES if split in others]
+        if named:
+            dev, why[named[0]] = named[0], "by its name"
+        elif not test and "test" not in others or set(others) - {"test"}:
+            ask = "Say which queries choose the step that is kept, DEV=SPLIT (train: some are drawn from it)"
+            raise Refusal(f"{have}. {ask}{'' if test else ', and which the table is of, TEST=SPLIT,SPLIT'}.")
+    others = [split for split in others if split != dev]
+    if not test:
+        if "test" not in others and len(others) != 1:
+            raise Refusal(f"{have}. Say which of them the table is of: TEST=SPLIT, or TEST=SPLIT,SPLIT.")
+        test = ["test"] if "test" in others else others
+        why[test[0]] = "by its name" if test == ["test"] else "the only one left"
+    divided = "train" if dev in (None, "train") else None
+    if divided:
+        dev = "dev" if "dev" not in names else "dev-of-train"
+        why[dev] = "drawn from train"
+    reported = ", ".join(f"{split} ({why[split]})" for split in test)
+    return Roles(
+        list(test), dev, divided, f"The table is of {reported}; {dev} ({why[dev]}) chooses the step that is kept."
+    )
 
 
 def divide(name, qrels, rows, missing, form, header=""):

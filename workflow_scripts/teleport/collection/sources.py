@@ -5,6 +5,7 @@ from pathlib import Path
 
 from teleport.collection.records import Rows, Source, Split, json_rows, judgment_rows, passage_rows, query_rows
 from teleport.refusal import Refusal
+from teleport.settings.section import NAME
 
 BEIR_HEADER = ["query-id", "corpus-id", "score"]
 
@@ -84,4 +85,7 @@ def split_names(home, pattern, key):
     names = {match[1] for path in home.glob("*") if (match := re.fullmatch(pattern, path.name.removesuffix(".gz")))}
     if not names:
         raise Refusal(f"{home}: no files named like {pattern!r}, so no queries. Put them there, or correct {key}.")
+    if unfit := sorted(name for name in names if not re.fullmatch(NAME, name)):
+        problem = f"{home} has a file of the split {unfit[0]!r}, and the name of a split must match {NAME}"
+        raise Refusal(f"{problem}, as it becomes part of files' names. Rename the file.")
     return sorted(names)

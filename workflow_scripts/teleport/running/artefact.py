@@ -20,10 +20,10 @@ def read_manifest(folder, missing, remedy):
     One without a digest of its own content is from before manifests had one.
     """
     path = folder / MANIFEST
+    if not path.is_file():  # or a pipe, at which a reader would wait
+        raise Refusal(f"{path} is missing: {missing}")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise Refusal(f"{path} is missing: {missing}") from None
     except (ValueError, RecursionError) as error:  # ValueError: no JSON, or not in UTF-8
         raise Refusal(f"{path} is not valid JSON ({error}): torn or edited. {remedy}") from None
     if not isinstance(manifest, dict) or manifest.get("sha256") not in (None, content_digest(manifest)):

@@ -39,6 +39,9 @@ class Beir(Judged):
     path: LocalPath = Field(description="The BEIR folder.")
 
 
+SplitName = Annotated[str, Field(pattern=NAME)]
+
+
 class Split(Section):
     """The two files of a split."""
 
@@ -51,7 +54,7 @@ class Tsv(Judged):
 
     source: Literal["tsv"]
     corpus: LocalPath = Field(description="Tab-separated, .gz or plain: id, text; or id, title, text.")
-    splits: dict[str, Split] = Field(min_length=1, description="Files of train, dev, test and others.")
+    splits: dict[SplitName, Split] = Field(min_length=1, description="Files of train, dev, test and others.")
 
 
 class Expected(Section):
@@ -90,7 +93,7 @@ class JudgmentsAlone(Fetched):
     """Judgments alone, to score runs from elsewhere (`external`): without texts nothing can be encoded or searched."""
 
     source: Literal["judgments"]
-    splits: dict[str, JudgmentFile] = Field(min_length=1, description="File of each split.")
+    splits: dict[SplitName, JudgmentFile] = Field(min_length=1, description="File of each split.")
 
 
 class IrDatasets(Judged):
@@ -98,7 +101,9 @@ class IrDatasets(Judged):
 
     source: Literal["ir_datasets"]
     corpus: str = Field(description="The id whose documents are the passages, for example `msmarco-passage`.")
-    splits: dict[str, str] = Field(min_length=1, description="Split → its id, such as `msmarco-passage/dev/small`.")
+    splits: dict[SplitName, str] = Field(
+        min_length=1, description="Split → its id, such as `msmarco-passage/dev/small`."
+    )
 
 
 class PassageFile(Section):
@@ -140,7 +145,7 @@ class Downloads(Fetched):
     source: Literal["downloads"]
     files: dict[Annotated[str, Field(pattern=NAME)], Download] = Field(min_length=1, description="File name → origin.")
     corpus: PassageFile = Field(description="The passages.")
-    splits: dict[str, OfficialSplit] = Field(min_length=1, description="Files of train, dev, test and others.")
+    splits: dict[SplitName, OfficialSplit] = Field(min_length=1, description="Files of train, dev, test and others.")
 
     @model_validator(mode="after")
     def files_are_listed(self):

@@ -6,8 +6,9 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, model_validator
 
-NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of configurations, experiments and systems from elsewhere: they become folders
-TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]*$"  # of ablations: they become files, whose ending begins at the dot
+# Of configurations, experiments, splits, and systems from elsewhere: they become folders, or parts of files' names.
+NAME = "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"  # of ablations: they become files, whose ending begins at the dot
 MAIN_TABLE = "main"
 ANALYSES_TABLE = "analyses"
 RERANKED = " (re-ranked)"  # after a split, where its re-ranked candidates are meant
