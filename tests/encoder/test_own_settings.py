@@ -71,7 +71,10 @@ def test_without_files_all_but_the_pooling_is_as_usual(tmp_path):
         ({"pooling": "mean"}, "encoder.pooling is 'mean', but .*1_Pooling/config.json says 'cls'. Set it to 'cls', or"),
         ({"normalize": False}, "encoder.normalize is False, but .*modules.json says True"),
         ({"query_prefix": ""}, "encoder.query_prefix is '', but .*config_sentence_transformers.json says 'q: '"),
-        ({"max_passage_tokens": 49}, "is 49, but .*sentence_bert_config.json says max_seq_length 48. Set it to 48 at"),
+        (
+            {"max_passage_tokens": 49},
+            "is 49, but .*sentence_bert_config.json says that a text has at most 48 tokens. Set it to 48 at",
+        ),
     ],
 )
 def test_a_conflict_names_both(folder, said, message):
@@ -84,7 +87,7 @@ def test_a_conflict_names_both(folder, said, message):
     [
         ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "has the pooling lasttoken, which is not computed"),
         ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "has the pooling cls and mean, which is not"),
-        ("1_Pooling/config.json", [], "is a list, not an object. Get the checkpoint anew"),
+        ("1_Pooling/config.json", [], "1_Pooling/config.json: its content: Input should be a valid dict"),
         ("modules.json", [{"path": "", "type": "a.Transformer"}, {"path": "1_D", "type": "a.Dense"}], "module Dense,"),
         (
             "modules.json",

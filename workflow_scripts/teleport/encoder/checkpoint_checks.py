@@ -4,7 +4,7 @@ What a config asks for and the packed encoder does not compute would silently be
 """
 
 from teleport.encoder.architectures import ARCHITECTURES
-from teleport.encoder.source import KEY, read_object
+from teleport.encoder.own_settings import KEY, read, read_sizes
 from teleport.refusal import Refusal
 from teleport.running.log import log
 
@@ -16,7 +16,7 @@ def read_config(folder):
     path = folder / "config.json"
     if not path.is_file():
         raise Refusal(f"{KEY}: {folder} has no config.json. Give a folder in the form of transformers.")
-    config = read_object(path)
+    config = read(dict, path)
     for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
         if config.get(name):
             raise Refusal(f"{KEY}: {path} has {name}, but texts are encoded, not generated. {ELSE}")
@@ -26,6 +26,7 @@ def read_config(folder):
         log.warning("%s: its auto_map or trust_remote_code is ignored: no code comes with a checkpoint", path)
     if (model_type := config.get("model_type")) not in ARCHITECTURES:
         raise Refusal(f"{KEY}: {path} has model_type {model_type!r}. Supported are {', '.join(ARCHITECTURES)}.")
+    read_sizes(config, path)
     return config
 
 

@@ -12,8 +12,9 @@ from teleport.encoder.checkpoint import module_paths, sides, write_prompts
 from teleport.encoder.checkpoint_checks import read_config, refuse_no_weights, refuse_unfit_tokenizer
 from teleport.encoder.load import save_encoders
 from teleport.encoder.model import HEAD, Encoder
-from teleport.encoder.reference import head_weights, load_backbone, read_weights
-from teleport.encoder.source import KEY, find_weights, locate, own_settings, refuse_conflict, require_digest
+from teleport.encoder.own_settings import KEY, own_settings, read_sizes, require_sizes
+from teleport.encoder.reference import backbone_weights, head_weights, load_backbone, read_weights
+from teleport.encoder.source import find_weights, locate, refuse_conflict, require_digest
 from teleport.refusal import Refusal
 from teleport.running.files import require_free_space, sha256_file
 from teleport.running.log import log
@@ -127,7 +128,11 @@ def read_model(folder):
     """(backbone, weights of its head or None) of the source; unreadable or incomplete weights become a Refusal."""
     try:
         weights = read_weights(find_weights(folder))
+        file = folder / "config.json"
+        require_sizes(read_sizes(read_config(folder), file), backbone_weights(weights), file)
         return load_backbone(folder, weights), head_weights(weights) or head_of_modules(folder)
+    except Refusal as refusal:
+        raise Refusal(str(refusal) if KEY in str(refusal) else f"{KEY}: {refusal}") from None
     except Exception as error:  # torch, safetensors and transformers each have exceptions of their own for a bad file
         reason = f"{type(error).__name__}: {error}"
         raise Refusal(f"{KEY}: cannot read the weights in {folder} ({reason}). Get the checkpoint anew.") from error

@@ -1,23 +1,19 @@
-"""A pretrained checkpoint as it is published: where it lies, and what its files say of pooling, prefixes, lengths."""
+"""A pretrained checkpoint as it is published: where it lies, and an encoder's settings completed by its files."""
 
 import importlib.util
-import json
 import math
 from pathlib import Path
-from typing import NamedTuple
 
-from teleport.encoder.checkpoint import TOKENIZER_FILES, module_paths
+from teleport.encoder.checkpoint import TOKENIZER_FILES
+from teleport.encoder.own_settings import KEY, own_settings
 from teleport.refusal import Refusal
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that exists is read
 # sentence-transformers' form of a head behind the backbone (`pretrained.head_of_modules`).
 HEAD_FILES = ("*_Dense/*", "*_LayerNorm/*")
 # What a checkpoint says of itself there (`own_settings` reads it).
-OWN_FILES = ("modules.json", "*_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json")
-KEY = "encoder.checkpoint"  # where a reader finds these settings in the configuration
-MODULES = {"Transformer", "Pooling", "Dense", "LayerNorm", "Normalize"}  # what is computed here
-POOLINGS = {"cls": "cls", "mean": "mean", "cls_token": "cls", "mean_tokens": "mean"}  # by today's and older names
-PROMPTS = {"query_prefix": ("query",), "passage_prefix": ("document", "passage", "corpus")}
+OWN_FILES = ("modules.json", "*_Pooling/config.json", "*_Dense/config.json", "sentence_bert_config.json")
+OWN_FILES += ("config_sentence_transformers.json", "tokenizer_config.json")
 
 
 def locate(checkpoint, files=None):
@@ -93,64 +89,7 @@ def require_digest(weights, found, expected, key=KEY):
         )
 
 
-class Own(NamedTuple):
-    """A setting of a checkpoint: its value, and the file that says so."""
-
-    value: object
-    file: Path
-
-
-def own_settings(folder):
-    """{key of `encoder`: Own} of a folder: pooling, normalize, the two prefixes, max_tokens, as far as it says them.
-
-    Raises Refusal for a file that is no JSON object, and for modules and poolings that are not computed here.
-    """
-    found = {}
-    if paths := module_paths(folder):
-        if others := sorted(set(paths) - MODULES) or ("Dense" in paths and "LayerNorm" not in paths and ["Dense"]):
-            raise Refusal(
-                f"{KEY}: {folder / 'modules.json'} has the module {others[0]}, which is not computed here. Give a "
-                "checkpoint of transformer, pooling, maybe normalisation, and at most a linear layer with a LayerNorm."
-            )
-        found["normalize"] = Own("Normalize" in paths, folder / "modules.json")
-        if "Pooling" in paths:
-            file = paths["Pooling"] / "config.json"
-            found["pooling"] = Own(pooling_of(read_object(file), file), file)
-    if length := read_object(folder / "sentence_bert_config.json").get("max_seq_length"):
-        found["max_tokens"] = Own(length, folder / "sentence_bert_config.json")
-    file = folder / "config_sentence_transformers.json"
-    prompts = read_object(file).get("prompts") or {}
-    for key, names in PROMPTS.items():
-        if said := [prompts[name] for name in names if name in prompts]:
-            found[key] = Own(said[0], file)
-    return found
-
-
-def pooling_of(config, file):
-    """ "cls" or "mean" of the config of a Pooling module (dict). Raises Refusal for another one, or several."""
-    flags = [key.removeprefix("pooling_mode_") for key, on in config.items() if key.startswith("pooling_mode_") and on]
-    modes = config.get("pooling_mode") or flags
-    modes = [modes] if isinstance(modes, str) else list(modes)
-    if len(modes) != 1 or modes[0] not in POOLINGS:
-        raise Refusal(
-            f"{KEY}: {file} has the pooling {' and '.join(modes) or 'none'}, which is not computed here; cls and mean "
-            "are. Take another checkpoint."
-        )
-    return POOLINGS[modes[0]]
-
-
-def read_object(path):
-    """The content of a JSON file (dict), {} where there is none. Raises Refusal for what is no JSON object."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except (ValueError, RecursionError) as error:
-        raise Refusal(f"{KEY}: {path} is not JSON in UTF-8 ({error}). Get the checkpoint anew.") from None
-    if not isinstance(content, dict):
-        raise Refusal(f"{KEY}: {path} is a {type(content).__name__}, not an object. Get the checkpoint anew.")
-    return content
-
-
-def refuse_conflict(own, settings, names=("pooling", "normalize", "query_prefix", "passage_prefix")):
+def refuse_conflict(own, settings, names=("pooling", "normalize", "query_prefix", "passage_prefix", "lower_case")):
     """Raise Refusal when `settings` (attributes) say something else than the files; None says nothing."""
     for name in set(names) & set(own):
         said, (value, file) = getattr(settings, name), own[name]
@@ -163,8 +102,8 @@ def refuse_conflict(own, settings, names=("pooling", "normalize", "query_prefix"
     for name in ("max_query_tokens", "max_passage_tokens"):
         if (said := getattr(settings, name, None) or 0) > length:
             raise Refusal(
-                f"encoder.{name} is {said}, but {file} says max_seq_length {length}. Set it to {length} at most, or "
-                "to null, which takes that."
+                f"encoder.{name} is {said}, but {file} says that a text has at most {length} tokens. Set it to "
+                f"{length} at most, or to null, which takes that."
             )
 
 
@@ -194,4 +133,12 @@ def completed(encoder):
             f"encoder.pooling: neither the configuration nor {place} says it (there is no modules.json with a Pooling "
             "module). Set it to cls or mean, whichever the checkpoint was trained with."
         )
-    return encoder.model_copy(update={name: (usual | known)[name] for name in silent})
+    if encoder.lower_case is None and "lower_case" in known:
+        silent.append("lower_case")
+    made = encoder.model_copy(update={name: (usual | known)[name] for name in silent})
+    if not known.get("include_prompt", True) and (made.query_prefix or made.passage_prefix):
+        raise Refusal(
+            f"encoder: {own['include_prompt'].file} leaves prompts out of the pooling (include_prompt: false), which "
+            "is not computed here. Take another checkpoint, or one without prompts."
+        )
+    return made

@@ -1,0 +1,175 @@
+"""Checkpoints as sentence-transformers writes them: its vectors, with nothing configured, or one sentence."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
+from teleport.encoder import encode
+from teleport.encoder.own_settings import own_settings
+from teleport.encoder.source import completed
+from teleport.refusal import Refusal
+from teleport.settings.encoder import Encoder
+
+PROMPTS = {"query": "the query ", "document": "the passage "}
+
+
+@pytest.fixture(autouse=True)
+def on_cpu(monkeypatch):
+    monkeypatch.setattr(encode, "pick_device", lambda: torch.device("cpu"))
+
+
+def model_of(folder):
+    return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+
+
+def saved(tmp_path, pooling, normalize, prompts, length=20):
+    """A folder that the installed version, 6, has saved."""
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+    transformer = Transformer(str(source_folder(tmp_path / "source")), max_seq_length=length)
+    modules = [transformer, Pooling(32, pooling_mode=pooling), *([Normalize()] if normalize else [])]
+    model = SentenceTransformer(modules=modules, device="cpu", prompts=prompts)
+    model.save_pretrained(str(tmp_path / "saved"))
+    return tmp_path / "saved"
+
+
+def in_version_5(folder, length=20):
+    """The same folder in the form of versions 2 to 5."""
+    pooling = json.loads((folder / "1_Pooling/config.json").read_text())
+    if mode := pooling.get("pooling_mode"):
+        flags = {f"pooling_mode_{name}": name.startswith(mode) for name in ("cls_token", "mean_tokens")}
+        write(folder / "1_Pooling/config.json", {"word_embedding_dimension": 32} | flags)
+    write(folder / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False})
+    modules = json.loads((folder / "modules.json").read_text())
+    for module in modules:
+        module["type"] = f"sentence_transformers.models.{module['type'].rpartition('.')[2]}"
+    write(folder / "modules.json", modules)
+    edit(folder / "tokenizer_config.json", model_max_length=512)
+    return folder
+
+
+def write(path, content):
+    path.write_text(json.dumps(content))
+
+
+def edit(path, **changes):
+    write(path, json.loads(path.read_text()) | changes)
+
+
+def ours(stages, folder):
+    """(vectors of queries, of passages) of a checkpoint of which the configuration says nothing."""
+    encoder = completed(Encoder(checkpoint={"folder": str(folder)}, title="space"))
+    checkpoint = make_pretrained(stages, folder, pooling=encoder.pooling, normalize=encoder.normalize)
+    collection = make_collection(stages)
+    prefixes = {"query_prefix": encoder.query_prefix, "passage_prefix": encoder.passage_prefix}
+    tokens = make_tokens(stages, collection, checkpoint, "space", encoder.lower_case, **prefixes)
+    settings = {name: getattr(encoder, name) for name in ("max_query_tokens", "max_passage_tokens")}
+    settings |= {"sides": ["query", "passage"], "precision": "fp32"}
+    inputs = {"collection": collection, "tokens": tokens, "checkpoint": checkpoint}
+    job = stages.run(encode.run, "encode", settings, inputs)
+    return [np.load(job.folder / f"{name}.npy") for name in ("queries.train", "passages")]
+
+
+def theirs(folder):
+    model, passages = model_of(folder), [f"{title} {text}" if title else text for title, text in PASSAGES]
+    return model.encode_query(QUERIES["train"]), model.encode_document(passages)
+
+
+@pytest.mark.parametrize("version", [5, 6])
+@pytest.mark.parametrize(
+    ("pooling", "normalize", "prompts"), [("mean", True, None), ("cls", False, PROMPTS), ("mean", False, PROMPTS)]
+)
+def test_its_vectors_are_ours(stages, tmp_path, version, pooling, normalize, prompts):
+    folder = saved(tmp_path, pooling, normalize, prompts)
+    if version == 5:
+        in_version_5(folder)
+    assert own_settings(folder)["max_tokens"].value == model_of(folder).max_seq_length == 20
+    for mine, its in zip(ours(stages, folder), theirs(folder), strict=True):
+        np.testing.assert_allclose(mine, its, rtol=0, atol=1e-5)
+    wider = in_version_5(shutil.copytree(folder, tmp_path / "wider"), 64)
+    assert np.abs(theirs(folder)[1] - theirs(wider)[1]).max() > 1e-3, "no text is cut: the length shows nowhere"
+
+
+def test_a_default_prompt_is_of_encode_alone(stages, tmp_path):
+    """`encode_query` and `encode_document` take "" for a side that has no prompt of its own."""
+    folder = saved(tmp_path, "mean", True, {"query": "the query "})
+    edit(folder / "config_sentence_transformers.json", default_prompt_name="query")
+    for mine, its in zip(ours(stages, folder), theirs(folder), strict=True):
+        np.testing.assert_allclose(mine, its, rtol=0, atol=1e-5)
+
+
+def test_lower_case_is_the_checkpoints(stages, tmp_path):
+    folder = in_version_5(saved(tmp_path, "mean", True, None))
+    plain = ours(stages, folder)[0]
+    edit(folder / "sentence_bert_config.json", do_lower_case=True)
+    assert completed(Encoder(checkpoint={"folder": str(folder)})).lower_case is True
+    assert plain.shape == ours(stages, folder)[0].shape
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "said"),
+    [
+        ("1_Pooling/config.json", {"pooling_mode": "max"}, "the pooling max, which is not computed here"),
+        ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "the pooling cls and mean, which is not computed"),
+        ("1_Pooling/config.json", {"pooling_mode": 5}, "pooling_mode"),
+        ("1_Pooling/config.json", {"include_prompt": False}, "leaves prompts out of the pooling"),
+        ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim 16, which is not computed here"),
+        ("config_sentence_transformers.json", {"prompts": ["x"]}, "prompts: Input should be a valid dictionary"),
+        ("config_sentence_transformers.json", {"prompts": {"query": 5}}, "prompts.query"),
+        ("sentence_bert_config.json", {"max_seq_length": "many"}, "max_seq_length: Input should be a valid integer"),
+        ("sentence_bert_config.json", {"max_seq_length": -1}, "max_seq_length: Input should be greater than or equal"),
+        ("sentence_bert_config.json", {"max_seq_length": 2}, "max_seq_length: Input should be greater than or equal"),
+        ("sentence_bert_config.json", {"max_seq_length": True}, "max_seq_length"),
+        ("tokenizer_config.json", {"model_max_length": "x"}, "model_max_length"),
+    ],
+)
+def test_what_is_not_computed_and_what_is_no_form_is_one_sentence(tmp_path, file, changes, said):
+    folder = saved(tmp_path, "mean", True, PROMPTS)
+    edit(folder / file, **changes)
+    with pytest.raises(Refusal) as caught:
+        completed(Encoder(checkpoint={"folder": str(folder)}))
+    assert said in str(caught.value) and file in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        {}, 5, None, [5], [{"path": "1"}], [{"type": 5, "path": ""}], [{"type": "a.Transformer", "path": "/etc"}],
+        [{"type": "a.Transformer", "path": "../x"}], [{"type": "a.Normalize", "path": ""}] * 2,
+        [{"type": "a.Pooling", "path": "1_Pooling"}, {"type": "a.Transformer", "path": ""}],
+        [{"type": "a.Transformer", "path": ""}, {"type": "a.Router", "path": "1_Router"}],
+    ],
+)  # fmt: skip
+def test_modules_of_another_form_are_one_sentence(tmp_path, modules):
+    folder = saved(tmp_path, "mean", True, None)
+    write(folder / "modules.json", modules)
+    with pytest.raises(Refusal, match=r"modules.json") as caught:
+        own_settings(folder)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_hidden_layers": 10**6}, "has num_hidden_layers 1000000, the weights have 2"),
+        ({"hidden_size": 10**6, "num_attention_heads": 2}, "has hidden_size 1000000, the weights have 32"),
+        ({"intermediate_size": 10**9}, "has intermediate_size 1000000000, the weights have 64"),
+        ({"vocab_size": 10**8}, "has vocab_size 100000000, the weights have"),
+        ({"max_position_embeddings": 10**7}, "has max_position_embeddings 10000000, the weights have 64"),
+        ({"hidden_size": "wide"}, "hidden_size: Input should be a valid integer"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers: Input should be greater than or equal to 1"),
+        ({"num_attention_heads": 5}, "has num_attention_heads 5, of which hidden_size 32 is no multiple"),
+        ({"num_attention_heads": 0}, "num_attention_heads: Input should be greater"),
+    ],
+)
+def test_sizes_that_the_weights_do_not_have_are_refused_before_a_model_is_built(stages, tmp_path, changes, said):
+    folder = source_folder(tmp_path / "source")
+    edit(folder / "config.json", **changes)
+    with pytest.raises(Refusal) as caught:
+        make_pretrained(stages, folder)
+    assert said in str(caught.value) and "config.json" in str(caught.value)
