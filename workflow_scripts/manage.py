@@ -6,10 +6,17 @@ with one sentence on stderr and status 1; any other error is a defect and keeps 
 it needs itself, so that none waits for the libraries of another.
 """
 
-import argparse
-import json
+# ruff: noqa: E402
+import signal
 import sys
 from pathlib import Path
+
+if ON_CTRL_C := __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main`: no traceback of imports
+sys.path.insert(0, str(Path(__file__).absolute().parent))  # also with PYTHONSAFEPATH
+
+import argparse
+import json
 
 from commands import for_rules
 from teleport.refusal import Refusal
@@ -275,7 +282,11 @@ def main():
             sub.add_argument(*names, **options)
     arguments = parser.parse_args()
     try:
+        if ON_CTRL_C:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # what is half made is removed
         sys.exit(arguments.command(arguments))
+    except KeyboardInterrupt:
+        sys.exit("interrupted: nothing half made is left; the same command starts anew.")
     except Refusal as error:
         sys.exit(f"error: {error}")
     except OSError as error:

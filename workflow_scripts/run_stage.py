@@ -8,7 +8,9 @@ The specification is data: nothing in it is executed. Bad input ends with one se
 # ruff: noqa: E402
 import os
 import signal
+import sys
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # also with PYTHONSAFEPATH
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     # Ctrl-C saves what SIGTERM saves; before the other imports, which it would end with a traceback.
     signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
@@ -18,7 +20,6 @@ import contextlib
 import ctypes
 import json
 import logging
-import sys
 import traceback
 
 from teleport.plan.kinds import KINDS

@@ -3,9 +3,10 @@
 import gzip
 import json
 
+import pyarrow.parquet as pq
 import pytest
 
-from teleport.collection import download, official
+from teleport.collection import download, official, records
 from teleport.collection.build import run
 from teleport.collection.official import dpr_questions, json_array, qa_questions
 
@@ -62,9 +63,9 @@ FOLDER_ERRORS = {
         {"qrels.test.tsv": "q9 0 d1 1\n"},
         "queries.test.tsv: no such file, and no queries.test.tsv.gz beside it. Put it there, or correct ",
     ),
-    "corpus of two columns": (
-        {"corpus.tsv": "d1\tA cat sleeps.\n"},
-        "corpus.tsv, line 1: column count 2, expected 3 (passage id, title if any, text). ",
+    "corpus of one column": (
+        {"corpus.tsv": "A cat sleeps.\n"},
+        "corpus.tsv, line 1: column count 1, expected 2 or 3 (passage id, title if any, text). ",
     ),
     "column count changes": (
         {"corpus.tsv": FILES["corpus.tsv"] + "d3\tEmus\tAn emu\truns.\n"},
@@ -235,6 +236,32 @@ def test_nothing_is_published_after_an_error(stages, tmp_path, message):
     assert not [
         p for p in (tmp_path / "results").rglob("*") if p.suffix in (".parquet", ".json") and p.name != "stamp.json"
     ]
+
+
+def test_a_corpus_without_titles_is_read_from_a_folder(stages, tmp_path):
+    write(tmp_path / "data", FILES | {"corpus.tsv": "d1\tA cat sleeps.\nd2\tA dog barks.\n"})
+    job = stages.run(run, "collection", {"source": {"source": "folder", "path": str(tmp_path / "data")}})
+    assert pq.read_table(job.folder / "corpus.parquet")["title"].to_pylist() == ["", ""]
+
+
+@pytest.mark.parametrize("split", ["a" * 101, "a b", "ü", "..", "a:b"])
+def test_a_split_whose_name_cannot_be_part_of_a_file_s_is_refused(message, split):
+    text = message("folder", FILES, {f"queries.{split}.tsv": "q1\tx\n"})
+    assert (
+        f"has a file of the split {split!r}, and the name of a split must match" in text and "Rename the file" in text
+    )
+
+
+@pytest.mark.parametrize("name", ["corpus.tsv", "corpus.tsv.gz"])
+def test_a_file_without_line_ends_does_not_fill_the_memory(stages, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(records, "MOST_LINE_BYTES", 2**16)
+    write(tmp_path / "data", FILES)
+    (tmp_path / "data/corpus.tsv").unlink()
+    with (gzip.open if name.endswith("gz") else open)(tmp_path / "data" / name, "wb") as file:
+        for _ in range(100):
+            file.write(bytes(2**20))
+    with pytest.raises(ValueError, match="line 1: 65,536 bytes without a line end. Write a record per line"):
+        stages.run(run, "collection", {"source": {"source": "folder", "path": str(tmp_path / "data")}})
 
 
 def test_a_split_without_judgments_is_empty(stages, tmp_path):

@@ -2,8 +2,10 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +43,30 @@ def test_a_defect_keeps_its_traceback(tmp_path):
     done = manage(tmp_path, "verify", before=defect)
     assert done.returncode == 1 and "Traceback (most recent call last)" in done.stderr
     assert "ValueError: invalid literal for int() with base 10: 'bug'" in done.stderr
+
+
+@pytest.mark.parametrize("script", ["manage.py", "run_stage.py"])
+def test_a_command_finds_its_modules_also_in_the_safe_path_mode(tmp_path, script):
+    path = REPOSITORY / "workflow_scripts" / script
+    environment = {"PYTHONSAFEPATH": "1"}
+    done = subprocess.run(
+        [sys.executable, path, "--help"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and "usage:" in done.stdout
+
+
+def test_ctrl_c_is_no_traceback_whenever_it_comes(tmp_path):
+    """Some while importing, some while working."""
+    path, ended = REPOSITORY / "workflow_scripts/manage.py", set()
+    for delay in np.linspace(0.01, 0.6, 15):
+        started = subprocess.Popen([sys.executable, path, "status", REPOSITORY / "config/marco.yaml"], cwd=tmp_path,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+        time.sleep(delay)
+        started.send_signal(signal.SIGINT)
+        said = started.communicate()[1]
+        assert "/commands/" not in said and "/teleport/" not in said, "nor is one of Python's own start ours"
+        ended.add(started.returncode)
+    assert ended & {-signal.SIGINT, 1}
 
 
 @pytest.mark.parametrize(

@@ -410,7 +410,7 @@ def test_a_dev_set_costs_a_forward_pass_of_its_texts_at_every_evaluation(marco):
     """Of 8 queries and 8 x 32 passages a step; 100 and 400 texts before it, every 400th of 1,000 steps, and after."""
     plain, watched = (
         costs(make_plan(training={"epochs": None, "steps": 1000} | changes), "train")[0]
-        for changes in ({}, {"evaluate_every": 400, "select": "dev"})
+        for changes in ({}, {"evaluate_every": 400, "select": "dev", "dev": {"split": "train"}})
     )
     a_passage = 76 / 9  # in texts of a query's length: attention hardly counts at these lengths
     step, evaluation = 3 * (8 + 256 * a_passage), 100 + 400 * a_passage

@@ -69,6 +69,7 @@ def test_undivided_judgments_become_train_dev_and_test(tmp_path, texts, form):
     assert "warning: searches return 300 passages, not 1000: there are no more." in said
     assert raw["evaluation"] == {"splits": ["test"], "measures": ["nDCG@10", "RR@10", "R@100"]}
     training = raw["training"]
+    assert 50 <= training["dev"]["passages"] <= 60 and training["dev"]["random"] <= 6, "ranking dev costs little"
     assert (training["steps"], training["evaluate_every"], training["batch_queries"]) == (10, 5, len(train))
     assert (training["select"], training["dev"]["split"], raw["name"]) == ("dev", "dev", "mine")
     made = Plan(*load_files([path]))

@@ -155,7 +155,8 @@ def test_a_literal_example(world, caplog):
     }
     assert [record.getMessage() for record in caplog.records] == [
         "lookahead gives 0.7 negatives per query in the mean, not 2: its lists are short, or filters and known "
-        "passages leave little"
+        "passages leave little",
+        "1 of 3 queries have no negative: filters and known passages leave none",
     ]
     lists, counts = lists | {"momentum": first}, counts | {"momentum": 4}
     second = world.merge(collection, counts, lists, episode=2)

@@ -111,3 +111,14 @@ def test_a_reported_split_chooses_no_checkpoint_unless_the_configuration_says_so
     with pytest.raises(Refusal, match="by the queries of test, which evaluation.splits reports. Name"):
         planned()
     assert planned(report_dev=True).stages
+
+
+def test_the_precision_of_encoding_is_the_encoders_else_that_of_training():
+    def precisions(**encoder):
+        made = plan(encoder=encoder, training={"precision": "bf16"}, experiments={"last": {}})
+        return {stage.kind: stage.raw_settings for stage in made.stages.values() if stage.kind in ("encode", "train")}
+
+    told = precisions()
+    assert (told["encode"]["precision"], told["train"]["training"]["precision"]) == ("bf16", "bf16")
+    told = precisions(precision="fp32")
+    assert (told["encode"]["precision"], told["train"]["training"]["precision"]) == ("fp32", "bf16")

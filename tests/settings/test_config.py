@@ -211,6 +211,8 @@ def test_experiments_may_state_what_the_configuration_leaves_out(tmp_path):
     own = {key: base.pop(key) for key in ("training", "episodes")}
     with pytest.raises(ValueError, match="training: this key is required; add it.\n.*episodes: this key is required"):
         config.load(base)
+    untrained = config.load(base | {"episodes": [], "experiments": {"zero-shot": {}}})[1]
+    assert untrained["zero-shot"].method == [], "what trains nothing needs no training, wherever it says so"
     base["experiments"] = {"zero-shot": {"episodes": []}, "trained": own}
     assert [len(experiment.episodes) for experiment in config.load(base)[1].values()] == [0, len(own["episodes"])]
 

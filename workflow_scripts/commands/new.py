@@ -25,6 +25,7 @@ SEED = 42
 TEST_SHARE, DEV_SHARE = 3, 5  # a third of the judged queries, then a fifth of the others, where they are not divided
 MOST_DEV_QUERIES = 500
 MOST_STEPS, MOST_EPOCHS = 500, 10  # of an episode, in which each training query has its turn
+LEAST_POOL = 50  # passages that a dev query's are ranked among
 DEPTH = Evaluation().depth
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # those that look as far as the whole collection say nothing
 QRELS_HEADER = "\t".join(sources.BEIR_HEADER) + "\n"
@@ -91,6 +92,10 @@ def configured(text, name, source, roles, counts):
     batch = min(training["batch_queries"], queries)
     batches = -(-queries // batch)
     steps = min(MOST_STEPS, max(batches, min(training["steps"], MOST_EPOCHS * batches)))
+    every = min(training["evaluate_every"], -(-steps // 2))
+    # Ranking dev takes at most a tenth of the training (config/README.md): a passage costs 1 / 4.5 of one trained on.
+    pool = min(training["dev"]["passages"], max(LEAST_POOL, int(0.45 * steps * batch / (1 + -(-steps // every)))))
+    dev = training["dev"] | {"split": roles.dev, "passages": pool, "random": min(training["dev"]["random"], pool // 9)}
     blocks = {"collection": source.model_dump(exclude_unset=True), "counts": counts}
     for pattern, value in {
         r"^# Your own(.*\n)*?(?=name:)": "",
@@ -98,8 +103,8 @@ def configured(text, name, source, roles, counts):
         r"^collection:\n(  .*\n)+": yaml.safe_dump(blocks, sort_keys=False, allow_unicode=True),
         r"batch_queries: .*": f"batch_queries: {batch}",
         r" steps: .*": f" steps: {steps}",
-        r"evaluate_every: \d+": f"evaluate_every: {min(training['evaluate_every'], -(-steps // 2))}",
-        r"split: dev": f"split: {flow(roles.dev)}",
+        r"evaluate_every: \d+": f"evaluate_every: {every}",
+        r" dev: {.*": f" dev: {flow(dev)}",
         r"splits: .*": f"splits: {flow(roles.test)}",
         r"measures: .*": f"measures: {flow(measures)}",
     }.items():

@@ -62,8 +62,8 @@ class Counts:
         else:
             raise Refusal(
                 f"the size of the collection is unknown: {plan.collection.name} is not built and the configuration has "
-                "no `counts`. Add `counts: {passages: …, queries: {train: …, test: …}}`, or build it first with "
-                "`snakemake --cores all --until tokens`."
+                "no `counts`. Add `counts: {passages: …, queries: {train: …, test: …}}`, or build it first: run the "
+                "workflow with these files after --configfile and `--until tokens`."
             )
 
     def tokens_per_text(self, tokens, name, limit):

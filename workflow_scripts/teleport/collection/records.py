@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from teleport.running.log import log
 
 HEADER = {"id", "_id", "pid", "qid", "docid", "doc_id", "query_id", "passage_id", "query-id", "corpus-id", "title"}
 HEADER |= {"text", "query", "question", "passage", "contents", "document", "score", "grade", "relevance"}
+MOST_LINE_BYTES = 2**28  # a line is in memory as a whole
 # A file without a published digest was recorded as it came, good or bad: the entry must go with it.
 REFETCH = (
     "Fetch the file again; if data/downloads/digests.json has an entry for it, delete file and entry and run "
@@ -99,7 +100,9 @@ def lines(path):
     """
     with open_bytes(path) as file:
         number, line, nul_bytes = 0, b"\n", False
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(partial(file.readline, MOST_LINE_BYTES), b""), 1):
+            if len(line) == MOST_LINE_BYTES:
+                raise wrong_row(path, number, f"{MOST_LINE_BYTES:,} bytes without a line end. Write a record per line.")
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:

@@ -41,7 +41,7 @@ def folder(settings):
         return Split(Rows(queries, query_rows), judged, answers)
 
     names = split_names(home, r"(?:queries|qrels)\.(.+)\.tsv", key)
-    return Source(Rows(corpus, lambda path: passage_rows(path, counts=(3,))), {name: split(name) for name in names})
+    return Source(Rows(corpus, passage_rows), {name: split(name) for name in names})
 
 
 def beir(settings):

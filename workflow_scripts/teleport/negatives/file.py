@@ -133,12 +133,14 @@ def dpr(job):
             try:
                 contexts = record["hard_negative_ctxs"]
                 ids = [str(c["passage_id"] if "passage_id" in c else c["psg_id"]) for c in contexts]
-                yield f"{path}, record {number}", record["question"], ids
+                if not isinstance(question := record["question"], str):
+                    raise TypeError
             except (KeyError, TypeError):
                 raise Refusal(
-                    f"{path}, record {number}: DPR's records have question and hard_negative_ctxs, whose contexts "
-                    "have passage_id or psg_id. Correct the record."
+                    f"{path}, record {number}: DPR's records have a text as question, and hard_negative_ctxs, whose "
+                    "contexts have passage_id or psg_id. Correct the record."
                 ) from None
+            yield f"{path}, record {number}", question, ids
 
     return records(job.settings.path), queries_by(job, "text"), partial(find_ids, cache(partial(passages_by, job)))
 

@@ -50,7 +50,8 @@ def run(job):
         if merge.drawn[name] < (end - begin) * wanted / 2:
             gives = f"gives {merge.drawn[name] / max(1, end - begin):.1f} negatives per query in the mean, not {wanted}"
             log.warning("%s %s: its lists are short, or filters and known passages leave little", name, gives)
-    empty = int(np.count_nonzero(lengths[begin:end] == 0))
+    if empty := int(np.count_nonzero(lengths[begin:end] == 0)):
+        log.warning("%d of %d queries have no negative: filters and known passages leave none", empty, end - begin)
     return merge.facts() | {"queries": end - begin, "negatives": int(lengths.sum()), "empty_queries": empty}
 
 

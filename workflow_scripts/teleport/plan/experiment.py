@@ -12,7 +12,7 @@ from teleport.plan.identity import identify_checkpoint
 from teleport.plan.mining import SIDES, Mining
 from teleport.plan.stage import Stage
 from teleport.settings.encoder import EncodeSettings, PretrainedSettings, TokensSettings
-from teleport.settings.experiment import EpisodeTraining, Start
+from teleport.settings.experiment import Start
 from teleport.settings.scoring import CheckSettings
 from teleport.settings.search import FlatIndex, IndexSettings, RetrieveSettings
 from teleport.settings.section import Section, value_if_set
@@ -126,10 +126,10 @@ class Trajectory:
     def encoding_of(self, stage):
         """The encode stage of the sides that a checkpoint's stage has made."""
         sides = stage.settings.training.trains if stage.kind == "train" else SIDES
-        training = self.experiment.training
-        precision = training.precision if training else EpisodeTraining.model_fields["precision"].default
+        encoder, training = self.experiment.encoder, self.experiment.training
+        precision = encoder.precision or (training.precision if training else "auto")
         sides = [side for side in SIDES if side in sides]
-        settings = EncodeSettings.taken_from(self.experiment.encoder, sides=sides, precision=precision)
+        settings = EncodeSettings.taken_from(encoder, sides=sides, precision=precision)
         inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": stage}
         return Stage("encode", settings, inputs)
 

@@ -25,7 +25,8 @@ class Kind(NamedTuple):
     encodes: bool = False
 
 
-# Stages that read vectors (10) run before stages that make more: few are on the disk at a time (keep_vectors).
+# Stages that read vectors (10) run before stages that make more: few are on the disk at a time (keep_vectors). What a
+# person waits for (20) goes before a training, which takes hours.
 KINDS = {
     "download": Kind("teleport.collection.download", mem_mb=1000, minutes=1440, network=True),
     "collection": Kind("teleport.collection.build", minutes=240, network=True),  # with `source: ir_datasets`
@@ -35,13 +36,13 @@ KINDS = {
     "lexical_index": Kind("teleport.search.lexical_index", minutes=240),
     "bm25": Kind("teleport.search.bm25", threads=8, mem_mb=16000, minutes=240),
     "encode": Kind("teleport.encoder.encode", threads=8, mem_mb=32000, minutes=480, gpus=1, encodes=True),
-    "index": Kind("teleport.search.index", mem_mb=4000, priority=10),
-    "retrieve": Kind("teleport.search.retrieve", threads=8, mem_mb=64000, minutes=480, gpus=1, priority=10),
+    "index": Kind("teleport.search.index", mem_mb=4000, priority=20),
+    "retrieve": Kind("teleport.search.retrieve", threads=8, mem_mb=64000, minutes=480, gpus=1, priority=20),
     "positives": Kind("teleport.negatives.positives", threads=8, priority=10),
     "negatives_file": Kind("teleport.negatives.file"),
     "merge": Kind("teleport.negatives.merge", priority=10),
     "train": Kind("teleport.training.train", 8, mem_mb=32000, minutes=2880, gpus=1, priority=10, encodes=True),
-    "evaluate": Kind("teleport.evaluation.evaluate"),
+    "evaluate": Kind("teleport.evaluation.evaluate", priority=20),
     "external": Kind("teleport.evaluation.external"),
     "rerank": Kind("teleport.search.rerank", mem_mb=32000, minutes=240, priority=10),
     "errors": Kind("teleport.search.errors", threads=8, mem_mb=32000, minutes=480, priority=10),

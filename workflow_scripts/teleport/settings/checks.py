@@ -55,7 +55,8 @@ def missing_keys(config):
     """Keys that some experiment needs, and neither it nor the configuration has."""
     needed = set()
     for _, _, overrides in named_experiments(config):  # without episodes there is no training
-        needed |= set(REQUIRED) - {*overrides, "training" if overrides.get("episodes") == [] else None}
+        trains = overrides.get("episodes", config.episodes) != []
+        needed |= set(REQUIRED) - {*overrides, None if trains else "training"}
     for key in REQUIRED:
         if key in needed and getattr(config, key) is None:
             yield (key,), "this key is required; add it."

@@ -92,6 +92,7 @@ class Encoder(TokensSettings, Encoded, Pooling):
     """
 
     checkpoint: CheckpointSource = Field(description="Where episodes start; only passages beside a query_checkpoint.")
+    precision: Precision | None = Field(None, description="Of encoding; null: as training.precision, else auto.")
     scale: Number = Field(
         1.0, gt=0, le=1e6, description="Factor on inner products in the loss (ANCE-Tele 1, cosine about 20)."
     )
