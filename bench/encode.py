@@ -25,7 +25,7 @@ import texts
 from padding import padded
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report
-from teleport.encoder.batches import TOKEN_BUDGET, padded_lengths
+from teleport.encoder.batches import TOKEN_BUDGET, Chunks
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.side import Side, batches_at_once, prepare
 from teleport.encoder.tokens import load_tokenizer
@@ -41,7 +41,7 @@ def plain_encode(world, device, dtype=torch.float32):
     model = world.reference if dtype == torch.float32 else copy.deepcopy(world.reference).to(dtype)
 
     def run():
-        lengths = padded_lengths(world.passage_map, texts.MAX_PASSAGE_TOKENS)
+        lengths = Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS).lengths
         order, vectors = np.argsort(-lengths, kind="stable"), []
         with torch.inference_mode():
             for start in range(0, len(order), BATCH):
@@ -181,7 +181,7 @@ def main(arguments=None):
         seconds = interleaved(variants, arguments.rounds)
         rates = product_rates(shape_of(world.encoder), device, 4 * arguments.rounds)
         figures = {"products, bf16 over fp32": rates["bf16"] / rates["fp32"]}
-        lengths = padded_lengths(world.passage_map, texts.MAX_PASSAGE_TOKENS)
+        lengths = Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS).lengths
         figures |= shares(world.encoder, lengths, 1, seconds, rates)
         figures |= agreement(world, folder, device, arguments.corpus, arguments.passages, variants)
         report("encode", seconds, peers, arguments.passages, "passages", arguments, **figures)

@@ -25,7 +25,7 @@ from commands.forecast.flops import forward_flop
 from products import product, shape_of
 from rounds import interleaved, report
 from teleport.cpu.kernels import CpuEncoder
-from teleport.encoder.batches import padded_lengths
+from teleport.encoder.batches import Chunks
 from teleport.encoder.model import Spans
 from teleport.encoder.precision import resolve_precision
 
@@ -153,8 +153,8 @@ def main(arguments=None):
         world = texts.Texts(texts.checkpoint(arguments, folder), folder, passages, train.QUERIES)
         data = train.training_set(arguments)
         trainer, batch = train.make_trainer(world, data, CPU, "auto"), data.batch(0)
-        encoded = padded_lengths(world.passage_map, texts.MAX_PASSAGE_TOKENS)
-        queries = padded_lengths(world.query_map, texts.MAX_QUERY_TOKENS)
+        encoded = Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS).lengths
+        queries = Chunks(world.query_map, texts.MAX_QUERY_TOKENS).lengths
         of_step = np.concatenate([queries[batch.queries_Q], encoded[batch.passages_P]])
         stages = {
             "stage, encode": encode.stage_encode(world, CPU, "auto"),

@@ -27,7 +27,7 @@ from teleport.encoder.side import Side
 from teleport.search.approximate import Decoded, PqCodes, build
 from teleport.settings.search import PqIndex
 from teleport.settings.training import Live
-from teleport.training.live import FlatPart, LiveSearch
+from teleport.training.live import LiveSearch, SharedFlat
 from teleport.training.parallel import ALONE
 from vectors import make_vectors
 
@@ -67,11 +67,11 @@ def encoding(side, queries, device):
 def indexes(passages, arguments, device):
     """{name: (index, settings.Live)}: exact search, and a PQ index of `parts` parts where there are enough passages."""
     depth = min(arguments.depth, len(passages))
-    found = {"flat": (FlatPart(passages, device, arguments.threads, ALONE), Live(depth=depth))}
+    found = {"flat": (SharedFlat(passages, device, arguments.threads, ALONE), Live(depth=depth))}
     if len(passages) >= 256:
         pq = PqIndex(kind="pq", m=arguments.parts)
         decoded = Decoded(build(pq, passages, arguments.threads, lambda *_: None))
-        index = FlatPart(decoded, device, arguments.threads, ALONE, on_processor=PqCodes, spare=True)
+        index = SharedFlat(decoded, device, arguments.threads, ALONE, on_processor=PqCodes, spare=True)
         found[f"pq {arguments.parts}"] = index, Live(depth=depth, index=pq)
     return found
 

@@ -25,7 +25,7 @@ from products import product_rates, shape_of, shares
 from rounds import interleaved, report, wait_for_device
 from teleport.arrays import Ragged
 from teleport.cpu import kernels
-from teleport.encoder.batches import padded_lengths
+from teleport.encoder.batches import Chunks
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.side import Side
 from teleport.settings.training import Training
@@ -87,7 +87,7 @@ def shared(step):
     """A step without parts of its batch: every operator is split over all threads."""
 
     def run(number):
-        with patch.object(kernels, "PART_TOKENS", sys.maxsize):
+        with patch.object(kernels, "SHARE_TOKENS", sys.maxsize):
             return step(number)
 
     return run
@@ -138,8 +138,8 @@ def step_figures(world, data, device, seconds, rounds):
     """Milliseconds of a step of the stage, and `shares` of its real tokens."""
     batch = data.batch(0)
     lengths = [
-        padded_lengths(world.query_map, texts.MAX_QUERY_TOKENS)[batch.queries_Q],
-        padded_lengths(world.passage_map, texts.MAX_PASSAGE_TOKENS)[batch.passages_P],
+        Chunks(world.query_map, texts.MAX_QUERY_TOKENS).lengths[batch.queries_Q],
+        Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS).lengths[batch.passages_P],
     ]
     rates = product_rates(shape_of(world.encoder), device, 4 * rounds)
     found = {f"milliseconds a step, {name}": round(1e3 * median(times), 2) for name, times in seconds.items()}

@@ -10,7 +10,7 @@ import encoder_world
 from encoder_world import make_pretrained, make_tokens, source_folder
 from teleport.arrays import CHUNK_OFFSETS, Ragged, offsets_of
 from teleport.encoder import encode
-from teleport.encoder.batches import Chunks, packed
+from teleport.encoder.batches import Chunks
 from teleport.encoder.load import load_encoders
 from teleport.encoder.reference import load_backbone
 from teleport.encoder.side import Side
@@ -63,14 +63,16 @@ def test_chunks_are_those_of_the_released_code_without_padding():
     assert found == [expected[row] for row in rows]
 
 
-def test_one_chunk_is_the_text_cut():
+def test_a_text_of_one_chunk_is_the_text_cut():
     token_map = random_map()
-    chunked = Side(None, token_map, 8, SPECIAL, most_chunks=1)
-    assert chunked.chunked is None and chunked.offsets is None
-    one, rows = Chunks(token_map, 8, 1), np.arange(len(token_map))
-    assert (one.offsets == np.arange(len(token_map) + 1)).all()
-    for ours, theirs in zip(one.packed(rows, SPECIAL), packed(token_map, rows, 8, SPECIAL), strict=True):
+    one, several = (Side(None, token_map, 10**6, SPECIAL, most_chunks=most) for most in (1, 2))
+    rows = np.arange(len(token_map))
+    assert one.offsets is None and (several.offsets == np.append(rows, len(rows))).all()
+    for ours, theirs in zip(one.packed(rows), several.packed(rows), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+    ids_T, lengths_B = Chunks(token_map, 8).packed(rows, SPECIAL)
+    expected = [[SPECIAL["cls"], *token_map[row][:6].tolist(), SPECIAL["sep"]] for row in rows]
+    assert [text.tolist() for text in np.split(ids_T, np.cumsum(lengths_B)[:-1])] == expected
 
 
 @pytest.fixture

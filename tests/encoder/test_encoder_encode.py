@@ -215,7 +215,7 @@ def test_facts_count_tokens(stages, world, monkeypatch):
     job = stages.run(encode.run, "encode", SETTINGS, world)
     facts = json.loads((job.folder / "manifest.json").read_text())["facts"]
     lengths = {
-        name: batches.padded_lengths(tokens.open_tokens(job, name), limit).tolist()
+        name: batches.Chunks(tokens.open_tokens(job, name), limit).lengths.tolist()
         for name, limit in [("passages", 48), ("queries.train", 16), ("queries.test", 16)]
     }
     assert facts["real_tokens"] == sum(map(sum, lengths.values()))

@@ -10,7 +10,7 @@ from teleport.arrays import Ragged
 from teleport.cpu import attention
 from teleport.cpu.kernels import CpuEncoder
 from teleport.encoder import model
-from teleport.encoder.batches import TOKEN_BUDGET, packed, padded_lengths
+from teleport.encoder.batches import TOKEN_BUDGET, Chunks
 from teleport.encoder.encode import BLOCK_TEXTS
 from teleport.encoder.model import Encoder
 from teleport.encoder.side import Side, prepare
@@ -69,7 +69,7 @@ def test_encoding_computes_no_padding(token_map, computed):
     encoder = Encoder(tiny_bert(), "mean").eval()
     with torch.inference_mode():
         side = Side(encoder, token_map, MAX_TOKENS, SPECIAL, prepared=prepare(encoder))
-    lengths = padded_lengths(token_map, MAX_TOKENS)
+    lengths = Chunks(token_map, MAX_TOKENS).lengths
     assert MAX_TOKENS * TEXTS / lengths.sum() > 1.5 and len(lengths) <= BLOCK_TEXTS["cpu"]
     with torch.inference_mode():
         side.vectors(np.arange(TEXTS), TOKEN_BUDGET["encode"]["cpu"])
@@ -78,7 +78,7 @@ def test_encoding_computes_no_padding(token_map, computed):
 
 
 def test_training_computes_no_padding(token_map, computed):
-    lengths = padded_lengths(token_map, MAX_TOKENS)
+    lengths = Chunks(token_map, MAX_TOKENS).lengths
     side = Side(Encoder(tiny_bert(), "mean").train(), token_map, MAX_TOKENS, SPECIAL)
     rows = np.random.default_rng(1).integers(TEXTS, size=8 * 32)
     side.vectors(rows, 4096).sum().backward()
@@ -88,8 +88,8 @@ def test_training_computes_no_padding(token_map, computed):
 
 def test_only_the_first_token_goes_through_the_last_layer_when_it_is_pooled(token_map, computed):
     encoder = prepare(Encoder(tiny_bert(), "cls").eval())
-    lengths = padded_lengths(token_map, MAX_TOKENS)[:50]
-    encoder(*packed(token_map, np.arange(50), MAX_TOKENS, SPECIAL))
+    lengths = Chunks(token_map, MAX_TOKENS).lengths[:50]
+    encoder(*Chunks(token_map, MAX_TOKENS).packed(np.arange(50), SPECIAL))
     first_layer, kept = 4 * lengths.sum(), lengths.sum() + 4 * 50  # keys and values; then four products of a row a text
     assert computed["linear"] == first_layer + kept
     assert computed["scores"] == (lengths**2).sum() + lengths.sum()

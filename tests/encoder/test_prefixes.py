@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer
 
 from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
-from teleport.encoder.batches import packed
+from teleport.encoder.batches import Chunks
 from teleport.encoder.tokens import open_tokens
 from teleport.plan.plan import Plan
 from teleport.settings import read
@@ -23,7 +23,7 @@ def ids_of(stages, job, name, max_tokens):
     """The encoder's input of every text, as lists."""
     tokens = open_tokens(stages.make("encode", inputs={"tokens": job}), name)
     special = json.loads((job.folder / "special.json").read_text())
-    ids, lengths = packed(tokens, np.arange(len(tokens)), max_tokens, special)
+    ids, lengths = Chunks(tokens, max_tokens).packed(np.arange(len(tokens)), special)
     return [text.tolist() for text in np.split(ids, np.cumsum(lengths)[:-1])]
 
 

@@ -16,7 +16,7 @@ from released_world import ance, bert, distilbert, torch_file
 from teleport.encoder import pretrained
 from teleport.encoder.architectures import named_as_bert
 from teleport.encoder.backbone import Backbone
-from teleport.encoder.batches import packed
+from teleport.encoder.batches import Chunks
 from teleport.encoder.load import load_encoders
 from teleport.encoder.model import PackedEncoder
 from teleport.encoder.tokens import open_tokens
@@ -51,7 +51,7 @@ def vectors(stages, job, side="query", texts=TEXTS, max_tokens=512, **text_setti
     special = json.loads((made.folder / "special.json").read_text())
     encoder = load_encoders(job.folder / "checkpoint")[side == "passage"]
     with torch.inference_mode():
-        return PackedEncoder(encoder)(*packed(token_map, np.arange(len(texts)), max_tokens, special))
+        return PackedEncoder(encoder)(*Chunks(token_map, max_tokens).packed(np.arange(len(texts)), special))
 
 
 def assert_close(found, expected):

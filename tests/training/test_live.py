@@ -12,7 +12,7 @@ from teleport.encoder.load import load_encoders
 from teleport.search.approximate import Decoded
 from teleport.training import live, train
 from teleport.training.data import read_training_set
-from teleport.training.live import FlatPart, make_lists, measure
+from teleport.training.live import SharedFlat, make_lists, measure
 from teleport.training.parallel import ALONE
 from training_world import LIVE, World, backward, die_at, facts_of, loss_of, losses_of, on_cpu  # noqa: F401
 
@@ -22,9 +22,9 @@ PQ = {"kind": "pq", "m": 4, "bits": 4}
 def lists_of(ids, positives, relevant=None, appends=True):
     """(passages, signs) of lists as plain data: + a positive, - a negative, . neither."""
     positives, relevant = ([np.array(own, int) for own in of] for of in (positives, relevant or positives))
-    lists = make_lists(np.array(ids), positives, relevant, appends)
-    signs = np.where(lists.positive_QK, "+", np.where(lists.negative_QK, "-", "."))
-    return lists.passages_QK.tolist(), ["".join(line) for line in signs]
+    passages_QK, positive_QK, negative_QK = make_lists(np.array(ids), positives, relevant, appends)
+    signs = np.where(positive_QK, "+", np.where(negative_QK, "-", "."))
+    return passages_QK.tolist(), ["".join(line) for line in signs]
 
 
 def test_a_list_without_a_positive_gets_all_of_them_and_others_none():
@@ -66,7 +66,7 @@ def test_processes_with_a_part_each_find_what_one_finds(size):
     vectors, queries = (rng.integers(0, 3, size=(n, 4)).astype(np.float32) for n in (40, 6))
     gathered = {}
     for rank in range(size):
-        ids, scores = FlatPart(vectors, torch.device("cpu"), 1, Part(rank, size, gathered)).search(queries, 15)
+        ids, scores = SharedFlat(vectors, torch.device("cpu"), 1, Part(rank, size, gathered)).search(queries, 15)
     products = queries @ vectors.T
     expected = np.argsort(-products, axis=1, kind="stable")[:, :15]
     np.testing.assert_array_equal(ids, expected)

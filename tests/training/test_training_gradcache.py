@@ -54,7 +54,7 @@ def test_cached_equals_direct(stages, dropout, tied, budget):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_cached_equals_direct_in_parts(stages, monkeypatch, threads):
-    monkeypatch.setattr(kernels, "PART_TOKENS", 20)
+    monkeypatch.setattr(kernels, "SHARE_TOKENS", 20)
     direct, cached, batch = make(stages, dropout=0.3)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -63,7 +63,7 @@ def test_cached_equals_direct_in_parts(stages, monkeypatch, threads):
     assert found[0] == pytest.approx(expected[0], rel=1e-6)
     require_close(found[1], expected[1])
     assert torch.equal(found[2], expected[2]), "what is drawn next differs"
-    monkeypatch.setattr(kernels, "PART_TOKENS", 1000)
+    monkeypatch.setattr(kernels, "SHARE_TOKENS", 1000)
     with pytest.raises(AssertionError):  # other draws: there were parts
         require_close(gradients(direct, batch)[1], expected[1], tolerance=1e-2)
 

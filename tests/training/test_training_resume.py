@@ -78,7 +78,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(world, monkeypatch, deaths
 
 def test_a_training_in_parts_resumes_too(world, monkeypatch):
     """With threads that compute and draw at once."""
-    monkeypatch.setattr(kernels, "PART_TOKENS", 40)
+    monkeypatch.setattr(kernels, "SHARE_TOKENS", 40)
     (whole, job), divided = (world.job(save_every=0) for _ in range(2)), []
     divide = kernels.divide
     monkeypatch.setattr(kernels, "divide", lambda spans: divided.append(divide(spans)) or divided[-1])

@@ -48,13 +48,13 @@ class GroupedAttention(torch.autograd.Function):
             made = [torch.bmm(ds, k), torch.bmm(ds.transpose(1, 2), q), torch.bmm(dropped.transpose(1, 2), do)]
             if one_query:
                 by_head(by_queries[asking], texts, heads)[0].copy_(made.pop(0).view(texts, heads, 1, -1))
-            for place, gradient in zip(by_head(by_inputs[rows], texts, heads, len(made)), made, strict=True):
-                place.copy_(gradient.view_as(place))
+            for target, gradient in zip(by_head(by_inputs[rows], texts, heads, len(made)), made, strict=True):
+                target.copy_(gradient.view_as(target))
         return by_queries, by_inputs, None, None
 
 
 def groups(spans, one_query):
-    """(slice of the rows that ask, slice of the rows of inputs, number of texts) of each group: consecutive texts of
+    """(slice of the rows that ask, slice of the rows of inputs, how many texts) of each group: consecutive texts of
     equal length, of at most SCORES scores together, but at least one."""
     asked = start = 0
     for length, equal in groupby(spans.lengths_B.tolist()):
@@ -77,13 +77,13 @@ def operands(queries, inputs, asking, rows, texts, heads):
     return merged(by_head(queries[asking], texts, heads), dtype) + merged(by_head(inputs[rows], texts, heads, 2), dtype)
 
 
-def by_head(x, texts, heads, parts=1):
-    """[texts * rows, parts * H] as [parts, texts, heads, rows, width of a head], without a copy."""
-    return x.view(texts, len(x) // texts, parts, heads, -1).permute(2, 0, 3, 1, 4)
+def by_head(x, texts, heads, tensors=1):
+    """[texts * rows, tensors * H] as [tensors, texts, heads, rows, width of a head], without a copy."""
+    return x.view(texts, len(x) // texts, tensors, heads, -1).permute(2, 0, 3, 1, 4)
 
 
 def merged(x, dtype):
-    """A copy of [parts, texts, heads, rows, width] in `dtype`, as `parts` tensors [texts * heads, rows, width]."""
+    """A copy of [tensors, texts, heads, rows, width] in `dtype`, as so many tensors [texts * heads, rows, width]."""
     return x.to(dtype, memory_format=torch.contiguous_format).flatten(1, 2).unbind(0)
 
 

@@ -1,7 +1,7 @@
 """The packed encoder as a CPU computes it fastest.
 
-In training a batch is computed in parts, each by threads of its own, in both directions: threads that share every
-operator wait for one another thousands of times a step.
+In training a batch is divided into shares, each computed by threads of its own, in both directions: threads that share
+every operator wait for one another thousands of times a step.
 """
 
 from contextlib import contextmanager
@@ -17,22 +17,30 @@ from teleport.encoder.model import PackedEncoder, Spans
 from teleport.threads import threads_apart
 
 TOKENS = 4096  # rows that the layout of the weights is chosen for: a batch of encoding; others are right too
-PART_TOKENS = 1536  # at most, but for a last text; at least half of it
+SHARE_TOKENS = 1536  # at most, but for a last text; at least half of it
 
 
 class CpuEncoder(PackedEncoder):
     """A `PackedEncoder` with attention over groups of texts, cheaper dropout, weights in oneDNN's layout where it
-    encodes, and batches in parts where it trains."""
+    encodes, and batches in shares where it trains."""
 
     attention, dropout = staticmethod(GroupedAttention.apply), staticmethod(dropout)
 
     def pooled(self, hidden_TH, spans):
-        """As `PackedEncoder.pooled`, in parts."""
+        """As `PackedEncoder.pooled`, in shares where that is faster.
+
+        The shares and what dropout draws follow from the lengths of the texts alone, not from how many threads there
+        are. In inference mode a batch stays whole, because encoding computes several of them at once; so it does
+        elsewhere than on a CPU.
+        """
+        whole = hidden_TH.device.type != "cpu" or torch.is_inference_mode_enabled()
+        if whole or len(shares := divide(spans)) == 1:
+            return super().pooled(hidden_TH, spans)
         layers = self.encoder.backbone.encoder.layer
-        sums = [part for layer in layers for part in (layer.attention.output, layer.output)]
-        norms = [tensor for part in sums for tensor in part.LayerNorm.parameters()]
+        norms = [half.LayerNorm for layer in layers for half in (layer.attention.output, layer.output)]
+        norms = [tensor for norm in norms for tensor in norm.parameters()]
         products = [tensor for weights in self.weights for pair in weights if pair for tensor in pair]
-        return in_parts(super().pooled, hidden_TH, spans, products + norms)
+        return InShares.apply(super().pooled, shares, torch.is_grad_enabled(), hidden_TH, *products, *norms)
 
     def product(self, *modules):
         """As `PackedEncoder.product`, the weight prepacked."""
@@ -41,7 +49,7 @@ class CpuEncoder(PackedEncoder):
 
     @staticmethod
     def linear(x, weight, bias, activation=None):
-        """x @ weight.T + bias, then the activation (a module), which is part of the product where that can be."""
+        """As `PackedEncoder.linear`; the activation is part of the product where that can be."""
         if not weight.is_mkldnn:
             return PackedEncoder.linear(x, weight, bias, activation)
         fused = isinstance(activation, nn.GELU) and activation.approximate == "none"
@@ -75,89 +83,77 @@ def has_operators(dtype):
 
 @contextmanager
 def batches_at_once(threads):
-    """Yields a `map` that computes as many batches at once as there are threads.
-
-    A thread computes a batch alone, so that their number changes no bit.
-    """
+    """Yields a `map` that computes as many batches at once as there are threads, each by one: so that how many there
+    are changes no bit."""
     with threads_apart(threads) as pool:
         yield lambda function, batches: pool.map(torch.inference_mode()(function), batches)
 
 
-class Part(NamedTuple):
-    """Texts of a batch next to one another: which they are, and the rows of their tokens."""
+class Share(NamedTuple):
+    """Texts of a batch next to one another: the rows of their tokens, and their spans."""
 
-    texts: slice
     rows: slice
     spans: Spans
 
 
-def in_parts(compute, hidden_TH, spans, weights):
-    """compute(hidden_TH, spans), [T, H] -> [B, H], a row a text, in parts where that is faster.
-
-    weights: all tensors that `compute` reads and that gradients may go to. The parts and the numbers that dropout draws
-    follow from the lengths of the texts alone, not from the number of threads. In inference mode a batch stays whole,
-    because encoding computes several of them at once; so it does elsewhere than on a CPU.
-    """
-    whole = hidden_TH.device.type != "cpu" or torch.is_inference_mode_enabled()
-    if whole or len(parts := divide(spans)) == 1:
-        return compute(hidden_TH, spans)
-    return InParts.apply(compute, parts, torch.is_grad_enabled(), hidden_TH, *weights)
-
-
 def divide(spans):
-    """The `Part`s of a batch, about equally many tokens each; a power of two, so that threads get equally many."""
+    """The `Share`s of a batch, about equally many tokens each; a power of two, so that threads get equally many."""
     lengths_B = spans.lengths_B
     starts = np.concatenate([[0], np.cumsum(lengths_B)])
-    count = 2 ** max(0, int(np.ceil(np.log2(starts[-1] / PART_TOKENS))))
-    cuts = np.searchsorted((starts[1:] + starts[:-1]) / 2, starts[-1] * np.arange(count + 1) / count)  # the nearest
-    made = [slice(*pair) for pair in pairwise(cuts) if pair[0] < pair[1]]
-    rows = [slice(int(starts[texts.start]), int(starts[texts.stop])) for texts in made]
-    own = [Spans(lengths_B[texts], spans.device, spans.heads) for texts in made]
-    return [Part(*part) for part in zip(made, rows, own, strict=True)]
+    shares = 2 ** max(0, int(np.ceil(np.log2(starts[-1] / SHARE_TOKENS))))
+    cuts = np.searchsorted((starts[1:] + starts[:-1]) / 2, starts[-1] * np.arange(shares + 1) / shares)  # the nearest
+    return [
+        Share(slice(int(starts[first]), int(starts[last])), Spans(lengths_B[first:last], spans.device, spans.heads))
+        for first, last in pairwise(cuts)
+        if first < last
+    ]
 
 
-class InParts(torch.autograd.Function):
-    """`in_parts`, its gradient too: each part has a graph of its own, and their gradients are summed in their order."""
+class InShares(torch.autograd.Function):
+    """`PackedEncoder.pooled` of shares, float32 [T, H] -> [B, H], and its gradient: each share has a graph of its own,
+    and their gradients are summed in their order."""
 
     @staticmethod
-    def forward(context, compute, parts, differentiable, hidden_TH, *weights):
-        """compute, parts, hidden_TH, weights: see `in_parts`; differentiable: whether to make the graphs."""
-        seeds = torch.randint(2**62, (len(parts),)).tolist()
+    def forward(context, compute, shares, differentiable, hidden_TH, *weights):
+        """compute: a function of rows and their spans; differentiable: whether to make the graphs; weights: all tensors
+        that `compute` reads and that gradients may go to."""
+        seeds = torch.randint(2**62, (len(shares),)).tolist()
 
-        def forward(part, seed):
+        def forward(share, seed):
             with torch.set_grad_enabled(differentiable), drawing_from(torch.Generator().manual_seed(seed)):
-                hidden = hidden_TH[part.rows].detach().requires_grad_(differentiable)
-                return hidden, compute(hidden, part.spans)
+                hidden = hidden_TH[share.rows].detach().requires_grad_(differentiable)
+                return hidden, compute(hidden, share.spans)
 
-        with at_once(len(parts)) as each:
-            graphs = list(each(forward, parts, seeds))
+        with at_once(len(shares)) as parallel_map:
+            graphs = list(parallel_map(forward, shares, seeds))
         context.graphs, context.weights = (graphs, weights) if differentiable else ([], [])
         return torch.cat([pooled.detach() for _, pooled in graphs])
 
     @staticmethod
     def backward(context, by_pooled_BH):
-        """A sum is in float32, also where the weights and the gradients of the parts are in bfloat16."""
+        """A sum is in float32, also where the weights and the gradients of the shares are in bfloat16."""
         graphs, weights, context.graphs = context.graphs, context.weights, None
 
-        def backward(graph, share):
+        def backward(graph, by_pooled):
             hidden, pooled = graph
-            return torch.autograd.grad(pooled, [hidden, *weights], share)
+            return torch.autograd.grad(pooled, [hidden, *weights], by_pooled)
 
         by_hidden, sums = [], [torch.zeros_like(w, dtype=torch.promote_types(w.dtype, torch.float32)) for w in weights]
-        with at_once(len(graphs)) as each:  # what a part gives is summed while others are computed
-            for own, *gradients in each(backward, graphs, by_pooled_BH.split([len(pooled) for _, pooled in graphs])):
+        with at_once(len(graphs)) as parallel_map:  # what a share gives is summed while others are computed
+            shares = by_pooled_BH.split([len(pooled) for _, pooled in graphs])
+            for own, *gradients in parallel_map(backward, graphs, shares):
                 by_hidden.append(own)
                 for total, gradient in zip(sums, gradients, strict=True):
                     total += gradient
-        found = [total.to(weight.dtype) for total, weight in zip(sums, weights, strict=True)]
-        return None, None, None, torch.cat(by_hidden), *found
+        by_weights = [total.to(weight.dtype) for total, weight in zip(sums, weights, strict=True)]
+        return None, None, None, torch.cat(by_hidden), *by_weights
 
 
 @contextmanager
-def at_once(parts):
-    """Yields a `map` that has torch's threads compute several of so many parts at once."""
+def at_once(shares):
+    """Yields a `map` that has torch's threads compute several of so many shares at once."""
     if (threads := torch.get_num_threads()) == 1:
         yield map
         return
-    with threads_apart(min(parts, threads), max(1, threads // parts)) as pool:
+    with threads_apart(min(shares, threads), max(1, threads // shares)) as pool:
         yield pool.map

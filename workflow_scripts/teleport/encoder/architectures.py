@@ -20,15 +20,15 @@ class Architecture:
     settings: dict = field(default_factory=dict)  # {BERT's name of a setting in config.json: its own}
     constants: dict = field(default_factory=dict)  # {BERT's name of a setting: the value that it always has}
     layers: str = LAYERS  # its name of what holds the layers
-    parts: dict = field(default_factory=dict)  # {BERT's name of a part of a layer: its own}
+    modules: dict = field(default_factory=dict)  # {BERT's name of a module of a layer: its own}
 
     def own_name(self, name):
         """What transformers calls the weight that BERT calls `name`."""
-        if not (self.parts and name.startswith(LAYERS)):
+        if not (self.modules and name.startswith(LAYERS)):
             return name
-        number, part = name.removeprefix(f"{LAYERS}.").split(".", 1)
-        part, kind = part.rsplit(".", 1)
-        return f"{self.layers}.{number}.{self.parts[part]}.{kind}"
+        layer, module = name.removeprefix(f"{LAYERS}.").split(".", 1)
+        module, kind = module.rsplit(".", 1)
+        return f"{self.layers}.{layer}.{self.modules[module]}.{kind}"
 
 
 # Sanh et al. 2019: neither token types nor dropout between attention and its residual sum (transformers).
@@ -45,7 +45,7 @@ DISTILBERT = Architecture(
     },
     constants={"layer_norm_eps": 1e-12, "type_vocab_size": 0, "attention_output_dropout_prob": 0.0},
     layers="transformer.layer",
-    parts={
+    modules={
         "attention.self.query": "attention.q_lin",
         "attention.self.key": "attention.k_lin",
         "attention.self.value": "attention.v_lin",

@@ -84,7 +84,7 @@ def layer(config):
 
 
 def output(width, config, rate):
-    """What brings `width` numbers a token back into the residual stream, with dropout of that rate."""
+    """What brings `width` values a token back into the residual stream, with dropout of that rate."""
     return nn.ModuleDict({"dense": Linear(width, config.hidden_size)} | norm_and_dropout(config, rate))
 
 

@@ -17,74 +17,59 @@ from teleport.encoder.precision import to_device
 TOKEN_BUDGET = {"encode": {"cpu": 4096, "cuda": 65536}, "train": {"cpu": 8192, "cuda": 21504}}
 
 
-def padded_lengths(token_map, max_tokens):
-    """Tokens per text as the encoder sees them, int64 [n]: with CLS and SEP, truncated to max_tokens."""
-    return np.minimum(token_map.lengths + 2, max_tokens)
-
-
-def packed(token_map, rows, max_tokens, special):
-    """The input of `PackedEncoder` for B texts: CLS ids SEP of each, truncated to max_tokens in all, one behind another
-    in the order of `rows`: numpy (ids int64 [T], lengths int64 [B]). special: the content of special.json"""
-    rows = np.asarray(rows)
-    totals_B = np.minimum(token_map.offsets[rows + 1] - token_map.offsets[rows] + 2, max_tokens)
-    return packed_parts(token_map, rows, np.zeros_like(totals_B), totals_B, totals_B, special)
-
-
-def packed_parts(token_map, rows, starts_B, stops_B, totals_B, special):
-    """As `packed`, of each text the tokens from `starts` to `stops` of its CLS ids SEP, which has `totals` tokens."""
-    lengths_B = stops_B - starts_B
-    ends_B = np.cumsum(lengths_B)
-    begins_B = ends_B - lengths_B
-    # Token t of the batch is token t + shift of the map; where it is none, CLS or SEP is put afterwards.
-    shift_T = np.repeat(token_map.offsets[rows] + starts_B - 1 - begins_B, lengths_B)
-    cls_B, sep_B = begins_B[starts_B == 0], ends_B[stops_B == totals_B] - 1
-    inner_T = np.ones(ends_B[-1], bool)
-    inner_T[cls_B] = inner_T[sep_B] = False
-    ids_T = np.empty(len(inner_T), np.int64)
-    ids_T[inner_T] = token_map.values[np.flatnonzero(inner_T) + shift_T[inner_T]]
-    ids_T[cls_B], ids_T[sep_B] = special["cls"], special["sep"]
-    return ids_T, lengths_B
-
-
 @dataclass(frozen=True, eq=False)
 class Chunks:
-    """All chunks of some texts, numbered text by text, each with a vector of its own: ANCE's MaxP.
+    """All chunks of some texts, text by text, each with a vector of its own: ANCE's MaxP; usually one chunk a text.
 
     As released (microsoft/ANCE, data/msmarco_data.py and model/models.py): a text is tokenised once, `CLS ids SEP`, and
     cut to `most` x max_tokens tokens in all, of which the last is SEP; these are split every max_tokens tokens, and
     each chunk is encoded by itself, from position 0 on. So all chunks but the first begin with an ordinary token, whose
-    vector is what `pooling: cls` takes there. A text has as many chunks as its tokens fill: the chunks of padding,
-    which the released code masks in training and leaves in its index, do not exist here.
+    vector `pooling: cls` takes. The chunks of padding, which the released code masks in training and leaves in its
+    index, do not exist here.
     """
 
     tokens: Ragged
     max_tokens: int
-    most: int
+    most: int = 1
 
     @cached_property
     def totals(self):
         """Tokens of each text in all its chunks, special tokens included: int64 [n]."""
-        return padded_lengths(self.tokens, self.most * self.max_tokens)
+        return np.minimum(self.tokens.lengths + 2, self.most * self.max_tokens)
 
     @cached_property
     def offsets(self):
-        """int64 [n + 1]: the chunks of text i are those from offsets[i] to offsets[i + 1]."""
-        return offsets_of(-(-self.totals // self.max_tokens))
+        """int64 [n + 1]: the chunks of text i are those from offsets[i] to offsets[i + 1]; None: each text is one."""
+        return offsets_of(-(-self.totals // self.max_tokens)) if self.most > 1 else None
 
     @cached_property
     def lengths(self):
         """Tokens of each chunk, int64: max_tokens, or what is left in the last one of a text."""
+        if self.offsets is None:
+            return self.totals
         lengths = np.full(self.offsets[-1], self.max_tokens, np.int64)
         lengths[self.offsets[1:] - 1] = (self.totals - 1) % self.max_tokens + 1
         return lengths
 
     def packed(self, rows, special):
-        """The input of `PackedEncoder` for the chunks `rows`, as `packed` has it for texts."""
-        rows = np.asarray(rows)
-        texts = np.searchsorted(self.offsets, rows, side="right") - 1
-        starts_B = (rows - self.offsets[texts]) * self.max_tokens
-        stops_B = starts_B + self.lengths[rows]
-        return packed_parts(self.tokens, texts, starts_B, stops_B, self.totals[texts], special)
+        """The input of `PackedEncoder` for B chunks, one behind another in the order of `rows`: numpy (ids int64 [T],
+        lengths int64 [B]). special: the content of special.json"""
+        rows, lengths_B = np.asarray(rows), self.lengths[rows]
+        texts_B, starts_B = rows, np.zeros_like(lengths_B)  # of each chunk, its first token in its text
+        if self.offsets is not None:
+            texts_B = np.searchsorted(self.offsets, rows, side="right") - 1
+            starts_B = (rows - self.offsets[texts_B]) * self.max_tokens
+        ends_B = np.cumsum(lengths_B)
+        begins_B = ends_B - lengths_B
+        # Token t of the batch is token t + shift of the map; where it is none, CLS or SEP is put afterwards.
+        shift_T = np.repeat(self.tokens.offsets[texts_B] + starts_B - 1 - begins_B, lengths_B)
+        cls_B, sep_B = begins_B[starts_B == 0], ends_B[starts_B + lengths_B == self.totals[texts_B]] - 1
+        inner_T = np.ones(ends_B[-1], bool)
+        inner_T[cls_B] = inner_T[sep_B] = False
+        ids_T = np.empty(len(inner_T), np.int64)
+        ids_T[inner_T] = self.tokens.values[np.flatnonzero(inner_T) + shift_T[inner_T]]
+        ids_T[cls_B], ids_T[sep_B] = special["cls"], special["sep"]
+        return ids_T, lengths_B
 
 
 def length_buckets(lengths, token_budget, padded=False):

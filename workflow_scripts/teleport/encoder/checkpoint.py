@@ -36,10 +36,8 @@ def copy_tokenizer(source, folder):
 
 
 def write_modules(folder, encoder, max_tokens):
-    """Write the sentence-transformers side of the folder of an `Encoder` (all but the weights of its head).
-
-    max_tokens: where sentence-transformers truncates a text, special tokens included
-    """
+    """Write the sentence-transformers side of the folder of an `Encoder`, but for the weights of its head. max_tokens:
+    where sentence-transformers truncates a text, special tokens included"""
     folder, hidden, width = Path(folder), encoder.backbone.config.hidden_size, encoder.projection
     modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "", "mean_sqrt_len_tokens": ""}
     modes = {f"pooling_mode_{name}": encoder.pooling == own for name, own in modes.items()}
@@ -51,9 +49,9 @@ def write_modules(folder, encoder, max_tokens):
     if encoder.normalize:
         steps.append(("Normalize", {}))
     modules = []
-    for number, (name, config) in enumerate(steps):
-        path = f"{number}_{name}" if number else ""
-        modules.append({"idx": number, "name": str(number), "path": path, "type": TYPES + name})
+    for i, (name, config) in enumerate(steps):
+        path = f"{i}_{name}" if i else ""
+        modules.append({"idx": i, "name": str(i), "path": path, "type": TYPES + name})
         if config is not None:
             write_json(folder / path / "config.json", config)
     write_json(folder / "modules.json", modules)
@@ -82,10 +80,7 @@ def module_paths(folder):
 
 
 def read_modules(folder):
-    """What `write_modules` wrote: pooling, projection (width or None), normalize, and `paths` {module: folder}.
-
-    Raises Refusal when the folder has no modules.json.
-    """
+    """What `write_modules` wrote: pooling, projection (width or None), normalize, and `paths` {module: folder}."""
     if not (paths := module_paths(folder)):
         raise Refusal(f"{folder} has no modules.json, so its pooling is unknown: give a `checkpoint` folder.")
     config = {}

@@ -37,13 +37,9 @@ def run(job):
     above 1 the rows of passages.npy are chunks of passages (`batches.Chunks`), which count as texts below, and
     passages.offsets.npy, int64 [passages + 1], says which are whose.
 
-    Facts: dim, dtype, device of the computation, and whether it was compiled; of all jobs and attempts texts,
-    real_tokens, encode_seconds, and, where there are passages, passages_per_second of one device; earlier_seconds, the
-    part of encode_seconds before this process; a summary of each shard; of fp16 those of `Overlap`, over what this
-    process encoded.
-
-    Raises Refusal when a maximum length exceeds the encoder's positions, when the disk is too full, or when a shard
-    is unusable.
+    Facts: dim, dtype, device, compiled; of all jobs and attempts texts, real_tokens, encode_seconds, and
+    passages_per_second of one device; earlier_seconds, those of encode_seconds before this process; a summary of each
+    shard; of fp16 those of `Overlap`, over what this process encoded.
     """
     sides, facts = open_sides(job)
     rows = {name: len(side.lengths) for name, side in sides.items()}
@@ -53,14 +49,15 @@ def run(job):
         sizes = [last - first for first, last in (shard.rows for shard in shards)]
         rows["passages"] += max(sizes) - sum(sizes)
     require_free_space(job.resume, sum(vector_bytes(job, name, number, facts) for name, number in rows.items()))
-    with torch.inference_mode(), batches_at_once(job.threads) as each:
+    progress = partial(job.progress, total=total, unit="texts")
+    with torch.inference_mode(), batches_at_once(job.threads) as parallel_map:
         overlap = open_overlap(job, sides)
         for name, side in sides.items():
             blocks = open_blocks(job, name, side, facts, len(side.lengths))
             if name == "passages":
                 join(blocks, shards)
             totals["earlier"] += blocks.totals["seconds"]
-            encode_texts(blocks, name, side, each, lambda n, b=before: job.progress(b + n, total, "texts"), 0, overlap)
+            encode_texts(blocks, name, side, parallel_map, lambda done, b=before: progress(b + done), overlap=overlap)
             blocks.publish()
             if name == "passages":
                 seconds = blocks.totals["seconds"]
@@ -79,18 +76,18 @@ def run(job):
 def run_shard(job):
     """Encode the passages of one shard into passages.npy in its own folder, which the job that joins shards reads.
 
-    A killed shard continues at its block. Facts: rows (the first and the one after the last, of passages or their
-    chunks), block_texts, totals of the counts over all runs, encode_seconds, dim, dtype, device, compiled. Raises
-    Refusal as `run` does.
+    Facts: rows (the first and the one after the last, of passages or their chunks), block_texts, totals over all
+    attempts, encode_seconds, dim, dtype, device, compiled.
     """
     sides, facts = open_sides(job)
     side, block_texts = sides["passages"], BLOCK_TEXTS[sides["passages"].device.type]
     first, last = shard_rows(len(side.lengths), block_texts, job.shard)
     require_free_space(job.resume, vector_bytes(job, "passages", last - first, facts))
     blocks = open_blocks(job, "passages", side, facts, last - first)
-    with torch.inference_mode(), batches_at_once(job.threads) as each:
+    with torch.inference_mode(), batches_at_once(job.threads) as parallel_map:
         overlap = open_overlap(job, sides)
-        encode_texts(blocks, "passages", side, each, lambda n: job.progress(n, last - first, "texts"), first, overlap)
+        progress = partial(job.progress, total=last - first, unit="texts")
+        encode_texts(blocks, "passages", side, parallel_map, progress, first, overlap)
     facts |= overlap.facts() if overlap else {}
     facts |= {"rows": [first, last], "block_texts": block_texts, "totals": blocks.totals}
     return facts | {"encode_seconds": round(blocks.totals["seconds"], 3)}
@@ -116,10 +113,8 @@ def open_sides(job):
 
 
 def open_blocks(job, name, side, facts, rows):
-    """So many vectors of one side as NAME.npy in the job's resume folder, with what earlier runs did of them.
-
-    Nothing is kept of runs on another kind of device or in another precision than those of `facts`.
-    """
+    """So many vectors of one side as NAME.npy in the job's resume folder, with what earlier attempts on this kind of
+    device and in this precision (`facts`) did of them."""
     array, made = (dtype_of(job, name), (rows, facts["dim"])), {name: facts[name] for name in MADE_BY}
     return RowBlocks(job, {f"{name}.npy": array}, BLOCK_TEXTS[side.device.type], made)
 
@@ -135,25 +130,22 @@ def vector_bytes(job, name, rows, facts):
 
 
 def open_overlap(job, sides):
-    """The `Overlap` of a job whose passages are kept in float16, else None; its queries are of the first split that
-    has some, or passages where no queries are encoded."""
+    """The `Overlap` of a job whose passages are kept in float16, else None."""
     filled = [side for side in sides.values() if len(side.lengths)]
     if job.settings.vectors == "fp32" or "passages" not in sides or not filled:
         return None
-    side = filled[:2][-1]  # passages come first
+    side = filled[:2][-1]  # passages come first; without queries they are compared with one another
     rows = np.arange(min(QUERIES, len(side.lengths)))
     return Overlap(side.vectors(rows, TOKEN_BUDGET["encode"][side.device.type]).cpu().numpy())
 
 
-def encode_texts(blocks, name, side, each, progress, first=0, overlap=None):
-    """Encode the texts that `blocks` lacks of one side's from row `first` on; `blocks.totals` counts what was done.
-
-    each: as `Encoded.vectors` takes it; overlap: compares float16, where it is kept, with the vectors as they are
-    """
+def encode_texts(blocks, name, side, parallel_map, progress, first=0, overlap=None):
+    """Encode the texts that `blocks` lacks of one side's from row `first` on; `blocks.totals` sums what was done.
+    parallel_map: as `Encoded.vectors` takes it"""
     stored, budget = blocks[f"{name}.npy"], TOKEN_BUDGET["encode"][side.device.type]
     for start, stop in blocks:
         started, rows = time.monotonic(), first + np.arange(start, stop)
-        vectors = side.vectors(rows, budget, each).cpu().numpy()
+        vectors = side.vectors(rows, budget, parallel_map).cpu().numpy()
         blocks.beside(partial(store, vectors, stored[start:stop], overlap if name == "passages" else None))
         counts = {"texts": stop - start, "real_tokens": side.count_tokens(rows)}
         blocks.totals.update(counts | {"seconds": time.monotonic() - started})

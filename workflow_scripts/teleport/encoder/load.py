@@ -15,9 +15,8 @@ from teleport.refusal import Refusal
 
 def load_backbone(folder):
     """The `Backbone` of a transformers folder without prefixes in its names, in float32 and evaluation mode; that of
-    transformers for an architecture that `PackedEncoder` does not compute.
-
-    Raises Refusal when weights are missing, or of another shape than config.json says.
+    transformers for an architecture that `PackedEncoder` does not compute. Raises Refusal when weights are missing, or
+    of another shape than config.json says.
     """
     config = json.loads((Path(folder) / CONFIG).read_text(encoding="utf-8"))
     if not ARCHITECTURES[config["model_type"]].packed:
@@ -45,17 +44,14 @@ def load_encoder(folder, load_backbone=load_backbone):
 
 
 def load_encoders(checkpoint, load_backbone=load_backbone):
-    """(query encoder, passage encoder) of a checkpoint folder in evaluation mode; the same object when tied.
-
-    Raises Refusal when the folder is not of that form.
-    """
+    """(query encoder, passage encoder) of a checkpoint folder in evaluation mode; the same object when tied."""
     query, passage = sides(checkpoint)
     encoder = load_encoder(passage, load_backbone)
     return encoder if query == passage else load_encoder(query, load_backbone), encoder
 
 
 def save_encoder(encoder, folder, tokenizer_source, max_tokens=None):
-    """Write one encoder as a folder of transformers and sentence-transformers; see `save_encoders`."""
+    """Write one encoder as a folder; see `save_encoders`."""
     encoder.backbone.save_pretrained(folder)
     copy_tokenizer(tokenizer_source, folder)
     write_modules(folder, encoder, max_tokens or encoder.max_tokens)
@@ -71,8 +67,8 @@ def save_encoders(
 ):
     """Write a checkpoint folder: one folder when both are the same object (tied), else `query/` and `passage/`.
 
-    tokenizer_source: a transformers folder or a checkpoint folder, whose tokenizer files are copied; max_query_tokens,
-    max_passage_tokens: where sentence-transformers truncates (a tied checkpoint: as passages); None: as the positions
+    tokenizer_source: a folder whose tokenizer files are copied; max_query_tokens, max_passage_tokens: where
+    sentence-transformers truncates (a tied checkpoint: as passages); None: as the positions
     """
     if query_encoder is not passage_encoder:
         save_encoder(query_encoder, Path(folder) / QUERY, tokenizer_source, max_query_tokens)

@@ -1,10 +1,10 @@
 """The dual encoder: texts as token ids -> vectors.
 
-`PackedEncoder` computes it over packed texts, one row per real token: the texts of a batch lie one after another, and
-no operation sees padding. It gives what transformers computes with the same weights (`Encoder.forward`), but has one
-product instead of three for queries, keys and values, and in the last layer computes only the tokens that are pooled.
-With bfloat16 the matrix products and the attention are in bfloat16; the sums of the residual stream and LayerNorm stay
-in float32, which is 20 times as exact as a model cast to bfloat16.
+`PackedEncoder` computes it over packed texts, one after another, one row per real token: nothing is padded. It gives
+what transformers computes with the same weights (`Encoder.forward`), but has one product instead of three for queries,
+keys and values, and in the last layer computes only the tokens that are pooled. With bfloat16 the matrix products and
+the attention are in bfloat16; the sums of the residual stream and LayerNorm stay in float32, which is 20 times as exact
+as a model cast to bfloat16.
 
 Suffixes of tensors: T tokens of a packed batch, B texts, L tokens of a padded text, H width of the residual stream,
 D dimension of vectors.
@@ -30,9 +30,9 @@ HEAD_WIDTHS = 8  # CUDA's kernels want attention heads of a multiple of this wid
 class Encoder(nn.Module):
     """The weights of one encoder, and what follows its backbone.
 
-    backbone: a `Backbone`, or transformers' model of one of ARCHITECTURES without its pooler; pooling: "cls" (first
-    token) or "mean" (all tokens that are not padding); projection: width of the head (linear, then LayerNorm: ANCE,
-    released code), or None; normalize: whether vectors get length 1
+    backbone: a `Backbone`, or transformers' model without its pooler; pooling: "cls" (first token) or "mean" (all but
+    padding); projection: width of the head (linear, then LayerNorm: ANCE, released code), or None; normalize: whether
+    vectors get length 1
     """
 
     def __init__(self, backbone, pooling, projection=None, normalize=False):
@@ -63,9 +63,9 @@ class Encoder(nn.Module):
         nn.init.normal_(self.head[0].weight, std=HEAD_STD, generator=generator)
         nn.init.zeros_(self.head[0].bias)
 
-    def set_head(self, parts):
+    def set_head(self, weights):
         """Give the head the weights {name: tensor} of its linear layer and of its LayerNorm."""
-        for module, (_, prefix), tensors in zip(self.head, HEAD, parts, strict=True):
+        for module, (_, prefix), tensors in zip(self.head, HEAD, weights, strict=True):
             module.load_state_dict({name.removeprefix(prefix): tensor for name, tensor in tensors.items()})
 
     def forward(self, input_ids, attention_mask):
@@ -118,8 +118,8 @@ class FusedWeights(NamedTuple):
 
 
 class PackedEncoder:
-    """An `Encoder` that encodes packed texts. Its weights are converted here: for encoding make one and keep it; for
-    training make one per call, so that the gradients reach the encoder's parameters. `side.prepare` makes it.
+    """An `Encoder` that encodes packed texts; `side.prepare` makes it. Its weights are converted here: for encoding
+    once, for training at every call, so that the gradients reach the encoder's parameters.
 
     dtype: torch.bfloat16, or None for that of the parameters (float32); compiled: have torch.compile join what lies
     between the products into few kernels (for CUDA)
@@ -135,8 +135,7 @@ class PackedEncoder:
     def __call__(self, ids_T, lengths_B):
         """The vectors of B texts, float32 [B, D], on the encoder's device; fast when equal lengths are neighbours.
 
-        ids_T: int64 numpy, the ids of one text after another, special tokens included; lengths_B: int64 numpy, how many
-        of them each text has
+        ids_T: int64 numpy, the ids of one text after another, special tokens included; lengths_B: int64 numpy, of each
         """
         device = self.encoder.device
         spans = Spans(lengths_B, device, self.encoder.backbone.config.num_attention_heads)
@@ -249,9 +248,9 @@ def varlen(q, k, v, offsets_q, offsets_k, longest_q, longest_k, rate):
     """Softmax attention of text i's queries, rows offsets_q[i] to offsets_q[i + 1] - 1 of q, to its keys and values.
 
     q, k, v: [rows, heads, width of a head], strided; offsets: int32 [B + 1] on the device; returns as q. In bfloat16
-    FlashAttention 2, in float32 the memory-efficient kernel, called as torch's attention of nested tensors calls them,
-    which spends more time in Python than the GPU works. torch's `varlen_attn` has neither dropout nor float32. A CPU
-    has no such kernel: text by text.
+    FlashAttention 2, in float32 the memory-efficient kernel, called as by torch's attention of nested tensors, which
+    spends more time in Python than the GPU works. torch's `varlen_attn` has neither dropout nor float32. A CPU has no
+    such kernel: text by text.
     """
     if q.device.type == "cpu":
         tokens = [offsets.diff().tolist() for offsets in (offsets_q, offsets_k, offsets_k)]

@@ -6,10 +6,7 @@ QUERIES, DEPTH = 32, 200  # whose nearest passages are compared, and how many
 
 
 class Overlap:
-    """The nearest passages of some vectors by exact and by float16 ones, while the passages are encoded.
-
-    queries_QD: float32, the vectors of queries, or of passages where no queries are encoded
-    """
+    """The nearest passages of some queries (float32 [Q, D]) by exact and by float16 vectors, block by block."""
 
     def __init__(self, queries_QD):
         self.queries_QD, self.passages = queries_QD, 0
@@ -19,11 +16,11 @@ class Overlap:
         """Compare the queries with a block of passages."""
         ids_B = np.arange(self.passages, self.passages + len(exact_BD))
         ids_QB = np.broadcast_to(ids_B, (len(self.queries_QD), len(ids_B)))
-        for number, vectors_BD in enumerate((exact_BD, stored_BD.astype(np.float32))):
+        for form, vectors_BD in enumerate((exact_BD, stored_BD.astype(np.float32))):
             added = self.queries_QD @ vectors_BD.T, ids_QB
-            scores_QC, ids_QC = (np.hstack(pair) for pair in zip(self.best[number], added, strict=True))
-            kept_QC = np.argpartition(-scores_QC, min(DEPTH, scores_QC.shape[1]) - 1, axis=1)[:, :DEPTH]
-            self.best[number] = [np.take_along_axis(values, kept_QC, 1) for values in (scores_QC, ids_QC)]
+            scores_QM, ids_QM = (np.hstack(pair) for pair in zip(self.best[form], added, strict=True))
+            kept_QK = np.argpartition(-scores_QM, min(DEPTH, scores_QM.shape[1]) - 1, axis=1)[:, :DEPTH]
+            self.best[form] = [np.take_along_axis(values, kept_QK, 1) for values in (scores_QM, ids_QM)]
         self.passages += len(exact_BD)
 
     def facts(self):

@@ -1,8 +1,7 @@
 """The passages of an `encode` stage, or their chunks, in shards, each encoded by a job of its own, and their joining.
 
-A shard is a contiguous run of whole blocks, so batches are the same whatever the number of shards, and the joined
-vectors are those of one job, bit by bit on a CPU. Every shard writes a file of its own and not its range of one common
-file: two machines that write into the same page of a file on NFS can lose rows.
+A shard is a contiguous run of whole blocks, so that the joined vectors are those of one job, bit by bit on a CPU. Each
+is a file of its own and no range of a common one: two machines that write into one page of a file on NFS can lose rows.
 """
 
 from collections import Counter
@@ -22,19 +21,16 @@ MADE_BY = ("dtype", "device", "compiled")  # facts in which all jobs of a stage 
 def shard_rows(num_texts, block_texts, shard):
     """The first row of a shard and the row after its last, both multiples of `block_texts` except at the end.
 
-    shard: "2-of-4", counted from 1; shards beyond the number of blocks are empty
+    shard: "2-of-4", from 1 on; where there are fewer blocks than shards, some are empty
     """
-    number, count = map(int, shard.split("-of-"))
+    this, shards = map(int, shard.split("-of-"))
     num_blocks = -(-num_texts // block_texts)
-    first, last = ((n * num_blocks // count) * block_texts for n in (number - 1, number))
+    first, last = ((n * num_blocks // shards) * block_texts for n in (this - 1, this))
     return first, min(last, num_texts)
 
 
 class Shard:
-    """A finished shard: its folder, its manifest with facts, and its rows (the first, the one after the last).
-
-    Raises Refusal when the manifest is missing, torn, or not of this code and these inputs.
-    """
+    """A finished shard: its folder, its manifest with facts, and its rows (the first, the one after the last)."""
 
     def __init__(self, folder, stamp):
         self.folder, self.remedy = folder, f"Delete the folder {folder} {ANEW}: the shard is made anew."
@@ -47,18 +43,16 @@ class Shard:
 
     def summary(self):
         """Which rows were encoded where, and in how many seconds of computing (dict for the joined manifest)."""
-        found = {"encode_seconds": self.facts["encode_seconds"]} | self.manifest["provenance"]
-        return {"rows": self.rows} | {name: found[name] for name in ("encode_seconds", "host", "process")}
+        made = {name: self.manifest["provenance"][name] for name in ("host", "process")}
+        return {"rows": self.rows, "encode_seconds": self.facts["encode_seconds"]} | made
 
 
 def read_shards(job, facts, num_texts):
-    """The shards that a job joins, in order (list of Shard). facts: those of this process, for its dtype and device
-
-    Raises Refusal when one is unusable, was computed otherwise, or when they do not hold each row once.
-    """
+    """The shards that a job joins, in order (list of Shard). Raises Refusal when one is missing, torn, of other code or
+    inputs, or computed otherwise than this process does (`facts`), and when they do not hold each row once."""
     folder, row = job.shards_folder, 0
     remedy = f"Delete the folder {folder} {ANEW}: its shards are made anew."
-    shards = [Shard(folder / f"{number}-of-{job.shards}", job.stamp()) for number in range(1, job.shards + 1)]
+    shards = [Shard(folder / f"{n}-of-{job.shards}", job.stamp()) for n in range(1, job.shards + 1)]
     for shard in shards:
         made, here = (tuple(f[name] for name in MADE_BY) for f in (shard.facts, facts))
         if made != here:
@@ -76,10 +70,8 @@ def read_shards(job, facts, num_texts):
 
 
 def join(blocks, shards):
-    """Fill the `RowBlocks` of all passages with shard after shard, and delete the vectors of each once they are there.
-
-    A killed join goes on at its shard. Raises Refusal when a shard's vectors are not those of its manifest.
-    """
+    """Fill the `RowBlocks` of all passages with shard after shard, and delete each one's vectors once they are there; a
+    killed join goes on at its shard."""
     for shard in shards:
         (first, last), vectors = shard.rows, shard.folder / FILE
         if last > blocks.done:

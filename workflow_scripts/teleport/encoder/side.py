@@ -11,14 +11,14 @@ import torch
 
 from teleport.arrays import Ragged
 from teleport.encoder.architectures import ARCHITECTURES
-from teleport.encoder.batches import Chunks, in_order, length_buckets, packed, padded_lengths
+from teleport.encoder.batches import Chunks, in_order, length_buckets
 from teleport.encoder.model import Encoder, PackedEncoder
 from teleport.encoder.precision import pick_device, to_device
 from teleport.encoder.tokens import open_tokens
 
 
 def prepare(encoder, dtype=None, compiled=False):
-    """What encodes packed texts with an `Encoder`, as fast as its device can; see `PackedEncoder`."""
+    """What encodes packed texts with an `Encoder`; see `PackedEncoder`."""
     if not packs(encoder):
         return PlainEncoder(encoder, dtype)
     kernels = cpu_kernels(encoder.device)
@@ -46,22 +46,19 @@ def cpu_kernels(device):
 
 
 def batches_at_once(threads):
-    """A context that yields the function `each` of `Encoded.vectors`: several batches at once on a CPU with threads."""
+    """A context that yields the `parallel_map` of `Encoded.vectors`: several batches at once on a CPU with threads."""
     kernels = cpu_kernels(pick_device()) if threads > 1 else None
     return kernels.batches_at_once(threads) if kernels else nullcontext(map)
 
 
 class PlainEncoder:
-    """An `Encoder` that encodes texts as `PackedEncoder` does, its backbone a model of transformers over padded texts.
-
-    dtype: torch.bfloat16, in which products are computed then, or None for float32
-    """
+    """An `Encoder` whose backbone is a model of transformers over padded texts; dtype: as for `PackedEncoder`."""
 
     def __init__(self, encoder, dtype=None):
         self.encoder, self.dtype = encoder, dtype
 
     def __call__(self, ids_T, lengths_B):
-        """As `PackedEncoder.__call__`: ids int64 [T] of texts behind one another, int64 [B] -> float32 [B, D]."""
+        """As `PackedEncoder.__call__`."""
         device = self.encoder.device
         mask_BL = np.arange(lengths_B.max()) < lengths_B[:, None]
         ids_BL = np.full(mask_BL.shape, self.encoder.backbone.config.pad_token_id, np.int64)
@@ -74,14 +71,12 @@ class PlainEncoder:
 class Encoded:
     """What is encoded by buckets: texts of one side, or of both."""
 
-    def vectors(self, rows, token_budget, each=map):
+    def vectors(self, rows, token_budget, parallel_map=map):
         """Float32 [rows, D] on the encoder's device, in the order of `rows`, by buckets of at most `token_budget`
-        tokens; `each` applies a function to several of them at a time where it can, and keeps their order.
-
-        Their gradients sum to those of one batch, because no text's vector depends on another text.
-        """
+        tokens, of which `parallel_map` may compute several at a time. Their gradients sum to those of one batch, as no
+        text's vector depends on another text."""
         buckets = self.buckets(rows, token_budget)
-        return in_order(list(each(lambda bucket: self.encode(rows[bucket]), buckets)), buckets)
+        return in_order(list(parallel_map(lambda bucket: self.encode(rows[bucket]), buckets)), buckets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +84,8 @@ class Side(Encoded):
     """Queries or passages: their encoder, their token ids, and the length that they are cut to.
 
     special: the content of special.json; dtype, compiled: as `PackedEncoder` takes them; prepared: the encoder with its
-    weights converted once, where they do not change: otherwise they are for every call, so that gradients reach them;
-    most_chunks: with more than 1 a text has as many vectors as it has `Chunks`, and `rows` are those of chunks
+    weights converted once, where they do not change; most_chunks: with more than 1 a text has as many vectors as it has
+    `Chunks`, and `rows` are those of chunks
     """
 
     encoder: Encoder
@@ -107,19 +102,19 @@ class Side(Encoded):
         return self.encoder.device
 
     @cached_property
-    def chunked(self):
-        """The `Chunks` of all texts; None where these have a vector each."""
-        return Chunks(self.tokens, self.max_tokens, self.most_chunks) if self.most_chunks > 1 else None
+    def chunks(self):
+        """The `Chunks` of all texts."""
+        return Chunks(self.tokens, self.max_tokens, self.most_chunks)
 
     @property
     def offsets(self):
         """int64 [texts + 1]: where the chunks of each text lie; None where these have a vector each."""
-        return self.chunked and self.chunked.offsets
+        return self.chunks.offsets
 
-    @cached_property
+    @property
     def lengths(self):
         """Tokens of all texts, or chunks, as the encoder sees them, int64 [n]."""
-        return self.chunked.lengths if self.chunked else padded_lengths(self.tokens, self.max_tokens)
+        return self.chunks.lengths
 
     def buckets(self, rows, token_budget):
         """Positions in `rows` of the texts of each bucket, shortest first; a bucket is encoded in one call."""
@@ -127,16 +122,13 @@ class Side(Encoded):
 
     def packed(self, rows):
         """(ids of the texts behind one another int64 [T], tokens of each int64 [rows]) as the encoder takes them."""
-        if self.chunked:
-            return self.chunked.packed(rows, self.special)
-        return packed(self.tokens, rows, self.max_tokens, self.special)
+        return self.chunks.packed(rows, self.special)
 
     def encode(self, rows):
         """Float32 [rows, D] on the encoder's device, in one call."""
         return self.encode_packed(*self.packed(rows))
 
     def encode_packed(self, ids_T, lengths_B):
-        """The same of what `packed` gives."""
         return (self.prepared or prepare(self.encoder, self.dtype, self.compiled))(ids_T, lengths_B)
 
     def count_tokens(self, rows):
@@ -147,17 +139,15 @@ class Side(Encoded):
 def open_side(job, name, encoder, dtype, compiled, prepared=None):
     """The `Side` of "passages" or "queries.SPLIT" from the token maps of a job, whose settings have both lengths."""
     settings, special = job.settings, json.loads(job.input("tokens", "special.json").read_text())
-    length, chunks = settings.max_query_tokens, 1
-    if name == "passages":
-        length, chunks = settings.max_passage_tokens, settings.chunks
+    of_passages = settings.max_passage_tokens, settings.chunks
+    length, chunks = of_passages if name == "passages" else (settings.max_query_tokens, 1)
     return Side(encoder, open_tokens(job, name), length, special, dtype, compiled, prepared, chunks)
 
 
 @dataclass(frozen=True, eq=False)
 class TiedSides(Encoded):
     """Queries and passages of one encoder together: in a bucket with both, its weights are converted once and each gets
-    one gradient. Rows are those of queries, and behind the last one those of passages.
-    """
+    one gradient. Rows are those of queries, and behind the last one those of passages."""
 
     queries: Side
     passages: Side
@@ -181,17 +171,14 @@ class TiedSides(Encoded):
 
     def encode(self, rows):
         """As that of a `Side`; the queries among `rows` come first."""
-        packs = [side.packed(own) for side, own in self.apart(rows) if len(own)]
-        return self.queries.encode_packed(*map(np.concatenate, zip(*packs, strict=True)))
+        both = [side.packed(own) for side, own in self.apart(rows) if len(own)]
+        return self.queries.encode_packed(*map(np.concatenate, zip(*both, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
 class Frozen:
-    """A side that is not trained: its vectors are read from what an `encode` stage wrote.
-
-    array: float32 or float16 [n, D], a memory map; offsets: int64 [texts + 1], where the vectors of each text's chunks
-    are, or None: one each; device: where the vectors are wanted
-    """
+    """A side that is not trained: its vectors, `array` [n, D] and `offsets` as `arrays.open_passages` gives them, are
+    read from what an `encode` stage wrote. device: where the vectors are wanted"""
 
     encoder: Encoder
     array: np.ndarray

@@ -59,12 +59,11 @@ def run(job):
 
 
 def read_texts(path, separator=None, prefix="", max_characters=None):
-    """Yield lists of texts of a Parquet file, in order, each behind `prefix`.
+    """Yield lists of texts of a Parquet file, in order, each behind `prefix`, cut to `max_characters`.
 
     separator: joins title and text, None leaves the title out. A title of several fields (URL, tab, title: the form
     msmarco-docs) is joined by it too, as released by ANCE. A passage with an empty title is its text alone.
     (ANCE-Tele's released code would begin it with [SEP].)
-    max_characters: the whole is cut to so many, so that the rest of a long document costs no tokenising.
     """
     columns = ["text"] if separator is None else ["title", "text"]
     for batch in pq.ParquetFile(path).iter_batches(CHUNK_TEXTS, columns=columns):
@@ -76,10 +75,8 @@ def read_texts(path, separator=None, prefix="", max_characters=None):
 
 
 def load_tokenizer(folder, lower_case):
-    """The fast tokenizer of a checkpoint folder and the ids that `special.json` keeps.
-
-    lower_case: True or False override what the tokenizer does with case; None leaves it.
-    """
+    """The fast tokenizer of a checkpoint folder and the content of `special.json`. lower_case: True or False override
+    what the tokenizer does with case."""
     from tokenizers import Tokenizer
 
     definition = json.loads((Path(folder) / "tokenizer.json").read_text(encoding="utf-8"))
@@ -117,17 +114,15 @@ def with_lower_case(normalizer, lower_case):
         return {"type": "Lowercase"} if lower_case else None
     if normalizer["type"] == "BertNormalizer":
         return normalizer | {"lowercase": lower_case}
-    parts = normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
-    parts = [part for part in parts if part["type"] != "Lowercase"]
-    parts = [part | ({"lowercase": lower_case} if part["type"] == "BertNormalizer" else {}) for part in parts]
-    return {"type": "Sequence", "normalizers": ([{"type": "Lowercase"}] if lower_case else []) + parts}
+    steps = normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
+    steps = [step for step in steps if step["type"] != "Lowercase"]
+    steps = [step | ({"lowercase": lower_case} if step["type"] == "BertNormalizer" else {}) for step in steps]
+    return {"type": "Sequence", "normalizers": ([{"type": "Lowercase"}] if lower_case else []) + steps}
 
 
 def write_tokens(tokenizer, dtype, chunks, ids_path, offsets_path, progress):
-    """Tokenise lists of texts into a flat .npy of ids, which grows chunk by chunk, and one of offsets.
-
-    Returns the number of texts and tokens, mean and percentiles of tokens per text (JSON).
-    """
+    """Tokenise lists of texts into a flat .npy of ids, which grows chunk by chunk, and one of offsets; returns how many
+    texts and tokens, mean and percentiles of tokens per text (JSON)."""
     file, lengths = GrowingArray(ids_path, dtype), [np.zeros(0, np.int64)]
     for texts in chunks:
         ids = [text.ids for text in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]

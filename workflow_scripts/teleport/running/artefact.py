@@ -15,10 +15,8 @@ ALWAYS_HASHED_BYTES = 64 * 2**20
 
 
 def read_manifest(folder, missing, remedy):
-    """The manifest in a folder (dict). Raises Refusal when there is none (`missing` says why) or a torn one.
-
-    One without a digest of its own content is from before manifests had one.
-    """
+    """The manifest in a folder (dict). Raises Refusal when there is none (`missing` says why) or a torn one; those of
+    shards, and old ones, have no digest of their content."""
     path = folder / MANIFEST
     if not path.is_file():  # or a pipe, at which a reader would wait
         raise Refusal(f"{path} is missing: {missing}")
@@ -38,7 +36,7 @@ def content_digest(manifest):
 
 
 def signed(manifest):
-    """A manifest (dict) with its `content_digest`, by which an edited count in it is noticed as a file's would be."""
+    """A manifest (dict) with its `content_digest`, by which an edit of it is noticed as a file's would be."""
     as_read = json.loads(json.dumps(manifest))
     return as_read | {"sha256": content_digest(as_read)}
 
@@ -74,14 +72,12 @@ class Artefact:
 
     @property
     def facts(self):
-        """The counts and measurements that the stage returned (dict)."""
+        """What the stage returned (dict)."""
         return self.manifest["facts"]
 
     def path(self, name, full=False):
-        """The path of file or folder `name` of this artefact, after checking it against the manifest.
-
-        Compares sizes, and SHA-256 up to 64 MiB or, with `full`, always. Raises Refusal naming a file that differs.
-        """
+        """The path of file or folder `name` of this artefact, after comparing sizes with the manifest, and SHA-256
+        up to 64 MiB or, with `full`, always. Raises Refusal naming a file that differs."""
         files = self.manifest["files"]
         listed = [file for file in files if file == name or file.startswith(name + "/")]
         if not listed:

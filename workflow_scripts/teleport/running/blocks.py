@@ -11,7 +11,7 @@ from teleport.running.files import read_saved, write_json
 
 
 class RowBlocks:
-    """Arrays of the same number of rows in a resume folder, as .npy files, with a small JSON count of done rows.
+    """Arrays of equally many rows in a resume folder, as .npy files, with a JSON file that says which rows are done.
 
     Blocks are fixed by `rows` and `block_rows` alone, never by where a run was killed: all runs compute with the same.
 
@@ -21,9 +21,8 @@ class RowBlocks:
             blocks.totals["texts"] += stop - start
         blocks.publish()
 
-    job: for its folders and `save_every` (seconds); arrays: {name of the output: (dtype, shape)}, of as many rows each;
-    made: what else must be the same for rows to be kept (plain JSON), for example the precision they are computed in;
-    totals: a Counter that is saved with the rows, so that it counts over all runs
+    arrays: {name of the output: (dtype, shape)}, of as many rows each; made: what else must be the same for rows to be
+    kept (plain JSON), such as the precision they are computed in; totals: a Counter that is saved with the rows
     """
 
     def __init__(self, job, arrays, block_rows, made=None):
@@ -47,10 +46,8 @@ class RowBlocks:
         return self.arrays[name]
 
     def __iter__(self):
-        """Yield (start, stop) of every block that no earlier run has finished; done when the next one is asked for.
-
-        Done rows are saved every `save_every` seconds. Raises OSError when the disk has no room for a block.
-        """
+        """Yield (start, stop) of every block that no earlier run has finished; done when the next one is asked for, and
+        saved every `job.save_every` seconds. Raises OSError when the disk has no room for a block."""
         saved = time.monotonic()
         for start in range(self.done, self.rows, self.block_rows):
             stop = min(start + self.block_rows, self.rows)
@@ -80,7 +77,7 @@ class RowBlocks:
             self.writing.result()
 
     def save(self):
-        """Put the rows on disk, and only then the count that says so."""
+        """Put the rows on disk, and only then what says so."""
         self.wait()
         for array in self.arrays.values():
             array.flush()

@@ -34,11 +34,11 @@ REPORTS = (
 
 def module_path(name):
     """The file of a library module: `teleport.a.b` → …/teleport/a/b.py or …/a/b/__init__.py; None for other names."""
-    parts = name.split(".")
-    if parts[0] != LIBRARY.name:
+    library, *names = name.split(".")
+    if library != LIBRARY.name or not names:
         return None
-    stem = LIBRARY.joinpath(*parts[1:])
-    return next((p for p in (stem.with_suffix(".py"), stem / "__init__.py") if len(parts) > 1 and p.is_file()), None)
+    stem = LIBRARY.joinpath(*names)
+    return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)
 
 
 def drop_words(node):
@@ -70,20 +70,20 @@ def parsed(path):
     for node in ast.walk(tree):  # in one pass: every dry run waits for it
         drop_words(node)
         names.update(imported_names(node))
-    files = {found for name in names if (found := module_path(name))}
+    files = {file for name in names if (file := module_path(name))}
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), files
 
 
 @functools.cache
 def import_closure(path):
     """All library files that compute what `path` makes: itself and what it can load, without what only runs stages."""
-    found, queue = set(), [path]
+    closure, queue = set(), [path]
     while queue:
         current = queue.pop()
-        if current not in found:
-            found.add(current)
+        if current not in closure:
+            closure.add(current)
             queue.extend(file for file in parsed(current)[1] if not file.is_relative_to(RUNNING))
-    return found
+    return closure
 
 
 def module_digest(name):

@@ -30,11 +30,9 @@ NO_DEVICE = 6  # status of nvidia-smi where a query finds nothing, as in a job o
 
 @contextmanager
 def lease_devices(count, folder=LEASES):
-    """Within this context the process sees `count` CUDA devices that no other process of this workflow has.
-
-    Waits until so many are free. 0 hides all devices; without a driver nothing is done. To be entered before torch is
-    loaded, which looks at CUDA_VISIBLE_DEVICES once. The devices are those in that variable when it is set, else all;
-    `count` devices that a cluster gave a job are its own and not leased. Raises Refusal for some devices, but too few.
+    """Within this context the process sees `count` CUDA devices that no other process of this workflow has; waits until
+    so many are free. 0 hides all devices; without a driver nothing is done. To be entered before torch is loaded, which
+    looks at CUDA_VISIBLE_DEVICES once. `count` devices that a cluster gave a job are its own and not leased.
     """
     before = os.environ.get(VISIBLE)
     with ExitStack() as held:
@@ -51,10 +49,8 @@ def lease_devices(count, folder=LEASES):
 
 
 def visible_devices():
-    """Names of the CUDA devices that this process may use (list of str), found without loading torch.
-
-    Without nvidia-smi, as in some containers, they have CUDA's own numbers. Raises Refusal when nvidia-smi fails.
-    """
+    """Names of the CUDA devices that this process may use (list of str), without loading torch; CUDA's own numbers
+    without nvidia-smi, as in some containers. Raises Refusal when that fails."""
     listed = os.environ.get(VISIBLE)
     if listed is not None:  # CUDA itself reads it up to the first name that is none
         names = (name.strip() for name in listed.split(","))
@@ -115,7 +111,7 @@ def cluster_job():
 
 
 def lease_free(devices, count, folder, leased):
-    """Add free devices to `leased` ({name: ExitStack of its lock}) until it has `count`; returns how many it has."""
+    """Add free devices to `leased` ({name: ExitStack of its lock}) until there are `count`; returns how many."""
     for device in devices:
         if device not in leased and len(leased) < count:
             with ExitStack() as lease:
@@ -135,10 +131,8 @@ def try_lease(file):
 
 
 def require_usable():
-    """Raise Refusal when torch cannot compute on the leased devices: a stage would take the CPU without a word.
-
-    Lack of memory is left to the stage, which knows what helps.
-    """
+    """Raise Refusal when torch cannot compute on the leased devices: a stage would take the CPU without a word. Lack of
+    memory is left to the stage, which knows what helps."""
     if os.environ.get(CPU_MEANT):
         return
     import torch
@@ -176,6 +170,5 @@ def out_of_memory(remedy):
 
 
 def lacks_memory(error):
-    """Whether an error is lack of device memory, told by its name, so that torch need not be loaded; errors of CUDA
-    itself, as of a context, by their text."""
+    """Whether an error is lack of device memory, by its name, so that torch need not be loaded, or CUDA's own text."""
     return type(error).__name__ == "OutOfMemoryError" or any(sign in str(error) for sign in SIGNS_OUT_OF_MEMORY)

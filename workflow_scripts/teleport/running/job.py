@@ -26,11 +26,10 @@ STAMP = "stamp.json"  # in a resume folder: whose state it is; without it the st
 class Job:
     """One run of one stage: settings, checked inputs, output paths, resume folder.
 
-    `settings`: as the class `Settings` of the stage's module has them; `raw_settings`: as JSON. `save_every`: how many
-    seconds of work a kill may cost. `origins` (dict) say where things are fetched from; they decide no result.
-    `shards`: how many shards the stage joins, 1 for none. `shard`: "2-of-4" when the job makes only that shard, whose
-    folder is then `resume`. `compile`: whether torch.compile may prepare the encoder. `on_cpu`: whether no CUDA device
-    is for it, decided before it waits for one: what it sees later depends on whether it has its lease yet.
+    `save_every`: how many seconds of work a kill may cost. `origins` (dict) say where things are fetched from; they
+    decide no result. `shards`: how many shards the stage joins, 1 for none. `shard`: "2-of-4" when the job makes only
+    that shard, whose folder is then `resume`. `compile`: whether torch.compile may prepare the encoder. `on_cpu`:
+    whether no CUDA device is for it, decided before it waits for one, as it sees others once it has its lease.
     """
 
     def __init__(self, spec, threads=1, save_every=60.0, root=Path(".")):
@@ -50,7 +49,7 @@ class Job:
 
     @cached_property
     def module(self):
-        """The module of the stage, loaded when it is asked for: torch looks for devices once, when it is loaded."""
+        """The module of the stage, loaded late: torch looks for devices once, when it is loaded."""
         return importlib.import_module(KINDS[self.kind].module)
 
     @cached_property

@@ -1,8 +1,8 @@
 """Several processes of one stage on this machine, started and ended together, and a pool for work of Python's own.
 
 Unlike torchrun, `launch` loads no torch, lets processes end in their own time after SIGTERM, and keeps their messages
-as they are. What tells the processes apart has names of its own: RANK or WORLD_SIZE may be left over from any launcher
-around the workflow (torchrun, MPI, a Slurm script), and a stage alone must not take itself for the helper of another.
+as they are. Its variables have names of their own: RANK or WORLD_SIZE may be left over from any launcher around the
+workflow (torchrun, MPI, a Slurm script), and a stage alone must not take itself for the helper of another.
 """
 
 import ctypes
@@ -24,19 +24,19 @@ GRACE_SECONDS = 5.0  # for the others to end with a message of their own when on
 STOP_SECONDS = 600.0  # after SIGTERM, for a step to end and its state to be saved
 
 
-def launch(number, command):
-    """Run `command` as processes 0 to `number` - 1, told apart by `RANK`; returns 0, or 143 when SIGTERM stopped them.
+def launch(size, command):
+    """Run `command` as processes 0 to `size` - 1, told apart by `RANK`; returns 0, or 143 when SIGTERM stopped them.
 
     Raises Refusal when one fails, after ending the others.
     """
     with TemporaryDirectory() as folder:
-        shared = {PROCESSES: str(number), RENDEZVOUS: f"file://{folder}/store"}
+        shared = {PROCESSES: str(size), RENDEZVOUS: f"file://{folder}/store"}
         if "lo" in (name for _, name in socket.if_nameindex()):
             shared["GLOO_SOCKET_IFNAME"] = "lo"  # else it looks for the host's name, which may not resolve
         processes = []
         try:
             with forwarded_sigterm(processes) as forwarded:
-                for rank in range(number):
+                for rank in range(size):
                     processes.append(subprocess.Popen(command, env=os.environ | shared | {RANK: str(rank)}))
                     if forwarded:  # perhaps before this one was in the list
                         processes[-1].terminate()
@@ -93,7 +93,7 @@ def wait(processes, forwarded):
 
 
 def first_failed(processes, forwarded):
-    """The number of a process that has ended otherwise than well or by SIGTERM, one that was killed before others."""
+    """The rank of a process that has ended otherwise than well or by SIGTERM, one that was killed before others."""
     well = (None, 0, STOPPED, *([-signal.SIGTERM] if forwarded else []))
     failed = {rank: process.returncode for rank, process in enumerate(processes) if process.returncode not in well}
     return min(failed, key=lambda rank: failed[rank] > 0, default=None)  # the others may have failed for want of it
@@ -107,24 +107,24 @@ def end_with_parent():
 
 
 @contextmanager
-def processes_apart(number, shared):
+def processes_apart(processes, shared):
     """Yields a function that gives `function(shared, task)` of all tasks, in order; so many processes do them.
 
     With 1 this process does them. Others are started anew and not forked, because numpy and pyarrow have threads here;
     each gets `shared` once, and none outlives this one. Raises Refusal when one dies.
     """
-    if number == 1:
+    if processes == 1:
         yield lambda function, tasks: map(partial(function, shared), tasks)
         return
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor  # each job loads this module
     from multiprocessing import get_context
 
-    with ProcessPoolExecutor(number, get_context("spawn"), begin, (shared,)) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn"), begin, (shared,)) as pool:
         try:
             yield lambda function, tasks: pool.map(partial(of_shared, function), tasks)
         except BrokenProcessPool:
             raise Refusal(
-                f"one of {number} processes died. Where no error stands above, it was killed. {out_of_memory()}"
+                f"one of {processes} processes died. Where no error stands above, it was killed. {out_of_memory()}"
             ) from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

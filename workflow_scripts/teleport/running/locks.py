@@ -1,11 +1,12 @@
 """Locked files: who holds one is alone, and the kernel gives the lock back when the process ends, however it ends."""
 
 import fcntl
-import json
 import time
 from contextlib import contextmanager, suppress
 
+from teleport.refusal import Refusal
 from teleport.running.artefact import MANIFEST, check_file
+from teleport.running.files import read_saved
 from teleport.running.log import log
 
 POLL_SECONDS = 0.5
@@ -30,11 +31,9 @@ def wait_until(condition, reason):
 
 @contextmanager
 def sole_process(job):
-    """Within this context no other process makes the stage (or shard) of `job`; waits for the one that does.
-
-    A stage goes on when Snakemake alone was killed; a second process would write the same files. Yields whether the
-    stage was finished meanwhile, by the same code from the same inputs: what was there before, Snakemake wants anew.
-    Without locks in the file system nobody waits.
+    """Within this context no other process makes the stage (or shard) of `job`; waits for the one that does, as a stage
+    goes on when Snakemake alone was killed. Yields whether the stage was finished meanwhile, by the same code from the
+    same inputs: what was there before, Snakemake wants anew. Without locks in the file system nobody waits.
     """
     manifest = (job.resume if job.shard else job.folder) / MANIFEST
     before = version(manifest)
@@ -63,9 +62,8 @@ def version(path):
 
 def read_finished(job, path):
     """The manifest (dict) at `path` when this code made it from these inputs and its files are sound; else None."""
-    with suppress(FileNotFoundError, ValueError, KeyError):
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        if manifest["stamp"] == job.stamp():
+    with suppress(Refusal):
+        if (manifest := read_saved(path)).get("stamp") == job.stamp():
             for name, expected in manifest["files"].items():
                 check_file(path.parent / name, expected, full=True, remedy="")
             return manifest

@@ -26,11 +26,11 @@ def git_commit():
 
 def versions():
     """{library: version} of the installed libraries that can influence an artefact."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in LIBRARIES:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            installed[name] = metadata.version(name)
+    return installed
 
 
 def hardware():
@@ -41,14 +41,14 @@ def hardware():
     except (OSError, StopIteration):
         processor = platform.processor()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    found = {"processor": processor, "cores": os.cpu_count(), "memory_bytes": memory}
+    machine = {"processor": processor, "cores": os.cpu_count(), "memory_bytes": memory}
     if (torch := sys.modules.get("torch")) and torch.cuda.is_available():
-        found |= {"gpu": torch.cuda.get_device_name(), "gpu_peak_bytes": torch.cuda.max_memory_allocated()}
-    return found
+        machine |= {"gpu": torch.cuda.get_device_name(), "gpu_peak_bytes": torch.cuda.max_memory_allocated()}
+    return machine
 
 
 def provenance(job, started, ended, attempt):
-    """The `provenance` part of a manifest (dict). Times in seconds, memory in bytes."""
+    """What a manifest says under `provenance` (dict). Times in seconds, memory in bytes."""
     return {
         "code": job.code,
         "cpu_code": job.cpu_code,

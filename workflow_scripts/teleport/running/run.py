@@ -26,9 +26,8 @@ IS_HELPER = os.environ.get(RANK, "0") != "0"  # another process, the first of th
 def run(job, attempt_on_cluster=0, clock=time.time):
     """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear.
 
-    Of several processes, the others only help the first one with its work. attempt_on_cluster: 0 on one machine. For a
-    group of stages submitted again, Snakemake deletes the manifests of finished ones and asks for all: later attempts
-    take what is sound and from the same code and inputs. Raises Refusal for settings that the stage does not take.
+    attempt_on_cluster: 0 on one machine. For a group of stages submitted again, Snakemake deletes the manifests of
+    finished ones and asks for all: later attempts take what is sound and from the same code and inputs.
     """
     if IS_HELPER:
         require_settings(job)
@@ -40,22 +39,14 @@ def run(job, attempt_on_cluster=0, clock=time.time):
         log.info("%s/%s was finished by an earlier attempt", job.kind, job.key)
         return
     (job.folder / FINISHED).unlink(missing_ok=True)  # an earlier run's: no later attempt of this run takes it
-    started = clock()
-    attempt = begin_attempt(job, f"{job.kind}/{job.key}")
+    started, attempt = clock(), begin_attempt(job, f"{job.kind}/{job.key}")
     require_settings(job)
     loaded = clock()
     facts = job.module.run(job)
     worked = clock()
-    manifest = {
-        "kind": job.kind,
-        "key": job.key,
-        "stamp": job.stamp(),
-        "settings": job.raw_settings,
-        "inputs": {role: f"{a.manifest['kind']}/{a.manifest['key']}" for role, a in job.inputs.items()},
-        "facts": facts,
-        "files": job.publish(),
-        "provenance": provenance(job, started, clock(), attempt),
-    }
+    inputs = {role: f"{a.manifest['kind']}/{a.manifest['key']}" for role, a in job.inputs.items()}
+    manifest = {"kind": job.kind, "key": job.key, "stamp": job.stamp(), "settings": job.raw_settings, "inputs": inputs}
+    manifest |= {"facts": facts, "files": job.publish(), "provenance": provenance(job, started, clock(), attempt)}
     seconds = {"load": loaded - started, "work": worked - loaded, "publish": clock() - worked}
     manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}
     manifest = signed(manifest)
@@ -68,10 +59,7 @@ def run(job, attempt_on_cluster=0, clock=time.time):
 
 
 def discard(job):
-    """Remove what a finished stage had saved, and its shards; first what would have another attempt use the rest.
-
-    A process that was killed meanwhile has left some or none of it.
-    """
+    """Remove what a finished stage had saved, and its shards; first what would have another attempt use the rest."""
     for folder in (job.resume, *job.shards_folder.glob("*")):
         for name in (STAMP, MANIFEST):
             (folder / name).unlink(missing_ok=True)
@@ -82,10 +70,8 @@ def discard(job):
 
 @contextmanager
 def clean_up_after_refusal(job):
-    """A stage that refuses its input within the block, before it has saved any work, leaves no resume folder behind.
-
-    Nothing could go on there, and the stage would seem to be one that was killed.
-    """
+    """A stage that refuses its input within the block, before it has saved any work, leaves no resume folder behind: it
+    would seem to be one that was killed."""
     try:
         yield
     except Refusal:
@@ -104,20 +90,15 @@ def run_shard(job):
     started, name = time.time(), f"{job.kind}/{job.key} shard {job.shard}"
     attempt = begin_attempt(job, name)
     require_settings(job)
-    facts = job.module.run_shard(job)
-    manifest = {
-        "shard": job.shard,
-        "stamp": job.stamp(),
-        "facts": facts,
-        "files": {path.name: file_entry(path) for path in sorted(job.resume.glob("*.npy"))},
-        "provenance": provenance(job, started, time.time(), attempt),
-    }
+    manifest = {"shard": job.shard, "stamp": job.stamp(), "facts": job.module.run_shard(job)}
+    manifest["files"] = {path.name: file_entry(path) for path in sorted(job.resume.glob("*.npy"))}
+    manifest["provenance"] = provenance(job, started, time.time(), attempt)
     write_json(job.resume / MANIFEST, manifest)
     log.info("%s done in %.1f s", name, time.time() - started)
 
 
 def begin_attempt(job, name):
-    """Open the resume state of a job; returns the number of this attempt, which the log tells with `name`."""
+    """Open the resume state of a job; returns which attempt this is, from 1 on, as the log tells with `name`."""
     resumed = job.open_resume() and has_work(job.resume)
     attempt = count_attempt(job)
     log.info("%s attempt %d%s", name, attempt, ", resume state kept" if resumed else "")
@@ -125,7 +106,7 @@ def begin_attempt(job, name):
 
 
 def count_attempt(job):
-    """Append to the stage's history, which outlives Snakemake's log; returns the number of this attempt."""
+    """Append to the stage's history, which outlives Snakemake's log; returns which attempt this is."""
     history = job.resume / "history.log"
     with open(history, "a", encoding="utf-8") as file:
         file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} host {os.uname().nodename} process {os.getpid()}\n")
@@ -139,9 +120,10 @@ def require_settings(job):
     except ValidationError as error:
         mistakes = [(".".join(map(str, m["loc"])), m["msg"].removeprefix("Value error, ")) for m in error.errors()]
         wrong = "; ".join(f"{key}: {rule}" if key else rule for key, rule in mistakes)
-        place = f"the settings of the stage {job.kind}/{job.key} are not what {KINDS[job.kind].module} takes"
-        remedy = "The workflow plans stages whose settings fit: run it, or correct the settings in --spec."
-        raise Refusal(f"{place}: {wrong}. {remedy}") from None
+        raise Refusal(
+            f"the settings of the stage {job.kind}/{job.key} are not what {KINDS[job.kind].module} takes: {wrong}. The "
+            "workflow plans stages whose settings fit: run it, or correct the settings in --spec."
+        ) from None
 
 
 def require_unedited(job, files):

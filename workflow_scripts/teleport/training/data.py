@@ -17,7 +17,7 @@ from teleport.seed import derive_seed
 
 @dataclass(frozen=True)
 class Batch:
-    """Row numbers of one step: Q queries, and for each in turn its positive and its N negatives, P = Q * (1 + N).
+    """The rows of one step: Q queries, and for each in turn its positive and its N negatives, P = Q * (1 + N).
 
     With triples a query comes N times, with one of its negatives each: then N is 1 here.
 
@@ -29,23 +29,20 @@ class Batch:
     positive_columns_Q: np.ndarray
     own_columns_QN: np.ndarray
 
-    def split(self, parts):
-        """Consecutive `Batch`es with Q / parts queries each, and their passages; `parts` must divide Q."""
-        queries, passages, positives, own = (
-            np.split(a, parts) for a in (self.queries_Q, self.passages_P, self.positive_columns_Q, self.own_columns_QN)
-        )
-        starts = np.arange(parts) * len(passages[0])
-        split = zip(queries, passages, positives, own, starts, strict=True)
-        return [Batch(q, p, c - start, n - start) for q, p, c, n, start in split]
+    def split(self, size):
+        """`size` consecutive `Batch`es of equally many queries, and their passages; `size` must divide Q."""
+        starts = np.arange(size) * (len(self.passages_P) // size)
+        fields = zip(*(np.split(rows, size) for rows in vars(self).values()), starts, strict=True)
+        return [Batch(q, p, positive - start, own - start) for q, p, positive, own, start in fields]
 
 
 class TrainingSet:
     """Batches of the queries that can be trained on; the batch of a step is a pure function of (seed, step).
 
-    query_ids: text ids; positives, pools: `Ragged` lists of passage rows, one list per query; pools: None when a step
-    has no negatives of its own; relevant: `Ragged` lists of more passages that are no negatives, or None; part: the
-    `settings.section.Part` of the queries that is trained on, or None for all.
-    Queries with an empty pool, or without a positive, are left out, counted and logged.
+    query_ids: text ids; positives, pools: `Ragged` lists of passage rows, one per query; pools: None when a step has no
+    negatives of its own; relevant: `Ragged` lists of more passages that are no negatives, or None; part: the
+    `settings.section.Part` of the queries that is trained on, or None for all. Queries with an empty pool, or without a
+    positive, are left out.
     """
 
     def __init__(self, query_ids, positives, pools, training, seed, relevant=None, part=None):
@@ -58,9 +55,9 @@ class TrainingSet:
         self.rows = first + np.flatnonzero(with_negatives & with_positives)
         self.without_negatives = int(np.count_nonzero(~with_negatives))
         self.without_positives = int(np.count_nonzero(~with_positives))
-        for what, count in (("negatives", self.without_negatives), ("positives", self.without_positives)):
-            if count:
-                log.info("%d of %d training queries have no %s: left out", count, last - first, what)
+        for what, queries in (("negatives", self.without_negatives), ("positives", self.without_positives)):
+            if queries:
+                log.info("%d of %d training queries have no %s: left out", queries, last - first, what)
 
     @property
     def rows_per_query(self):
@@ -118,32 +115,31 @@ class TrainingSet:
 
 
 def distinct_order(order, drawn, known, size):
-    """The queries of an epoch (int) in batches of `size`, end to end (int64), as many whole batches as they fill, in
-    which no query has a passage that is known as a positive of another (training.distinct_positives).
+    """The queries of an epoch in whole batches of `size`, end to end (int64), in which no query has a passage that is
+    known as a positive of another (training.distinct_positives). Raises Refusal when there is no such batch.
 
     drawn, known: functions of a query: the positive that it brings (int), and all its positives (int array)
 
     A batch takes the first queries that go together, and the others wait for the next. When those that wait do not fill
     a batch, it takes some a second time, from the beginning, and as many are left out of this epoch.
-    Sentence-transformers' NoDuplicatesBatchSampler is of this kind and compares texts, where this has judgments. Raises
-    Refusal when there is no such batch.
+    Sentence-transformers' NoDuplicatesBatchSampler is of this kind and compares texts, where this has judgments.
     """
     waiting, batches = deque(order.tolist()), []
     for _ in range(len(order) // size):
         batch, passages, positives, passed, first = [], set(), set(), [], len(waiting)
-        for place, query in enumerate(chain((waiting.popleft() for _ in range(first)), order)):
+        for turn, query in enumerate(chain((waiting.popleft() for _ in range(first)), order)):
             own = set(known(query).tolist())
             if drawn(query) not in positives and passages.isdisjoint(own):
                 batch.append(int(query))
                 passages.add(drawn(query))
                 positives.update(own)
-            elif place < first:
+            elif turn < first:
                 passed.append(query)
             if len(batch) == size:
                 break
         else:
             raise Refusal(
-                f"training.distinct_positives: no batch of {size} queries was found in which none has the positive of "
+                f"training.distinct_positives: there is no batch of {size} queries in which none has the positive of "
                 f"another, but one of {len(batch)}. Lower training.batch_queries, or set it to false."
             )
         waiting.extendleft(reversed(passed))
@@ -160,8 +156,8 @@ def negative_window(pool_size, num_negatives, epoch, seed, query_id):
     """Positions in a query's pool that epoch 0, 1, ... draws, int64 [num_negatives].
 
     Released rule of ANCE-Tele (and of Tevatron): the pool in one shuffled order, the same in all epochs, laid out
-    twice; an epoch takes the next `num_negatives` of it. A pool smaller than `num_negatives` is drawn from with
-    replacement. The shuffle derives from the query's id, where the released code has its row number.
+    twice; an epoch takes the next `num_negatives` of it. A smaller pool is drawn from with replacement. The shuffle
+    derives from the query's id, where the released code has its row.
     """
     if pool_size < num_negatives:
         rng = np.random.default_rng(derive_seed(seed, "negatives", query_id, epoch))
@@ -180,7 +176,7 @@ def positive_index(num_positives, epoch, seed, query_id, rule):
 
 
 class QuerySet(TrainingSet):
-    """Batches of queries alone, in the same order: their passages are found when the step has encoded them."""
+    """Batches of queries alone, in the same order: a live search gives their passages once they are encoded."""
 
     def batch(self, step):
         none = np.empty(0, np.int64)
@@ -188,11 +184,8 @@ class QuerySet(TrainingSet):
 
 
 def read_training_set(job, seed):
-    """The `TrainingSet` of a train job, from its inputs `collection`, `positives` (optional) and `negatives`.
-
-    Without negatives of its own, a step has those of the batch alone, and every query with a positive is trained on.
-    With live search it is a `QuerySet`.
-    """
+    """The `TrainingSet` of a train job, from its inputs `collection`, `positives` (optional) and `negatives`; with live
+    search a `QuerySet`."""
     training, collection = job.settings.training, job.inputs["collection"]
     queries = pq.read_table(collection.path("queries.train.parquet"), columns=["query_id"])
     pools = relevant = None

@@ -37,11 +37,8 @@ class DevSet:
     processes: Processes = ALONE
 
     def score(self):
-        """The mean of the measure over the queries, under the weights that the encoders have now (float).
-
-        Dropout is off, and the precision is that of the training. Ties go to the smaller passage number, as in every
-        search. Several processes encode a share each; all take the first one's figure.
-        """
+        """The mean of the measure over the queries, under the weights that the encoders have now (float); ties as in
+        every search. Several processes encode a share each; all take the first one's figure."""
         with torch.inference_mode():
             vectors_QD, vectors_CD = self.vectors(self.queries), self.vectors(self.passages)
         scores_QP = vectors_QD @ vectors_CD.T
@@ -57,11 +54,12 @@ class DevSet:
         if isinstance(side, Frozen):
             return side.array
         prepared = prepare(side.encoder, side.dtype, side.compiled)  # the weights have changed since last time
-        number, size = len(side.lengths), self.processes.size
-        own = np.resize(np.arange(number), (size, -(-number // size)))[self.processes.rank]
-        with batches_at_once(torch.get_num_threads()) as each:
-            vectors = replace(side, prepared=prepared).vectors(own, TOKEN_BUDGET["encode"][side.device.type], each)
-        return self.processes.gather(vectors)[:number].cpu().numpy()
+        texts, size = len(side.lengths), self.processes.size
+        own = np.resize(np.arange(texts), (size, -(-texts // size)))[self.processes.rank]
+        side, budget = replace(side, prepared=prepared), TOKEN_BUDGET["encode"][side.device.type]
+        with batches_at_once(torch.get_num_threads()) as parallel_map:
+            vectors = side.vectors(own, budget, parallel_map)
+        return self.processes.gather(vectors)[:texts].cpu().numpy()
 
 
 def draw_queries(lengths, most, rng):
@@ -73,8 +71,8 @@ def draw_queries(lengths, most, rng):
 def draw_pool(positives, neighbours, num_passages, most, random, rng):
     """The passages that queries are ranked against: `most`, or all there are; int64, ascending.
 
-    positives, neighbours: of each query, best first (lists of passage rows). They take turns by rank until all but
-    `random` places are taken; the others are uniform over the rest of the collection.
+    positives, neighbours: of each query, best first (lists of passage rows). They take turns by rank until `random`
+    passages are left to draw, uniformly from the rest of the collection.
     """
     turns = (passage for turn in zip_longest(*positives, *neighbours) for passage in turn if passage is not None)
     known = list(islice(dict.fromkeys(turns), max(0, min(most, num_passages) - random)))

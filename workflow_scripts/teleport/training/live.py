@@ -2,11 +2,10 @@
 
 The released code (DRhard, adore/train.py): the vectors of the queries are those of the step, dropout included; those of
 the passages are frozen. The lists are labelled by judgments, and what the loss compares are products with the vectors
-themselves, whatever found the passages.
+themselves, whatever proposed the passages.
 """
 
 import time
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,47 +19,32 @@ from teleport.search.flat import require_depth
 CUT = 10  # of the measures of every step (released)
 
 
-class SearchResult(NamedTuple):
-    """Means of `LiveSearch.measures` over the queries of a step, and the seconds that the search took."""
-
-    means: list
-    seconds: float
-
-
-class Lists(NamedTuple):
-    """Ranked lists of Q queries: K passages each, those that were found and then those that were appended.
-
-    A place that is neither positive nor negative holds a passage judged between, or, at the end, none at all.
-    """
-
-    passages_QK: np.ndarray  # int64
-    positive_QK: np.ndarray  # bool
-    negative_QK: np.ndarray
-
-
 def make_lists(ids_QK, positives, relevant, appends):
-    """The `Lists` of what was found, int [Q, K] best first.
+    """Ranked lists of passages and their labels: int64 [Q, K], and bool [Q, K] twice, what is positive or negative.
 
-    positives, relevant: of each query the passages that are trained on, and those that are no negatives (int arrays);
-    appends: whether a list without any of its positives gets all of them at its end
+    A column that is neither holds a passage judged between, or, at the end, none at all.
+
+    ids_QK: int, what the search ranked, best first; positives, relevant: of each query the passages that are trained
+    on, and those that are no negatives (int arrays); appends: whether a list without a positive gets all of its query's
+    at its end, for which all lists become as long
     """
     depth = ids_QK.shape[1]
-    found_QK, known_QK = (
+    hit_QK, known_QK = (
         np.stack([np.isin(ids, own) for ids, own in zip(ids_QK, passages, strict=True)])
         for passages in (positives, relevant)
     )
-    missed = [own[: len(own) * (appends and not has)] for own, has in zip(positives, found_QK.any(1), strict=True)]
-    width = depth + max(map(len, missed))
-    passages_QK, positive_QK, negative_QK = (np.zeros((len(ids_QK), width), dtype) for dtype in (np.int64, bool, bool))
-    passages_QK[:, :depth], positive_QK[:, :depth], negative_QK[:, :depth] = ids_QK, found_QK, ~(found_QK | known_QK)
+    missed = [own[: len(own) * (appends and not has)] for own, has in zip(positives, hit_QK.any(1), strict=True)]
+    more = ((0, 0), (0, max(map(len, missed))))
+    lists = [np.pad(of.astype(dtype), more) for of, dtype in ((ids_QK, np.int64), (hit_QK, bool))]
     for row, own in enumerate(missed):
-        passages_QK[row, depth : depth + len(own)], positive_QK[row, depth : depth + len(own)] = own, True
-    return Lists(passages_QK, positive_QK, negative_QK)
+        for array, value in zip(lists, (own, True), strict=True):
+            array[row, depth : depth + len(own)] = value
+    return *lists, np.pad(~(hit_QK | known_QK), more)
 
 
-class FlatPart:
-    """Exact search in which each of several processes has a contiguous part of the passages (memory map) on its device;
-    the result is the same for any number of processes. Options are those of `open_for_steps`."""
+class SharedFlat:
+    """Exact search in which each of several processes has a contiguous share of the passages (memory map) on its
+    device; the result is that of one process. Options are those of `open_for_steps`."""
 
     def __init__(self, vectors, device, threads, processes, **options):
         bounds = np.linspace(0, len(vectors), processes.size + 1).astype(np.int64).tolist()
@@ -74,9 +58,9 @@ class FlatPart:
         ids_QK, scores_QK = self.index.search(queries_QD, min(depth, len(self.index.vectors)))
         keys_QK = keys_of(scores_QK, ids_QK.astype(np.int64) + self.first)
         keys_QK = np.pad(keys_QK, ((0, 0), (0, depth - keys_QK.shape[1])), constant_values=NO_KEY)
-        found_QC = np.hstack(self.processes.gather_integers(keys_QK))
-        found_QC.sort(axis=1)
-        return ids_of(found_QC[:, :depth]), scores_of(found_QC[:, :depth])
+        keys_QM = np.hstack(self.processes.gather_integers(keys_QK))
+        keys_QM.sort(axis=1)
+        return ids_of(keys_QM[:, :depth]), scores_of(keys_QM[:, :depth])
 
 
 class LiveSearch:
@@ -100,25 +84,24 @@ class LiveSearch:
         started = time.monotonic()
         ids_QK, _ = self.index.search(queries_QD, self.live.depth)
         positives, relevant = ([of[row] for row in queries_Q] for of in (self.data.positives, self.data.relevant))
-        lists = make_lists(ids_QK, positives, relevant, self.live.append_positives == "all")
-        vectors_QKD = torch.from_numpy(self.compared(lists.passages_QK)).to(vectors_QD.dtype)
-        self.measured.append(measure(lists.positive_QK[:, : self.live.depth], [len(own) for own in positives]))
+        passages_QK, *labels = make_lists(ids_QK, positives, relevant, self.live.append_positives == "all")
+        vectors_QKD = torch.from_numpy(self.compared(passages_QK)).to(vectors_QD.dtype)
+        self.measured.append(measure(labels[0][:, : self.live.depth], [len(own) for own in positives]))
         self.seconds += time.monotonic() - started
-        labels = map(torch.from_numpy, (lists.positive_QK, lists.negative_QK))
-        return to_device(vectors_QKD, self.device), *labels
+        return to_device(vectors_QKD, self.device), *map(torch.from_numpy, labels)
 
     def take_result(self):
-        """The `SearchResult` of all lists since it was taken last: those of a step."""
+        """(means of `measures` over the queries, seconds of searching) since it was taken last: those of a step."""
         measured, seconds, self.measured, self.seconds = self.measured, self.seconds, [], 0.0
-        return SearchResult(np.concatenate(measured).mean(axis=0).tolist(), seconds)
+        return np.concatenate(measured).mean(axis=0).tolist(), seconds
 
 
-def measure(positive_QK, numbers_Q):
+def measure(positive_QK, positives_Q):
     """float64 [Q, 3]: reciprocal rank and recall at `CUT`, and the recall of the whole list.
 
-    positive_QK: bool, of lists best first; numbers_Q: how many positives each query has
+    positive_QK: bool, of lists best first; positives_Q: how many positives each query has
     """
-    recalls = (positive_QK[:, :cut].sum(axis=1) / numbers_Q for cut in (CUT, None))
+    recalls = (positive_QK[:, :cut].sum(axis=1) / positives_Q for cut in (CUT, None))
     return np.stack([first_hit_reciprocals(positive_QK[:, :CUT]), *recalls], axis=1)
 
 
@@ -127,11 +110,11 @@ def open_search(job, data, passages, processes):
     live, vectors = job.settings.live, np.asarray(passages.array)  # no copy; a memory map's own class takes longer
     require_depth(live.depth, len(vectors))
     if live.index.kind == "flat":
-        index = FlatPart(vectors, passages.device, job.threads, processes)
+        index = SharedFlat(vectors, passages.device, job.threads, processes)
     else:  # on a GPU without room for the decoded vectors by the codes, on its host
         from teleport.search.approximate import PqCodes, read_codes
 
         decoded = read_codes(job.input("index", "index.faiss"))
-        index = FlatPart(decoded, passages.device, job.threads, processes, on_processor=PqCodes, spare=True)
+        index = SharedFlat(decoded, passages.device, job.threads, processes, on_processor=PqCodes, spare=True)
     compared = index.vectors if live.scores == "compressed" else vectors
     return LiveSearch(index, lambda ids: compared.take(ids, axis=0), data, live, passages.device)

@@ -27,11 +27,8 @@ def write_model_cards(job, folder, selected=None):
 
 
 def model_card(job, encodes, selected=None):
-    """The card (Markdown) of the encoder of `encodes`: "queries", "passages", or "queries and passages".
-
-    selected: which weights of the training these are, where they are not simply the last ones (text). Nothing in it
-    depends on time or machine, so that equal runs write equal files.
-    """
+    """The card (Markdown) of the encoder of `encodes`: "queries", "passages", or "queries and passages"; nothing in it
+    depends on time or machine. selected: which weights these are, where they are not the last ones (text)"""
     manifests, settings = {role: artefact.manifest for role, artefact in job.inputs.items()}, job.settings
     pretrained, trained = manifests["pretrained"]["settings"], [ENCODES[side] for side in settings.training.trains]
     limits = {"queries": settings.max_query_tokens, "passages": settings.max_passage_tokens}

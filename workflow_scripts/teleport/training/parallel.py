@@ -24,14 +24,19 @@ TIMEOUT = timedelta(minutes=30)  # others wait this long while the first process
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that train together, seen from the one with number `rank` (0 is the one that writes files)."""
+    """The processes that train together, seen from the one of `rank`; that of rank 0 writes files."""
 
     rank: int = 0
     size: int = 1
 
     def gather(self, vectors):
         """The vectors of all processes [size * rows, dim], in the order of their ranks; `vectors` get gradients."""
-        return vectors if self.size == 1 else Gather.apply(vectors, self.rank, self.size)
+        if self.size == 1:
+            return vectors
+        gathered = [torch.empty_like(vectors) for _ in range(self.size)]
+        distributed.all_gather(gathered, vectors.detach().contiguous())
+        gathered[self.rank] = vectors  # with its graph
+        return torch.cat(gathered)
 
     def sum_gradients(self, encoders):
         """Replace the gradients of a module by their sums over the processes, in one exchange."""
@@ -45,13 +50,13 @@ class Processes:
         """The integers of all processes (list of int64 arrays of one shape); waits for them, on the CPU alone."""
         if self.size == 1:
             return [array]
-        parts = [torch.empty(array.shape, dtype=torch.int64) for _ in range(self.size)]
-        distributed.all_gather(parts, torch.from_numpy(np.ascontiguousarray(array)))
-        return [part.numpy() for part in parts]
+        gathered = [torch.empty(array.shape, dtype=torch.int64) for _ in range(self.size)]
+        distributed.all_gather(gathered, torch.from_numpy(np.ascontiguousarray(array)))
+        return [tensor.numpy() for tensor in gathered]
 
-    def totals(self, *counts):
+    def totals(self, *integers):
         """The sums of some integers over the processes (list); waits for all of them, on the CPU alone."""
-        totals = torch.tensor(counts, dtype=torch.int64)
+        totals = torch.tensor(integers, dtype=torch.int64)
         if self.size > 1:
             distributed.all_reduce(totals)
         return totals.tolist()
@@ -69,30 +74,13 @@ class Processes:
 ALONE = Processes()
 
 
-class Gather(torch.autograd.Function):
-    """All processes' vectors; the gradient of a process's own ones is its part of the gradient of all."""
-
-    @staticmethod
-    def forward(context, vectors, rank, size):
-        context.own = slice(rank * len(vectors), (rank + 1) * len(vectors))
-        parts = [torch.empty_like(vectors) for _ in range(size)]
-        distributed.all_gather(parts, vectors.contiguous())
-        return torch.cat(parts)
-
-    @staticmethod
-    def backward(context, gradient):
-        return gradient[context.own], None, None
-
-
 @contextmanager
 def joined():
     """Within the block the processes started together can exchange tensors; yields this one's `Processes`.
 
-    Reads what `launch` sets: rank, number, and where to meet. Without them a process is alone. A process that ends by
-    an exception (SystemExit is one) is gone once Python has printed it: NCCL's orderly end would wait for the others,
-    which may wait for its vectors.
-
-    Raises Refusal when there are fewer GPUs than processes.
+    Reads what `launch` sets. A process that ends by an exception (SystemExit is one) is gone once Python has printed
+    it: NCCL's orderly end would wait for the others, which may wait for its vectors. Raises Refusal when there are
+    fewer GPUs than processes.
     """
     size = int(os.environ.get(PROCESSES, 1))
     if size == 1:

@@ -58,15 +58,15 @@ def save_state(folder, state, encoders, optimizer, thread):
     changing |= moments(encoders, optimizer)
     tensors = {name: tensor.to("cpu", copy=True) for name, tensor in changing.items()}
     tensors |= {f"best/{name}": tensor for name, tensor in state.best.items()} | {"curves": torch.tensor(state.curves)}
-    return thread.submit(write_state, folder, tensors, json.dumps(asdict(replace(state, curves=[], best={}))))
+    others = json.dumps(asdict(replace(state, curves=[], best={})))
 
+    def write():
+        part = folder / f"{FILE}.part"
+        save_file(tensors, part, metadata={"state": others})
+        sync(part)  # the name must not reach the disk before the bytes
+        os.replace(part, folder / FILE)
 
-def write_state(folder, tensors, numbers):
-    """Write the state file of these tensors ({name: tensor}) and this JSON."""
-    part = folder / f"{FILE}.part"
-    save_file(tensors, part, metadata={"state": numbers})
-    sync(part)  # the name must not reach the disk before the bytes
-    os.replace(part, folder / FILE)
+    return thread.submit(write)
 
 
 def load_state(folder, encoders, optimizer, computed, first_step=0):
@@ -76,21 +76,26 @@ def load_state(folder, encoders, optimizer, computed, first_step=0):
     """
     if not (folder / FILE).exists():
         return TrainingState(computed, first_step)
-    with safe_open(folder / FILE, framework="pt") as file:
-        state = TrainingState(**json.loads(file.metadata()["state"]))
-        state.curves = file.get_tensor("curves").tolist()
-        if state.computed != computed:  # an error and not a fresh start: days of training may lie in the state
-            raise Refusal(
-                f"{folder / FILE} has {len(state.curves)} steps computed in {state.computed}, this machine would go on "
-                f"in {computed}. Run the workflow again on a machine like the first, with the same resource `compile`, "
-                f"or delete the folder {folder} to train anew here. For others, training.precision fp32 or bf16 in "
-                "place of auto fixes the precision."
-            )
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    tensors, metadata = read(folder / FILE)
+    state = TrainingState(**json.loads(metadata["state"]))
+    state.curves = tensors["curves"].tolist()
+    if state.computed != computed:  # an error and not a fresh start: days of training may lie in the state
+        raise Refusal(
+            f"{folder / FILE} has {len(state.curves)} steps computed in {state.computed}, this machine would go on in "
+            f"{computed}. Run the workflow again on a machine like the first, with the same resource `compile`, or "
+            f"delete the folder {folder} to train anew here. For others, training.precision fp32 or bf16 in place of "
+            "auto fixes the precision."
+        )
     encoders.load_state_dict(named(tensors, "weights/"))
     state.best = named(tensors, "best/")
     set_moments(tensors, encoders, optimizer)
     return state
+
+
+def read(path):
+    """({name: tensor}, the metadata) of a safetensors file."""
+    with safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118 - not a dict
 
 
 def named(tensors, prefix):
@@ -111,20 +116,20 @@ def set_moments(tensors, encoders, optimizer):
     """Give the optimiser the moments that `moments` took."""
     for name, parameter in encoders.named_parameters():
         keys = {m: f"{m}/{name}" for m in ("step", "exp_avg", "exp_avg_sq")}  # LAMB, which corrects none, has no "step"
-        if found := {m: tensors[key].to(parameter.device, copy=True) for m, key in keys.items() if key in tensors}:
-            optimizer.state[parameter] = found
+        if own := {m: tensors[key].to(parameter.device, copy=True) for m, key in keys.items() if key in tensors}:
+            optimizer.state[parameter] = own
 
 
 def save_moments(path, encoders, optimizer, steps):
-    """Write the optimiser's moments with the number of steps since the training began."""
+    """Write the optimiser's moments, and how many steps the training has done."""
     save_file(moments(encoders, optimizer), path, metadata={"steps": str(steps)})
 
 
 def load_moments(path, encoders, optimizer):
-    """Put moments that `save_moments` wrote into `optimizer`; returns the number of steps that made them."""
-    with safe_open(path, framework="pt") as file:
-        set_moments({name: file.get_tensor(name) for name in file.keys()}, encoders, optimizer)  # noqa: SIM118
-        return int(file.metadata()["steps"])
+    """Put moments that `save_moments` wrote into `optimizer`; returns the steps that made them (int)."""
+    tensors, metadata = read(path)
+    set_moments(tensors, encoders, optimizer)
+    return int(metadata["steps"])
 
 
 @contextmanager

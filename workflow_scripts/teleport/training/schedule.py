@@ -5,10 +5,7 @@ from teleport.running.log import log
 
 
 def schedule_steps(training, data):
-    """Steps of the full schedule: `training.steps`, or `training.epochs` passes over the queries of a `TrainingSet`.
-
-    Raises Refusal when not even one batch can be filled.
-    """
+    """Steps of the full schedule: `training.steps`, or `training.epochs` passes over the queries of a `TrainingSet`."""
     if data.steps_per_epoch == 0:
         triples = f" with {training.negatives_per_query} triples each" if training.triples else ""
         raise Refusal(
@@ -20,10 +17,8 @@ def schedule_steps(training, data):
 
 
 def end_of_segment(training, total, first):
-    """The step before which a stage stops that begins at step `first` of a schedule of `total` steps.
-
-    `training.stop_after_steps` counts the steps of this stage alone. Raises Refusal when no step is left.
-    """
+    """The step before which a stage stops that begins at step `first` of a schedule of `total` steps;
+    `training.stop_after_steps` is of this stage alone."""
     if first >= total:
         raise Refusal(
             f"training.steps is {total}, but the episodes that this one continues have done {first} steps already: "

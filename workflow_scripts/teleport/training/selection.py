@@ -31,15 +31,12 @@ def copied(encoders):
 
 
 class Selection:
-    """What becomes the checkpoint of a `Trainer`'s training, and the dev set that decides (`dev.DevSet`, or None).
-
-    With training.average_with_start the starting weights are those which the trainer has now. Dev queries are ranked
-    with the weights that would be published.
-    """
+    """What becomes the checkpoint of a `Trainer`'s training, whose starting weights are those that it has now, and the
+    dev set that decides (`dev.DevSet`, or None): its queries are ranked with the weights that would be published."""
 
     def __init__(self, trainer, dev=None):
         self.encoders, self.training, self.dev = trainer.encoders, trainer.training, dev
-        self.start = copied(self.encoders) if self.training.average_with_start else None
+        self.start = copied(self.encoders) if self.training.average_with_start else {}
 
     def is_due(self, step, stop):
         """Whether dev queries are ranked after so many steps of a stage (int), of which it has `stop`."""
@@ -52,7 +49,7 @@ class Selection:
     def evaluate(self, state):
         """Rank the dev queries and note it in the `resume.TrainingState`; returns the seconds that it took."""
         started, name = time.monotonic(), self.dev.settings.name
-        trained = copied(self.encoders) if self.start else None
+        trained = copied(self.encoders) if self.start else {}
         self.average()
         self.encoders.eval()
         state.dev.append([state.step, self.dev.score()])
@@ -101,7 +98,7 @@ class Selection:
                 f"{self.dev.settings.name} {score:.4f} ({first[1]:.4f} at step {first[0]}), {len(self.dev.rows_Q)} "
                 f"queries ranked against {len(self.dev.passages_P)} passages"
             )
-        if self.start is not None:
+        if self.start:
             sentences.append(f"{self.training.average_with_start:g} of them are the weights that training started from")
         return "; ".join(sentences) or None
 
@@ -109,7 +106,7 @@ class Selection:
         """Say what the dev set, if there is one, has cost, and how to pay less where that is much."""
         if self.dev is None:
             return
-        number, seconds, share = len(state.dev), state.dev_seconds, state.dev_seconds / state.seconds
-        log.info("%d evaluations of the dev set took %.1f s, %.1f %% of the steps", number, seconds, 100 * share)
+        made, seconds, share = len(state.dev), state.dev_seconds, state.dev_seconds / state.seconds
+        log.info("%d evaluations of the dev set took %.1f s, %.1f %% of the steps", made, seconds, 100 * share)
         if share > WORTH_A_WARNING:
             log.warning("more than a tenth: raise training.evaluate_every, or lower dev.passages or dev.queries")

@@ -30,8 +30,8 @@ class Trainer:
     loss: function of the scores and the columns of positives and own negatives, or of ranked lists, see losses
     live: the `live.LiveSearch` of a training whose steps search for their passages, or None
     masks: functions mask(batch, data) -> bool [Q, P], True where a passage is left out for a query
-    num_pairs: function (bool [Q, P] of what is not left out, both columns; all numpy) -> number of terms that the loss
-    is the mean of, or None: one for each query
+    num_pairs: function (bool [Q, P] of what is not left out, both columns; all numpy) -> of how many pairs the loss is
+    the mean, or None: it is one over queries
     """
 
     def __init__(
@@ -49,7 +49,9 @@ class Trainer:
         self.gradient_norms, self.token_budget = GradientNorms(self.encoders), TOKEN_BUDGET["train"][device.type]
         # What the settings ask for, as the functions that the step calls.
         alone = processes.size == 1
-        self.tied = TiedSides(queries, passages) if are_tied(self.trained) else None
+        # A plain encoder is not tied: it would pad queries to passages.
+        tied = len(self.trained) == 2 and queries.encoder is passages.encoder and packs(queries.encoder)
+        self.tied = TiedSides(queries, passages) if tied else None
         self.encode = self.encode_together if self.tied else self.encode_apart
         self.gather = (lambda vectors: vectors) if alone else processes.gather
         self.sum_gradients = (lambda: None) if alone else partial(processes.sum_gradients, self.encoders)
@@ -61,8 +63,8 @@ class Trainer:
     def step(self, step):
         """Do step 0, 1, ...; returns its `StepMetrics`, which `finish` must read before the weights are saved.
 
-        Dropout draws from torch's global generator: seeding it by the step number, and the rank of a process after the
-        first, makes a resumed run equal to an uninterrupted one without saving generator states.
+        Dropout draws from torch's global generator: seeding it by the step, and the rank of a process after the first,
+        makes a resumed run equal to an uninterrupted one without saving generator states.
         """
         rank = [self.processes.rank] if self.processes.rank else []
         torch.manual_seed(derive_seed(self.seed, "dropout", step, *rank))
@@ -85,12 +87,12 @@ class Trainer:
         A mean over queries is divided by the number of micro-batches. A mean over pairs, of which masks leave more in
         one micro-batch than in another, weighs each micro-batch by its pairs.
         """
-        parts, counts = batch.split(self.training.accumulate), [1] * self.training.accumulate
-        masked = [[np.asarray(mask(part, self.data)) for mask in self.masks] for part in parts]
+        split, terms = batch.split(self.training.accumulate), [1] * self.training.accumulate
+        masked = [[np.asarray(mask(micro, self.data)) for mask in self.masks] for micro in split]
         if self.num_pairs:
-            pairs = zip(parts, map(np.logical_or.reduce, masked), strict=True)
-            counts = [self.num_pairs(~left_out, b.positive_columns_Q, b.own_columns_QN) for b, left_out in pairs]
-        return [(*own, max(sum(counts), 1) / max(n, 1)) for *own, n in zip(parts, masked, counts, strict=True)]
+            left_out = zip(split, map(np.logical_or.reduce, masked), strict=True)
+            terms = [self.num_pairs(~out, micro.positive_columns_Q, micro.own_columns_QN) for micro, out in left_out]
+        return [(*own, max(sum(terms), 1) / max(n, 1)) for *own, n in zip(split, masked, terms, strict=True)]
 
     def backward(self, batch, masked, divisor):
         """Add the gradients of a (micro-)batch's share in the step's loss; returns that share and `mean_scores`."""
@@ -101,7 +103,7 @@ class Trainer:
 
     def batch_loss(self, batch, masked):
         """(loss of a `data.Batch` with its graph, float32 scalar; its `mean_scores`): queries against its passages."""
-        scores_QP = self.scores(batch, self.own_part(batch))
+        scores_QP = self.scores(batch, self.own_batch(batch))
         for masked_QP in masked:
             scores_QP = scores_QP.masked_fill(self.on_device(masked_QP), float("-inf"))
         columns = self.on_device(batch.positive_columns_Q), self.on_device(batch.own_columns_QN)
@@ -109,7 +111,7 @@ class Trainer:
 
     def live_loss(self, batch, masked):
         """As `batch_loss`, but over the passages that a live search ranks for the batch's queries."""
-        query_vectors_QD = self.gather(self.vectors(self.queries, self.own_part(batch).queries_Q))
+        query_vectors_QD = self.gather(self.vectors(self.queries, self.own_batch(batch).queries_Q))
         passage_vectors_QKD, *labels = self.live.lists(batch.queries_Q, query_vectors_QD.detach())
         scores_QK = self.scale * (passage_vectors_QKD @ query_vectors_QD.unsqueeze(2)).squeeze(2)
         means = [mean_where(scores_QK.detach(), to_device(label_QK, self.device)) for label_QK in labels]
@@ -145,7 +147,7 @@ class Trainer:
         vectors = self.vectors(self.tied, self.tied.rows(query_rows, passage_rows))
         return vectors.split([len(query_rows), len(passage_rows)])
 
-    def own_part(self, batch):
+    def own_batch(self, batch):
         """The `Batch` of the queries that this process encodes, with their passages."""
         return batch.split(self.processes.size)[self.processes.rank]
 
@@ -169,10 +171,8 @@ class Trainer:
         return learning_rate(step, self.total, self.training)
 
     def finish(self, metrics):
-        """The values of a step, floats in the order of `step_metrics.COLUMNS`, the loss first.
-
-        Raises Refusal with step and query ids when the loss or the norm of its gradient is not finite.
-        """
+        """The values of a step, floats in the order of `step_metrics.COLUMNS`. Raises Refusal with step and query ids
+        when the loss or the norm of its gradient is not finite."""
         loss, norm, *_ = values = metrics.read()
         if math.isfinite(loss) and math.isfinite(norm):
             return values
@@ -184,17 +184,11 @@ class Trainer:
         )
 
 
-def are_tied(trained):
-    """Whether two sides are trained as one encoder that packs texts: a plain one would pad queries to passages."""
-    return len(trained) == 2 and trained[0].encoder is trained[1].encoder and packs(trained[0].encoder)
-
-
 def cached_vectors(side, rows, token_budget):
     """`side.vectors` with gradient caching (GradCache, Gao et al. 2021, Section 3.2), in the memory of one bucket.
 
     They are computed without a graph. Once the backward pass has their gradients, each bucket is encoded again, with
-    one. Both passes over a bucket draw the dropout of a step without caching: torch's generator goes back to where it
-    was before the bucket.
+    one. Both passes draw the dropout of a step without caching: torch's generator goes back to where it was.
     """
     buckets, states, vectors = side.buckets(rows, token_budget), [], []
     with torch.no_grad():

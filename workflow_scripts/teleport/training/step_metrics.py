@@ -1,8 +1,8 @@
 """What is recorded of every step, for the curves of ANCE's Figure 4: loss, norms of gradients, mean scores.
 
 No value is waited for in a step: all are tensors on the device, which are copied to the processor together. The curves
-are tables of the artefact, and events in results/tensorboard/KEY where TensorBoard is installed, no part of it: every
-attempt writes anew what the resume state has, so that no step is there twice.
+are tables of the artefact, and, where TensorBoard is installed, events in results/tensorboard/KEY: every attempt writes
+anew what the resume state has, so that no step is there twice.
 """
 
 import math
@@ -19,7 +19,7 @@ FLUSH_SECONDS = 10
 
 
 class StepMetrics:
-    """The `COLUMNS` of a step (float32), its `Batch`, and its `live.SearchResult`, if any.
+    """The `COLUMNS` of a step (float32), its `Batch`, and what its `LiveSearch.take_result` gave, if it has one.
 
     On CUDA, reading the values at once would have the processor wait for the step, and the device for the processor.
     """
@@ -61,20 +61,20 @@ class GradientNorms:
 def group_matrices(names):
     """(which of the tensors `names` each layer has, 0 or 1 [L, T]; the share of each layer in each group [4, L])."""
     layers = [layer_of(name) for name in names]
-    found = sorted({layer for layer in layers if layer}, key=str)
-    members_LT = torch.tensor([[float(layer == one) for layer in layers] for one in found])
-    depth = 1 + max((number for _, number in found if number is not None), default=-1)
-    heads = [number is None for _, number in found]
-    last = heads if any(heads) else [number == depth - 1 for _, number in found]
-    thirds = [[number is not None and number * 3 // depth == third for _, number in found] for third in range(3)]
-    shares_GL = torch.tensor([*thirds, last], dtype=torch.float32).reshape(4, len(found))
-    return members_LT.reshape(len(found), len(layers)), shares_GL / shares_GL.sum(1, keepdim=True)
+    known = sorted({layer for layer in layers if layer}, key=str)
+    members_LT = torch.tensor([[float(layer == one) for layer in layers] for one in known])
+    heights = [height for _, height in known]  # None for a head
+    depth = 1 + max((height for height in heights if height is not None), default=-1)
+    last = [height == (None if None in heights else depth - 1) for height in heights]
+    thirds = [[height is not None and height * 3 // depth == third for height in heights] for third in range(3)]
+    shares_GL = torch.tensor([*thirds, last], dtype=torch.float32).reshape(4, len(known))
+    return members_LT.reshape(len(known), len(layers)), shares_GL / shares_GL.sum(1, keepdim=True)
 
 
 def layer_of(name):
-    """(encoder, number of the transformer layer from 0) of a parameter; (encoder, None): the head; None: neither."""
-    found = LAYER.match(name)
-    return found and (int(found[1]), found[2] and int(found[2]))
+    """(encoder, transformer layer from 0) of a parameter; (encoder, None): of the head; None: of neither."""
+    match = LAYER.match(name)
+    return match and (int(match[1]), match[2] and int(match[2]))
 
 
 def mean_scores(scores_QP, positive_columns_Q, own_columns_QN):
@@ -90,28 +90,30 @@ def mean_where(scores, counted):
     return scores.where(counted, 0.0).sum() / counted.sum()
 
 
-def write_curves(job, trainer, state):
-    """Write losses.tsv, found.tsv (live search) and dev.tsv (dev set): a line per step, or per ranking of dev queries.
-
-    Columns: step (from 1), and the learning rate with `COLUMNS`, the means over the step's queries of what a live
-    search found, or the dev score.
-    """
-    first = state.first_step
-    losses = [[step + 1, trainer.rate(step), *values] for step, values in enumerate(state.curves, start=first)]
-    tables = {"losses.tsv": (["learning_rate", *COLUMNS], losses)}
+def tables(job, trainer, state, steps=0, scores=0):
+    """{file: (columns, lines [step from 1, value of each column])}, of steps and dev scores those after the first so
+    many: learning rate and `COLUMNS`; the means over a step's queries of what a live search finds; the dev score."""
+    first = state.first_step + steps
+    curves = [[step + 1, trainer.rate(step), *values] for step, values in enumerate(state.curves[steps:], first)]
+    made = {"losses.tsv": (["learning_rate", *COLUMNS], curves)}
     if trainer.live:
-        means = [[step, *means] for step, means in enumerate(state.search_means, start=first + 1)]
-        tables["found.tsv"] = trainer.live.measures, means
+        means = [[step, *values] for step, values in enumerate(state.search_means[steps:], first + 1)]
+        made["found.tsv"] = trainer.live.measures, means
     if job.settings.dev:
-        tables["dev.tsv"] = [job.settings.dev.name], state.dev
-    for name, (columns, lines) in tables.items():
+        made["dev.tsv"] = [job.settings.dev.name], state.dev[scores:]
+    return made
+
+
+def write_curves(job, trainer, state):
+    """Write the `tables` as outputs."""
+    for name, (columns, lines) in tables(job, trainer, state).items():
         lines = ["\t".join(map(str, line)) + "\n" for line in [["step", *columns], *lines]]
         job.output(name).write_text("".join(lines))
 
 
 @contextmanager
 def tracked(job, trainer, state):
-    """Within the block, a function that writes the steps and dev scores of `state` that were not written yet."""
+    """Within the block, a function that has TensorBoard write what is new in `state`."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -119,21 +121,17 @@ def tracked(job, trainer, state):
     if SummaryWriter is None or trainer.processes.rank:
         yield lambda: None
         return
-    folder = job.folder.parents[2] / "tensorboard" / job.key
+    folder, written = job.folder.parents[2] / "tensorboard" / job.key, (0, 0)
     shutil.rmtree(folder, ignore_errors=True)
-    names = ["learning_rate", *COLUMNS, *(trainer.live.measures if trainer.live else [])]
-    written = written_dev = 0
 
     def track():
-        nonlocal written, written_dev
-        for index in range(written, len(state.curves)):
-            step, measures = state.first_step + index, state.search_means[index] if trainer.live else []
-            for name, value in zip(names, [trainer.rate(step), *state.curves[index], *measures], strict=True):
-                if not math.isnan(value):
-                    writer.add_scalar(name, value, step + 1)
-        for step, score in state.dev[written_dev:]:
-            writer.add_scalar(job.settings.dev.name, score, step)
-        written, written_dev = len(state.curves), len(state.dev)
+        nonlocal written
+        for columns, lines in tables(job, trainer, state, *written).values():
+            for step, *values in lines:
+                for name, value in zip(columns, values, strict=True):
+                    if not math.isnan(value):
+                        writer.add_scalar(name, value, step)
+        written = len(state.curves), len(state.dev)
 
     with closing(SummaryWriter(folder, flush_secs=FLUSH_SECONDS)) as writer:
         yield track

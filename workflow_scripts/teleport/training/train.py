@@ -42,12 +42,8 @@ def run(job):
 
     With training.continues it is a segment of a training that several stages share: steps count from its beginning,
     also where they decide learning rate, batches and dropout, and the next stage goes on from `optimizer.safetensors`
-    (role `continued`). Equal bits with one long stage are promised on a CPU. With `moments` steps count from the
-    beginning of this stage, which goes on with the moments of the one before.
-
-    Raises Refusal when there are too few queries for a batch, no step is left, the loss is not finite, a device has
-    too little memory or the resume state comes from another precision or kind of device, and SystemExit(143) after
-    saving on SIGTERM.
+    (role `continued`); on a CPU with the bits of one long stage. With `moments` steps count from the beginning of this
+    stage, which goes on with the moments of the one before. Raises SystemExit(143) after saving on SIGTERM.
     """
     torch.set_num_threads(job.threads)
     with joined() as processes:
@@ -87,11 +83,10 @@ def train_together(job, processes):
 def make_trainer(job, data, total, seed, processes=ALONE):
     """The `Trainer` of a job: encoders from its checkpoint, texts from its token maps, vectors of a frozen side."""
     settings, device = job.settings, pick_device()
-    query_encoder, passage_encoder = load_encoders(job.input("checkpoint", "checkpoint"))
-    if query_encoder is passage_encoder and len(settings.training.trains) == 1:
-        query_encoder = copy.deepcopy(passage_encoder)  # from here on the sides differ
-    queries = make_side(job, "query", query_encoder, device)
-    passages = make_side(job, "passage", passage_encoder, device)
+    encoders = load_encoders(job.input("checkpoint", "checkpoint"))
+    if encoders[0] is encoders[1] and len(settings.training.trains) == 1:
+        encoders = copy.deepcopy(encoders[0]), encoders[1]  # from here on the sides differ
+    queries, passages = (make_side(job, *side, device) for side in zip(("query", "passage"), encoders, strict=True))
     live = job.load("live").open_search(job, data, passages, processes) if settings.live else None
     loss = job.load("loss")
     function, num_pairs = partial(loss.loss, **settings.training.loss.own), getattr(loss, "num_pairs", None)
@@ -113,8 +108,8 @@ def require_room(job, trainer):
     """Raise Refusal when the disk has no room for the resume state, twice while it is replaced, and the outputs."""
     frozen = [side.encoder for side in (trainer.queries, trainer.passages) if side not in trainer.trained]
     copies = 9 if trainer.training.continues or trainer.training.select == "dev" else 7  # two moments per weight
-    parameters = (p for encoder in [*[trainer.encoders] * copies, *frozen] for p in encoder.parameters())
-    require_free_space(job.resume, sum(p.numel() * p.element_size() for p in parameters))
+    encoders = [trainer.encoders] * copies + frozen
+    require_free_space(job.resume, sum(p.nbytes for encoder in encoders for p in encoder.parameters()))
 
 
 def train(job, trainer, state, stop, selection):
@@ -142,8 +137,9 @@ def train(job, trainer, state, stop, selection):
                 metrics = unread.pop(0)
                 state.curves.append(trainer.finish(metrics))
                 if metrics.search:
-                    state.search_means.append(metrics.search.means)
-                    state.search_seconds += metrics.search.seconds
+                    means, seconds = metrics.search
+                    state.search_means.append(means)
+                    state.search_seconds += seconds
             if state.curves and (logged is None or now - logged >= PROGRESS_SECONDS or ending):
                 logged, loss, rate = now, state.curves[-1][0], trainer.rate(state.step - 1)
                 log.info("step %d: loss %.4f, learning rate %.3g", state.step, loss, rate)
