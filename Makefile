@@ -15,7 +15,7 @@ PAPER ?= marco
 SCALE ?= 0.001
 QUESTIONS ?= 1
 
-.PHONY: demo help new check-released rehearse test test-slow test-gpu test-faults test-slurm test-pythons status lint forecast report \
+.PHONY: demo help new check-released rehearse test test-slow test-gpu test-faults test-mutants test-slurm test-pythons status lint forecast report \
 	figures verify prune schema lock
 
 demo: .venv/installed  ## run the embedded default and print its table
@@ -39,6 +39,9 @@ test-gpu: .venv/installed  ## the tests that need a CUDA device
 
 test-faults: .venv/installed  ## faults of every kind, CASES bad inputs of each reader; FAULT_LOG=FILE keeps a log of the cases
 	FAULT_CASES=$(or $(CASES),400) $(VENV)/python -m pytest -n 2 -m faults tests/faults
+
+test-mutants: .venv/installed  ## whether the tests notice when a line that keeps a promise is broken, in copies
+	$(VENV)/python tests/faults/mutants.py
 
 test-slurm: .venv/installed  ## the workflow on a one-node Slurm cluster; installs Debian's packages, needs root
 	$(VENV)/python -m pytest -m slurm tests/slurm

@@ -1,5 +1,6 @@
 """The grammar of bad inputs: sound files, damaged once to three times, and what may come of reading them."""
 
+import json
 import re
 
 from campaign import CASES
@@ -75,10 +76,56 @@ def damaged(draw, content):
     return content
 
 
-def taken_or_refused(function, campaign, reader, case):
-    """Call it; an error must be a Refusal with a remedy in its message."""
+ODD = [
+    None,
+    True,
+    -1,
+    0,
+    2,
+    5,
+    0.5,
+    1e30,
+    10**40,
+    float("nan"),
+    "",
+    "x",
+    "512",
+    "../x",
+    "/etc",
+    "\0",
+    "{x}",
+    [],
+    [5],
+    {},
+]
+
+
+def mutated(draw, value):
+    """A JSON value with one to three of its parts, at any depth, replaced or removed; `draw`: a random.Random."""
+    for _ in range(draw.randint(1, 3)):
+        value, node = json.loads(json.dumps(value)), None
+        below = [value]
+        while below and isinstance(below[0], dict | list) and below[0] and (node is None or draw.random() < 0.8):
+            node = below[0]
+            key = draw.choice(sorted(node) if isinstance(node, dict) else range(len(node)))
+            below = [node[key]]
+        if node is None:
+            return draw.choice(ODD)
+        if draw.random() < 0.2:
+            del node[key]
+        else:
+            node[key] = draw.choice(ODD)
+    return value
+
+
+def taken_or_refused(function, campaign, reader, case, misread=None):
+    """Call it; an error must be a Refusal with a remedy in its message.
+
+    misread: of what it returns, what is wrong with it (None: nothing) by another reading of the same bytes; without it
+    the case is counted apart, because being read it cannot fail
+    """
     try:
-        function()
+        found = function()
     except ValueError as error:
         sentence = isinstance(error, Refusal) and re.search(r"\S.*[.?]", str(error))
         wrong = None if sentence else f"not a sentence of ours: {type(error).__name__}: {error}"
@@ -87,4 +134,7 @@ def taken_or_refused(function, campaign, reader, case):
         campaign.note("a bad input, refused by a sentence", reader, f"{type(error).__name__}: {error}", case)
         raise
     else:
-        campaign.note("a bad input that can be read", reader, None, case)
+        if misread:
+            campaign.note("a bad input that can be read, read as by another reader", reader, misread(found), case)
+        else:
+            campaign.note("a bad input that can be read", reader, None, case, could_fail=False)

@@ -33,12 +33,12 @@ class Campaign:
     def __init__(self):
         self.wrong = []
 
-    def note(self, fault, of, wrong, case=None):
+    def note(self, fault, of, wrong, case=None, could_fail=True):
         """One case of a `fault` of a stage kind or reader `of`; wrong: what is not as it should be, or nothing."""
         if wrong:
             self.wrong.append(f"{fault}, {of}, {case}: {wrong}")
         if LOG:
-            line = {"fault": fault, "of": of, "case": str(case), "wrong": str(wrong or "")}
+            line = {"fault": fault, "of": of, "case": str(case), "wrong": str(wrong or ""), "could_fail": could_fail}
             with open(LOG, "a", encoding="utf-8") as log:  # a short line is appended as a whole
                 log.write(json.dumps(line) + "\n")
 
@@ -47,15 +47,16 @@ class Campaign:
 
 
 def table(path):
-    """The log as lines of Markdown: cases of each fault, of how many kinds, and how many ended wrongly."""
+    """The log as lines of Markdown: cases of each fault, of how many kinds, how many could fail, and how many did."""
     with open(path, encoding="utf-8") as log:
         cases = [json.loads(line) for line in log]
     counts, wrong = Counter(case["fault"] for case in cases), Counter(c["fault"] for c in cases if c["wrong"])
-    lines = ["| fault | of so many kinds | cases | not as promised |", "|---|--:|--:|--:|"]
+    could = Counter(case["fault"] for case in cases if case["could_fail"])
+    lines = ["| fault | of so many kinds | cases | could fail | not as promised |", "|---|--:|--:|--:|--:|"]
     for fault, number in sorted(counts.items()):
         kinds = len({case["of"] for case in cases if case["fault"] == fault})
-        lines.append(f"| {fault} | {kinds} | {number:,} | {wrong[fault]} |")
-    return "\n".join([*lines, f"| **all** | | {len(cases):,} | {sum(wrong.values())} |"])
+        lines.append(f"| {fault} | {kinds} | {number:,} | {could[fault]:,} | {wrong[fault]} |")
+    return "\n".join([*lines, f"| **all** | | {len(cases):,} | {sum(could.values()):,} | {sum(wrong.values())} |"])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import gzip
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,13 +20,19 @@ from toy import CONFIG, make_checkpoint
 
 from collection_world import WORDS, random_passages, write_folder
 from loopback import Server
+from teleport.plan.kinds import KINDS
 from teleport.plan.plan import Plan
 from teleport.running.code import files_digest, stage_code
 from teleport.settings.read import load_files
 
 PASSAGES = 60
-SPLITS = {"train": range(0, 24), "test": range(24, 32)}
+CHANGES = re.compile("seconds$|^attempts$|^resumed_from$|^share$|_per_second$")  # names of facts
+SPLITS = {"train": range(0, 24), "test": range(24, 32), "dev": range(32, 40)}
 NUMBERS = {"negatives_per_query": 2, "batch_queries": 4, "learning_rate": 1e-3, "steps": 3, "precision": "fp32"}
+WATCHED = {"evaluate_every": 1, "select": "dev", "average_with_start": 0.2}
+WATCHED |= {"dev": {"split": "dev", "passages": 20, "random": 5}}
+LIVE = {"counts": None, "live": {"depth": 10, "index": {"kind": "pq", "m": 4, "bits": 4}}}
+ON_QUERIES = {"loss": {"kind": "lambda", "metric_cut": 5}, "trains": ["query"], "negatives_per_query": 0}
 COUNTS = {"query": 3, "lookahead": 3, "momentum": 3, "bm25": 2, "random": 1, "file": 1}
 MINED = {
     "encoder": CONFIG["encoder"],
@@ -42,8 +49,22 @@ MINED = {
     },
     "collection": {"source": "folder", "path": "data/toy"},
     "episodes": [{}, {}],
-    "experiments": {"tele": {"label": "ANCE-Tele"}},
+    "experiments": {
+        "tele": {"label": "ANCE-Tele"},
+        "watched": {"training": NUMBERS | WATCHED, "episodes": [{}]},
+        "adore": {"negatives": LIVE, "training": NUMBERS | ON_QUERIES, "episodes": [{}]},
+        "chunked": {"encoder": {"chunks": 2, "max_passage_tokens": 8, "vectors": "fp16"}, "episodes": []},
+    },
 }
+# Stages that do more than the one of their kind: {name: (kind, what tells them)}.
+VARIANTS = {
+    "train, with a dev set": ("train", lambda stage: "dev" in stage.inputs),
+    "train, live search": ("train", lambda stage: "index" in stage.inputs),
+    "encode, chunks in fp16": ("encode", lambda stage: stage.settings.chunks == 2),
+    "retrieve, chunks": ("retrieve", lambda stage: stage.inputs["passages"].settings.chunks == 2),
+    "index, PQ": ("index", lambda stage: stage.settings.index.kind == "pq"),
+}
+DISTURBED = [*KINDS, *VARIANTS]
 FORMS = {
     "corpus": {"form": "dpr", "file": "psgs.tsv.gz"},
     "splits": {"train": {"form": "dpr", "queries": "train.json"}, "test": {"form": "qa", "queries": "test.csv"}},
@@ -111,6 +132,8 @@ class FaultWorld:
         for stage in self.stages.values():  # the last of those that read most
             if len(stage.inputs) >= len(getattr(self.one_of.get(stage.kind), "inputs", ())):
                 self.one_of[stage.kind] = stage
+        for name, (kind, is_one) in VARIANTS.items():
+            self.one_of[name] = next(s for s in self.stages.values() if s.kind == kind and is_one(s))
         self.code = {name: stage_code(stage.kind, stage.loads) for name, stage in self.stages.items()}
         self.files_digest = files_digest()
         command = [sys.executable, str(Path(__file__).parent / "stage_server.py"), str(folder)]
@@ -120,7 +143,7 @@ class FaultWorld:
         )
         self.sees_calls = self.answer("ready")["sees_calls"]
         self.mend(self.stages.values())
-        self.sound = {name: self.manifest(stage)["files"] for name, stage in self.stages.items()}
+        self.sound = {name: self.told(stage) for name, stage in self.stages.items()}
         self.tree = self.paths()
 
     def plan(self, config):
@@ -138,6 +161,11 @@ class FaultWorld:
 
     def manifest(self, stage):
         return json.loads((self.place(stage) / "manifest.json").read_text())
+
+    def told(self, stage):
+        """What the manifest of a stage says of its files, and its facts but for times and attempts (dict)."""
+        manifest = self.manifest(stage)
+        return manifest["files"] | {"facts": steady(manifest["facts"])}
 
     def start(self, stage, *options, **disturbance):
         """Have a stage made; `answer` takes the number that is returned, and waits for its end."""
@@ -198,11 +226,17 @@ class FaultWorld:
         """What is not as it was before anything was disturbed (list of str); finish it first."""
         if not (self.place(stage) / "manifest.json").exists():
             return ["there is no manifest"]
-        files = self.manifest(stage)["files"]
-        names = files.keys() | self.sound[stage.name].keys()
-        different = [f"{name} differs" for name in names if files.get(name) != self.sound[stage.name].get(name)]
+        told, sound = self.told(stage), self.sound[stage.name]
+        different = [f"{name} differs" for name in told.keys() | sound.keys() if told.get(name) != sound.get(name)]
         left = {path for path in self.paths() ^ self.tree if not path.startswith("results/locks/")}
         return different + sorted(left)
+
+
+def steady(facts):
+    """Facts (plain JSON) without those that another attempt, or another moment, changes."""
+    if not isinstance(facts, dict):
+        return facts
+    return {name: steady(fact) for name, fact in facts.items() if not CHANGES.search(name)}
 
 
 def in_order(stages):

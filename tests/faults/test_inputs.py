@@ -5,12 +5,16 @@ and are damaged once to three times: bytes flipped, cut or repeated, lines dropp
 by what breaks readers (other encodings, NUL, brackets without end, huge numbers, empty text).
 """
 
+import csv
+import io
 import json
 import random
 from functools import partial
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+import yaml
 from bad_inputs import DRAWN, damaged, taken_or_refused
 
 from collection_world import make_collection
@@ -82,7 +86,33 @@ def write_damaged(draw, folder, files):
 def test_a_collection(stages, tmp_path, campaign, source, files, case):
     write_damaged(random.Random(f"{source} {case}"), tmp_path / "data", files)
     settings = {"source": {"source": source, "path": str(tmp_path / "data")}}
-    taken_or_refused(lambda: stages.run(build.run, "collection", settings), campaign, source, case)
+
+    def misread(job):
+        found = pq.read_table(job.folder / "corpus.parquet").to_pylist()
+        return None if [(row["doc_id"], row["text"]) for row in found] == passages_of(tmp_path / "data") else found
+
+    taken_or_refused(lambda: stages.run(build.run, "collection", settings), campaign, source, case, misread)
+
+
+def passages_of(folder):
+    """[(id, text)] of a corpus, by another reader of its lines."""
+    (path,) = folder.glob("corpus.*")
+    text = path.read_bytes().decode("utf-8-sig").split("\n")
+    lines = [line.rstrip("\r") for line in (text if text[-1] else text[:-1])]
+    if path.suffix == ".tsv":
+        return [(line.split("\t")[0], line.split("\t")[-1]) for line in lines]
+    return [(row["_id"], row["text"]) for row in map(json.loads, lines)]
+
+
+def number_of_questions(reader, content):
+    """How many records a file of questions or passages has, by another reader."""
+    text = content.decode("utf-8-sig")
+    if reader is dpr_questions:
+        return len(json.loads(text))
+    if reader is dpr_passages:
+        return len(list(csv.reader(io.StringIO(text), delimiter="\t"))) - 1
+    lines = text.split("\n")
+    return len(lines if lines[-1] else lines[:-1])
 
 
 @pytest.mark.parametrize("case", DRAWN)
@@ -90,7 +120,12 @@ def test_a_collection(stages, tmp_path, campaign, source, files, case):
 def test_questions(tmp_path, campaign, reader, case):
     path = tmp_path / "file"
     path.write_bytes(damaged(random.Random(f"{reader.__name__} {case}"), QUESTIONS[reader]))
-    taken_or_refused(lambda: list(reader(path)), campaign, reader.__name__, case)
+
+    def misread(rows):
+        number = number_of_questions(reader, path.read_bytes())
+        return None if len(rows) == number else f"{len(rows)} of {number} records"
+
+    taken_or_refused(lambda: list(reader(path)), campaign, reader.__name__, case, misread)
 
 
 @pytest.mark.parametrize("case", DRAWN)
@@ -131,4 +166,16 @@ def test_a_configuration(tmp_path, monkeypatch, campaign, case):
     Path("bert/model.safetensors").touch()
     write_damaged(random.Random(0), tmp_path / "data", TSV)
     Path("config.yaml").write_bytes(damaged(random.Random(f"yaml {case}"), YAML))
-    taken_or_refused(lambda: table_specs(Plan(*load_files(["config.yaml"]))), campaign, "configuration", case)
+
+    def planned():
+        plan = Plan(*load_files(["config.yaml"]))
+        return table_specs(plan) and plan
+
+    def misread(plan):
+        said = yaml.safe_load(Path("config.yaml").read_bytes())
+        names = set(said.get("experiments") or ()) | {
+            name for table in (said.get("ablations") or {}).values() for name in table["experiments"]
+        }
+        return None if {str(name) for name in names} == set(plan.experiments) else f"{names}: {set(plan.experiments)}"
+
+    taken_or_refused(planned, campaign, "configuration", case, misread)

@@ -1,6 +1,10 @@
 """Files that several processes write at once."""
 
 import multiprocessing
+import os
+import signal
+from pathlib import Path
+from unittest.mock import patch
 
 from teleport.running.files import write_text
 
@@ -26,3 +30,22 @@ def test_processes_that_write_one_file_leave_one_of_their_texts_whole(tmp_path):
     assert [writer.exitcode for writer in writers] == [0] * len(TEXTS), "no file vanished from under a process"
     assert seen and seen <= set(TEXTS) and path.read_text() in TEXTS
     assert [each.name for each in tmp_path.iterdir()] == ["table.md"]
+
+
+def test_what_a_killed_process_has_left_goes(tmp_path):
+    def killed():
+        with patch.object(Path, "write_text", lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)):
+            write_text(tmp_path / "table.md", "")
+
+    def killed_later():
+        with patch.object(os, "replace", lambda *_: os.kill(os.getpid(), signal.SIGKILL)):
+            write_text(tmp_path / "table.md", "half")
+
+    for function in (killed, killed_later):
+        process = multiprocessing.get_context("fork").Process(target=function)
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 1
+    write_text(tmp_path / "table.md", "whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["table.md"]

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from glob import escape
 from pathlib import Path
 from threading import get_ident
 
@@ -43,11 +44,15 @@ def share(path):
 def write_text(path, text):
     """Write UTF-8 `text` under a temporary name, then rename: a reader sees the old file or the new one.
 
-    The name is this process's own: of several that write one file, the last one's is there whole.
+    The name is this process's own: of several that write one file, the last one's is there whole. What a killed process
+    of this machine has left of the same file goes.
     """
-    path = Path(path)
+    path, start = Path(path), f".{os.uname().nodename}-"
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.uname().nodename}-{os.getpid()}-{get_ident()}.part")
+    for left in path.parent.glob(f"{escape(path.name + start)}*.part"):
+        if not Path("/proc", left.name.removeprefix(path.name + start).partition("-")[0]).exists():
+            left.unlink(missing_ok=True)
+    part = path.with_name(f"{path.name}{start}{os.getpid()}-{get_ident()}.part")
     try:
         part.write_text(text, encoding="utf-8")
         os.replace(part, path)

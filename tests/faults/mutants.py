@@ -1,0 +1,135 @@
+"""Are the promises of docs/reliability.md tested? Each line of the library that keeps one is broken in a copy.
+
+    python tests/faults/mutants.py [--processes 2] [--only NUMBER ...]
+
+A mutant is killed when the tests named for it fail. The table goes to standard output, and the status is 1 where more
+live than are listed in `LIVING`, or where a line is no longer in its file: correct the list then.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import yaml
+
+REPOSITORY = Path(__file__).parents[2]
+COPIED = ("rules", "workflow_scripts", "config", "profiles", "tests", "bench", "docs", "Snakefile", "Makefile",
+          "pyproject.toml", "environment.yml", "requirements.lock", "README.md")  # fmt: skip
+PATIENCE_SECONDS = 300  # a mutant that waits for ever is killed too
+LIVING = {}  # {promise: why no test can tell it from the library}
+
+
+class Mutant(NamedTuple):
+    """An entry of mutants.yaml."""
+
+    promise: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+MUTANTS = [Mutant(**each) for each in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))]
+
+
+def text_of(mutant, folder=REPOSITORY):
+    """(path, text) of a mutant's file. Raises ValueError unless the old text stands in it once."""
+    path = folder / "workflow_scripts/teleport" / mutant.file
+    text = path.read_text(encoding="utf-8")
+    if text.count(mutant.old) != 1:
+        raise ValueError(f"{mutant.file} has {text.count(mutant.old)} times {mutant.old!r} ({mutant.promise})")
+    return path, text
+
+
+def killed(mutant, folder):
+    """(whether tests failed, seconds) with a mutant in the copy `folder`, which is sound afterwards."""
+    path, text = text_of(mutant, folder)
+    started, tests = time.monotonic(), [f"tests/{name}" for name in mutant.tests.split()]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow and not gpu",
+        *tests,
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+        )
+        status = done.returncode
+        if status not in (0, 1):
+            raise RuntimeError(
+                f"{mutant.promise}: pytest ended with {status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+            )
+    except subprocess.TimeoutExpired:
+        status = 1
+    finally:
+        path.write_text(text, encoding="utf-8")
+    return status == 1, time.monotonic() - started
+
+
+def try_mutants(mutants, processes=2):
+    """[(mutant, killed, seconds)] of some mutants, each in one of so many copies of the repository."""
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(processes) as threads:
+        copies = []
+        for number in range(processes):
+            copies.append(Path(folder, str(number)))
+            copies[-1].mkdir()
+            for name in COPIED:
+                source, target = REPOSITORY / name, copies[-1] / name
+                (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
+
+        def one(mutant):
+            copy = copies.pop()
+            try:
+                found = (mutant, *killed(mutant, copy))
+            finally:
+                copies.append(copy)
+            print(
+                f"{'killed' if found[1] else 'LIVES '} {found[2]:4.0f} s  {mutant.promise}", file=sys.stderr, flush=True
+            )
+            return found
+
+        return list(threads.map(one, mutants))
+
+
+def table(results):
+    """The results as lines of Markdown."""
+    lines = ["| promise | file | killed | seconds |", "|---|---|---|--:|"]
+    for mutant, dead, seconds in results:
+        file = f"commands/{Path(mutant.file).name}" if mutant.file.startswith("..") else mutant.file
+        end = "yes" if dead else LIVING.get(mutant.promise, "**no**")
+        lines.append(f"| {mutant.promise} | `{file}` | {end} | {seconds:.0f} |")
+    number = sum(dead for _, dead, _ in results)
+    return "\n".join([*lines, f"| **{number} of {len(results)}** | | | |"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--only", type=int, nargs="+", help="numbers in the list, from 0")
+    arguments = parser.parse_args()
+    chosen = [MUTANTS[number] for number in arguments.only or range(len(MUTANTS))]
+    for mutant in chosen:
+        text_of(mutant)
+    results = try_mutants(chosen, arguments.processes)
+    print(table(results))
+    return int(any(not dead and mutant.promise not in LIVING for mutant, dead, _ in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

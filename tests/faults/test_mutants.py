@@ -1,0 +1,22 @@
+"""The promises of the list are kept by lines that are there, and a few of them are broken in a copy."""
+
+import random
+
+import pytest
+from mutants import LIVING, MUTANTS, text_of, try_mutants
+
+pytestmark = pytest.mark.faults
+SLICE = 4
+
+
+def test_every_line_of_the_list_is_there():
+    for mutant in MUTANTS:
+        text_of(mutant)  # raises where it is not, or more than once
+        assert mutant.old != mutant.new
+    assert len({mutant.promise for mutant in MUTANTS}) == len(MUTANTS) >= 40 and len(LIVING) <= len(MUTANTS) - 38
+
+
+def test_tests_kill_a_slice_of_the_mutants():
+    quick = [mutant for mutant in MUTANTS if mutant.tests.startswith("running/test_") and mutant.promise not in LIVING]
+    for mutant, dead, _ in try_mutants(random.Random(0).sample(quick, SLICE), processes=1):
+        assert dead, mutant.promise
