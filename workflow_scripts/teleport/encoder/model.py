@@ -5,9 +5,6 @@ what transformers computes with the same weights (`Encoder.forward`), but has on
 keys and values, and in the last layer computes only the tokens that are pooled. With bfloat16 the matrix products and
 the attention are in bfloat16; the sums of the residual stream and LayerNorm stay in float32, which is 20 times as exact
 as a model cast to bfloat16.
-
-Suffixes of tensors: T tokens of a packed batch, B texts, L tokens of a padded text, H width of the residual stream,
-D dimension of vectors.
 """
 
 from dataclasses import dataclass
@@ -69,13 +66,13 @@ class Encoder(nn.Module):
             module.load_state_dict({name.removeprefix(prefix): tensor for name, tensor in tensors.items()})
 
     def forward(self, input_ids, attention_mask):
-        """Padded texts, with a backbone of transformers: int64 [B, L] -> float32 [B, D], also under autocast."""
-        hidden_BLH = self.backbone(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        """Padded texts, with a backbone of transformers: int64 [B, T] -> float32 [B, D], also under autocast."""
+        hidden_BTH = self.backbone(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         if self.pooling == "cls":
-            vectors_BH = hidden_BLH[:, 0].float()
+            vectors_BH = hidden_BTH[:, 0].float()
         else:
-            mask_BL1 = attention_mask.unsqueeze(-1).float()
-            vectors_BH = (hidden_BLH.float() * mask_BL1).sum(1) / mask_BL1.sum(1)
+            mask_BT1 = attention_mask.unsqueeze(-1).float()
+            vectors_BH = (hidden_BTH.float() * mask_BT1).sum(1) / mask_BT1.sum(1)
         with torch.autocast(vectors_BH.device.type, enabled=False):
             return self.project(vectors_BH)
 

@@ -60,12 +60,12 @@ class PlainEncoder:
     def __call__(self, ids_T, lengths_B):
         """As `PackedEncoder.__call__`."""
         device = self.encoder.device
-        mask_BL = np.arange(lengths_B.max()) < lengths_B[:, None]
-        ids_BL = np.full(mask_BL.shape, self.encoder.backbone.config.pad_token_id, np.int64)
-        ids_BL[mask_BL] = ids_T
-        ids_BL, mask_BL = (to_device(torch.from_numpy(array), device) for array in (ids_BL, mask_BL.astype(np.int64)))
+        mask_BT = np.arange(lengths_B.max()) < lengths_B[:, None]
+        ids_BT = np.full(mask_BT.shape, self.encoder.backbone.config.pad_token_id, np.int64)
+        ids_BT[mask_BT] = ids_T
+        ids_BT, mask_BT = (to_device(torch.from_numpy(array), device) for array in (ids_BT, mask_BT.astype(np.int64)))
         with torch.autocast(device.type, dtype=self.dtype or torch.bfloat16, enabled=self.dtype is not None):
-            return self.encoder(ids_BL, mask_BL)
+            return self.encoder(ids_BT, mask_BT)
 
 
 class Encoded:

@@ -51,24 +51,25 @@ class GradientNorms:
     def __call__(self):
         """(norm of the whole gradient, those of the groups [4]; NaN for a group without a layer): float32 tensors."""
         gradients = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
-        norms_T = torch.stack(torch._foreach_norm(list(gradients.values())))
+        norms = torch.stack(torch._foreach_norm(list(gradients.values())))
         if self.groups is None:
-            self.groups = [matrix.to(norms_T) for matrix in group_matrices(gradients)]
-        members_LT, shares_GL = self.groups
-        return torch.linalg.vector_norm(norms_T), shares_GL @ (members_LT @ norms_T.square()).sqrt()
+            self.groups = [matrix.to(norms) for matrix in group_matrices(gradients)]
+        members, shares = self.groups
+        return torch.linalg.vector_norm(norms), shares @ (members @ norms.square()).sqrt()
 
 
 def group_matrices(names):
-    """(which of the tensors `names` each layer has, 0 or 1 [L, T]; the share of each layer in each group [4, L])."""
+    """(which of the tensors `names` each layer has, 0 or 1 [layers, tensors]; the share of each layer in each group,
+    [4, layers])."""
     layers = [layer_of(name) for name in names]
     known = sorted({layer for layer in layers if layer}, key=str)
-    members_LT = torch.tensor([[float(layer == one) for layer in layers] for one in known])
+    members = torch.tensor([[float(layer == one) for layer in layers] for one in known])
     heights = [height for _, height in known]  # None for a head
     depth = 1 + max((height for height in heights if height is not None), default=-1)
     last = [height == (None if None in heights else depth - 1) for height in heights]
     thirds = [[height is not None and height * 3 // depth == third for height in heights] for third in range(3)]
-    shares_GL = torch.tensor([*thirds, last], dtype=torch.float32).reshape(4, len(known))
-    return members_LT.reshape(len(known), len(layers)), shares_GL / shares_GL.sum(1, keepdim=True)
+    shares = torch.tensor([*thirds, last], dtype=torch.float32).reshape(4, len(known))
+    return members.reshape(len(known), len(layers)), shares / shares.sum(1, keepdim=True)
 
 
 def layer_of(name):
