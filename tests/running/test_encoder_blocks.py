@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from teleport.running import blocks
 from teleport.running.blocks import RowBlocks
 from teleport.running.files import read_saved
 
@@ -23,14 +24,14 @@ def job(tmp_path):
 
 def fill(job, stop_at=None):
     """Fill 10 rows in blocks of 4; returns the starts of the blocks that this run computed."""
-    blocks, starts = RowBlocks(job, ARRAYS, block_rows=4), []
-    for start, stop in blocks:
+    rows, starts = RowBlocks(job, ARRAYS, block_rows=4), []
+    for start, stop in rows:
         if start == stop_at:
             raise KeyboardInterrupt
         starts.append(start)
-        blocks["ids.npy"][start:stop] = np.arange(start, stop)[:, None]
-        blocks["scores.npy"][start:stop] = -1.5
-    blocks.publish()
+        rows["ids.npy"][start:stop] = np.arange(start, stop)[:, None]
+        rows["scores.npy"][start:stop] = -1.5
+    rows.publish()
     return starts
 
 
@@ -153,3 +154,11 @@ def test_works_without_hard_links(job, tmp_path, monkeypatch):
     monkeypatch.setattr("os.link", refuse)
     assert fill(job) == [0, 4, 8]
     assert np.load(tmp_path / "ids.npy")[9].tolist() == [9, 9]
+
+
+def test_rows_are_on_the_disk_before_the_count_that_says_so(job, monkeypatch):
+    seen, flush = [], np.memmap.flush
+    monkeypatch.setattr(np.memmap, "flush", lambda array: seen.append("rows") or flush(array))
+    monkeypatch.setattr(blocks, "write_json", lambda *_: seen.append("count"))
+    fill(job)
+    assert seen[:6] == ["rows", "rows", "count"] * 2 and seen.count("count") == 4

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -143,3 +144,11 @@ def test_only_saved_work_is_spoken_of(indexed, caplog, monkeypatch):
         (indexed.job.resume / "rows.npy").write_text("")
     indexed(0)
     assert "attempt 3, resume state kept" in caplog.text
+
+
+def test_the_manifest_is_on_the_disk_after_the_files_that_it_lists(indexed, monkeypatch):
+    synced = []
+    monkeypatch.setattr("os.fsync", lambda number: synced.append(Path(os.readlink(f"/proc/self/fd/{number}")).name))
+    indexed(0)
+    files = json.loads((indexed.job.folder / "manifest.json").read_text())["files"]
+    assert files and set(synced[:-1]) == {Path(name).name for name in files} and synced[-1] == "manifest.json"
