@@ -48,7 +48,7 @@ def run(job):
     if shards:  # of a whole that is joined no more than a shard and the queries is on the disk twice
         sizes = [last - first for first, last in (shard.rows for shard in shards)]
         rows["passages"] += max(sizes) - sum(sizes)
-    require_free_space(job.resume, sum(vector_bytes(job, name, number, facts) for name, number in rows.items()))
+    require_free_space(job.resume, sum(vector_bytes(job, *of_side, facts) for of_side in rows.items()))
     progress = partial(job.progress, total=total, unit="texts")
     with torch.inference_mode(), batches_at_once(job.threads) as parallel_map:
         overlap = open_overlap(job, sides)

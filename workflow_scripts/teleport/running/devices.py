@@ -57,7 +57,7 @@ def visible_devices():
         return list(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names))
     files = glob.glob(DEVICE_FILES)
     if shutil.which("nvidia-smi") is None:
-        return [str(number) for number in range(len(files))]
+        return list(map(str, range(len(files))))
     result = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
     if files and result.returncode not in (0, NO_DEVICE):
         raise Refusal(
@@ -88,16 +88,14 @@ def choose(devices, count, folder, held):
         )
     if job and count == len(devices):
         return devices
-    # A cluster may number the devices of each of its jobs from 0, so a number means a device within its job only.
-    folder, leased = folder / (f"{os.uname().nodename}-{job}" if job else os.uname().nodename), {}
+    # A cluster may call the devices of each of its jobs 0, 1, ..., so a name means a device within its job only.
+    folder, leased = folder / (f"{os.uname().nodename}-{job}" if job else os.uname().nodename), set()
     folder.mkdir(parents=True, exist_ok=True)
     # One process chooses at a time: two that have one device each and wait for another would wait for ever.
     with open(folder / "queue.lock", "a") as queue:
         wait_until(lambda: try_lease(queue), "other jobs wait for CUDA devices before this one")
         wanted = f"{count} of the CUDA devices {', '.join(devices)}, which other jobs have"
-        wait_until(lambda: lease_free(devices, count, folder, leased) == count, wanted)
-    for lease in leased.values():
-        held.enter_context(lease)
+        wait_until(lambda: lease_free(devices, count, folder, leased, held), wanted)
     return [device for device in devices if device in leased]
 
 
@@ -110,15 +108,15 @@ def cluster_job():
     return next((os.environ[name].replace("/", "_") for name in names if os.environ.get(name)), None)
 
 
-def lease_free(devices, count, folder, leased):
-    """Add free devices to `leased` ({name: ExitStack of its lock}) until there are `count`; returns how many."""
+def lease_free(devices, count, folder, leased, held):
+    """Add free devices to `leased` (a set) until there are `count`; returns whether there are."""
     for device in devices:
         if device not in leased and len(leased) < count:
             with ExitStack() as lease:
-                file = lease.enter_context(open(folder / f"{device.replace('/', '_')}.lock", "a"))
-                if try_lease(file):
-                    leased[device] = lease.pop_all()  # open, and so locked, until it is closed
-    return len(leased)
+                if try_lease(lease.enter_context(open(folder / f"{device.replace('/', '_')}.lock", "a"))):
+                    held.enter_context(lease.pop_all())  # the file stays open, and so locked, until `held` closes
+                    leased.add(device)
+    return len(leased) == count
 
 
 def try_lease(file):

@@ -101,5 +101,5 @@ def of_the_system(error):
     """
     if re.fullmatch(r"\d+ requested and \d+ written", str(error)):
         return NO_ROOM
-    number = re.search(r"os error (\d+)", str(error))
-    return OF_THE_SYSTEM.get(getattr(error, "errno", None) or (int(number[1]) if number else None))
+    code = re.search(r"os error (\d+)", str(error))
+    return OF_THE_SYSTEM.get(getattr(error, "errno", None) or (int(code[1]) if code else None))

@@ -67,7 +67,7 @@ class Processes:
             raise Refusal(
                 f"training.batch_queries {batch_queries} with accumulate {accumulate} is {queries} queries at a time, "
                 f"which {self.size} processes cannot share equally: change training.batch_queries to a multiple of "
-                f"{self.size * accumulate}, or give the rule `train` another number of processes (GPUs)."
+                f"{self.size * accumulate}, or give the rule `train` more or fewer processes (GPUs)."
             )
 
 

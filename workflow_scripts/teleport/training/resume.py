@@ -140,7 +140,7 @@ def sigterm():
     not kill a process that saves, or one whose death ends another that does.
     """
     received = []
-    previous = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    previous = signal.signal(signal.SIGTERM, lambda *_: received.append(True))
     try:
         yield received
     finally:

@@ -1,7 +1,7 @@
 """Pairs of a list weighed by what their ranks are worth: ADORE's LambdaLoss (Zhan et al. 2021).
 
 The released code (DRhard, adore/train.py) weighs a pair by the difference of the reciprocal ranks. That is how much the
-reciprocal rank would change if the two changed places, where the positive is the list's only one.
+reciprocal rank would change if the two were swapped, where the positive is the list's only one.
 """
 
 from pydantic import Field
@@ -19,18 +19,14 @@ class Settings(Section):
 def loss(scores_QK, positive_QK, negative_QK, metric_cut):
     """Mean over the queries of their mean over all pairs (i positive, j negative) of w_ij log(1 + exp(s_j - s_i)).
 
-    w_ij = |r(i) - r(j)| with r(k) = 1 / k up to rank `metric_cut` and 0 after it; the rank is the place in the list,
-    from 1 on, also of a positive that was appended. A scalar.
+    w_ij = |r(i) - r(j)| with r(k) = 1 / k up to rank `metric_cut` and 0 after it; ranks are those in the list, from 1
+    on, also of a positive that was appended. A scalar.
 
     scores_QK: float, of the passages of Q lists in their order; positive_QK, negative_QK: bool, on the CPU,
     both False where a passage makes no pair
     """
-    return ranknet_list.loss(scores_QK, positive_QK, negative_QK, reciprocal_ranks(scores_QK, metric_cut))
-
-
-def reciprocal_ranks(scores_QK, metric_cut):
-    """1, 1/2, 1/3, ... up to rank `metric_cut`, then 0: [K], of the type of the scores."""
     import torch
 
     ranks_K = torch.arange(1, scores_QK.shape[1] + 1, device=scores_QK.device, dtype=scores_QK.dtype)
-    return torch.where(ranks_K <= metric_cut, 1 / ranks_K, 0)
+    gains_K = torch.where(ranks_K <= metric_cut, 1 / ranks_K, 0)
+    return ranknet_list.loss(scores_QK, positive_QK, negative_QK, gains_K)

@@ -28,7 +28,7 @@ def mean_pair_loss(positive_scores_Q, other_scores_QK):
     """Mean of log(1 + exp(other - positive)) over all pairs of a query's positive and one of its K others (scalar):
     RankNet's logistic loss (Burges et al. 2005).
 
-    A masked score (-inf) makes no pair: it counts neither in the sum nor in the number. 0 when there is no pair.
+    A masked score (-inf) makes no pair. 0 when there is no pair.
     """
     from torch.nn.functional import logsigmoid
 

@@ -20,5 +20,5 @@ def loss(scores_QK, positive_QK, negative_QK, gains_K=None):
     if gains_K is not None:
         losses_QIK = (gains_K[columns_QI].unsqueeze(2) - gains_K).abs() * losses_QIK
     pairs_QIK = positive_QI.unsqueeze(2) & negative_QK.unsqueeze(1)
-    sums_Q, numbers_Q = (losses_QIK * pairs_QIK).sum((1, 2)), pairs_QIK.sum((1, 2))
-    return (sums_Q / numbers_Q.clamp(min=1)).mean()
+    sums_Q = (losses_QIK * pairs_QIK).sum((1, 2))
+    return (sums_Q / pairs_QIK.sum((1, 2)).clamp(min=1)).mean()

@@ -22,7 +22,7 @@ def loss(scores_QP, positive_columns_Q, own_columns_QN, label_smoothing=0.0):
     (Szegedy et al., CVPR 2016, Section 7). What is left out gets no share of it.
 
     scores_QP: float, -inf where a passage is left out; positive_columns_Q: int64, the column of each query's positive;
-    own_columns_QN: int64, those of its own negatives, which are a part of the batch like any other here
+    own_columns_QN: int64, those of its own negatives, not told from other passages here
     """
     from torch.nn.functional import cross_entropy, log_softmax
 
