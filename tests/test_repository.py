@@ -134,3 +134,17 @@ def test_configurations_name_files_that_are_there():
         if not any((folder / name).is_file() for folder in (REPOSITORY, path.parent)) and name not in MADE_BY_A_PERSON
     }
     assert not missing
+
+
+def test_every_suffix_of_an_array_is_in_the_legend():
+    """docs/extending.md has one letter for each axis; `scores_QP` is queries by passages."""
+    section = (REPOSITORY / "docs/extending.md").read_text().split("## Suffixes of arrays")[1].split("\n## ")[0]
+    legend, library = re.findall(r"\| (\w) \|", section), REPOSITORY / "workflow_scripts/teleport"
+    assert len(legend) == len(set(legend)) > 15
+    used = {
+        (letter, str(path.relative_to(library)))
+        for path in library.rglob("*.py")
+        for suffix in re.findall(r"\b[a-z]\w*_([A-Z1]{1,3})\b", path.read_text())
+        for letter in suffix
+    }
+    assert len(used) > 100 and not {(letter, path) for letter, path in used if letter not in legend}

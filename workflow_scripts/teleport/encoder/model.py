@@ -130,10 +130,8 @@ class PackedEncoder:
         self.weights = [self.fuse(layer) for layer in layers] + [self.fuse(last, encoder.pooling == "cls")]
 
     def __call__(self, ids_T, lengths_B):
-        """The vectors of B texts, float32 [B, D], on the encoder's device; fast when equal lengths are neighbours.
-
-        ids_T: int64 numpy, the ids of one text after another, special tokens included; lengths_B: int64 numpy, of each
-        """
+        """The vectors of B texts, float32 [B, D], on the encoder's device; fast when equal lengths are neighbours. ids_T:
+        int64 numpy, the ids of one text after another, special tokens included; lengths_B: int64 numpy, of each"""
         device = self.encoder.device
         spans = Spans(lengths_B, device, self.encoder.backbone.config.num_attention_heads)
         hidden_TH = self.embed(to_device(torch.from_numpy(ids_T), device), spans)
@@ -207,7 +205,7 @@ class PackedEncoder:
         """Softmax attention of every text to itself, by one call of `varlen`: [B, H] or [T, H].
 
         queries: [B, H] where one token of each text asks, None where all do; inputs: keys and values [T, 2H], or
-        queries, keys and values [T, 3H]; rate: of the dropout of attention weights
+        queries, keys and values [T, 3H]
         """
         longest, offsets = int(spans.lengths_B.max()), spans.offsets32
         operands = inputs.view(len(inputs), 3 if queries is None else 2, spans.heads, -1).unbind(1)

@@ -25,8 +25,8 @@ from teleport.training.step_metrics import GradientNorms, StepMetrics, mean_scor
 class Trainer:
     """Weights and optimiser of a training, and the step that changes them.
 
-    queries, passages: a `Side`, which is trained, or a `Frozen` one; two sides with one encoder object are tied
-    data: gives the batch of a step, such as `data.TrainingSet`; total: length of the full schedule
+    queries, passages: a `Side`, which is trained, or a `Frozen` one; data: gives the batch of a step, such as
+    `data.TrainingSet`; total: length of the full schedule
     loss: function of the scores and the columns of positives and own negatives, or of ranked lists, see losses
     live: the `live.LiveSearch` of a training whose steps search for their passages, or None
     masks: functions mask(batch, data) -> bool [Q, P], True where a passage is left out for a query
