@@ -130,8 +130,8 @@ class PackedEncoder:
         self.weights = [self.fuse(layer) for layer in layers] + [self.fuse(last, encoder.pooling == "cls")]
 
     def __call__(self, ids_T, lengths_B):
-        """The vectors of B texts, float32 [B, D], on the encoder's device; fast when equal lengths are neighbours. ids_T:
-        int64 numpy, the ids of one text after another, special tokens included; lengths_B: int64 numpy, of each"""
+        """The vectors of B texts, float32 [B, D], on the encoder's device; fast when equal lengths are neighbours.
+        ids_T: int64 numpy, those of one text after another, special tokens included; lengths_B: int64 numpy"""
         device = self.encoder.device
         spans = Spans(lengths_B, device, self.encoder.backbone.config.num_attention_heads)
         hidden_TH = self.embed(to_device(torch.from_numpy(ids_T), device), spans)
