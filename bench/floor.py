@@ -122,7 +122,7 @@ def seconds_per_step(trainer, dtype):
     weights = [p for p in trainer.encoders[0].backbone.encoder.parameters() if p.ndim > 1]
 
     def update():
-        norm, _ = trainer.norms()
+        norm, _ = trainer.gradient_norms()
         torch.nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)
         trainer.optimizer.step()
 
