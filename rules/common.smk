@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import sys
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 
@@ -17,10 +17,10 @@ sys.path.insert(0, str(HOME / "workflow_scripts"))
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
-from commands.forecast.printed import shortages
+from commands.forecast.printed import cost_sentence, shortages
 from commands.forecast.requests import Requests
 from commands.snakemake_internals import attempt, how_called, name_in_messages, recorded_input, recorded_params
-from commands.terminal import episode_scores, use_terminal
+from commands.terminal import episode_scores, use_dry_run, use_terminal
 from teleport.plan.kinds import KINDS, needs
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
@@ -90,7 +90,9 @@ def cpu_code_of(stage):
 # ---- What a person is told
 
 if CALL.main:
-    if not CALL.dry:
+    if CALL.dry:
+        use_dry_run(logger, partial(cost_sentence, PLAN))
+    else:
         use_terminal(logger, episode_scores(PLAN))
     # What a cluster's machines have is not known here.
     for warning in PLAN.warnings + ([] if CALL.submits else shortages(PLAN)):

@@ -96,6 +96,7 @@ def test_lines_to_a_file(logger, monkeypatch):
         f"train, episode 1 · tele  results/logs/{NAME}.log\n"
         "train, episode 1 · tele: 8 s so far\n"
         "train, episode 1 · tele: 30/300 steps, 2 steps/s, 2 min left\n"
+        "train, episode 1 · tele: done in 2 min, 1 of 4 jobs\n"
         "Something else\n"
     )
 
@@ -173,3 +174,80 @@ def test_a_torn_manifest_says_nothing(logger):
 def test_a_job_that_is_no_evaluation_has_no_score(output):
     """A rule without outputs, such as `published_checkpoints`, has no manifest that could be read."""
     assert terminal.score_line(SCORES, output) is None
+
+
+def fail(logger, jobid, log):
+    said = {"event": LogEvent.JOB_ERROR, "jobid": jobid, "rule_name": "train", "rule_msg": "train", "log": [str(log)]}
+    logger.error("Error", extra=said | {"shellcmd": "run_stage.py --spec", "aux": {}, "indent": False})
+
+
+def write_log(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+KILLED = "12:00:00 step 3\nerror: the process was killed by signal 9. Run fewer jobs at once.\n"
+REFUSED = "12:00:00 attempt 1\nerror: data/x.tsv, line 3: no text. Add one.\n"
+BUG = "Traceback (most recent call last):\n  File x\nValueError: invalid literal\nerror: ValueError: invalid literal\n"
+CAUSES = {
+    REFUSED: ("data/x.tsv, line 3: no text. Add one.", "more in"),
+    KILLED: ("the process was killed by signal 9. Run fewer jobs at once.", "more in"),
+    BUG: ("ValueError: invalid literal", "the traceback of this defect is in"),
+    "": ("it said nothing", "more in"),
+}
+
+
+@pytest.mark.parametrize("text", CAUSES)
+def test_a_failed_job_says_why_once_and_neither_command_nor_guess(logger, tmp_path, text):
+    logger, log = logger(io.StringIO()), write_log(tmp_path / "results/logs/x.log", text)
+    begin(logger, 5, "train, episode 1 · tele", f"results/stages/{NAME}/manifest.json")
+    fail(logger, 5, log)
+    logger.error("RuleException:\nCalledProcessError in file x:\nCommand 'run_stage.py --spec' returned 1")
+    logger.error("At least one job did not complete successfully.")
+    logger.handlers[0].close()
+    why, rest = CAUSES[text]
+    assert logger.stream.getvalue().splitlines()[1:] == [
+        f"failed: train, episode 1 · tele: {why}",
+        f"  {rest} {log}",
+        "1 failed: what is finished stays, what was saved goes on, by the same command again",
+    ]
+
+
+def test_ctrl_c_says_what_is_kept_and_how_to_go_on(logger, tmp_path):
+    logger = logger(io.StringIO())
+    begin(logger, 5, "train, episode 1 · tele", f"results/stages/{NAME}/manifest.json")
+    logger.info("Terminating processes on user request, this might take some time.")
+    fail(logger, 5, write_log(tmp_path / "x.log", "SIGTERM: state saved\n"))
+    logger.handlers[0].close()
+    assert logger.stream.getvalue().splitlines()[1:] == [
+        "interrupted: stages save their work and end",
+        "interrupted: what is finished stays, what was saved goes on, by the same command again",
+    ]
+
+
+def test_a_job_that_took_long_says_how_long_and_how_many_are_done(logger):
+    logger = logger(io.StringIO())
+    logger.info("stats", extra={"event": LogEvent.RUN_INFO, "stats": {"train": 3, "total": 3}})
+    for jobid, seconds in ((5, 0), (6, 100)):
+        begin(logger, jobid, f"train {jobid}", f"results/stages/{NAME}/manifest.json")
+        later(logger, seconds)
+        end(logger, jobid)
+    assert logger.stream.getvalue().splitlines()[-1] == "train 6: done in 2 min, 2 of 3 jobs"
+    assert logger.stream.getvalue().count("done in") == 1
+
+
+def test_a_dry_run_lists_jobs_without_hashes_and_ends_with_what_it_would_cost(logger, monkeypatch):
+    monkeypatch.setattr(terminal, "MOST_JOBS", 2)
+    monkeypatch.setattr(terminal, "use_terminal", lambda made, _: terminal.use_dry_run(made, lambda s: f"{sorted(s)}"))
+    logger = logger(io.StringIO())
+    stats = {"event": LogEvent.RUN_INFO, "stats": {"train": 3, "total": 3}}
+    logger.info("stats", extra=stats)
+    for jobid in (5, 6, 7):
+        begin(logger, jobid, f"train {jobid}", f"results/stages/train/{jobid}/manifest.json")
+    logger.info("stats", extra=stats)
+    logger.info("Reasons:\n    (check individual jobs above for details)")
+    logger.handlers[0].close()
+    lines = logger.stream.getvalue().splitlines()
+    assert lines[-4:-1] == ["Job 5: train 5", "Job 6: train 6", lines[-2]] and lines[-2].startswith("and 1 more jobs: ")
+    assert lines[-1] == "['train/5', 'train/6', 'train/7']" and "Reasons" not in logger.stream.getvalue()

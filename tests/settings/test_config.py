@@ -434,6 +434,7 @@ def test_files_are_merged_as_snakemake_merges_them(tmp_path, second):
             "line 11: evaluation.measures: 'R@5000' looks at 5000 passages, and evaluation.depth is",
         ),
         ("measures: [Cov@2000]", "'Cov@2000' looks at 2000 passages, and evaluation.depth is 1000. Set the depth to"),
+        ("measures: [RR@10, 10]", "line 11: evaluation.measures.1: input should be a valid string, not 10"),
         ("splits: [test, dev, test]", "line 11: evaluation.splits: values must differ from each other"),
     ],
 )

@@ -1,6 +1,7 @@
 """What lies below results: stages that nothing uses, and stages and links that are not sound."""
 
 import csv
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from teleport.running.files import files_below
 from teleport.running.job import RESUME, SHARDS
 
 EXPERIMENTS, TABLES, BENCHMARKS = (Path("results", name) for name in ("experiments", "tables", "benchmarks"))
+STAGE = re.compile("[a-z_]+/[0-9a-f]{12}")
 OTHERS = "Unfinished experiments of other configurations are not known here: name those configurations after --also."
 
 
@@ -50,20 +52,26 @@ def shown_stages():
     """The names of the stages that experiments (by links or plan.tsv) and tables (by .sources.csv) show."""
     linked = set(stage_links(EXPERIMENTS).values())
     planned = rows(EXPERIMENTS.rglob("plan.tsv"), "\t", "kind", "key")
-    return linked | set(map("/".join, planned)) | {row[0] for row in rows(TABLES.rglob("*.sources.csv"), ",", "stage")}
+    return linked | planned | rows(TABLES.rglob("*.sources.csv"), ",", "stage")
 
 
 def rows(paths, delimiter, *columns):
-    """Yield these columns (list of str) of every line of tables with a header. Raises Refusal for another file."""
+    """The stages ("kind/key") that these columns of tables name (set). Raises Refusal for a file that is torn."""
+    found = set()
     for path in filter(Path.is_file, paths):
         try:
             with open(path, encoding="utf-8", newline="") as file:
-                yield from (
-                    [row[column] or "" for column in columns] for row in csv.DictReader(file, delimiter=delimiter)
-                )
-        except (KeyError, UnicodeDecodeError) as error:
-            reason = f"lacks the column {error}" if isinstance(error, KeyError) else "is not in UTF-8"
-            raise Refusal(f"{path} {reason}: torn or edited. Delete it, and what it shows is unused.") from None
+                lines = csv.DictReader(file, delimiter=delimiter)
+                names = {"/".join(line[column] or "" for column in columns) for line in lines}
+            wrong = next((f"names the stage {name[:40]!r}" for name in names if not STAGE.fullmatch(name)), None)
+        except KeyError as error:
+            wrong = f"lacks the column {error}"
+        except (UnicodeDecodeError, csv.Error) as error:
+            wrong = f"cannot be read ({error})"
+        if wrong:
+            raise Refusal(f"{path} {wrong}: torn or edited. Delete it, and what it shows is unused.")
+        found |= names
+    return found
 
 
 def with_upstream(names):

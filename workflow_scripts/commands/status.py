@@ -87,7 +87,7 @@ def read_report(path):
     try:
         report = json.loads(read_text(path))
         return {key: kind(report[key]) for key, kind in kinds.items()}
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return {key: kind() for key, kind in kinds.items()}
 
 

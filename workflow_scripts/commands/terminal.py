@@ -14,7 +14,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 
 from commands.snakemake_internals import LogEvent, TerminalHandler, get_event, replace_terminal_handler
-from commands.status import duration, read_report
+from commands.status import duration, read_report, read_text
 from teleport.running.artefact import MANIFEST, STAGES
 from teleport.running.files import read_saved
 from teleport.running.job import RESUME
@@ -26,6 +26,14 @@ BAR = 20  # characters
 ERASE = "\r\033[K"
 NOT_SAID = (LogEvent.JOB_STARTED, LogEvent.PROGRESS)
 CHATTER = ("Select jobs", "Using shell", "Building DAG", "Conda environments: ignored", "Group jobs: inactive")
+CHATTER += ("Exiting because a job execution failed", "At least one job did not complete", "Will exit after finishing")
+CHATTER += ("Removing output files of failed job", "Shutting down, this might take some time")
+# What `failed` says better: these have the shell command, and name no cause.
+TOLD = ("CalledProcessError in file", "At least one job did not complete successfully")
+INTERRUPTED = "Terminating processes on user request"
+MOST_JOBS = 200  # that a dry run lists
+REASONS = ("Reasons:", "    (check individual jobs", "    ")  # the hashes behind each job
+LAST_LINES = 60  # of a log, among which its errors are
 
 
 @dataclass
@@ -39,6 +47,11 @@ class Running:
     due: float = FIRST_SECONDS
 
 
+def use_dry_run(logger, costs):
+    """Have a dry run write to the terminal by a `DryRun`."""
+    replace_terminal_handler(logger, lambda usual: DryRun(usual, costs))
+
+
 def use_terminal(logger, scores):
     """Have `logger`, Snakemake's, write to the terminal by a `Terminal`; a plugin that does so already stays.
 
@@ -47,17 +60,56 @@ def use_terminal(logger, scores):
     replace_terminal_handler(logger, lambda usual: Terminal(usual, scores))
 
 
+class DryRun(TerminalHandler):
+    """What a dry run says: a line per job, and at the end what `costs` (function of the stages' names) says of all."""
+
+    def __init__(self, usual, costs):
+        super().__init__(usual)
+        self.costs, self.jobs, self.stages, self.counted = costs, 0, set(), False
+
+    def emit(self, record):
+        event, text = get_event(record), str(record.msg)
+        if event == LogEvent.JOB_INFO:
+            if record.rule_msg:
+                self.jobs += 1
+                self.stages |= {"/".join(Path(path).parts[-3:-1]) for path in record.output[:1]}
+                if self.jobs <= MOST_JOBS:
+                    self.say(f"Job {record.jobid}: {' '.join(record.rule_msg.split())}")
+        elif event == LogEvent.RUN_INFO:
+            if not self.counted:
+                super().emit(record)
+            self.counted = True
+        elif not text.startswith(REASONS):
+            super().emit(record)
+
+    def say(self, text):
+        self.stream.write(f"{text}\n")
+
+    def close(self):
+        if self.jobs > MOST_JOBS:
+            more = f"and {self.jobs - MOST_JOBS} more jobs"
+            self.say(f"{more}: name results/experiments/NAME, or a folder below it, to see those of one experiment")
+        if self.jobs:
+            self.say(self.costs(self.stages))
+        self.jobs = 0
+        super().close()
+
+
 class Terminal(TerminalHandler):
     """Writes in the place of Snakemake's handler `usual`; scores: as `use_terminal`."""
 
     def __init__(self, usual, scores):
         super().__init__(usual)
         self.scores, self.running, self.on_cluster = scores, {}, False
+        self.total, self.ended, self.failures, self.interrupted = 0, 0, 0, False
         self.drawn, self.thread, self.over = "", None, threading.Event()
 
     def emit(self, record):
         event = get_event(record)
-        if event == LogEvent.JOB_INFO and record.rule_msg:
+        if event is None and str(record.msg).startswith(INTERRUPTED):
+            self.interrupted = True
+            self.write("interrupted: stages save their work and end")
+        elif event == LogEvent.JOB_INFO and record.rule_msg:
             self.begin(record)
         elif event == LogEvent.JOB_INFO and not record.shellcmd:
             return  # a target, which runs nothing
@@ -65,12 +117,15 @@ class Terminal(TerminalHandler):
             self.end(record.job_id)
         elif event == LogEvent.RUN_INFO:
             rules = ", ".join(f"{n} {rule}" for rule, n in record.stats.items() if rule not in ("total", "all"))
+            self.total = record.stats["total"]
             self.write(f"{record.stats['total']} job{'s' if record.stats['total'] > 1 else ''}: {rules}")
         elif event == LogEvent.RESOURCES_INFO:
             self.on_cluster |= hasattr(record, "nodes")
+        elif event == LogEvent.JOB_ERROR:
+            self.failed(record)
         elif event not in NOT_SAID and not (event is None and str(record.msg).startswith(CHATTER)):
-            if event == LogEvent.JOB_ERROR:
-                self.running.pop(record.jobid, None)
+            if any(text in str(record.msg) for text in TOLD):
+                return
             self.write("")
             super().emit(record)
 
@@ -90,8 +145,24 @@ class Terminal(TerminalHandler):
             self.thread.start()
 
     def end(self, jobid):
-        if (job := self.running.pop(jobid, None)) and (line := score_line(self.scores, job.output)):
-            self.write(line)
+        self.ended += 1
+        if job := self.running.pop(jobid, None):
+            of_all = f"{self.ended} of {self.total} jobs" if self.total else f"{self.ended} jobs"
+            if (spent := time.time() - job.started) >= FIRST_SECONDS:  # shorter ones are done when the next line comes
+                self.write(f"{job.message}: done in {duration(spent)}, {of_all}")
+            if line := score_line(self.scores, job.output):
+                self.write(line)
+
+    def failed(self, record):
+        """Say why a job has failed, once, and where the rest of what it said is."""
+        job = self.running.pop(record.jobid, None)
+        if self.interrupted:
+            return
+        message, log = job.message if job else record.rule_name, next(iter(record.log), None)
+        why, defect = reason(log)
+        rest = "the traceback of this defect is in" if defect else "more in"
+        self.write(f"failed: {message}: {why}" + (f"\n  {rest} {log}" if log else ""))
+        self.failures += 1
 
     def watch(self):
         """Say how far the jobs are, until the handler is closed."""
@@ -131,11 +202,26 @@ class Terminal(TerminalHandler):
                 self.drawn = text
 
     def close(self):
+        if self.over.is_set():
+            return
         self.over.set()
         if self.thread is not None:
             self.thread.join()
             self.write("")
+        if self.interrupted or self.failures:
+            what = "interrupted" if self.interrupted else f"{self.failures} failed"
+            self.write(f"{what}: what is finished stays, what was saved goes on, by the same command again")
         super().close()
+
+
+def reason(log):
+    """(why a job has failed, whether that is a defect) by the end of its log (path), whose last error is the cause."""
+    lines = read_text(Path(log)).splitlines() if log else []
+    said = [line.removeprefix("error: ") for line in lines[-LAST_LINES:] if line.startswith("error: ")]
+    defect = any(line.startswith("Traceback (most recent call last)") for line in lines[-LAST_LINES:])
+    if said and not defect:
+        return said[0], False
+    return (lines or ["it said nothing"])[-1].removeprefix("error: ").strip(), defect
 
 
 def report_folder(output):

@@ -45,6 +45,20 @@ def shortages(plan):
         return []
 
 
+def cost_sentence(plan, names):
+    """What making the stages `names` of a plan takes by the forecast, and how many are used again (text)."""
+    names = names & plan.stages.keys()
+    again = f"{len(plan.stages) - len(names)} of {len(plan.stages)} stages are there already"
+    try:
+        name, hardware = read_hardware()
+        stages = Forecast(plan, hardware).stages
+    except Refusal as error:
+        return f"{again}; no forecast, because {error}"
+    time, size = (sum(getattr(stages[stage], what) for stage in names) for what in ("seconds", "bytes"))
+    took = f"about {duration(time)} on {name}, one job after another, and {gigabytes(size)} GB of disk"
+    return f"by the forecast {took}; {again}"
+
+
 def warnings_of(forecast):
     return disk_shortage(forecast.bytes_to_come) + memory_shortages(forecast)
 

@@ -3,8 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtr
-from scipy.stats import permutation_test, ttest_rel
 
 LEAST_SEEDS = 3  # of a deviation over seeds that a test can use: two seeds have one degree of freedom
 
@@ -69,6 +67,8 @@ def crossed_p_value(ours, theirs):
     the seeds' degrees of freedom (Welch's) and of the queries', weighed by their variances, as Cochran and Cox (1957)
     weigh critical values; docs/significance.md has its false positives.
     """
+    from scipy.special import stdtr  # here: whoever plans loads this module too
+
     differences_Q = ours.values_QR.mean(axis=1) - theirs.values_QR.mean(axis=1)
     num_queries, difference = len(differences_Q), abs(differences_Q.mean())
     if num_queries < 2 or difference < TIE:
@@ -104,6 +104,8 @@ def paired_p_value(scores_Q, baseline_Q, resamples, seed):
     Under the null hypothesis the two scores of a query can be swapped. `resamples` swaps are drawn with `seed`, and
     all of them are taken where there are no more than that (2^Q). The smallest p is 2 / (resamples + 1).
     """
+    from scipy.stats import permutation_test
+
     if len(scores_Q) < 2:
         return 1.0  # scipy refuses a single query; its two swaps are equally extreme
     differences_Q = np.asarray(scores_Q, np.float64) - np.asarray(baseline_Q, np.float64)
@@ -124,6 +126,8 @@ def paired_t_p_value(scores_Q, baseline_Q):
 
     1 for a single query and where the two systems do not differ on any: there is nothing to test.
     """
+    from scipy.stats import ttest_rel
+
     if len(scores_Q) < 2 or np.array_equal(scores_Q, baseline_Q):
         return 1.0
     return float(ttest_rel(scores_Q, baseline_Q).pvalue)

@@ -5,7 +5,6 @@ import inspect
 from itertools import chain
 from pathlib import Path
 
-import pandas as pd
 import pyarrow.parquet as pq
 
 from teleport.running.artefact import STAGES, Artefact, is_finished
@@ -126,6 +125,8 @@ def trace_figures(rows, stages):
         folders = [str(STAGES / name) if name else "" for name in (stage, run, checkpoint)]
         code = [provenance.get("code", ""), provenance.get("git_commit") or ""]
         lines.append([row["system"], row["episode"], split, "" if seed is None else seed, stage, *folders, *code])
+    import pandas as pd  # here: whoever plans loads this module too
+
     return pd.DataFrame(lines, columns=SOURCES)
 
 

@@ -113,6 +113,8 @@ def walked(model, location, data):
     """
     keys, models = [], [model]
     for key in location:
+        if isinstance(data, list) and not isinstance(key, int):
+            continue  # which type of several pydantic has tried
         if data == key or (isinstance(data, dict) and key not in data and key in map(data.get, KINDS)):
             of_kind = [m for m in models if typing.Literal[key] in (f.annotation for f in m.model_fields.values())]
             models = of_kind or models
