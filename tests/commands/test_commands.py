@@ -30,6 +30,14 @@ def test_no_module_of_the_library_imports_a_command():
     assert files and not [path for path in files if importing.search(path.read_text(encoding="utf-8"))]
 
 
+def test_files_of_a_finished_stage_are_read_through_their_check():
+    """But for config.json, of which the forecast takes sizes alone."""
+    beside = re.compile(r"\b(stage|artefact|upstream|collection)\.folder /")
+    sources = [*LIBRARY.rglob("*.py"), *(LIBRARY.parent / "commands").rglob("*.py")]
+    assert len(sources) > 100
+    assert {path.name for path in sources if beside.search(path.read_text(encoding="utf-8"))} == {"counts.py"}
+
+
 def manage(folder, *arguments, before="pass"):
     """A command in a folder; before: Python that runs before it."""
     code = f"import sys, manage; {before}; sys.argv[0] = 'manage.py'; manage.main()"

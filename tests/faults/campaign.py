@@ -1,7 +1,7 @@
 """The campaign's log, a line of JSON per case, and the table of docs/reliability.md made from it.
 
     FAULT_LOG=campaign.jsonl make test-faults
-    python tests/faults/campaign.py table campaign.jsonl
+    python tests/faults/campaign.py campaign.jsonl      # puts the table into the page
 
 `FAULT_CASES` is how many bad inputs are drawn for each reader; there are fewer of other faults, in proportion.
 """
@@ -11,7 +11,9 @@ import os
 import random
 import sys
 from collections import Counter
+from pathlib import Path
 
+PAGE = Path(__file__).parents[2] / "docs/reliability.md"
 CASES = int(os.environ.get("FAULT_CASES", 20))
 LOG = os.path.abspath(os.environ["FAULT_LOG"]) if os.environ.get("FAULT_LOG") else None  # tests go to other folders
 
@@ -59,7 +61,15 @@ def table(path):
     return "\n".join([*lines, f"| **all** | | {len(cases):,} | {sum(could.values()):,} | {sum(wrong.values())} |"])
 
 
+def replace_table(page, head, lines):
+    """Put `lines` (text) in the place of the table of a page (path) whose first line begins with `head`."""
+    before, found, rest = page.read_text(encoding="utf-8").partition(head)
+    assert found, f"{page} has no table that begins with {head}"
+    _, blank, after = rest.partition("\n\n")
+    page.write_text(before + lines + (blank + after or "\n"), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] != "table":
-        sys.exit("usage: python tests/faults/campaign.py table LOG")
-    print(table(sys.argv[2]))
+    if len(sys.argv) != 2:
+        sys.exit("usage: python tests/faults/campaign.py LOG")
+    replace_table(PAGE, "| fault |", table(sys.argv[1]))

@@ -2,8 +2,8 @@
 
     python tests/faults/mutants.py [--processes 2] [--only NUMBER ...]
 
-A mutant is killed when the tests named for it fail. The table goes to standard output, and the status is 1 where more
-live than are listed in `LIVING`, or where a line is no longer in its file: correct the list then.
+A mutant is killed when the tests named for it fail. The table of all goes into docs/reliability.md; the status is 1
+where more live than are listed in `LIVING`, or where a line is no longer in its file: correct the list then.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import yaml
+from campaign import PAGE, replace_table
 
 REPOSITORY = Path(__file__).parents[2]
 COPIED = ("rules", "workflow_scripts", "config", "profiles", "tests", "bench", "docs", "Snakefile", "Makefile",
@@ -127,7 +128,10 @@ def main():
     for mutant in chosen:
         text_of(mutant)
     results = try_mutants(chosen, arguments.processes)
-    print(table(results))
+    if arguments.only:
+        print(table(results))
+    else:
+        replace_table(PAGE, "| promise |", table(results))
     return int(any(not dead and mutant.promise not in LIVING for mutant, dead, _ in results))
 
 
