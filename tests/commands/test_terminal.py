@@ -178,7 +178,9 @@ def test_a_job_that_is_no_evaluation_has_no_score(output):
 
 def fail(logger, jobid, log):
     said = {"event": LogEvent.JOB_ERROR, "jobid": jobid, "rule_name": "train", "rule_msg": "train", "log": [str(log)]}
-    logger.error("Error", extra=said | {"shellcmd": "run_stage.py --spec", "aux": {}, "indent": False})
+    logger.error(
+        "Error", extra=said | {"shellcmd": "run_stage.py --spec", "aux": {"external_jobid": "17"}, "indent": False}
+    )
 
 
 def write_log(path, text):
@@ -210,6 +212,7 @@ def test_a_failed_job_says_why_once_and_neither_command_nor_guess(logger, tmp_pa
     assert logger.stream.getvalue().splitlines()[1:] == [
         f"failed: train, episode 1 · tele: {why}",
         f"  {rest} {log}",
+        "  external_jobid: 17",
         "1 failed: what is finished stays, what was saved goes on, by the same command again",
     ]
 

@@ -161,7 +161,9 @@ class Terminal(TerminalHandler):
         message, log = job.message if job else record.rule_name, next(iter(record.log), None)
         why, defect = reason(log)
         rest = "the traceback of this defect is in" if defect else "more in"
-        self.write(f"failed: {message}: {why}" + (f"\n  {rest} {log}" if log else ""))
+        told = [f"{rest} {log}"] if log else []
+        told += [f"{name}: {value}" for name, value in (getattr(record, "aux", None) or {}).items()]  # of a cluster
+        self.write("\n  ".join([f"failed: {message}: {why}", *told]))
         self.failures += 1
 
     def watch(self):
