@@ -68,7 +68,8 @@ def test_ctrl_c_is_no_traceback_whenever_it_comes(tmp_path):
     path, ended = REPOSITORY / "workflow_scripts/manage.py", set()
     for delay in np.linspace(0.01, 0.6, 15):
         started = subprocess.Popen([sys.executable, path, "status", REPOSITORY / "config/marco.yaml"], cwd=tmp_path,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip
         time.sleep(delay)
         started.send_signal(signal.SIGINT)
         said = started.communicate()[1]

@@ -56,7 +56,7 @@ def damaged(path, way, draw, others):
 
 def files_of(world, stage):
     """The files that the manifest of a stage lists, those of more than no bytes."""
-    return [world.place(stage) / name for name, entry in world.sound[stage.name].items() if entry["bytes"]]
+    return [world.place(stage) / name for name, entry in world.manifest(stage)["files"].items() if entry["bytes"]]
 
 
 def in_turn(files, seed):
@@ -93,7 +93,7 @@ def test_what_is_damaged_is_named_by_verify_and_by_who_reads_it(fault_world, cam
                 world.forget(reader)
                 answer = world.run(reader)
                 wrong = unnoticed(answer, path.relative_to(world.folder), stage)
-                if answer["status"] == 0 and world.manifest(reader)["files"] != world.sound[reader.name]:
+                if answer["status"] == 0 and world.told(reader) != world.sound[reader.name]:
                     wrong = "read, and not noticed"
                 if answer["status"] and (world.folder / "results/resume" / reader.name).exists():
                     wrong = "a resume folder is left of what was refused"
