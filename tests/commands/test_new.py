@@ -150,6 +150,16 @@ def test_what_cannot_be_is_refused(tmp_path, texts):
         new("other", tmp_path / "given", REPOSITORY)
 
 
+def test_how_texts_are_encoded_and_how_many_are_cut_is_said(tmp_path, texts):
+    in_tables(tmp_path / "given", [*texts[:-3], *(["word " * 400] * 3)])
+    _, said = new("mine", tmp_path / "given", REPOSITORY)
+    (line,) = [line for line in said if line.startswith("The encoder takes")]
+    assert line.startswith(
+        "The encoder takes mean pooling, length 1, queries of at most 256 tokens and passages of 256;"
+    )
+    assert line.endswith("; 1% of the first 300 passages are longer and are cut.")
+
+
 def with_splits(folder, texts, *splits):
     in_tables(folder, texts, "queries.train.tsv", "qrels.train.tsv")
     for split in splits:
@@ -173,7 +183,7 @@ def test_which_split_is_for_what_is_told(tmp_path, texts, splits, given, reporte
     path, said = new("mine", tmp_path / "given", REPOSITORY, **given)
     raw = yaml.safe_load(path.read_text())
     assert (raw["evaluation"]["splits"], raw["training"]["dev"]["split"]) == (reported, dev)
-    assert why in said[-2] and set(raw["counts"]["queries"]) >= {"train", dev, *reported}
+    assert why in " ".join(said) and set(raw["counts"]["queries"]) >= {"train", dev, *reported}
     Plan(*load_files([path]))
 
 
