@@ -1,6 +1,7 @@
 """Files of every kind of artefact are damaged in five ways: `make verify` and their readers name them and a remedy."""
 
 import contextlib
+import json
 import math
 import random
 import re
@@ -109,6 +110,14 @@ def one_in_turn(readers, number):
     return readers[number % len(readers) :][:1] if readers else []
 
 
+def meaning(path):
+    """What a manifest says; None when it is no JSON, or is not there."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
 def unnoticed(answer, path, stage):
     """What is wrong with how a reader ended; one that does not read the file ends well."""
     if answer["status"] == 0:
@@ -125,9 +134,12 @@ def test_a_damaged_manifest_is_named(fault_world, campaign, kind):
     world, stage = fault_world, fault_world.one_of[kind]
     path = world.place(stage) / "manifest.json"
     others = [world.place(other) / "manifest.json" for other in world.stages.values() if other is not stage]
+    sound = json.loads(path.read_text())
     for way in sample(WAYS, 80, kind):
         for case in range(cases_of(100) if way is flip else 1):
             with damaged(path, way, random.Random(f"{kind} {case}"), others):
+                if meaning(path) == sound:  # 2e-05 became 2E-05: nothing is damaged
+                    continue
                 found = said_by_verify(world)
                 missed = not any(str(path.relative_to(world.folder)) in line for line in found)
                 if way is delete:  # a stage that is not there is made again: only who reads it can say so
