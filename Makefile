@@ -72,8 +72,8 @@ forecast: .venv/installed  ## stages, disk, memory, time and critical path of CO
 rehearse: .venv/installed  ## PAPER's workflow at SCALE of its counts, with drawn texts and a miniature encoder; QUESTIONS: of the training ones
 	$(VENV)/python bench/rehearse.py $(PAPER) --scale $(SCALE) --questions $(QUESTIONS)
 
-report: .venv/installed  ## the report page of CONFIG (several files in quotes) from what is finished
-	$(MANAGE) report $(CONFIG)
+report: .venv/installed  ## the report page of CONFIG (several files in quotes) from what is finished; QUERIES; SHARE=FILE: as one file
+	$(MANAGE) report $(if $(QUERIES),--queries $(QUERIES)) $(if $(SHARE),--share '$(SHARE)') $(CONFIG)
 
 figures: .venv/installed  ## charts of CONFIG (several files in quotes) as PDF and PNG for a paper
 	$(MANAGE) figures $(CONFIG)

@@ -43,7 +43,7 @@ rule table:
             category="Tables",
             labels={"table": "{table}"},
         ),
-        multiext("{folder}/{table}", ".md", ".tex", ".sources.csv"),
+        multiext("{folder}/{table}", ".md", ".tex", ".sources.csv", ".pairs.csv"),
     log:
         "results/logs/{folder}/{table}.log",
     wildcard_constraints:
@@ -65,6 +65,14 @@ rule table:
 use rule table as analyses with:
     input:
         stages_of(ANALYSES),
+    output:
+        report(
+            "{folder}/{table}.csv",
+            caption="captions/table.rst",
+            category="Tables",
+            labels={"table": "{table}"},
+        ),
+        multiext("{folder}/{table}", ".md", ".tex", ".sources.csv"),
     wildcard_constraints:
         folder="results/tables(/[^/]+)?",
         table="analyses[^/.]*",
@@ -139,7 +147,7 @@ rule published_checkpoints:
 use rule table as report_page with:
     input:
         manifests(PLAN.stages.values()),
-        files_of(TABLES),
+        files_of(TABLES, ("csv", "pairs.csv")),
     output:
         f"{PAGE_FOLDER}/index.html",
         report(

@@ -239,6 +239,7 @@ def schema(arguments):
     files(),
     argument("--queries", type=number_or_all, help="of each split shown in full, or all; default: report.queries"),
     argument("--output", type=folder, help="the folder to write to; default: results/report, or NAME below it"),
+    argument("--share", metavar="FILE", help="write one HTML file with all of it, in the place of the folder"),
 )
 def report(arguments):
     """Write the report page of a configuration from the stages that are finished now, also while others run.

@@ -33,8 +33,9 @@ def page(arguments, spec=None):
     os.environ["OMP_NUM_THREADS"] = "1"  # many small products: threads would wait for each other
     from teleport.report.page.write import write_page
 
-    size = write_page(spec or json.load(sys.stdin), Path("."), arguments.output)
-    print(f"{arguments.output}/index.html: {size / 1e6:.1f} MB")
+    share = getattr(arguments, "share", None)
+    size = write_page(spec or json.load(sys.stdin), Path("."), arguments.output, share)
+    print(f"{share or f'{arguments.output}/index.html'}: {size / 1e6:.1f} MB")
 
 
 def link(arguments):

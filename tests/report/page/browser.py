@@ -91,8 +91,7 @@ class Browser:
         self.ready(place)
 
     def ready(self, place):
-        self.wait(f"document.documentElement?.dataset.ready === {json.dumps(place or '#overview')}")
-        self.wait("!document.querySelector('section:not([hidden]) .chart:not(:has(svg))')")
+        self.wait(f"document.documentElement?.dataset.ready === {json.dumps(place or '#')}")
 
     def click(self, selector):
         """Press on the first element of a selector with the mouse's event."""

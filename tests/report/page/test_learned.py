@@ -2,8 +2,18 @@
 
 import numpy as np
 
-from teleport.report.page.explorer import GROUPS, selected
-from teleport.report.page.forgetting import STATES, count_states, forgetting_rates, states, swing_sizes
+from teleport.report.page.forgetting import (
+    LETTERS,
+    STATES,
+    best_reciprocals,
+    count_states,
+    forgetting_rates,
+    paths,
+    states,
+    swing_sizes,
+    way_text,
+)
+from teleport.report.page.queries import GROUPS, selected
 
 VALUES_CQ = np.random.default_rng(1).choice([0.0, 0.25, 1.0], (4, 200))
 
@@ -28,6 +38,25 @@ def test_states():
             assert STATES[states(found_CQ)[step][q]] == state
     assert count_states(found_CQ) == expected
     assert expected[0]["swung back"] == 0 and min(expected[2].values()) > 0
+
+
+def test_the_path_of_a_query_has_a_letter_per_step():
+    found_CQ = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0]], bool)
+    assert paths(found_CQ) == ["fs", "lk", "mm"] and dict(zip(STATES, LETTERS, strict=True))["swung back"] == "s"
+    assert way_text([1.0, 0.0, 1 / 12], "RR@100") == "1 → – → 12" and way_text([0.5, 1.0], "nDCG@10") == "0.50 → 1.00"
+
+
+def test_ranks_of_positives_equal_a_sort():
+    rng = np.random.default_rng(3)
+    queries_QD, passages_PD = (rng.integers(-2, 3, (n, 4)).astype(np.float32) for n in (50, 300))  # with many ties
+    positives = [rng.choice(300, n % 3, replace=False) for n in range(50)]
+    expected = []
+    for query, known in zip(queries_QD, positives, strict=True):
+        order = np.argsort(-(passages_PD @ query), kind="stable").tolist()
+        ranks = [order.index(passage) + 1 for passage in known]
+        expected.append(1 / min(ranks) if ranks and min(ranks) <= 100 else 0)
+    assert best_reciprocals(queries_QD, passages_PD, positives, block=7).tolist() == expected
+    assert 0 < np.count_nonzero(expected) < 50
 
 
 def test_swing_sizes():

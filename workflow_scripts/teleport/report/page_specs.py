@@ -11,7 +11,9 @@ The specification, JSON like that of a table:
 `manage.py report` adds `status`: what runs at the moment, as commands/status.py describes it.
 `queries`: how many of each split are shown in full, or "all". rows: every stage with its link and episode; episodes:
 of each the pool, what it was mined with and the training, as in `episode_content`; runs: per checkpoint {split:
-evaluate stage}; searches: {checkpoint: retrieval of the training queries with it}.
+evaluate stage}; searches: {checkpoint: retrieval of the training queries with it}; vectors: {checkpoint: encode stages
+of queries and passages}; published: as in published_table.py; ghosts: forgetting rates that a paper prints, [label,
+episode, rate].
 """
 
 import hashlib
@@ -19,6 +21,8 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
+from teleport.report.published import published_path, read_published
+from teleport.report.published_specs import published_specs
 from teleport.report.specs import Spec, in_folder, label_of, table_specs
 from teleport.running.files import files_below, sha256_file
 from teleport.settings.configuration import Report
@@ -58,7 +62,25 @@ def page_spec(plan, files, queries=None):
             for name, trajectories in plan.trajectories.items()
         ],
     }
+    content["published"] = [json.loads(spec.text) for spec in published_specs(plan).values()]
+    content["ghosts"] = [
+        ghost for name in config.published for ghost in ghosts(plan, read_published(published_path(name)))
+    ]
     return in_folder("report", config), Spec(Spec.of(content).text, list(plan.stages.values()))
+
+
+def ghosts(plan, table):
+    """[label, episode, rate] of the forgetting rates that a published table prints of experiments of the plan."""
+    columns = [(at, each) for at, each in enumerate(table.columns) if each.configuration == plan.config.name]
+    cells = [
+        (row, column, row.values[at]) for row in table.rows for at, column in columns if row.values[at] is not None
+    ]
+    found = [(row.ours_at(column), value) for row, column, value in cells if row.figure_at(column) == "forgetting"]
+    return [
+        [label_of(plan, ours.experiment), ours.episode, value / table.scale]
+        for ours, value in found
+        if ours and ours.experiment in plan.experiments
+    ]
 
 
 def flat(value, key=""):
@@ -87,6 +109,7 @@ def trajectory_content(trajectory):
         "episodes": [episode_content(*episodes) for episodes in pairwise(trajectory.episodes)],
         "runs": [episode.runs for episode in trajectory.episodes],
         "searches": {number: by_vectors[names] for number, names in vectors.items() if names in by_vectors},
+        "vectors": vectors,
     }
 
 

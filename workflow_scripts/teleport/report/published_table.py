@@ -28,6 +28,12 @@ def write_published(spec, root, output_folder):
     A line per figure, but NAME.tex has the shape of the paper's table. What is not finished counts as not run. Raises
     Refusal when a manifest is torn or edited.
     """
+    printed, paper, values = printed_published(spec, root)
+    write_forms(printed, values, output_folder, paper)
+
+
+def printed_published(spec, root):
+    """(a line per figure, the paper's shape: two `Printed` tables; the figures as a frame) of a specification."""
     table, stages = read_published(root / spec["file"]), Stages(root)
     lines = pd.DataFrame(make_lines(table, spec, stages))
     texts, notes = pd.DataFrame(map(figure_cells, lines.to_dict("records"))), footer(table, spec, lines, stages)
@@ -38,7 +44,7 @@ def write_published(spec, root, output_folder):
     unused += [] if any(row.released for row in table.rows) else ["Released checkpoint"]
     printed = Printed(spec["name"], table.title, frame.drop(columns=unused), notes)
     values = lines.drop(columns=["row", "decimals", "planned seeds"]).assign(stages=lines["stages"].str.join(" "))
-    write_forms(printed, values, output_folder, paper)
+    return printed, paper, values
 
 
 def make_lines(table, spec, stages):

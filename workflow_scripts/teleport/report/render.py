@@ -24,7 +24,8 @@ class Printed(NamedTuple):
     """A table ready to be printed.
 
     name: of its files and of its label in LaTeX; frame: text cells, **bold** between two pairs of stars; notes:
-    sentences below the table; wide: in LaTeX it spans both columns of a page, and shrinks where it is wider.
+    sentences below the table; wide: in LaTeX it spans both columns of a page, and shrinks where it is wider; verdicts:
+    lines above the table, which LaTeX has none of.
     """
 
     name: str
@@ -32,16 +33,16 @@ class Printed(NamedTuple):
     frame: pd.DataFrame
     notes: list
     wide: bool = False
+    verdicts: list = []
 
 
-def write_forms(table, figures, folder, paper=None, sources=None):
+def write_forms(table, figures, folder, paper=None, **frames):
     """Write NAME.md and NAME.tex of a `Printed` table, and NAME.csv of its `figures` (DataFrame), to a folder.
 
-    paper: the `Printed` table of NAME.tex, where that is another one; sources: what NAME.sources.csv has (DataFrame).
+    paper: the `Printed` table of NAME.tex, where that is another one; frames: what NAME.KEY.csv has (DataFrame).
     """
     forms = {"csv": csv_text(figures), "md": markdown(table), "tex": latex(paper or table)}
-    if sources is not None:
-        forms["sources.csv"] = csv_text(sources)
+    forms |= {f"{key}.csv": csv_text(frame) for key, frame in frames.items()}
     for suffix, text in forms.items():
         write_text(Path(folder) / f"{table.name}.{suffix}", text)
 
@@ -60,7 +61,8 @@ def markdown(table):
     names = list(table.frame.columns)
     lines = [names, [":--" if name in WORDS else "--:" for name in names], *rows]
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table.title}\n\n{body}\n\n" + "\n\n".join(table.notes) + "\n"
+    above = "\n".join(table.verdicts) + "\n\n" if table.verdicts else ""
+    return f"{table.title}\n\n{above}{body}\n\n" + "\n\n".join(table.notes) + "\n"
 
 
 def latex(table):

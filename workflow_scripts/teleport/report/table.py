@@ -24,8 +24,11 @@ import pandas as pd
 from teleport.report.figures import Stages, collection_text, machines, seconds, trace_figures
 from teleport.report.marks import level_of, significance_text, test_column
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
+from teleport.report.verdicts import first_verdicts, pairs_of_rows
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.section import RERANKED
+
+MOST_VERDICTS = 5  # above a table; the report page has all
 
 
 class Table(NamedTuple):
@@ -33,7 +36,8 @@ class Table(NamedTuple):
 
     rows: system, episode, and the columns that the specification asks for. means: over queries, then over seeds, NaN
     for a split without a run. deviations: of the means, over seeds (ddof 1), NaN for a single seed. p_values: a frame
-    for each mark, NaN in rows of its baselines and where nothing is tested; comparisons: those behind them.
+    for each mark, NaN in rows of its baselines and where nothing is tested; comparisons: those behind them. pairs: of
+    the first measure of each split, as in verdicts.py.
     """
 
     rows: pd.DataFrame
@@ -41,10 +45,11 @@ class Table(NamedTuple):
     deviations: pd.DataFrame
     p_values: dict
     comparisons: list
+    pairs: pd.DataFrame | None = None
 
 
 def write_table(spec, root, output_folder):
-    """Write NAME.csv, .md, .tex and .sources.csv of `spec` below `output_folder`, from results/ below `root` (a Path).
+    """Write NAME.csv, .md, .tex, .sources.csv and .pairs.csv to `output_folder`, from results/ below `root` (a Path).
 
     Raises Refusal when an artefact is missing, torn or edited.
     """
@@ -53,21 +58,27 @@ def write_table(spec, root, output_folder):
     cells = pd.concat([row_cells(table.rows), measure_cells(spec, table)], axis=1)
     if "Seconds" in cells:
         cells["Seconds"] = cells.pop("Seconds")  # last, after the measures
-    printed = Printed(spec["name"], spec["title"], cells, footer(spec, table, stages))
-    write_forms(printed, csv_frame(table), output_folder, sources=sources)
+    first = next(iter(columns(spec)))
+    said, note = first_verdicts(spec, first, table.means[first], table.pairs)
+    said = [f"* {sentence}" for _, sentence in said[:MOST_VERDICTS]] + ["", note] * bool(said)
+    printed = Printed(spec["name"], spec["title"], cells, footer(spec, table, stages), verdicts=said)
+    write_forms(printed, csv_frame(table), output_folder, sources=sources, pairs=table.pairs)
 
 
 def make_table(spec, stages):
     """The `Table` of a specification."""
     rows = pd.DataFrame([describe(row, spec["columns"], stages) for row in spec["rows"]])
-    by_seed, tested = [{} for _ in spec["rows"]], {}
+    by_seed, tested, pairs = [{} for _ in spec["rows"]], {}, []
+    firsts = {split: names[0] for split, names in spec["measures"].items() if names}
     for column, (split, measure) in columns(spec).items():
         scores = {}
         for i, names in [(i, row["runs"][split]) for i, row in enumerate(spec["rows"]) if split in row["runs"]]:
             scores[i] = pd.concat([stages.query_scores(name)[measure] for name in names], axis=1)  # queries x seeds
             by_seed[i][column] = scores[i].mean()
         tested[column] = test_column(scores, spec["rows"], spec["significance"], column, split.removesuffix(RERANKED))
-    return Table(rows, *over_seeds(by_seed, columns(spec)), *by_mark(tested))
+        if firsts.get(split) == measure:
+            pairs.append(pairs_of_rows(spec["rows"], scores, spec["significance"], column, split))
+    return Table(rows, *over_seeds(by_seed, columns(spec)), *by_mark(tested), pd.concat(pairs, ignore_index=True))
 
 
 def by_mark(tested):

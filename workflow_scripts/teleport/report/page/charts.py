@@ -1,23 +1,60 @@
-"""The charts of the page, each an Altair chart of rows that are given later, as the data set `values`."""
+"""The charts of page and paper, each an Altair chart; `drawn` gives one with its rows inside, ready for both.
+
+Text and lines take the colour of the text around them, so that one chart serves a light page, a dark one, and paper.
+"""
+
+import copy
+import functools
 
 import altair as alt
 
-# Okabe and Ito's colours, told apart by the colour-blind, on white and on black.
-BLUE, ORANGE, GREEN, RED, GREY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#b8bcc4"
-SOURCE_COLOURS = {"query": BLUE, "lookahead": ORANGE, "momentum": GREEN}
-SOURCE_COLOURS |= {"bm25": "#cc79a7", "random": "#8a8f98", "file": RED}
-STATE_COLOURS = {"kept": BLUE, "learned": GREEN, "swung back": ORANGE, "forgotten": RED, "missed": GREY}
-EPISODES = {"scheme": alt.SchemeParams(name="viridis", extent=[0.33, 0.95])}  # its dark end is lost on black
+# Ten colours that the colour-blind tell apart, each with a contrast of 3:1 or more on white and on the dark page.
+TEN = ["#0072b2", "#c46a00", "#00875f", "#c4488c", "#7a6fd6", "#9a7400", "#d1495b", "#3a86a8", "#5c8a2c", "#7d8490"]
+BLUE, ORANGE, GREEN, PINK, *_, GREY = TEN
+SOURCE_COLOURS = {"query": BLUE, "lookahead": ORANGE, "momentum": GREEN, "bm25": PINK, "random": GREY, "file": TEN[4]}
+STATE_COLOURS = {"kept": BLUE, "learned": GREEN, "swung back": ORANGE, "forgotten": TEN[6], "missed": GREY}
+PART_COLOURS = SOURCE_COLOURS | {"positive": TEN[6], "query itself": TEN[7], "another episode's": GREY}
 COUNTS = alt.Axis(labelExpr="datum.value ? format(datum.value, '~s') : '0'", tickCount=5)
 PERCENT = alt.Axis(format="%", tickCount=6)
 UPRIGHT = alt.Axis(labelAngle=0)
 FREE = {"title": None, "scale": alt.Scale(zero=False)}  # of an axis that need not begin at 0
-SHADES = alt.Scale(scheme="blues", domain=[0, 1])
+INK = "currentColor"
+AXIS = {"labelColor": INK, "titleColor": INK, "domainColor": INK, "tickColor": INK, "gridColor": INK}
+CONFIG = {
+    "background": "transparent",
+    "view": {"stroke": None},
+    "axis": AXIS | {"gridOpacity": 0.15, "titleFontWeight": "normal"},
+    "legend": {"labelColor": INK, "titleColor": INK, "titleFontWeight": "normal", "labelLimit": 400},
+    "header": {"labelColor": INK, "titleColor": INK},
+    "text": {"color": INK},
+    "rule": {"color": INK},
+    "range": {"category": TEN},
+}
 
 
+@functools.cache
 def charts():
-    """{name: chart} of all charts of the page."""
-    return overview_charts() | negatives_charts() | query_charts()
+    """{name: the dict of a chart} of all charts; their rows are the data set `values`."""
+    made = overview_charts() | negatives_charts() | query_charts()
+    return {name: chart.to_dict() for name, chart in made.items()}
+
+
+def drawn(name, rows, **changes):
+    """The chart `name` with its rows inside (dict, Vega-Lite); changes: of its first parameter's `value`."""
+    chart = copy.deepcopy(charts()[name]) | {"config": CONFIG}
+    encodings = [each["encoding"] for each in (chart, *chart.get("layer", ())) if "encoding" in each]
+    if isinstance(chart["height"], dict):  # of so many pixels per line
+        fields = {encodings[0][channel]["field"] for channel in ("y", "yOffset") if channel in encodings[0]}
+        chart["height"] = chart["height"]["step"] * max(1, len({tuple(row[each] for each in fields) for row in rows}))
+    for encoding in encodings:
+        channel = encoding.get("color", {})
+        if legend := channel.get("legend"):  # only of what is there
+            there = {row.get(channel["field"]) for row in rows}
+            legend |= {"values": [value for value in channel["scale"].get("domain", ()) if value in there]}
+            channel["legend"] = {key: value for key, value in legend.items() if key != "values" or value}
+    if changes:
+        chart["params"][0] |= changes
+    return chart | {"datasets": chart.get("datasets", {}) | {"values": rows}}
 
 
 def chart(height, mark=None, **options):
@@ -32,27 +69,28 @@ def bars(step, names, values, *tooltip, **channels):
     return chart(alt.Step(step), "bar", **options).encode(x=values, y=in_order(names), tooltip=tooltip, **channels)
 
 
-def stacked(field, title, colours=EPISODES, x="episode:O", x_title="Episode"):
+def stacked(field, title, colours=None, x="episode:O", x_title="Episode", **channels):
     """A stacked bar per episode, by kinds of negatives or queries."""
     return chart(210, "bar", size=34).encode(
         x=alt.X(x, title=x_title, axis=UPRIGHT),
-        y=alt.Y("count:Q", title=None, axis=COUNTS),
+        y=alt.Y("count:Q", title=channels.pop("y_title", "Negatives"), axis=COUNTS),
         color=colour(field, title, colours, "right"),
         order=alt.Order("order:Q"),
-        tooltip=[x, field, tip("count:Q", ","), tip("share:Q", ".1%")],
+        tooltip=[x, field, tip("count:Q", ",", "Number"), tip("share:Q", ".1%", "Share")],
+        **channels,
     )
 
 
 def curve(field, title):
     """A value over the steps of all episodes, one line per seed and value of `field`."""
-    legend = alt.Legend(orient="top", symbolType="stroke", gradientLength=120)
+    legend = alt.Legend(orient="top", symbolType="stroke")
     return chart(190, "line", strokeWidth=1.6, point=alt.OverlayMarkDef(size=14)).encode(
         x=alt.X("step:Q", title="Step"),
         y=alt.Y("value:Q", **FREE, axis=alt.Axis(format="~g")),
-        color=alt.Color(field, title=title, scale=alt.Scale(**EPISODES), legend=legend),
+        color=alt.Color(field, title=title, scale=alt.Scale(range=TEN), legend=legend),
         detail=["seed:N", "episode:O"],
         strokeDash=alt.StrokeDash("seed:N", legend=None),
-        tooltip=["episode:O", "seed:N", "step:Q", tip("value:Q", ".5g")],
+        tooltip=["episode:O", "seed:N", "step:Q", tip("value:Q", ".5g", "Value")],
     )
 
 
@@ -61,39 +99,41 @@ def in_order(field, limit=260):
     return alt.Y(field, sort=None, title=None, axis=alt.Axis(labelLimit=limit))
 
 
-def colour(field, title, scale, orient="top"):
-    """A colour per value, by keyword arguments of a scale or {value: colour}, with a legend."""
-    given = scale if scale is EPISODES else {"domain": list(scale), "range": list(scale.values())}
-    return alt.Color(field, title=title, scale=alt.Scale(**given), legend=alt.Legend(orient=orient))
+def colour(field, title, colours=None, orient="top", **legend):
+    """A colour per value, those of {value: colour} or the ten, with a legend."""
+    scale = {"domain": list(colours), "range": list(colours.values())} if colours else {"range": TEN}
+    return alt.Color(field, title=title, scale=alt.Scale(**scale), legend=alt.Legend(orient=orient, **legend))
 
 
-def tip(field, form):
+def tip(field, form, title):
     """A number in the tooltip."""
-    return alt.Tooltip(field, format=form)
+    return alt.Tooltip(field, format=form, title=title)
 
 
 def overview_charts():
     """Of systems, their stages and their trainings."""
     # A dot per row of a table, with 95 % intervals over queries (thin) and seeds (thick).
     base = chart(alt.Step(17)).encode(y=in_order("label:N"))
-    queries = base.mark_rule(opacity=0.55).encode(alt.X("low:Q", **FREE), x2="high:Q")
-    seeds = base.mark_rule(strokeWidth=4, opacity=0.45).encode(alt.X("seed_low:Q", **FREE), x2="seed_high:Q")
-    tips = ["label:N", tip("mean:Q", ".4f"), tip("over_queries:Q", ".4f")]
-    dots = base.mark_point(filled=True, size=55, opacity=1).encode(alt.X("mean:Q", **FREE), tooltip=tips)
-    # A line per system over its episodes, with 95 % intervals over queries.
-    legend = alt.Legend(orient="bottom", labelLimit=240)
-    base = chart(250).encode(
-        x=alt.X("episode:O", title="Episode", axis=UPRIGHT),
-        color=alt.Color("system:N", title=None, sort=None, legend=legend),
+    queries = base.mark_rule(opacity=0.6).encode(alt.X("low:Q", **FREE), x2="high:Q")
+    seeds = base.mark_rule(strokeWidth=4, opacity=0.5).encode(alt.X("seed_low:Q", **FREE), x2="seed_high:Q")
+    tips = [tip("mean:Q", ".4f", "Mean"), tip("low:Q", ".4f", "from"), tip("high:Q", ".4f", "to")]
+    dots = base.mark_point(filled=True, size=55, opacity=1, color=BLUE).encode(
+        alt.X("mean:Q", title=None, scale=alt.Scale(zero=False)),
+        tooltip=[alt.Tooltip("label:N", title="System"), *tips],
     )
-    interval = base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", **FREE), y2="high:Q")
-    line = base.mark_line(point=alt.OverlayMarkDef(size=55))
-    line = line.encode(y=alt.Y("mean:Q", **FREE), tooltip=["system:N", "episode:O", tip("mean:Q", ".4f")])
+    # A line per system over its episodes, from the checkpoint that it starts with; its name stands at its end.
+    x = alt.X("episode:O", title="Episode", axis=UPRIGHT)
+    y = alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False))
+    base = chart(250).encode(x=x, color=alt.Color("system:N", scale=alt.Scale(range=TEN), legend=None))
+    line = base.mark_line(point=alt.OverlayMarkDef(size=55)).encode(y=y, tooltip=["system:N", "episode:O", tips[0]])
+    name = base.transform_filter("datum.last").mark_text(align="right", dy=-11, dx=20).encode(y=y, text="system:N")
     seconds = alt.X("seconds:Q", title="Seconds, all stages of a kind one after another")
+    kinds = [alt.Tooltip("kind:N", title="Kind"), alt.Tooltip("stages:Q", title="Stages")]
     return {
-        "systems": queries + seeds + dots,
-        "episodes": interval + line,
-        "kinds": bars(18, "kind:N", seconds, "kind:N", "stages:Q", tip("seconds:Q", ",.1f"), fill=BLUE),
+        "systems": queries + dots,
+        "systems of seeds": queries + seeds + dots,
+        "episodes": base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", **FREE), y2="high:Q") + line + name,
+        "kinds": bars(18, "kind:N", seconds, *kinds, tip("seconds:Q", ",.1f", "Seconds"), fill=BLUE),
         "curve": curve("episode:O", "Episode"),
         "layers": curve("layer:N", "Layers"),
     }
@@ -104,22 +144,23 @@ def negatives_charts():
     by_source = {"color": colour("source:N", None, SOURCE_COLOURS), "order": alt.Order("order:Q")}
     share = alt.X("count:Q", stack="normalize", title=None, axis=alt.Axis(format="%"))
     swung = alt.X("count:Q", title="Pairs of a query and a passage", axis=COUNTS)
+    number = tip("count:Q", ",", "Number")
     return {
         "sources": stacked("source:N", "Source", SOURCE_COLOURS),
         "first": stacked("first:O", "First met in episode"),
         "new": stacked("near:N", "New negative", {"near the positive before": ORANGE, "elsewhere": GREY}),
-        "shares": bars(17, "label:N", share, "label:N", "source:N", tip("count:Q", ","), **by_source),
+        "shares": bars(17, "label:N", share, alt.Tooltip("label:N", title="System"), "source:N", number, **by_source),
         "overlap": overlap(),
         "ranks": chart(220, "line", interpolate="step-after", strokeWidth=1.8).encode(
             x=alt.X("rank:Q", title="Rank"),
-            y=alt.Y("count:Q", title=None, axis=COUNTS),
+            y=alt.Y("count:Q", title="Negatives", axis=COUNTS),
             color=by_source["color"],
             strokeDash=alt.StrokeDash("episode:O", title="Episode", legend=alt.Legend(orient="top")),
-            tooltip=["episode:O", "source:N", "rank:Q", tip("count:Q", ",")],
+            tooltip=["episode:O", "source:N", "rank:Q", number],
         ),
         "gaps": gaps(),
         # Negatives that were in, out and in again, by the episode in which they were in at first.
-        "swings": bars(18, "name:N", swung, "name:N", tip("count:Q", ","), tip("share:Q", ".2%"), fill=ORANGE),
+        "swings": bars(18, "name:N", swung, "name:N", number, tip("share:Q", ".2%", "Share"), fill=ORANGE),
     }
 
 
@@ -128,70 +169,100 @@ def overlap():
     x, y = alt.X("other:O", title="… also in episode", axis=UPRIGHT), alt.Y("episode:O", title="Of episode")
     base = chart(200).encode(x=x, y=y)
     cells = base.mark_rect().encode(
-        color=alt.Color("share:Q", scale=SHADES, legend=None),
-        tooltip=["episode:O", "other:O", tip("share:Q", ".1%")],
+        color=alt.Color("share:Q", scale=alt.Scale(range=["#dce9f5", BLUE], domain=[0, 1]), legend=None),
+        tooltip=["episode:O", alt.Tooltip("other:O", title="also in"), tip("share:Q", ".1%", "Share")],
     )
-    dark = alt.condition("datum.share > 0.55", alt.value("white"), alt.value("#1b1d22"))
+    dark = alt.condition("datum.share > 0.75", alt.value("white"), alt.value("#1b1d22"))
     return cells + base.mark_text(fontSize=12).encode(text=alt.Text("share:Q", format=".0%"), color=dark)
 
 
 def gaps():
     """How far negatives lie below the positive, in shares of its score."""
-    lines = chart(220, "line", interpolate="monotone", strokeWidth=1.8).encode(
+    base = chart(220)
+    lines = base.mark_line(interpolate="monotone", strokeWidth=1.8).encode(
         x=alt.X("gap:Q", title="Gap to the positive, in shares of its score", axis=PERCENT),
-        y=alt.Y("share:Q", title=None, axis=alt.Axis(format="%")),
-        color=colour("episode:O", "Episode", EPISODES),
-        tooltip=["episode:O", tip("gap:Q", ".0%"), tip("share:Q", ".2%")],
+        y=alt.Y("share:Q", title="Share of the negatives", axis=alt.Axis(format="%")),
+        color=colour("episode:O", "Episode"),
+        tooltip=["episode:O", tip("gap:Q", ".0%", "Gap"), tip("share:Q", ".2%", "Share")],
     )
-    return lines + alt.Chart(alt.InlineData([{}])).mark_rule(strokeDash=[4, 3], color=RED).encode(x=alt.datum(0.05))
+    suspect = base.transform_aggregate(n="count()").mark_rule(strokeDash=[4, 3], color=TEN[6])
+    return lines + suspect.encode(x=alt.datum(0.05))
 
 
 def query_charts():
-    """Of single queries: the forgetting rate of every step, traces, the map of a query, two systems."""
-    rate = alt.X("rate:Q", title="Share of queries whose score drops", axis=PERCENT)
-    by_step = {"yOffset": alt.YOffset("step:O"), "color": colour("step:O", "Into checkpoint", EPISODES)}
+    """Of single queries: forgetting by step, the life of a query's negatives, its map, two systems on all queries."""
+    rate = alt.X("rate:Q", title="Share of queries whose reciprocal rank drops", axis=PERCENT)
+    by_step = {"yOffset": alt.YOffset("step:O"), "color": colour("step:O", "In episode")}
+    base = chart(alt.Step(16)).encode(x=rate, y=in_order("label:N"), **by_step)
+    tips = [
+        alt.Tooltip("label:N", title="System"),
+        alt.Tooltip("step:O", title="Episode"),
+        tip("rate:Q", ".1%", "Rate"),
+    ]
+    ours = base.transform_filter("!datum.paper").mark_bar().encode(tooltip=tips)
+    paper = base.transform_filter("datum.paper").mark_point(shape="diamond", size=50, strokeWidth=1.6)
+    river = {"x": "step:O", "x_title": "From checkpoint to checkpoint", "y_title": "Queries", "href": "url:N"}
     return {
-        "rates": bars(15, "label:N", rate, "label:N", "step:O", tip("rate:Q", ".1%"), **by_step),
-        "states": stacked("state:N", "Query", STATE_COLOURS, "step:O", "Step between checkpoints"),
+        "rates": ours + paper.encode(tooltip=[*tips, alt.Tooltip("what:N", title="By")]),
+        "river": stacked("state:N", "Query", STATE_COLOURS, **river),
         "traces": chart(alt.Step(22), "rect").encode(
             x=alt.X("checkpoint:O", title="After episode", axis=UPRIGHT),
             y=in_order("query:N", 170),
-            color=alt.Color("score:Q", title=None, scale=SHADES),
-            tooltip=["query:N", "checkpoint:O", tip("score:Q", ".3f")],
+            color=alt.Color("score:Q", title=None, scale=alt.Scale(range=["#dce9f5", BLUE], domain=[0, 1])),
+            tooltip=["query:N", alt.Tooltip("checkpoint:O", title="After episode"), tip("score:Q", ".3f", "Score")],
         ),
+        "life": life(),
         "map": query_map(),
         "scatter": scatter(),
     }
 
 
+def life():
+    """The negatives of a query by episode: colour is the source, position the rank; the positive is a line."""
+    y = alt.Y("rank:Q", title="Rank, by the model that mined", scale=alt.Scale(type="log", reverse=True, nice=False))
+    base = chart(300).encode(x=alt.X("episode:O", title="Episode", axis=UPRIGHT), y=y, detail="passage:N")
+    colours = colour("what:N", None, PART_COLOURS)
+    ways = base.transform_filter("datum.what != 'positive'").mark_line(color=GREY, strokeWidth=0.7, opacity=0.6)
+    positive = base.transform_filter("datum.what == 'positive'").mark_line(strokeWidth=3, point=True)
+    tips = [alt.Tooltip("passage:N", title="Passage"), alt.Tooltip("what:N", title="Source"), "episode:O", "rank:Q"]
+    points = base.transform_filter("datum.what != 'positive'").mark_point(filled=True, size=50, opacity=1)
+    return (
+        ways + points.encode(color=colours, href="url:N", tooltip=tips) + positive.encode(color=colours, tooltip=tips)
+    )
+
+
 def query_map():
-    """A query, its positives and negatives on the plane that all episodes share."""
-    colours = {"negative of this episode": BLUE, "negative of another": GREY, "positive": RED, "query": GREEN}
+    """A query, its positives and negatives on the plane that all episodes share, an episode at a time."""
+    episode = alt.param(name="shown", value=1, bind=alt.binding_range(min=1, max=9, step=1, name="Episode "))
     axis = alt.Axis(labels=False, ticks=False, grid=False, domain=False)
     plane = {"title": None, "axis": axis, "scale": alt.Scale(domain=[-1.05, 1.05])}
-    shapes = alt.Scale(domain=list(colours), range=["circle", "circle", "cross", "diamond"])
-    points = chart(320, "point", filled=True).encode(
+    shapes = alt.Scale(domain=["negative", "positive", "query itself"], range=["circle", "cross", "diamond"])
+    points = chart(320, "point", filled=True, opacity=1).transform_filter("datum.episode == shown")
+    return points.add_params(episode).encode(
         x=alt.X("x:Q", **plane),
         y=alt.Y("y:Q", **plane),
-        color=alt.Color("what:N", title=None, scale=alt.Scale(domain=list(colours), range=list(colours.values()))),
-        shape=alt.Shape("what:N", scale=shapes),
+        color=colour("what:N", None, PART_COLOURS, columns=4),
+        shape=alt.Shape("shape:N", scale=shapes, legend=None),
         size=alt.Size("size:Q", scale=None),
-        opacity=alt.Opacity("opacity:Q", scale=None),
-        tooltip=["what:N", "passage:N"],
+        tooltip=[alt.Tooltip("what:N", title="What"), alt.Tooltip("passage:N", title="Passage")],
     )
-    return points.configure_legend(orient="bottom", columns=2)
 
 
 def scatter():
     """The scores of two systems on every query; larger: several queries lie there."""
-    base, axis = chart(380), {"scale": alt.Scale(nice=False), "title": "", "axis": alt.Axis(tickCount=6)}
-    points = base.mark_point(filled=True).encode(
-        x=alt.X("a:Q", **axis),
-        y=alt.Y("b:Q", **axis),
+    base, axis = chart(320), {"scale": alt.Scale(nice=False), "axis": alt.Axis(tickCount=6)}
+    points = base.mark_point(filled=True, color=BLUE).encode(
+        x=alt.X("a:Q", title="From", **axis),
+        y=alt.Y("b:Q", title="To", **axis),
         size=alt.Size("count:Q", scale=alt.Scale(type="sqrt", range=[24, 900]), legend=None),
-        color=colour("shown:N", None, {"top tens are here": BLUE, "score only": GREY}),
         opacity=alt.value(0.75),
-        tooltip=["a:Q", "b:Q", "count:Q", "queries:N"],
+        href="url:N",
+        tooltip=[
+            tip("a:Q", ".3f", "From"),
+            tip("b:Q", ".3f", "To"),
+            tip("count:Q", ",", "Queries"),
+            alt.Tooltip("queries:N", title="such as"),
+        ],
     )
     diagonal = base.transform_aggregate(low="min(a)", high="max(a)").mark_rule(strokeDash=[4, 3], opacity=0.6)
     return diagonal.encode(x="low:Q", y="low:Q", x2="high:Q", y2="high:Q") + points

@@ -3,11 +3,13 @@
 import numpy as np
 
 from teleport.evaluation.forgetting import DEPTH, forgets, reciprocal_ranks
-from teleport.report.page.negatives import MOST_QUERIES, sample
+from teleport.report.page.negatives import MOST_QUERIES, sample, vectors_of
 
 TRACED = 10  # queries whose scores are drawn one by one (ANCE-Tele Figures 3 and 8d)
 FOUND = 10  # a query is found when its positive is among so many
 STATES = ("kept", "learned", "swung back", "forgotten", "missed")
+LETTERS = "klsfm"  # of the states, in the lists of queries
+MOST_PRODUCTS = 1e9  # of a query and a passage, with which the page ranks positives where no search has
 
 
 class Traces:
@@ -21,8 +23,22 @@ class Traces:
     def training(self, trajectory):
         """(checkpoints, float [C, Q], their rows): RR@100 of training queries, as the paper measures forgetting."""
         searches = {int(n): name for n, name in trajectory["searches"].items() if self.reader.finished(name)}
-        checkpoints = sorted(searches)
-        return checkpoints, np.array([self.reciprocal_ranks(searches[n]) for n in checkpoints]), self.rows
+        values = {n: self.reciprocal_ranks(name) for n, name in searches.items()}
+        for n, names in trajectory["vectors"].items():  # such as the last checkpoint, which nothing was mined with
+            if int(n) not in values and (ranked := self.ranked_here(*names)) is not None:
+                values[int(n)] = ranked
+        return sorted(values), np.array([values[n] for n in sorted(values)]), self.rows
+
+    def ranked_here(self, *names):
+        """As `reciprocal_ranks`, from the vectors of two encode stages; None without them, or with too many."""
+        queries_QD, passages_PD = vectors_of(self.reader, dict(zip(("queries", "passages"), names, strict=True)))
+        if passages_PD is None or len(self.rows) * len(passages_PD) > MOST_PRODUCTS:
+            return None
+        if names not in self.ranks:
+            positives, passages = self.reader.positives(), np.asarray(passages_PD, np.float32)
+            known = [positives[row] for row in self.rows]
+            self.ranks[names] = best_reciprocals(np.asarray(queries_QD[self.rows], np.float32), passages, known)
+        return self.ranks[names]
 
     def reciprocal_ranks(self, name):
         """float64 [Q]: of `rows` under a retrieval, 0 for a query that it lacks."""
@@ -45,10 +61,11 @@ class Traces:
 
 
 def forgetting_of(traces, trajectory, splits, measures):
-    """[{split, measure, checkpoints, queries, rates, states, traced, traces}] of one experiment and seed (plain JSON).
+    """[{split, measure, checkpoints, queries, rates, states, rows, paths, …}] of one experiment and seed (plain JSON).
 
     split "train": RR@100 of the training queries with each model that mined, as in the paper; other splits: their first
-    measure. rates and states have an entry per step; traces: of a few queries drawn at random (`traced`), a list each.
+    measure. rates and states have an entry per step; paths: of each query (`rows`) its states, a letter per step, and
+    ways: its scores, as text; traces: of a few queries drawn at random (`traced`), a list each.
     """
     sets = [("train", f"RR@{DEPTH}", *traces.training(trajectory))]
     sets += [(split, measures[split][0], *traces.evaluated(trajectory, split, measures[split][0])) for split in splits]
@@ -59,6 +76,8 @@ def forgetting_of(traces, trajectory, splits, measures):
         threshold = 1 / FOUND if measure.startswith("RR") else 1e-9
         drawn, texts = sample(len(rows), TRACED, f"traced {split}"), traces.reader.queries(split)
         content = {"split": split, "measure": measure, "checkpoints": checkpoints, "queries": len(rows)}
+        content |= {"seed": trajectory["seed"], "rows": rows.tolist(), "paths": paths(values >= threshold)}
+        content["ways"] = [way_text(each, measure) for each in values.T.tolist()]
         content["rates"] = np.round(forgetting_rates(values), 6).tolist()
         content["states"] = count_states(values >= threshold)
         content["traced"] = [texts[row].as_py() for row in rows[drawn].tolist()]
@@ -82,6 +101,35 @@ def states(found_CQ):
     ever = np.logical_or.accumulate(found_CQ, axis=0)[:-1]  # up to the step: `before` decides first
     conditions = {"kept": before & after, "forgotten": before, "learned": after & ~ever, "swung back": after}
     return np.select(list(conditions.values()), [*map(STATES.index, conditions)], STATES.index("missed"))
+
+
+def best_reciprocals(queries_QD, passages_PD, positives, block=256):
+    """1 / rank of each query's best positive among all passages, 0 beyond DEPTH (float64 [Q]); ties by row.
+
+    queries_QD, passages_PD: float32; positives: per query the rows of its positives
+    """
+    reciprocals = np.zeros(len(queries_QD))
+    for start in range(0, len(queries_QD), block):
+        for query, scores_P in enumerate(queries_QD[start : start + block] @ passages_PD.T, start):
+            if len(positives[query]):
+                best = min(positives[query], key=lambda passage, scores=scores_P: (-scores[passage], passage))
+                rank = 1 + np.count_nonzero(scores_P > scores_P[best])
+                rank += np.count_nonzero(scores_P[:best] == scores_P[best])
+                reciprocals[query] = 1 / rank if rank <= DEPTH else 0.0
+    return reciprocals
+
+
+def paths(found_CQ):
+    """The states of each query, a letter per step: [str]."""
+    letters = np.array(list(LETTERS))[states(found_CQ)]
+    return ["".join(path) for path in letters.T.tolist()]
+
+
+def way_text(values, measure):
+    """What a query scores at each checkpoint, as text: of reciprocal ranks the ranks, "1 → 12 → –"."""
+    if measure.startswith("RR"):
+        return " → ".join(f"{1 / value:.0f}" if value else "–" for value in values)
+    return " → ".join(f"{value:.2f}" for value in values)
 
 
 def count_states(found_CQ):

@@ -1,4 +1,4 @@
-"""The overview: tables and the stages as they ran; how far the stages are; the curves of trainings."""
+"""What the first page says: tables, verdicts, every pair of systems, costs; the stages as they ran; training curves."""
 
 from collections import Counter
 from itertools import chain
@@ -9,72 +9,82 @@ from scipy.stats import t
 
 from teleport.report.figures import seconds
 from teleport.report.marks import MARK, baseline_text, baselines
+from teleport.report.systems import MINING
 from teleport.report.table import columns, describe
+from teleport.report.verdicts import PAIRS, first_verdicts, labels_of
 from teleport.settings.section import RERANKED
 
 NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
 MOST_POINTS = 400  # of one curve
 
 
-def overview(reader, spec, folder):
-    """What every section needs (plain JSON): collection, tables, experiments, and all finished stages by name.
-
-    folder: where the written tables are. An experiment has per seed its stages in order: [[episode, link without its
-    folders, stage, finished]].
-    """
-    return {
-        "configuration": spec["configuration"],
-        "collection": reader.facts(spec["collection"]),
-        "tables": overview_tables(reader, spec, folder),
-        "stages": {n: stage_content(reader.artefact(n), s) for n, s in spec["stages"].items() if reader.finished(n)},
-        "planned": len(spec["stages"]),
-        "experiments": [
-            {"name": e["name"], "label": e["label"], "seeds": [[s["seed"], dag_of(reader, s)] for s in e["seeds"]]}
-            for e in spec["experiments"]
-        ],
-    }
-
-
-def dag_of(reader, trajectory):
-    rows = trajectory["rows"]
-    return [[row["episode"], row["link"].split("/")[-1], row["stage"], reader.finished(row["stage"])] for row in rows]
-
-
 def overview_tables(reader, spec, folder):
     """The tables of the configuration (plain JSON); folder: where the written tables are."""
-    return [table_content(reader, spec, table, folder / f"{table['name']}.csv") for table in spec["tables"]]
+    return [table_content(reader, spec, table, folder) for table in spec["tables"]]
 
 
-def table_content(reader, spec, table, written=None):
-    """{name, title, columns, test, rows: [{system, episode, said, differs, cells: {column: cell}}]} of finished rows.
+def table_content(reader, spec, table, folder=None):
+    """A table with its finished rows, its verdicts and its pairs (plain JSON).
 
-    written: the table's CSV, which may be missing or of other rows. The p-values are its: nothing is tested twice. What
-    has several marks, or levels by split, is marked in the table alone.
+    {name, title, columns, test, rows: [{at, label, system, episode, said, differs, start_of, cells: {column: cell}}],
+    verdicts: [[label, sentence]], note, matrices: {column: {"at b": {"at a": pair}}}}. folder: where the written table
+    is, which may be missing or of other rows. Nothing is tested twice: what is tested is the table's. What has several
+    marks, or levels by split, is marked in the table alone.
     """
-    test, tested, rows, above = table["significance"], pd.DataFrame(), [], None
-    systems = [row["system"] for row in table["rows"]]
-    if test and written and written.is_file():
-        tested = pd.read_csv(written)
+    test, tested, rows, above = table["significance"], written(folder, table, ""), [], None
     simple = list(baselines(test)) == [MARK] and not isinstance(test["level"], dict)
-    if not simple or tested.get("system", pd.Series()).tolist() != systems:
-        test, tested = None, pd.DataFrame()
-    for number, row in enumerate(table["rows"]):
+    starts = {
+        e["seeds"][0]["runs"][0][split]: e["label"] for e in spec["experiments"] for split in e["seeds"][0]["runs"][0]
+    }
+    for at, (row, label) in enumerate(zip(table["rows"], labels_of(table["rows"]), strict=True)):
         if not all(map(reader.finished, chain(*row["runs"].values()))):
             continue
-        experiment, said = experiment_of(spec, row), describe(row, table["columns"], reader)
+        experiment, said, cells = experiment_of(spec, row), describe(row, table["columns"], reader), {}
         if "seconds" in said:
             said["seconds"] = None if np.isnan(said["seconds"]) else round(said["seconds"])
-        cells = {}
         for column, (split, measure) in columns(table).items():
             if split in row["runs"]:
-                p = tested[f"{column} p"][number] if f"{column} p" in tested else np.nan
+                p = tested[f"{column} p"][at] if simple and f"{column} p" in tested else np.nan
                 figure = cell(reader, row["runs"][split], split.removesuffix(RERANKED), measure)
                 cells[column] = figure | {"p": None if np.isnan(p) else float(p)}
-        content = {"system": said.pop("system"), "episode": said.pop("episode"), "said": said, "cells": cells}
-        rows.append(content | {"differs": differences(spec, experiment, above)})
+        content = {"at": at, "label": label, "system": said.pop("system"), "episode": said.pop("episode"), "said": said}
+        content |= {"start_of": starts.get(next(chain(*row["runs"].values()))) if not row["episode"] else None}
+        rows.append(content | {"cells": cells, "differs": differences(spec, experiment, above)})
         above = experiment or above
-    used = test and {"baseline": baseline_text(test, MARK), "level": test["level"]}
-    return {"name": table["name"], "title": table["title"], "columns": list(columns(table)), "test": used, "rows": rows}
+    used = {"baseline": baseline_text(test, MARK), "level": test["level"]} if test and simple and len(tested) else None
+    content = {
+        "name": table["name"],
+        "title": table["title"],
+        "columns": list(columns(table)),
+        "test": used,
+        "rows": rows,
+    }
+    return content | answers(table, tested, written(folder, table, ".pairs"))
+
+
+def written(folder, table, suffix):
+    """A CSV of the written table (DataFrame); an empty one where it is missing, or of other rows."""
+    frames = {}
+    for each in ("", suffix):
+        path = folder and folder / f"{table['name']}{each}.csv"
+        frames[each] = pd.read_csv(path) if path and path.is_file() else pd.DataFrame()
+    current = frames[""].get("system", pd.Series()).tolist() == [row["system"] for row in table["rows"]]
+    return frames[suffix] if current else pd.DataFrame()
+
+
+def answers(table, tested, pairs):
+    """{verdicts, note, matrices} of a table, from its CSV and that of its pairs."""
+    if pairs.empty or not {*PAIRS} <= {*pairs}:
+        return {"verdicts": [], "note": "", "matrices": {}}
+    first, labels = next(iter(columns(table))), labels_of(table["rows"])
+    said, note = first_verdicts(table, first, tested[first], pairs)
+    matrices = {}
+    for pair in pairs.to_dict("records"):
+        turned = pair | {"difference": -pair["difference"], "won": pair["lost"], "lost": pair["won"]}
+        lines = matrices.setdefault(pair["column"], {})
+        lines.setdefault(pair["b"], {})[pair["a"]] = pair
+        lines.setdefault(pair["a"], {})[pair["b"]] = turned
+    return {"verdicts": [[labels[at], sentence] for at, sentence in said], "note": note, "matrices": matrices}
 
 
 def cell(reader, names, split, measure):
@@ -109,6 +119,20 @@ def differences(spec, name, above):
     return [[key, mine.get(key), other.get(key)] for key in keys]
 
 
+def costs(spec, stages):
+    """{label: (seconds of mining, of training)} of each experiment, means over seeds, as if each system ran alone."""
+    spent = {}
+    for experiment in spec["experiments"]:
+        by_seed = []
+        for seed in experiment["seeds"]:
+            names = {row["stage"] for row in seed["rows"]} & stages.keys()
+            kinds = [(name.split("/")[0], stages[name]["seconds"] or 0) for name in names]
+            mining = sum(each for kind, each in kinds if kind in MINING)
+            by_seed.append((mining, sum(each for kind, each in kinds if kind == "train")))
+        spent[experiment["label"]] = tuple(np.mean(by_seed, axis=0).tolist())
+    return {label: each for label, each in spent.items() if any(each)}
+
+
 def stage_content(artefact, planned):
     """What the page says of a finished stage; planned: its entry in the specification."""
     manifest, provenance = artefact.manifest, artefact.manifest.get("provenance", {})
@@ -123,6 +147,7 @@ def stage_content(artefact, planned):
         "commit": provenance.get("git_commit"),
         "memory": provenance.get("peak_memory_bytes"),
         "machine": hardware.get("gpu") or hardware.get("processor"),
+        "attempt": provenance.get("attempt", 1),
         "bytes": sum(file["bytes"] for file in manifest["files"].values()),
         "settings": manifest["settings"],
         "facts": manifest["facts"],
@@ -131,7 +156,7 @@ def stage_content(artefact, planned):
 
 def status_of(reader, spec):
     """{kinds: [[kind, finished, planned]], seeds: [[experiment, seed, finished episodes, episodes, finished stages,
-    stages]], attempts: [[stage, label, attempts]], seen: the specification's `status` or None} (plain JSON).
+    stages]], seen: the specification's `status` or None} (plain JSON).
 
     `status`, what runs and what is left by the forecast, is only there for who looks while it runs.
     """
@@ -144,17 +169,12 @@ def status_of(reader, spec):
         episodes = [all(map(reader.finished, (episode["train"], *runs.values()))) for episode, runs in pairs]
         counts = sum(episodes), len(episodes), sum(map(reader.finished, stages)), len(stages)
         seeds.append([label, seed["seed"], *counts])
-    attempts = {name: reader.artefact(name).manifest.get("provenance", {}).get("attempt", 1) for name in finished}
-    return {
-        "kinds": [[kind, done[kind], number] for kind, number in kinds.items()],
-        "seeds": seeds,
-        "attempts": [[name, planned[name]["label"], number] for name, number in attempts.items() if number > 1],
-        "seen": spec.get("status"),
-    }
+    by_kind = [[kind, done[kind], number] for kind, number in kinds.items()]
+    return {"kinds": by_kind, "seeds": seeds, "seen": spec.get("status")}
 
 
 def training_curves(reader, trajectory):
-    """[{episode, file, offset, points, steps, columns: {name: [values]}}] of the finished trainings of one seed.
+    """[{episode, seed, file, offset, points, steps, columns: {name: [values]}}] of a seed's finished trainings.
 
     A file is any table of a train stage with a column `step`: losses.tsv, and what else a training writes per step.
     `offset` + step counts the steps of all episodes, one after another; a segment that goes on with the training before
@@ -169,7 +189,7 @@ def training_curves(reader, trajectory):
                     offsets[file] = ends.get(file, 0)
                 offset = offsets.setdefault(file, 0)
                 ends[file] = offset + curve["steps"][-1]
-                curves.append({"episode": number, "file": file, "offset": offset} | curve)
+                curves.append({"episode": number, "seed": trajectory["seed"], "file": file, "offset": offset} | curve)
     return curves
 
 

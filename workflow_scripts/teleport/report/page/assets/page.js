@@ -1,91 +1,212 @@
-// What every section uses: data files, elements, numbers, sections and their places in the address.
+// What a page does beside being read: draws its charts, copies commands, compares two systems, lists queries. In one
+// file for all (`articles`) it also shows the page that a link names.
 "use strict";
 
 const page = (() => {
-  const base = new URL(".", document.currentScript.src).href;
-  const waiting = new Map();
-  const sections = [];
+  const store = new Map(), waiting = new Map();
 
-  // Data files call this: put("q/train-3", {...}).
-  function put(name, value) {
-    waiting.get(name).resolve(value);
-  }
-
-  // A promise of the value of a data file. A script tag loads it: browsers refuse fetch on file://.
-  function load(name) {
-    if (!waiting.has(name)) {
-      const entry = {};
-      entry.promise = new Promise((resolve, reject) => Object.assign(entry, { resolve, reject }));
-      waiting.set(name, entry);
-      const script = document.createElement("script");
-      script.src = `${base}data/${name.split("/").map(encodeURIComponent).join("/")}.js`;
-      script.onerror = () => entry.reject(new Error(`${name}.js is missing beside this page`));
-      document.head.append(script);
-    }
-    return waiting.get(name).promise;
-  }
-
-  // An element. Children are elements or plain text: nothing is ever parsed as HTML.
+  // An element; text is never taken for markup.
   function h(tag, attributes = {}, ...children) {
     const element = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) {
       if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-      else if (value === true) element.setAttribute(name, "");
-      else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+      else if (value !== null && value !== undefined) element.setAttribute(name, value);
     }
-    element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+    element.append(...children.flat());
     return element;
   }
 
-  const none = "–";
-  const number = (value, digits = 3) => (value === null || value === undefined ? none : value.toFixed(digits).replace("-", "−"));
-  const count = (value) => (value === null || value === undefined ? none : value.toLocaleString("en-US"));
-  const percent = (value, digits = 1) => (value === null || value === undefined ? none : `${(100 * value).toFixed(digits)} %`);
-  const score = (value) => (value === null || value === undefined ? none : Number(value.toPrecision(4)).toString().replace("-", "−"));
-  const bytes = (value) => (value >= 1e9 ? `${(value / 1e9).toFixed(2)} GB` : `${(value / 1e6).toFixed(value < 1e6 ? 2 : 1)} MB`);
-  function seconds(value) {
-    if (value === null || value === undefined) return none;
-    if (value < 120) return `${value.toFixed(value < 10 ? 1 : 0)} s`;
-    return value < 7200 ? `${(value / 60).toFixed(1)} min` : `${(value / 3600).toFixed(1)} h`;
-  }
-
-  // A labelled choice among [value, text] pairs.
-  function choice(label, options, value, onchange) {
-    const select = h("select", { onchange: (event) => onchange(event.target.value) });
-    for (const [each, text] of options) select.append(h("option", { value: each, selected: String(each) === String(value) }, text));
-    return h("label", { class: "choice" }, h("span", {}, label), select);
-  }
-
-  // A table from columns {name, cell(row), words} and rows.
-  function table(columns, rows, attributes = {}) {
-    const head = columns.map((column) => h("th", { scope: "col", class: column.words ? "words" : null }, column.name));
-    const body = rows.map((row) => h("tr", {}, columns.map((column) => h("td", { class: column.words ? "words" : null }, column.cell(row)))));
-    return h("div", { class: "wide", tabindex: "0", role: "group", "aria-label": attributes.label ?? "Table" },
-      h("table", attributes, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
-  }
-
-  // Keys for a row of tabs: arrows, home and end.
-  function tabs(label, names, selected, onselect) {
-    const list = h("div", { class: "tabs", role: "tablist", "aria-label": label });
-    names.forEach(([value, text], at) => {
-      const here = String(value) === String(selected);
-      list.append(h("button", {
-        role: "tab", "aria-selected": String(here), tabindex: here ? "0" : "-1", "data-value": value,
-        onclick: () => onselect(value),
-        onkeydown: (event) => {
-          const steps = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: names.length - 1 };
-          if (!(event.key in steps)) return;
-          event.preventDefault();
-          onselect(names[(steps[event.key] + names.length) % names.length][0], true);
-        },
-      }, text));
+  // The value of a data file, which is a script: browsers refuse to fetch from the disk.
+  function load(name) {
+    if (store.has(name)) return Promise.resolve(store.get(name));
+    return new Promise((resolve) => {
+      waiting.set(name, resolve);
+      document.head.append(h("script", { src: `${name}.js` }));
     });
-    return list;
   }
 
-  const section = (id, title, render) => sections.push({ id, title, render });
-  const place = () => location.hash.slice(1).split("/").map(decodeURIComponent);
-  const address = (...parts) => `#${parts.map(encodeURIComponent).join("/")}`;
+  function put(name, value) {
+    store.set(name, value);
+    waiting.get(name)?.(value);
+  }
 
-  return { put, load, h, none, number, count, percent, score, bytes, seconds, choice, table, tabs, section, sections, place, address };
+  const articles = [...document.querySelectorAll("article")];
+  const shown = () => articles.find((each) => !each.hidden) ?? document.getElementById("main");
+
+  // What follows the name of the page in its address: "test/1/4" → ["test", "1", "4"].
+  function place() {
+    const text = location.hash.slice(1), article = articles.find((each) => text.startsWith(`${each.id}/`));
+    return (article ? text.slice(article.id.length + 1) : text).split("/").map(decodeURIComponent);
+  }
+
+  const address = (name, ...parts) => {
+    const rest = parts.map(encodeURIComponent).join("/");
+    return articles.length ? `#${name}.html/${rest}` : `${name}.html#${rest}`;
+  };
+
+  // Draws every chart that is visible and not drawn yet; data-ready says when all are.
+  async function draw() {
+    const visible = (each) => each.offsetParent;
+    const charts = [...shown().querySelectorAll(".chart:not([data-drawn], .later)")].filter(visible);
+    document.documentElement.dataset.ready = "";
+    await Promise.all(charts.map((each) => {
+      each.dataset.drawn = "";
+      return chart(each, JSON.parse(each.querySelector("script").textContent));
+    }));
+    document.documentElement.dataset.ready = location.hash || "#";
+  }
+
+  const chart = (element, spec) => {
+    const here = element.querySelector(".view") ?? element.appendChild(h("div", { class: "view" }));
+    const linked = () => JSON.parse(JSON.stringify(spec).replace(/"(query-[^"]*|list)\.html#?/g, '"#$1.html/'));
+    return vegaEmbed(here, articles.length ? linked() : spec, { actions: false, renderer: "svg", logLevel: 1 });
+  };
+
+  // In one file for all: the page that the address names, or that has the element that it names.
+  function route() {
+    const text = decodeURIComponent(location.hash.slice(1)), element = text && document.getElementById(text);
+    const named = articles.find((each) => text === each.id || text.startsWith(`${each.id}/`));
+    const next = named ?? (element && articles.find((each) => each.contains(element))) ?? articles[0];
+    for (const each of articles) each.hidden = each !== next;
+    if (element && element !== next) element.scrollIntoView();
+    else window.scrollTo(0, 0);
+  }
+
+  function onlyTwo() {
+    const table = shown().querySelector("table.tops"), two = place()[0].match(/^(\d+)-(\d+)$/);
+    if (!table) return;
+    for (const cell of table.querySelectorAll("[data-of]")) {
+      cell.hidden = Boolean(two) && !two.slice(1).includes(cell.dataset.of);
+    }
+    for (const line of table.querySelectorAll("tbody tr")) {
+      line.hidden = [...line.querySelectorAll("td")].every((cell) => cell.hidden || !cell.textContent);
+    }
+    shown().querySelector(".only").hidden = !two;
+  }
+
+  const apps = {};
+  async function go() {
+    if (articles.length) route();
+    onlyTwo();
+    const app = shown().querySelector("[data-app]");
+    const index = () => JSON.parse(shown().querySelector("script.index").textContent);
+    if (app) await apps[app.dataset.app](app, index());
+    await draw();
+  }
+
+  document.addEventListener("click", async (event) => {
+    if (!event.target.matches?.(".copy")) return;
+    await navigator.clipboard.writeText(event.target.parentElement.querySelector("code").textContent);
+    event.target.textContent = "copied";
+  });
+  document.addEventListener("toggle", draw, true);
+  window.addEventListener("beforeprint", () => {
+    for (const each of document.querySelectorAll("details")) each.open = true;
+  });
+  window.addEventListener("hashchange", go);
+  document.addEventListener("DOMContentLoaded", go);
+  return { h, load, put, place, address, chart, apps };
 })();
+
+// A list of queries: [{row, id, text, more: [elements]}] that hold the text searched for; those in full are links.
+page.MOST = 300;
+page.listQueries = (root, split, all, full, rest) => {
+  const { h } = page, input = root.querySelector("input[type=search]"), list = root.querySelector(".queries");
+  const named = (row, text) => full.has(row)
+    ? h("a", { href: page.address(`query-${split}-${row}`, ...rest), "data-row": row, dir: "auto" }, text)
+    : h("span", { "data-row": row, dir: "auto" }, text);
+  const show = () => {
+    const wanted = input.value.toLowerCase();
+    const found = all.filter(({ id, text }) => `${id} ${text}`.toLowerCase().includes(wanted));
+    const whole = found.filter(({ row }) => full.has(row)).length;
+    const missing = whole < found.length ? "; the others: make report QUERIES=all" : "";
+    const cut = found.length > page.MOST ? `the first ${page.MOST} of ` : "";
+    const said = `${cut}${found.length.toLocaleString("en")} queries, ${whole} in full${missing}`;
+    root.querySelector(".note").textContent = said;
+    const words = (row, id, text) => h("span", { class: "text" }, named(row, text), h("small", {}, id));
+    const line = ({ row, id, text, more }) => h("li", {}, words(row, id, text), more);
+    list.replaceChildren(...found.slice(0, page.MOST).map(line));
+  };
+  input.oninput = show;
+  show();
+};
+
+page.choice = (name, options, chosen, change) => {
+  const { h } = page;
+  const select = h("select", { onchange: (event) => change(event.target.value) });
+  const selected = (value) => (String(value) === String(chosen) ? "" : null);
+  for (const [value, text] of options) select.append(h("option", { value, selected: selected(value) }, text));
+  return h("label", { class: "choice" }, h("span", {}, name), select);
+};
+
+// Two systems on all queries of a split.
+page.apps.diff = async (root, { splits, labels, pairs }) => {
+  const [given, ...rest] = page.place(), split = splits.includes(given) ? given : splits[0];
+  const data = await page.load(`scores-${split}`), queries = await page.load(`queries-${split}`);
+  const known = (value, other) => (value !== undefined && data.systems.includes(Number(value)) ? Number(value) : other);
+  const a = known(rest[0], data.systems[Math.min(1, data.systems.length - 1)]);
+  const b = known(rest[1], data.systems.at(-1));
+  const measure = data.measures.includes(rest[2]) ? rest[2] : data.measures[0];
+  const go = (...parts) => { location.hash = page.address("diff", ...parts).replace(/^[^#]*/, ""); };
+  const systems = data.systems.map((n) => [n, labels[n]]), twice = (names) => names.map((n) => [n, n]);
+  root.querySelector("form").replaceChildren(
+    ...(splits.length > 1 ? [page.choice("Split", twice(splits), split, (value) => go(value))] : []),
+    page.choice("From", systems, a, (value) => go(split, value, b, measure)),
+    page.choice("To", systems, b, (value) => go(split, a, value, measure)),
+    page.choice("Measure", twice(data.measures), measure, (value) => go(split, a, b, value)));
+  const column = (n) => data.scores[measure][data.systems.indexOf(n)], full = new Set(queries.full);
+  const [ofA, ofB] = [column(a), column(b)];
+  const query = (row, at) => ({ row, id: queries.ids[at], text: queries.texts[at], a: ofA[at], b: ofB[at] });
+  const rows = queries.rows.map(query), sign = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`;
+  const mean = (key) => rows.reduce((sum, row) => sum + row[key], 0) / rows.length;
+  const [won, lost] = [1, -1].map((way) => rows.filter((row) => way * (row.b - row.a) > 1e-9).length);
+  const pair = measure === data.measures[0] ? pairs[split]?.[`${Math.min(a, b)} ${Math.max(a, b)}`] : undefined;
+  const [meanA, meanB] = [mean("a"), mean("b")];
+  const means = `${labels[b]} ${meanB.toFixed(3)}, ${labels[a]} ${meanA.toFixed(3)}: ${sign(meanB - meanA)}`;
+  const counts = `won ${won}, lost ${lost}, the same on ${rows.length - won - lost} queries`;
+  const chance = pair === undefined ? "" : `, p ${pair}`;
+  root.querySelector(".said").textContent = `${means}${chance} (${measure}, ${split}); ${counts}.`;
+  const places = new Map();
+  for (const row of rows) {
+    const key = `${row.a} ${row.b}`, whole = full.has(row.row);
+    const url = whole ? page.address(`query-${split}-${row.row}`, `${a}-${b}`) : page.address("list", split);
+    const there = places.get(key) ?? { a: row.a, b: row.b, count: 0, queries: row.id, url };
+    places.set(key, { ...there, count: there.count + 1 });
+  }
+  const element = root.querySelector(".chart"), spec = JSON.parse(element.querySelector("script").textContent);
+  spec.datasets.values = [...places.values()].sort((one, other) => other.count - one.count);
+  await page.chart(element, spec);
+  rows.sort((one, other) => (one.b - one.a) - (other.b - other.a) || one.row - other.row);
+  const way = (value) => (value > 1e-9 ? "up" : value < -1e-9 ? "down" : "");
+  const change = (value) => page.h("span", { class: `change ${way(value)}` }, sign(value));
+  page.listQueries(root, split, rows.map((row) => ({ ...row, more: [change(row.b - row.a)] })), full, [`${a}-${b}`]);
+};
+
+// All queries of a split, or those that one step of an experiment left in one state.
+page.apps.list = async (root, { splits, experiments, states, letters }) => {
+  const [given, name, step, state] = page.place(), split = splits.includes(given) ? given : splits[0];
+  const go = (...parts) => { location.hash = page.address("list", ...parts).replace(/^[^#]*/, ""); };
+  const queries = await page.load(`queries-${split}`), twice = (names) => names.map((n) => [n, n]);
+  const able = experiments.filter((each) => each.splits.includes(split));
+  const chosen = able.find((each) => each.name === name);
+  const paths = chosen && (await page.load(`paths-${chosen.name}`))[split];
+  const steps = paths ? paths.checkpoints.slice(1).map((to, at) => [at, `${paths.checkpoints[at]} → ${to}`]) : [];
+  const at = Math.max(0, Math.min(Number(step) || 0, steps.length - 1)), wanted = states.indexOf(state);
+  const named = [["", "all queries"], ...able.map((each) => [each.name, each.label])];
+  root.querySelector("form").replaceChildren(
+    page.choice("Split", twice(splits), split, (value) => go(value)),
+    page.choice("Experiment", named, chosen?.name ?? "", (value) => go(split, value, 0, state ?? "forgotten")),
+    ...(paths ? [
+      page.choice("From checkpoint to checkpoint", steps, at, (value) => go(split, name, value, state)),
+      page.choice("Queries", [["", "all"], ...twice(states)], state ?? "", (value) => go(split, name, at, value)),
+    ] : []));
+  const spelled = (path) => [...path].map((letter) => states[letters.indexOf(letter)]).join(", ");
+  const what = paths?.measure.startsWith("RR") ? "rank " : `${paths?.measure} `;
+  const glyph = ({ path, way }) => page.h("span", { class: "path", title: spelled(path) }, what + way);
+  const way = (n) => ({ path: paths?.paths[n], way: paths?.ways[n] });
+  const query = (row, n) => ({ row, id: queries.ids[n], text: queries.texts[n], ...way(n) });
+  const kept = queries.rows.map(query)
+    .filter(({ path }) => !paths || (path && (wanted < 0 || path[at] === letters[wanted])))
+    .map((row) => ({ ...row, more: row.path ? [glyph(row)] : [] }));
+  page.listQueries(root, split, kept, new Set(queries.full), []);
+};

@@ -1,0 +1,149 @@
+"""The pages as files: safe whatever a passage holds, of bounded size, in a folder and as one file."""
+
+import json
+import re
+
+import jinja2
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from teleport.report.page.charts import SOURCE_COLOURS, STATE_COLOURS, TEN
+from teleport.report.page.overview import MOST_POINTS, read_curve
+from teleport.report.page.reader import Reader
+from teleport.report.page.site import ASSETS, MOST_CHARACTERS, Site, longest_that_fit, read_texts, script_json
+
+KEPT = []
+TEXTS = ["</script><script>alert(1)</script>", "\"quotes\" and 'others' \\", "שלום עולם \u202e", "x" * 50_000, "\u2028"]
+
+
+def test_no_text_can_end_a_script():
+    text = script_json(TEXTS)
+    assert "<" not in text and "\u2028" not in text
+    assert json.loads(text) == TEXTS
+    with pytest.raises(ValueError):
+        script_json(float("nan"))
+
+
+def reader_of(stages, texts, row_group_size=None):
+    """A `Reader` of a collection of passages with these texts, without titles."""
+    job = stages.make("collection")
+    columns = {"doc_id": [f"d{n}" for n in range(len(texts))], "title": [None] * len(texts), "text": texts}
+    table = pa.table(columns, schema=pa.schema([(name, pa.string()) for name in columns]))
+    pq.write_table(table, job.output("corpus.parquet"), row_group_size=row_group_size, use_dictionary=False)
+    return Reader(stages.root, f"collection/{stages.finish(job).key}")
+
+
+def test_a_page_has_the_passages_that_it_shows_and_those_that_no_collection_has(stages):
+    found = read_texts(reader_of(stages, TEXTS), [[3, 1], [3, "elsewhere"]])
+    assert found == {
+        3: ["d3", "", TEXTS[3], 0],
+        1: ["d1", "", TEXTS[1], 0],
+        "elsewhere": ["elsewhere", "", "", 0],
+    }
+
+
+def test_the_longest_passages_are_cut_where_all_are_too_long(stages):
+    """A passage counts on each page that shows it."""
+    texts = ["z" * n for n in (10, 3_000_000, 600_000)]
+    found = read_texts(reader_of(stages, texts), [[0, 1], [2, 0], [2]])
+    limit = MOST_CHARACTERS - 20 - 1_200_000
+    assert [(len(row[2]), row[3]) for row in found.values()] == [(10, 0), (limit, 3_000_000 - limit), (600_000, 0)]
+
+
+def test_only_the_passages_that_are_shown_are_in_memory(stages):
+    """A corpus of 64 MB, of which two passages are shown: all texts in one array would end at 2 GiB."""
+    reader = reader_of(stages, [str(n) * 2**20 for n in range(10)] * 6, row_group_size=4)
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    KEPT.append(pool)  # it must outlive whatever it has given memory to
+    pa.set_memory_pool(pool)
+    try:
+        found = read_texts(reader, [[57, 2]])
+    finally:
+        pa.set_memory_pool(before)
+    assert found[57][2].startswith("777") and 0 < pool.max_memory() < 24 * 2**20
+
+
+@pytest.fixture
+def site():
+    site = Site(
+        "A <b>title</b>", "A footer.", [("index.html", "First"), ("list.html", "Second"), ("none.html", "Third")]
+    )
+    template = '<a href="list.html#x/y">{{ text }}</a> <a href="none.html">n</a>'
+    site.templates.loader = jinja2.ChoiceLoader([jinja2.DictLoader({"a": template}), site.templates.loader])
+    site.add("index.html", "a", "First", text=TEXTS[0])
+    site.add("list.html", "a", "Second", text=TEXTS[1])
+    site.put("numbers", [1, 2])
+    return site
+
+
+def test_pages_link_to_each_other_and_name_only_what_is_there(site, tmp_path):
+    size = site.write(tmp_path)
+    files = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "_page").iterdir()}
+    assert set(files) == {"index.html", "list.html", "numbers.js", "page.css", "page.js", "vega.js"}
+    assert size == sum(path.stat().st_size for path in (tmp_path / "_page").iterdir())
+    first = files["index.html"]
+    assert "<script>alert" not in first and "A <b>" not in first
+    assert 'href="list.html">Second' in first and "Third" not in first
+    assert 'url=_page/index.html"' in (tmp_path / "index.html").read_text()
+    assert files["numbers.js"] == 'page.put("numbers",[1,2]);\n'
+
+
+def test_one_file_has_all_pages_and_needs_no_other(site, tmp_path):
+    site.write_one_file(tmp_path / "all.html")
+    text = (tmp_path / "all.html").read_text(encoding="utf-8")
+    assert '<article id="index.html"><a href="#list.html/x/y">' in text and 'href="none.html"' in text
+    assert '<article id="list.html" hidden>' in text and 'page.put("numbers",[1,2]);' in text
+    assert "<script src" not in text and "<link" not in text and text.count("</script>") == 3
+
+
+def test_texts_and_marks_have_contrast_in_both_themes():
+    """WCAG 2: 4.5:1 for text, 3:1 for marks."""
+    css = (ASSETS / "page.css").read_text()
+    for theme in re.findall(r"--paper: (?:[^}]*?)--warm: #\w+", css):
+        colours = dict(re.findall(r"--(\w+): (#\w{6})", theme))
+        for ground in ("paper", "panel"):
+            for text in ("ink", "soft", "accent", "good", "bad"):
+                assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+            assert min(contrast(mark, colours[ground]) for mark in TEN) >= 3
+    assert len(set(TEN)) == 10 and {*SOURCE_COLOURS.values(), *STATE_COLOURS.values()} <= set(TEN)
+
+
+def contrast(one, other):
+    """The contrast ratio of two colours (#rrggbb)."""
+
+    def luminance(colour):
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    darker, lighter = sorted(map(luminance, (one, other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_the_script_is_short_and_so_are_its_lines():
+    text = (ASSETS / "page.js").read_text()
+    assert len(text.encode()) <= 20_000 and max(map(len, text.splitlines())) <= 120
+
+
+def test_what_fits():
+    assert longest_that_fit([1, 2, 3], 6, 1) is None
+    assert longest_that_fit([1, 5, 5], 7, 1) == 3
+    assert longest_that_fit([1, 5, 5], 7, 4) == 4
+
+
+def test_a_curve_has_every_column_that_a_training_left(tmp_path):
+    path = tmp_path / "losses.tsv"
+    path.write_text("step\tloss\tlayer_3\tnote\n1\t0.123456789\t\tx\n2\tinf\t2\ty\n")
+    columns = {"loss": [0.123457, None], "layer_3": [None, 2.0]}
+    assert read_curve(path) == {"points": 2, "steps": [1, 2], "columns": columns}
+    path.write_text("query\tvalue\n1\t2\n")
+    assert read_curve(path) is None
+
+
+def test_long_curves_are_thinned_with_their_ends(tmp_path):
+    path = tmp_path / "losses.tsv"
+    path.write_text("step\tloss\n" + "".join(f"{n}\t0.5\n" for n in range(1_000_001, 1_005_001)))
+    curve = read_curve(path)
+    assert (curve["points"], len(curve["steps"])) == (5000, MOST_POINTS)
+    assert (curve["steps"][0], curve["steps"][-1]) == (1_000_001, 1_005_000)

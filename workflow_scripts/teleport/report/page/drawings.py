@@ -1,0 +1,304 @@
+"""What is drawn of experiments and systems: the rows of each chart, for the page and for a paper's figure files."""
+
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from teleport.report.page.charts import SOURCE_COLOURS, drawn
+from teleport.report.page.negatives import GAP_BINS, RANK_BIN
+
+CURVES = ("loss", "learning_rate", "gradient_norm", "positive_score", "negative_score")  # first, in this order
+LAYERS = ("lower_layers", "middle_layers", "upper_layers", "last_layer")  # gradient norms that are drawn together
+MOST_LINES = 10  # systems in one chart of lines
+
+
+class Figure(NamedTuple):
+    """A chart with its rows; title and text: its caption; paper: the figure of a paper that it repeats."""
+
+    chart: str
+    rows: list
+    title: str
+    text: str = ""
+    paper: str = ""
+    changes: dict = {}
+
+    @property
+    def spec(self):
+        """The chart in Vega-Lite, with its rows inside (dict)."""
+        return drawn(self.chart, self.rows, **self.changes)
+
+
+def shown(*figures):
+    """Those figures that have rows."""
+    return [figure for figure in figures if figure and figure.rows]
+
+
+def system_figures(table):
+    """The systems of a table by each of its columns, best first: [Figure]."""
+    figures = []
+    for column in table["columns"]:
+        cells = [(row["label"], row["cells"][column]) for row in table["rows"] if column in row["cells"]]
+        cells.sort(key=lambda each: -each[1]["mean"])
+        rows = [{"label": label, "mean": cell["mean"]} | intervals(cell) for label, cell in cells]
+        seeded = any(row["seed_low"] is not None for row in rows)
+        text = "Best first. Thin lines: 95 % intervals over queries" + ("; thick: over seeds." if seeded else ".")
+        figures.append(Figure("systems of seeds" if seeded else "systems", rows, f"{column}.", text))
+    return figures
+
+
+def intervals(cell):
+    """{low, high, seed_low, seed_high} of a figure, within 0 and 1; None where it has no interval."""
+    ends = {}
+    for prefix, half in (("", cell["over_queries"]), ("seed_", cell["over_seeds"])):
+        for end, sign in (("low", -1), ("high", 1)):
+            ends[prefix + end] = None if half is None else min(1.0, max(0.0, cell["mean"] + sign * half))
+    return ends
+
+
+def episode_figures(table):
+    """The first column of a table by episode, of systems with several, ten systems to a chart: [Figure]."""
+    column, systems = table["columns"][0], {}
+    for row in [row for row in table["rows"] if column in row["cells"] and row["episode"] is not None]:
+        systems.setdefault(row["system"], []).append((row["episode"], row["cells"][column]))
+    starts = {row["start_of"]: row["cells"][column] for row in table["rows"] if column in row["cells"]}
+    rows = []
+    for system, cells in systems.items():
+        start = starts.get(system) or starts.get("*")
+        cells = [(0, start), *cells] if start and cells[0][0] > 0 else cells
+        for at, (episode, cell) in enumerate(cells if len(cells) > 1 else ()):
+            named = {"system": system, "episode": episode, "last": at == len(cells) - 1}
+            rows.append(named | {"mean": cell["mean"]} | intervals(cell))
+    names = list(dict.fromkeys(row["system"] for row in rows))
+    groups = [set(names[at : at + MOST_LINES]) for at in range(0, len(names), MOST_LINES)]
+    text = "Episode 0 is the checkpoint that training starts from. Lines: 95 % intervals over queries."
+    paper = "ANCE-Tele, Figures 2 and 8a"
+    kept = [[row for row in rows if row["system"] in group] for group in groups]
+    return [Figure("episodes", each, f"{column} by episode.", text, paper) for each in kept]
+
+
+def training_figures(curves):
+    """Every column that the trainings of an experiment left; curves: of all its seeds, as `training_curves` gives."""
+    names = dict.fromkeys(name for curve in curves for name in curve["columns"])
+    order = sorted(names, key=lambda name: CURVES.index(name) if name in CURVES else len(CURVES))
+    text, figures, layers = "The steps of all episodes, one after another.", [], []
+    for name in order:
+        rows = [row for curve in curves for row in curve_rows(curve, name)]
+        if name in LAYERS:
+            layers += [row | {"layer": spelled(name)} for row in rows]
+        else:
+            paper = "ANCE-Tele, Figure 2" if name == "loss" else ""
+            figures.append(Figure("curve", rows, f"{spelled(name)}.", text, paper))
+    norms = Figure(
+        "layers", layers, "Gradient norm by layer.", f"{text} Means over thirds of the layers.", "ANCE, Figure 4"
+    )
+    return shown(*figures, norms)
+
+
+def curve_rows(curve, name):
+    """A row per step of one column of a curve."""
+    steps = zip(curve["steps"], curve["columns"].get(name, ()), strict=False)
+    named = {"episode": curve["episode"], "seed": curve["seed"]}
+    return [named | {"step": step + curve["offset"], "value": value} for step, value in steps if value is not None]
+
+
+def spelled(name):
+    text = name.replace("_", " ")
+    return text[:1].upper() + text[1:]
+
+
+def negatives_figures(said):
+    """What came from where, since when, and how close to the positive, of one experiment and seed: [Figure].
+
+    said: what `negatives_of` gives
+    """
+    trained, mined = "the pool", "all that was mined"
+    since, pairs = "Since when", "Pairs of a query and a passage by the episode that met them first."
+    shares = "The share of the pairs of one episode that another has too."
+    return shown(
+        source_figure(said),
+        Figure("first", first_rows(said, "trained"), f"{since}: {trained}.", pairs, "ANCE-Tele, Figure 9"),
+        Figure("overlap", overlap_rows(said, "trained"), f"Overlap between episodes: {trained}.", shares),
+        Figure("overlap", overlap_rows(said, "mined"), f"Overlap between episodes: {mined}.", shares),
+        Figure("first", first_rows(said, "mined"), f"{since}: {mined}.", pairs, "ANCE-Tele, Figures 5 and 10"),
+        Figure(
+            "new",
+            new_rows(said),
+            "New negatives.",
+            "Neighbours of the query that no earlier episode mined; coloured: those that were already among the "
+            "neighbours of its positive one episode before.",
+            "ANCE-Tele, Figure 7",
+        ),
+        Figure("ranks", rank_rows(said), "Ranks.", "In the search that found them, by tens; momentum's are left out."),
+        gap_figure(said),
+    )
+
+
+def source_figure(said):
+    text = "Negatives in the pool of each episode, by where they came from; momentum keeps those of earlier episodes."
+    rows = [
+        {"episode": episode} | row
+        for episode, pool in zip(said["episodes"], said["pools"], strict=True)
+        for row in source_rows(pool)
+    ]
+    return Figure("sources", rows, "Sources.", text, "ANCE-Tele, Figure 9")
+
+
+def source_rows(pool):
+    """A row per source of a pool; stacked in the order of their colours."""
+    order = {name: number for number, name in enumerate(SOURCE_COLOURS)}
+    return [
+        {"source": source, "count": count, "share": count / pool["negatives"], "order": order.get(source, len(order))}
+        for source, count in pool["sources"].items()
+    ]
+
+
+def share_figure(pools):
+    """Sources of the last pool of every system; pools: {label: what `pool_facts` gives}."""
+    rows = [{"label": label} | row for label, pool in pools.items() for row in source_rows(pool)]
+    return Figure("shares", rows, "Sources of every system.", "The pool of the last episode.", "ANCE-Tele, Figure 9")
+
+
+def first_rows(said, level):
+    """A row per episode and episode of first encounter; level: trained or mined, of which there may be none."""
+    if level not in said:
+        return []
+    return [
+        {"episode": episode, "first": first, "count": count, "share": count / max(1, pairs), "order": first}
+        for episode, line, pairs in zip(said["episodes"], said[level]["first"], said[level]["pairs"], strict=True)
+        for first, count in zip(said["episodes"], line, strict=True)
+        if count
+    ]
+
+
+def overlap_rows(said, level):
+    if level not in said or len(said["episodes"]) < 2:
+        return []
+    return [
+        {"episode": episode, "other": other, "share": share}
+        for episode, line in zip(said["episodes"], said[level]["overlap"], strict=True)
+        for other, share in zip(said["episodes"], line, strict=True)
+    ]
+
+
+def new_rows(said):
+    rows = []
+    for episode, (new, near) in zip(said["episodes"][1:], said.get("mined", {}).get("new", ()), strict=False):
+        parts = {} if near is None else {"near the positive before": near, "elsewhere": new - near}
+        for order, (name, count) in enumerate(parts.items()):
+            rows.append(
+                {"episode": episode, "near": name, "count": count, "share": count / max(1, new), "order": order}
+            )
+    return rows
+
+
+def rank_rows(said):
+    """A row per episode, source and ten ranks, and one where the last ten end, so that their step is drawn."""
+    return [
+        {"episode": episode, "source": source, "rank": at * RANK_BIN + 1, "count": count}
+        for episode, pool in zip(said["episodes"], said["pools"], strict=True)
+        for source, bins in pool["ranks"].items()
+        for at, count in enumerate([*bins, *bins[-1:]])
+    ]
+
+
+def gap_figure(said):
+    """The score gaps without the two bins at the ends, which the caption has: all that lies beyond is in them."""
+    rows, beyond, queries = [], [], 0
+    for episode, pool in zip(said["episodes"], said["pools"], strict=True):
+        if counts := pool.get("gaps"):
+            shares = np.array(counts) / pool["scored"]
+            middles = (GAP_BINS[:-1] + GAP_BINS[1:]) / 2
+            queries = max(queries, pool["scored_queries"])
+            beyond.append(f"{shares[0]:.1%} / {shares[-1]:.1%} in episode {episode}")
+            inner = zip(middles[1:-1].tolist(), shares[1:-1].tolist(), strict=True)
+            rows += [{"episode": episode, "gap": gap, "share": share} for gap, share in inner]
+    text = (
+        f"How far negatives lie below the positive under the model that mined them, of {queries:,} queries. Left "
+        "of the dashed line: 95 % of the positive's score or more, suspected false negatives. Not drawn, above / below "
+        f"all that is: {', '.join(beyond)}."
+    )
+    return Figure("gaps", rows, "Score gaps.", text)
+
+
+def swing_figure(contents):
+    """Negatives that swing; contents: {label: what `negatives_of` gives of its first seed}."""
+    rows = []
+    for label, said in contents.items():
+        level = said.get("mined") or said["trained"]
+        for first, count in level["swings"].items():
+            letter = {2: "class A: ", 3: "class B: "}.get(first, "")
+            name = f"{label}, {letter}in {first}, out {first + 1}, in {first + 2}"
+            pairs = level["pairs"][said["episodes"].index(first)]
+            rows.append({"name": name, "count": count, "share": count / max(1, pairs)})
+    text = (
+        "Mined in one episode, not in the next, mined again in the one after. The paper's class A: in 2, out 3, in 4; "
+        "class B is in 3, out 4, in 5."
+    )
+    return Figure("swings", rows, "Negatives that swing.", text, "ANCE-Tele, Figure 6 and Table 10")
+
+
+def rate_figure(sets, ghosts=()):
+    """Forgetting rates, means over seeds; sets: {label: [what `forgetting_of` says of one set of queries, per seed]}.
+
+    ghosts: [(label, step, rate)] of a paper
+    """
+    rows = []
+    for label, seeds in sets.items():
+        for at, step in enumerate(seeds[0]["checkpoints"][1:]):
+            rates = [seed["rates"][at] for seed in seeds if at < len(seed["rates"])]
+            rows.append({"label": label, "step": step, "rate": float(np.mean(rates)), "paper": False, "what": "here"})
+    rows += [
+        {"label": label, "step": step, "rate": rate, "paper": True, "what": "the paper"}
+        for label, step, rate in ghosts
+        if label in sets
+    ]
+    text = (
+        "The paper's definition: of all queries, the share whose reciprocal rank (of other splits: first measure) is "
+        "lower after an episode than before it, |{q : r(q, after) < r(q, before)}| / |Q|. Means over seeds."
+    )
+    text += " Diamonds: the paper's own." if any(row["paper"] for row in rows) else ""
+    return Figure("rates", rows, "Forgetting rate.", text, "ANCE-Tele, Figure 4 and Table 9")
+
+
+def river_figure(said, address):
+    """What becomes of all queries of a set from checkpoint to checkpoint; address: (step, state) → of their list."""
+    rows = [
+        {
+            "step": f"{said['checkpoints'][at]} → {said['checkpoints'][at + 1]}",
+            "state": state,
+            "count": count,
+            "share": count / said["queries"],
+            "order": order,
+            "url": address(at, state),
+        }
+        for at, counts in enumerate(said["states"])
+        for order, (state, count) in enumerate(counts.items())
+    ]
+    text = (
+        f"{said['queries']:,} {said['split']} queries under seed {said['seed']}. Found: a positive in the first ten. "
+        "Kept: found before and after; learned: for the first time; forgotten: found before only; swung back: found, "
+        "lost, and found again. A click lists the queries. (The rate above counts every drop in rank, not only out of "
+        "the first ten.)"
+    )
+    return Figure("river", rows, "What becomes of queries.", text, "ANCE-Tele, §3")
+
+
+def trace_figure(said):
+    """The scores of some queries after every episode."""
+    rows = [
+        {"query": f"{at}. {text[:55]}{'…' * (len(text) > 55)}", "checkpoint": checkpoint, "score": score}
+        for at, (text, scores) in enumerate(zip(said["traced"], said["traces"], strict=True), 1)
+        for checkpoint, score in zip(said["checkpoints"], scores, strict=True)
+    ]
+    title = f"{len(said['traced'])} queries drawn at random."
+    return Figure("traces", rows, title, f"{said['measure']} after every episode.", "ANCE-Tele, Figures 3 and 8d")
+
+
+def kind_figure(stages):
+    """Time by kind of stage; stages: {name: what `stage_content` gives}."""
+    seconds, counts = Counter(), Counter(name.split("/")[0] for name in stages)
+    for name, stage in stages.items():
+        seconds[name.split("/")[0]] += stage["seconds"] or 0
+    rows = [{"kind": kind, "seconds": spent, "stages": counts[kind]} for kind, spent in seconds.most_common()]
+    return Figure("kinds", rows, "Time by kind of stage.", "Every stage of this configuration counts once.")

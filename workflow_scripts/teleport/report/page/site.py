@@ -1,0 +1,157 @@
+"""A folder of pages that a browser opens from the disk, or one file with all of them; texts of passages."""
+
+import json
+import re
+from pathlib import Path
+
+import jinja2
+import numpy as np
+import vl_convert
+from markupsafe import Markup
+
+from teleport.report.render import WORDS
+from teleport.report.verdicts import figure, p_text
+from teleport.running.files import write_text
+
+ASSETS = Path(__file__).parent / "assets"
+FILES = "_page"  # below the folder of the page; no configuration can have this name
+DOOR = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={0}"><a href="{0}">{1}</a>\n'
+LINK = re.compile(r'href="([\w.+%-]+\.html)(?:#([^"]*))?"')
+MOST_CHARACTERS = 2_500_000  # of the passages of all pages: where there are more, the longest ones are cut
+LEAST_CUT = 200  # but none to less than this
+
+
+class Site:
+    """Pages by file name, in the order in which they are added, and data that scripts load.
+
+    title: of all pages; footer: a sentence below each; navigation: [(file name, text)] of the pages that may be there
+    """
+
+    def __init__(self, title, footer, navigation):
+        self.title, self.footer, self.navigation = title, footer, navigation
+        self.pages, self.data = {}, {}
+        loader = jinja2.FileSystemLoader(ASSETS)
+        self.templates = jinja2.Environment(
+            loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+        )
+        self.templates.filters |= FILTERS
+        self.templates.globals["words"] = WORDS
+
+    def add(self, path, template, heading, **content):
+        """Add a page: what `template` makes of `content`."""
+        self.pages[path] = heading, self.templates.get_template(template).render(title=self.title, **content)
+
+    def put(self, name, value):
+        """Add plain JSON (finite numbers), which a page loads by its name."""
+        self.data[name] = f"page.put({script_json(name)},{script_json(value)});\n"
+
+    def write(self, folder):
+        """Write the pages to `folder`/_page, and a door to them; returns the number of their bytes."""
+        files = Path(folder) / FILES
+        for path, (heading, body) in self.pages.items():
+            write_text(files / path, self.whole(path, heading, body))
+        for name, text in {f"{name}.js": text for name, text in self.data.items()}.items():
+            write_text(files / name, text)
+        for name in ("page.css", "page.js"):
+            write_text(files / name, (ASSETS / name).read_text(encoding="utf-8"))
+        write_text(files / "vega.js", vega())
+        write_text(Path(folder) / "index.html", DOOR.format(f"{FILES}/index.html", jinja2.filters.escape(self.title)))
+        return sum(path.stat().st_size for path in files.rglob("*") if path.is_file())
+
+    def write_one_file(self, path):
+        """Write all pages as one file that needs no other; returns the number of its bytes."""
+        articles = [
+            f'<article id="{name}"{" hidden" * bool(at)}>{LINK.sub(self.inner_link, body)}</article>'
+            for at, (name, (_, body)) in enumerate(self.pages.items())
+        ]
+        css, script = ((ASSETS / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+        scripts = [Markup(text) for text in (vega(), script, *self.data.values())]
+        text = self.whole("index.html", self.title, "\n".join(articles), {"css": Markup(css), "scripts": scripts})
+        write_text(Path(path), LINK.sub(self.inner_link, text))
+        return Path(path).stat().st_size
+
+    def inner_link(self, match):
+        """A link to a page as one to its article."""
+        name, rest = match.groups()
+        return f'href="#{name}{f"/{rest}" if rest else ""}"' if name in self.pages else match[0]
+
+    def whole(self, path, heading, body, inline=None):
+        """The HTML of a page."""
+        navigation = [(name, text) for name, text in self.navigation if name in self.pages]
+        named = {"title": self.title, "footer": self.footer, "nav": navigation, "here": path}
+        base = self.templates.get_template("base.html")
+        return base.render(heading=heading, body=Markup(body), inline=inline, **named)
+
+
+def vega():
+    """Vega, Vega-Lite and Vega-Embed as one script (0.9 MB), which loads nothing."""
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
+
+
+def script_json(value):
+    """JSON, of numpy numbers too, that is safe in a script: no text of it can end one, whatever a passage holds."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=np.generic.item)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def flat(value, key=""):
+    """[(dotted key, value)] of nested mappings."""
+    if not isinstance(value, dict):
+        return [(key, value)]
+    return [pair for name, each in value.items() for pair in flat(each, f"{key}.{name}" if key else str(name))]
+
+
+def duration(seconds):
+    """Seconds as text; – for None."""
+    if seconds is None:
+        return "–"
+    if seconds < 99.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def size(num_bytes):
+    """A number of bytes as text, in the unit in which it has at most four digits."""
+    unit = next((power for power in range(4) if num_bytes < 1000 ** (power + 1)), 3)
+    return f"{num_bytes / 1000**unit:.3g} {('bytes', 'kB', 'MB', 'GB')[unit]}"
+
+
+FILTERS = {
+    "script": lambda value: Markup(script_json(value)),
+    "json": lambda value: json.dumps(value, ensure_ascii=False, default=str),
+    "count": "{:,}".format,
+    "percent": "{:.1%}".format,
+    "signed": lambda value: figure(value, "+"),
+    "p": p_text,
+    "duration": duration,
+    "bytes": size,
+    "flat": flat,
+}
+
+
+def read_texts(reader, pages):
+    """{passage: [id, title, text, characters that were cut]} of what `pages` (lists of passages) show.
+
+    A passage is its row in the collection, or the id of one that the collection lacks (str), which has no text. The
+    longest texts are cut, so that all pages together have MOST_CHARACTERS.
+    """
+    all_shown = [passage for page in pages for passage in page]
+    found = reader.passages({each for each in all_shown if not isinstance(each, str)})
+    rows = {each: found.get(each) or [each, "", ""] for each in dict.fromkeys(all_shown)}
+    limit = longest_that_fit([len(rows[each][2]) for each in all_shown], MOST_CHARACTERS, LEAST_CUT)
+    return {
+        each: [doc, title, text[:limit], len(text[limit:]) if limit else 0] for each, (doc, title, text) in rows.items()
+    }
+
+
+def longest_that_fit(lengths, total, least):
+    """The length (int) at which texts are cut to have `total` characters together, at least `least`; None: they fit."""
+    if sum(lengths) <= total:
+        return None
+    left = total
+    for number, length in enumerate(sorted(lengths)):
+        level = left // (len(lengths) - number)  # what each of the rest may have
+        if length >= level:
+            return max(least, level)
+        left -= length
