@@ -13,8 +13,10 @@ from teleport.refusal import Refusal
 from teleport.settings.scoring import Collapse, EvaluateSettings, ExternalSettings, needed_splits
 from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 
-# Settings of `encoder` that may change from a checkpoint to one that starts from it: how much of a text is read.
-LENGTHS = {"max_query_tokens", "max_passage_tokens", "max_characters", "chunks", "vectors"}
+# Settings of `encoder` that may change from a checkpoint to one that starts from it: how much of a text is read, and
+# what is put before it (STAR starts from ANCE's warm-up, and its tokenizer puts a space there).
+MAY_CHANGE = {"max_query_tokens", "max_passage_tokens", "max_characters", "chunks", "vectors"}
+MAY_CHANGE |= {"query_prefix", "passage_prefix"}
 
 
 def split_names(source):
@@ -122,9 +124,9 @@ class Plan:
         if start.experiment not in self.experiments:
             raise Refusal(f"{where}: no experiment is called {start.experiment!r}. Add it, or name another one.")
         other = self.experiments[start.experiment]
-        one, two = (encoder.model_dump(exclude=LENGTHS) for encoder in (other.encoder, trajectory.experiment.encoder))
+        one, two = (encoder.model_dump(exclude=MAY_CHANGE) for encoder in (other.encoder, trajectory.experiment.encoder))
         if one != two:
-            remedy = "Make them equal, but for lengths, chunks and vectors."
+            remedy = "Make them equal, but for lengths, prefixes, chunks and vectors."
             raise Refusal(f"{where}: {start.experiment} has other settings of `encoder`. {remedy}")
         episodes = self.trajectory(start.experiment, trajectory.seed).episodes
         number = episodes[-1].number if start.episode == "last" else start.episode
