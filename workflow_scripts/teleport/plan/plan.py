@@ -124,7 +124,9 @@ class Plan:
         if start.experiment not in self.experiments:
             raise Refusal(f"{where}: no experiment is called {start.experiment!r}. Add it, or name another one.")
         other = self.experiments[start.experiment]
-        one, two = (encoder.model_dump(exclude=MAY_CHANGE) for encoder in (other.encoder, trajectory.experiment.encoder))
+        one, two = (
+            encoder.model_dump(exclude=MAY_CHANGE) for encoder in (other.encoder, trajectory.experiment.encoder)
+        )
         if one != two:
             remedy = "Make them equal, but for lengths, prefixes, chunks and vectors."
             raise Refusal(f"{where}: {start.experiment} has other settings of `encoder`. {remedy}")

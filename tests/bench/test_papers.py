@@ -1,0 +1,53 @@
+"""docs/papers.md is made from docs/papers.yaml, which has every table and figure of the papers, each once."""
+
+import importlib
+
+import pytest
+import yaml
+from bench_world import bench_on_path  # noqa: F401
+
+from paths import REPOSITORY
+
+
+@pytest.fixture
+def bench():
+    return importlib.import_module("papers")
+
+
+@pytest.fixture
+def data(bench):
+    return yaml.safe_load(bench.DATA.read_text())
+
+
+def entries(data):
+    return [entry for paper in data["papers"] for entry in paper["entries"].values()]
+
+
+def test_the_page_is_what_the_data_say(bench, data):
+    assert bench.PAGE.read_text() == bench.write_page(data), "python bench/papers.py"
+
+
+def test_all_51_are_there(data):
+    numbers = {"ANCE": (7, 9), "STAR and ADORE": (6, 5), "ANCE-Tele": (10, 10), "Rank segments": (4, 0)}
+    for paper, (figures, tables) in zip(data["papers"], numbers.values(), strict=True):
+        names = [f"Figure {number + 1}" for number in range(figures)]
+        assert list(paper["entries"]) == names + [f"Table {number + 1}" for number in range(tables)]
+    assert len(entries(data)) == 51
+
+
+def test_every_published_table_is_named_once(data):
+    named = [entry["table"] for entry in entries(data) if "table" in entry] + list(data["others"])
+    assert sorted(named) == sorted(path.stem for path in (REPOSITORY / "config/published").glob("*.yaml"))
+
+
+def test_what_is_made_says_where_and_with_what(bench, data):
+    for entry in entries(data):
+        made = {"table", "page", "settings", "with"} & entry.keys()
+        assert bench.state(entry) == "cited" or ("with" in made and (len(made) > 1 or "lacks" in entry)), entry
+        assert all((REPOSITORY / file).is_file() for file in entry.get("with", []))
+
+
+def test_a_cited_table_has_no_figure_of_ours_and_a_generated_one_has(bench, data):
+    for entry in entries(data):
+        if "table" in entry:
+            assert bench.filled(entry["table"]).startswith("0 ") == (bench.state(entry) == "cited"), entry
