@@ -108,7 +108,7 @@ def with_all_systems(name):
     variants = sorted((CONFIG / "variants").glob(f"{name}-*.yaml"))
     others = name == "marco" and {path for path in variants if path.stem.startswith("marco-doc-")} or set()
     adding = [p for p in variants if p not in others and "ablations" in yaml.safe_load(p.read_text())]
-    own = {"recipes", "forgetting"}  # of no paper
+    own = {"recipes", "forgetting", "analysis", "dynamic"}  # of no paper, or in small
     ablations = [path for path in sorted((CONFIG / "ablations").glob("*.yaml")) if path.stem not in own]
     files = [*ablations, *adding] if name != "marco-doc" else adding
     return [name, *(str(path.relative_to(CONFIG).with_suffix("")) for path in files)]

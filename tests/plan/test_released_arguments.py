@@ -17,11 +17,11 @@ FILES = {
     "marco": [
         *(f"ablations/{name}" for name in ("alpha-beta", "bm25", "checkpoints", "continue-training", "duplicates")),
         *("ablations/negatives", "ablations/titles"),
-        *(f"variants/marco-{name}" for name in ("ance", "star-adore", "rank-segments")),
+        *(f"variants/marco-{name}" for name in ("ance", "star-adore", "rank-segments", "analysis")),
     ],
     "nq": ["variants/nq-ance"],
     "triviaqa": ["variants/triviaqa-ance"],
-    "marco-doc": ["variants/marco-doc-systems"],
+    "marco-doc": ["variants/marco-doc-systems", "variants/marco-doc-dynamic"],
 }
 ROWS = set(re.findall(r"^\| ([A-Z]?\d+) \|", (REPOSITORY / "docs/divergences.md").read_text(), re.M))
 
@@ -69,7 +69,7 @@ def ours(plan, trajectory, number, setting):
         draws = episode.pool.settings.sources if episode.pool else {}
         return draws[name].count if name in draws else None
     if part == "live":
-        return getattr(episode.train.settings.live, name)
+        return getattr(episode.train.settings.live, name, None)
     if setting == "training.start_from":
         start = episode.settings.training.start_from
         return start if isinstance(start, str) else start.model_dump()
