@@ -1,6 +1,7 @@
 """docs/papers.md is made from docs/papers.yaml, which has every table and figure of the papers, each once."""
 
 import importlib
+import re
 
 import pytest
 import yaml
@@ -51,3 +52,9 @@ def test_a_cited_table_has_no_figure_of_ours_and_a_generated_one_has(bench, data
     for entry in entries(data):
         if "table" in entry:
             assert bench.filled(entry["table"]).startswith("0 ") == (bench.state(entry) == "cited"), entry
+
+
+def test_sections_of_the_report_page_are_there(data):
+    scripts = (REPOSITORY / "workflow_scripts/teleport/report/page/assets").glob("*.js")
+    titles = set(re.findall(r'page\.section\("\w+", "(\w+)"', "".join(path.read_text() for path in scripts)))
+    assert {entry["page"] for entry in entries(data) if "page" in entry} <= titles
