@@ -396,6 +396,10 @@ def test_an_experiment_starts_from_the_checkpoint_of_another():
         star_with({"experiment": "star"})
     with pytest.raises(ValueError, match="tele has other settings of `encoder`"):
         star_with({"experiment": "tele"}, encoder={"scale": 2})
+    spaced = star_with({"experiment": "tele"}, encoder={"query_prefix": " "}).trajectories["star"][0]
+    vectors = spaced.episodes[0].vectors.queries  # of the other's checkpoint, and of its own texts
+    assert vectors.inputs["checkpoint"].name == tele.trains[-1].name
+    assert vectors.inputs["tokens"].settings.query_prefix == " "
 
 
 def test_training_starts_from_the_pretrained_checkpoint_or_the_last_one():
