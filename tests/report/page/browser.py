@@ -1,11 +1,17 @@
-"""A headless Chromium that tests steer over a pipe: no driver, no port, and no network."""
+"""A headless Chromium that tests steer over a pipe: no driver, no port, and no network.
+
+    python tests/report/page/browser.py results/report/_page/index.html docs/report.png     # README's picture of the page
+"""
 
 import base64
 import json
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
 import time
+from pathlib import Path
 
 EXECUTABLE = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe"]
@@ -115,3 +121,12 @@ class Browser:
         self.process.wait(30)
         os.close(self.input)
         os.close(self.output)
+
+
+if __name__ == "__main__":
+    page, picture = map(Path, sys.argv[1:])
+    with tempfile.TemporaryDirectory() as profile:
+        browser = Browser(profile)
+        browser.open(page.resolve())
+        browser.screenshot(picture, 1080, 1150)
+        browser.close()

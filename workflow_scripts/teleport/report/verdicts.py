@@ -9,7 +9,7 @@ from teleport.report.marks import level_of, of_split
 from teleport.seed import derive_seed
 
 SEED = 42  # of the tests, as of those behind a table's marks
-MOST_SWAPS = 2e9  # that all permutation tests of a table's pairs may draw; with more, the t-test takes their place
+MOST_SWAPS = 2e8  # that all permutation tests of a table's pairs may draw; with more, the t-test takes their place
 USUAL = {"test": "permutation", "resamples": 9999, "level": 0.05}  # of a table that tests nothing itself
 PAIRS = ["column", "a", "b", "difference", "p", "method", "checkpoints", "won", "lost"]
 

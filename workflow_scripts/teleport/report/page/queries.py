@@ -15,6 +15,8 @@ TOP = 10
 DRAWN = 4  # one in so many of the queries shown in full is drawn at random, the others differ most between systems
 GROUPS = ("gain", "loss", "swing", "random")
 MAPPED = 48  # negatives on the map of a query, those in most pools first
+LEAST_SHOWN = 20  # training queries
+MOST_DRAWN = 4  # experiments of which a query's page has charts; of more, it has tables alone
 MOST_CELLS = 12_000  # of the tables of all training queries: fewer queries are shown where each has more
 
 
@@ -113,12 +115,12 @@ def selected(rows, values, number):
 
 
 def fitting(number, reader, trajectories):
-    """At most `number` queries ("all" is not cut), so few that their tables stay within MOST_CELLS."""
+    """At most `number` queries ("all" is not cut), LEAST_SHOWN or so few that their tables stay within MOST_CELLS."""
     if number == "all":
         return number
-    pools = {e["pool"] for trajectory in trajectories for e in trajectory["episodes"] if reader.finished(e["pool"])}
+    pools = [e["pool"] for trajectory in trajectories for e in trajectory["episodes"] if reader.finished(e["pool"])]
     per_query = sum(reader.facts(pool)["negatives"] / max(1, len(reader.pool(pool).offsets) - 1) for pool in pools)
-    return max(1, min(number, int(MOST_CELLS / max(1.0, per_query))))
+    return min(number, max(LEAST_SHOWN, int(MOST_CELLS / max(1.0, per_query))))
 
 
 def with_pools(reader, spec):

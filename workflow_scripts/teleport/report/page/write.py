@@ -23,6 +23,7 @@ from teleport.report.page.forgetting import LETTERS, STATES, Traces, forgetting_
 from teleport.report.page.negatives import negatives_of
 from teleport.report.page.overview import costs, overview_tables, stage_content, status_of, training_curves
 from teleport.report.page.queries import (
+    MOST_DRAWN,
     compared_rows,
     fitting,
     life_figures,
@@ -108,7 +109,8 @@ class Page:
         facts, stages = self.reader.facts(self.spec["collection"]), self.stage_facts
         machines = ", ".join(sorted({each["machine"] for each in stages.values() if each["machine"]}))
         queries = ", ".join(f"{each['queries']:,} {split}" for split, each in facts.get("splits", {}).items())
-        methods = ", ".join(experiment["label"] for experiment in self.spec["experiments"]) or "no training"
+        labels = [experiment["label"] for experiment in self.spec["experiments"]]
+        methods = ", ".join(labels[:6]) + (f" and {len(labels) - 6} more" if len(labels) > 6 else "") or "no training"
         about = {"Systems": methods, "Configuration": " ".join(self.spec["configuration"])}
         about |= {"Passages": f"{facts['num_passages']:,}", "Queries": queries or "–"}
         about |= {
@@ -321,7 +323,8 @@ class Page:
 
         for each in content["lives"]:
             address = lambda passage: f"#{page}-p{number[passage]}"  # noqa: E731
-            each["figures"] = life_figures(self.reader, each["life"], row, name_of, address)
+            few = len(content["lives"]) <= MOST_DRAWN
+            each["figures"] = life_figures(self.reader, each["life"], row, name_of, address) if few else []
         ids, queries = (self.reader.queries(split, name) for name in ("query_id", "text"))
         content |= {"id": ids[row].as_py(), "text": queries[row].as_py()}
         seeded = any(len(names) > 1 for each in self.compared for names in each["runs"].values())
