@@ -336,7 +336,7 @@ def test_is_b_better_than_a_and_where(opened, marked):
     """One click from the matrix to the two systems, a second one to a query with both top tens."""
     go, browser = opened
     go()
-    assert browser.evaluate("document.title").endswith("· Results")
+    assert browser.evaluate("document.title").endswith("· ANCE-Tele")
     pairs = pd.read_csv(marked.folder / "results/tables/main.pairs.csv")
     pair = pairs[(pairs["a"] == 1) & (pairs["b"] == 4)].iloc[0]
     assert "ANCE-Tele" in shown(browser, ".verdicts") and "BM25" in shown(browser, ".verdicts")

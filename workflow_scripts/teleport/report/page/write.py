@@ -76,7 +76,8 @@ class Page:
         last = max((each["started"] or "" for each in self.stage_facts.values()), default="")
         commits = {each["started"] or "": each["commit"] for each in self.stage_facts.values()}
         self.written, self.commit = last[:16].replace("T", " "), commits.get(last) or "unknown"
-        title = spec["name"] or "Results"
+        only = spec["experiments"][0]["label"] if len(spec["experiments"]) == 1 else "Results"
+        title = spec["name"] or only
         made = f"Made from {', '.join(spec['configuration'])} at commit {self.commit[:12]}"
         footer = f"{made}; last stage begun {self.written}."
         navigation = [(f"{name}.html", text) for name, text in NAVIGATION.items()]
