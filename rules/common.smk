@@ -19,7 +19,14 @@ from snakemake.logging import logger
 
 from commands.forecast.printed import cost_sentence, shortages
 from commands.forecast.requests import Requests
-from commands.snakemake_internals import attempt, how_called, name_in_messages, recorded_input, recorded_params
+from commands.snakemake_internals import (
+    attempt,
+    how_called,
+    name_in_messages,
+    recorded_input,
+    recorded_params,
+    unfinished,
+)
 from commands.terminal import episode_scores, use_dry_run, use_terminal
 from teleport.plan.kinds import KINDS, needs
 from teleport.plan.plan import Plan
@@ -192,6 +199,14 @@ def command(script, *arguments):
     return shlex.join([python, f"{HOME}/workflow_scripts/{script}", *map(str, arguments)])
 
 
+def siblings_of(stage):
+    """The stages that open what this one opens, of those that are to run: its job makes them too where it can."""
+    if len(stages := PLAN.searches.get(stage.opened, ())) < 2:
+        return []
+    to_run = unfinished(workflow)
+    return [other for other in stages if other is not stage and (other.kind, other.key) in to_run]
+
+
 def run_stage(wildcards, input, threads, resources):
     options = {"--threads": threads, "--gpus": resources.gpu, "--files": CODE["files"]}
     options["--save-every"] = resources.get("save_every", 60)
@@ -203,6 +218,8 @@ def run_stage(wildcards, input, threads, resources):
         options["--shards"] = len(input.shards)
     if wildcards.kind == "train":  # a process per GPU; `processes`: so many, as on CPUs
         options["--processes"] = resources.get("processes", max(1, resources.gpu))
+    if siblings := siblings_of(planned(wildcards)):
+        options["--siblings"] = f"[{', '.join(stage.spec() for stage in siblings)}]"
     if origins := planned(wildcards).origins:
         options["--origins"] = json.dumps(origins, sort_keys=True)
     if CALL.submitted:

@@ -41,6 +41,13 @@ def attempt(workflow):
     return workflow.attempt
 
 
+def unfinished(workflow):
+    """The wildcards kind and key of the jobs that wait or run (set of pairs); none before Snakemake chooses jobs, when
+    it asks for params once more. Each asked when jobs are planned would take the square of their number."""
+    jobs = workflow.dag.needrun_jobs() if workflow.scheduler else ()
+    return {(job.wildcards_dict.get("kind"), job.wildcards_dict.get("key")) for job in jobs}
+
+
 def name_in_messages(workflow, name, value):
     """Let `message:` texts use a name. They are formatted with the names of the main workflow, which may have this one
     as a module; `message:` takes no function."""

@@ -1,6 +1,6 @@
 """The forecast of a plan on a machine: what every stage costs, and when the jobs run that are left."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -87,6 +87,13 @@ class Forecast:
         cost = sharded(cost, shards)[0] if shards > 1 else cost
         return cost, self.hardware.seconds(cost, place.gpus)
 
+    def before(self, stage):
+        """The stage that the same process makes before this one, which opens nothing then (running/siblings.py), of
+        those that are left; or None."""
+        opening = self.plan.searches.get(stage.opened, ())
+        left = [other for other in opening if other.input_names == stage.input_names and finished(other) is None]
+        return left[left.index(stage) - 1] if stage in left[1:] else None
+
     def parts(self, stage, cost):
         """[(Cost, seconds)] of the jobs that make a stage: those of its shards, and at the end its own."""
         gpus = self.place(stage).gpus
@@ -97,10 +104,13 @@ class Forecast:
     def estimate(self, stage):
         """The `Estimate` of a stage."""
         (cost, _), artefact = self.cost(stage), finished(stage)
+        made = artefact.manifest.get("provenance", {}) if artefact else {}
+        if self.before(stage) or made.get("beside", stage.name) != stage.name:
+            cost = replace(cost, work=cost.work | {"disk": 0.0})
         seconds = sum(seconds for _, seconds in self.parts(stage, cost))
         if artefact is None:
             return Estimate(stage.kind, cost, seconds, False, cost.bytes, cost.memory, cost.device_memory)
-        made, facts = artefact.manifest.get("provenance", {}), artefact.manifest["facts"]
+        facts = artefact.manifest["facts"]
         sizes = artefact.bytes, made.get("peak_memory_bytes", 0), made.get("hardware", {}).get("gpu_peak_bytes", 0)
         took = made.get("wall_seconds", 0.0) + facts.get("earlier_seconds", 0.0)
         return Estimate(stage.kind, cost, seconds, True, *sizes, took)
@@ -120,7 +130,7 @@ class Forecast:
         for name in filter(left.__contains__, self.plan.stages):
             stage = self.plan.stages[name]
             row, parts = self.needs(stage), self.parts(stage, self.stages[name].cost)
-            waits = [read.name for read in stage.inputs.values() if read.name in left]
+            waits = [read.name for read in (*stage.inputs.values(), self.before(stage)) if read and read.name in left]
             shards = [f"{name}/{number}" for number in range(1, len(parts))]
             for job, (cost, seconds) in zip([*shards, name], parts, strict=True):
                 taken = {"cores": row.threads, "gpu": row.gpus, "memory": int(cost.memory)}

@@ -30,22 +30,30 @@ class Job:
     decide no result. `shards`: how many shards the stage joins, 1 for none. `shard`: "2-of-4" when the job makes only
     that shard, whose folder is then `resume`. `compile`: whether torch.compile may prepare the encoder. `on_cpu`:
     whether no CUDA device is for it, decided before it waits for one, as it sees others once it has its lease.
+    `siblings`: jobs that the same process runs afterwards; `opened`: {name: what they all work with}.
     """
 
     def __init__(self, spec, threads=1, save_every=60.0, root=Path(".")):
+        self.spec, self.root = spec, root
         self.kind, self.key, self.code = spec["kind"], spec["key"], spec["code"]
         self.cpu_code = spec.get("cpu_code")
         self.raw_settings, self.loads, self.origins = spec["settings"], spec.get("loads", {}), spec.get("origins", {})
         self.shard, self.shards, self.compile = spec.get("shard"), spec.get("shards", 1), spec.get("compile", False)
         self.threads, self.save_every = threads, save_every
-        self.on_cpu = not (spec.get("gpus") and visible_devices())
+        self.on_cpu = spec["on_cpu"] if "on_cpu" in spec else not (spec.get("gpus") and visible_devices())
         self.folder = root / STAGES / self.kind / self.key
         self.shards_folder = root / SHARDS / self.kind / self.key
         self.resume = self.shards_folder / self.shard if self.shard else root / RESUME / self.kind / self.key
         self.lock = root / LOCKS / self.kind / (f"{self.key}.{self.shard}" if self.shard else self.key)
         self.inputs = {role: Artefact(root / STAGES / name) for role, name in spec["inputs"].items()}
-        self.outputs = {}
+        self.outputs, self.siblings, self.opened = {}, [], {}
         self.progress = Progress(self.resume / "progress.json")
+
+    def sibling(self, spec):
+        """The job of another stage of the same kind, run as this one is and with what this one has opened."""
+        other = Job(self.spec | {"on_cpu": self.on_cpu} | spec, self.threads, self.save_every, self.root)
+        other.opened = self.opened
+        return other
 
     @cached_property
     def module(self):

@@ -19,26 +19,50 @@ from teleport.running.log import log
 from teleport.running.provenance import provenance
 
 FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Snakemake does not know and delete
+UNCLAIMED = "unclaimed.json"  # the manifest of a stage made beside another, until its own job takes it
 BOOKKEEPING = (STAMP, "history.log", "progress.json")  # what every attempt leaves, whether it saved work or not
 IS_HELPER = os.environ.get(RANK, "0") != "0"  # another process, the first of those started together, writes the files
 
 
-def run(job, attempt_on_cluster=0, clock=time.time):
+def take(job, attempt_on_cluster=0):
+    """Publish a stage that is finished but for its manifest; returns whether it is. What is taken is sound, and made by
+    the same code from the same inputs.
+
+    The job of another stage may have made it (`siblings.py`). attempt_on_cluster: 0 on one machine. For a group of
+    stages submitted again, Snakemake deletes the manifests of finished ones and asks for all.
+    """
+    for name in (UNCLAIMED, FINISHED) if attempt_on_cluster > 1 else (UNCLAIMED,):
+        if manifest := read_finished(job, job.folder / name):
+            publish_manifest(job, manifest, attempt_on_cluster)
+            maker = "an earlier attempt" if name == FINISHED else f"the job of {manifest['provenance']['beside']}"
+            log.info("%s/%s is finished: %s has made it", job.kind, job.key, maker)
+            return True
+    return False
+
+
+def publish_manifest(job, manifest, attempt_on_cluster):
+    """Write the manifest, from which on the stage is finished, and remove what nobody needs then."""
+    if attempt_on_cluster:
+        write_json(job.folder / FINISHED, manifest)
+    write_json(job.folder / MANIFEST, manifest)
+    sync(job.folder / MANIFEST)
+    (job.folder / UNCLAIMED).unlink(missing_ok=True)
+    discard(job)
+
+
+def run(job, attempt_on_cluster=0, clock=time.time, beside=None):
     """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear.
 
-    attempt_on_cluster: 0 on one machine. For a group of stages submitted again, Snakemake deletes the manifests of
-    finished ones and asks for all: later attempts take what is sound and from the same code and inputs.
+    beside: the job whose process makes several stages, this one among them. Then the manifest is `UNCLAIMED`: of a
+    stage that Snakemake sees finished without its job it records no code, and would never notice an edit; and of a job
+    that fails it deletes the manifest, though what fails be another stage.
     """
     if IS_HELPER:
         require_settings(job)
         job.module.run(job)
         return
-    if attempt_on_cluster > 1 and (manifest := read_finished(job, job.folder / FINISHED)):
-        write_json(job.folder / MANIFEST, manifest)
-        discard(job)
-        log.info("%s/%s was finished by an earlier attempt", job.kind, job.key)
-        return
-    (job.folder / FINISHED).unlink(missing_ok=True)  # an earlier run's: no later attempt of this run takes it
+    for name in (FINISHED, UNCLAIMED, MANIFEST):  # an earlier run's: no later attempt of this run takes it
+        (job.folder / name).unlink(missing_ok=True)
     started, attempt = clock(), begin_attempt(job, f"{job.kind}/{job.key}")
     require_settings(job)
     loaded = clock()
@@ -49,12 +73,13 @@ def run(job, attempt_on_cluster=0, clock=time.time):
     manifest |= {"facts": facts, "files": job.publish(), "provenance": provenance(job, started, clock(), attempt)}
     seconds = {"load": loaded - started, "work": worked - loaded, "publish": clock() - worked}
     manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}
-    manifest = signed(manifest)
-    if attempt_on_cluster:
-        write_json(job.folder / FINISHED, manifest)
-    write_json(job.folder / MANIFEST, manifest)
-    sync(job.folder / MANIFEST)
-    discard(job)
+    if beside:
+        manifest["provenance"]["beside"] = f"{beside.kind}/{beside.key}"
+        write_json(job.folder / UNCLAIMED, signed(manifest))
+        sync(job.folder / UNCLAIMED)
+        discard(job)
+    else:
+        publish_manifest(job, signed(manifest), attempt_on_cluster)
     log.info("%s/%s done in %.1f s", job.kind, job.key, clock() - started)
 
 

@@ -3,12 +3,14 @@
 import hashlib
 import json
 import time
+from contextlib import suppress
 
 import numpy as np
 
 from teleport.arrays import open_passages, places_of, save_array
 from teleport.collection.reader import positives_of_job
 from teleport.maxp import first_of_passages
+from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
 from teleport.running.devices import out_of_memory
 from teleport.running.files import require_free_space
@@ -55,8 +57,9 @@ def run(job):
         depth = num_passages
     anchors, lines, rows = read_anchors(job, vectors, offsets)
     require_free_space(job.resume, len(lines) * depth * 8)
-    sample = anchors[np.sort(np.random.default_rng(SAMPLE_SEED).permutation(lines)[:PROBE_QUERIES])].astype(np.float32)
-    index = open_index(job, vectors, offsets, sample, len(lines), depth)
+    if "index" not in job.opened:
+        job.opened["index"] = open_index(job, vectors, offsets, lines, anchors)
+    index = job.opened["index"]
     state = PartsDone(job, len(lines))
     shape, block_rows = (len(lines), depth), DEVICE_BLOCK_ROWS if index.overlaps else BLOCK_ROWS
     blocks = RowBlocks(job, {"ids.npy": (np.int32, shape), "scores.npy": (np.float32, shape)}, block_rows)
@@ -144,12 +147,23 @@ class PartsDone:
                 self.saved = time.monotonic()
 
 
-def open_index(job, vectors, offsets, sample, lines, depth):
-    """The index of the stage `index`, ready for `lines` vectors, of which `sample` are some: `Exact`, `Approximate`, or
-    `MaxP` of them."""
-    path, needed = job.input("index", "index.json"), depth if offsets is None else chunks_needed(offsets, depth)
+def open_index(job, vectors, offsets, lines, anchors):
+    """The index of the stage `index`, for a job and its siblings: `Exact`, `Approximate`, or `MaxP` of them. An engine
+    that suits the longest of their searches is taken."""
+    longest, depth, total = (anchors, lines), job.settings.depth, len(lines)
+    for sibling in job.siblings:
+        with suppress(Refusal):  # of its anchors: its own run says it
+            anchors, lines, _ = read_anchors(sibling, vectors, offsets)
+            total += len(lines)
+            if len(lines) > len(longest[1]):
+                longest, depth = (anchors, lines), sibling.settings.depth
+    log.info("%d vectors are opened for %d lines of %d searches", len(vectors), total, 1 + len(job.siblings))
+    path = job.input("index", "index.json")
+    needed = min(depth, len(vectors)) if offsets is None else chunks_needed(offsets, depth)
     if json.loads(path.read_text(encoding="utf-8"))["kind"] == "flat":
-        index = open_exact(vectors, job.threads, sample, lines, needed)
+        anchors, lines = longest
+        sample = lines[np.sort(np.random.default_rng(SAMPLE_SEED).permutation(len(lines))[:PROBE_QUERIES])]
+        index = open_exact(vectors, job.threads, anchors[sample].astype(np.float32), total, needed)
     elif job.settings.scores == "compressed":
         from teleport.search.approximate import PqCodes, read_codes
 
