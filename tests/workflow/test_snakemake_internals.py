@@ -45,12 +45,16 @@ if CALL.main and not CALL.dry:
     from snakemake.logging import logger
     replace_terminal_handler(logger, Shouting)
 
+def run(wildcards, input, threads):
+    print("UNFINISHED", unfinished(workflow))
+    return "cp"
+
 rule made:
     input: given
     output: "made.txt"
-    params: code="abc"
+    params: code="abc", run=run
     message: "{{LABEL:drawer}}"
-    shell: "cp {{input}} {{output}}"
+    shell: "{{params.run}} {{input}} {{output}}"
 """
 
 
@@ -85,6 +89,8 @@ def test_how_it_was_called(call):
 def test_targets_messages_records_and_the_terminal(call):
     text = call("link")
     assert "RECORDED None None" in text and "reward" in text, ADVICE
+    assert "UNFINISHED set()" in text and "UNFINISHED {(None, None)}" in text, ADVICE
     assert "SHOUT" in text and "False DefaultStreamHandler" in text, ADVICE
     text = call("-n", "link")
     assert "RECORDED [\"'abc'\"] ['given.txt']" in text and "Nothing to be done" in text, ADVICE
+    assert "UNFINISHED {" not in text, ADVICE

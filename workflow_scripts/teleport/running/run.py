@@ -35,7 +35,7 @@ def take(job, attempt_on_cluster=0):
         if manifest := read_finished(job, job.folder / name):
             publish_manifest(job, manifest, attempt_on_cluster)
             maker = "an earlier attempt" if name == FINISHED else f"the job of {manifest['provenance']['beside']}"
-            log.info("%s/%s is finished: %s has made it", job.kind, job.key, maker)
+            log.info("%s/%s was finished by %s", job.kind, job.key, maker)
             return True
     return False
 
