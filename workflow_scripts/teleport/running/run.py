@@ -61,7 +61,7 @@ def run(job, attempt_on_cluster=0, clock=time.time, beside=None):
         require_settings(job)
         job.module.run(job)
         return
-    for name in (FINISHED, UNCLAIMED, MANIFEST):  # an earlier run's: no later attempt of this run takes it
+    for name in (FINISHED, MANIFEST):  # an earlier run's: no later attempt of this run takes it
         (job.folder / name).unlink(missing_ok=True)
     started, attempt = clock(), begin_attempt(job, f"{job.kind}/{job.key}")
     require_settings(job)
