@@ -2,11 +2,14 @@
 
 import fcntl
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from collection_world import make_collection
+from paths import REPOSITORY
 from teleport.arrays import save_array
 from teleport.running.artefact import MANIFEST
 from teleport.running.run import FINISHED, UNCLAIMED, run, take
@@ -134,6 +137,19 @@ def test_the_locks_are_held_from_the_claim_on_and_given_back(jobs):
         run(jobs[0], beside=jobs[0])
         make_siblings(jobs[0], locks)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_job_that_comes_meanwhile_waits_and_ends_without_a_search(jobs, tmp_path):
+    locks = claim(jobs[0], [jobs[1].spec])
+    program = str(REPOSITORY / "workflow_scripts/run_stage.py")
+    command = [sys.executable, program, "--spec", json.dumps(jobs[1].spec), "--code", "test"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert "waiting: another process" in process.stderr.readline()
+    run(jobs[0], beside=jobs[0])
+    make_siblings(jobs[0], locks)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 0 and f"was finished by the job of retrieve/{jobs[0].key}" in said
+    assert "opened" not in said and (jobs[1].folder / MANIFEST).exists()
 
 
 @pytest.mark.parametrize("name", [MANIFEST, UNCLAIMED, FINISHED])
