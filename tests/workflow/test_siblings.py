@@ -8,20 +8,18 @@ OPENED = re.compile(r"240 vectors are opened for (\d+) lines of (\d) searches")
 DIES = "run(sibling, beside=job)", "run(sibling, beside=job); import os; os.kill(os.getpid(), 9)"
 
 
-def searches(world, episode):
-    """{label: (its name, "kind/key"; its folder)} of an episode's searches."""
-    links = (world.folder / f"results/experiments/tele/episode-{episode}").iterdir()
-    found = {link.name: link.resolve() for link in links if link.name.startswith(("retrieve", "search"))}
-    return {label: (f"retrieve/{folder.name}", folder) for label, folder in found.items()}
-
-
-def forget(world, episode):
-    """Have the searches of an episode made again; returns them."""
-    found = searches(world, episode)
-    for _, folder in found.values():
+def forget(world):
+    """Have the three searches of a checkpoint made again; returns {name: folder} of them."""
+    names = [name for name in world.manifests() if name.startswith("retrieve/")]
+    by_index = {}
+    for name in names:
+        by_index.setdefault(world.manifests()[name]["inputs"]["index"], []).append(name)
+    found = {name: world.folder / "results/stages" / name for name in max(by_index.values(), key=len)}
+    for folder in found.values():
         (folder / "manifest.json").unlink()
     for path in (world.folder / "results/logs/retrieve").iterdir():
         path.unlink()
+    assert len(found) == 3
     return found
 
 
@@ -32,7 +30,7 @@ def logs(world):
 
 
 def targets(found):
-    return [f"results/stages/{name}/manifest.json" for name, _ in found.values()]
+    return [f"results/stages/{name}/manifest.json" for name in found]
 
 
 def test_the_vectors_of_each_checkpoint_are_opened_once(finished):
@@ -48,10 +46,10 @@ def test_the_vectors_of_each_checkpoint_are_opened_once(finished):
 
 
 def test_alone_each_search_opens_them_and_makes_the_same_files(finished, world):
-    found = forget(world, 1)
+    found = forget(world)
     for number, target in enumerate(targets(found)):
         world.snakemake(target)
-        there = [folder for _, folder in found.values() if list(folder.glob("*.json"))]
+        there = [folder for folder in found.values() if list(folder.glob("*.json"))]
         assert len(there) == number + 1, "what nobody asks for is not searched"
     assert sorted(sum(map(OPENED.findall, logs(world).values()), [])) == [("20", "1"), ("80", "1"), ("80", "1")]
     assert world.digests() == finished.digests()
@@ -70,15 +68,15 @@ def test_a_new_split_reruns_only_itself(world):
 
 @pytest.fixture
 def killed(world):
-    """(world, searches, names of those made) where the process that makes three searches dies after the second."""
+    """(world, folders of searches, names of those made) where the process that makes three dies after the second."""
     path = world.folder / "workflow_scripts/teleport/running/siblings.py"
-    text, found = path.read_text(), forget(world, 1)
+    text, found = path.read_text(), forget(world)
     path.write_text(text.replace(*DIES))
     said = world.snakemake(*targets(found), check=False)
     path.write_text(text)
     assert "was killed by signal 9" in "".join(logs(world).values()), said
-    assert not any((folder / "manifest.json").exists() for _, folder in found.values())
-    return world, found, {name for name, folder in found.values() if (folder / "unclaimed.json").exists()}
+    assert not any((folder / "manifest.json").exists() for folder in found.values())
+    return world, found, {name for name, folder in found.items() if (folder / "unclaimed.json").exists()}
 
 
 def test_a_kill_between_two_searches_leaves_the_finished_ones_finished(finished, killed):
@@ -87,7 +85,7 @@ def test_a_kill_between_two_searches_leaves_the_finished_ones_finished(finished,
     world.snakemake(*targets(found))
     for name, text in logs(world).items():
         assert ("was finished by the job of" in text and "attempt" not in text) == (name in made)
-    (left,) = {name for name, _ in found.values()} - made
+    (left,) = found.keys() - made
     assert len(OPENED.findall(logs(world)[left])) == 1 and world.digests() == finished.digests()
 
 
