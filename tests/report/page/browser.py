@@ -1,6 +1,6 @@
 """A headless Chromium that tests steer over a pipe: no driver, no port, and no network.
 
-    python tests/report/page/browser.py results/report/_page/index.html docs/report.png     # README's picture
+python tests/report/page/browser.py results/report/_page/index.html docs/report.png     # README's picture
 """
 
 import base64

@@ -12,7 +12,7 @@ from teleport.arrays import places_of
 from teleport.seed import derive_seed
 
 MOMENTUM = "momentum"
-MOST_QUERIES = 20_000  # whose negatives are counted; of more, as many are drawn
+MOST_QUERIES = 10_000  # whose negatives are counted; of more, as many are drawn
 SCORED_QUERIES = 500  # whose negatives are scored by their vectors
 SUSPECT = 0.95  # share of the positive's score from which a negative may be an unjudged positive
 RANK_BIN = 10

@@ -17,7 +17,7 @@ GROUPS = ("gain", "loss", "swing", "random")
 MAPPED = 48  # negatives on the map of a query, those in most pools first
 LEAST_SHOWN = 20  # training queries
 MOST_DRAWN = 4  # experiments of which a query's page has charts; of more, it has tables alone
-MOST_CELLS = 12_000  # of the tables of all training queries: fewer queries are shown where each has more
+MOST_CELLS = 8_000  # of the tables of all training queries: fewer queries are shown where each has more
 
 
 def compared_rows(reader, spec):

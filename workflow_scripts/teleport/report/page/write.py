@@ -41,7 +41,9 @@ from teleport.report.verdicts import labels_of, p_text
 
 NAVIGATION = {"index": "Verdicts", "diff": "Compare", "list": "Queries", "experiments": "Experiments"}
 NAVIGATION |= {"stages": "Stages", "papers": "Beside the papers"}
-MOST_LISTED = 120  # characters of a query in a list
+MOST_LISTED = 120  # characters of a query in a list; in a long one fewer
+LONG_LIST = 2000
+MOST_POSITIVES = 5  # of a query, besides those that some system finds
 CONFIGURED = ".venv/bin/snakemake --cores all{files} -- {targets}"
 
 
@@ -161,7 +163,7 @@ class Page:
                         if None not in both and both[0] < both[1]:
                             pairs.setdefault(split, {})[f"{both[0]} {both[1]}"] = p_text(pair["p"])
         for split, content in self.splits.items():
-            rounded = {name: np.round(values, 5).tolist() for name, values in content["scores"].items()}
+            rounded = {name: np.round(values, 4).tolist() for name, values in content["scores"].items()}
             self.site.put(
                 f"scores-{split}",
                 {"systems": content["systems"], "measures": content["measures"], "scores": rounded},
@@ -174,7 +176,8 @@ class Page:
     def put_queries(self, split, rows, full):
         ids, texts = (self.reader.queries(split, name) for name in ("query_id", "text"))
         numbers = rows.tolist()
-        short = [texts[row].as_py()[:MOST_LISTED] for row in numbers]
+        limit = MOST_LISTED if len(numbers) < LONG_LIST else MOST_LISTED // 2
+        short = [texts[row].as_py()[:limit] for row in numbers]
         content = {"rows": numbers, "ids": [ids[row].as_py() for row in numbers], "texts": short, "full": full}
         self.site.put(f"queries-{split}", content)
 
@@ -273,7 +276,7 @@ class Page:
         for content in contents:
             lives = chain.from_iterable(each["life"]["lines"] for each in content["lives"])
             ranked = (passage for passage, _ in content["ranking"])
-            content["passages"] = list(dict.fromkeys(chain(content["positives"], ranked, lives)))
+            content["passages"] = list(dict.fromkeys(chain(content["positives"][:MOST_POSITIVES], ranked, lives)))
         texts = read_texts(self.reader, [content["passages"] for content in contents])
         for content in contents:
             self.query_page(content, texts)

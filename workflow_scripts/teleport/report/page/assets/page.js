@@ -75,8 +75,9 @@ const page = (() => {
   function onlyTwo() {
     const table = shown().querySelector("table.tops"), two = place()[0].match(/^(\d+)-(\d+)$/);
     if (!table) return;
-    for (const cell of table.querySelectorAll("[data-of]")) {
-      cell.hidden = Boolean(two) && !two.slice(1).includes(cell.dataset.of);
+    const systems = [...table.querySelectorAll("[data-of]")].map((cell) => cell.dataset.of);
+    for (const line of table.rows) {
+      systems.forEach((number, at) => { line.cells[at + 1].hidden = Boolean(two) && !two.slice(1).includes(number); });
     }
     for (const line of table.querySelectorAll("tbody tr")) {
       line.hidden = [...line.querySelectorAll("td")].every((cell) => cell.hidden || !cell.textContent);
