@@ -45,10 +45,10 @@ def test_a_page_has_the_passages_that_it_shows_and_those_that_no_collection_has(
 
 def test_the_longest_passages_are_cut_where_all_are_too_long(stages):
     """A passage counts on each page that shows it."""
-    texts = ["z" * n for n in (10, 3_000_000, 600_000)]
+    texts = ["z" * n for n in (10, 3_000_000, 300_000)]
     found = read_texts(reader_of(stages, texts), [[0, 1], [2, 0], [2]])
-    limit = MOST_CHARACTERS - 20 - 1_200_000
-    assert [(len(row[2]), row[3]) for row in found.values()] == [(10, 0), (limit, 3_000_000 - limit), (600_000, 0)]
+    limit = MOST_CHARACTERS - 20 - 600_000
+    assert [(len(row[2]), row[3]) for row in found.values()] == [(10, 0), (limit, 3_000_000 - limit), (300_000, 0)]
 
 
 def test_only_the_passages_that_are_shown_are_in_memory(stages):
