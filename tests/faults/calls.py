@@ -11,6 +11,7 @@ import fcntl
 import os
 import platform
 import select
+import signal
 import socket
 import struct
 from contextlib import suppress
@@ -57,11 +58,12 @@ def listen():
     return listener
 
 
-def start(function, decide, folder):
+def start(function, decide, folder, caller=False):
     """Fork a child for `function`, which never returns; ask `decide` before each call that changes a file in `folder`.
 
     decide(number from 1, name of the call, path): None lets it happen, a positive number is the error it fails with,
-    and a negative one the signal that ends the child in its place. Returns the wait status of the child.
+    and a negative one the signal that the child gets in its place, or with `caller` the process whose call it is, one
+    that the child has started, too. Returns the wait status of the child.
     """
     ours, theirs = socket.socketpair()
     child = os.fork()
@@ -77,19 +79,21 @@ def start(function, decide, folder):
     while not waiting.poll()[0][1] & select.POLLHUP:  # until no process with the filter is left
         if not (asked := receive(listener)):
             continue
-        answer, (identity, name, path) = None, asked
+        answer, (identity, process, name, path) = None, asked
         if path is not None and path.is_relative_to(folder):
             number += 1
             answer = decide(number, name, path)
         if answer is not None and answer < 0:
-            os.kill(child, -answer)
+            os.kill(process if caller else child, -answer)
+            if answer == -signal.SIGKILL:  # an answer could let the call happen first
+                continue
         respond(listener, identity, answer)
     os.close(listener)
     return os.waitpid(child, 0)[1]
 
 
 def receive(listener):
-    """(identity, name, path that it changes or None) of the next call; None when that is gone meanwhile."""
+    """(identity, process, name, path that it changes or None) of the next call; None when that is gone meanwhile."""
     message = bytearray(80)  # struct seccomp_notif
     try:
         fcntl.ioctl(listener, RECEIVE, message)
@@ -99,9 +103,9 @@ def receive(listener):
     arguments = struct.unpack_from("6Q", message, 32)
     name, place = CALLS[call]
     try:
-        return identity, name, changed(process, name, place, arguments)
+        return identity, process, name, changed(process, name, place, arguments)
     except OSError:  # it has ended meanwhile
-        return identity, name, None
+        return identity, process, name, None
 
 
 def changed(process, name, place, arguments):

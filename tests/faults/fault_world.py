@@ -170,10 +170,14 @@ class FaultWorld:
 
     def start(self, stage, *options, **disturbance):
         """Have a stage made; `answer` takes the number that is returned, and waits for its end."""
-        number = next(self.numbers)
         arguments = ["--spec", stage.spec(), "--code", self.code[stage.name], "--files", self.files_digest]
         arguments += ["--save-every", "0", "--origins", json.dumps(stage.origins), *options]
-        self.server.stdin.write(json.dumps({"id": number, "arguments": arguments} | disturbance) + "\n")
+        return self.ask(arguments=arguments, **disturbance)
+
+    def ask(self, **request):
+        """Send a request to stage_server.py; returns its number, for `answer`."""
+        number = next(self.numbers)
+        self.server.stdin.write(json.dumps({"id": number} | request) + "\n")
         self.server.stdin.flush()
         return number
 

@@ -1,24 +1,28 @@
-"""A process that has loaded what stages load, and runs each stage in a child of its own, disturbed as it is told.
+"""A process that has loaded what stages load, and runs each stage, or command, in a child of its own, disturbed as told.
 
     python stage_server.py FOLDER
 
 A request is a line of JSON on standard input, an answer one on standard output with the request's `id`:
 
-    arguments  of run_stage.py
-    point      number of the call that changes a file in whose place the child is killed
+    arguments  of run_stage.py, or of `script` below workflow_scripts
+    input      what a script reads from standard input (text)
+    folder     where it runs, instead of FOLDER
+    point      number of the call that changes a file in whose place the child is killed, or sent `signal`
+    caller     true: not the child is killed but the process whose call it is, one that the child has started
     error      error number with which calls from `point` on fail, instead of the kill
     fails      "room": those calls that take room on the disk; "all"
-    signal     what is sent after `after` seconds
+    signal     what is sent after `after` seconds, where there is no `point`
     back       seconds that the clock is set back every time it is read
 
     status     of the child: an exit status, or minus the signal that ended it
-    calls      how many calls changed a file below FOLDER
+    calls      how many calls changed a file below the folder
     last       name and path of the last one that `point` met
-    output     what it wrote to standard error
+    output     what it wrote
 """
 
 import contextlib
 import fcntl
+import io
 import itertools
 import json
 import os
@@ -46,31 +50,37 @@ def load():
     for name in (kind.module for kind in KINDS.values()):
         import_module(name)
     late = ("torch._dynamo", "torch.distributed.fsdp", "transformers.models.bert.modeling_bert", "pandas", "faiss")
-    for name in (*late, "teleport.training.step", "pydantic", "numba", "bm25s", "scipy.stats"):
+    commands = ("commands.export", "commands.new", "teleport.report.page.figure_files", "teleport.report.page.write")
+    for name in (*late, *commands, "teleport.training.step", "pydantic", "numba", "bm25s", "scipy.stats"):
         import_module(name)
 
 
-def run_stage(request, output, begins=None):
-    """In the child: be run_stage.py, with standard error in `output`, to its end; says so in the pipe `begins`."""
+def run_script(request, output, begins=None):
+    """In the child: be run_stage.py, or another script, to its end, and write to `output`; says so in the pipe `begins`."""
+    script = str(REPOSITORY / "workflow_scripts" / request.get("script", "run_stage.py"))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
+        sys.stdin = io.StringIO(request.get("input", ""))
         if back := request.get("back"):
             clock, readings = time.time, itertools.count()
             time.time = lambda: clock() - back * next(readings)
-        sys.argv = ["run_stage.py", *request["arguments"]]
+        sys.argv = [script, *request["arguments"]]
         if begins:
             os.write(begins, b"x")
-        runpy.run_path(str(REPOSITORY / "workflow_scripts/run_stage.py"), run_name="__main__")
+        runpy.run_path(script, run_name="__main__")
         status = 0
     except SystemExit as end:
-        print(end.code, file=sys.stderr)
-        status = end.code if isinstance(end.code, int) else 1
+        print(end.code or "", file=sys.stderr)
+        status = end.code or 0 if isinstance(end.code, int | None) else 1
     except BaseException:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # its own handler is not there yet
             os.kill(os.getpid(), signal.SIGKILL)
         traceback.print_exc()
         status = 1
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
     os._exit(status)
 
 
@@ -81,12 +91,13 @@ def watched(request, folder, output):
     def decide(number, name, path):
         seen["calls"] = number
         fails = "error" in request and (request["fails"] == "all" or name in calls.TAKE_ROOM)
-        if number < request["point"] or ("error" in request and not fails):
+        late = "signal" in request and number > request["point"]  # one signal, not another one to what it is met by
+        if number < request["point"] or late or ("error" in request and not fails):
             return None
         seen["last"] = [name, str(path)]
-        return request["error"] if fails else -signal.SIGKILL
+        return request["error"] if fails else -request.get("signal", signal.SIGKILL)
 
-    return calls.start(lambda: run_stage(request, output), decide, folder), seen
+    return calls.start(lambda: run_script(request, output), decide, folder, request.get("caller")), seen
 
 
 def signalled(request, output):
@@ -94,8 +105,7 @@ def signalled(request, output):
     begun, begins = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        run_stage(request, output, begins)
+        run_script(request, output, begins)
     os.read(begun, 1)
     if "signal" in request:
         ended = select.poll()
@@ -106,7 +116,9 @@ def signalled(request, output):
 
 
 def serve(request, folder):
-    """In a process of its own: run a stage to its end and answer."""
+    """In a process of its own: run a script to its end and answer."""
+    folder = Path(request.get("folder", folder))
+    os.chdir(folder)
     with tempfile.TemporaryFile("w+") as output:
         seen = {"calls": None, "last": None}
         if "point" in request:

@@ -34,7 +34,7 @@ def test_processes_that_write_one_file_leave_one_of_their_texts_whole(tmp_path):
 
 def test_what_a_killed_process_has_left_goes(tmp_path):
     def killed():
-        with patch.object(Path, "write_text", lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)):
+        with patch.object(Path, "write_bytes", lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)):
             write_text(tmp_path / "table.md", "")
 
     def killed_later():

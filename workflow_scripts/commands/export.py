@@ -6,13 +6,12 @@ import os
 import shutil
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow.parquet as pq
 
 from teleport.refusal import Refusal
 from teleport.running.artefact import MANIFEST, Artefact
-from teleport.running.files import write_text
+from teleport.running.files import part_of, write_text
 
 EXAMPLE_PASSAGES, EXAMPLE_CHARACTERS = 3, 120
 
@@ -29,9 +28,9 @@ def export(link, output):
     if (kind := stage.manifest["kind"]) not in exporters:
         raise Refusal(f"{link} is a {kind} stage: give one of {', '.join(exporters)}.")
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=output.parent) as folder:
-            return exporters[kind](link, stage, output, Path(folder))
+        with part_of(output.parent / "export") as folder:
+            folder.mkdir()
+            return exporters[kind](link, stage, output, folder)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise Refusal(f"{output} cannot be written ({error}). Give another path.") from None
 

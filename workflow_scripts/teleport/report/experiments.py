@@ -5,7 +5,7 @@ from pathlib import Path
 
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES
-from teleport.running.files import write_text
+from teleport.running.files import part_of, write_text
 
 INDEX = "plan.tsv"
 COLUMNS = ["seed", "episode", "stage", "kind", "key", "folder"]
@@ -30,11 +30,9 @@ def link_experiment(rows, folder):
         if not others.intersection(link.parents):
             link.unlink()
     for link, target in targets.items():
-        link.parent.mkdir(parents=True, exist_ok=True)
-        part = link.with_name(link.name + ".part")
-        part.unlink(missing_ok=True)
-        part.symlink_to(os.path.relpath(target, link.parent))
-        os.replace(part, link)
+        with part_of(link) as part:
+            part.symlink_to(os.path.relpath(target, link.parent))
+            os.replace(part, link)
     lines = [COLUMNS]
     for row in rows:
         kind, key = row["stage"].split("/")

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
 from threading import get_ident
@@ -41,23 +42,43 @@ def share(path):
     Path(path).chmod(0o666 & ~mask)
 
 
-def write_text(path, text):
-    """Write UTF-8 `text` under a temporary name, then rename: a reader sees the old file or the new one.
+@contextmanager
+def part_of(path):
+    """Yields the name (Path) under which a file or folder is made, to be renamed to `path`; folders above it are made.
 
-    The name is this process's own: of several that write one file, the last one's is there whole. What a killed process
-    of this machine has left of the same file goes.
+    The name is this process's own: of several that write one file, the last one's is there whole. It is gone at the end,
+    and what a killed process of this machine has left of the same `path` at the beginning.
     """
     path, start = Path(path), f".{os.uname().nodename}-"
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f"{escape(path.name + start)}*.part"):
         if not Path("/proc", left.name.removeprefix(path.name + start).partition("-")[0]).exists():
-            left.unlink(missing_ok=True)
+            remove(left)
     part = path.with_name(f"{path.name}{start}{os.getpid()}-{get_ident()}.part")
     try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
+        yield part
     finally:
-        part.unlink(missing_ok=True)
+        remove(part)
+
+
+def remove(path):
+    """Remove a file, a link or a folder, where it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_bytes(path, content):
+    """Write a file under a temporary name (`part_of`), then rename: a reader sees the old file or the new one."""
+    with part_of(path) as part:
+        part.write_bytes(content)
+        os.replace(part, path)
+
+
+def write_text(path, text):
+    """Write UTF-8 `text` as `write_bytes` does."""
+    write_bytes(path, text.encode())
 
 
 def write_json(path, value):

@@ -15,6 +15,7 @@ from teleport.report.page.forgetting import Traces, forgetting_of
 from teleport.report.page.negatives import negatives_of
 from teleport.report.page.overview import table_content, training_curves
 from teleport.report.page.reader import Reader
+from teleport.running.files import write_bytes
 
 COLUMN_POINTS = 219  # of the ACL style
 PNG_SCALE = 4  # pixels per point: 288 dpi
@@ -63,6 +64,5 @@ def write_figure(figure, path):
         chart["height"] = COLUMN_POINTS * 0.62
         if isinstance(chart.get("mark"), dict) and chart["mark"]["type"] == "bar":
             chart["mark"] = chart["mark"] | {"size": 18}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_name(f"{path.name}.pdf").write_bytes(vl_convert.vegalite_to_pdf(chart))
-    path.with_name(f"{path.name}.png").write_bytes(vl_convert.vegalite_to_png(chart, scale=PNG_SCALE))
+    write_bytes(path.with_name(f"{path.name}.pdf"), vl_convert.vegalite_to_pdf(chart))
+    write_bytes(path.with_name(f"{path.name}.png"), vl_convert.vegalite_to_png(chart, scale=PNG_SCALE))
