@@ -135,7 +135,6 @@ class FaultWorld:
                 self.one_of[stage.kind] = stage
         for name, (kind, is_one) in VARIANTS.items():
             self.one_of[name] = next(s for s in self.stages.values() if s.kind == kind and is_one(s))
-        self.code = {name: stage_code(stage.kind, stage.loads) for name, stage in self.stages.items()}
         self.files_digest = files_digest()
         command = [sys.executable, str(Path(__file__).parent / "stage_server.py"), str(folder)]
         plain = {"OMP_NUM_THREADS": "1", "NUMBA_DISABLE_JIT": "1", "HF_HUB_OFFLINE": "1"}  # to compile takes seconds
@@ -170,7 +169,8 @@ class FaultWorld:
 
     def start(self, stage, *options, **disturbance):
         """Have a stage made; `answer` takes the number that is returned, and waits for its end."""
-        arguments = ["--spec", stage.spec(), "--code", self.code[stage.name], "--files", self.files_digest]
+        code = stage_code(stage.kind, stage.loads)
+        arguments = ["--spec", stage.spec(), "--code", code, "--files", self.files_digest]
         arguments += ["--save-every", "0", "--origins", json.dumps(stage.origins), *options]
         return self.ask(arguments=arguments, **disturbance)
 

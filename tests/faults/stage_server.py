@@ -1,4 +1,4 @@
-"""A process that has loaded what stages load, and runs each stage, or command, in a child of its own, disturbed as told.
+"""A process that has loaded what stages load, and runs each stage or command in a child of its own, as it is told.
 
     python stage_server.py FOLDER
 
@@ -56,7 +56,8 @@ def load():
 
 
 def run_script(request, output, begins=None):
-    """In the child: be run_stage.py, or another script, to its end, and write to `output`; says so in the pipe `begins`."""
+    """In the child: be run_stage.py, or another script, to its end; what it writes goes to `output`. The pipe `begins`
+    is told when that begins."""
     script = str(REPOSITORY / "workflow_scripts" / request.get("script", "run_stage.py"))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -4,7 +4,6 @@ import contextlib
 import json
 import shutil
 import signal
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -48,7 +47,7 @@ def content_of(path):
 
 
 def commands_of(folder):
-    """{name: Command} for the stages below a folder, in which the process is: the order in which they need each other."""
+    """{name: Command} for the stages below a folder, in which this process is."""
     (folder / "mined.yaml").write_text(yaml.safe_dump(MINED))
     (folder / "few.yaml").write_text(yaml.safe_dump(MINED | {"experiments": {"tele": {}}}))
     (folder / "given").mkdir()

@@ -76,6 +76,13 @@ def test_the_others_have_time_for_their_own_message(tmp_path, monkeypatch):
     assert (tmp_path / "said").exists()
 
 
+def test_one_that_was_killed_is_named_where_another_had_ended_before(monkeypatch):
+    """The kernel says of a killed process of several threads that it has ended when the last of them has."""
+    code = "import sys, time\nif RANK == 1: sys.exit(7)\ntime.sleep(0.5)\nos.kill(os.getpid(), 9)"
+    with pytest.raises(ValueError, match="process 0 .* killed by signal 9.* want of memory"):
+        launch(2, command(code))
+
+
 def test_sigterm_goes_to_all_and_all_may_save(tmp_path):
     """One that takes longer than the grace of failures is waited for."""
     code = SAVE_ON_SIGTERM.replace("(Path(", "(time.sleep(RANK), Path(")

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 from itertools import islice
-from pathlib import Path
 
 import pyarrow.parquet as pq
 

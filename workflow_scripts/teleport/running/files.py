@@ -46,8 +46,8 @@ def share(path):
 def part_of(path):
     """Yields the name (Path) under which a file or folder is made, to be renamed to `path`; folders above it are made.
 
-    The name is this process's own: of several that write one file, the last one's is there whole. It is gone at the end,
-    and what a killed process of this machine has left of the same `path` at the beginning.
+    The name is this process's own: of several that write one file, the last one's is there whole. What is left under it
+    goes at the end, and what a killed process of this machine has left of the same `path` at the beginning.
     """
     path, start = Path(path), f".{os.uname().nodename}-"
     path.parent.mkdir(parents=True, exist_ok=True)

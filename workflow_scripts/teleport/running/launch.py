@@ -77,7 +77,9 @@ def wait(processes, forwarded):
         if since is not None and time.monotonic() > since + limit:
             break
         time.sleep(0.05)
-    failed = first_failed(processes, forwarded) if failed is None else failed
+    last = first_failed(processes, forwarded)
+    if failed is None or processes[last].returncode < 0:  # that it was killed may be seen later than who missed it
+        failed = last
     hanging = [rank for rank, process in enumerate(processes) if process.returncode is None]
     if failed is None and hanging:
         raise Refusal(
