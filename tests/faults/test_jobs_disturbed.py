@@ -92,8 +92,11 @@ class Together:
         return self.calls[name]
 
     def finish(self, name, disturbed):
-        """What is wrong after job `disturbed` of a stage and those after it are run again."""
-        for number in range(disturbed, len(JOBS[name])):
+        """What is wrong after Snakemake runs job `disturbed` again, and those whose manifest is not there."""
+        folder = self.folder / "results/shards" / self.stages[name].name
+        for number, (option, value) in enumerate(JOBS[name]):
+            if option == "--shard" and number != disturbed and (folder / value / MANIFEST).exists():
+                continue
             answer = self.make(name, number)
             if answer["status"]:
                 return answer["output"][-700:]

@@ -332,3 +332,24 @@ def test_a_defect_is_not_hidden_as_bad_input(monkeypatch, tmp_path, capsys):
         f"\nThe next attempt goes on from what is saved in results/resume/merge/{'b' * 12}: if it fails alike, delete"
     )
     assert command(monkeypatch, tmp_path, fails_later).startswith(sentence + remedy)
+
+
+@pytest.mark.parametrize("survived", range(6))
+def test_a_kill_while_saved_work_is_removed_leaves_no_shard_without_what_was_joined(tmp_path, monkeypatch, survived):
+    """The vectors of a shard that was joined are gone: its manifest alone would have the next attempt look for them."""
+    job = SimpleNamespace(resume=tmp_path / "resume", shards_folder=tmp_path / "shards")
+    for folder in (job.resume, job.shards_folder / "1-of-2", job.shards_folder / "2-of-2"):
+        folder.mkdir(parents=True)
+        (folder / "stamp.json").touch()
+        (folder / "manifest.json").touch()
+    left, unlink = iter(range(survived)), Path.unlink
+
+    def killed(path, missing_ok=False):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", killed)
+    with pytest.raises(KeyboardInterrupt):
+        running_run.discard(job)
+    assert (job.resume / "stamp.json").exists() or not list(job.shards_folder.rglob("manifest.json"))

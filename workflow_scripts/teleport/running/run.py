@@ -84,8 +84,11 @@ def run(job, attempt_on_cluster=0, clock=time.time, beside=None):
 
 
 def discard(job):
-    """Remove what a finished stage had saved, and its shards; first what would have another attempt use the rest."""
-    for folder in (job.resume, *job.shards_folder.glob("*")):
+    """Remove what a finished stage had saved, and its shards; first what would have another attempt use the rest.
+
+    Shards go before what was joined from them: their vectors are gone by then, and alone they would be of no use.
+    """
+    for folder in (*job.shards_folder.glob("*"), job.resume):
         for name in (STAMP, MANIFEST):
             (folder / name).unlink(missing_ok=True)
     if job.resume.is_dir():
