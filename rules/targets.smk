@@ -40,5 +40,6 @@ def merged(wildcards):
     """Input function: the pool of an episode."""
     link = f"{wildcards.folder}/merge"
     if link not in linked():
-        raise WorkflowError(f"{link} is no stage of this configuration. {nearest(link, linked())}")
+        remedy = "config/variants/mined.yaml, after the files of any configuration, mines negatives alone."
+        raise WorkflowError(f"{link} is no stage of this configuration. {nearest(link, linked())} {remedy}")
     return manifests(linked()[link])
