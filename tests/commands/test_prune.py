@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from commands import disk
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.report.experiments import link_experiment
@@ -189,3 +191,16 @@ def test_pipes_and_loops_make_no_command_wait():
         command = [sys.executable, str(REPOSITORY / "workflow_scripts/manage.py"), *arguments]
         said = subprocess.run(command, capture_output=True, text=True, timeout=60).stderr
         assert "Traceback" not in said and said.count("\n") <= 1
+
+
+def test_what_is_half_removed_does_not_look_finished(monkeypatch):
+    make_plan("old", training={"steps": 5})
+    plan = make_plan("new")
+
+    def killed(folder):
+        assert not (folder / MANIFEST).exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        disk.prune(set(plan.stages), True)

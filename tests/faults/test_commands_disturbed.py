@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import shutil
 import signal
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from teleport.running.files import sha256_file
 from teleport.settings.read import load_files
 
 pytestmark = pytest.mark.faults
-TELE, OUTPUT = "results/experiments/tele", "given/out"
+TELE, OUTPUT, PAGE = "results/experiments/tele", "given/out", "page of now.html"
 
 
 class Command(NamedTuple):
@@ -38,11 +39,14 @@ def listed(folder):
 
 
 def content_of(path):
-    """What tells the content of a file or a link; True of a folder. The entries of a PDF have no order."""
+    """What tells the content of a file or a link; True of a folder. The entries of a PDF have no order, and a page of
+    what is finished now says when that was."""
     if path.is_symlink():
         return path.readlink()
     if path.suffix == ".pdf":
         return sorted(path.read_bytes().split(b"\n"))
+    if path.name == PAGE:
+        return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "", path.read_text())
     return path.is_dir() or sha256_file(path)
 
 
@@ -79,7 +83,7 @@ def commands_of(folder):
         "table": Command(["table", "--output", "results/tables"], table[1].text, tuple(made)),
         "analyses": Command(["analyses", "--output", "results/tables"], analyses[1].text, tuple(others)),
         "page": Command(["page", "--output", page], spec.text, (page,)),
-        "report": Command(["report", "mined.yaml"], "", (page,)),
+        "report in one file": Command(["report", "mined.yaml", "--share", PAGE], "", (PAGE,)),
         "figures": Command(["figures", "mined.yaml"], "", ("results/figures",)),
         **exported,
         "delete_vectors": Command(["delete_vectors", "--output", f"results/stages/{encoded}"], output="deleted.json"),
@@ -89,7 +93,7 @@ def commands_of(folder):
     }
 
 
-NAMES = ["link", "table", "analyses", "page", "report", "figures", "export of a pool", "export of a run"]
+NAMES = ["link", "table", "analyses", "page", "report in one file", "figures", "export of a pool", "export of a run"]
 NAMES += ["export of a checkpoint", "delete_vectors", "prune", "new", "new, BEIR"]
 
 

@@ -27,7 +27,7 @@ def prune(planned, delete):
         total += size
         print(f"{size / 1e6:10.1f} MB  {folder}")
         if delete:
-            (folder / MANIFEST).unlink(missing_ok=True)  # first: half a stage never looks finished
+            (folder / MANIFEST).unlink(missing_ok=True)  # first: what is half removed never looks finished
             shutil.rmtree(folder)
     done = "removed" if delete else "would be removed with --delete"
     print(f"{len(folders)} of {num_stages} stages, {total / 1e6:.1f} MB, {done}")
