@@ -18,5 +18,6 @@ def test_every_line_of_the_list_is_there():
 
 def test_tests_kill_a_slice_of_the_mutants():
     quick = [mutant for mutant in MUTANTS if mutant.tests.startswith("running/test_") and mutant.promise not in LIVING]
+    quick = [mutant for mutant in quick if mutant.file != "running/devices.py"]  # which are killed when patience ends
     for mutant, dead, _ in try_mutants(random.Random(0).sample(quick, SLICE), processes=1):
         assert dead, mutant.promise
