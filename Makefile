@@ -15,7 +15,7 @@ PAPER ?= marco
 SCALE ?= 0.001
 QUESTIONS ?= 1
 
-.PHONY: demo help new check-released rehearse test test-slow test-gpu test-faults test-mutants test-slurm test-pythons status lint forecast report \
+.PHONY: demo help new check-released rehearse test test-slow test-gpu test-faults test-mutants test-slurm test-pythons status lint forecast doctor report \
 	figures verify prune schema lock
 
 demo: .venv/installed  ## run the embedded default and print its table
@@ -68,6 +68,9 @@ forecast: .venv/installed  ## stages, disk, memory, time and critical path of CO
 	@$(MANAGE) forecast $(if $(HARDWARE),--hardware $(HARDWARE)) $(if $(GPUS),--gpus $(GPUS)) \
 		$(if $(filter-out all,$(CORES)),--cores $(CORES)) $(if $(MEMORY),--memory $(MEMORY)) \
 		$(if $(SHARDS),--set-scatter encode=$(SHARDS)) $(CONFIG) $(if $(RESOURCES),--set-resources $(RESOURCES))
+
+doctor: .venv/installed  ## try what CONFIG needs of this machine, a verdict a line: GPU, driver, locks, memory, disk, a step, a search
+	@$(MANAGE) doctor $(CONFIG)
 
 rehearse: .venv/installed  ## PAPER's workflow at SCALE of its counts, with drawn texts and a miniature encoder; QUESTIONS: of the training ones
 	$(VENV)/python bench/rehearse.py $(PAPER) --scale $(SCALE) --questions $(QUESTIONS)

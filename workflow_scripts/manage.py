@@ -223,6 +223,17 @@ def compare(arguments):
     print(compare(arguments.first, arguments.second, arguments.measure, arguments.query, arguments.most))
 
 
+@command(files(nargs="*", default=["config/config.yaml"]))
+def doctor(arguments):
+    """Try what the workflow needs of this machine: a line and a verdict each, and what helps; fails: status 1.
+
+    GPUs, driver, torch, bfloat16, NCCL, compiler, locks, memory, disk, a training step and a search.
+    """
+    from commands.doctor import doctor
+
+    return doctor(lambda: plan_of(arguments.files))
+
+
 @command()
 def schema(arguments):
     """Write config/schema.json and config/published/schema.json, with which editors complete and check keys."""

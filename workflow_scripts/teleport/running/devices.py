@@ -128,6 +128,12 @@ def try_lease(file):
         raise Refusal(f"{lack}: put `results` on a file system that has locks.") from None
 
 
+def driver_version():
+    """Of NVIDIA's kernel module, such as 580.65.06, or "not known"."""
+    found = re.search(r"\s(\d+\.[\d.]+)\s", DRIVER.read_text() if DRIVER.is_file() else "")
+    return found[1] if found else "not known"
+
+
 def require_usable():
     """Raise Refusal when torch cannot compute on the leased devices: a stage would take the CPU without a word. Lack of
     memory is left to the stage, which knows what helps."""
@@ -144,11 +150,10 @@ def require_usable():
         if lacks_memory(error):
             return
         reason = str(error).strip().partition("\n")[0].rstrip(".")
-    driver = re.search(r"\s(\d+\.[\d.]+)\s", DRIVER.read_text() if DRIVER.is_file() else "")
     build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
     raise Refusal(
-        f"torch cannot compute on the leased CUDA devices ({os.environ.get(VISIBLE)}): {reason}; the driver is "
-        f"{driver[1] if driver else 'not known'}, torch {torch.__version__} is built {build}. Install a driver of 580 "
+        f"torch cannot compute on the leased CUDA devices ({', '.join(visible_devices())}): {reason}; the driver is "
+        f"{driver_version()}, torch {torch.__version__} is built {build}. Install a driver of 580 "
         "or newer (CUDA 13.0, no Volta), or a torch for older ones (.venv/bin/python -m pip install "
         f"torch=={torch.__version__.partition('+')[0]} --index-url {OLDER_BUILDS}), see docs/gpu.md; --resources gpu=0 "
         "says that the CPU is meant."

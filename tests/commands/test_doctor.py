@@ -1,0 +1,93 @@
+"""`make doctor`: a line and a verdict per check, the remedy in the same line, status 1 where something fails."""
+
+import shutil
+import sys
+from collections import namedtuple
+
+import pytest
+import torch
+
+from paths import REPOSITORY
+from teleport.plan.plan import Plan
+from teleport.running import devices, locks
+from teleport.settings.read import load_files
+
+sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
+
+from commands import doctor as module  # noqa: E402
+
+OLD = "The NVIDIA driver on your system is too old (found version 12020). Please update your GPU driver.\nMore"
+
+
+@pytest.fixture
+def doctor(tmp_path, monkeypatch, capsys):
+    """A function: (status, {check: its line}) of the doctor on a machine without a GPU, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    def run():
+        status = module.doctor(lambda: Plan(*load_files([REPOSITORY / "config/config.yaml"])))
+        lines = capsys.readouterr().out.splitlines()
+        return status, {line[8:].partition(":")[0]: line for line in lines}
+
+    return run
+
+
+def test_a_sound_machine_has_a_line_per_check_and_nothing_is_left_behind(doctor, tmp_path):
+    status, lines = doctor()
+    assert status == 0 and not [line for line in lines.values() if line.startswith("fails")]
+    assert "no GPU" in lines["devices"] and "loss" in lines["a training step and a search"]
+    assert len(lines) == 10 and list((tmp_path / "results").iterdir()) == []
+
+
+def test_an_old_driver_fails_with_what_to_install(doctor, tmp_path, monkeypatch):
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19\n")
+    monkeypatch.setattr(devices, "DRIVER", tmp_path / "version")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    ones = torch.ones
+
+    def too_old(*sizes, device=None, **options):
+        if device == "cuda":
+            raise RuntimeError(OLD)
+        return ones(*sizes, device=device, **options)
+
+    monkeypatch.setattr(torch, "ones", too_old)
+    status, lines = doctor()
+    assert status == 1 and lines["torch"].startswith("fails") and "\n" not in lines["torch"]
+    for said in ("too old (found version 12020)", "the driver is 535.104.05", "--index-url", "docs/gpu.md"):
+        assert said in lines["torch"]
+    assert lines["NCCL"].startswith("ok") and lines["compiler"].startswith("ok")  # one cause, one line that fails
+
+
+@pytest.mark.parametrize(("devices", "verdict"), [("", "warning"), ("0", "fails")])
+def test_without_locks_gpus_cannot_be_shared_out(doctor, monkeypatch, devices, verdict):
+    def none(file, operation):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(locks.fcntl, "flock", none)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
+    line = doctor()[1]["locks"]
+    assert line.startswith(verdict) and "Function not implemented" in line and "put results on a file system" in line
+
+
+def test_a_lock_that_two_can_have_fails(doctor, monkeypatch):
+    monkeypatch.setattr(locks.fcntl, "flock", lambda file, operation: None)
+    status, lines = doctor()
+    assert status == 1 and "gives one lock to two at a time: put results on" in lines["locks"]
+
+
+def test_a_small_disk_fails_with_how_to_get_room(doctor, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: namedtuple("usage", "free")(5e8))
+    status, lines = doctor()
+    assert status == 1 and lines["disk"].startswith("fails")
+    assert "needs 1.00 GB, its disk has 0.50 GB free: free some space (`make prune" in lines["disk"]
+
+
+def test_what_the_forecast_finds_too_small_is_said(doctor, monkeypatch):
+    found = ["memory: encode needs about 9.0 GB, there are 8.0 GB. Use a larger machine."]
+    monkeypatch.setattr("commands.forecast.printed.shortages", lambda plan: found)
+    status, lines = doctor()
+    assert status == 0 and lines["forecast"].startswith("warning") and found[0] in lines["forecast"]
+    found.append("disk: 900.0 GB are needed below results/stages, 5.0 GB are free. Free some space.")
+    status, lines = doctor()
+    assert status == 1 and lines["forecast"].startswith("fails") and found[1] in lines["forecast"]

@@ -1,0 +1,210 @@
+"""What this machine has for the workflow, tried and not only asked: a line each, with what helps where it lacks.
+
+A check returns (verdict, what was found). A Refusal is a thing that fails, and so is any other error: nothing of what
+is tried here may break on a machine that is to compute for days.
+"""
+
+import os
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from teleport.refusal import Refusal
+from teleport.running.devices import driver_version, require_usable, visible_devices
+from teleport.running.files import gigabytes, require_free_space
+from teleport.running.locks import try_lock
+
+OK, WARNING, FAILS = "ok", "warning", "fails"
+NO_GPU = OK, "not needed without a GPU that torch can use"
+RESULTS = Path("results")
+LEAST_DISK, LEAST_MEMORY = 1e9, 2e9  # of the embedded default
+TINY = {"model_type": "bert", "vocab_size": 200, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+TINY |= {"intermediate_size": 128, "max_position_embeddings": 64, "type_vocab_size": 2, "pad_token_id": 0}
+TINY |= {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "vocab_size": 200}
+TEXTS, QUERIES = 2000, 8
+
+
+def doctor(make_plan):
+    """Print a line per check; returns the exit status. make_plan: gives the plan whose memory and disk are forecast."""
+    verdicts = []
+    for name, check in checks(make_plan).items():
+        started = time.monotonic()
+        try:
+            verdict, found = check()
+        except Refusal as error:
+            verdict, found = FAILS, str(error)
+        except Exception as error:  # of a library: its first line says what it misses
+            first_line = str(error).strip().partition("\n")[0]
+            verdict, found = FAILS, f"{type(error).__name__}: {first_line}; docs/gpu.md says what a machine needs"
+        verdicts.append(verdict)
+        print(f"{verdict:<8}{name}: {found} ({time.monotonic() - started:.1f} s)", flush=True)
+    return 1 if FAILS in verdicts else 0
+
+
+def checks(make_plan):
+    """{what is looked at: its check}, first what others need."""
+    each = {"devices": devices, "torch": torch_build, "bfloat16": bfloat16, "NCCL": nccl, "compiler": compiler}
+    each |= {"locks": locks, "memory": memory, "disk": disk, "forecast": lambda: forecast(make_plan)}
+    return each | {"a training step and a search": step_and_search}
+
+
+def devices():
+    names = visible_devices()
+    computing = f"CUDA {', '.join(names)}" if names else "no GPU: stages compute on the processor"
+    return OK, f"{computing}; {len(os.sched_getaffinity(0))} cores"
+
+
+def torch_build():
+    import torch
+
+    built = f"torch {torch.__version__} for {f'CUDA {torch.version.cuda}' if torch.version.cuda else 'the processor'}"
+    if not visible_devices():
+        return OK, built
+    require_usable()
+    cards = [torch.cuda.get_device_properties(n) for n in range(torch.cuda.device_count())]
+    with_memory = ", ".join(f"{card.name} with {gigabytes(card.total_memory)}" for card in cards)
+    return OK, f"{built}, driver {driver_version()}; {with_memory}"
+
+
+def bfloat16():
+    from teleport.encoder.precision import pick_device, resolve_precision
+
+    if resolve_precision("auto"):
+        return OK, "precision auto computes in it"
+    lack = "this device does not gain by it: precision auto computes in float32"
+    if pick_device().type == "cpu":
+        return OK, lack
+    return WARNING, f"{lack}, several times as slow; a GPU from Ampere on has it"
+
+
+def nccl():
+    """A process alone sums with itself: that loads the library and opens the device."""
+    import torch.distributed as distributed
+    from torch import cuda, ones
+
+    if not cuda.is_available():
+        return NO_GPU
+    if not distributed.is_nccl_available():
+        return WARNING, "this torch has none: a training takes one GPU; for several install another build of torch"
+    distributed.init_process_group("nccl", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        distributed.all_reduce(total := ones(1, device="cuda"))
+        float(total)
+    finally:
+        distributed.destroy_process_group()
+    return OK, ".".join(map(str, cuda.nccl.version()))
+
+
+def compiler():
+    import torch
+
+    from teleport.encoder.precision import compiles
+
+    if not torch.cuda.is_available():
+        return NO_GPU
+    try:
+        compiles(True, torch.device("cuda"))
+    except Refusal as error:
+        return WARNING, str(error)
+    if not find_spec("triton"):
+        return WARNING, "triton is not installed: run without the resource `compile`, or install torch's own build"
+    return OK, "found, so stages can have the resource `compile`"
+
+
+def locks():
+    """Of one file, opened twice: a file system may also grant a lock to both, which is worse than an error."""
+    RESULTS.mkdir(exist_ok=True)
+    remedy = f"put {RESULTS} on a file system that has locks (a local disk, NFS 4, Lustre with -o flock)"
+    with tempfile.NamedTemporaryFile(dir=RESULTS, prefix=".lock-") as first, open(first.name) as second:
+        try:
+            shared = try_lock(first) and try_lock(second)
+        except OSError as error:
+            lack = f"{RESULTS.absolute()} has none ({error})"
+            if visible_devices():
+                return FAILS, f"{lack}, so CUDA devices cannot be shared out: {remedy}"
+            return WARNING, f"{lack}: let no stage be made twice at a time, or {remedy}"
+    if shared:
+        return FAILS, f"{RESULTS.absolute()} gives one lock to two at a time: {remedy}"
+    return OK, f"{RESULTS.absolute()} has them"
+
+
+def memory():
+    from teleport.search.engines import free_bytes
+
+    free = free_bytes()
+    if free < LEAST_MEMORY:
+        return WARNING, f"{gigabytes(free)} are free, the least that was tried is {gigabytes(LEAST_MEMORY)}: end others"
+    return OK, f"{gigabytes(free)} can be taken"
+
+
+def disk():
+    import shutil
+
+    RESULTS.mkdir(exist_ok=True)
+    require_free_space(RESULTS, LEAST_DISK)
+    return OK, f"{gigabytes(shutil.disk_usage(RESULTS).free)} free below {RESULTS.absolute()}"
+
+
+def forecast(make_plan):
+    """What the configuration needs by the forecast, where this machine's rates are known."""
+    if find_spec("snakemake") is None:
+        return WARNING, "not made, as snakemake is not installed, without which no workflow runs: make demo installs it"
+    from commands.forecast.printed import shortages
+
+    found = shortages(make_plan())
+    verdict = (FAILS if any(line.startswith("disk") for line in found) else WARNING) if found else OK
+    return verdict, " ".join(found) or "names no lack of memory or disk"
+
+
+def drawn_encoder():
+    """A BERT of two layers whose weights are drawn."""
+    import torch
+
+    from teleport.encoder.backbone import Backbone
+    from teleport.encoder.model import Encoder
+
+    backbone = Backbone(TINY)
+    for name, weight in backbone.named_parameters():
+        norm = "LayerNorm.weight" in name
+        torch.nn.init.constant_(weight, 1.0) if norm else torch.nn.init.normal_(weight, std=0.02)
+    return Encoder(backbone, "mean")
+
+
+def step_and_search():
+    """Two steps in the precision that stages take, then a search of the encoded texts beside a plain product."""
+    import torch
+
+    from teleport.arrays import Ragged
+    from teleport.encoder.batches import TOKEN_BUDGET
+    from teleport.encoder.precision import pick_device, resolve_precision
+    from teleport.encoder.side import Side
+    from teleport.search.engines import open_exact
+    from teleport.settings.training import Training
+    from teleport.training.data import TrainingSet
+    from teleport.training.losses import softmax
+    from teleport.training.step import Trainer
+
+    rng, device, threads = np.random.default_rng(0), pick_device(), len(os.sched_getaffinity(0))
+    tokens = Ragged(20 * np.arange(TEXTS + 1), rng.integers(4, 200, 20 * TEXTS).astype(np.uint16))
+    side = Side(drawn_encoder(), tokens, 24, SPECIAL, resolve_precision("auto", device))
+    pools = Ragged(8 * np.arange(QUERIES + 1), rng.integers(QUERIES, TEXTS, 8 * QUERIES).astype(np.int32))
+    positives = Ragged(np.arange(QUERIES + 1), np.arange(QUERIES, dtype=np.int32))
+    options = {"loss": {"kind": "softmax"}, "batch_queries": 4, "negatives_per_query": 3, "steps": 2}
+    training = Training(**options, positive="first", warmup_ratio=0.0)
+    data = TrainingSet([f"q{i}" for i in range(QUERIES)], positives, pools, training, 0)
+    settings = SimpleNamespace(training=training, scale=1.0)
+    trainer = Trainer(side, side, data, softmax.loss, settings, 2, 0, device)
+    losses = [trainer.finish(trainer.step(step))[0] for step in range(2)]
+    with torch.inference_mode():
+        side.encoder.eval()
+        vectors = side.vectors(np.arange(TEXTS), TOKEN_BUDGET["encode"][device.type]).cpu().numpy()
+    index = open_exact(vectors, threads, vectors[:QUERIES], QUERIES, 10)
+    found_Q, products_QP = index.search(vectors[:QUERIES], 10)[0][:, 0], vectors[:QUERIES] @ vectors.T
+    if not np.allclose(products_QP[np.arange(QUERIES), found_Q], products_QP.max(1), rtol=1e-4):
+        return FAILS, "the search did not find the nearest vectors: run `make test-gpu`, which says more"
+    return OK, f"on {device.type}, loss {losses[0]:.2f}; {index.part(0).__class__.__name__} searched {TEXTS:,} vectors"
