@@ -108,17 +108,18 @@ def stage_rates(plan, threads):
     return rates
 
 
-def bert_base_checkpoint(folder):
+def bert_base_checkpoint(folder, layers):
     """BERT-base with random weights in a folder below `folder`; returns its path (str)."""
     embedded = str(texts.folder_in_package(texts.PACKAGE))
-    return texts.checkpoint(SimpleNamespace(checkpoint=embedded, bert_base=True, pooling=None), folder)
+    asked = SimpleNamespace(checkpoint=embedded, bert_base=True, pooling=None, layers=layers)
+    return texts.checkpoint(asked, folder)
 
 
-def calibrate(scale, threads, bert_base=False):
+def calibrate(scale, threads, bert_base=False, layers=12):
     """The hardware line of this machine (dict), checked to be complete."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         write_collection(Path("collection"), scale)
-        checkpoint = bert_base_checkpoint(folder) if bert_base else None
+        checkpoint = bert_base_checkpoint(folder, layers) if bert_base else None
         rates = stage_rates(Plan(*load(configuration(scale, checkpoint))), threads)
         rates |= text_rates(folder, threads) | {"disk": disk_rate(Path(folder))}
         rates |= search_rates(Path(folder), scale, threads) | lexical_rates(Path(folder), scale, threads)
@@ -127,7 +128,7 @@ def calibrate(scale, threads, bert_base=False):
     machine = hardware()
     where = ", ".join([machine["processor"], f"{threads} threads", *([machine["gpu"]] if "gpu" in machine else [])])
     how = "in processor seconds" if clock.shared else "by the wall clock"
-    encoder = "BERT-base" if bert_base else "MiniLM"
+    encoder = f"BERT-base{'' if layers == 12 else f' cut to {layers} layers'}" if bert_base else "MiniLM"
     line = {"source": f"measured by bench/calibrate.py {how} on {where}, {encoder}"}
     line |= {name: float(f"{rate:.3g}") for name, rate in rates.items()}
     if pick_device().type == "cuda":
@@ -143,6 +144,7 @@ def main(arguments=None):
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of the stages")
     parser.add_argument("--json", type=Path, default=MEASURED, metavar="FILE", help="the file to write")
     parser.add_argument("--bert-base", action="store_true", help="that architecture instead of the embedded MiniLM")
+    parser.add_argument("--layers", type=int, default=12, help="of BERT-base; fewer only to try the command")
     parser.add_argument("--shared", action="store_true", help="others use this machine: time by processor seconds")
     arguments = parser.parse_args(arguments)
     if arguments.shared and pick_device().type == "cuda":
@@ -152,7 +154,7 @@ def main(arguments=None):
         print("warning: this machine is busy, so the figures will be too low: wait, or use --shared", file=sys.stderr)
     output = arguments.json.resolve()
     started = time.perf_counter()
-    line = calibrate(arguments.scale, arguments.threads, arguments.bert_base)
+    line = calibrate(arguments.scale, arguments.threads, arguments.bert_base, arguments.layers)
     write_json(output, line)
     for name, value in line.items():
         print(f"{name}: {value if isinstance(value, str) else format(value, '.3g')}")

@@ -144,8 +144,23 @@ def agreement(world, folder, device, corpus, count, variants):
     return figures
 
 
+def peers_of(world, device, arguments):
+    """{name: function} of what else encodes the passages; without sentence-transformers, what is installed."""
+    if arguments.alone:
+        return {}
+    with_bf16, found = resolve_precision("auto", device) is not None, {}
+    for suffix, dtype, precision in [("", torch.float32, "f32"), (", bf16", torch.bfloat16, "bf16")][: 1 + with_bf16]:
+        found[PLAIN + suffix] = plain_encode(world, device, dtype)
+        if importlib.util.find_spec("sentence_transformers"):
+            found[SENTENCE_TRANSFORMERS + suffix] = sentence_transformers_encode(world, device, dtype)
+        if device.type == "cpu" and importlib.util.find_spec("openvino"):
+            found[OPENVINO + suffix] = openvino_encode(world, arguments.threads, precision)
+    return found
+
+
 def main(arguments=None):
     parser = texts.parser("Encoding against its peers.", passages=256)
+    parser.add_argument("--alone", action="store_true", help="no peers; plain torch only for the agreement")
     parser.add_argument("--corpus", type=Path, help="corpus.tsv.gz whose first passages the agreement is measured on")
     arguments = parser.parse_args(arguments)
     torch.set_num_threads(arguments.threads)
@@ -154,27 +169,12 @@ def main(arguments=None):
         world = texts.Texts(texts.checkpoint(arguments, folder), folder, arguments.passages)
         world.encoder.to(device)
         world.reference.to(device)
-        variants = {
-            PLAIN: plain_encode(world, device),
-            SENTENCE_TRANSFORMERS: sentence_transformers_encode(world, device),
-            "stage, fp32": stage_encode(world, device, "fp32"),
-        }
-        peers = [PLAIN, SENTENCE_TRANSFORMERS]
-        openvino = device.type == "cpu" and importlib.util.find_spec("openvino")
-        if openvino:
-            variants[OPENVINO] = openvino_encode(world, arguments.threads, "f32")
-            peers.append(OPENVINO)
+        variants = peers_of(world, device, arguments)
+        peers = list(variants)
+        variants["stage, fp32"] = stage_encode(world, device, "fp32")
         if device.type == "cpu" and arguments.threads > 1:
             variants["stage, fp32, threads share a batch"] = stage_encode(world, device, "fp32", shared=True)
         if resolve_precision("auto", device) is not None:
-            in_bf16 = {
-                f"{PLAIN}, bf16": plain_encode(world, device, torch.bfloat16),
-                f"{SENTENCE_TRANSFORMERS}, bf16": sentence_transformers_encode(world, device, torch.bfloat16),
-            }
-            if openvino:
-                in_bf16[f"{OPENVINO}, bf16"] = openvino_encode(world, arguments.threads, "bf16")
-            peers += in_bf16
-            variants |= in_bf16
             variants["stage, bf16"] = stage_encode(world, device, "bf16")
             if device.type == "cuda":
                 variants["stage, bf16, compiled"] = stage_encode(world, device, "bf16", compiles(True, device))
@@ -183,6 +183,7 @@ def main(arguments=None):
         figures = {"products, bf16 over fp32": rates["bf16"] / rates["fp32"]}
         lengths = Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS).lengths
         figures |= shares(world.encoder, lengths, 1, seconds, rates)
+        variants.setdefault(PLAIN, plain_encode(world, device))
         figures |= agreement(world, folder, device, arguments.corpus, arguments.passages, variants)
         report("encode", seconds, peers, arguments.passages, "passages", arguments, **figures)
 

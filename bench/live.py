@@ -65,10 +65,11 @@ def encoding(side, queries, device):
 
 
 def indexes(passages, arguments, device):
-    """{name: (index, settings.Live)}: exact search, and a PQ index of `parts` parts where there are enough passages."""
+    """{name: (index, settings.Live)}: exact search, and a PQ index of `parts` parts (0: none) where there are enough
+    passages."""
     depth = min(arguments.depth, len(passages))
     found = {"flat": (SharedFlat(passages, device, arguments.threads, ALONE), Live(depth=depth))}
-    if len(passages) >= 256:
+    if arguments.parts and len(passages) >= 256:
         pq = PqIndex(kind="pq", m=arguments.parts)
         decoded = Decoded(build(pq, passages, arguments.threads, lambda *_: None))
         index = SharedFlat(decoded, device, arguments.threads, ALONE, on_processor=PqCodes, spare=True)
@@ -78,10 +79,12 @@ def indexes(passages, arguments, device):
 
 def main(arguments=None):
     sizes = {"passages": 5067, "queries": 16, "depth": 200, "parts": 24}
-    arguments = texts.parser("A live search against the encoding of its queries.", **sizes).parse_args(arguments)
+    parser = texts.parser("A live search against the encoding of its queries.", **sizes)
+    parser.add_argument("--folder", type=Path, help="where the made vectors lie meanwhile")
+    arguments = parser.parse_args(arguments)
     torch.set_num_threads(arguments.threads)
     device = pick_device()
-    with TemporaryDirectory() as folder, threadpool_limits(arguments.threads):
+    with TemporaryDirectory(dir=arguments.folder) as folder, threadpool_limits(arguments.threads):
         world = texts.Texts(texts.checkpoint(arguments, folder), folder, 1, arguments.queries)
         encoder = world.encoder.to(device).train()
         dtype = resolve_precision("auto", device)

@@ -35,7 +35,8 @@ def checkpoint(arguments, folder):
         vocabulary = load_backbone(arguments.checkpoint).config.vocab_size
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            encoder = Encoder(BertModel(BertConfig(vocab_size=vocabulary), add_pooling_layer=False), "cls")
+            config = BertConfig(vocab_size=vocabulary, num_hidden_layers=getattr(arguments, "layers", 12))
+            encoder = Encoder(BertModel(config, add_pooling_layer=False), "cls")
     else:
         encoder = load_encoder(arguments.checkpoint, load_backbone)
     encoder.pooling = arguments.pooling or encoder.pooling

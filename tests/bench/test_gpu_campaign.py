@@ -1,0 +1,76 @@
+"""The campaign on a borrowed GPU: every step has its line, also one that fails or takes too long."""
+
+import importlib
+import json
+
+import pytest
+from bench_world import bench_on_path  # noqa: F401
+
+
+@pytest.fixture
+def campaign():
+    return importlib.import_module("gpu_campaign")
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "campaign.jsonl").read_text().splitlines()]
+
+
+def test_a_step_that_fails_or_takes_too_long_does_not_stop_the_rest(campaign, tmp_path, capsys):
+    write = f"open({str(tmp_path / 'good.json')!r}, 'w').write('{{\"rate\": 2}}')"
+    started = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    chosen = {"bad": ["-c", "print('why'); int('x')"], "long": ["-c", started], "good": ["-c", write]}
+    assert campaign.campaign(chosen, tmp_path, 0.02) == ["bad", "long"]
+    bad, long, good = lines(tmp_path)
+    assert bad["status"] == "failed with status 1" and "why" in bad["tail"] and "ValueError" in bad["tail"]
+    assert long["status"] == "ended after 0.02 minutes" and long["seconds"] < 10
+    assert good["status"] == "done" and good["figures"] == {"rate": 2} and "tail" not in good
+    assert all("cores" in line["hardware"] and "torch" in line["versions"] for line in (bad, long, good))
+    text = capsys.readouterr().out
+    if "gpu" not in good["hardware"]:
+        assert text.startswith("no GPU: figures are of the CPU") and good["note"] == campaign.NO_GPU
+
+
+def test_later_lines_are_appended_and_figures_of_an_earlier_run_are_not_taken(campaign, tmp_path):
+    (tmp_path / "bad.json").write_text('{"old": 1}')
+    for _ in range(2):
+        campaign.campaign({"bad": ["-c", "int('x')"]}, tmp_path, 1)
+    assert len(lines(tmp_path)) == 2 and all("figures" not in line for line in lines(tmp_path))
+
+
+def test_the_order_and_the_sizes(campaign, tmp_path, monkeypatch):
+    monkeypatch.setattr("teleport.search.engines.free_bytes", lambda: 10**12)
+    monkeypatch.setattr(campaign.shutil, "disk_usage", lambda folder: type("usage", (), {"free": 10**12}))
+    named = campaign.steps(tmp_path, small=False)
+    assert list(named)[:6] == ["tests", "steps-8", "steps-1", "search", "calibrate", "encode"]
+    assert {"--passages", "8841823", "--queries", "65536"} < set(named["search"])
+    assert any("test_training_gpu" in argument for argument in named["tests"])
+    monkeypatch.setattr("teleport.search.engines.free_bytes", lambda: 4 * 768 * 1000)
+    assert "600" in campaign.steps(tmp_path, small=False)["search"]
+
+
+def test_the_hardware_line_is_that_of_the_last_calibration(campaign, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="has no finished calibration: .* --only calibrate"):
+        campaign.main(["--folder", str(tmp_path), "--hardware", "borrowed"])
+    written = [{"step": "calibrate", "figures": {"source": f"run {n}", "disk": 1e9}} for n in (1, 2)]
+    written.append({"step": "calibrate", "status": "failed with status 1"})
+    (tmp_path / "campaign.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written))
+    assert campaign.main(["--folder", str(tmp_path), "--hardware", "borrowed"]) == 0
+    assert campaign.yaml.safe_load(capsys.readouterr().out) == {"borrowed": {"source": "run 2", "disk": 1e9}}
+
+
+def test_a_name_that_is_no_step_is_refused(campaign, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        campaign.main(["--folder", str(tmp_path), "--only", "serch"])
+    assert "no such step: serch; there are tests, steps-8" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_campaign_runs_at_a_small_size(campaign, tmp_path):
+    names = ["tests", "steps-8", "search", "encode", "live-pq"]
+    assert campaign.main(["--small", "--folder", str(tmp_path), "--only", *names]) == 0
+    found = {line["step"]: line["figures"] for line in lines(tmp_path)}
+    assert list(found) == names
+    figures = found["steps-8"]["figures"]
+    assert {"milliseconds a step, fp32", "waits, fp32", "seconds of saving, fp32"} <= set(figures)
+    assert (tmp_path / "trace-fp32.json.gz").is_file()
