@@ -26,7 +26,7 @@ import yaml
 import texts
 from commands.forecast.costs import stage_cost
 from commands.forecast.counts import Counts, finished
-from commands.forecast.hardware import MEASURED, Hardware
+from commands.forecast.hardware import MEASURED, Hardware, read_hardware
 from rates import answer_rate, clock, disk_rate, lexical_rates, merge_rate, process_seconds, search_rates, text_rates
 from rounds import REPOSITORY
 from teleport.encoder.precision import pick_device
@@ -115,6 +115,13 @@ def bert_base_checkpoint(folder, layers):
     return texts.checkpoint(asked, folder)
 
 
+def taken_over(rates):
+    """{rate: amount} of what a complete line needs and was not measured, as BM25 where numba is not installed."""
+    first = read_hardware(measured="")[1]
+    needed = [name for name, field in Hardware.model_fields.items() if field.is_required() and name != "source"]
+    return {name: getattr(first, name) for name in needed if name not in rates}
+
+
 def calibrate(scale, threads, bert_base=False, layers=12):
     """The hardware line of this machine (dict), checked to be complete."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
@@ -130,6 +137,9 @@ def calibrate(scale, threads, bert_base=False, layers=12):
     how = "in processor seconds" if clock.shared else "by the wall clock"
     encoder = f"BERT-base{'' if layers == 12 else f' cut to {layers} layers'}" if bert_base else "MiniLM"
     line = {"source": f"measured by bench/calibrate.py {how} on {where}, {encoder}"}
+    if lacking := taken_over(rates):
+        line["source"] += f"; of the first line of config/hardware.yaml: {', '.join(lacking)}"
+    rates |= lacking
     line |= {name: float(f"{rate:.3g}") for name, rate in rates.items()}
     if pick_device().type == "cuda":
         line["device_memory"] = torch.cuda.get_device_properties(0).total_memory

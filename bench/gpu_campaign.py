@@ -108,8 +108,9 @@ def machine():
     """(what every line says of the machine and the code, whether there is a GPU)."""
     import torch
 
-    on_gpu = torch.cuda.is_available()
-    return {"hardware": hardware(), "versions": versions(), "commit": git_commit()}, on_gpu
+    packed = REPOSITORY.parent / "COMMIT"  # of a kit, where there is no git, or that of another repository
+    commit = packed.read_text().strip() if packed.is_file() else git_commit()
+    return {"hardware": hardware(), "versions": versions(), "commit": commit}, torch.cuda.is_available()
 
 
 def campaign(chosen, folder, minutes):

@@ -7,13 +7,13 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from statistics import median
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import bm25
 import merge
 import texts
 from commands.forecast.costs.search import MARGIN
@@ -24,14 +24,13 @@ from teleport.collection.answers import find_answers
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
 from teleport.running.job import Job
-from teleport.search import lexical_index
-from teleport.search.bm25 import LexicalIndex, query_terms
 from teleport.search.engines import open_exact
 from vectors import make_vectors
 
 TEXTS = 12_000  # tokenised
 BM25_PASSAGES, BM25_QUERIES = 20_000, 2_000  # the former times --scale
 SEARCH_DIM, SEARCH_DEPTH, SEARCH_QUERIES = 768, 200, {"cpu": 1024, "cuda": 16384}
+LEXICAL = "numba", "bm25s", "Stemmer", "scipy"  # packages of BM25
 ANSWER_PASSAGES = 10_000
 FEW_PASSAGES, SEARCH_PASSAGES = 2_000, 60_000  # the latter times --scale
 MEASURABLE = 1.5  # times as long as few passages: less may be chance
@@ -71,7 +70,13 @@ def text_rates(folder, threads):
 
 
 def lexical_rates(folder, scale, threads):
-    """Tokens/s of BM25's index; passages times queries/s of its search."""
+    """Tokens/s of BM25's index; passages times queries/s of its search. {} where what they need is not installed."""
+    if not all(map(find_spec, LEXICAL)):
+        return {}
+    import bm25
+    from teleport.search import lexical_index
+    from teleport.search.bm25 import LexicalIndex, query_terms
+
     passages, folder = BM25_PASSAGES * scale, folder / "lexical"
     asked = bm25.write_collection(folder, passages, BM25_QUERIES)
     job, _ = bm25.build_index(folder)

@@ -8,7 +8,6 @@ import types
 import typing
 
 from pydantic import BaseModel, ValidationError
-from snakemake.utils import update_config
 
 from teleport.refusal import Refusal
 from teleport.settings.checks import mistakes, named_experiments
@@ -72,6 +71,8 @@ def experiment_of(config, raw, overrides, place, locations):
 
 def load_files(files):
     """What `load` returns for YAML files, merged in order as `--configfile` does."""
+    from snakemake.utils import update_config  # here: a benchmark reads no files, and may have no Snakemake
+
     raw = {}
     for file in files:
         update_config(raw, read_mapping(file))  # Snakemake's own: every mapping deeply, also those in WHOLE
