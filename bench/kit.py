@@ -94,7 +94,7 @@ def make_kit(output):
         download(folder)
         with lzma.open(output, "w", filters=COMPRESSION) as file, tarfile.open(fileobj=file, mode="w|") as archive:
             for name in ("run.sh", "prepare.py"):
-                add(archive, name, (REPOSITORY / "bench/kit" / name).read_bytes(), 0o755)
+                add(archive, name, (REPOSITORY / "bench/in_kit" / name).read_bytes(), 0o755)
             add_repository(archive)
             for path in sorted(path for path in checkpoint.rglob("*") if path.suffix in (".json", ".txt")):
                 add(archive, f"checkpoint/{PACKAGE}/model/{path.relative_to(checkpoint)}", path.read_bytes())

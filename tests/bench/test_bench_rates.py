@@ -104,6 +104,16 @@ def test_calibration_in_processor_seconds_is_refused_on_a_gpu(monkeypatch, capsy
     assert "the work of a GPU takes none" in capsys.readouterr().err
 
 
+def test_rates_of_packages_that_are_not_installed_are_those_of_the_first_line(tmp_path, monkeypatch):
+    calibrate, rates = importlib.import_module("calibrate"), importlib.import_module("rates")
+    monkeypatch.setattr(rates, "find_spec", lambda name: None if name == "numba" else name)
+    assert rates.lexical_rates(tmp_path, 1, 1) == {}
+    first = calibrate.read_hardware(measured="")[1]
+    measured = {name: 1.0 for name in ("encode_flop", "train_flop", "search_flop", "rescored", "merge_rows", "texts")}
+    measured |= {name: 1.0 for name in ("tokens", "run_rows", "disk", "startup", "load")}
+    assert calibrate.taken_over(measured) == {"bm25_tokens": first.bm25_tokens, "bm25_scores": first.bm25_scores}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [["--shared"], ["--bert-base"]])
 def test_calibration_writes_a_complete_hardware_line(flags, tmp_path, monkeypatch):
@@ -117,7 +127,7 @@ def test_calibration_writes_a_complete_hardware_line(flags, tmp_path, monkeypatc
     if flags == ["--bert-base"]:  # whose weights would take minutes here
         small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
         bert = calibrate.texts.BertConfig
-        monkeypatch.setattr(calibrate.texts, "BertConfig", lambda vocab_size: bert(vocab_size=vocab_size, **small))
+        monkeypatch.setattr(calibrate.texts, "BertConfig", lambda **given: bert(**given | small))
     calibrate.main([*flags, "--json", str(tmp_path / "hardware.json")])
     name, line = read_hardware(measured=tmp_path / "hardware.json")
     how, encoder = ("by the wall clock", "BERT-base") if "--bert-base" in flags else ("in processor seconds", "MiniLM")
