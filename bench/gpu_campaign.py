@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import yaml
@@ -27,6 +28,7 @@ from teleport.running.provenance import git_commit, hardware, versions
 BENCH, TAIL = REPOSITORY / "bench", 2000  # characters of the output of a step that are kept where it fails
 MARCO, DIM = 8_841_823, 768
 NO_GPU = "no GPU: figures are of the CPU"
+SEARCHING = "search", "calibrate", "live"
 SHARE = 0.6  # of the free memory that vectors may take, beside which the page cache has to hold them
 
 
@@ -77,6 +79,12 @@ def steps(folder, small):
     return named
 
 
+def lacking(name, on_gpu):
+    """What a step lacks here (text), or None: faiss searches where there is no GPU, and learns PQ's codes."""
+    if find_spec("faiss") is None and (name == "live-pq" or name in SEARCHING and not on_gpu):
+        return "left out: faiss is not installed"
+
+
 def take(name, command, folder, minutes):
     """Run a step; returns its line (dict). All processes of one that takes too long are ended."""
     figures, log, started = folder / f"{name}.json", folder / f"{name}.log", time.time()
@@ -122,11 +130,16 @@ def campaign(chosen, folder, minutes):
         about["note"] = NO_GPU
     missed = []
     for name, command in chosen.items():
-        line = take(name, command, folder, minutes) | about
+        lack = lacking(name, on_gpu)
+        line = {"step": name, "status": lack, "seconds": 0.0} if lack else take(name, command, folder, minutes)
+        line |= about
         with open(folder / "campaign.jsonl", "a") as file:
             file.write(json.dumps(line) + "\n")
-        missed += [] if line["status"] == "done" else [name]
-        print(f"{name}: {line['status']}, {line['seconds']:.0f} s, {folder / name}.log", flush=True)
+        missed += [] if lack or line["status"] == "done" else [name]
+        print(
+            f"{name}: {line['status']}" + ("" if lack else f", {line['seconds']:.0f} s, {folder / name}.log"),
+            flush=True,
+        )
     return missed
 
 

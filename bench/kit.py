@@ -50,7 +50,7 @@ def download(folder):
         target = ["--python-version", python, "--implementation", "cp"]
         target += [word for abi in (f"cp{python.replace('.', '')}", "abi3", "none") for word in ("--abi", abi)]
         target += [word for platform in PLATFORMS for word in ("--platform", platform)]
-        options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--dest", folder]
+        options = ["-qq", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--dest", folder]
         subprocess.run([sys.executable, "-m", "pip", "download", *options, *target, *pins()], check=True)
 
 

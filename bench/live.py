@@ -24,7 +24,6 @@ from teleport.arrays import Ragged
 from teleport.encoder.batches import TOKEN_BUDGET
 from teleport.encoder.precision import pick_device, resolve_precision
 from teleport.encoder.side import Side
-from teleport.search.approximate import Decoded, PqCodes, build
 from teleport.settings.search import PqIndex
 from teleport.settings.training import Live
 from teleport.training.live import LiveSearch, SharedFlat
@@ -70,6 +69,8 @@ def indexes(passages, arguments, device):
     depth = min(arguments.depth, len(passages))
     found = {"flat": (SharedFlat(passages, device, arguments.threads, ALONE), Live(depth=depth))}
     if arguments.parts and len(passages) >= 256:
+        from teleport.search.approximate import Decoded, PqCodes, build  # here: exact search on a GPU needs no faiss
+
         pq = PqIndex(kind="pq", m=arguments.parts)
         decoded = Decoded(build(pq, passages, arguments.threads, lambda *_: None))
         index = SharedFlat(decoded, device, arguments.threads, ALONE, on_processor=PqCodes, spare=True)

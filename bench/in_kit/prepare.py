@@ -10,7 +10,8 @@ from pathlib import Path
 
 DRAW = """
 import sys, torch
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel, utils
+utils.logging.disable_progress_bar()
 torch.manual_seed(0)
 AutoModel.from_config(AutoConfig.from_pretrained(sys.argv[1])).save_pretrained(sys.argv[1])
 """

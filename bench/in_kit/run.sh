@@ -5,7 +5,7 @@ set -eu
 kit=$(cd "$(dirname "$0")" && pwd)
 python=python3
 case "${1:-}" in ''|-*) ;; *) python=$1; shift ;; esac
-"$python" - <<'PYTHON' || exit 1
+"$python" -W ignore - <<'PYTHON' || exit 1
 import sys
 if sys.version_info[:2] not in ((3, 11), (3, 12)):
     sys.exit(f"error: this is Python {sys.version.split()[0]}, the kit has wheels for 3.11 and 3.12: ./run.sh PYTHON")

@@ -49,6 +49,15 @@ def test_the_order_and_the_sizes(campaign, tmp_path, monkeypatch):
     assert "600" in campaign.steps(tmp_path, small=False)["search"]
 
 
+def test_what_needs_a_package_that_is_not_there_is_left_out_and_is_no_failure(campaign, tmp_path, monkeypatch):
+    monkeypatch.setattr(campaign, "find_spec", lambda name: None)
+    assert campaign.lacking("live-pq", True) and not campaign.lacking("search", True)
+    monkeypatch.setattr(campaign, "lacking", lambda name, on_gpu: "left out: why" if name == "search" else None)
+    assert campaign.campaign({"search": ["-c", "int('x')"], "tests": ["-c", "print('2 passed')"]}, tmp_path, 1) == []
+    assert [line["status"] for line in lines(tmp_path)] == ["left out: why", "done"]
+    assert lines(tmp_path)[1]["figures"] == {"passed": 2}
+
+
 def test_the_hardware_line_is_that_of_the_last_calibration(campaign, tmp_path, capsys):
     with pytest.raises(SystemExit, match="has no finished calibration: .* --only calibrate"):
         campaign.main(["--folder", str(tmp_path), "--hardware", "borrowed"])

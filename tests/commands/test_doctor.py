@@ -83,6 +83,13 @@ def test_a_small_disk_fails_with_how_to_get_room(doctor, monkeypatch):
     assert "needs 1.00 GB, its disk has 0.50 GB free: free some space (`make prune" in lines["disk"]
 
 
+def test_packages_that_a_borrowed_machine_lacks_are_said(doctor, monkeypatch):
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    status, lines = doctor()
+    assert status == 0 and "snakemake is not installed" in lines["forecast"]
+    assert "install faiss-cpu" in lines["a training step and a search"] or torch.cuda.device_count()
+
+
 def test_what_the_forecast_finds_too_small_is_said(doctor, monkeypatch):
     found = ["memory: encode needs about 9.0 GB, there are 8.0 GB. Use a larger machine."]
     monkeypatch.setattr("commands.forecast.printed.shortages", lambda plan: found)
