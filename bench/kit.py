@@ -8,9 +8,10 @@ or newer, Python 3.11 or 3.12), installs the packed wheels alone, asks the docto
 The packages are those that the GPU's work loads; without Snakemake, numba, faiss and scipy, which alone are larger than
 the kit may be, no workflow runs there and the campaign leaves out BM25 and PQ. The embedded checkpoint is too large as
 well: its tokenizer goes along, and weights of its form are drawn there, which is as good for everything but accuracy.
-Wheels lie unpacked, of two with the same file the second as a link, for they compress together to two thirds then.
+Wheels lie unpacked in it, of two with the same file the second as a link, for so they compress to half.
 """
 
+import hashlib
 import io
 import lzma
 import subprocess
@@ -22,7 +23,6 @@ from pathlib import Path
 
 from rounds import REPOSITORY
 from teleport.encoder.source import folder_in_package
-from teleport.running.files import gigabytes
 from texts import PACKAGE
 
 PYTHONS, MOST_BYTES = ("3.11", "3.12"), 60e6
@@ -62,18 +62,18 @@ def add(archive, name, content, mode=0o644):
 
 
 def add_wheels(archive, folder):
-    """The files of all wheels below wheels/NAME.whl/, those that are there already as hard links."""
-    first = {}
-    for wheel in sorted(Path(folder).glob("*.whl")):
-        with zipfile.ZipFile(wheel) as packed:
-            for name in (name for name in packed.namelist() if not name.endswith("/")):
-                content, place = packed.read(name), f"wheels/{wheel.name}/{name}"
-                if first.setdefault(content, place) == place:
-                    add(archive, place, content)
-                else:
-                    entry = tarfile.TarInfo(f"kit/{place}")
-                    entry.type, entry.linkname = tarfile.LNKTYPE, f"kit/{first[content]}"
-                    archive.addfile(entry)
+    """The files of all wheels below wheels/NAME.whl/, those that are there already as hard links. By their names within
+    a wheel, as those of two Pythons differ little: side by side they compress together."""
+    first, wheels = {}, [zipfile.ZipFile(path) for path in sorted(Path(folder).glob("*.whl"))]
+    members = [(name, wheel) for wheel in wheels for name in wheel.namelist() if not name.endswith("/")]
+    for name, wheel in sorted(members, key=lambda member: member[0]):
+        content, place = wheel.read(name), f"wheels/{Path(wheel.filename).name}/{name}"
+        if (same := first.setdefault(hashlib.sha256(content).digest(), place)) == place:
+            add(archive, place, content)
+        else:
+            entry = tarfile.TarInfo(f"kit/{place}")
+            entry.type, entry.linkname = tarfile.LNKTYPE, f"kit/{same}"
+            archive.addfile(entry)
 
 
 def add_repository(archive):
@@ -108,9 +108,9 @@ def main(arguments=None):
     output = Path(given[0] if given else "results/kit.tar.xz")
     print("fetching wheels, then compressing: some minutes of one core", flush=True)
     size = make_kit(output)
-    print(f"{output}: {gigabytes(size)}. There: tar xf {output.name} && kit/run.sh")
+    print(f"{output}: {size / 1e6:.1f} MB. There: tar xf {output.name} && kit/run.sh")
     if size > MOST_BYTES:
-        sys.exit(f"error: that is more than {gigabytes(MOST_BYTES)}: leave packages out of PACKED in bench/kit.py")
+        sys.exit(f"error: that is more than {MOST_BYTES / 1e6:.0f} MB: leave packages out of PACKED in bench/kit.py")
 
 
 if __name__ == "__main__":
