@@ -14,6 +14,7 @@ Wheels lie unpacked in it, of two with the same file the second as a link, for s
 import hashlib
 import io
 import lzma
+import re
 import subprocess
 import sys
 import tarfile
@@ -34,6 +35,7 @@ OTHERS = (
     "annotated-doc Pygments pytest iniconfig pluggy ir_measures pytrec_eval-terrier threadpoolctl Jinja2 MarkupSafe"
 )
 PACKED = f"{LIBRARIES} {OF_TRANSFORMERS} {OTHERS}".split()
+LEFT_OUT = re.compile("/tests/|/include/|flight|/$")  # of wheels: nothing loads Arrow's server, the largest of these
 COMPRESSION = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 2**26}]
 
 
@@ -65,7 +67,7 @@ def add_wheels(archive, folder):
     """The files of all wheels below wheels/NAME.whl/, those that are there already as hard links. By their names within
     a wheel, as those of two Pythons differ little: side by side they compress together."""
     first, wheels = {}, [zipfile.ZipFile(path) for path in sorted(Path(folder).glob("*.whl"))]
-    members = [(name, wheel) for wheel in wheels for name in wheel.namelist() if not name.endswith("/")]
+    members = [(name, wheel) for wheel in wheels for name in wheel.namelist() if not LEFT_OUT.search(name)]
     for name, wheel in sorted(members, key=lambda member: member[0]):
         content, place = wheel.read(name), f"wheels/{Path(wheel.filename).name}/{name}"
         if (same := first.setdefault(hashlib.sha256(content).digest(), place)) == place:

@@ -43,13 +43,14 @@ def test_what_is_packed_is_pinned_by_the_lock_and_without_torch(kit):
 
 
 def test_a_file_that_two_wheels_share_is_packed_once_and_both_come_out_whole(kit, prepare, tmp_path):
-    wheel(tmp_path, "lib-1-cp311-cp311-any.whl", big=b"b" * 9000, own=b"11")
+    wheel(tmp_path, "lib-1-cp311-cp311-any.whl", big=b"b" * 9000, own=b"11", **{"tests/data": b"t"})
     wheel(tmp_path, "lib-1-cp312-cp312-any.whl", big=b"b" * 9000, own=b"12")
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w|") as archive:
         kit.add_wheels(archive, tmp_path)
     made.seek(0)
     with tarfile.open(fileobj=made) as archive:
+        assert len(archive.getnames()) == 4  # without the tests
         assert [entry.islnk() for entry in archive if entry.name.endswith("/big")] == [False, True]
         archive.extractall(tmp_path, filter="data")
     for tag in (b"11", b"12"):
