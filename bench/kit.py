@@ -31,9 +31,8 @@ PLATFORMS = "manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x8
 LIBRARIES = "numpy pyarrow pydantic pydantic_core annotated-types typing-inspection typing_extensions PyYAML tqdm"
 OF_TRANSFORMERS = "transformers tokenizers safetensors regex packaging filelock fsspec huggingface_hub click httpx2"
 OF_TRANSFORMERS += " httpcore2 h11 anyio idna truststore certifi typer shellingham rich markdown-it-py mdurl"
-OTHERS = (
-    "annotated-doc Pygments pytest iniconfig pluggy ir_measures pytrec_eval-terrier threadpoolctl Jinja2 MarkupSafe"
-)
+OTHERS = "ijson annotated-doc Pygments pytest iniconfig pluggy ir_measures"
+OTHERS += " pytrec_eval-terrier threadpoolctl Jinja2 MarkupSafe"
 PACKED = f"{LIBRARIES} {OF_TRANSFORMERS} {OTHERS}".split()
 LEFT_OUT = re.compile("/tests/|/include/|flight|/$")  # of wheels: nothing loads Arrow's server, the largest of these
 COMPRESSION = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 2**26}]

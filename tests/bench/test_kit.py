@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from importlib import metadata
 
 import pytest
 from bench_world import bench_on_path  # noqa: F401
@@ -40,6 +41,26 @@ def test_what_is_packed_is_pinned_by_the_lock_and_without_torch(kit):
     pins = kit.pins()
     assert len(pins) == len(set(pins)) == len(kit.PACKED) and all("==" in pin for pin in pins)
     assert not [pin for pin in pins if pin.startswith(("torch=", "snakemake=", "numba=", "faiss"))]
+
+
+OF_TORCH = ["torch", "sympy", "mpmath", "networkx", "setuptools"]  # with what it needs besides
+
+
+def test_the_packed_packages_are_enough_for_the_benchmarks_and_the_tests_of_a_gpu(kit, tmp_path):
+    """In a Python that sees these alone."""
+    for package in [*kit.PACKED, *OF_TORCH]:
+        found = metadata.distribution(package)
+        for top in {file.parts[0] for file in found.files} - {"..", "__pycache__"}:
+            (tmp_path / top).exists() or (tmp_path / top).symlink_to(found.locate_file(top))
+    campaign = importlib.import_module("gpu_campaign")
+    paths = [tmp_path, REPOSITORY / "bench", REPOSITORY / "workflow_scripts"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
+    code = "import importlib.util; assert not importlib.util.find_spec('snakemake')\n"
+    code += "import calibrate, encode, gpu_campaign, live, pipelined, search, step, train"
+    for arguments in (["-c", code], ["-m", "pytest", "-m", "gpu", "--collect-only", "-q", *campaign.gpu_tests()]):
+        command = [sys.executable, "-S", *arguments]
+        done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_file_that_two_wheels_share_is_packed_once_and_both_come_out_whole(kit, prepare, tmp_path):
