@@ -15,7 +15,7 @@ PAPER ?= marco
 SCALE ?= 0.001
 QUESTIONS ?= 1
 
-.PHONY: demo help new check-released rehearse test test-slow test-gpu test-faults test-mutants test-slurm test-pythons status lint forecast doctor kit report \
+.PHONY: demo help new check-released rehearse test test-slow test-gpu test-faults test-mutants test-slurm test-pythons status lint forecast joint doctor kit report \
 	figures verify prune schema lock
 
 demo: .venv/installed  ## run the embedded default and print its table
@@ -74,6 +74,8 @@ doctor: .venv/installed  ## try what CONFIG needs of this machine, a verdict a l
 
 kit: .venv/installed  ## what a GPU machine without a network needs, in one file: KIT (default: results/kit.tar.xz)
 	$(VENV)/python bench/kit.py $(KIT)
+joint: .venv/installed  ## TABLE of config/published from the finished stages of several configurations, their files in CONFIG
+	@$(MANAGE) joint $(or $(TABLE),ance-tele-table-1) $(CONFIG)
 
 rehearse: .venv/installed  ## PAPER's workflow at SCALE of its counts, with drawn texts and a miniature encoder; QUESTIONS: of the training ones
 	$(VENV)/python bench/rehearse.py $(PAPER) --scale $(SCALE) --questions $(QUESTIONS)

@@ -234,6 +234,29 @@ def doctor(arguments):
     return doctor(lambda: plan_of(arguments.files))
 
 
+@command(
+    argument("table", metavar="TABLE", help="a name in config/published, or a path"),
+    files(help="those of several configurations, one after another: a file with a `name` begins the next one"),
+)
+def joint(arguments):
+    """Write one published table that several configurations fill, from what is finished of them, and print it.
+
+    It lies in results/published, in a folder of their names: marco+nq+triviaqa.
+    """
+    from teleport.report.published_specs import joint_spec
+    from teleport.report.published_table import write_published
+    from teleport.settings.yaml_mapping import read_mapping
+
+    configurations = []
+    for file in arguments.files:
+        configurations += [[]] if "name" in read_mapping(file) or not configurations else []
+        configurations[-1].append(file)
+    folder, spec = joint_spec(arguments.table, [plan_of(each) for each in configurations])
+    content = json.loads(spec.text)
+    write_published(content, Path("."), folder)
+    print((folder / f"{content['name']}.md").read_text(), end=f"\n{folder}/{content['name']}.md, .csv, .tex\n")
+
+
 @command()
 def schema(arguments):
     """Write config/schema.json and config/published/schema.json, with which editors complete and check keys."""

@@ -53,6 +53,20 @@ def test_a_defect_keeps_its_traceback(tmp_path):
     assert "ValueError: invalid literal for int() with base 10: 'bug'" in done.stderr
 
 
+def test_table_1_of_three_configurations_by_one_command(tmp_path):
+    """A file with a name begins the next configuration; an ablation belongs to the one before it."""
+    names = ("marco", "ablations/bm25", "nq", "triviaqa")
+    files = [REPOSITORY / f"config/{name}.yaml" for name in names]
+    done = manage(tmp_path, "joint", "ance-tele-table-1", *files)
+    assert (done.returncode, done.stderr) == (0, "")
+    written = tmp_path / "results/published/marco+nq+triviaqa/ance-tele-table-1.md"
+    assert done.stdout.startswith(written.read_text()) and "0 of 16 figures were run." in done.stdout
+    lines = [line for line in done.stdout.splitlines() if "| not run |" in line]
+    assert [line.count("cocondenser") for line in lines].count(1) == 2 and len(lines) == 16
+    wrong = manage(tmp_path, "joint", "trec-dl", *files[2:])
+    assert wrong.returncode == 1 and wrong.stderr.startswith("error: the configuration 'nq' fills nothing of the table")
+
+
 @pytest.mark.parametrize("script", ["manage.py", "run_stage.py"])
 def test_a_command_finds_its_modules_also_in_the_safe_path_mode(tmp_path, script):
     path = REPOSITORY / "workflow_scripts" / script

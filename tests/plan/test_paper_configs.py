@@ -68,6 +68,23 @@ def test_the_plan_has_all_stages_and_one_download_before_them(name):
     assert table_specs(plan)
 
 
+@pytest.mark.parametrize("name", TABLE_5)
+def test_without_released_checkpoints_our_own_stages_stay_as_they_are(name):
+    """`external: null` takes away the entries of the file before; the table compares BM25 and ours as before."""
+    whole, own = Plan(*read(name)), Plan(*read(name, "variants/without-released"))
+    assert own.config.external == {} and set(own.experiments) == set(whole.experiments) - set(whole.config.external)
+    kinds = [stage.kind for stage in own.stages.values()]
+    assert {name.split("/")[0] for name in set(own.stages) - set(whole.stages)} <= {"check"}
+    assert kinds.count("encode") == 4 and kinds.count("pretrained") == 1
+
+
+@pytest.mark.parametrize("name", TABLE_5)
+def test_fewer_vectors_are_of_half_the_size_and_removed(name):
+    plan = Plan(*read(name, "variants/fewer-vectors"))
+    vectors = {stage.settings.vectors for stage in plan.stages.values() if stage.kind == "encode"}
+    assert vectors == {"fp16"} and plan.config.keep_vectors == "none" and plan.deleted_vectors
+
+
 def training_warnings(config, experiments, device="h200"):
     """What `make forecast` says of a device's memory for training, and the largest training in GB."""
     _, hardware = read_hardware(device)
@@ -131,7 +148,7 @@ def planned_and_missing(plan, path):
     does not (two sets).
     """
     table = read_published(path)
-    lines = json.loads(published_spec(plan, path).text)["lines"]
+    lines = json.loads(published_spec(path, plan).text)["lines"]
     lines = {(line["row"], line["column"]) for line in lines if line["ours"]}
     planned, missing = set(), set()
     for place, row in enumerate(table.rows):
@@ -144,7 +161,7 @@ def planned_and_missing(plan, path):
 
 def all_specs(plan):
     """{table: Spec} of the published tables of a plan."""
-    return {table: published_spec(plan, CONFIG / f"published/{table}.yaml") for table in plan.config.published}
+    return {table: published_spec(CONFIG / f"published/{table}.yaml", plan) for table in plan.config.published}
 
 
 @pytest.mark.parametrize("name", TABLE_5)

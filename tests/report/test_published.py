@@ -11,7 +11,7 @@ import yaml
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.report.published import PublishedTable, Tolerance, published_path, read_published
-from teleport.report.published_specs import finish_times, published_specs
+from teleport.report.published_specs import finish_times, joint_spec, published_specs
 from teleport.report.published_table import own_decimals, verdict, write_published
 from teleport.running.artefact import MANIFEST, STAGES
 from teleport.running.files import write_json
@@ -144,6 +144,39 @@ def test_nothing_run(tmp_path):
     run = "0 of 6 figures were run. What was not run is not reproduced. 1 more figure is only cited."
     assert f"\n{run}\n" in texts["md"]
     assert "not reported" in texts["md"]  # Never has no published MRR@10
+
+
+def test_one_table_of_several_configurations(tmp_path):
+    """Each fills its own columns, on its own collection; what neither has run is not run."""
+    world, path = World(tmp_path), tmp_path / "table.yaml"
+    path.write_text(TABLE.replace("test, measure: R@5", "dev, measure: R@5"))
+    other = plan(path, name="nq", collection={"source": "apidocs", "packages": ["pandas"]})
+    folder, world.spec = joint_spec(str(path), [world.plan, other])
+    assert str(folder) == "results/published/marco+nq"
+    world.finish_collection()
+    facts = {"corpus_digest": "fedcba9876543210", "num_passages": 21, "splits": {"dev": {"queries": 3}}}
+    world.finish(other.collection, facts)
+    for each, r5 in ((world.plan, 0.984), (other, 0.02)):
+        for trajectory in each.trajectories["tele"]:
+            world.score(trajectory.episodes[-1].runs["dev"], rr=0.391, r5=r5)
+    texts = world.write()
+    table = [line.split(" | ") for line in texts["md"].splitlines() if "Tele" in line]
+    assert [(line[2], line[5], line[7]) for line in table] == [
+        ("dev MRR@10", "39.1 ± 0.0", "exact"),
+        ("dev R@5", "98.4 ± 0.0", "exact"),
+        ("NQ R@5", "2.0 ± 0.0", "exact"),
+    ]
+    assert "Figures of" not in texts["md"] and "NQ" in texts["tex"]
+    assert "\nOurs of marco on collection 0123456789abcdef: 9,660 passages, 10 dev queries.\n" in texts["md"]
+    assert "\nOurs of nq on collection fedcba9876543210: 21 passages, 3 dev queries.\n" in texts["md"]
+
+
+def test_configurations_that_make_no_joint_table(tmp_path):
+    world, path = World(tmp_path), tmp_path / "table.yaml"
+    with pytest.raises(ValueError, match="two of the configurations are called 'marco': give each once"):
+        joint_spec(str(path), [world.plan, world.plan])
+    with pytest.raises(ValueError, match="the configuration 'toy' fills nothing of the table .*: marco and nq can"):
+        joint_spec(str(path), [world.plan, plan(path, name="toy")])
 
 
 MARKDOWN = """\

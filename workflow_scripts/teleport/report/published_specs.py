@@ -20,19 +20,36 @@ def published_specs(plan):
         path = published_path(name)
         if (folder, path.stem) in specs:
             raise Refusal(f"published: two tables are called {path.stem!r}. Rename one of the files.")
-        specs[folder, path.stem] = published_spec(plan, path)
+        specs[folder, path.stem] = published_spec(path, plan)
     return specs
 
 
-def published_spec(plan, path):
-    """The Spec of one table: its file, and the stages of the lines that this configuration can fill."""
+def published_spec(path, *plans):
+    """The Spec of one table: its file, and the stages of the lines that each plan's configuration can fill."""
     table, lines = read_published(path), []
-    for (i, row), (j, column) in product(enumerate(table.rows), enumerate(table.columns)):
+    cells = product(plans, enumerate(table.rows), enumerate(table.columns))
+    for plan, (i, row), (j, column) in cells:
         if can_fill(plan, table, column):
             runs = {"ours": our_runs(plan, table, row, column), "released": released_runs(plan, table, row, column)}
             lines += [{"row": i, "column": j} | runs] if any(runs.values()) else []
-    spec = {"name": path.stem, "file": str(path), "sha256": file_digest(path), "configuration": plan.config.name}
-    return Spec.of(spec | {"collection": plan.collection.name, "lines": lines})
+    collections = {plan.config.name or "": plan.collection.name for plan in plans}
+    spec = {"name": path.stem, "file": str(path), "sha256": file_digest(path)}
+    return Spec.of(spec | {"collections": collections, "lines": lines})
+
+
+def joint_spec(name, plans):
+    """(folder, Spec) of one table that several configurations fill, each its own columns. Raises Refusal for a wrong
+    file, and for configurations that share a name or fill nothing.
+    """
+    path, names = published_path(name), [plan.config.name for plan in plans]
+    filling = {column.configuration for column in read_published(path).columns if column.configuration}
+    if len(set(names)) < len(names):
+        raise Refusal(f"two of the configurations are called {max(names, key=names.count)!r}: give each once.")
+    if idle := [each for each in names if each not in filling]:
+        can = " and ".join(sorted(filling)) or "no configuration"
+        who = f"the configuration {idle[0]!r}" if idle[0] else "a configuration without a name"
+        raise Refusal(f"{who} fills nothing of the table {name}: {can} can.")
+    return Path("results/published") / "+".join(names), published_spec(path, *plans)
 
 
 def untrained(specs):

@@ -3,10 +3,10 @@
 A table's specification, JSON made by the plan:
 
     {"name": "ance-tele-table-3", "file": "config/published/ance-tele-table-3.yaml", "sha256": "…",
-     "configuration": "marco", "collection": "collection/KEY",
+     "collections": {"marco": "collection/KEY"},
      "lines": [{"row": 0, "column": 0, "ours": [{"evaluate": ["evaluate/KEY"]} per seed], "released": […]}]}
 
-`lines` holds only those that the configuration can fill.
+`collections` has the configurations that fill the table, `lines` only what they can fill.
 """
 
 from collections import Counter
@@ -48,17 +48,17 @@ def printed_published(spec, root):
 
 
 def make_lines(table, spec, stages):
-    """The lines of a table (`make_line`): those of this configuration, or all when it is none of the table's.
+    """The lines of a table (`make_line`): those of its configurations, or all when they are none of the table's.
 
     Left out: figures that the paper does not print, except for a system of ours of which no figure is published at all.
     """
     planned = {(line["row"], line["column"]): line for line in spec["lines"]}
-    here = any(column.configuration == spec["configuration"] for column in table.columns)
+    here = any(column.configuration in spec["collections"] for column in table.columns)
     lines = []
     for i, row in enumerate(table.rows):
         unpublished = row.ours is not None and not any(value is not None for value in row.values)
         for j, column in enumerate(table.columns):
-            if here and column.configuration not in (None, spec["configuration"]):
+            if here and column.configuration not in (None, *spec["collections"]):
                 continue
             if row.values[j] is not None or (unpublished and column.configuration):
                 line = make_line(table, row, column, row.values[j], planned.get((i, j), {}), stages)
@@ -176,7 +176,7 @@ def paper_shape(lines, texts):
 def footer(table, spec, lines, stages):
     """What a reader must know beside the figures: a list of sentences."""
     filling = {column.configuration for column in table.columns if column.configuration}
-    others = sorted(filling - {spec["configuration"]})
+    others = sorted(filling - set(spec["collections"]))
     notes = [f"Published: {table.source}.", count_verdicts(lines)]
     if not filling:
         return [*notes, *table.notes]
@@ -189,13 +189,20 @@ def footer(table, spec, lines, stages):
         notes.append(SEVERAL_SEEDS)
     if any(row.released for row in table.rows):
         notes.append("Released checkpoint: the system as its makers gave it, under our evaluation.")
-    if lines[["ours", "released"]].notna().any(axis=None):  # a toy collection must not be mistaken for the paper's
-        facts = stages.facts(spec["collection"])
-        splits = sorted(set(lines["split"].fillna("train")) & set(facts["splits"]))
-        queries = (f"{facts['splits'][split]['queries']:,} {split} queries" for split in splits)
-        notes.append(f"Ours on collection {collection_text(facts, *queries)}")
+    ran = lines[lines[["ours", "released"]].notna().any(axis=1)]  # on what: a toy must not be mistaken for the paper's
+    names = [name for name in spec["collections"] if name in set(ran["configuration"])]
+    notes += [on_collection(name, spec, lines, stages) for name in names]
     timed = any(table.kind_of(column) in ("hours", "costs") for column in table.columns)
     return notes + table.notes + (spent_on(lines, stages) if timed else [])
+
+
+def on_collection(name, spec, lines, stages):
+    """What the figures of a configuration were measured on; its name is said where there are several."""
+    facts, of = stages.facts(spec["collections"][name]), f" of {name}" if len(spec["collections"]) > 1 else ""
+    here = lines[lines["configuration"] == name]
+    splits = sorted(set(here["split"].fillna("train")) & set(facts["splits"]))
+    queries = (f"{facts['splits'][split]['queries']:,} {split} queries" for split in splits)
+    return f"Ours{of} on collection {collection_text(facts, *queries)}"
 
 
 def count_verdicts(lines):
