@@ -92,7 +92,7 @@ verify: .venv/installed  ## check every artefact by its full SHA-256
 prune: .venv/installed  ## list stages that neither CONFIG nor a finished result uses; DELETE=--delete removes them
 	$(MANAGE) prune $(DELETE) $(CONFIG)
 
-schema: .venv/installed  ## regenerate config/schema.json from the settings
+schema: .venv/installed  ## regenerate config/schema.json and the tables of config/README.md from the settings
 	$(MANAGE) schema
 
 lock:  ## resolve requirements.in anew

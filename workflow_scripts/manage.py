@@ -259,7 +259,10 @@ def joint(arguments):
 
 @command()
 def schema(arguments):
-    """Write config/schema.json and config/published/schema.json, with which editors complete and check keys."""
+    """Write what is made from the settings: the two schema.json with which editors check keys, and the tables of keys
+    in config/README.md.
+    """
+    from commands.settings_tables import write_tables
     from teleport.report.published import PublishedTable
     from teleport.running.files import write_json
     from teleport.settings.read import json_schema
@@ -267,6 +270,7 @@ def schema(arguments):
     config = Path(__file__).parents[1] / "config"
     write_json(config / "schema.json", json_schema())
     write_json(config / "published" / "schema.json", PublishedTable.model_json_schema())
+    write_tables(config / "README.md")
 
 
 @command(

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from snakemake.settings.types import ConfigSettings
 
+from commands.settings_tables import TABLES, with_tables
 from paths import REPOSITORY
 from teleport.settings import read as config
 from teleport.settings.experiment import EpisodeTraining
@@ -536,6 +537,29 @@ def test_an_override_replaces_a_loss_whole(tmp_path):
     text = BASE.replace("steps: 60", "steps: 60\n  loss: {kind: softmax, label_smoothing: 0.1}")
     _, experiments = load(text.replace("tele: {}", "tele: {training: {loss: {kind: ranknet}}}"), tmp_path)
     assert experiments["tele"].method[0].training.loss.model_dump() == {"kind": "ranknet", "star_alpha": None}
+
+
+def test_the_tables_of_the_readme_are_those_of_the_settings():
+    text = (REPOSITORY / "config/README.md").read_text()
+    assert with_tables(text) == text, "config/README.md is stale: run `make schema`"
+    assert set(re.findall(r"<!-- settings: (\w+) -->", text)) == set(TABLES)
+
+
+def test_the_readme_has_every_key_of_the_schema():
+    """With its default: sections, chosen kinds and their own settings, in whichever table."""
+    text, definitions = (REPOSITORY / "config/README.md").read_text(), config.json_schema()["$defs"]
+    rows = {key.split(".")[-1] for key in re.findall(r"^\| `([\w.]+)`", text, re.MULTILINE)}
+    wanted = {key for name, each in definitions.items() for key in each.get("properties", {}) if "Override" not in name}
+    assert len(wanted) > 100 and wanted - rows - {"kind", "source"} == set()
+    for line in (
+        "| `learning_rate` | `5e-6` | Peak rate (Table 5: 5e-6). |",
+        "| `loss.star_alpha` | `null` | `ranknet`: Mean over own",
+        "| `nprobe` (`ivf`) | `64` | Clusters searched per anchor. |",
+        "| `continues` | `false`; `true`, `moments` | ",
+        "| `keep_vectors` | `all`; `last`, `none` | ",
+        "| `splits.NAME.form` (`downloads`) | `tsv`; `dpr`, `qa`, `tevatron` | ",
+    ):
+        assert f"\n{line}" in text
 
 
 def test_schema_is_exported_from_the_settings():
