@@ -154,7 +154,7 @@ use rule table as report_page with:
             directory(f"{PAGE_FOLDER}/_page"),
             htmlindex="index.html",
             caption="captions/page.rst",
-            category="Charts and explorer",
+            category="Report page",
             labels={"page": CONFIG.name or "report"},
         ),
     log:

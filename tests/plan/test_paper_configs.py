@@ -1,19 +1,20 @@
 """The configurations at the papers' scale: their plans need no data, and say what the papers and their code say."""
 
 import json
+import re
 
 import pytest
 import yaml
 
 from commands.forecast.forecast import Forecast, total
 from commands.forecast.hardware import read_hardware
-from commands.forecast.printed import memory_shortages
+from commands.forecast.printed import memory_shortages, print_forecast
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.report.published import read_published
 from teleport.report.published_specs import needs_training, published_spec, untrained
 from teleport.report.specs import table_specs
-from teleport.settings.read import load, merged
+from teleport.settings.read import load, load_files, merged
 
 CONFIG = REPOSITORY / "config"
 # ANCE-Tele Table 5 and Appendix C.2, N as in the released scripts: lengths, batch, rate, warm-up, epochs, N, stops.
@@ -83,6 +84,25 @@ def test_fewer_vectors_are_of_half_the_size_and_removed(name):
     plan = Plan(*read(name, "variants/fewer-vectors"))
     vectors = {stage.settings.vectors for stage in plan.stages.values() if stage.kind == "encode"}
     assert vectors == {"fp16"} and plan.config.keep_vectors == "none" and plan.deleted_vectors
+
+
+ROWS = re.findall(r"^\| `(config/[^`]*)` \| (.*) \|$", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(("files", "cells"), ROWS, ids=[files for files, _ in ROWS])
+def test_the_readme_has_the_figures_of_the_forecast(files, cells, capsys):
+    """Of one GPU and 16 cores, with nothing done: downloads, disk, GPU memory, memory, hours on an H200 and an A100."""
+    said = {}
+    for device in ("h200", "a100"):
+        print_forecast(Plan(*load_files([REPOSITORY / name for name in files.split()])), device)
+        said[device] = " ".join(capsys.readouterr().out.split())
+    download = re.search(r"download 1 0 (\S+)", said["h200"])[1]
+    disk, memory, device_memory = re.search(r"total \d+ 0 (\S+) (\S+) (\S+)", said["h200"]).groups()
+    if kept := re.search(r"at most about (\S+) GB are there", said["h200"]):
+        disk = kept[1]
+    clocks = [re.search(r"wall clock: (?:(\d+) h )?(\d+) min", text).groups("0") for text in said.values()]
+    sizes = [f"{float(download)} GB", f"{float(disk):.0f} GB", f"{device_memory} GB", f"{float(memory):.0f} GB"]
+    assert cells.split(" | ") == [*sizes, *(f"{hours}:{minutes}" for hours, minutes in clocks)]
 
 
 def training_warnings(config, experiments, device="h200"):

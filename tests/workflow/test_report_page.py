@@ -245,7 +245,7 @@ def test_the_report_of_snakemake_holds_tables_and_page(world):
     with zipfile.ZipFile(world.folder / "report.zip") as archive:
         names, text = archive.namelist(), archive.read("report/report.html").decode()
     shown = [[n for n in names if n.endswith(part)] for part in ("query-train-0.html", "scores-test.js", "vega.js")]
-    assert "Charts and explorer" in text and "main.csv" in text and "A row per system, a column per measure" in text
+    assert "Report page" in text and "main.csv" in text and "A row per system, a column per measure" in text
     assert [len(found) for found in shown] == [1, 1, 1], names[:40]
 
 
