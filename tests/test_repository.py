@@ -123,6 +123,38 @@ def test_make_help_names_every_target():
     assert {line.split()[0] for line in said.splitlines() if len(line.split()) > 2} == set(targets)
 
 
+def pages():
+    return [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/*.md")), *sorted(REPOSITORY.glob("*/README.md"))]
+
+
+def anchor(heading):
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_links_lead_to_pages_and_headings_that_are_there(page):
+    missing = []
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text()):
+        name, _, place = link.partition("#")
+        path = page.parent / name if name else page
+        headings = re.findall(r"^#+ (.*)", path.read_text(), re.MULTILINE) if path.suffix == ".md" else []
+        if not path.exists() or (place and place not in map(anchor, headings)):
+            missing.append(link)
+    assert missing == []
+
+
+GENERATED = {"reliability.md", "significance.md", "papers.md"}  # in part, or whole
+WRITTEN = [page for page in pages() if page.name not in GENERATED]
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_lines_of_pages_have_at_most_120_characters(page):
+    """But for rows of tables and commands."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []
+
+
 MADE_BY_A_PERSON = {"config/mine.yaml"}  # `make new` writes it
 
 
