@@ -16,6 +16,8 @@ ANALYSES |= {"negatives": ("negatives", "overlap"), "forgetting": ("forgetting",
 DECADES = {"queries with errors": ("errors", "queries"), "errors of queries with errors": ("errors", "errors")}
 ANALYSES |= DECADES  # … from 1, 10, 100, ...: by the histogram
 SECONDS = 3600
+# kinds of stages whose results become negatives
+MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "merge")
 SOURCES = ["system", "episode", "split", "seed", "stage", "folder", "run", "checkpoint", "code", "git_commit"]
 
 

@@ -1,8 +1,7 @@
 """What a table may say of a system besides its measures, decided from the plan: its method, and what it cost."""
 
 from teleport.plan.mining import is_mined
-
-MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "merge")
+from teleport.report.figures import MINING
 
 
 def system_columns(trajectories, wanted):

@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
-from teleport.report.figures import seconds
+from teleport.report.figures import MINING, seconds
 from teleport.report.marks import MARK, baseline_text, baselines
-from teleport.report.systems import MINING
 from teleport.report.table import columns, describe
 from teleport.report.verdicts import PAIRS, first_verdicts, labels_of
 from teleport.settings.section import RERANKED
