@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from teleport.refusal import Refusal
 from teleport.report.figures import ANALYSES, COSTS, DECADES
-from teleport.settings.read import validated
 from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNull, Section, in_one_spelling
+from teleport.settings.validated import validated
 from teleport.settings.yaml_mapping import Locations, read_mapping
 
 FOLDER = Path(in_one_spelling(Path(__file__).parents[3] / "config/published"))

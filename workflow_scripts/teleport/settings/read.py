@@ -3,21 +3,14 @@
 An experiment is a set of overrides merged over the configuration. 1e-5, which YAML reads as text, becomes a number.
 """
 
-import difflib
-import types
-import typing
-
-from pydantic import BaseModel, ValidationError
-
 from teleport.refusal import Refusal
 from teleport.settings.checks import mistakes, named_experiments
 from teleport.settings.configuration import Config
 from teleport.settings.experiment import Episode, Experiment, WrittenExperiment
-from teleport.settings.registry import SOURCES, Loaded
+from teleport.settings.registry import SOURCES
 from teleport.settings.section import merged
+from teleport.settings.validated import validated
 from teleport.settings.yaml_mapping import Locations, read_mapping
-
-KINDS = ("kind", "source")  # keys that name which of several sections one is
 
 
 def load(raw, files=()):
@@ -77,62 +70,6 @@ def load_files(files):
     for file in files:
         update_config(raw, read_mapping(file))  # Snakemake's own: every mapping deeply, also those in WHOLE
     return load(raw, files)
-
-
-def validated(model, data, place, locations):
-    """`data` as `model`. Raises Refusal naming every mistake's file, line and key below `place`."""
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise Refusal("\n".join(describe(model, m, data, place, locations) for m in error.errors())) from None
-
-
-def describe(model, mistake, data, place, locations):
-    """One mistake in `data` as `file, line N: key: rule, value. Remedy.`"""
-    *above, key = mistake["loc"] or [None]
-    owners = walked(model, above, data)[1]
-    where = locations.of((*place, *walked(model, mistake["loc"], data)[0]))
-    if mistake["type"] == "extra_forbidden":
-        known = sorted({name for owner in owners for name in owner.model_fields})
-        close = difflib.get_close_matches(str(key), known, n=1)
-        remedy = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(known)}."
-        return f"{where}: unknown key. {remedy}"
-    if mistake["type"] == "missing":
-        return f"{where}: this key is required; add it."
-    message = mistake["msg"].removeprefix("Value error, ")
-    given = "" if isinstance(mistake["input"], dict | list) else f", not {mistake['input']!r}"
-    bounded = mistake["type"].startswith(("less_than", "greater_than", "finite"))
-    fields = [owner.model_fields.get(key) for owner in owners] if bounded else []
-    why = next((f" ({field.description.rstrip('.')})" for field in fields if field), "")
-    return f"{where}: {message[0].lower()}{message[1:]}{given}{why}."
-
-
-def walked(model, location, data):
-    """The keys of a `location` of pydantic's that are written in `data`, and the models that the value there may be of.
-
-    A location has the name of a chosen kind as a key, too.
-    """
-    keys, models = [], [model]
-    for key in location:
-        if isinstance(data, list) and not isinstance(key, int):
-            continue  # which type of several pydantic has tried
-        if data == key or (isinstance(data, dict) and key not in data and key in map(data.get, KINDS)):
-            of_kind = [m for m in models if typing.Literal[key] in (f.annotation for f in m.model_fields.values())]
-            models = of_kind or models
-            continue
-        keys.append(key)
-        fields = [m.model_fields[key] for m in models if key in m.model_fields]
-        data = data.get(key) if isinstance(data, dict) else data[key] if isinstance(data, list) else None
-        models = [m for field in fields for m in models_in(field.annotation)] or models
-        models = [m.model_of(data) if issubclass(m, Loaded) and isinstance(data, dict) else m for m in models]
-    return keys, models
-
-
-def models_in(annotation):
-    """The pydantic models that occur in a type annotation."""
-    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
-        return [annotation] if issubclass(annotation, BaseModel) else []
-    return [model for part in typing.get_args(annotation) for model in models_in(part)]
 
 
 def json_schema():
