@@ -166,6 +166,25 @@ def test_positive_grade_decides_what_a_train_query_needs(stages, tmp_path):
     }
 
 
+def test_some_training_queries_are_drawn_by_their_ids(stages, tmp_path):
+    settings = folder(tmp_path / "data")
+    write(tmp_path / "data/queries.train.tsv", [f"n{n}\ttext {n}" for n in range(40)])
+    write(tmp_path / "data/qrels.train.tsv", [f"n{n} 0 d{1 + n % 3} 1" for n in range(40) if n != 7])
+
+    def drawn(**given):
+        job = build(stages, settings | {"train_queries": given})
+        ids = [row["query_id"] for row in tables(job)["queries.train.parquet"]]
+        judged = [(row["query_id"], ids[row["query"]]) for row in tables(job)["qrels.train.parquet"]]
+        assert judged == [(query_id, query_id) for query_id in ids] and len(tables(job)["queries.test.parquet"]) == 1
+        assert facts(job)["splits"]["train"]["dropped"] == 40 - len(ids)
+        return ids
+
+    ten, twenty, other = drawn(count=10), drawn(count=20), drawn(count=10, seed=1)
+    assert (len(ten), len(twenty)) == (10, 20) and set(ten) < set(twenty) and set(ten) != set(other)
+    assert ten == sorted(ten, key=lambda name: int(name[1:]))  # the order of the file
+    assert len(drawn(count=1000)) == 39 and "n7" not in drawn(count=39)
+
+
 def test_dropped_queries_are_logged(stages, tmp_path, caplog):
     with caplog.at_level("INFO", "teleport"):
         build(stages, folder(tmp_path / "data"))

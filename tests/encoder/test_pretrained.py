@@ -75,6 +75,33 @@ def test_the_packaged_default_has_its_published_digest(stages):
     assert (facts["dim"], facts["weights_sha256"]) == (384, digest)
 
 
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_the_first_layers_alone(stages, tmp_path, family):
+    """They compute what the whole model has after them."""
+    source = source_folder(tmp_path / "source", family, num_hidden_layers=3)
+    job, _ = run(stages, source, layers=2)
+    ids = torch.tensor([[2, 7, 9, 8, 3]])
+    with torch.no_grad():
+        whole = AutoModel.from_pretrained(source)(ids, output_hidden_states=True).hidden_states
+        cut = AutoModel.from_pretrained(job.folder / "checkpoint")(ids, output_hidden_states=True).hidden_states
+    assert (len(whole), len(cut)) == (4, 3) and torch.equal(cut[2], whole[2])
+    query, passage = load_encoders(job.folder / "checkpoint")
+    assert len(passage.backbone.encoder.layer) == 2 and query is passage
+    message = refused(stages, source, layers=4)
+    assert message.startswith("encoder.layers is 4, but ") and f" has 3 layers of {family}. Take" in message
+
+
+def test_the_pooling_that_a_checkpoint_names_is_of_all_its_layers(stages, source):
+    (source / "1_Pooling").mkdir()
+    (source / "1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    types = [f"sentence_transformers.models.{name}" for name in ("Transformer", "Pooling")]
+    modules = [{"type": kind, "path": path} for kind, path in zip(types, ("", "1_Pooling"), strict=True)]
+    (source / "modules.json").write_text(json.dumps(modules))
+    assert "says 'mean'" in refused(stages, source, pooling="cls")
+    job, _ = run(stages, source, pooling="cls", layers=1)
+    assert load_encoders(job.folder / "checkpoint")[1].pooling == "cls"
+
+
 def test_from_the_hub_only_the_needed_files(stages, source, monkeypatch):
     asked = []
 

@@ -11,6 +11,8 @@ from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
 from teleport.report.specs import experiment_specs, table_specs
 from teleport.settings import read as config
+from teleport.settings.collection import CollectionSettings
+from teleport.settings.encoder import PretrainedSettings
 from teleport.settings.section import Section, in_one_spelling
 
 BASE = """
@@ -65,6 +67,19 @@ def test_alpha_decides_nothing_before_episode_2s_merge():
 def test_beta_decides_from_episode_1s_merge():
     new = new_stages(plan(), plan(negatives={"beta": 0.4}))
     assert new == {"merge": 3, "train": 3, "encode": 3, "index": 3, "retrieve": 7, "evaluate": 3}
+
+
+def test_what_is_cut_or_drawn_is_in_keys_only_where_it_is_chosen():
+    source = {"source": "apidocs", "packages": ["numpy"]}
+    for settings, place, name, given in (
+        (CollectionSettings.model_validate({"source": source}), "source", "train_queries", {"count": 9, "seed": 0}),
+        (PretrainedSettings.model_validate({"checkpoint": {"package": "p"}}), None, "layers", 2),
+    ):
+        raw = settings.model_dump(mode="json")
+        assert name not in (raw[place] if place else raw)
+        chosen = raw | ({place: raw[place] | {name: given}} if place else {name: given})
+        assert type(settings).model_validate(chosen).model_dump(mode="json") == chosen
+        assert Stage("x", type(settings).model_validate(chosen), {}).key != Stage("x", settings, {}).key
 
 
 def test_settings_that_decide_nothing_change_no_key():

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from teleport.collection import apidocs, ir, official, sources
 from teleport.refusal import Refusal
 from teleport.running.log import log
+from teleport.seed import derive_seed
 from teleport.settings.collection import CollectionSettings as Settings  # noqa: F401
 
 READERS = {
@@ -36,11 +37,11 @@ def run(job):
     """Write corpus, queries, judgments and answers of `job.settings.source` as Parquet, once checked.
 
     Queries that can never count are dropped and counted: in `train` those without a judgment of the source's
-    `positive_grade` (and, where answers decide the positives, without answers too), in other splits those without any
-    judgment and without answers. Returns num_passages, corpus_digest (SHA-256 over ids, titles and texts in order),
-    positive_grade, splits {split: {queries, judgments, positives, dropped}}; for apidocs the packages' versions, for
-    judgments alone judged_only. Raises Refusal for a file that is missing, and naming file, line and remedy for every
-    row that is wrong.
+    `positive_grade` (and, where answers decide the positives, without answers too) and those that `train_queries` does
+    not draw, in other splits those without any judgment and without answers. Returns num_passages, corpus_digest
+    (SHA-256 over ids, titles and texts in order), positive_grade, splits {split: {queries, judgments, positives,
+    dropped}}; for apidocs the packages' versions, for judgments alone judged_only. Raises Refusal for a file that is
+    missing, and naming file, line and remedy for every row that is wrong.
     """
     settings = job.settings.source
     if settings.source == "apidocs":
@@ -124,6 +125,8 @@ def write_split(job, name, split, passages, doc_ids):
             f"{split.qrels.place}: no training query has a judgment of grade {settings.positive_grade} or more. "
             "Give judgments with positives, or lower collection.positive_grade."
         )
+    if name == "train" and settings.train_queries:
+        kept = drawn(list(queries), kept, settings.train_queries)
     table = pa.table({"query_id": list(queries), "text": texts}, schema=QUERIES).filter(kept)
     pq.write_table(table, job.output(f"queries.{name}.parquet"))
     counts = {"queries": len(table)}
@@ -140,6 +143,14 @@ def write_split(job, name, split, passages, doc_ids):
     pq.write_table(pa.table(ids | rows), job.output(f"qrels.{name}.parquet"))
     positives = int((grade >= settings.positive_grade).sum())
     return counts | {"judgments": len(grade), "positives": positives, "dropped": len(queries) - len(table)}
+
+
+def drawn(query_ids, kept, settings):
+    """bool: the settings.TrainQueries that a draw takes of those `kept` (bool, by query)."""
+    numbers = np.array([derive_seed(settings.seed, "training query", query_id) for query_id in query_ids])
+    chosen = np.zeros(len(kept), dtype=bool)
+    chosen[np.flatnonzero(kept)[np.argsort(numbers[kept])[: settings.count]]] = True
+    return chosen
 
 
 def judgments(qrels, queries, passages):

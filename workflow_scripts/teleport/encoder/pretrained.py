@@ -83,6 +83,8 @@ def read(folder, settings):
     refuse_conflict(own_settings(folder), settings, ("pooling", "normalize"))  # of the hub: not known before
     tokenizer = load_fast_tokenizer(folder)
     backbone, head = read_model(folder)
+    if settings.layers:
+        backbone, head = cut(backbone, settings.layers, folder), None  # a head is of the last layer
     encoder = Encoder(backbone, settings.pooling, settings.projection, settings.normalize).eval()
     refuse_unfit_tokenizer(folder, tokenizer, backbone.config.vocab_size)
     refuse_no_weights(folder, backbone)
@@ -136,6 +138,18 @@ def read_model(folder):
     except Exception as error:  # torch, safetensors and transformers each have exceptions of their own for a bad file
         reason = f"{type(error).__name__}: {error}"
         raise Refusal(f"{KEY}: cannot read the weights in {folder} ({reason}). Get the checkpoint anew.") from error
+
+
+def cut(backbone, number, folder):
+    """The backbone with its first `number` layers alone. Raises Refusal where it has fewer."""
+    architecture, config = ARCHITECTURES[backbone.config.model_type], backbone.config
+    if not (architecture.packed and number <= config.num_hidden_layers):
+        has = f"{folder} has {config.num_hidden_layers} layers of {config.model_type}"
+        raise Refusal(f"encoder.layers is {number}, but {has}. Take fewer, or another checkpoint.")
+    holder, _, name = architecture.layers.rpartition(".")
+    setattr(backbone.get_submodule(holder), name, backbone.get_submodule(architecture.layers)[:number])
+    config.num_hidden_layers = number
+    return backbone
 
 
 def head_of_modules(folder):

@@ -91,7 +91,8 @@ def require_digest(weights, found, expected, key=KEY):
 
 def refuse_conflict(own, settings, names=("pooling", "normalize", "query_prefix", "passage_prefix", "lower_case")):
     """Raise Refusal when `settings` (attributes) say something else than the files; None says nothing."""
-    for name in set(names) & set(own):
+    cut = {"pooling"} if getattr(settings, "layers", None) else set()  # the files speak of the last layer
+    for name in set(names) & set(own) - cut:
         said, (value, file) = getattr(settings, name), own[name]
         if said is not None and said != value:
             raise Refusal(

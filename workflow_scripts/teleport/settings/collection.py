@@ -4,7 +4,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.section import NAME, Integer, LocalPath, Natural, NumberOrNull, Section
+from teleport.settings.section import NAME, Integer, LocalPath, Natural, NumberOrNull, Section, is_none
+
+
+class TrainQueries(Section):
+    """So many training queries, drawn by their ids: more of them have those of fewer among them."""
+
+    count: Natural = Field(description="Training queries that are kept; all where there are fewer.")
+    seed: Integer = Field(0, description="Of the draw; seeds of experiments share the queries.")
 
 
 class Judged(Section):
@@ -13,6 +20,9 @@ class Judged(Section):
     positive_grade: Natural = Field(1, lt=2**31, description="Lowest grade trained on; see negatives.relevant_grade.")
     positives: Literal["given", "answers"] = Field(
         "given", description="Of training queries: those judged; or else the best passage found with an answer (QA)."
+    )
+    train_queries: TrainQueries | None = Field(
+        None, exclude_if=is_none, description="Only some of the training queries; null: all."
     )
 
 

@@ -4,7 +4,17 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.section import Integer, IntegerOrNull, LocalPath, Natural, Number, Section, Tokens, exactly_one
+from teleport.settings.section import (
+    Integer,
+    IntegerOrNull,
+    LocalPath,
+    Natural,
+    Number,
+    Section,
+    Tokens,
+    exactly_one,
+    is_none,
+)
 
 Precision = Literal["auto", "fp32", "bf16"]
 
@@ -85,7 +95,18 @@ class TokensSettings(Section):
     )
 
 
-class Encoder(TokensSettings, Encoded, Pooling):
+class Cut(Section):
+    """How much of the checkpoint is taken."""
+
+    layers: IntegerOrNull = Field(
+        None,
+        ge=1,
+        exclude_if=is_none,
+        description="Its first so many layers, as a start that is no retriever; null: all.",
+    )
+
+
+class Encoder(TokensSettings, Encoded, Pooling, Cut):
     """The dual encoder: vectors of queries and passages, compared by inner product.
 
     `encoder.source.completed` replaces every null that the checkpoint's files may fill, before stages are planned.
@@ -112,7 +133,7 @@ class Identified(CheckpointSource):
     files: dict[str, str] = {}
 
 
-class PretrainedSettings(Pooling):
+class PretrainedSettings(Pooling, Cut):
     """The settings of a `pretrained` stage. seed: of the projection head, where the checkpoint brings none."""
 
     checkpoint: Identified

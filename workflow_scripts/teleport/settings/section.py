@@ -23,6 +23,11 @@ def not_bool(value):
     return value
 
 
+def is_none(value):
+    """For `exclude_if`: a setting added later, which is in the keys of the stages that have it and of no other."""
+    return value is None
+
+
 def distinct(values):
     """Refuse a list that has a value twice."""
     if len(set(values)) < len(values):
