@@ -22,8 +22,8 @@ from teleport.settings.read import load_files
 
 CONFIG, PAGE = REPOSITORY / "config/forgetting.yaml", REPOSITORY / "docs/results.md"
 EPISODES = [2, 3, 4]  # whose forgotten shares are averaged: episode 1 has no older negatives
-PLANNED = ("q-neg-momentum", "q-neg")  # fixed with the configuration, before anything was run
-MORE = [("q-neg-momentum", "softer")]  # is it the memory, or that its negatives are softer?
+PLANNED = ("q-momentum", "q")  # fixed with the configuration, before anything was run
+MORE = [("q-momentum", "softer")]  # is it the memory, or that its negatives are softer?
 MEASURES = {"forgotten": "forgotten, 2 to 4", "RR@10": "RR@10 of dev after 5"}
 BEGIN, END = "<!-- made by bench/forgetting.py -->\n", "<!-- until here -->\n"
 

@@ -45,7 +45,7 @@ def test_sign_flips_by_hand(bench, differences, p):
 
 
 def test_tables_and_page(bench, plan, tmp_path, monkeypatch):
-    shares = {"q-neg": [0.3, 0.4], "q-neg-momentum": [0.1, 0.3], "softer": [0.2, 0.2]}
+    shares = {"q": [0.3, 0.4], "q-momentum": [0.1, 0.3], "softer": [0.2, 0.2]}
 
     def arm(trajectories):
         values = shares.get(trajectories[0].name, [])
@@ -57,7 +57,7 @@ def test_tables_and_page(bench, plan, tmp_path, monkeypatch):
     fixed = "| Q-Neg w/ Mom-Neg − Q-Neg (**the contrast fixed beforehand**) | forgotten, 2 to 4 | 2 |"
     assert f"{fixed} -0.150 ± 0.071 | 0.5 |" in text and text.count("fixed beforehand") == frame["planned"].sum() == 1
     assert list(zip(frame["arm"], frame["against"], strict=True))[::2] == [
-        ("q-neg-momentum", "q-neg"), ("softer", "q-neg"), ("q-neg-momentum", "softer")
+        ("q-momentum", "q"), ("softer", "q"), ("q-momentum", "softer")
     ]  # fmt: skip
     monkeypatch.chdir(tmp_path)
     page = tmp_path / "page.md"
@@ -81,6 +81,6 @@ def test_every_query_is_trained_twice_in_an_episode_and_half_of_the_softer_ranks
     counts = {
         name: [{source: draw.count for source, draw in pool.items()} for pool in of] for name, of in pools.items()
     }
-    assert counts["q-neg-momentum"] == [{"query": 10}] + [{"query": 5, "momentum": 5}] * 4
+    assert counts["q-momentum"] == [{"query": 10}] + [{"query": 5, "momentum": 5}] * 4
     assert counts["no-refresh"] == [{"query": 10}] + [{"momentum": 10}] * 4
     assert all(sum(pool.values()) == 10 for of in counts.values() for pool in of)
