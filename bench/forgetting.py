@@ -15,7 +15,7 @@ import pandas as pd
 from rounds import REPOSITORY, parser
 from teleport.evaluation.significance import paired_p_value
 from teleport.plan.plan import Plan
-from teleport.report.render import csv_text
+from teleport.report.render import NONE, cell, csv_text
 from teleport.running.artefact import STAGES, Artefact, is_finished
 from teleport.running.files import write_text
 from teleport.settings.read import load_files
@@ -24,20 +24,20 @@ CONFIG, PAGE = REPOSITORY / "config/forgetting.yaml", REPOSITORY / "docs/results
 EPISODES = [2, 3, 4]  # whose forgotten shares are averaged: episode 1 has no older negatives
 PLANNED = ("q-momentum", "q")  # fixed with the configuration, before anything was run
 MORE = [("q-momentum", "softer")]  # is it the memory, or that its negatives are softer?
-MEASURES = {"forgotten": "forgotten, 2 to 4", "RR@10": "RR@10 of dev after 5"}
+MEASURES = {"forgotten": "forgotten, 2 to 4", "RR@10": "RR@10 of dev after 4"}
 BEGIN, END = "<!-- made by bench/forgetting.py -->\n", "<!-- until here -->\n"
 
 
 def of_arm(trajectories):
-    """A line per seed that is finished, with the forgotten share of each episode and the means in MEASURES (frame)."""
+    """A line per seed that has finished EPISODES: the forgotten share of each episode, and MEASURES (frame)."""
     lines = {}
     for trajectory in trajectories:
-        episodes = trajectory.episodes[1:]
-        stages = [episode.analyses["forgetting"] for episode in episodes] + [episodes[-1].runs["dev"]]
-        if all(is_finished(stage.name) for stage in stages):
-            *forgotten, run = (Artefact(STAGES / stage.name).facts for stage in stages)
-            shares = dict(enumerate((facts["rate"] for facts in forgotten), 1))
-            means = np.mean([shares[episode] for episode in EPISODES]), run["means"]["RR@10"]
+        pairs = [(episode.analyses["forgetting"], episode.runs["dev"]) for episode in trajectory.episodes[1:]]
+        done = {n: pair for n, pair in enumerate(pairs, 1) if all(is_finished(stage.name) for stage in pair)}
+        if set(EPISODES) <= set(done):
+            facts = {n: [Artefact(STAGES / stage.name).facts for stage in pair] for n, pair in done.items()}
+            shares = {n: forgotten["rate"] for n, (forgotten, _) in facts.items()}
+            means = np.mean([shares[n] for n in EPISODES]), facts[EPISODES[-1]][1]["means"]["RR@10"]
             lines[trajectory.seed] = shares | dict(zip(MEASURES, means, strict=True))
     return pd.DataFrame.from_dict(lines, orient="index")
 
@@ -76,16 +76,17 @@ def of_table(plan, table):
     if next(iter(frames)) not in arms:
         return "", pd.DataFrame()
     labels, shown = {name: plan.experiments[name].label for name in arms}, contrasts(arms)
+    numbers = sorted({name for arm in arms.values() for name in arm if isinstance(name, int)})
+    columns, heads = [*numbers, *MEASURES], [*(f"forgotten in {n}" for n in numbers), *MEASURES.values()]
     rows = [
         [
             labels[name],
             str(len(arm)),
-            *(f"{mean:.3f} ± {sd:.3f}" for mean, sd in zip(arm.mean(), arm.std(), strict=True)),
+            *(cell(arm[name].mean(), arm[name].std(), ".3f") if name in arm else NONE for name in columns),
         ]
         for name, arm in arms.items()
     ]
-    episodes = [f"forgotten in {number}" for number in next(iter(arms.values())) if isinstance(number, int)]
-    text = markdown([ablation.title, "seeds", *episodes, *MEASURES.values()], rows) + "\n"
+    text = markdown([ablation.title, "seeds", *heads], rows) + "\n"
     lines = [
         [
             f"{labels[row.arm]} − {labels[row.against]}"

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -42,6 +43,27 @@ def test_sign_flips_by_hand(bench, differences, p):
         pytest.approx(pd.Series(differences).mean()),
         pytest.approx(pd.Series(differences).std()),
     )
+
+
+def test_an_arm_has_the_seeds_whose_episodes_are_finished(bench, monkeypatch):
+    def trajectory(seed, *shares):
+        of = [
+            SimpleNamespace(analyses={"forgetting": named(share)}, runs={"dev": named(share / 2)}) for share in shares
+        ]
+        return SimpleNamespace(seed=seed, episodes=[None, *of])
+
+    def named(value):
+        return SimpleNamespace(name=str(value))
+
+    def artefact(path):
+        return SimpleNamespace(facts={"rate": float(path.name), "means": {"RR@10": float(path.name)}})
+
+    monkeypatch.setattr(bench, "is_finished", lambda name: float(name) < 0.9)
+    monkeypatch.setattr(bench, "Artefact", artefact)
+    found = bench.of_arm([trajectory(1, 0.1, 0.2, 0.3, 0.7, 0.9), trajectory(2, 0.1, 0.2, 0.9, 0.4, 0.5)])
+    assert found.to_dict("index") == {
+        1: {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.7, "forgotten": pytest.approx(0.4), "RR@10": 0.35}
+    }
 
 
 def test_tables_and_page(bench, plan, tmp_path, monkeypatch):
