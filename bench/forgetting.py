@@ -43,9 +43,14 @@ def of_arm(trajectories):
 
 
 def contrast(ours, theirs):
-    """(seeds, mean difference, standard deviation, p) of two arms ({seed: value}), over the seeds that both have."""
+    """(seeds, mean difference, standard deviation, p) of two arms ({seed: value}), over the seeds that both have.
+
+    Of fewer than two seeds p and the deviation are NaN.
+    """
     differences = (ours - theirs).dropna()
-    p = paired_p_value(differences, np.zeros(len(differences)), 2**20, 0)  # so many seeds that all signs are taken
+    if len(differences) < 2:
+        return len(differences), differences.mean(), np.nan, np.nan
+    p = paired_p_value(differences, np.zeros(len(differences)), 2**20, 0)  # more than the changes of 20 signs: all
     return len(differences), differences.mean(), differences.std(), p
 
 
@@ -87,15 +92,14 @@ def of_table(plan, table):
         for name, arm in arms.items()
     ]
     text = markdown([ablation.title, "seeds", *heads], rows) + "\n"
-    lines = [
-        [
-            f"{labels[row.arm]} − {labels[row.against]}"
-            + (" (**the contrast fixed beforehand**)" if row.planned else ""),
-            *(MEASURES[row.measure], str(row.seeds), f"{row.difference:+.3f} ± {row.deviation:.3f}", f"{row.p:.3g}"),
-        ]
-        for row in shown.itertuples()
-    ]
-    return text + markdown(["difference", "of", "seeds", "mean ± deviation", "p"], lines), shown.assign(table=table)
+    lines = []
+    for row in shown.itertuples():
+        name = f"{labels[row.arm]} − {labels[row.against]}" + (
+            " (**the contrast fixed beforehand**)" if row.planned else ""
+        )
+        values = [f"{row.difference:+.3f}", cell(row.deviation, None, ".3f"), cell(row.p, None, ".2g")]
+        lines.append([name, MEASURES[row.measure], str(row.seeds), *values])
+    return text + markdown(["difference", "of", "seeds", "mean", "deviation", "p"], lines), shown.assign(table=table)
 
 
 def made_by(plan):
