@@ -17,6 +17,7 @@ sys.path.insert(0, str(HOME / "workflow_scripts"))
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
+from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, shortages
 from commands.forecast.requests import Requests
 from commands.snakemake_internals import (
@@ -25,6 +26,7 @@ from commands.snakemake_internals import (
     name_in_messages,
     recorded_input,
     recorded_params,
+    room,
     unfinished,
 )
 from commands.terminal import episode_scores, use_dry_run, use_terminal
@@ -96,11 +98,18 @@ def cpu_code_of(stage):
 
 # ---- What a person is told
 
+
+def left():
+    """The `Left` of this run, once its jobs run; what a cluster has is not known here."""
+    names, shards = {"/".join(map(str, pair)) for pair in unfinished(workflow)}, len(gather.encode("{scatteritem}"))
+    return None if CALL.submits else left_of_run(PLAN, names, shards, room(workflow))
+
+
 if CALL.main:
     if CALL.dry:
         use_dry_run(logger, partial(cost_sentence, PLAN))
     else:
-        use_terminal(logger, episode_scores(PLAN))
+        use_terminal(logger, episode_scores(PLAN), left)
     # What a cluster's machines have is not known here.
     for warning in PLAN.warnings + ([] if CALL.submits else shortages(PLAN)):
         logger.warning(warning)

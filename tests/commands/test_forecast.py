@@ -16,6 +16,7 @@ from commands.forecast.counts import Counts, encoder_shape
 from commands.forecast.flops import Shape, forward_flop, step_flop
 from commands.forecast.forecast import Forecast, total
 from commands.forecast.hardware import LINES, THIS, Cost, Hardware, read_hardware
+from commands.forecast.left import left_of_run
 from commands.forecast.printed import disk_shortage, live_search, memory_shortages, render, shortages
 from paths import REPOSITORY
 from teleport.collection import answers
@@ -298,6 +299,17 @@ def test_a_measurement_that_is_not_usable_stops_no_workflow(marco, monkeypatch):
     Path("results/hardware.json").write_text('{"source": "an older version"}')
     (text,) = shortages(marco)
     assert text.startswith("results/hardware.json: hardware line 'this-machine', encode_flop: Field required. ")
+
+
+def test_what_is_left_of_a_run(marco, monkeypatch):
+    """The stages that are to be made, also finished ones; nothing where nobody knows the GPUs of the machine."""
+    monkeypatch.setattr("glob.glob", lambda pattern: [])
+    train = next(name for name in marco.stages if name.startswith("train/"))
+    left = left_of_run(marco, {train, "train/of-another"}, 1, {"cores": 3})
+    assert left.jobs.keys() == {train} and left.room["cores"] == 3
+    assert left.seconds({}, {}) == Forecast(marco, read_hardware()[1]).stages[train].seconds
+    monkeypatch.setattr("glob.glob", lambda pattern: ["/dev/nvidia0"])
+    assert left_of_run(marco, {train}, 1, {}) is None
 
 
 def finish(stage, facts, wall_seconds, files=(), made=None):

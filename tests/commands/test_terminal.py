@@ -9,6 +9,8 @@ import pytest
 from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter, LogEvent
 
 from commands import terminal
+from commands.forecast.left import Left, job_of
+from commands.forecast.schedule import Job
 from teleport.running.files import write_json
 
 NAME = "train/aaaaaaaaaaaa"
@@ -36,8 +38,8 @@ def logger(tmp_path, monkeypatch):
         handler.name = "DefaultStreamHandler"
         handler.addFilter(DefaultFilter(set(), False, False, False, False))
         made.addHandler(handler)
-        terminal.use_terminal(made, SCORES)
-        made.stream = stream
+        made.stream, made.left = stream, None
+        terminal.use_terminal(made, SCORES, lambda: made.left)
         return made
 
     yield start
@@ -85,17 +87,17 @@ def test_lines_to_a_file(logger, monkeypatch):
     time.sleep(0.2)
     assert "far" not in logger.stream.getvalue(), "it has just begun"
     later(logger, 8)
-    wait_for(logger, "train, episode 1 · tele: 8 s so far\n")
+    wait_for(logger, "train, episode 1 · tele: 8 s so far; 0 of 4 jobs\n")
     report(30, 300, 2.0)
     later(logger, 120)
-    wait_for(logger, "train, episode 1 · tele: 30/300 steps, 2 steps/s, 2 min left\n")
+    wait_for(logger, "train, episode 1 · tele: 30/300 steps, 2 steps/s, 2 min left; 0 of 4 jobs\n")
     end(logger, 5)
     logger.warning("Something else")
     assert logger.stream.getvalue() == (
         "4 jobs: 1 train, 2 merge\n"
         f"train, episode 1 · tele  results/logs/{NAME}.log\n"
-        "train, episode 1 · tele: 8 s so far\n"
-        "train, episode 1 · tele: 30/300 steps, 2 steps/s, 2 min left\n"
+        "train, episode 1 · tele: 8 s so far; 0 of 4 jobs\n"
+        "train, episode 1 · tele: 30/300 steps, 2 steps/s, 2 min left; 0 of 4 jobs\n"
         "train, episode 1 · tele: done in 2 min, 1 of 4 jobs\n"
         "Something else\n"
     )
@@ -111,7 +113,7 @@ def test_what_an_earlier_attempt_reported_is_not_said(logger, monkeypatch):
     report(30, 300, 2.0, age=100)
     begin(logger, 5, "train", f"results/stages/{NAME}/manifest.json")
     later(logger, 8)
-    wait_for(logger, "train: 8 s so far\n")
+    wait_for(logger, "train: 8 s so far; 0 jobs\n")
     assert "30/300" not in logger.stream.getvalue()
 
 
@@ -139,7 +141,7 @@ def test_a_cluster_s_queue_is_not_said_to_run(logger, monkeypatch):
     assert logger.stream.getvalue() == "train  results/logs/x.log\n"
     later(logger, 200)
     report(3, 300, 0.0)
-    wait_for(logger, "train: 3/300 steps\n")
+    wait_for(logger, "train: 3/300 steps; 0 jobs\n")
 
 
 def test_a_shard_reports_beside_its_manifest():
@@ -240,9 +242,46 @@ def test_a_job_that_took_long_says_how_long_and_how_many_are_done(logger):
     assert logger.stream.getvalue().count("done in") == 1
 
 
+LEFT = Left({NAME: Job(60.0), "merge/dddddddddddd": Job(600.0, (NAME,))}, {})
+
+
+def test_the_time_left_is_that_of_all_jobs_and_follows_how_long_those_took_that_ended(logger):
+    logger = logger(io.StringIO())
+    logger.left = LEFT
+    logger.info("stats", extra={"event": LogEvent.RUN_INFO, "stats": {"train": 1, "merge": 1, "total": 2}})
+    begin(logger, 5, "train", f"results/stages/{NAME}/manifest.json")
+    later(logger, 126)  # and not 60
+    end(logger, 5)
+    assert logger.stream.getvalue().endswith("train: done in 2 min, 1 of 2 jobs, about 15 min left\n")
+    begin(logger, 6, "merge", "results/stages/merge/dddddddddddd/manifest.json")
+    later(logger, 900)
+    end(logger, 6)
+    assert logger.stream.getvalue().endswith("merge: done in 15 min, 2 of 2 jobs\n")
+
+
+def test_the_time_left_of_what_runs():
+    """A job's own rate counts more than the forecast; what runs now begins nothing later."""
+    assert LEFT.seconds({}, {}) == 660
+    assert LEFT.seconds({}, {NAME: (20.0, None)}) == 640
+    assert LEFT.seconds({}, {NAME: (20.0, 5.0)}) == 605
+    assert LEFT.seconds({NAME: 60.0}, {"merge/dddddddddddd": (700.0, None)}) == 0
+    assert LEFT.seconds({NAME: 60.0, "merge/dddddddddddd": 600.0}, {}) == 0
+    both = Left({"a": Job(10.0, (), {"cores": 1}), "b": Job(10.0, (), {"cores": 2})}, {"cores": 2})
+    assert both.seconds({}, {"b": (4.0, None)}) == 16
+
+
+@pytest.mark.parametrize(
+    ("output", "name"),
+    [(f"results/stages/{NAME}/manifest.json", NAME), ("results/tables/main.csv", "results/tables"), ("", "/")]
+    + [("results/shards/encode/aaaaaaaaaaaa/2-of-4/manifest.json", "encode/aaaaaaaaaaaa/2")],
+)
+def test_what_a_forecast_calls_a_job(output, name):
+    assert job_of(output) == name
+
+
 def test_a_dry_run_lists_jobs_without_hashes_and_ends_with_what_it_would_cost(logger, monkeypatch):
     monkeypatch.setattr(terminal, "MOST_JOBS", 2)
-    monkeypatch.setattr(terminal, "use_terminal", lambda made, _: terminal.use_dry_run(made, lambda s: f"{sorted(s)}"))
+    monkeypatch.setattr(terminal, "use_terminal", lambda made, *_: terminal.use_dry_run(made, lambda s: f"{sorted(s)}"))
     logger = logger(io.StringIO())
     stats = {"event": LogEvent.RUN_INFO, "stats": {"train": 3, "total": 3}}
     logger.info("stats", extra=stats)

@@ -46,7 +46,7 @@ if CALL.main and not CALL.dry:
     replace_terminal_handler(logger, Shouting)
 
 def run(wildcards, input, threads):
-    print("UNFINISHED", unfinished(workflow))
+    print("UNFINISHED", unfinished(workflow), room(workflow))
     return "cp"
 
 rule made:
@@ -87,9 +87,9 @@ def test_how_it_was_called(call):
 
 
 def test_targets_messages_records_and_the_terminal(call):
-    text = call("link")
+    text = call("link", "--resources", "gpu=3")
     assert "RECORDED None None" in text and "reward" in text, ADVICE
-    assert "UNFINISHED set()" in text and "UNFINISHED {(None, None)}" in text, ADVICE
+    assert "UNFINISHED set()" in text and "UNFINISHED {(None, None)} {'cores': 1, 'gpu': 3}" in text, ADVICE
     assert "SHOUT" in text and "False DefaultStreamHandler" in text, ADVICE
     text = call("-n", "link")
     assert "RECORDED [\"'abc'\"] ['given.txt']" in text and "Nothing to be done" in text, ADVICE

@@ -48,6 +48,12 @@ def unfinished(workflow):
     return {(job.wildcards_dict.get("kind"), job.wildcards_dict.get("key")) for job in jobs}
 
 
+def room(workflow):
+    """What the jobs of a run may have at once ({"cores", and "gpu" where that is limited: int})."""
+    limits = workflow.global_resources
+    return {"cores": workflow.cores} | ({"gpu": limits["gpu"].value} if "gpu" in limits else {})
+
+
 def name_in_messages(workflow, name, value):
     """Let `message:` texts use a name. They are formatted with the names of the main workflow, which may have this one
     as a module; `message:` takes no function."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from pathlib import Path
 
+from commands.forecast.left import job_of
 from commands.snakemake_internals import LogEvent, TerminalHandler, get_event, replace_terminal_handler
 from commands.status import duration, read_report, read_text
 from teleport.running.artefact import MANIFEST, STAGES
@@ -22,6 +23,7 @@ from teleport.running.job import RESUME
 FIRST_SECONDS = 8.0
 LINE_SECONDS = 120.0, 600.0  # between two lines about a job: at least and at most; in between as long as it has run
 REDRAWN_SECONDS = 1.0
+LEFT_SECONDS = 10.0  # between two looks at how long the whole run still takes, unless a job ends
 BAR = 20  # characters
 ERASE = "\r\033[K"
 NOT_SAID = (LogEvent.JOB_STARTED, LogEvent.PROGRESS)
@@ -52,12 +54,13 @@ def use_dry_run(logger, costs):
     replace_terminal_handler(logger, lambda usual: DryRun(usual, costs))
 
 
-def use_terminal(logger, scores):
+def use_terminal(logger, scores, left):
     """Have `logger`, Snakemake's, write to the terminal by a `Terminal`; a plugin that does so already stays.
 
-    scores: {evaluate stage: (its label, its measure, the evaluate stage of the episode before)}
+    scores: {evaluate stage: (its label, its measure, the evaluate stage of the episode before)}; left: function that
+    gives a `forecast.left.Left`, or None as long as none can be told; it is asked once jobs run
     """
-    replace_terminal_handler(logger, lambda usual: Terminal(usual, scores))
+    replace_terminal_handler(logger, lambda usual: Terminal(usual, scores, left))
 
 
 class DryRun(TerminalHandler):
@@ -96,11 +99,13 @@ class DryRun(TerminalHandler):
 
 
 class Terminal(TerminalHandler):
-    """Writes in the place of Snakemake's handler `usual`; scores: as `use_terminal`."""
+    """Writes in the place of Snakemake's handler `usual`; scores, left: as `use_terminal`."""
 
-    def __init__(self, usual, scores):
+    def __init__(self, usual, scores, left):
         super().__init__(usual)
         self.scores, self.running, self.on_cluster = scores, {}, False
+        self.make_left, self.left = left, None
+        self.took, self.end_of_run, self.looked = {}, 0.0, 0.0  # of ended jobs; when all will have, as seen when
         self.total, self.ended, self.failures, self.interrupted = 0, 0, 0, False
         self.drawn, self.thread, self.over = "", None, threading.Event()
 
@@ -147,11 +152,25 @@ class Terminal(TerminalHandler):
     def end(self, jobid):
         self.ended += 1
         if job := self.running.pop(jobid, None):
-            of_all = f"{self.ended} of {self.total} jobs" if self.total else f"{self.ended} jobs"
-            if (spent := time.time() - job.started) >= FIRST_SECONDS:  # shorter ones are done when the next line comes
-                self.write(f"{job.message}: done in {duration(spent)}, {of_all}")
+            self.took[job_of(job.output)] = spent = time.time() - job.started
+            self.looked = 0.0
+            if spent >= FIRST_SECONDS:  # shorter ones are done when the next line comes
+                self.write(f"{job.message}: done in {duration(spent)}, {self.of_all()}")
             if line := score_line(self.scores, job.output):
                 self.write(line)
+
+    def of_all(self):
+        """ "12 of 31 jobs, about 2 min left", of the whole run; only the count where the time cannot be told."""
+        now, text = time.time(), f"{self.ended} of {self.total} jobs" if self.total else f"{self.ended} jobs"
+        if now - self.looked >= LEFT_SECONDS:
+            self.looked, self.left = now, self.left or self.make_left()
+            running = {}
+            for job in list(self.running.values()):
+                report = self.report(job)
+                own = (report["total"] - report["done"]) / report["rate"] if report["rate"] else None
+                running[job_of(job.output)] = now - job.started, own
+            self.end_of_run = now + (self.left.seconds(dict(self.took), running) if self.left else 0)
+        return f"{text}, about {duration(self.end_of_run - now)} left" if self.end_of_run > now + 1 else text
 
     def failed(self, record):
         """Say why a job has failed, once, and where the rest of what it said is."""
@@ -178,24 +197,31 @@ class Terminal(TerminalHandler):
                 if spent >= job.due:
                     job.due = spent + min(max(spent, LINE_SECONDS[0]), LINE_SECONDS[1])
                     if said := self.said(job):
-                        self.write(f"{job.message}: {said}")
+                        self.write(f"{job.message}: {said}; {self.of_all()}")
+
+    def report(self, job):
+        """The last report of a job; zeros where it has made none since it was begun."""
+        report = read_report(job.folder / "progress.json")
+        return report if report["time"] >= job.started else dict.fromkeys(report, 0)
 
     def said(self, job):
         """How far a job is (text); nothing while it waits in the queue of a cluster, perhaps."""
-        report = read_report(job.folder / "progress.json")
-        if report["time"] >= job.started and report["total"]:
+        if (report := self.report(job))["total"]:
             return how_far(report)
         return "" if self.on_cluster else f"{duration(time.time() - job.started)} so far"
 
     def draw(self, jobs):
-        """Draw the bar of the job that has run longest, cut to the width of the terminal."""
+        """Draw the bar of the job that has run longest and how far the whole run is, cut to the terminal's width."""
         text, shown = "", [(job, said) for job in jobs if (said := self.said(job))]
         if shown:
             job, said = min(shown, key=lambda pair: pair[0].started)
             others = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
-            report = read_report(job.folder / "progress.json")
-            done = BAR * report["done"] // max(report["total"], 1)
-            text = f"[{'#' * done}{'.' * (BAR - done)}] {job.message}: {said}{others}"
+            report = self.report(job)
+            done = BAR * report["done"] // (report["total"] or 1)
+            bar = f"[{'#' * done}{'.' * (BAR - done)}] " if report["total"] else ""
+            text = f"{bar}{job.message}: {said}{others}"
+        if self.running and self.total:
+            text = "; ".join(filter(None, (text, self.of_all())))
         text = text[: shutil.get_terminal_size().columns - 1]
         with self.lock_of_stream:
             if text != self.drawn:

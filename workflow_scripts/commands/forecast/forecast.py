@@ -125,8 +125,12 @@ class Forecast:
 
     @cached_property
     def jobs(self):
-        """{name: Job} of the stages that are left, in the order of the plan; shards are named NAME/NUMBER."""
-        left, jobs = {name for name, each in self.stages.items() if not each.done}, {}
+        """{name: Job} of the stages that are not done; see `jobs_of`."""
+        return self.jobs_of({name for name, each in self.stages.items() if not each.done})
+
+    def jobs_of(self, left):
+        """{name: Job} of the stages `left` (set), in the order of the plan; shards are named NAME/NUMBER."""
+        jobs = {}
         for name in filter(left.__contains__, self.plan.stages):
             stage = self.plan.stages[name]
             row, parts = self.needs(stage), self.parts(stage, self.stages[name].cost)

@@ -45,6 +45,13 @@ def shortages(plan):
         return []
 
 
+def forecast_here(plan, shards=1):
+    """The `Forecast` on this machine. Raises Refusal where there is none, and where nobody has measured its GPUs."""
+    if glob.glob(DEVICE_FILES) and not MEASURED.is_file():
+        raise Refusal("nobody has measured the GPUs of this machine: `python bench/calibrate.py` does")
+    return Forecast(plan, read_hardware()[1], shards=shards)
+
+
 def cost_sentence(plan, names):
     """What making the stages `names` of a plan takes by the forecast, and how many are used again (text)."""
     names = names & plan.stages.keys()
