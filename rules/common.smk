@@ -29,6 +29,7 @@ from commands.snakemake_internals import (
     room,
     unfinished,
 )
+from commands.status import read_text
 from commands.terminal import episode_scores, use_dry_run, use_terminal
 from teleport.plan.kinds import KINDS, needs
 from teleport.plan.plan import Plan
@@ -65,7 +66,7 @@ try:
     REQUESTS = Requests(PLAN, CLUSTER)
     TABLES, ANALYSES, PUBLISHED = table_specs(PLAN), analysis_specs(PLAN), published_specs(PLAN)
 except Refusal as error:
-    raise WorkflowError(f"\n{error}")
+    sys.exit(f"error: {error}")  # a WorkflowError would come with this line and a traceback
 
 INDEXES = experiment_specs(PLAN)
 PAGE_FOLDER, PAGE = page_spec(PLAN, workflow.configfiles)
@@ -238,9 +239,20 @@ def run_stage(wildcards, input, threads, resources):
 
 
 def say_if_killed(wildcards, input):
-    """What the shell does when a stage has failed: a killed process cannot say itself what helps."""
-    said = f"error: the process was killed by signal 9. {out_of_memory(wildcards.kind)}"
-    return f"{{ status=$?; [ $status != 137 ] || echo {shlex.quote(said)}; exit $status; }}"
+    """What the shell does when a stage has failed: a killed process cannot say itself what helps. Where the kernel has
+    counted no kill for want of memory since this was asked, it is not said to have done it."""
+    counts = read_text(Path("/proc/vmstat")).splitlines()
+    count = next((line for line in counts if line.startswith("oom_kill ")), "unknown")
+    by_hand, by_kernel, ended = (
+        shlex.quote(f"error: the process was {how}")
+        for how in (
+            "killed by signal 9, SIGKILL: by you, a scheduler or another program, not by the kernel.",
+            f"killed by signal 9. {out_of_memory(wildcards.kind)}",
+            "ended by signal 15, SIGTERM: by you, a scheduler or another program.",
+        )
+    )
+    killed = f"[ \"$(grep '^oom_kill ' /proc/vmstat)\" = '{count}' ] && echo {by_hand} || echo {by_kernel}"
+    return f"{{ status=$?; case $status in 137) {killed};; 143) echo {ended};; esac; exit $status; }}"
 
 
 def manage(subcommand, folder=None):

@@ -29,3 +29,36 @@ def shared():
 def pytest_collection_modifyitems(items):
     """The long tests come first, so that the workers end at about the same time."""
     items.sort(key=lambda item: FIRST.get(item.path.parent.name, len(FIRST)))
+
+
+class Clock:
+    """Seconds that pass when `spend` is called; `reports` has what a stage has reported: (second, done, rate)."""
+
+    def __init__(self):
+        self.now, self.reports = 1000.0, []
+
+    def spend(self, seconds, function):
+        """`function`, each call of which takes so many seconds."""
+
+        def slow(*arguments, **options):
+            self.now += seconds
+            return function(*arguments, **options)
+
+        return slow
+
+    def first_rate(self):
+        """Seconds of work until a rate was reported: from the first report on."""
+        return next(second for second, _, rate in self.reports if rate) - self.reports[0][0]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A `Clock` by which a stage reports its progress."""
+    from teleport.running import log
+
+    made = Clock()
+    monkeypatch.setattr(log.time, "monotonic", lambda: made.now)
+    monkeypatch.setattr(
+        log, "write_json", lambda path, said: made.reports.append((made.now, said["done"], said["rate"]))
+    )
+    return made

@@ -17,6 +17,7 @@ from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, m
 from teleport.encoder import batches, encode, overlap, tokens
 from teleport.encoder.load import load_encoders, save_encoders
 from teleport.encoder.model import PackedEncoder
+from teleport.encoder.side import Side
 
 SETTINGS = {"sides": ["query", "passage"], "max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
 
@@ -312,3 +313,14 @@ def test_the_real_model_as_sentence_transformers_has_it(stages, shared):
     assert ((vectors * expected).sum(1) > 0.9999).all()
     by_export = SentenceTransformer(str(checkpoint.folder / "checkpoint"), device="cpu", local_files_only=True)
     np.testing.assert_allclose(by_export.encode(texts), expected, rtol=0, atol=1e-6)
+
+
+def test_a_rate_is_known_within_ten_seconds_of_a_long_block(stages, world, monkeypatch, clock):
+    """All texts are one block, and a batch of it takes three seconds; half of the tokens are half of the work."""
+    monkeypatch.setitem(batches.TOKEN_BUDGET["encode"], "cpu", 16)
+    monkeypatch.setattr(Side, "encode", clock.spend(3.0, Side.encode))
+    stages.run(encode.run, "encode", SETTINGS, world)
+    assert clock.first_rate() <= 10
+    done = [done for _, done, _ in clock.reports]
+    assert done == sorted(done) and done[0] == 0 and done[-1] == sum(map(len, (PASSAGES, *QUERIES.values())))
+    assert len(set(done)) > 4

@@ -171,7 +171,7 @@ def test_query_vectors_must_be_finite(stages, world):
 
 
 def noted(job, die_after=None):
-    """The list of rows that the job has searched after each of its blocks; it dies when there are `die_after`."""
+    """The list of rows that the job has searched at first and after each block; it dies when there are `die_after`."""
     stops = []
 
     def progress(done, total, unit):
@@ -188,18 +188,18 @@ def test_a_killed_run_continues_with_the_same_bits(stages, world, monkeypatch):
     monkeypatch.setattr(retrieve, "BLOCK_ROWS", 4)
     undisturbed = run(stages, world)
     job = stages.make("retrieve", {"of": "queries", "split": "train", "depth": 20}, world, save_every=0.0)
-    searched = noted(job, die_after=3)
+    searched = noted(job, die_after=4)
     with pytest.raises(KeyboardInterrupt):
         retrieve.run(job)
-    assert searched == [4, 8, 11] and not job.folder.exists()
+    assert searched == [0, 4, 8, 11] and not job.folder.exists()
     searched = noted(job)
     stages.finish(job, retrieve.run(job))
-    assert searched == [11], "of the block in which it died and of no other"
+    assert searched == [8, 11], "of the block in which it died and of no other"
     for name in ("ids.npy", "scores.npy", "rows.npy"):
         assert (undisturbed.folder / name).read_bytes() == (job.folder / name).read_bytes()
 
 
-@pytest.mark.parametrize("overlaps, expected", [(False, [4, 8, 11]), (True, [8, 11])])
+@pytest.mark.parametrize("overlaps, expected", [(False, [0, 4, 8, 11]), (True, [0, 8, 11])])
 def test_blocks_are_larger_where_the_host_works_beside_a_device(stages, world, monkeypatch, overlaps, expected):
     monkeypatch.setattr(retrieve, "BLOCK_ROWS", 4)
     monkeypatch.setattr(retrieve, "DEVICE_BLOCK_ROWS", 8)
@@ -279,7 +279,7 @@ def test_a_run_that_is_killed_between_parts_of_the_passages_goes_on_there(stages
     opened.clear()
     reported = noted(job)
     stages.finish(job, retrieve.run(job))
-    assert opened == [3] and reported == [NUM_QUERIES]
+    assert opened == [3] and reported == [8, NUM_QUERIES]
     for name in ("ids.npy", "scores.npy", "rows.npy"):
         assert (undisturbed.folder / name).read_bytes() == (job.folder / name).read_bytes()
 
@@ -289,3 +289,10 @@ def test_the_flags_of_the_processor_decide_int8(tmp_path, flags, expected):
     (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n")
     assert engines.computes_in_int8(tmp_path / "cpuinfo") is expected
     assert not engines.computes_in_int8(tmp_path / "absent")
+
+
+def test_a_rate_is_known_after_the_first_part(stages, world, monkeypatch, clock):
+    monkeypatch.setattr(engines, "PART_ROWS", 30)
+    monkeypatch.setattr(FaissFlat, "propose", clock.spend(6.0, FaissFlat.propose))
+    run(stages, world)
+    assert clock.reports[0][1] == 0 and clock.first_rate() == 6

@@ -177,3 +177,9 @@ def test_too_little_disk_is_said_before_training(world, monkeypatch):
     monkeypatch.setattr(Trainer, "step", lambda *_: pytest.fail("trained before looking at the disk"))
     with pytest.raises(ValueError, match="free some space"):
         train.run(world.job())
+
+
+def test_a_rate_is_known_after_the_first_step(world, monkeypatch, clock):
+    monkeypatch.setattr(Trainer, "step", clock.spend(6.0, Trainer.step))
+    train.run(world.job({"steps": 3}))
+    assert [done for _, done, _ in clock.reports][:2] == [0, 1] and clock.first_rate() == 6

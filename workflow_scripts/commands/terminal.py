@@ -17,7 +17,7 @@ from commands.forecast.left import job_of
 from commands.snakemake_internals import LogEvent, TerminalHandler, get_event, replace_terminal_handler
 from commands.status import duration, read_report, read_text
 from teleport.running.artefact import MANIFEST, STAGES
-from teleport.running.files import read_saved
+from teleport.running.files import OF_THE_SYSTEM, read_saved
 from teleport.running.job import RESUME
 
 FIRST_SECONDS = 8.0
@@ -40,13 +40,16 @@ LAST_LINES = 60  # of a log, among which its errors are
 
 @dataclass
 class Running:
-    """A job that runs. folder: where its stage reports to; due: seconds after `started` when the next line is."""
+    """A job that runs. folder: where its stage reports to; due: seconds after `started` when the next line is; waits:
+    for what, as it was said."""
 
     message: str
     output: str
     folder: Path
+    log: str | None = None
     started: float = field(default_factory=time.time)
     due: float = FIRST_SECONDS
+    waits: str = ""
 
 
 def use_dry_run(logger, costs):
@@ -133,6 +136,8 @@ class Terminal(TerminalHandler):
                 return
             self.write("")
             super().emit(record)
+            for what, remedy in {OF_THE_SYSTEM[code] for code in OF_THE_SYSTEM if f"[Errno {code}]" in str(record.msg)}:
+                self.write(f"error: {what}; {remedy}.")  # what Snakemake met itself, before or between jobs
 
     def write(self, text):
         """Write a line, or erase the bar for what comes next."""
@@ -144,7 +149,7 @@ class Terminal(TerminalHandler):
     def begin(self, record):
         message, output = " ".join(record.rule_msg.split()), str(record.output[0]) if record.output else ""
         self.write(f"{message}  {', '.join(record.log)}")
-        self.running[record.jobid] = Running(message, output, report_folder(output))
+        self.running[record.jobid] = Running(message, output, report_folder(output), next(iter(record.log), None))
         if self.thread is None:
             self.thread = threading.Thread(target=self.watch, daemon=True)
             self.thread.start()
@@ -189,6 +194,8 @@ class Terminal(TerminalHandler):
         """Say how far the jobs are, until the handler is closed."""
         while not self.over.wait(REDRAWN_SECONDS):
             jobs = [job for job in list(self.running.values()) if time.time() - job.started >= FIRST_SECONDS]
+            for job in jobs:
+                self.say_what_it_waits_for(job)
             if self.draws:
                 self.draw(jobs)
                 continue
@@ -198,6 +205,14 @@ class Terminal(TerminalHandler):
                     job.due = spent + min(max(spent, LINE_SECONDS[0]), LINE_SECONDS[1])
                     if said := self.said(job):
                         self.write(f"{job.message}: {said}; {self.of_all()}")
+
+    def say_what_it_waits_for(self, job):
+        """Where the last line of a job's log is what it waits for, such as a lock of another process: once."""
+        last = (read_text(Path(job.log)).splitlines() if job.log else [])[-1:]
+        waits = "".join(last).partition(" waiting: ")[2]
+        if waits and waits != job.waits:
+            self.write(f"{job.message} waits: {waits}")
+        job.waits = waits
 
     def report(self, job):
         """The last report of a job; zeros where it has made none since it was begun."""

@@ -19,8 +19,8 @@ class Left:
     room: dict[str, int]
 
     def seconds(self, ended, running):
-        """What the run still takes. ended: {name: seconds that it took}; running: {name: (seconds so far, those that are
-        left by its own report, or None)}"""
+        """What the run still takes. ended: {name: seconds that it took}; running: {name: (seconds so far, those left by
+        its own report, or None)}"""
         known = ended.keys() & self.jobs.keys()
         trust = TRUST * sum(job.seconds for job in self.jobs.values())
         forecast = trust + sum(self.jobs[name].seconds for name in known)
@@ -37,7 +37,7 @@ class Left:
 
 
 def left_of_run(plan, names, shards, room):
-    """The `Left` of the stages `names` (set) of a plan, by a run that has `room` of this machine; None where there is no
+    """The `Left` of the stages `names` (set) of a plan, by a run that has `room` of this machine; None without a
     forecast. shards: jobs that encode the passages of a stage"""
     try:
         forecast = forecast_here(plan, shards)

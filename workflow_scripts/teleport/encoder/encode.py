@@ -141,15 +141,26 @@ def open_overlap(job, sides):
 
 def encode_texts(blocks, name, side, parallel_map, progress, first=0, overlap=None):
     """Encode the texts that `blocks` lacks of one side's from row `first` on; `blocks.totals` sums what was done.
-    parallel_map: as `Encoded.vectors` takes it"""
+    parallel_map: as `Encoded.vectors` takes it; progress: is told the texts that are done"""
     stored, budget = blocks[f"{name}.npy"], TOKEN_BUDGET["encode"][side.device.type]
+    progress(blocks.done)  # from here on a rate is measured
     for start, stop in blocks:
         started, rows = time.monotonic(), first + np.arange(start, stop)
-        vectors = side.vectors(rows, budget, parallel_map).cpu().numpy()
+        told = partial(told_map, parallel_map, side.lengths[rows], lambda done, start=start: progress(start + done))
+        vectors = side.vectors(rows, budget, told).cpu().numpy()
         blocks.beside(partial(store, vectors, stored[start:stop], overlap if name == "passages" else None))
         counts = {"texts": stop - start, "real_tokens": side.count_tokens(rows)}
         blocks.totals.update(counts | {"seconds": time.monotonic() - started})
-        progress(stop)
+
+
+def told_map(parallel_map, lengths, progress, function, buckets):
+    """`parallel_map` over the buckets of a block, each told as its share of the tokens: a block takes a slow machine a
+    minute, and its short texts come first."""
+    tokens, done = max(int(lengths.sum()), 1), 0
+    for bucket, vectors in zip(buckets, parallel_map(function, buckets), strict=True):
+        done += int(lengths[bucket].sum())
+        progress(len(lengths) * done // tokens)
+        yield vectors
 
 
 def store(vectors, stored, overlap):

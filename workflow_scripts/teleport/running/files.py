@@ -19,8 +19,12 @@ NO_ROOM = ("no room left on the disk", f"{MORE_ROOM}, and run again: it continue
 NO_ACCESS = ("access is refused", "have what is named readable, results and data/downloads writable, and run again")
 FAULT = "look at it (dmesg), and run again where files are sound: it continues if it can"
 FAILING = ("the disk reports a fault", FAULT)
+NO_MEMORY = ("there is not enough memory", "run fewer jobs at once (--cores); `make forecast` says what each needs")
 OF_THE_SYSTEM = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), NO_ROOM)
-OF_THE_SYSTEM |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NO_ACCESS) | {errno.EIO: FAILING}
+OF_THE_SYSTEM |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NO_ACCESS) | {
+    errno.EIO: FAILING,
+    errno.ENOMEM: NO_MEMORY,
+}
 
 
 def sha256_file(path):
@@ -116,11 +120,13 @@ def gigabytes(num_bytes):
 
 
 def of_the_system(error):
-    """(what, remedy) of an error that the system has with files, such as a full disk; None for any other.
+    """(what, remedy) of an error that the system has, such as a full disk; None for any other.
 
     Libraries in Rust (safetensors, tokenizers) tell the number of the system's error as text, numpy not at all.
     """
     if re.fullmatch(r"\d+ requested and \d+ written", str(error)):
         return NO_ROOM
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # the latter is torch's
+        return NO_MEMORY
     code = re.search(r"os error (\d+)", str(error))
     return OF_THE_SYSTEM.get(getattr(error, "errno", None) or (int(code[1]) if code else None))

@@ -64,6 +64,7 @@ def run(job):
     shape, block_rows = (len(lines), depth), DEVICE_BLOCK_ROWS if index.overlaps else BLOCK_ROWS
     blocks = RowBlocks(job, {"ids.npy": (np.int32, shape), "scores.npy": (np.float32, shape)}, block_rows)
     todo, started = len(lines) - blocks.done, time.monotonic()
+    job.progress(blocks.done, len(lines), job.settings.of)  # from here on a rate is measured
     for start, stop in blocks:
         block_started = time.monotonic()
         state.first = start

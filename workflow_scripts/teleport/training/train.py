@@ -122,6 +122,8 @@ def train(job, trainer, state, stop, selection):
     with sigterm() as received, tracked(job, trainer, state) as track, ThreadPoolExecutor(1) as thread:
         if selection.dev and not state.dev:
             started += selection.evaluate(state)
+        if processes.rank == 0:  # from here on a rate is measured
+            job.progress(state.step - state.first_step, stop - state.first_step, "steps")
         for step in range(state.step, stop):
             if selection.is_over(state):
                 break

@@ -1,0 +1,203 @@
+"""What a person reads when a run ends badly: the last ten lines of the terminal name the cause, once, and what helps."""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import pty
+import re
+import resource
+import select
+import shutil
+import signal
+import sys
+import time
+
+import pytest
+import yaml
+from killer import running_stages
+from toy import World
+
+from teleport.plan.plan import Plan
+from teleport.settings.read import load_files
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits and capabilities of Linux")
+SECONDS = 120  # that a run may take here
+KIND = "lexical_index"  # the stage that is disturbed: it loads no torch
+MODULE = "workflow_scripts/teleport/search/lexical_index.py"
+AGAIN = "what is finished stays, what was saved goes on, by the same command again"
+DROP_CAPABILITY, OVERRIDE = 24, 1  # prctl(2), capabilities(7): root then may write only where others may
+
+
+class Run:
+    """A run of the workflow in a pseudo-terminal of its own; `text` has its bytes, without colours."""
+
+    def __init__(self, world, limit=lambda: None):
+        process, self.terminal = pty.fork()
+        if not process:
+            os.chdir(world.folder)
+            limit()
+            command = world.command("--until", KIND)
+            os.execvpe(command[0], command, os.environ | world.environment | {"TERM": "xterm", "COLUMNS": "120"})
+        self.process, self.text = process, ""
+
+    def read(self, until=lambda: False):
+        """Read until `until()`, or to the end of the run."""
+        limit = time.monotonic() + SECONDS
+        while not until():
+            assert time.monotonic() < limit, f"it takes too long:\n{self.text}"
+            if select.select([self.terminal], [], [], 0.05)[0]:
+                try:
+                    self.text += re.sub(r"\x1b\[\d*m", "", os.read(self.terminal, 65536).decode(errors="replace"))
+                except OSError:  # the run has ended
+                    break
+
+    def end(self):
+        """Read to the end; returns the last ten lines as they are shown."""
+        self.read()
+        os.close(self.terminal)
+        assert os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1]) != 0
+        lines = self.text.replace("\r\n", "\n").splitlines()
+        return "\n".join([line.rpartition("\r")[2].replace("\x1b[K", "") for line in lines][-10:])
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """A world whose collection is made."""
+    world = World.create(tmp_path_factory.mktemp("begun") / "world")
+    world.snakemake("--until", "collection")
+    return world
+
+
+@pytest.fixture
+def world(begun, tmp_path):
+    return begun.copy(tmp_path / "world")
+
+
+@contextlib.contextmanager
+def waiting(world):
+    """A run whose stage waits for a lock, which is held within the block: (the run, the name of the stage)."""
+    (world.folder / "toy.yaml").write_text(yaml.safe_dump(world.config))
+    with contextlib.chdir(world.folder):
+        (name,) = (name for name in Plan(*load_files(["toy.yaml"])).stages if name.startswith(KIND))
+    lock, log = (world.folder / "results" / path for path in (f"locks/{name}", f"logs/{name}.log"))
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        run = Run(world)
+        run.read(lambda: log.exists() and "waiting" in log.read_text())
+        yield run, name
+
+
+def signalled(world, number):
+    with waiting(world) as (run, name):
+        os.kill(running_stages(world.folder)[name], number)
+        return run, run.end()
+
+
+def killed(world):
+    return signalled(world, signal.SIGKILL)
+
+
+def ended(world):
+    return signalled(world, signal.SIGTERM)
+
+
+def interrupted(world):
+    with waiting(world) as (run, _):
+        os.write(run.terminal, b"\x03")
+        return run, run.end()
+
+
+def locked(world):
+    with waiting(world) as (run, _):
+        run.read(lambda: "waits: " in run.text)
+        os.write(run.terminal, b"\x03")
+        return run, run.end()
+
+
+def begin(world, limit=lambda: None):
+    run = Run(world, limit)
+    return run, run.end()
+
+
+def full_disk(world):
+    return begin(world, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000)))
+
+
+def read_only(world):
+    for folder in [world.folder / "results/stages", *(world.folder / "results/stages").iterdir()]:
+        folder.chmod(0o500)
+    return begin(world, lambda: ctypes.CDLL(None).prctl(DROP_CAPABILITY, OVERRIDE, 0, 0, 0))
+
+
+def damaged_artefact(world):
+    (path,) = world.folder.glob("results/stages/collection/*/corpus.parquet")
+    path.write_bytes(path.read_bytes()[:-100])
+    return begin(world)
+
+
+def missing_file(world):
+    (world.folder / "data/toy/corpus.tsv").unlink()
+    return begin(world)
+
+
+def bad_line(world):
+    shutil.rmtree(world.folder / "results/stages")
+    with open(world.folder / "data/toy/corpus.tsv", "a") as file:
+        file.write("one column\n")
+    return begin(world)
+
+
+def no_checkpoint(world):
+    world.config["encoder"]["checkpoint"]["folder"] = "data/none"
+    return begin(world)
+
+
+def edited(world, line):
+    """A run in which the stage begins with a line of code."""
+    path = world.folder / MODULE
+    path.write_text(path.read_text().replace("def run(job):\n", f"def run(job):\n    {line}\n", 1))
+    return begin(world)
+
+
+def little_memory(world):
+    return edited(world, "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30)); np.ones(2**30)")
+
+
+def defect(world):
+    return edited(world, "{}['nowhere']")
+
+
+FAILED = f"failed: {KIND} · BM25: "
+LOG = rf"more in results/logs/{KIND}/\w+\.log"
+CAUSES = {
+    killed: (rf"{FAILED}the process was killed by signal 9, SIGKILL: .* not by the kernel\.\n +{LOG}\n", AGAIN),
+    interrupted: ("interrupted: stages save their work and end", AGAIN),
+    bad_line: (r"failed: collection .*: data/toy/corpus.tsv, line 241: column count 1, expected 3", AGAIN),
+    ended: (rf"{FAILED}the process was ended by signal 15, SIGTERM: .*\n +{LOG}\n", AGAIN),
+    locked: (f"BM25 waits: another process makes {KIND}/.*; end it, or let it finish", AGAIN),
+    full_disk: (rf"{FAILED}no room left on the disk \(.*free some space \(.*\n +{LOG}\n", AGAIN),
+    read_only: (r"Permission denied: 'results/stages", "error: access is refused; have what is named readable"),
+    damaged_artefact: (rf"{FAILED}.*corpus.parquet has \d+ bytes, .* torn or edited", "--forcerun results/stages/coll"),
+    missing_file: (r"\nerror: collection.path: data/toy has no corpus.tsv", "Name the corpus's folder."),
+    no_checkpoint: (
+        r"\nerror: encoder.checkpoint.folder: there is no folder data/none",
+        "Give the path of a checkpoint.",
+    ),
+    little_memory: (rf"{FAILED}there is not enough memory \(Unable to .*run fewer jobs at once.*\n +{LOG}\n", AGAIN),
+    defect: (rf"{FAILED}KeyError: 'nowhere'\n +the traceback of this defect is in results/logs/{KIND}/", AGAIN),
+}
+IN_CI = [killed, interrupted, bad_line]
+
+
+@pytest.mark.parametrize(
+    "disturb", [pytest.param(each, marks=[] if each in IN_CI else pytest.mark.slow) for each in CAUSES]
+)
+def test_the_last_ten_lines_name_the_cause_once_and_how_to_go_on(world, disturb):
+    run, lines = disturb(world)
+    cause, remedy = CAUSES[disturb]
+    assert re.search(cause, lines) and remedy in lines, lines
+    assert len(re.findall(cause, run.text.replace("\r\n", "\n"))) == 1, run.text
+    for noise in ("want of memory", "--spec", "CalledProcessError", "Traceback", "Shutting down"):
+        assert noise not in run.text, run.text
