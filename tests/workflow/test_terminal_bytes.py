@@ -1,4 +1,4 @@
-"""What a person reads when a run ends badly: the last ten lines of the terminal name the cause, once, and what helps."""
+"""What a person reads when a run ends badly: the last ten lines name the cause, once, and what helps."""
 
 import contextlib
 import ctypes
