@@ -95,16 +95,23 @@ def test_ctrl_c_is_no_traceback_whenever_it_comes(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["compare", "results/a", "results/b"], "error: results/a is no finished stage, nor a link to one: "),
-        (["export", "file", "out"], "error: file is no finished stage, nor a link to one: "),
+        (["compare", "results/a", "results/b"], "error: results/a is no finished stage, nor a link to one. Give "),
+        (
+            ["compare", "repo2/a", "repo2/a"],
+            "error: repo2/a is no finished stage, nor a link to one. Give one such as ",
+        ),
+        (["export", "file", "out"], "error: file is no finished stage, nor a link to one. Give one such as "),
         (["push", "nowhere", "me/model"], "error: nowhere is no checkpoint: give a folder that"),
         (["report", "toy.yaml", "--output", "file/page"], "argument --output: file is no folder"),
     ],
 )
 def test_a_wrong_path_is_one_sentence(tmp_path, arguments, sentence):
     (tmp_path / "file").write_text("")
+    (tmp_path / "repo2/a").mkdir(parents=True)
+    (tmp_path / "repo2/a/manifest.json").write_text("{}")  # of something else
     done = manage(tmp_path, *arguments)
     assert done.returncode in (1, 2) and sentence in done.stderr and "Traceback" not in done.stderr
+    assert "--forcerun" not in done.stderr
 
 
 @pytest.fixture

@@ -45,3 +45,12 @@ def test_an_export_that_fails_leaves_nothing_and_may_be_repeated(train, tmp_path
             export.export(train, tmp_path / "new/model")
     assert list((tmp_path / "new").iterdir()) == []
     assert "model" in export.export(train, tmp_path / "new/model")
+
+
+def test_an_export_without_scores_says_so(train, tmp_path):
+    (train.parent / "evaluate-test").resolve().joinpath("manifest.json").unlink()
+    said = export.export(train, tmp_path / "model")
+    assert "without scores of episode-1/evaluate-test, which are not finished" in said
+    assert "| 1 |" not in (tmp_path / "model/README.md").read_text() and (tmp_path / "model/config.json").is_file()
+    said = export.export(train.resolve(), tmp_path / "alone")
+    assert said.endswith(", without scores: only a link below results/experiments leads to them")

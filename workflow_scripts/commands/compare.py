@@ -17,7 +17,7 @@ def compare(first, second, measure, query, most):
     measure: a name in both, by default the first; most: how many of the largest differences are listed. Raises
     Refusal for stages of other kinds, collections or splits, and for a measure or a query that they lack.
     """
-    stages = [stage_at(path) for path in (first, second)]
+    stages = [stage_at(path, "evaluate-test") for path in (first, second)]
     for path, stage in zip((first, second), stages, strict=True):
         if stage.manifest["kind"] != "evaluate":
             raise Refusal(f"{path} is a {stage.manifest['kind']} stage: give evaluate stages, such as evaluate-test.")

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 from itertools import islice
 
@@ -12,6 +13,7 @@ from teleport.refusal import Refusal
 from teleport.running.artefact import MANIFEST, Artefact
 from teleport.running.files import part_of, write_text
 
+KEY = re.compile("[0-9a-f]{12}")
 EXAMPLE_PASSAGES, EXAMPLE_CHARACTERS = 3, 120
 
 
@@ -34,12 +36,14 @@ def export(link, output):
         raise Refusal(f"{output} cannot be written ({error}). Give another path.") from None
 
 
-def stage_at(path):
-    """The finished stage (`Artefact`) at `path`, its folder or a link to it. Raises Refusal where there is none."""
-    if not (path / MANIFEST).is_file():
-        found = f"{path} is no finished stage, nor a link to one: {path / MANIFEST} is not there"
-        raise Refusal(f"{found}. Give one such as results/experiments/NAME/episode-1/train.")
-    return Artefact(path.resolve())
+def stage_at(path, example="train"):
+    """The finished stage (`Artefact`) at `path`, its folder or a link to it. Raises Refusal where there is none, as in
+    a folder that only has a file of that name: the remedy for torn stages would name one that never was."""
+    folder = path.resolve()
+    if not (path / MANIFEST).is_file() or not KEY.fullmatch(folder.name):
+        found = f"{path} is no finished stage, nor a link to one"
+        raise Refusal(f"{found}. Give one such as results/experiments/NAME/episode-1/{example}.")
+    return Artefact(folder)
 
 
 def collection_of(stage):
@@ -103,7 +107,12 @@ def export_checkpoint(link, stage, output, folder):
         text = card.read_text(encoding="utf-8")
         write_text(card, text.replace("\n## Settings\n", f"\n{results}## Settings\n", 1))
     os.rename(checkpoint, output)
-    return f"{output}: a checkpoint for sentence-transformers and transformers; its card is {output}/README.md"
+    home = link.parent.parent
+    evaluated = sorted([*home.glob("evaluate-*"), *home.glob("episode-*/evaluate-*")])
+    lacks = ", ".join(str(each.relative_to(home)) for each in evaluated if not (each / MANIFEST).is_file())
+    why = f", without scores of {lacks}, which are not finished: run the workflow, and export again" if lacks else ""
+    said = f"{output}: a checkpoint for sentence-transformers and transformers; its card is {output}/README.md"
+    return said + (why or ("" if results else ", without scores: only a link below results/experiments leads to them"))
 
 
 def add_pooler(folder):
