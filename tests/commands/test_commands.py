@@ -114,6 +114,16 @@ def test_a_wrong_path_is_one_sentence(tmp_path, arguments, sentence):
     assert "--forcerun" not in done.stderr
 
 
+@pytest.mark.parametrize("files", [["nowhere.yaml"], ["config/config.yaml", "config"]])
+def test_a_configuration_that_is_not_there_is_one_sentence(files):
+    command = [sys.executable, "-m", "snakemake", "-n", "--configfile", *files]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("Using workflow specific profile")]
+    assert done.returncode == 1 and said == [
+        f"error: --configfile: there is no file {files[-1]}. Name one such as config/config.yaml."
+    ]
+
+
 @pytest.fixture
 def checkpoint(stages):
     """A train stage with a checkpoint of an encoder that has a pooler in other libraries."""
