@@ -17,7 +17,7 @@ from commands.forecast.flops import Shape, forward_flop, step_flop
 from commands.forecast.forecast import Forecast, total
 from commands.forecast.hardware import LINES, THIS, Cost, Hardware, read_hardware
 from commands.forecast.left import left_of_run
-from commands.forecast.printed import disk_shortage, live_search, memory_shortages, render, shortages
+from commands.forecast.printed import cost_sentence, disk_shortage, live_search, memory_shortages, render, shortages
 from paths import REPOSITORY
 from teleport.collection import answers
 from teleport.encoder import encode
@@ -83,6 +83,15 @@ def costs(plan, kind):
 def lines_of(plan, hardware=UNIT, **asked):
     """{kind: its `Line`} of a forecast, with "total"."""
     return {line.kind: line for line in Forecast(plan, hardware, **asked).lines}
+
+
+def test_what_is_there_already_is_what_is_finished(marco, tmp_path, monkeypatch):
+    """Not what nobody has asked for."""
+    monkeypatch.chdir(tmp_path)
+    first, second, third, *_ = marco.stages
+    assert f"; 0 of {len(marco.stages)} stages are there already" in cost_sentence(marco, {first})
+    monkeypatch.setattr("commands.forecast.printed.is_finished", {first, second, third}.__contains__)
+    assert f"; 2 of {len(marco.stages)} stages are there already" in cost_sentence(marco, {first})
 
 
 def test_counts_enter_no_key(marco):

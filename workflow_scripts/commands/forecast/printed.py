@@ -13,7 +13,7 @@ from commands.forecast.hardware import MEASURED, read_hardware
 from commands.forecast.schedule import critical_path, together
 from commands.status import columns, duration
 from teleport.refusal import Refusal
-from teleport.running.artefact import STAGES
+from teleport.running.artefact import STAGES, is_finished
 from teleport.running.devices import DEVICE_FILES
 from teleport.running.files import PRUNE
 
@@ -55,7 +55,8 @@ def forecast_here(plan, shards=1):
 def cost_sentence(plan, names):
     """What making the stages `names` of a plan takes by the forecast, and how many are used again (text)."""
     names = names & plan.stages.keys()
-    again = f"{len(plan.stages) - len(names)} of {len(plan.stages)} stages are there already"
+    there = sum(is_finished(name) for name in plan.stages.keys() - names)  # of what was not asked for nothing may be
+    again = f"{there} of {len(plan.stages)} stages are there already"
     try:
         name, hardware = read_hardware()
         stages = Forecast(plan, hardware).stages
