@@ -39,11 +39,10 @@ def export(link, output):
 def stage_at(path, example="train"):
     """The finished stage (`Artefact`) at `path`, its folder or a link to it. Raises Refusal where there is none, as in
     a folder that only has a file of that name: the remedy for torn stages would name one that never was."""
-    folder = path.resolve()
-    if not (path / MANIFEST).is_file() or not KEY.fullmatch(folder.name):
+    if not (path / MANIFEST).is_file() or not KEY.fullmatch(path.resolve().name):
         found = f"{path} is no finished stage, nor a link to one"
         raise Refusal(f"{found}. Give one such as results/experiments/NAME/episode-1/{example}.")
-    return Artefact(folder)
+    return Artefact(path.resolve())
 
 
 def collection_of(stage):
