@@ -53,16 +53,22 @@ def part_of(path):
     The name is this process's own: of several that write one file, the last one's is there whole. What is left under it
     goes at the end, and what a killed process of this machine has left of the same `path` at the beginning.
     """
-    path, start = Path(path), f".{os.uname().nodename}-"
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f"{escape(path.name + start)}*.part"):
-        if not Path("/proc", left.name.removeprefix(path.name + start).partition("-")[0]).exists():
-            remove(left)
-    part = path.with_name(f"{path.name}{start}{os.getpid()}-{get_ident()}.part")
+    remove_parts(path)
+    part = path.with_name(f"{path.name}.{os.uname().nodename}-{os.getpid()}-{get_ident()}.part")
     try:
         yield part
     finally:
         remove(part)
+
+
+def remove_parts(path):
+    """Remove what killed processes of this machine have left of `path` under names of `part_of`."""
+    start = f"{path.name}.{os.uname().nodename}-"
+    for left in path.parent.glob(f"{escape(start)}*.part"):
+        if not Path("/proc", left.name.removeprefix(start).partition("-")[0]).exists():
+            remove(left)
 
 
 def remove(path):

@@ -11,7 +11,7 @@ from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
 from teleport.running.artefact import MANIFEST, file_entry, signed
 from teleport.running.code import cpu_code, files_digest, stage_code
-from teleport.running.files import sync, write_json
+from teleport.running.files import remove_parts, sync, write_json
 from teleport.running.job import STAMP
 from teleport.running.launch import RANK
 from teleport.running.locks import read_finished
@@ -47,6 +47,7 @@ def publish_manifest(job, manifest, attempt_on_cluster):
     write_json(job.folder / MANIFEST, manifest)
     sync(job.folder / MANIFEST)
     (job.folder / UNCLAIMED).unlink(missing_ok=True)
+    remove_parts(job.folder / UNCLAIMED)  # of a process that was killed while it wrote it
     discard(job)
 
 

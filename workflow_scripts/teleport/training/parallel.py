@@ -104,6 +104,9 @@ def joined():
         status = error.code if isinstance(error, SystemExit) else 1
         atexit.register(leave, status if isinstance(status, int) else 1)
         raise
+    # The first one ends last: by closing its connections it would end the last exchange of one that still reads.
+    words = [torch.empty(1) for _ in range(size)] if rank == 0 else None
+    distributed.gather(torch.zeros(1), words, dst=0)
     distributed.destroy_process_group()
 
 
