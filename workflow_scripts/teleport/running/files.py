@@ -60,7 +60,11 @@ def part_of(path):
     try:
         yield part
     finally:
-        remove(part)
+        try:
+            remove(part)
+        except KeyboardInterrupt:  # in the middle of this, too
+            remove(part)
+            raise
 
 
 def remove_parts(path):
