@@ -36,6 +36,7 @@ class Run:
         process, self.terminal = pty.fork()
         if not process:
             os.chdir(world.folder)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests in the background ignores it
             limit()
             command = world.command("--until", KIND)
             os.execvpe(command[0], command, os.environ | world.environment | {"TERM": "xterm", "COLUMNS": "120"})
