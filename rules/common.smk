@@ -29,7 +29,6 @@ from commands.snakemake_internals import (
     room,
     unfinished,
 )
-from commands.status import read_text
 from commands.terminal import episode_scores, use_dry_run, use_terminal
 from teleport.plan.kinds import KINDS, needs
 from teleport.plan.plan import Plan
@@ -39,7 +38,7 @@ from teleport.report.published_specs import finish_times, published_specs, untra
 from teleport.report.specs import analysis_specs, experiment_specs, in_folder, table_specs
 from teleport.running.artefact import cpu_code_on_gpu
 from teleport.running.code import digests_of_all, stage_code
-from teleport.running.launch import out_of_memory
+from teleport.running.launch import if_killed
 from teleport.settings.read import load
 
 if set("{}") & set(str(HOME)):
@@ -102,7 +101,7 @@ def cpu_code_of(stage):
 
 def left():
     """The `Left` of this run, once its jobs run; what a cluster has is not known here."""
-    names, shards = {"/".join(map(str, pair)) for pair in unfinished(workflow)}, len(gather.encode("{scatteritem}"))
+    names, shards = unfinished(workflow), len(gather.encode("{scatteritem}"))
     return None if CALL.submits else left_of_run(PLAN, names, shards, room(workflow))
 
 
@@ -214,7 +213,7 @@ def siblings_of(stage):
     if len(stages := PLAN.searches.get(stage.opened, ())) < 2:
         return []
     to_run = unfinished(workflow)
-    return [other for other in stages if other is not stage and (other.kind, other.key) in to_run]
+    return [other for other in stages if other is not stage and other.name in to_run]
 
 
 def run_stage(wildcards, input, threads, resources):
@@ -239,20 +238,8 @@ def run_stage(wildcards, input, threads, resources):
 
 
 def say_if_killed(wildcards, input):
-    """What the shell does when a stage has failed: a killed process cannot say itself what helps. Where the kernel has
-    counted no kill for want of memory since this was asked, it is not said to have done it."""
-    counts = read_text(Path("/proc/vmstat")).splitlines()
-    count = next((line for line in counts if line.startswith("oom_kill ")), "unknown")
-    by_hand, by_kernel, ended = (
-        shlex.quote(f"error: the process was {how}")
-        for how in (
-            "killed by signal 9, SIGKILL: by you, a scheduler or another program, not by the kernel.",
-            f"killed by signal 9. {out_of_memory(wildcards.kind)}",
-            "ended by signal 15, SIGTERM: by you, a scheduler or another program.",
-        )
-    )
-    killed = f"[ \"$(grep '^oom_kill ' /proc/vmstat)\" = '{count}' ] && echo {by_hand} || echo {by_kernel}"
-    return f"{{ status=$?; case $status in 137) {killed};; 143) echo {ended};; esac; exit $status; }}"
+    """What the shell does when a stage has failed: a killed process cannot say itself what helps."""
+    return if_killed(wildcards.kind)
 
 
 def manage(subcommand, folder=None):

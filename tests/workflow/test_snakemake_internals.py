@@ -55,6 +55,9 @@ rule made:
     params: code="abc", run=run
     message: "{{LABEL:drawer}}"
     shell: "{{params.run}} {{input}} {{output}}"
+
+use rule made as stage with:
+    output: "stages/{{kind}}/{{key}}"
 """
 
 
@@ -89,8 +92,9 @@ def test_how_it_was_called(call):
 def test_targets_messages_records_and_the_terminal(call):
     text = call("link", "--resources", "gpu=3")
     assert "RECORDED None None" in text and "reward" in text, ADVICE
-    assert "UNFINISHED set()" in text and "UNFINISHED {(None, None)} {'cores': 1, 'gpu': 3}" in text, ADVICE
+    assert "UNFINISHED set() {'cores': 1, 'gpu': 3}" in text, ADVICE
     assert "SHOUT" in text and "False DefaultStreamHandler" in text, ADVICE
     text = call("-n", "link")
     assert "RECORDED [\"'abc'\"] ['given.txt']" in text and "Nothing to be done" in text, ADVICE
-    assert "UNFINISHED {" not in text, ADVICE
+    text = call("stages/encode/0a1b", "made.txt", "--forcerun", "made")
+    assert "UNFINISHED set()" in text and "UNFINISHED {'encode/0a1b'}" in text, ADVICE

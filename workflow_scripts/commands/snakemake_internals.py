@@ -42,10 +42,11 @@ def attempt(workflow):
 
 
 def unfinished(workflow):
-    """The wildcards kind and key of the jobs that wait or run (set of pairs); none before Snakemake chooses jobs, when
+    """The stages whose jobs wait or run (set of "kind/key"); none before Snakemake chooses jobs, when
     it asks for params once more. Each asked when jobs are planned would take the square of their number."""
     jobs = workflow.dag.needrun_jobs() if workflow.scheduler else ()
-    return {(job.wildcards_dict.get("kind"), job.wildcards_dict.get("key")) for job in jobs}
+    named = [job.wildcards_dict for job in jobs if {"kind", "key"} <= job.wildcards_dict.keys()]
+    return {"{kind}/{key}".format_map(wildcards) for wildcards in named}
 
 
 def room(workflow):

@@ -7,12 +7,14 @@ workflow (torchrun, MPI, a Slurm script), and a stage alone must not take itself
 
 import ctypes
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import time
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from teleport.refusal import Refusal
@@ -152,3 +154,23 @@ def out_of_memory(rule="RULE"):
         "once (--cores), give this one fewer threads (--set-threads), or, on a cluster, more memory (--set-resources "
         f"{rule}:mem_mb=N); `make forecast` says what it needs and what helps."
     )
+
+
+def if_killed(kind):
+    """Shell: what follows `||` after the command of a stage, so that a killed process still says what helps.
+
+    Where the kernel has counted no kill for want of memory since this was asked, it is not said to have done it.
+    """
+    kernel = Path("/proc/vmstat")
+    counts = kernel.read_text() if kernel.exists() else ""
+    count = next((line for line in counts.splitlines() if line.startswith("oom_kill ")), "unknown")
+    by_hand, by_kernel, ended = (
+        shlex.quote(f"error: the process was {how}")
+        for how in (
+            "killed by signal 9, SIGKILL: by you, a scheduler or another program, not by the kernel.",
+            f"killed by signal 9. {out_of_memory(kind)}",
+            "ended by signal 15, SIGTERM: by you, a scheduler or another program.",
+        )
+    )
+    killed = f"[ \"$(grep '^oom_kill ' /proc/vmstat)\" = '{count}' ] && echo {by_hand} || echo {by_kernel}"
+    return f"{{ status=$?; case $status in 137) {killed};; 143) echo {ended};; esac; exit $status; }}"
