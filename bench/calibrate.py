@@ -1,10 +1,11 @@
 """Measure this machine for `make forecast`: a few seconds of every kind of work, written to results/hardware.json.
 
-    python bench/calibrate.py [--scale 1] [--shared] [--bert-base]
+    python bench/calibrate.py [--scale 1] [--shared] [--bert-base] [--checkpoint FOLDER]
 
 Runs the stages themselves on random texts with the embedded checkpoint, in a temporary folder, and divides the work
 that `commands.forecast.costs` counts for each by the time it took. --bert-base takes that architecture, and steps of 31
-negatives a query, as in the paper: arithmetic goes faster in larger matrices, most of all on a GPU. --scale multiplies
+negatives a query, as in the paper: arithmetic goes faster in larger matrices, most of all on a GPU. --checkpoint takes
+another one in its place, and searches vectors of its width. --scale multiplies
 the texts and the passages searched: on a GPU more of them (the default there is 20) let the arithmetic outweigh the
 start of its kernels. --shared is for a machine that others use at the same time: it times by the processor seconds of
 this process, divided by its threads.
@@ -49,17 +50,17 @@ COMPUTING = {"encode": "encode_seconds", "train": "train_seconds"}  # facts: wit
 PASSAGES, TRAIN, TEST, STEPS, DEPTH = 600, 100, 100, 4, 500
 
 
-def configuration(scale, bert_base):
+def configuration(scale, checkpoint):
     """One episode of a few steps on the collection of `write_collection`, with the settings of the embedded default.
 
-    bert_base: a checkpoint folder to take instead of the embedded one, or None
+    checkpoint: a folder to take instead of the embedded one, with the paper's batches; or None
     """
     raw = yaml.safe_load((REPOSITORY / "config" / "config.yaml").read_text(encoding="utf-8"))
     raw |= {"collection": {"source": "folder", "path": "collection"}, "episodes": [{}], "bm25": None}
     raw["encoder"]["max_passage_tokens"] = texts.MAX_PASSAGE_TOKENS
     raw["training"] |= {"steps": STEPS * scale}
-    if bert_base:
-        raw["encoder"] |= {"checkpoint": {"folder": bert_base}, "pooling": "cls", "normalize": False, "scale": 1.0}
+    if checkpoint:
+        raw["encoder"] |= {"checkpoint": {"folder": checkpoint}, "pooling": "cls", "normalize": False, "scale": 1.0}
         raw["training"] |= {"batch_queries": 8, "negatives_per_query": 31}
     measures = ["RR@10", "nDCG@10", "R@100", f"R@{DEPTH}"]
     raw["evaluation"] |= {"depth": DEPTH, "splits": ["test"], "measures": measures}
@@ -122,20 +123,23 @@ def taken_over(rates):
     return {name: getattr(first, name) for name in needed if name not in rates}
 
 
-def calibrate(scale, threads, bert_base=False, layers=12):
-    """The hardware line of this machine (dict), checked to be complete."""
+def calibrate(scale, threads, bert_base=False, layers=12, checkpoint=None):
+    """The hardware line of this machine (dict), checked to be complete; checkpoint: a folder, or None."""
+    dim = json.loads((checkpoint / "config.json").read_text())["hidden_size"] if checkpoint else None
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         write_collection(Path("collection"), scale)
-        checkpoint = bert_base_checkpoint(folder, layers) if bert_base else None
-        rates = stage_rates(Plan(*load(configuration(scale, checkpoint))), threads)
+        given = bert_base_checkpoint(folder, layers) if bert_base else checkpoint and str(checkpoint)
+        rates = stage_rates(Plan(*load(configuration(scale, given))), threads)
         rates |= text_rates(folder, threads) | {"disk": disk_rate(Path(folder))}
-        rates |= search_rates(Path(folder), scale, threads) | lexical_rates(Path(folder), scale, threads)
+        rates |= search_rates(Path(folder), scale, threads, dim) | lexical_rates(Path(folder), scale, threads)
         rates |= {"answers": answer_rate(Path(folder), threads)}
     rates |= {"merge_rows": merge_rate()} | process_seconds()
     machine = hardware()
     where = ", ".join([machine["processor"], f"{threads} threads", *([machine["gpu"]] if "gpu" in machine else [])])
     how = "in processor seconds" if clock.shared else "by the wall clock"
-    encoder = f"BERT-base{'' if layers == 12 else f' cut to {layers} layers'}" if bert_base else "MiniLM"
+    encoder = f"{checkpoint.name}, width {dim}" if checkpoint else "MiniLM"
+    if bert_base:
+        encoder = f"BERT-base{'' if layers == 12 else f' cut to {layers} layers'}"
     line = {"source": f"measured by bench/calibrate.py {how} on {where}, {encoder}"}
     if lacking := taken_over(rates):
         line["source"] += f"; of the first line of config/hardware.yaml: {', '.join(lacking)}"
@@ -154,6 +158,7 @@ def main(arguments=None):
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of the stages")
     parser.add_argument("--json", type=Path, default=MEASURED, metavar="FILE", help="the file to write")
     parser.add_argument("--bert-base", action="store_true", help="that architecture instead of the embedded MiniLM")
+    parser.add_argument("--checkpoint", type=lambda name: Path(name).resolve(), help="a folder with another encoder")
     parser.add_argument("--layers", type=int, default=12, help="of BERT-base; fewer only to try the command")
     parser.add_argument("--shared", action="store_true", help="others use this machine: time by processor seconds")
     arguments = parser.parse_args(arguments)
@@ -164,7 +169,8 @@ def main(arguments=None):
         print("warning: this machine is busy, so the figures will be too low: wait, or use --shared", file=sys.stderr)
     output = arguments.json.resolve()
     started = time.perf_counter()
-    line = calibrate(arguments.scale, arguments.threads, arguments.bert_base, arguments.layers)
+    asked = arguments.bert_base, arguments.layers, arguments.checkpoint
+    line = calibrate(arguments.scale, arguments.threads, *asked)
     write_json(output, line)
     for name, value in line.items():
         print(f"{name}: {value if isinstance(value, str) else format(value, '.3g')}")

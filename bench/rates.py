@@ -102,19 +102,19 @@ def time_search(vectors, queries, threads):
     for _ in range(1 + ROUNDS):
         timing.search(queries, SEARCH_DEPTH)
     again = median(timing.score_again() for _ in range(ROUNDS))
-    return median(timing.proposing[1:]), again, search_flop(len(queries), len(index.part(0).vectors), SEARCH_DIM)
+    return median(timing.proposing[1:]), again, search_flop(len(queries), *index.part(0).vectors.shape)
 
 
-def search_rates(folder, scale, threads):
-    """FLOP/s of search and numbers/s of scoring again.
+def search_rates(folder, scale, threads, dim=None):
+    """FLOP/s of search and numbers/s of scoring again; dim: of the vectors, else `SEARCH_DIM`.
 
     The part of proposing that grows with the passages is products and selection. The part that does not is work on
     candidates, as scoring them again is.
     """
-    lines, passages = SEARCH_QUERIES[pick_device().type], SEARCH_PASSAGES * scale
-    queries = np.array(make_vectors(folder / "queries.npy", lines, SEARCH_DIM, 1, threads))
+    lines, passages, dim = SEARCH_QUERIES[pick_device().type], SEARCH_PASSAGES * scale, dim or SEARCH_DIM
+    queries = np.array(make_vectors(folder / "queries.npy", lines, dim, 1, threads))
     (few, _, few_flop), (many, again, flop) = (
-        time_search(make_vectors(folder / "passages.npy", count, SEARCH_DIM, 2, threads), queries, threads)
+        time_search(make_vectors(folder / "passages.npy", count, dim, 2, threads), queries, threads)
         for count in (FEW_PASSAGES, passages)
     )
     if many > MEASURABLE * few:
@@ -126,7 +126,7 @@ def search_rates(folder, scale, threads):
         )
         rate = flop / many
     on_candidates = again + max(0.0, few - few_flop / rate)
-    return {"search_flop": rate, "rescored": lines * (SEARCH_DEPTH + MARGIN) * SEARCH_DIM / on_candidates}
+    return {"search_flop": rate, "rescored": lines * (SEARCH_DEPTH + MARGIN) * dim / on_candidates}
 
 
 def merge_rate(queries=5000, depth=200):

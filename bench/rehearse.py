@@ -1,17 +1,20 @@
 """Rehearse a paper's workflow at its counts, or a part of them, with drawn texts and a miniature encoder.
 
-    python bench/rehearse.py marco [--scale 0.01] [--questions 1.0] [--cores 2] [--folder data/rehearsal]
+    python bench/rehearse.py marco [--scale 0.01] [--questions 1.0] [--cores 2] [--configs config/variants/….yaml]
 
 Writes the paper's official files in their official forms (`rehearsal/official.py`), a checkpoint of one layer with 32
 dimensions in the place of every checkpoint, and a configuration that says so; then runs the paper's own configuration
-with it: every episode, table and page. At the end a line per kind of stage: time, memory and disk as measured, beside
-the forecast. What it proves is that every stage works at those counts, in how much memory, and how it grows; it says
-nothing of the quality of a system, and nothing of the speed of a real encoder.
+with it: every episode, table and page. At the end a line per stage of ten seconds or more, and one per kind: time,
+memory and disk as measured, beside the forecast by `results/hardware.json` (`python bench/calibrate.py --checkpoint`
+measures one with the miniature) or else the first line of config/hardware.yaml. What it proves is that every stage
+works at those counts, in how much memory, and how it grows; it says nothing of the quality of a system, and nothing of
+the speed of a real encoder.
 """
 
 import argparse
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -20,8 +23,10 @@ from pathlib import Path
 import yaml
 
 import texts
+from commands.forecast.counts import SPECIAL_TOKENS
 from rehearsal.miniature import write_miniature
 from rehearsal.official import PAPERS, WRITERS, Corpus
+from rehearsal.report import LONG_SECONDS, by_kind, compare, render
 from rehearsal.words import Words
 from rounds import REPOSITORY
 from teleport.encoder.source import folder_in_package
@@ -73,11 +78,13 @@ def overrides(paper, counts, files, checkpoint):
         name: {"encoder": {side: miniature for side in SIDES if side in entry["encoder"]} | {"projection": None}}
         for name, entry in given.get("external", {}).items()
     }
+    tokens = round(counts.words + counts.title_words) + SPECIAL_TOKENS  # every word is one
     return {
         "collection": {"local": str(files), "files": sizes},
         "counts": {"passages": counts.passages, "queries": counts.queries, "download_bytes": None}
+        | {"passage_tokens": tokens, "query_tokens": round(counts.question_words) + SPECIAL_TOKENS}
         | ({"positives": {"train": counts.positives}} if counts.positives else {}),
-        "encoder": {"checkpoint": miniature},
+        "encoder": {"checkpoint": miniature} | ({"projection": None} if given["encoder"].get("projection") else {}),
         "external": external,
     } | with_steps(given, counts.queries["train"] / PAPERS[paper].queries["train"])
 
@@ -96,53 +103,20 @@ def with_steps(given, share):
     return {name: scaled(block) for name, block in blocks.items()}
 
 
-def run(paper, override, cores, arguments):
-    """The paper's workflow; returns its status."""
-    command = [sys.executable, "-m", "snakemake", "--cores", str(cores), "--configfile"]
-    command += [str(REPOSITORY / "config" / f"{paper}.yaml"), str(override), *arguments]
-    return subprocess.run(command).returncode
+def configurations(paper, override, more):
+    """The files of a rehearsal: the paper's, the override, and others after them (list of Paths)."""
+    return [REPOSITORY / "config" / f"{paper}.yaml", override, *more]
 
 
-def compare(paper, override):
-    """A line per kind of stage: what was measured beside the forecast of the same stages (list of dicts)."""
-    from commands.forecast.forecast import Forecast
-    from commands.forecast.hardware import read_hardware
-    from teleport.plan.plan import Plan
-    from teleport.running.artefact import STAGES, read_manifest
-    from teleport.settings.read import load_files
-
-    plan = Plan(*load_files([REPOSITORY / "config" / f"{paper}.yaml", override]))
-    estimates = Forecast(plan, read_hardware()[1]).stages
-    lines = {}
-    for name, stage in plan.stages.items():
-        if not (STAGES / name / "manifest.json").is_file():
-            continue
-        manifest = read_manifest(STAGES / name, "", "")
-        made, estimate = manifest["provenance"], estimates[name]
-        line = lines.setdefault(stage.kind, dict.fromkeys(COLUMNS, 0) | {"kind": stage.kind})
-        line["stages"] += 1
-        line["seconds"] += made["wall_seconds"]
-        line["forecast_seconds"] += estimate.seconds
-        line["longest"] = max(line["longest"], made["wall_seconds"])
-        line["memory"] = max(line["memory"], made["peak_memory_bytes"])
-        line["disk"] += sum(file["bytes"] for file in manifest["files"].values())
-        line["forecast_memory"] = max(line["forecast_memory"], estimate.cost.memory)
-        line["forecast_disk"] += estimate.cost.bytes
-    return list(lines.values())
-
-
-COLUMNS = ("stages", "seconds", "forecast_seconds", "longest", "memory", "forecast_memory", "disk", "forecast_disk")
-
-
-def render(lines):
-    """The lines as text, sizes in GB."""
-    rows = [("stage", "count", "seconds", "forecast", "longest", "memory", "forecast", "disk", "forecast")]
-    for line in lines:
-        sizes = [f"{line[name] / 1e9:.3f}" for name in ("memory", "forecast_memory", "disk", "forecast_disk")]
-        times = [f"{line[name]:.1f}" for name in ("seconds", "forecast_seconds", "longest")]
-        rows.append((line["kind"], str(line["stages"]), *times, *sizes))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+def run(files, cores, arguments):
+    """The workflow of these configurations; returns (its status, bytes by which the disk's use grew at most)."""
+    command = [sys.executable, "-m", "snakemake", "--cores", str(cores), "--configfile", *map(str, files), *arguments]
+    before = most = shutil.disk_usage(".").used
+    with subprocess.Popen(command) as workflow:
+        while workflow.poll() is None:
+            time.sleep(1)
+            most = max(most, shutil.disk_usage(".").used)
+    return workflow.returncode, most - before
 
 
 def main(arguments=None):
@@ -152,13 +126,18 @@ def main(arguments=None):
     parser.add_argument("--questions", type=float, default=1.0, help="further share of the training questions")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=Path("data/rehearsal"))
-    parser.add_argument("--json", type=Path, help="write the comparison there too")
+    parser.add_argument("--configs", type=Path, nargs="*", default=[], help="configurations after the paper's")
+    parser.add_argument("--json", type=Path, help="write the comparison there too, a line per stage")
+    parser.add_argument("--compare", action="store_true", help="run nothing: only compare what is finished")
     arguments, passed_on = parser.parse_known_args(arguments)
     folder = (arguments.folder / f"{arguments.paper}-{arguments.scale:g}-{arguments.questions:g}").resolve()
     override = prepare(arguments.paper, arguments.scale, arguments.questions, folder)
-    status = run(arguments.paper, override, arguments.cores, passed_on)
-    lines = compare(arguments.paper, override)
-    print(render(lines))
+    files, status = configurations(arguments.paper, override, arguments.configs), 0
+    if not arguments.compare:
+        status, grown = run(files, arguments.cores, passed_on)
+        print(f"the disk's use grew by {grown / 1e9:.1f} GB at most")
+    lines = compare(files)
+    print(render([line for line in lines if line["seconds"] >= LONG_SECONDS]), render(by_kind(lines)), sep="\n\n")
     if arguments.json:
         write_json(arguments.json, lines)
     return status
