@@ -111,7 +111,7 @@ if CALL.main:
     else:
         use_terminal(logger, episode_scores(PLAN), left)
     # What a cluster's machines have is not known here.
-    for warning in PLAN.warnings + ([] if CALL.submits else shortages(PLAN)):
+    for warning in PLAN.warnings + ([] if CALL.submits or CLUSTER else shortages(PLAN)):
         logger.warning(warning)
 
 

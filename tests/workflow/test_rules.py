@@ -149,11 +149,12 @@ def test_a_stage_that_was_killed_says_what_helps(world, tmp_path, monkeypatch, c
     kill = "import os\nb'run_stage.py' in open('/proc/self/cmdline', 'rb').read() and os.kill(os.getpid(), 9)\n"
     (tmp_path / "sitecustomize.py").write_text(kill)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    rules = world.folder / "rules/common.smk"
-    text = rules.read_text()
-    rules.write_text(text if counted else text.replace('Path("/proc/vmstat")', 'Path("/proc/of another system")'))
+    launch = world.folder / "workflow_scripts/teleport/running/launch.py"
+    text = launch.read_text()
+    assert 'Path("/proc/vmstat")' in text
+    launch.write_text(text if counted else text.replace('Path("/proc/vmstat")', 'Path("/proc/of another system")'))
     said = world.snakemake("--until", "collection", check=False)
-    rules.write_text(text)
+    launch.write_text(text)
     log = next((world.folder / "results/logs/collection").iterdir()).read_text()
     assert "error: the process was killed by signal 9" in log and "killed by signal 9" in said
     assert ("SIGKILL: by you, a scheduler or another program, not by the kernel." in log) == counted

@@ -84,6 +84,11 @@ def test_how_it_was_called(call):
     text = call("-n")
     assert "Call(main=True, dry=True, submits=False, submitted=False, conda=False, " in text, ADVICE
     assert "configfiles_given=False)" in text, ADVICE
+    text = call("-n", "--jobs", "3")
+    assert "submits=False" in text, ADVICE
+    call("made.txt")
+    text = call("--executor", "slurm", "--jobs", "3", "made.txt")  # which is there, so that nothing is submitted
+    assert "dry=False, submits=True, submitted=False" in text, ADVICE
     text = call("--mode", "remote", "--attempt", "2", "made.txt")  # as in a job of a cluster
     assert "Call(main=False, dry=False, submits=False, submitted=True, conda=False, " in text, ADVICE
     assert "ATTEMPT 2" in text, ADVICE

@@ -18,7 +18,7 @@ class Call(NamedTuple):
 
     main: bool  # this is the process that a person started, not that of a job
     dry: bool  # with -n
-    submits: bool  # jobs run elsewhere, as on a cluster
+    submits: bool  # jobs run elsewhere, as on a cluster; not with -n
     submitted: bool  # this process is such a job
     conda: bool  # with --sdm conda
     configfiles_given: bool  # with --configfile
@@ -29,7 +29,8 @@ def how_called(workflow):
     return Call(
         main=workflow.is_main_process,
         dry=workflow.output_settings.dryrun,
-        submits=workflow.non_local_exec,
+        # Its executor is not chosen yet, but --jobs are those of another one; not so in a dry run.
+        submits=workflow.resource_settings.nodes is not None and not workflow.output_settings.dryrun,
         submitted=workflow.remote_exec,
         conda=DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method,
         configfiles_given=bool(workflow.overwrite_configfiles),
