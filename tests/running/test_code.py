@@ -195,6 +195,16 @@ def test_every_module_exists_and_none_knows_the_registry_or_the_configuration(mo
     assert not files & {f"settings/{name}.py" for name in ("registry", "configuration", "read", "negatives")}
 
 
+@pytest.mark.parametrize("module", sorted(registered_modules()))
+def test_what_is_chosen_by_name_is_in_no_other_code(module):
+    """A setting added to one loss, mask, draw, filter or source reruns the stages that load it, and no others."""
+    forget()
+    path = code.module_path(module)
+    modules = registered_modules() | {kind.module for kind in KINDS.values()}
+    holders = {name for name in modules if path in code.import_closure(code.module_path(name))}
+    assert holders == {module}
+
+
 def test_merge_does_not_depend_on_training():
     merge = code.import_closure(code.module_path(KINDS["merge"].module))
     assert LIBRARY / "negatives" / "pool.py" in merge

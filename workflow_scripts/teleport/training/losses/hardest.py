@@ -1,6 +1,6 @@
 """The pair of the positive and the hardest passage of the batch: the baseline NCE of ANCE's Table 1."""
 
-from teleport.training.losses.ranknet import mean_pair_loss
+from teleport.training.losses.pairs import mean_pair_loss
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN):

@@ -7,7 +7,7 @@ reciprocal rank would change if the two were swapped, where the positive is the 
 from pydantic import Field
 
 from teleport.settings.section import Integer, Section
-from teleport.training.losses import ranknet_list
+from teleport.training.losses.pairs import mean_list_loss
 
 
 class Settings(Section):
@@ -29,4 +29,4 @@ def loss(scores_QK, positive_QK, negative_QK, metric_cut):
 
     ranks_K = torch.arange(1, scores_QK.shape[1] + 1, device=scores_QK.device, dtype=scores_QK.dtype)
     gains_K = torch.where(ranks_K <= metric_cut, 1 / ranks_K, 0)
-    return ranknet_list.loss(scores_QK, positive_QK, negative_QK, gains_K)
+    return mean_list_loss(scores_QK, positive_QK, negative_QK, gains_K)

@@ -4,7 +4,7 @@ The released code (model/models.py) takes a softmax over one positive and one ne
 a query makes one such triple. Passages of other queries do not count.
 """
 
-from teleport.training.losses.ranknet import mean_pair_loss
+from teleport.training.losses.pairs import mean_pair_loss
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN):

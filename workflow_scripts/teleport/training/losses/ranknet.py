@@ -11,6 +11,7 @@ B = 256, S = 200 and MS MARCO. STAR leaves out known positives: `training.masks:
 from pydantic import Field
 
 from teleport.settings.section import NumberOrNull, Section
+from teleport.training.losses.pairs import mean_pair_loss
 
 
 class Settings(Section):
@@ -22,19 +23,6 @@ class Settings(Section):
         description="Mean over own negatives + star_alpha x mean over the others (STAR, Eq. 13); null: one mean over "
         "all pairs (released).",
     )
-
-
-def mean_pair_loss(positive_scores_Q, other_scores_QK):
-    """Mean of log(1 + exp(other - positive)) over all pairs of a query's positive and one of its K others (scalar):
-    RankNet's logistic loss (Burges et al. 2005).
-
-    A masked score (-inf) makes no pair. 0 when there is no pair.
-    """
-    from torch.nn.functional import logsigmoid
-
-    losses_QK = -logsigmoid(positive_scores_Q.unsqueeze(1) - other_scores_QK)  # 0 for a masked score
-    pairs = (other_scores_QK > float("-inf")).sum()
-    return losses_QK.sum() / pairs.clamp(min=1)
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, star_alpha=None):

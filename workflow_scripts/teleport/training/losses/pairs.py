@@ -1,0 +1,39 @@
+"""What losses over pairs share: RankNet's logistic loss (Burges et al. 2005) of pairs of a batch or of ranked lists.
+
+It has no settings and is no loss of its own, so that a loss that uses it depends on no other one.
+"""
+
+
+def mean_pair_loss(positive_scores_Q, other_scores_QK):
+    """Mean of log(1 + exp(other - positive)) over all pairs of a query's positive and one of its K others (scalar).
+
+    A masked score (-inf) makes no pair. 0 when there is no pair.
+    """
+    from torch.nn.functional import logsigmoid  # here: loading a configuration loads this file
+
+    losses_QK = -logsigmoid(positive_scores_Q.unsqueeze(1) - other_scores_QK)  # 0 for a masked score
+    pairs = (other_scores_QK > float("-inf")).sum()
+    return losses_QK.sum() / pairs.clamp(min=1)
+
+
+def mean_list_loss(scores_QK, positive_QK, negative_QK, gains_K=None):
+    """Mean over the queries of their mean over all pairs (i positive, j negative) of w_ij log(1 + exp(s_j - s_i)).
+
+    A scalar. w_ij is |gain_i - gain_j|, or 1 without gains. A query without a pair has the loss 0 and is counted.
+    scores_QK: float; positive_QK, negative_QK: bool, on the CPU, so that nothing waits for the device of the scores;
+    gains_K: float, of each rank
+    """
+    from torch.nn.functional import logsigmoid
+
+    from teleport.encoder.precision import to_device
+
+    most = int(positive_QK.sum(1).max())  # positives are few: the other rows of a K x K matrix are never made
+    columns_QI = positive_QK.byte().argsort(dim=1, descending=True, stable=True)[:, :most]
+    labels = columns_QI, positive_QK.gather(1, columns_QI), negative_QK
+    columns_QI, positive_QI, negative_QK = (to_device(label, scores_QK.device) for label in labels)
+    losses_QIK = -logsigmoid(scores_QK.gather(1, columns_QI).unsqueeze(2) - scores_QK.unsqueeze(1))
+    if gains_K is not None:
+        losses_QIK = (gains_K[columns_QI].unsqueeze(2) - gains_K).abs() * losses_QIK
+    pairs_QIK = positive_QI.unsqueeze(2) & negative_QK.unsqueeze(1)
+    sums_Q = (losses_QIK * pairs_QIK).sum((1, 2))
+    return (sums_Q / pairs_QIK.sum((1, 2)).clamp(min=1)).mean()
