@@ -7,3 +7,7 @@ class Refusal(ValueError):
     Whoever runs the library shows it without a traceback. Every other error is a defect and keeps its traceback.
     Inside pydantic's validators a plain ValueError serves: what reads the settings makes a refusal of it.
     """
+
+
+class Remedy(str):
+    """A sentence with a name, which several refusals end with; `running.code` leaves its text out of code digests."""

@@ -12,14 +12,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from teleport.refusal import Refusal
+from teleport.refusal import Refusal, Remedy
 from teleport.running.log import log
 
 HEADER = {"id", "_id", "pid", "qid", "docid", "doc_id", "query_id", "passage_id", "query-id", "corpus-id", "title"}
 HEADER |= {"text", "query", "question", "passage", "contents", "document", "score", "grade", "relevance"}
 MOST_LINE_BYTES = 2**28  # a line is in memory as a whole
 # A file without a published digest was recorded as it came, good or bad: the entry must go with it.
-REFETCH = (
+REFETCH = Remedy(
     "Fetch the file again; if data/downloads/digests.json has an entry for it, delete file and entry and run "
     "`snakemake --forcerun download`."
 )

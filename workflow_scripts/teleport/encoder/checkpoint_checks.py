@@ -5,10 +5,10 @@ What a config asks for and the packed encoder does not compute would silently be
 
 from teleport.encoder.architectures import ARCHITECTURES
 from teleport.encoder.own_settings import KEY, read, read_sizes
-from teleport.refusal import Refusal
+from teleport.refusal import Refusal, Remedy
 from teleport.running.log import log
 
-ELSE = "Give an encoder as it was published."
+ELSE = Remedy("Give an encoder as it was published.")
 
 
 def read_config(folder):

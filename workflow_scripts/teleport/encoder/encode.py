@@ -16,19 +16,18 @@ from teleport.encoder.shards import MADE_BY, join, read_shards, shard_rows
 from teleport.encoder.side import batches_at_once, open_side, prepare
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
-from teleport.running.devices import out_of_memory
+from teleport.running.devices import LARGER, out_of_memory
 from teleport.running.files import require_free_space
 from teleport.settings.encoder import EncodeSettings as Settings  # noqa: F401
 
 # Texts per block. Batches are made inside a block, so that they never depend on where a run was killed. In a larger
 # block more texts have the same length, which a CPU's attention takes together, but a kill costs up to one of them.
 BLOCK_TEXTS = {"cpu": 2048, "cuda": 16384}
-TOO_LARGE = "Set training.precision to bf16, or take a device with more memory."
 DTYPES = {"fp32": np.float32, "fp16": np.float16}  # encoder.vectors, of passages
 LARGEST = float(np.finfo(np.float16).max)
 
 
-@out_of_memory(TOO_LARGE)
+@out_of_memory(LARGER["encode"])
 def run(job):
     """Encode the texts of `settings.sides`: passages with the passage encoder, queries with the query encoder.
 
@@ -72,7 +71,7 @@ def run(job):
     return facts | ({"shards": [shard.summary() for shard in shards]} if shards else {})
 
 
-@out_of_memory(TOO_LARGE)
+@out_of_memory(LARGER["encode"])
 def run_shard(job):
     """Encode the passages of one shard into passages.npy in its own folder, which the job that joins shards reads.
 

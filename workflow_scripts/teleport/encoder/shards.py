@@ -9,12 +9,11 @@ from collections import Counter
 import numpy as np
 
 from teleport.encoder.precision import computed_in
-from teleport.refusal import Refusal
+from teleport.refusal import Refusal, Remedy
 from teleport.running.artefact import MANIFEST, check_file, read_manifest
 from teleport.running.log import log
 
 FILE = "passages.npy"
-ANEW = "and run the workflow again"
 MADE_BY = ("dtype", "device", "compiled")  # facts in which all jobs of a stage must agree
 
 
@@ -33,8 +32,9 @@ class Shard:
     """A finished shard: its folder, its manifest with facts, and its rows (the first, the one after the last)."""
 
     def __init__(self, folder, stamp):
-        self.folder, self.remedy = folder, f"Delete the folder {folder} {ANEW}: the shard is made anew."
-        self.manifest = read_manifest(folder, f"this shard was not finished. {self.remedy}", self.remedy)
+        self.folder = folder
+        self.remedy = Remedy(f"Delete the folder {folder} and run the workflow again: the shard is made anew.")
+        self.manifest = read_manifest(folder, Remedy(f"this shard was not finished. {self.remedy}"), self.remedy)
         if self.manifest["stamp"] != stamp:
             made = f"{folder / MANIFEST} was made by other code or from other inputs than this stage."
             raise Refusal(f"{made} {self.remedy}")
@@ -51,7 +51,7 @@ def read_shards(job, facts, num_texts):
     """The shards that a job joins, in order (list of Shard). Raises Refusal when one is missing, torn, of other code or
     inputs, or computed otherwise than this process does (`facts`), and when they do not hold each row once."""
     folder, row = job.shards_folder, 0
-    remedy = f"Delete the folder {folder} {ANEW}: its shards are made anew."
+    remedy = f"Delete the folder {folder} and run the workflow again: its shards are made anew."
     shards = [Shard(folder / f"{n}-of-{job.shards}", job.stamp()) for n in range(1, job.shards + 1)]
     for shard in shards:
         made, here = (tuple(f[name] for name in MADE_BY) for f in (shard.facts, facts))

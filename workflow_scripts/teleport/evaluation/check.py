@@ -3,7 +3,6 @@
 from teleport.refusal import Refusal
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.scoring import CheckSettings as Settings  # noqa: F401
-from teleport.settings.scoring import needed_splits
 
 
 def run(job):
@@ -35,6 +34,13 @@ def check_depths(settings, num_passages):
                 f"{num_passages}, or leave it out."
             )
     return depths
+
+
+def needed_splits(evaluated, watched, trains):
+    """{split: why it is needed} of those that are evaluated, that trainings are watched by, and that is trained on."""
+    needed = {name: f"evaluation.splits names {name!r}" for name in evaluated}
+    needed |= {name: f"training.dev.split names {name!r}" for name in watched}
+    return needed | ({"train": "training needs the split 'train'"} if trains else {})
 
 
 def check_splits(settings, splits):

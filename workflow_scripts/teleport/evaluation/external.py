@@ -15,8 +15,6 @@ from teleport.evaluation.names import OWN_PASSAGES, read_column
 from teleport.refusal import Refusal
 from teleport.settings.scoring import ExternalSettings as Settings  # noqa: F401
 
-COLUMNS = "query, Q0, passage, rank, score, tag"
-
 
 def run(job):
     """Write ids.npy int32 and scores.npy float32 [queries of the run, longest list], rows.npy int32.
@@ -100,7 +98,8 @@ def columns_of(text, form, path, line):
         return columns[0], columns[1], "0"
     columns = text.split()
     if len(columns) != 6:
-        raise records.wrong_row(path, line, f"{len(columns)} columns, a run has six ({COLUMNS}). Correct the line.")
+        six = "a run has six (query, Q0, passage, rank, score, tag). Correct the line."
+        raise records.wrong_row(path, line, f"{len(columns)} columns, {six}")
     return columns[0], columns[2], columns[4]
 
 

@@ -19,13 +19,13 @@ from teleport.arrays import Ragged, Run
 from teleport.collection.official import json_array
 from teleport.collection.records import json_rows
 from teleport.negatives.draw import hash_bytes, hash_ids, in_slots
-from teleport.refusal import Refusal
+from teleport.refusal import Refusal, Remedy
 from teleport.running.files import sha256_file
 from teleport.settings.pool import NegativesFileSettings as Settings  # noqa: F401
 
 CHUNK_TEXTS = 65536  # in memory at a time: about 25 MB of MS MARCO
-GIVE_NAMES = "Give ids, or titles and texts to the character as the collection has them."
-SAME_TOKENIZER = (
+GIVE_NAMES = Remedy("Give ids, or titles and texts to the character as the collection has them.")
+SAME_TOKENIZER = Remedy(
     "Its texts must have been tokenised as the collection is: by the same tokenizer (bert-base-uncased in "
     "ANCE-Tele's release), with encoder.title: sep."
 )
@@ -197,7 +197,7 @@ def token_keys(lists, cut):
 
 # {form: (function, what to do when all queries are unknown, and when all passages are)}
 FORMS = {
-    "tevatron": (tevatron, "Give a file with the `query_id`s of the training split.", GIVE_NAMES),
-    "dpr": (dpr, "Give the training file of the data set whose questions the collection has.", GIVE_NAMES),
+    "tevatron": (tevatron, Remedy("Give a file with the `query_id`s of the training split."), GIVE_NAMES),
+    "dpr": (dpr, Remedy("Give the training file of the data set whose questions the collection has."), GIVE_NAMES),
     "token-ids": (token_ids, SAME_TOKENIZER, SAME_TOKENIZER),
 }

@@ -5,12 +5,13 @@ from itertools import chain
 
 from teleport.collection import apidocs, sources
 from teleport.encoder.source import completed
+from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import contrast
 from teleport.plan.experiment import Trajectory
 from teleport.plan.identity import identify_checkpoint, identify_downloads, identify_file, identify_source
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
-from teleport.settings.scoring import Collapse, EvaluateSettings, ExternalSettings, needed_splits
+from teleport.settings.scoring import Collapse, EvaluateSettings, ExternalSettings
 from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 
 # Settings of `encoder` that may change from a checkpoint to one that starts from it: how much of a text is read, and

@@ -2,8 +2,9 @@
 
 Snakemake tracks it as a parameter. It is taken from the syntax tree without what only a person reads: docstrings,
 descriptions of settings, sentences of refusals and of the log. So an edit reruns exactly the stages that depend on the
-module; a comment, a touch or a checkout reruns none. The modules of a stage are that of its kind and those that the
-plan chose by name, such as a loss. The package `teleport.running`, which only runs stages, counts for none of them.
+module; a comment, a touch or a checkout reruns none. The text of the model card is in a template, which is no module:
+no stage reads that file of a checkpoint. The modules of a stage are that of its kind and those that the plan chose by
+name, such as a loss. The package `teleport.running`, which only runs stages, counts for none of them.
 """
 
 import ast
@@ -32,6 +33,11 @@ REPORTS = (
 )
 
 
+# Calls whose arguments a person reads, and no stage: what refuses (a ValueError in the settings does), warns or tells,
+# and sentences with a name of their own. The whole name of what is called, or its last part.
+SPOKEN = {"Refusal", "ValueError", "Remedy", "wrong_row", "wrong", "refuse", "warn_once", "log.info", "log.warning"}
+
+
 def module_path(name):
     """The file of a library module: `teleport.a.b` → …/teleport/a/b.py or …/a/b/__init__.py; None for other names."""
     library, *names = name.split(".")
@@ -50,8 +56,33 @@ def drop_words(node):
         called = ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
         if called == "Field":
             node.keywords = [keyword for keyword in node.keywords if keyword.arg != "description"]
-        elif called == "Refusal" or called in ("log.info", "log.warning"):
+        elif not SPOKEN.isdisjoint((called, called.rpartition(".")[2])):
             node.args, node.keywords = [], []
+
+
+def drop_unread_texts(function):
+    """Remove from a parsed function, in place, text with a name that nothing left of it reads: parts of sentences."""
+    nodes = list(ast.walk(function))
+    read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    read.update(*(node.names for node in nodes if isinstance(node, ast.Global | ast.Nonlocal)))
+    for node in nodes:
+        for block in ("body", "orelse", "finalbody"):
+            if isinstance(statements := getattr(node, block, None), list) and not isinstance(node, ast.ClassDef):
+                setattr(node, block, [one for one in statements if not is_unread_text(one, read)])
+
+
+def is_unread_text(statement, read):
+    """Whether a parsed statement gives text, written where it stands, a name that is not among those `read`."""
+    if not (isinstance(statement, ast.Assign) and is_text(statement.value)):
+        return False
+    return all(isinstance(target, ast.Name) and target.id not in read for target in statement.targets)
+
+
+def is_text(node):
+    """Whether a parsed expression is text that is written where it stands."""
+    if isinstance(node, ast.IfExp):
+        return is_text(node.body) and is_text(node.orelse)
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def imported_names(node):
@@ -63,13 +94,22 @@ def imported_names(node):
     return []
 
 
-@functools.cache
-def parsed(path):
-    """(digest of the syntax tree without words, files of the library modules it imports anywhere) of a file."""
-    tree, names = ast.parse(path.read_text(encoding="utf-8"), str(path)), set()
+def substance(path):
+    """(syntax tree of a file without words, names of the modules that it may import)."""
+    tree, names, functions = ast.parse(path.read_text(encoding="utf-8"), str(path)), set(), []
     for node in ast.walk(tree):  # in one pass: every dry run waits for it
         drop_words(node)
         names.update(imported_names(node))
+        functions += [node] if isinstance(node, ast.FunctionDef) else []
+    for function in functions:
+        drop_unread_texts(function)
+    return tree, names
+
+
+@functools.cache
+def parsed(path):
+    """(digest of the syntax tree without words, files of the library modules it imports anywhere) of a file."""
+    tree, names = substance(path)
     files = {file for name in names if (file := module_path(name))}
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), files
 

@@ -160,6 +160,17 @@ def require_usable():
     )
 
 
+# {kind of stage: what helps where a device has not memory enough for it}
+LARGER = {
+    "encode": "Set training.precision to bf16, or take a device with more memory.",
+    "retrieve": "Lower mining.depth or evaluation.depth, or let several GPUs share the passages with --set-resources "
+    "retrieve:gpu=N.",
+    "train": "Set training.gradient_caching: true (the memory of one bucket, the same gradients), or let several GPUs "
+    "share the step with --set-resources train:gpu=N. Where it is set already, training.precision: bf16 or a device "
+    "with more memory is left.",
+}
+
+
 @contextmanager
 def out_of_memory(remedy):
     """Within the block (or the function decorated with it) lack of device memory becomes a Refusal with `remedy`."""

@@ -3,7 +3,7 @@
 import faiss
 import numpy as np
 
-from teleport.refusal import Refusal
+from teleport.refusal import Refusal, Remedy
 from teleport.search.exact import rescore, stable_topk
 from teleport.search.flat import CANDIDATES, Exact, FaissFlat
 
@@ -12,7 +12,10 @@ TRAIN_PER_LIST = 256  # vectors per centroid that k-means reads; faiss takes no 
 BLOCK = 65536  # vectors added at a time
 SAMPLE_SEED, SAMPLE_QUERIES = 77, 200  # of the queries on which recall is measured
 GPU_MOST = 2048  # neighbours that faiss returns on a GPU, and lists that it probes there, at most
-WIDER = {"ivf": "raise mining.index.nprobe", "hnsw": "raise mining.index.efSearch or M"}  # what finds more passages
+WIDER = {
+    "ivf": Remedy("raise mining.index.nprobe"),
+    "hnsw": Remedy("raise mining.index.efSearch or M"),
+}  # what finds more passages
 
 
 def check_parameters(settings, rows, dim, key="mining.index"):

@@ -12,7 +12,7 @@ from teleport.collection.reader import positives_of_job
 from teleport.maxp import first_of_passages
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
-from teleport.running.devices import out_of_memory
+from teleport.running.devices import LARGER, out_of_memory
 from teleport.running.files import require_free_space
 from teleport.running.log import log
 from teleport.search.engines import PART_ROWS, PROBE_QUERIES, open_exact
@@ -28,10 +28,7 @@ SAMPLE_SEED = 78  # of the lines that engines are probed with
 DEVICE_BLOCK_ROWS = 65536  # on a GPU: several steps of flat_torch, of which only the last waits for the host
 
 
-@out_of_memory(
-    "Lower mining.depth or evaluation.depth, or let several GPUs share the passages with --set-resources "
-    "retrieve:gpu=N."
-)
+@out_of_memory(LARGER["retrieve"])
 def run(job):
     """Search by inner product, ties by the smaller passage number: exactly, or with the index of another kind.
 

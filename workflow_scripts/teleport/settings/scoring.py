@@ -7,13 +7,6 @@ from pydantic import Field
 from teleport.settings.section import Integer, Section
 
 
-def needed_splits(evaluated, watched, trains):
-    """{split: why it is needed} of those that are evaluated, that trainings are watched by, and that is trained on."""
-    needed = {name: f"evaluation.splits names {name!r}" for name in evaluated}
-    needed |= {name: f"training.dev.split names {name!r}" for name in watched}
-    return needed | ({"train": "training needs the split 'train'"} if trains else {})
-
-
 class Collapse(Section):
     """Whether passages are scored, or the documents that they are of."""
 

@@ -12,23 +12,18 @@ ENCODES = {QUERY: "queries", PASSAGE: "passages"}
 ENCODE = {"queries": "encode_query", "passages": "encode_document"}  # with the prompt of the side
 SOURCE = ("hub", "revision", "folder", "package", "version")
 CARD = Path(__file__).with_name("model_card.md.jinja")
-TITLE = {
-    "sep": "title and text with the separator token between them, `title [SEP] text`",
-    "space": "title and text joined by a space",
-    "none": "text without title",
-}
 
 
-def write_model_cards(job, folder, selected=None):
-    """Write README.md into every model folder of the checkpoint `folder` of a train job. selected: see `model_card`."""
+def write_model_cards(job, folder, made):
+    """Write README.md into every model folder of the checkpoint `folder` of a train job. made: see `model_card`."""
     sides = ENCODES if (folder / QUERY).is_dir() else {"": "queries and passages"}  # one encoder for both
     for side, texts in sides.items():
-        (folder / side / "README.md").write_text(model_card(job, texts, selected), encoding="utf-8")
+        (folder / side / "README.md").write_text(model_card(job, texts, made), encoding="utf-8")
 
 
-def model_card(job, encodes, selected=None):
+def model_card(job, encodes, made=None):
     """The card (Markdown) of the encoder of `encodes`: "queries", "passages", or "queries and passages"; nothing in it
-    depends on time or machine. selected: which weights these are, where they are not the last ones (text)"""
+    depends on time or machine. made: the facts of the training, read where it selects its weights by a dev set"""
     manifests, settings = {role: artefact.manifest for role, artefact in job.inputs.items()}, job.settings
     pretrained, trained = manifests["pretrained"]["settings"], [ENCODES[side] for side in settings.training.trains]
     limits = {"queries": settings.max_query_tokens, "passages": settings.max_passage_tokens}
@@ -38,7 +33,7 @@ def model_card(job, encodes, selected=None):
     environment = Environment(trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
     return environment.from_string(CARD.read_text(encoding="utf-8")).render(
         encodes=encodes,
-        selected=selected,
+        made=made,
         settings=settings,
         training=settings.training,
         stage=f"{job.kind}/{job.key}",
@@ -52,7 +47,6 @@ def model_card(job, encodes, selected=None):
         frozen=encodes in limits and encodes not in trained,
         steps=job.facts("continued")["end_step"] if "continued" in manifests else 0,
         lengths=" and ".join(f"{side} {limit} tokens" for side, limit in limits.items() if side in encodes),
-        title=TITLE[text.title],
         text=text,
         prefixes={side: prefix for side, prefix in prefixes.items() if side in encodes},
         prefix=prefixes[example_side],

@@ -88,20 +88,6 @@ class Selection:
         dev |= {"start_score": state.dev[0][1], "score": score, "seconds": state.dev_seconds, "share": share}
         return {"selected_step": step, "dev": dev}
 
-    def describe(self, state):
-        """A sentence on it for the model card; None where the last weights are published as they are."""
-        sentences = []
-        if self.training.select == "dev":
-            (step, score), first = best_of(state.dev), state.dev[0]
-            sentences.append(
-                f"those of step {step}, the best of {len(state.dev)} evaluations up to step {state.step}: "
-                f"{self.dev.settings.name} {score:.4f} ({first[1]:.4f} at step {first[0]}), {len(self.dev.rows_Q)} "
-                f"queries ranked against {len(self.dev.passages_P)} passages"
-            )
-        if self.start:
-            sentences.append(f"{self.training.average_with_start:g} of them are the weights that training started from")
-        return "; ".join(sentences) or None
-
     def log_cost(self, state):
         """Say what the dev set, if there is one, has cost, and how to pay less where that is much."""
         if self.dev is None:

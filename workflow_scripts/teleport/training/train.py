@@ -14,7 +14,7 @@ from teleport.encoder.load import load_encoders, save_encoders
 from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision
 from teleport.encoder.side import Frozen, open_side
 from teleport.encoder.tokens import save_lower_case
-from teleport.running.devices import out_of_memory
+from teleport.running.devices import LARGER, out_of_memory
 from teleport.running.files import require_free_space
 from teleport.running.log import PROGRESS_SECONDS, log
 from teleport.seed import derive_seed
@@ -29,14 +29,8 @@ from teleport.training.selection import Selection
 from teleport.training.step import Trainer
 from teleport.training.step_metrics import tracked, write_curves
 
-TOO_LARGE = (
-    "Set training.gradient_caching: true (the memory of one bucket, the same gradients), or let several GPUs share the "
-    "step with --set-resources train:gpu=N. Where it is set already, training.precision: bf16 or a device with "
-    "more memory is left."
-)
 
-
-@out_of_memory(TOO_LARGE)
+@out_of_memory(LARGER["train"])
 def run(job):
     """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and the curves.
 
@@ -71,13 +65,14 @@ def train_together(job, processes):
         log.info("continuing at step %d of %d (attempt %d)", state.step, stop, state.attempts)
     train(job, trainer, state, stop, selection)
     selection.publish(state)
+    made = facts(trainer, state) | selection.facts(state)
     if processes.rank == 0:
-        write_checkpoint(job, trainer, selection.describe(state))
+        write_checkpoint(job, trainer, made)
         if training.continues:
             save_moments(job.output("optimizer.safetensors"), *trained, stop)
         write_curves(job, trainer, state)
         selection.log_cost(state)
-    return facts(trainer, state) | selection.facts(state) | {"resumed_from": resumed_from, "gap": gap(job)}
+    return made | {"resumed_from": resumed_from, "gap": gap(job)}
 
 
 def make_trainer(job, data, total, seed, processes=ALONE):
@@ -162,8 +157,9 @@ def train(job, trainer, state, stop, selection):
                 raise SystemExit(143)
 
 
-def write_checkpoint(job, trainer, selected):
-    """Save both encoders, trained or not, with tokenizer files and model cards as the output `checkpoint`."""
+def write_checkpoint(job, trainer, made):
+    """Save both encoders, trained or not, with tokenizer files and model cards as the output `checkpoint`; made: the
+    facts of the training."""
     folder, source, settings = job.output("checkpoint"), job.input("checkpoint", "checkpoint"), job.settings
     lengths = settings.max_query_tokens, settings.max_passage_tokens
     save_encoders(trainer.queries.encoder, trainer.passages.encoder, folder, source, *lengths)
@@ -172,7 +168,7 @@ def write_checkpoint(job, trainer, selected):
         save_lower_case(folder, text.lower_case)
     if text.query_prefix or text.passage_prefix:
         write_prompts(folder, text.query_prefix, text.passage_prefix)
-    write_model_cards(job, folder, selected)
+    write_model_cards(job, folder, made)
 
 
 def gap(job):
