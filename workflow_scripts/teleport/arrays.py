@@ -86,14 +86,14 @@ def places_of(offsets, rows):
     return np.repeat(shifts, lengths) + np.arange(lengths.sum())
 
 
-def are_first(values_QD):
-    """bool [Q, D]: no earlier value of the row is the same. values_QD: int32, from 0 on"""
-    keys_QD = values_QD.astype(np.int64) << 32 | np.arange(values_QD.shape[1])
-    keys_QD.sort(axis=1)  # by value, then by column
-    new_QD = np.diff(keys_QD >> 32, axis=1, prepend=-1) != 0
-    first_QD = np.empty(values_QD.shape, bool)
-    np.put_along_axis(first_QD, keys_QD & (2**32 - 1), new_QD, axis=1)
-    return first_QD
+def are_first(values_QX):
+    """bool [Q, X]: no earlier value of the row is the same. values_QX: int32, from 0 on"""
+    keys_QX = values_QX.astype(np.int64) << 32 | np.arange(values_QX.shape[1])
+    keys_QX.sort(axis=1)  # by value, then by column
+    new_QX = np.diff(keys_QX >> 32, axis=1, prepend=-1) != 0
+    first_QX = np.empty(values_QX.shape, bool)
+    np.put_along_axis(first_QX, keys_QX & (2**32 - 1), new_QX, axis=1)
+    return first_QX
 
 
 def offsets_of(lengths):

@@ -70,8 +70,8 @@ def find_answers(corpus, ids_QK, answers_Q, processes=1, progress=lambda *_: Non
     ]
     progress(0, len(passages), "passages")
     processes = max(1, min(processes, len(groups), len(passages) // PASSAGES))
-    with processes_apart(processes, (corpus, prepared_Q)) as each:
-        for (_, last), slots, held in zip(groups, slots_of, each(look_through, tasks), strict=True):
+    with processes_apart(processes, (corpus, prepared_Q)) as parallel_map:
+        for (_, last), slots, held in zip(groups, slots_of, parallel_map(look_through, tasks), strict=True):
             holds_answer[slots[held]] = True
             progress(last, len(passages), "passages")
     return holds_answer.reshape(ids_QK.shape)

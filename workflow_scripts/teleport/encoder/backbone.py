@@ -75,12 +75,12 @@ def layer(config):
     """One transformer layer: attention, then two products with an activation between them."""
     hidden, wide = config.hidden_size, config.intermediate_size
     projections = {name: Linear(hidden, hidden) for name in ("query", "key", "value")}
-    mixing = nn.ModuleDict(projections | {"dropout": nn.Dropout(config.attention_probs_dropout_prob)})
-    mixed = output(hidden, config, config.attention_output_dropout_prob)
-    widening = nn.ModuleDict({"dense": Linear(hidden, wide), "intermediate_act_fn": activation(config.hidden_act)})
-    narrowing = output(wide, config, config.hidden_dropout_prob)
-    attention = nn.ModuleDict({"self": mixing, "output": mixed})
-    return nn.ModuleDict({"attention": attention, "intermediate": widening, "output": narrowing})
+    attn = nn.ModuleDict(projections | {"dropout": nn.Dropout(config.attention_probs_dropout_prob)})
+    attn_out = output(hidden, config, config.attention_output_dropout_prob)
+    ffn_in = nn.ModuleDict({"dense": Linear(hidden, wide), "intermediate_act_fn": activation(config.hidden_act)})
+    ffn_out = output(wide, config, config.hidden_dropout_prob)
+    attention = nn.ModuleDict({"self": attn, "output": attn_out})
+    return nn.ModuleDict({"attention": attention, "intermediate": ffn_in, "output": ffn_out})
 
 
 def output(width, config, rate):

@@ -75,10 +75,12 @@ def score_coverage(collection, split, ids_QK, rows, cutoffs):
     answers_Q = read_answers(collection, split)
     ids_QK = ids_QK[:, : max(cutoffs.values())]
     hit_QK = find_answers(collection.path("corpus.parquet"), ids_QK, [answers_Q[row] for row in rows])
-    ranks_Q = np.full(len(answers_Q), np.inf)  # of the first passage with an answer, from 1
-    ranks_Q[rows] = np.where(hit_QK.any(axis=1), hit_QK.argmax(axis=1) + 1, np.inf)
-    answered = np.flatnonzero([bool(answers) for answers in answers_Q])
-    return {name: (ranks_Q[answered] <= k).astype(np.float64) for name, k in cutoffs.items()}, answered
+    answered, covered_Q = np.flatnonzero([bool(answers) for answers in answers_Q]), np.zeros(len(answers_Q))
+    covered = {}
+    for name, k in cutoffs.items():
+        covered_Q[rows] = hit_QK[:, :k].any(axis=1)
+        covered[name] = covered_Q[answered]
+    return covered, answered
 
 
 def write_run(job, query_ids, doc_ids, retrieved):

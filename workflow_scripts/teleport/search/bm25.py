@@ -115,17 +115,17 @@ def keep_highest(ends, terms, offsets, passages, scores, num_passages, ids_QK, s
     sums, one = np.zeros(WINDOW, np.float32), np.uint64(1)  # unsigned: no test for indexes from the end
     for query in range(len(ends) - 1):
         query_terms, ids_K, scores_K = terms[ends[query] : ends[query + 1]], ids_QK[query], scores_QK[query]
-        first_T, end_T = offsets[query_terms].astype(np.uint64), offsets[query_terms + 1].astype(np.uint64)
-        stop_T, worst = first_T.copy(), np.float32(0)
+        firsts, limits = offsets[query_terms].astype(np.uint64), offsets[query_terms + 1].astype(np.uint64)
+        stops, worst = firsts.copy(), np.float32(0)
         for window in range(0, num_passages, WINDOW):
             for term in range(len(query_terms)):
-                posting, end = first_T[term], end_T[term]
+                posting, end = firsts[term], limits[term]
                 while posting < end and passages[posting] < window + WINDOW:
                     sums[np.uint32(passages[posting] - window)] += scores[posting]
                     posting += one
-                stop_T[term] = posting
+                stops[term] = posting
             for term in range(len(query_terms)):
-                posting, stop = first_T[term], stop_T[term]
+                posting, stop = firsts[term], stops[term]
                 while posting < stop:
                     cell = np.uint32(passages[posting] - window)
                     score = sums[cell]
@@ -134,7 +134,7 @@ def keep_highest(ends, terms, offsets, passages, scores, num_passages, ids_QK, s
                         replace_worst(ids_K, scores_K, passages[posting], score)
                         worst = scores_K[0]
                     posting += one
-                first_T[term] = stop
+                firsts[term] = stop
 
 
 @njit(nogil=True)

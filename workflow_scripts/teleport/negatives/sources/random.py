@@ -59,14 +59,14 @@ class Random:
 
     def drawn(self, rows_Q, num_draws):
         """int32 [Q, S]: the first S different passages in the stream of each query that are not known, then -1."""
-        numbers_D = np.arange(1, num_draws + 1, dtype=np.uint64)
-        values_QD = splitmix64(self.streams_Q[rows_Q, None] + GOLDEN * numbers_D)
-        passages_QD = (values_QD % np.uint64(self.num_passages)).astype(np.int32)
+        numbers_X = np.arange(1, num_draws + 1, dtype=np.uint64)
+        values_QX = splitmix64(self.streams_Q[rows_Q, None] + GOLDEN * numbers_X)
+        passages_QX = (values_QX % np.uint64(self.num_passages)).astype(np.int32)
         # Values from the last multiple of the corpus size on would make its first passages likelier.
-        usable_QD = values_QD <= np.uint64(2**64 - 1 - 2**64 % self.num_passages)
-        usable_QD &= are_first(passages_QD) & ~are_known(passages_QD, rows_Q, self.known)
-        order_QS = np.argsort(~usable_QD, axis=1, kind="stable")[:, : self.num_slots]
-        found_QS = np.take_along_axis(np.where(usable_QD, passages_QD, np.int32(-1)), order_QS, axis=1)
+        usable_QX = values_QX <= np.uint64(2**64 - 1 - 2**64 % self.num_passages)
+        usable_QX &= are_first(passages_QX) & ~are_known(passages_QX, rows_Q, self.known)
+        order_QS = np.argsort(~usable_QX, axis=1, kind="stable")[:, : self.num_slots]
+        found_QS = np.take_along_axis(np.where(usable_QX, passages_QX, np.int32(-1)), order_QS, axis=1)
         possible_Q = np.minimum(self.num_slots, self.num_passages - self.known.lengths[rows_Q])
         short = np.flatnonzero(np.count_nonzero(found_QS >= 0, axis=1) < possible_Q)
         if len(short):  # a longer part of the same streams begins with what was found
