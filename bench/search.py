@@ -25,9 +25,10 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from rounds import interleaved, parser, report
-from teleport.search.engines import computes_in_int8, open_exact
+from teleport.cpu.int8 import Int8Flat
+from teleport.cpu.search import computes_in_int8
+from teleport.search.engines import open_exact
 from teleport.search.flat import Exact, FaissFlat
-from teleport.search.flat_cpu import Int8Flat
 from vectors import make_vectors, nearest, read_vectors
 
 PEER = "faiss IndexFlatIP"

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from teleport.threads import threads_apart
+from teleport.cpu.threads import threads_apart
 
 CLUSTERS = 500
 BLOCK = 8192  # made at a time

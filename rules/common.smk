@@ -92,8 +92,8 @@ def code_of(stage):
 
 @cache  # it reads a manifest
 def cpu_code_of(stage):
-    """The digest of what exists for a CPU's speed alone, of a stage that encodes; one that a GPU has made keeps its own."""
-    return (cpu_code_on_gpu(manifest(stage)) or CODE["cpu"]) if KINDS[stage.kind].encodes else ""
+    """The digest of what computes a stage on a CPU alone, "" where nothing does; one that a GPU has made keeps its own."""
+    return CODE[stage.kind] and (cpu_code_on_gpu(manifest(stage)) or CODE[stage.kind])
 
 
 # ---- What a person is told
@@ -219,8 +219,8 @@ def siblings_of(stage):
 def run_stage(wildcards, input, threads, resources):
     options = {"--threads": threads, "--gpus": resources.gpu, "--files": CODE["files"]}
     options["--save-every"] = resources.get("save_every", 60)
-    if KINDS[wildcards.kind].encodes:
-        options["--cpu-code"] = CODE["cpu"]
+    if cpu_code := CODE[wildcards.kind]:
+        options["--cpu-code"] = cpu_code
     if "scatteritem" in wildcards.keys():
         options["--shard"] = wildcards.scatteritem
     elif input.get("shards"):

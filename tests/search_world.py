@@ -1,7 +1,7 @@
 """Exact search with an engine that is given, or with an engine for each of some parts."""
 
+from teleport.cpu.int8 import Int8Flat
 from teleport.search.flat import Exact, FaissFlat
-from teleport.search.flat_cpu import Int8Flat
 from teleport.search.flat_torch import TorchFlat
 
 EVERYTHING = 2**40  # room for all vectors

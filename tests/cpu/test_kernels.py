@@ -9,13 +9,16 @@ import torch
 from transformers.activations import ACT2FN
 
 from encoder_world import FAMILIES, make_encoder
-from teleport.cpu import attention, kernels
+from teleport.cpu import attention, kernels, search
 from teleport.cpu.attention import dropout
 from teleport.cpu.kernels import CpuEncoder, has_operators, prepack_for_onednn
 from teleport.encoder.model import PackedEncoder, Spans
 from teleport.encoder.precision import faster_in_bf16
-from teleport.encoder.side import batches_at_once, cpu_kernels, prepare
+from teleport.encoder.side import batches_at_once, prepare
+from teleport.on_cpu import cpu_module
 from teleport.running.code import import_closure, module_path
+from teleport.search import engines
+from teleport.search.flat import FaissFlat
 from teleport.settings.registry import CPU as REGISTERED
 
 CPU = torch.device("cpu")
@@ -114,8 +117,10 @@ def deleted(monkeypatch):
     def hide():
         for name in [name for name in sys.modules if name.startswith("teleport.cpu")]:
             monkeypatch.setitem(sys.modules, name, None)
+        cpu_module.cache_clear()
 
-    return hide
+    yield hide
+    cpu_module.cache_clear()
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -133,7 +138,7 @@ def test_without_the_package_vectors_and_gradients_are_the_same(tmp_path, delete
     with_package, expected, by_package = computed()
     deleted()
     without, found, alone = computed()
-    assert (with_package, without) == (CpuEncoder, PackedEncoder) and cpu_kernels(CPU) is None
+    assert (with_package, without) == (CpuEncoder, PackedEncoder) and cpu_module("encoder") is None
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     for name, gradient in by_package.items():
         assert (alone[name] - gradient).abs().max() < 1e-5 * max(1, gradient.abs().max()), name
@@ -141,13 +146,28 @@ def test_without_the_package_vectors_and_gradients_are_the_same(tmp_path, delete
         assert list(each(len, ["a", "bc"])) == [1, 2]
 
 
+def test_without_the_package_faiss_searches_and_finds_the_same(deleted, monkeypatch):
+    monkeypatch.setattr(engines, "visible_devices", list)
+    monkeypatch.setattr(search, "PROBE_PRODUCTS", 0)
+    monkeypatch.setattr(search, "computes_in_int8", lambda: True)
+    monkeypatch.setattr(search, "probe", lambda vectors, kind, *_: isinstance(kind(0, vectors, 0), FaissFlat))
+    vectors = np.random.default_rng(1).standard_normal((300, 16)).astype(np.float32)
+    opened = [engines.open_exact(vectors, 1, vectors[:9], 9, 5)]
+    deleted()
+    opened.append(engines.open_exact(vectors, 1, vectors[:9], 9, 5))
+    assert [index.kind for index in opened] == ["Int8Flat", "FaissFlat"]
+    found, expected = (index.search(vectors[:9], 5) for index in opened)
+    assert all(map(np.array_equal, found, expected))
+
+
 def test_an_import_that_fails_inside_the_package_is_no_deletion(monkeypatch):
-    monkeypatch.delitem(sys.modules, REGISTERED)
+    monkeypatch.delitem(sys.modules, REGISTERED["encoder"])
     monkeypatch.setitem(sys.modules, "teleport.cpu.attention", None)
+    cpu_module.cache_clear()
     with pytest.raises(ModuleNotFoundError):
-        cpu_kernels(CPU)
+        cpu_module("encoder")
     monkeypatch.undo()
-    assert cpu_kernels(CPU) is importlib.import_module(REGISTERED)
+    assert cpu_module("encoder") is importlib.import_module(REGISTERED["encoder"])
 
 
 @pytest.mark.parametrize("stage", ["teleport.encoder.encode", "teleport.training.train"])

@@ -161,7 +161,7 @@ LEFT = {  # files of the library that have more words in a text that counts, and
 
 
 def test_no_sentence_of_the_library_counts():
-    modules = registered_modules() | {kind.module for kind in KINDS.values()} | {CPU}
+    modules = registered_modules() | {kind.module for kind in KINDS.values()} | set(CPU.values())
     found = set()
     for path in set().union(*(code.import_closure(code.module_path(module)) for module in modules)):
         texts = (node.value for node in ast.walk(code.substance(path)[0]) if isinstance(node, ast.Constant))
@@ -276,8 +276,8 @@ def test_merge_does_not_depend_on_training():
 
 def test_the_library_imports_in_ways_the_digest_follows():
     """No relative, dynamic or star imports below the library. A job alone loads its stage and what the plan chose; the
-    registry, which no stage imports, and `encoder.side` the modules that the registry names."""
-    loading = {LIBRARY / name for name in ("running/job.py", "settings/registry.py", "encoder/side.py")}
+    registry, which no stage imports, and `on_cpu` the modules that the registry names."""
+    loading = {LIBRARY / name for name in ("running/job.py", "settings/registry.py", "on_cpu.py")}
     for path in set(LIBRARY.rglob("*.py")) - loading:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from search_world import EVERYTHING, search
-from teleport.search import exact, flat, flat_cpu, flat_torch, reduced
+from teleport.cpu import int8
+from teleport.cpu.int8 import Int8Flat
+from teleport.search import exact, flat, flat_torch, reduced
 from teleport.search.flat import Exact, FaissFlat, norms_of, outliers_by
-from teleport.search.flat_cpu import Int8Flat
 from teleport.search.flat_torch import TorchFlat
 from teleport.search.reduced import Reduced
 
@@ -171,7 +172,7 @@ def test_blocks_leave_no_trace(open_index, monkeypatch, room):
     monkeypatch.setattr(flat, "CANDIDATES", 2000)
     monkeypatch.setattr(exact, "PAIRS", 7)
     narrow_blocks(monkeypatch, 64)
-    for module in (flat_cpu, flat_torch):
+    for module in (int8, flat_torch):
         monkeypatch.setattr(module, "QUERIES", 5)
     assert_exact(open_index(vectors, room=room), queries, 100)
 

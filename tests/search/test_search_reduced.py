@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from search_world import search
+from teleport.cpu.int8 import Int8Flat
 from teleport.search import flat_torch
 from teleport.search.flat import FaissFlat
-from teleport.search.flat_cpu import Int8Flat
 from teleport.search.flat_torch import TorchFlat, top
 from teleport.search.reduced import Reduced
 

@@ -93,6 +93,7 @@ def test_all_gpus_give_the_bits_of_the_cpu():
 LIMITED = """
 import resource, sys
 import numpy as np
+from teleport.cpu import search
 from teleport.search import engines
 import torch
 mode, path, queries, found = sys.argv[1:]
@@ -103,9 +104,9 @@ resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 if mode == "naive":
     np.load(path)
 vectors = np.load(path, mmap_mode="r")
-engines.PROBE_PRODUCTS, engines.PART_ROWS = 0 if mode == "int8" else 2**60, 2**30
-engines.computes_in_int8 = lambda: True
-engines.probe = lambda vectors, kind, *_: type(kind(0, vectors[:100], 0)).__name__ == "FaissFlat"
+search.PROBE_PRODUCTS, engines.PART_ROWS = 0 if mode == "int8" else 2**60, 2**30
+search.computes_in_int8 = lambda: True
+search.probe = lambda vectors, kind, *_: type(kind(0, vectors[:100], 0)).__name__ == "FaissFlat"
 index = engines.open_exact(vectors, 1, queries, len(queries), 20)
 assert mode == "faiss" or index.part(0).kept is None, "the reduced vectors fit: nothing is streamed"
 np.savez(found, *index.search(queries, 20))

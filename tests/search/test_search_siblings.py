@@ -11,6 +11,7 @@ import pytest
 from collection_world import make_collection
 from paths import REPOSITORY
 from teleport.arrays import save_array
+from teleport.cpu import search
 from teleport.running.artefact import MANIFEST
 from teleport.running.run import FINISHED, UNCLAIMED, run, take
 from teleport.running.siblings import claim, make_siblings
@@ -111,11 +112,11 @@ def test_alone_each_search_opens_them(jobs, opened):
 
 def test_the_longest_search_decides_on_the_engine(jobs, monkeypatch):
     probed = []
-    monkeypatch.setattr(engines, "PROBE_PRODUCTS", 0)
-    monkeypatch.setattr(engines, "PROBE_ROWS", 10)
-    monkeypatch.setattr(engines, "computes_in_int8", lambda: True)
+    monkeypatch.setattr(search, "PROBE_PRODUCTS", 0)
+    monkeypatch.setattr(search, "PROBE_ROWS", 10)
+    monkeypatch.setattr(search, "computes_in_int8", lambda: True)
     monkeypatch.setattr(
-        engines, "probe", lambda v, kind, t, queries_QD, *rest: probed.append((len(queries_QD), *rest)) or len(probed)
+        search, "probe", lambda v, kind, t, queries_QD, *rest: probed.append((len(queries_QD), *rest)) or len(probed)
     )
     together(*jobs)
     assert probed == [(11, 22, 20)] * 2

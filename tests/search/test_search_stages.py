@@ -11,9 +11,10 @@ import pytest
 
 from collection_world import make_collection
 from teleport.arrays import save_array
+from teleport.cpu import search
+from teleport.cpu.int8 import Int8Flat
 from teleport.search import engines, index, retrieve
 from teleport.search.flat import FaissFlat
-from teleport.search.flat_cpu import Int8Flat
 
 NUM_PASSAGES, NUM_QUERIES, DIM = 90, 11, 6
 # query, passage, grade: query 0 has three positives, 2 has two, 4 has one; 1 and 3 have judgments below the grade
@@ -230,9 +231,9 @@ def test_long_searches_use_the_engine_that_a_probe_finds_faster(monkeypatch, cap
     """Both give the same bits; the log says why."""
     rng = np.random.default_rng(5)
     vectors, queries = (rng.standard_normal((n, 16)).astype(np.float32) for n in (3000, 7))
-    monkeypatch.setattr(engines, "PROBE_PRODUCTS", 3000 * vectors.size)
-    monkeypatch.setattr(engines, "PROBE_ROWS", 100)
-    monkeypatch.setattr(engines, "computes_in_int8", lambda: True)
+    monkeypatch.setattr(search, "PROBE_PRODUCTS", 3000 * vectors.size)
+    monkeypatch.setattr(search, "PROBE_ROWS", 100)
+    monkeypatch.setattr(search, "computes_in_int8", lambda: True)
     expected = engines.open_exact(vectors, 1, queries, 2999, 10)
     assert expected.engine == "FaissFlat x 1" and "probe" not in caplog.text
     slow = FaissFlat if slower == "FaissFlat" else Int8Flat
@@ -252,7 +253,7 @@ def test_long_searches_use_the_engine_that_a_probe_finds_faster(monkeypatch, cap
     assert f"searching with {faster}: 3000 lines at depth 10 take by a probe, in processor time, Faiss" in caplog.text
     for ours, theirs in zip(index.search(queries, 10), expected.search(queries, 10), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    monkeypatch.setattr(engines, "computes_in_int8", lambda: False)
+    monkeypatch.setattr(search, "computes_in_int8", lambda: False)
     assert engines.open_exact(vectors, 1, queries, 3000, 10).engine == "FaissFlat x 1"
 
 
@@ -287,8 +288,8 @@ def test_a_run_that_is_killed_between_parts_of_the_passages_goes_on_there(stages
 @pytest.mark.parametrize("flags, expected", [("fpu avx2 avx512_vnni", True), ("fpu avx2 avx512f", False)])
 def test_the_flags_of_the_processor_decide_int8(tmp_path, flags, expected):
     (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n")
-    assert engines.computes_in_int8(tmp_path / "cpuinfo") is expected
-    assert not engines.computes_in_int8(tmp_path / "absent")
+    assert search.computes_in_int8(tmp_path / "cpuinfo") is expected
+    assert not search.computes_in_int8(tmp_path / "absent")
 
 
 def test_a_rate_is_known_after_the_first_part(stages, world, monkeypatch, clock):

@@ -94,6 +94,7 @@ def made_on_a_gpu(world):
 NOTHING = {}
 # What a CPU computes with its package, and what follows.
 ENCODED = {"encode": 4, "index": 4, "retrieve": 10, "merge": 3, "train": 3, "evaluate": 4}
+EVERY_RETRIEVAL = {"encode": 3, "index": 3}  # what follows does not have the pretrained checkpoint's vectors
 # All that follows from the draws of the root seed: not the collection, its check, and BM25.
 DRAWN = {
     "collection": 1, "check": 1, "lexical_index": 1, "bm25": 1, "pretrained": 1, "tokens": 1,
@@ -121,6 +122,12 @@ DRAWN = {
         pytest.param(lambda w: add_code(w, "seed.py"), in_place(DRAWN | REPORT), None, id="module of many"),
         pytest.param(
             lambda w: add_code(w, "cpu/attention.py"), in_place(ENCODED | REPORT), None, id="package for CPUs"
+        ),
+        pytest.param(
+            lambda w: add_code(w, "cpu/int8.py"),
+            in_place(ENCODED | EVERY_RETRIEVAL | REPORT),
+            None,
+            id="engine for CPUs",
         ),
         pytest.param(made_on_a_gpu, NOTHING, None, id="package for CPUs, of what a GPU made"),
         pytest.param(edit_all_that_runs, NOTHING, None, id="every module that runs stages"),

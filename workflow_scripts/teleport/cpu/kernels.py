@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from teleport.cpu.attention import GroupedAttention, drawing_from, dropout
+from teleport.cpu.threads import threads_apart
 from teleport.encoder.model import PackedEncoder, Spans
-from teleport.threads import threads_apart
 
 TOKENS = 4096  # rows that the layout of the weights is chosen for: a batch of encoding; others are right too
 SHARE_TOKENS = 1536  # at most, but for a last text; at least half of it

@@ -4,7 +4,6 @@ import json
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 
 import numpy as np
 import torch
@@ -15,14 +14,15 @@ from teleport.encoder.batches import Chunks, in_order, length_buckets
 from teleport.encoder.model import Encoder, PackedEncoder
 from teleport.encoder.precision import pick_device, to_device
 from teleport.encoder.tokens import open_tokens
+from teleport.on_cpu import cpu_module
 
 
 def prepare(encoder, dtype=None, compiled=False):
     """What encodes packed texts with an `Encoder`; see `PackedEncoder`."""
     if not packs(encoder):
         return PlainEncoder(encoder, dtype)
-    kernels = cpu_kernels(encoder.device)
-    return (kernels.CpuEncoder if kernels else PackedEncoder)(encoder, dtype, compiled)
+    cpu = encoder.device.type == "cpu" and cpu_module("encoder")
+    return (cpu.CpuEncoder if cpu else PackedEncoder)(encoder, dtype, compiled)
 
 
 def packs(encoder):
@@ -30,25 +30,10 @@ def packs(encoder):
     return ARCHITECTURES[encoder.backbone.config.model_type].packed
 
 
-def cpu_kernels(device):
-    """The module of what exists for a CPU's speed alone, for a CPU; None for other devices, and where it was deleted.
-
-    Registry and module are loaded by name: so a line there changes the code of those stages alone that ran on a CPU.
-    """
-    if device.type == "cpu":
-        name = import_module("teleport.settings.registry").CPU
-        try:
-            return import_module(name)
-        except ModuleNotFoundError as error:
-            if not name.startswith(error.name):
-                raise
-    return None
-
-
 def batches_at_once(threads):
     """A context that yields the `parallel_map` of `Encoded.vectors`: several batches at once on a CPU with threads."""
-    kernels = cpu_kernels(pick_device()) if threads > 1 else None
-    return kernels.batches_at_once(threads) if kernels else nullcontext(map)
+    cpu = threads > 1 and pick_device().type == "cpu" and cpu_module("encoder")
+    return cpu.batches_at_once(threads) if cpu else nullcontext(map)
 
 
 class PlainEncoder:

@@ -12,7 +12,7 @@ class Kind(NamedTuple):
 
     threads: at most, where a machine has so many; mem_mb and minutes: of a first attempt on a cluster, while there is
     no forecast; gpus: CUDA devices, where there are some; priority: of jobs that are ready, the highest starts first;
-    network: it may fetch files; encodes: it computes with an encoder.
+    network: it may fetch files; cpu: what of `cpu/` computes it on a CPU, as settings/registry.py calls it.
     """
 
     module: str
@@ -22,7 +22,7 @@ class Kind(NamedTuple):
     gpus: int = 0
     priority: int = 0
     network: bool = False
-    encodes: bool = False
+    cpu: str | None = None
 
 
 # Stages that read vectors (10) run before stages that make more: few are on the disk at a time (keep_vectors). What a
@@ -35,13 +35,13 @@ KINDS = {
     "tokens": Kind("teleport.encoder.tokens", threads=8, minutes=240, priority=50),
     "lexical_index": Kind("teleport.search.lexical_index", minutes=240),
     "bm25": Kind("teleport.search.bm25", threads=8, mem_mb=16000, minutes=240),
-    "encode": Kind("teleport.encoder.encode", threads=8, mem_mb=32000, minutes=480, gpus=1, encodes=True),
+    "encode": Kind("teleport.encoder.encode", threads=8, mem_mb=32000, minutes=480, gpus=1, cpu="encoder"),
     "index": Kind("teleport.search.index", mem_mb=4000, priority=20),
-    "retrieve": Kind("teleport.search.retrieve", threads=8, mem_mb=64000, minutes=480, gpus=1, priority=20),
+    "retrieve": Kind("teleport.search.retrieve", 8, mem_mb=64000, minutes=480, gpus=1, priority=20, cpu="search"),
     "positives": Kind("teleport.negatives.positives", threads=8, priority=10),
     "negatives_file": Kind("teleport.negatives.file"),
     "merge": Kind("teleport.negatives.merge", priority=10),
-    "train": Kind("teleport.training.train", 8, mem_mb=32000, minutes=2880, gpus=1, priority=10, encodes=True),
+    "train": Kind("teleport.training.train", 8, mem_mb=32000, minutes=2880, gpus=1, priority=10, cpu="encoder"),
     "evaluate": Kind("teleport.evaluation.evaluate", priority=20),
     "external": Kind("teleport.evaluation.external"),
     "rerank": Kind("teleport.search.rerank", mem_mb=32000, minutes=240, priority=10),

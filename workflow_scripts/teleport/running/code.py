@@ -136,9 +136,10 @@ def module_digest(name):
 
 
 def digests_of_all():
-    """{module: digest} of every module that a rule runs, with `cpu_code` as "cpu" and `files_digest` as "files"."""
+    """{module: digest} of every module that a rule runs; {kind: `cpu_code`}, and `files_digest` as "files"."""
     modules = {kind.module for kind in KINDS.values()} | registered_modules() | set(REPORTS)
-    return {name: module_digest(name) for name in sorted(modules)} | {"cpu": cpu_code(), "files": files_digest()}
+    of_modules = {name: module_digest(name) for name in sorted(modules)}
+    return of_modules | {kind: cpu_code(kind) for kind in KINDS} | {"files": files_digest()}
 
 
 def stage_code(kind, loads, digest=module_digest):
@@ -146,9 +147,10 @@ def stage_code(kind, loads, digest=module_digest):
     return digest_of({digest(name) for name in (KINDS[kind].module, *loads.values())})
 
 
-def cpu_code():
-    """The digest of what exists for a CPU's speed alone, "" where it was deleted. It counts where a CPU encodes."""
-    return module_digest(CPU) if module_path(CPU) else ""
+def cpu_code(kind):
+    """The digest of what exists for a CPU's speed alone and computes a kind of stage; "" where there is none."""
+    name = CPU.get(KINDS[kind].cpu)
+    return module_digest(name) if name and module_path(name) else ""
 
 
 def digest_of(lines):

@@ -160,7 +160,7 @@ def require_unedited(job, files):
     with suppress(OSError, SyntaxError, ValueError):  # files that vanish or are half written are an edit
         if files == files_digest():
             return
-        if stage_code(job.kind, job.loads) == job.code and job.cpu_code in (None, cpu_code()):
+        if stage_code(job.kind, job.loads) == job.code and job.cpu_code in (None, cpu_code(job.kind)):
             return
     raise Refusal(
         f"the code of the stage {job.kind} was edited since the workflow started, with digest {job.code}: run the "

@@ -1,21 +1,14 @@
 """Which engine searches exactly: the fastest of this machine. All of them give the same bits."""
 
 import resource
-import time
 from pathlib import Path
 
-import numpy as np
-
+from teleport.on_cpu import cpu_module
 from teleport.refusal import Refusal
 from teleport.running.devices import visible_devices
-from teleport.running.log import log
 from teleport.search.flat import Exact, FaissFlat
 
-INT8_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8"}
-PROBE_PRODUCTS = 2**39  # from so many on: for fewer, loading torch and probing would take longer than either search
-PROBE_QUERIES, PROBE_BLOCKS, PROBE_ROWS = 1024, 4, 8192  # of a probe, and the rows of each of its blocks of passages
 PART_ROWS = 2**20  # passages after which a search on a CPU can be saved
-ROOM_SHARE = 0.5  # of the free memory that reduced vectors of a part may take
 STEP_RESERVE = 8e9  # bytes of a device that are left to a training beside its search
 LIMITS = {"VmSize": resource.RLIMIT_AS, "VmData": resource.RLIMIT_DATA}
 
@@ -23,9 +16,8 @@ LIMITS = {"VmSize": resource.RLIMIT_AS, "VmData": resource.RLIMIT_DATA}
 def open_exact(vectors, threads, queries_QD, lines, depth):
     """An exact index of `vectors` (float32 or float16 [n, dim], memory map), a `flat.Exact`.
 
-    All CUDA devices that this process sees, a part of the passages each; else int8 products on a processor that has
-    them, where a `probe` says that they are faster; else faiss. queries_QD: float32, a sample of the `lines` vectors
-    that are searched with
+    All CUDA devices that this process sees, a part of the passages each; else faiss, or what `cpu.search` has that is
+    faster. queries_QD: float32, a sample of the `lines` vectors that are searched with
     """
     if visible_devices():
         import torch
@@ -37,42 +29,10 @@ def open_exact(vectors, threads, queries_QD, lines, depth):
             return Exact(
                 vectors, devices, lambda n, part, most: TorchFlat(part, f"cuda:{n}", share, None, most), threads
             )
-    parts, kinds = -(-len(vectors) // PART_ROWS), {"FaissFlat": lambda _, part, most: FaissFlat(part, threads, most)}
-    if lines * vectors.size < PROBE_PRODUCTS or not computes_in_int8():
-        return Exact(vectors, parts, kinds["FaissFlat"], threads)
-    from teleport.search.flat_cpu import Int8Flat
-
-    kinds["Int8Flat"] = lambda _, part, most: Int8Flat(part, threads, ROOM_SHARE * free_bytes(), most)
-    seconds = {name: probe(vectors, kind, threads, queries_QD, lines, depth) for name, kind in kinds.items()}
-    fastest = min(seconds, key=seconds.get)
-    foreseen = ", ".join(f"{name} {estimate:.0f} s" for name, estimate in seconds.items())
-    log.info(
-        "searching with %s: %d lines at depth %d take by a probe, in processor time, %s",
-        fastest,
-        lines,
-        depth,
-        foreseen,
-    )
-    return Exact(vectors, parts, kinds[fastest], threads)
-
-
-def probe(vectors, open_part, threads, queries_QD, lines, depth):
-    """Seconds of processor time that `lines` searches at a depth would take with an engine, from some in a few blocks.
-
-    A sample of the passages at as small a share of the depth has its last rank at the same score, so it has as large a
-    share of the candidates that an engine cannot tell apart.
-    """
-    firsts = np.linspace(0, max(0, len(vectors) - PROBE_ROWS), PROBE_BLOCKS).astype(np.int64)
-    sample = np.concatenate([np.asarray(vectors[first : first + PROBE_ROWS]) for first in firsts])
-    share = len(sample) / len(vectors)
-    started = time.process_time()
-    index = Exact(sample, 1, open_part, threads)
-    opened = time.process_time()
-    index.search(queries_QD[:1], 1)  # threads start, and buffers are made
-    searched = time.process_time()
-    index.search(queries_QD[:PROBE_QUERIES], max(1, round(share * depth)))
-    searching = (time.process_time() - searched) * lines / min(len(queries_QD), PROBE_QUERIES)
-    return (opened - started + searching) / share
+    parts, open_part = -(-len(vectors) // PART_ROWS), lambda _, part, most: FaissFlat(part, threads, most)
+    if cpu := cpu_module("search"):
+        open_part = cpu.fastest(open_part, vectors, threads, queries_QD, lines, depth)
+    return Exact(vectors, parts, open_part, threads)
 
 
 def open_for_steps(vectors, device, threads, on_processor=FaissFlat, spare=False):
@@ -101,11 +61,6 @@ def open_for_steps(vectors, device, threads, on_processor=FaissFlat, spare=False
                 "or set negatives.live.index to {kind: pq}."
             )
     return Exact(vectors, 1, lambda _, part, most: on_processor(part, threads, most), threads)
-
-
-def computes_in_int8(cpu_info=Path("/proc/cpuinfo")):
-    """Whether the processor has instructions for sums of int8 products."""
-    return cpu_info.is_file() and not INT8_FLAGS.isdisjoint(cpu_info.read_text().split())
 
 
 def free_bytes():

@@ -15,7 +15,7 @@ from teleport.running.blocks import RowBlocks
 from teleport.running.devices import LARGER, out_of_memory
 from teleport.running.files import require_free_space
 from teleport.running.log import log
-from teleport.search.engines import PART_ROWS, PROBE_QUERIES, open_exact
+from teleport.search.engines import PART_ROWS, open_exact
 from teleport.search.exact import require_finite
 from teleport.search.flat import Exact, Proposals, require_depth
 from teleport.settings.search import IndexSettings
@@ -24,7 +24,7 @@ from teleport.settings.search import RetrieveSettings as Settings  # noqa: F401
 # Searched at a time. Each block reads the passages once. From a disk of 1 GB/s the reading of passages that do not fit
 # in memory then costs a tenth of the products at 200 GFLOP/s.
 BLOCK_ROWS = 4096
-SAMPLE_SEED = 78  # of the lines that engines are probed with
+SAMPLE_SEED, SAMPLE_LINES = 78, 1024  # of the lines that engines are probed with
 DEVICE_BLOCK_ROWS = 65536  # on a GPU: several steps of flat_torch, of which only the last waits for the host
 
 
@@ -73,6 +73,7 @@ def run(job):
     blocks.publish()
     save_array(job.output("rows.npy"), rows.astype(np.int32))
     facts = {"lines": len(lines), "depth": depth, "engine": index.engine}
+    facts["device"] = "cuda" if index.overlaps else "cpu"
     facts |= {"seconds": round(blocks.totals["seconds"], 3), "lines_per_second": speed}
     if job.settings.scores == "compressed":
         from teleport.search.approximate import sample_recall
@@ -160,7 +161,7 @@ def open_index(job, vectors, offsets, lines, anchors):
     needed = min(depth, len(vectors)) if offsets is None else chunks_needed(offsets, depth)
     if json.loads(path.read_text(encoding="utf-8"))["kind"] == "flat":
         anchors, lines = longest
-        sample = lines[np.sort(np.random.default_rng(SAMPLE_SEED).permutation(len(lines))[:PROBE_QUERIES])]
+        sample = lines[np.sort(np.random.default_rng(SAMPLE_SEED).permutation(len(lines))[:SAMPLE_LINES])]
         index = open_exact(vectors, job.threads, anchors[sample].astype(np.float32), total, needed)
     elif job.settings.scores == "compressed":
         from teleport.search.approximate import PqCodes, read_codes

@@ -14,10 +14,7 @@ class Lamb(torch.optim.Optimizer):
     With moments m and v (betas 0.9 and 0.999) and u = m / (sqrt(v) + eps) + weight_decay * w, a step is
     w -= lr * trust * u, where trust = min(|w|, 10) / |u|, or 1 when either norm is 0. The moments are not corrected
     for their start at zero, and the trust ratio itself has no bound (ANCE and DRhard `lamb.py`; the paper's own code
-    corrects the moments).
-
-    On CUDA an operation is one call for all tensors (torch's foreach functions). On a CPU tensors go one by one, so
-    that each is still in the cache at its next operation.
+    corrects the moments). An operation is one call for all tensors (torch's foreach functions).
     """
 
     def __init__(self, parameters, lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
@@ -27,10 +24,8 @@ class Lamb(torch.optim.Optimizer):
     def step(self):
         """Update all tensors that have a gradient; waits for nothing on the device."""
         for group in self.param_groups:
-            weights = [weight for weight in group["params"] if weight.grad is not None]
-            together = all(weight.is_cuda for weight in weights)
-            for tensors in [weights] if weights and together else [[weight] for weight in weights]:
-                self.update(tensors, group)
+            if weights := [weight for weight in group["params"] if weight.grad is not None]:
+                self.update(weights, group)
 
     def update(self, weights, group):
         """One step of a list of tensors, in place."""

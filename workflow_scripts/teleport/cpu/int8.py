@@ -7,10 +7,10 @@ the last rank so far by more than the error of the product, so no passage of the
 import numpy as np
 import torch
 
+from teleport.cpu.threads import threads_apart
 from teleport.search.exact import ID_BITS, NO_KEY, NO_RANK, ids_of, keys_of, scores_of, scores_of_ranks
 from teleport.search.flat import MARGIN, OUTLIERS
 from teleport.search.reduced import Reduced
-from teleport.threads import threads_apart
 
 QUERIES = 512  # per block of products: 16 MB with blocks of 8,192 passages, within the last cache
 BAND = 1.25  # times the error: kept below the last rank at first; twice is enough for any vectors

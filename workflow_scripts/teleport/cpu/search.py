@@ -1,0 +1,58 @@
+"""Exact search on a CPU: faiss, or products of int8 numbers where the processor has them and a probe says so."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from teleport.running.log import log
+from teleport.search.engines import free_bytes
+from teleport.search.flat import Exact
+
+INT8_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8"}
+PROBE_PRODUCTS = 2**39  # from so many on: for fewer, loading torch and probing would take longer than either search
+PROBE_QUERIES, PROBE_BLOCKS, PROBE_ROWS = 1024, 4, 8192  # of a probe, and the rows of each of its blocks of passages
+ROOM_SHARE = 0.5  # of the free memory that reduced vectors of a part may take
+
+
+def fastest(open_faiss, vectors, threads, queries_QD, lines, depth):
+    """How to open the engine of a part (see `flat.Exact`) that searches fastest; both give the same bits.
+
+    open_faiss: opens faiss's; the rest is as `engines.open_exact` takes it
+    """
+    if lines * vectors.size < PROBE_PRODUCTS or not computes_in_int8():
+        return open_faiss
+    from teleport.cpu.int8 import Int8Flat  # it loads torch
+
+    kinds = {"FaissFlat": open_faiss}
+    kinds["Int8Flat"] = lambda _, part, most: Int8Flat(part, threads, ROOM_SHARE * free_bytes(), most)
+    seconds = {name: probe(vectors, kind, threads, queries_QD, lines, depth) for name, kind in kinds.items()}
+    name = min(seconds, key=seconds.get)
+    foreseen = ", ".join(f"{name} {estimate:.0f} s" for name, estimate in seconds.items())
+    text = "searching with %s: %d lines at depth %d take by a probe, in processor time, %s"
+    log.info(text, name, lines, depth, foreseen)
+    return kinds[name]
+
+
+def probe(vectors, open_part, threads, queries_QD, lines, depth):
+    """Seconds of processor time that `lines` searches at a depth would take with an engine, from some in a few blocks.
+
+    A sample of the passages at as small a share of the depth has its last rank at the same score, so it has as large a
+    share of the candidates that an engine cannot tell apart.
+    """
+    firsts = np.linspace(0, max(0, len(vectors) - PROBE_ROWS), PROBE_BLOCKS).astype(np.int64)
+    sample = np.concatenate([np.asarray(vectors[first : first + PROBE_ROWS]) for first in firsts])
+    share = len(sample) / len(vectors)
+    started = time.process_time()
+    index = Exact(sample, 1, open_part, threads)
+    opened = time.process_time()
+    index.search(queries_QD[:1], 1)  # threads start, and buffers are made
+    searched = time.process_time()
+    index.search(queries_QD[:PROBE_QUERIES], max(1, round(share * depth)))
+    searching = (time.process_time() - searched) * lines / min(len(queries_QD), PROBE_QUERIES)
+    return (opened - started + searching) / share
+
+
+def computes_in_int8(cpu_info=Path("/proc/cpuinfo")):
+    """Whether the processor has instructions for sums of int8 products."""
+    return cpu_info.is_file() and not INT8_FLAGS.isdisjoint(cpu_info.read_text().split())
