@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from commands.forecast.costs import data, models, stage_cost
-from commands.forecast.counts import Counts, encoder_shape
+from commands.forecast.counts import Counts, encoder_shape, of_kind
 from commands.forecast.flops import Shape, forward_flop, step_flop
 from commands.forecast.forecast import Forecast, total
-from commands.forecast.hardware import LINES, THIS, Cost, Hardware, read_hardware
+from commands.forecast.hardware import LINES, THIS, Cost, Hardware, Place, read_hardware
 from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, disk_shortage, live_search, memory_shortages, render, shortages
 from paths import REPOSITORY
@@ -607,11 +607,18 @@ def test_a_live_search_reads_all_passages_at_every_step(marco):
     assert "search_flop" not in costs(adore, "train")[0].work
 
 
-def test_a_pq_index_takes_its_codes_and_is_searched_by_the_processor(marco):
-    plan = live_plan({"index": {"kind": "pq", "m": 48}})
+def test_a_live_search_of_pq_codes_is_a_flat_one_on_a_gpu_and_one_by_codes_without(marco):
+    """A GPU has their vectors, decoded once; a processor adds up numbers of a table."""
+    plan, flat = live_plan({"index": {"kind": "pq", "m": 48}}), costs(live_plan({}), "train")[1]
     assert sorted({cost.bytes for cost in costs(plan, "index")}) == [0, 8_841_823 * 48]
-    cost = costs(plan, "train")[1]
+    cost, train = costs(plan, "train")[1], of_kind(plan, "train")[1]
+    assert cost.work == flat.work | {"rescored": flat.work["rescored"] + 8_841_823 * 768}
+    assert cost.device_memory == flat.device_memory and cost.memory == flat.memory + 8_841_823 * 48
+    cost = stage_cost(train, Counts(plan), Place(8, 0))
     assert cost.work["rescored"] == 1000 * 32 * (8_841_823 * 48 + 200 * 768) and "search_flop" not in cost.work
+
+
+def test_by_codes_a_search_takes_the_processor(marco):
     searched = make_plan(search_index={"kind": "pq", "m": 24})
     assert lacking(searched) == {"training the indexes that are not flat, and adding the passages"}
     dev = [s for s in searched.stages.values() if s.kind == "retrieve" and s.settings.scores == "compressed"]
