@@ -129,7 +129,7 @@ def test_the_searches_of_a_checkpoint_read_its_vectors_once_and_follow_each_othe
         found = {}
         for stage in marco.stages.values():
             if stage.kind == "retrieve":
-                found.setdefault(stage.inputs["index"].name, []).append(forecast.stages[stage.name].cost.work["disk"])
+                found.setdefault(stage.inputs["index"].name, []).append(forecast.stages[stage.name].cost.work["read"])
         return found
 
     forecast = Forecast(marco, UNIT)
@@ -142,10 +142,10 @@ def test_the_searches_of_a_checkpoint_read_its_vectors_once_and_follow_each_othe
     assert one.name in forecast.jobs[two.name].after and two.name in forecast.jobs[three.name].after
     finish(one, {}, 5.0, made={"beside": two.name})
     forecast = Forecast(marco, UNIT)
-    assert [forecast.stages[stage.name].cost.work["disk"] > 0 for stage in (one, two, three)] == [False, True, False]
+    assert [forecast.stages[stage.name].cost.work["read"] > 0 for stage in (one, two, three)] == [False, True, False]
     finish(two, {}, 5.0, made={"beside": two.name})
     forecast = Forecast(marco, UNIT)
-    assert [forecast.stages[stage.name].cost.work["disk"] > 0 for stage in (one, two, three)] == [False, True, True]
+    assert [forecast.stages[stage.name].cost.work["read"] > 0 for stage in (one, two, three)] == [False, True, True]
 
 
 @pytest.mark.parametrize("hardware", ["h200", "a100"])
@@ -237,14 +237,20 @@ def test_seconds_add_up():
 
 
 def test_beside_a_gpu_the_longer_of_products_and_scoring_counts():
-    line = UNIT.model_copy(update={"search_flop": 10.0, "rescored": 5.0, "disk": 2.0})
-    work = [{"search_flop": flop, "rescored": 100.0, "disk": 2.0} for flop in (300.0, 100.0)]
+    line = UNIT.model_copy(update={"search_flop": 10.0, "rescored": 5.0, "read": 2.0})
+    work = [{"search_flop": flop, "rescored": 100.0, "read": 2.0} for flop in (300.0, 100.0)]
     searches = [Cost(work=each, at_once=(("search_flop", "rescored"),)) for each in work]
     assert [line.seconds(cost) for cost in searches] == [30 + 20 + 1, 10 + 20 + 1]
     assert line.seconds(Cost(work=work[0]), 1) == 30 + 20 + 1  # in a training step, one after the other
     assert [line.seconds(cost, 1) for cost in searches] == [30 + 1, 20 + 1]
     assert [line.seconds(cost, 2) for cost in searches] == [20 + 1, 20 + 1]
-    assert line.seconds(Cost(work={"disk": 2.0}), 1) == 1
+    assert line.seconds(Cost(work={"read": 2.0}), 1) == 1
+
+
+def test_vectors_are_read_at_a_rate_of_their_own_or_else_at_that_of_the_disk():
+    line = UNIT.model_copy(update={"disk": 2.0})
+    assert line.seconds(Cost(work={"read": 6.0})) == 3 and line.read is None
+    assert line.model_copy(update={"read": 6.0}).seconds(Cost(work={"read": 6.0, "disk": 2.0})) == 1 + 1
 
 
 def test_a_kind_without_estimate_is_listed_and_not_counted(marco, monkeypatch):

@@ -35,3 +35,11 @@ def test_all_of_adores_pq_takes_at_most_ten_hours(hardware):
     kinds = [stage.kind for stage in stages]
     assert (kinds.count("train"), kinds.count("index")) == (5, 5) and kinds.count("retrieve") > 20
     assert 3600 < sum(found.estimate(stage).seconds for stage in stages) < 10 * 3600
+
+
+def test_all_searches_of_marco_take_at_most_six_minutes():
+    """Each job costs its start; the vectors of a checkpoint are read once."""
+    found = forecast("h200", "marco")
+    searches = [each for each in found.stages.values() if each.kind == "retrieve"]
+    opened = [each for each in searches if each.cost.work["read"]]
+    assert (len(searches), len(opened)) == (33, 9) and sum(each.seconds for each in searches) < 360

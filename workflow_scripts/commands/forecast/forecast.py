@@ -106,7 +106,7 @@ class Forecast:
         (cost, _), artefact = self.cost(stage), finished(stage)
         made = artefact.manifest.get("provenance", {}) if artefact else {}
         if self.before(stage) or made.get("beside", stage.name) != stage.name:
-            cost = replace(cost, work=cost.work | {"disk": 0.0})
+            cost = replace(cost, work=cost.work | {"read": 0.0})
         seconds = sum(seconds for _, seconds in self.parts(stage, cost))
         if artefact is None:
             return Estimate(stage.kind, cost, seconds, False, cost.bytes, cost.memory, cost.device_memory)

@@ -106,7 +106,7 @@ def live(stage, counts, place):
     first, last = train_steps(stage, counts.queries["train"])
     lines = (last - first) * training.batch_queries
     read = lines * settings.depth * dim  # the vectors of a list are read for the loss
-    work, memory = {"disk": vectors, "listed": lines * settings.depth}, vectors
+    work, memory = {"read": vectors, "listed": lines * settings.depth}, vectors
     decoded = 0
     if settings.index.kind == "pq":
         memory += index_bytes(settings.index, passages, dim)
