@@ -138,7 +138,7 @@ def test_the_searches_of_a_checkpoint_read_its_vectors_once_and_follow_each_othe
         tuple
     }
     one, two, three = next(stages for stages in marco.searches.values() if len(stages) == 3)
-    assert [forecast.before(stage) for stage in (one, two, three)] == [None, one, two]
+    assert [forecast.earlier(stage) for stage in (one, two, three)] == [[], [one], [one, two]]
     assert one.name in forecast.jobs[two.name].after and two.name in forecast.jobs[three.name].after
     finish(one, {}, 5.0, made={"beside": two.name})
     forecast = Forecast(marco, UNIT)
