@@ -28,7 +28,17 @@ import texts
 from commands.forecast.costs import stage_cost
 from commands.forecast.counts import Counts, finished
 from commands.forecast.hardware import MEASURED, Hardware, read_hardware
-from rates import answer_rate, clock, disk_rate, lexical_rates, merge_rate, process_seconds, search_rates, text_rates
+from rates import (
+    answer_rate,
+    clock,
+    disk_rate,
+    lexical_rates,
+    merge_rate,
+    process_seconds,
+    read_rate,
+    search_rates,
+    text_rates,
+)
 from rounds import REPOSITORY
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
@@ -130,7 +140,7 @@ def calibrate(scale, threads, bert_base=False, layers=12, checkpoint=None):
         write_collection(Path("collection"), scale)
         given = bert_base_checkpoint(folder, layers) if bert_base else checkpoint and str(checkpoint)
         rates = stage_rates(Plan(*load(configuration(scale, given))), threads)
-        rates |= text_rates(folder, threads) | {"disk": disk_rate(Path(folder))}
+        rates |= text_rates(folder, threads) | {"disk": disk_rate(Path(folder)), "read": read_rate(Path(folder))}
         rates |= search_rates(Path(folder), scale, threads, dim) | lexical_rates(Path(folder), scale, threads)
         rates |= {"answers": answer_rate(Path(folder), threads)}
     rates |= {"merge_rows": merge_rate()} | process_seconds()

@@ -163,6 +163,18 @@ def disk_rate(folder, megabytes=256):
     return megabytes * 2**20 / (time.perf_counter() - started)
 
 
+def read_rate(folder, rows=2**16):
+    """Bytes/s of reading vectors through a memory map, as searches do, which the system has no more in its cache."""
+    path, block = folder / "vectors.npy", np.zeros((rows, SEARCH_DIM), np.float32)
+    np.save(path, np.random.default_rng(0).random(block.shape, np.float32))
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())  # what is not on the disk yet stays
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    started = time.perf_counter()
+    np.copyto(block, np.load(path, mmap_mode="r"))
+    return block.nbytes / (time.perf_counter() - started)
+
+
 def subprocess_seconds(command, environment):
     """The shortest of a few runs; with --shared, in processor seconds of the child."""
 

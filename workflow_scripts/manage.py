@@ -170,10 +170,12 @@ def verify(arguments):
     """Check every artefact against the SHA-256 in its manifest, and the links of the experiments.
 
     Prints one line per stage that is torn or edited and per link to a stage that is not there, each with the remedy,
-    and ends with status 1 when there is one.
+    and ends with status 1 when there is one; meanwhile, on standard error, how much is read and what is left.
     """
     from commands.disk import broken_links, check_stages
+    from teleport.running.log import configure_logging
 
+    configure_logging()
     (bad, num_stages), broken = check_stages(), broken_links()
     print("".join(f"{line}\n" for line in bad + broken), end="")
     print(f"{num_stages - len(bad)} stages sound, {len(bad)} torn or edited, {len(broken)} links lead nowhere")

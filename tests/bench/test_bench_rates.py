@@ -114,6 +114,13 @@ def test_rates_of_packages_that_are_not_installed_are_those_of_the_first_line(tm
     assert calibrate.taken_over(measured) == {"bm25_tokens": first.bm25_tokens, "bm25_scores": first.bm25_scores}
 
 
+def test_vectors_are_read_back_from_the_disk_whole(tmp_path, monkeypatch):
+    rates, read = importlib.import_module("rates"), []
+    monkeypatch.setattr(rates.np, "copyto", lambda block, vectors: read.append(vectors))
+    assert rates.read_rate(tmp_path, rows=32) > 0
+    assert [vectors.shape for vectors in read] == [(32, rates.SEARCH_DIM)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [["--shared"], ["--bert-base"]])
 def test_calibration_writes_a_complete_hardware_line(flags, tmp_path, monkeypatch):

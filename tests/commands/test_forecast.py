@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from commands.forecast.costs import data, models, stage_cost
-from commands.forecast.counts import Counts, encoder_shape
+from commands.forecast.counts import Counts, encoder_shape, of_kind
 from commands.forecast.flops import Shape, forward_flop, step_flop
 from commands.forecast.forecast import Forecast, total
-from commands.forecast.hardware import LINES, THIS, Cost, Hardware, read_hardware
+from commands.forecast.hardware import LINES, THIS, Cost, Hardware, Place, read_hardware
 from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, disk_shortage, live_search, memory_shortages, render, shortages
 from paths import REPOSITORY
@@ -129,7 +129,7 @@ def test_the_searches_of_a_checkpoint_read_its_vectors_once_and_follow_each_othe
         found = {}
         for stage in marco.stages.values():
             if stage.kind == "retrieve":
-                found.setdefault(stage.inputs["index"].name, []).append(forecast.stages[stage.name].cost.work["disk"])
+                found.setdefault(stage.inputs["index"].name, []).append(forecast.stages[stage.name].cost.work["read"])
         return found
 
     forecast = Forecast(marco, UNIT)
@@ -138,14 +138,14 @@ def test_the_searches_of_a_checkpoint_read_its_vectors_once_and_follow_each_othe
         tuple
     }
     one, two, three = next(stages for stages in marco.searches.values() if len(stages) == 3)
-    assert [forecast.before(stage) for stage in (one, two, three)] == [None, one, two]
+    assert [forecast.earlier(stage) for stage in (one, two, three)] == [[], [one], [one, two]]
     assert one.name in forecast.jobs[two.name].after and two.name in forecast.jobs[three.name].after
     finish(one, {}, 5.0, made={"beside": two.name})
     forecast = Forecast(marco, UNIT)
-    assert [forecast.stages[stage.name].cost.work["disk"] > 0 for stage in (one, two, three)] == [False, True, False]
+    assert [forecast.stages[stage.name].cost.work["read"] > 0 for stage in (one, two, three)] == [False, True, False]
     finish(two, {}, 5.0, made={"beside": two.name})
     forecast = Forecast(marco, UNIT)
-    assert [forecast.stages[stage.name].cost.work["disk"] > 0 for stage in (one, two, three)] == [False, True, True]
+    assert [forecast.stages[stage.name].cost.work["read"] > 0 for stage in (one, two, three)] == [False, True, True]
 
 
 @pytest.mark.parametrize("hardware", ["h200", "a100"])
@@ -237,14 +237,20 @@ def test_seconds_add_up():
 
 
 def test_beside_a_gpu_the_longer_of_products_and_scoring_counts():
-    line = UNIT.model_copy(update={"search_flop": 10.0, "rescored": 5.0, "disk": 2.0})
-    work = [{"search_flop": flop, "rescored": 100.0, "disk": 2.0} for flop in (300.0, 100.0)]
+    line = UNIT.model_copy(update={"search_flop": 10.0, "rescored": 5.0, "read": 2.0})
+    work = [{"search_flop": flop, "rescored": 100.0, "read": 2.0} for flop in (300.0, 100.0)]
     searches = [Cost(work=each, at_once=(("search_flop", "rescored"),)) for each in work]
     assert [line.seconds(cost) for cost in searches] == [30 + 20 + 1, 10 + 20 + 1]
     assert line.seconds(Cost(work=work[0]), 1) == 30 + 20 + 1  # in a training step, one after the other
     assert [line.seconds(cost, 1) for cost in searches] == [30 + 1, 20 + 1]
     assert [line.seconds(cost, 2) for cost in searches] == [20 + 1, 20 + 1]
-    assert line.seconds(Cost(work={"disk": 2.0}), 1) == 1
+    assert line.seconds(Cost(work={"read": 2.0}), 1) == 1
+
+
+def test_vectors_are_read_at_a_rate_of_their_own_or_else_at_that_of_the_disk():
+    line = UNIT.model_copy(update={"disk": 2.0})
+    assert line.seconds(Cost(work={"read": 6.0})) == 3 and line.read is None
+    assert line.model_copy(update={"read": 6.0}).seconds(Cost(work={"read": 6.0, "disk": 2.0})) == 1 + 1
 
 
 def test_a_kind_without_estimate_is_listed_and_not_counted(marco, monkeypatch):
@@ -607,11 +613,18 @@ def test_a_live_search_reads_all_passages_at_every_step(marco):
     assert "search_flop" not in costs(adore, "train")[0].work
 
 
-def test_a_pq_index_takes_its_codes_and_is_searched_by_the_processor(marco):
-    plan = live_plan({"index": {"kind": "pq", "m": 48}})
+def test_a_live_search_of_pq_codes_is_a_flat_one_on_a_gpu_and_one_by_codes_without(marco):
+    """A GPU has their vectors, decoded once; a processor adds up numbers of a table."""
+    plan, flat = live_plan({"index": {"kind": "pq", "m": 48}}), costs(live_plan({}), "train")[1]
     assert sorted({cost.bytes for cost in costs(plan, "index")}) == [0, 8_841_823 * 48]
-    cost = costs(plan, "train")[1]
+    cost, train = costs(plan, "train")[1], of_kind(plan, "train")[1]
+    assert cost.work == flat.work | {"rescored": flat.work["rescored"] + 8_841_823 * 768}
+    assert cost.device_memory == flat.device_memory and cost.memory == flat.memory + 8_841_823 * 48
+    cost = stage_cost(train, Counts(plan), Place(8, 0))
     assert cost.work["rescored"] == 1000 * 32 * (8_841_823 * 48 + 200 * 768) and "search_flop" not in cost.work
+
+
+def test_by_codes_a_search_takes_the_processor(marco):
     searched = make_plan(search_index={"kind": "pq", "m": 24})
     assert lacking(searched) == {"training the indexes that are not flat, and adding the passages"}
     dev = [s for s in searched.stages.values() if s.kind == "retrieve" and s.settings.scores == "compressed"]

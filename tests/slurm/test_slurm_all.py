@@ -156,8 +156,8 @@ def test_a_group_of_three_searches_asks_for_one_gpu_and_the_memory_of_one(submit
     groups = [job for job in submitted.jobs() if len(rules(job)) > 1]
     assert [job["TresPerJob"] for job in groups] == ["gres:gpu:1"] * 2
     assert [job["MinMemoryNode"] for job in groups] == ["4000M"] * 2  # the least
-    # two minutes to start, one for each member: encode, index and three searches; after training one search
-    assert [job["TimeLimit"] for job in groups] == ["00:06:00", "00:04:00"]
+    # two minutes to start, one for the index and one for all searches: three; after training one
+    assert [job["TimeLimit"] for job in groups] == ["00:04:00", "00:04:00"]
     asked = {rules(job)[0]: job.get("TresPerJob") for job in submitted.jobs() if len(rules(job)) == 1}
     assert asked["train"] == "gres:gpu:1" and asked["merge"] is None
 

@@ -1,8 +1,10 @@
 """What lies below results: stages that nothing uses, and stages and links that are not sound."""
 
 import csv
+import os
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from teleport.refusal import Refusal
@@ -10,9 +12,12 @@ from teleport.report.experiments import stage_links
 from teleport.running.artefact import MANIFEST, STAGES, Artefact, is_finished, remake
 from teleport.running.files import files_below
 from teleport.running.job import RESUME, SHARDS
+from teleport.running.log import Progress
 
 EXPERIMENTS, TABLES, BENCHMARKS = (Path("results", name) for name in ("experiments", "tables", "benchmarks"))
 STAGE = re.compile("[a-z_]+/[0-9a-f]{12}")
+MB = 10**6
+HASHING = 8  # threads at most: by then the disk is what takes the time
 OTHERS = "Unfinished experiments of other configurations are not known here: name those configurations after --also."
 
 
@@ -94,14 +99,40 @@ def orphans(used, *roots):
 
 
 def check_stages():
-    """(what is wrong with the artefacts by their SHA-256, a sentence each; number of all stages)."""
-    refusals, manifests = [], sorted(STAGES.glob(f"*/*/{MANIFEST}"))
-    for manifest in manifests:
-        try:
-            Artefact(manifest.parent).verify()
-        except Refusal as refusal:
-            refusals.append(str(refusal))
-    return refusals, len(manifests)
+    """(what is wrong with the artefacts by their SHA-256, a sentence each; number of all stages).
+
+    Several threads hash (hashlib lets the others compute), a stage each, of whose files a block is in memory at a time.
+    The log says how much is read, how fast, and what is left.
+    """
+    folders = [manifest.parent for manifest in sorted(STAGES.glob(f"*/*/{MANIFEST}"))]
+    pool, done = ThreadPoolExecutor(min(HASHING, len(os.sched_getaffinity(0)))), 0
+    try:
+        checks = {pool.submit(wrong_in, folder): size_of(folder) for folder in folders}
+        total, progress = sum(checks.values()) // MB, Progress(None)
+        for check in as_completed(checks):
+            check.result()  # an error of ours, or of the disk, ends all
+            if done // MB < total:
+                progress(done // MB, total, "MB")
+            done += checks[check]
+    finally:
+        pool.shutdown(cancel_futures=True)  # with Ctrl-C what has not begun
+    return [wrong for check in checks if (wrong := check.result())], len(folders)
+
+
+def size_of(folder):
+    """Bytes of the files of a stage by its manifest; 0 where that is torn."""
+    try:
+        return Artefact(folder).bytes
+    except Refusal:
+        return 0
+
+
+def wrong_in(folder):
+    """What is wrong with the artefact in a folder (text), or None."""
+    try:
+        Artefact(folder).verify()
+    except Refusal as refusal:
+        return str(refusal)
 
 
 def broken_links():

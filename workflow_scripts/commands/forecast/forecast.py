@@ -10,6 +10,7 @@ from commands.forecast.counts import Counts, finished
 from commands.forecast.hardware import Cost, Place
 from commands.forecast.schedule import Job, most_bytes, schedule
 from teleport.plan.kinds import KINDS, needs
+from teleport.running.artefact import is_finished
 
 
 @dataclass(frozen=True)
@@ -81,18 +82,21 @@ class Forecast:
         return Place(min(row.threads, room["cores"]), min(row.gpus, room["gpu"]) if has_gpus else 0)
 
     def cost(self, stage, shards=1):
-        """(Cost, seconds) of the job that makes a stage, or of one of so many that each make a part of it."""
+        """(Cost, seconds) of the job that makes a stage, or of one of so many that each make a part of it. Where the
+        same process makes others before it, these have opened what it reads."""
         place = self.place(stage)
         cost = stage_cost(stage, self.counts, place)
+        if self.earlier(stage):
+            cost = replace(cost, work=cost.work | {"read": 0.0})
         cost = sharded(cost, shards)[0] if shards > 1 else cost
         return cost, self.hardware.seconds(cost, place.gpus)
 
-    def before(self, stage):
-        """The stage that the same process makes before this one, which opens nothing then (running/siblings.py), of
-        those that are left; or None."""
+    def earlier(self, stage):
+        """The stages that the same process makes before this one, which opens nothing then (running/siblings.py), of
+        those that are left (list)."""
         opening = self.plan.searches.get(stage.opened, ())
-        left = [other for other in opening if other.input_names == stage.input_names and finished(other) is None]
-        return left[left.index(stage) - 1] if stage in left[1:] else None
+        left = [other for other in opening if other.input_names == stage.input_names and not is_finished(other.name)]
+        return left[: left.index(stage)] if stage in left[1:] else []
 
     def parts(self, stage, cost):
         """[(Cost, seconds)] of the jobs that make a stage: those of its shards, and at the end its own."""
@@ -105,8 +109,8 @@ class Forecast:
         """The `Estimate` of a stage."""
         (cost, _), artefact = self.cost(stage), finished(stage)
         made = artefact.manifest.get("provenance", {}) if artefact else {}
-        if self.before(stage) or made.get("beside", stage.name) != stage.name:
-            cost = replace(cost, work=cost.work | {"disk": 0.0})
+        if made.get("beside", stage.name) != stage.name:
+            cost = replace(cost, work=cost.work | {"read": 0.0})
         seconds = sum(seconds for _, seconds in self.parts(stage, cost))
         if artefact is None:
             return Estimate(stage.kind, cost, seconds, False, cost.bytes, cost.memory, cost.device_memory)
@@ -134,7 +138,8 @@ class Forecast:
         for name in filter(left.__contains__, self.plan.stages):
             stage = self.plan.stages[name]
             row, parts = self.needs(stage), self.parts(stage, self.stages[name].cost)
-            waits = [read.name for read in (*stage.inputs.values(), self.before(stage)) if read and read.name in left]
+            reads = (*stage.inputs.values(), *self.earlier(stage)[-1:])
+            waits = [read.name for read in reads if read.name in left]
             shards = [f"{name}/{number}" for number in range(1, len(parts))]
             for job, (cost, seconds) in zip([*shards, name], parts, strict=True):
                 taken = {"cores": row.threads, "gpu": row.gpus, "memory": int(cost.memory)}

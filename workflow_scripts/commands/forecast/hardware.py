@@ -57,6 +57,7 @@ class Hardware(Section):
     bm25_scores: Rate = Field(description="Passages times queries/s of BM25, though it adds only what has a term.")
     run_rows: Rate = Field(description="Lines/s of a run that are scored and written.")
     disk: Rate = Field(description="Bytes/s written and hashed.")
+    read: Rate | None = Field(None, description="Bytes/s of vectors read, which are not hashed then; null: as `disk`.")
     startup: float = Field(ge=0, description="Seconds per job: process, libraries, scheduler.")
     load: float = Field(ge=0, description="Seconds more per job that loads torch and a checkpoint.")
     answers: Rate = Field(4e4, description="Passages/s, each of one question, that are looked through for answers.")
@@ -81,7 +82,7 @@ class Hardware(Section):
         """Estimated seconds of a job of a `Cost` on so many GPUs, or on the processor alone: all work one after
         another, but what GPU and processor do at once."""
         taken = {
-            rate: amount / getattr(self, rate) / (max(gpus, 1) if rate in SHARED else 1)
+            rate: amount / (getattr(self, rate) or self.disk) / (max(gpus, 1) if rate in SHARED else 1)
             for rate, amount in cost.work.items()
         }
         hidden = sum(min(taken.get(rate, 0.0) for rate in pair) for pair in cost.at_once) if gpus else 0.0

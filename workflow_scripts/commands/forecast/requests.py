@@ -55,14 +55,22 @@ class Requests:
         except Refusal:  # the size of the collection is not known
             return None
 
+    def minutes(self, stage, seconds):
+        """What a job asks for that takes so many seconds by the forecast. The searches that one process makes with what
+        it has opened ask for their sum, rounded once: one of them may ask for nothing but what those before it have."""
+        if stage.kind not in FOLLOWING:
+            return round(MARGIN * seconds / 60 + STARTING)
+        earlier = sum(self.forecast.cost(other)[1] for other in self.forecast.earlier(stage))
+        there = max(1, round(MARGIN * earlier / 60)) if earlier else 0
+        return max(1, round(MARGIN * (earlier + seconds) / 60)) - there
+
     def of(self, stage, attempt=1, shards=1):
         """The `Request` for a job of a stage, or for one of its shards, within the cluster's limits."""
         row = needs(stage, self.plan.deleted_vectors)
         asked = [row.minutes, row.mem_mb]
         if self.forecast:
             cost, seconds = self.forecast.cost(stage, shards)
-            minutes = MARGIN * seconds / 60 + (0 if stage.kind in FOLLOWING else STARTING)
-            found = [max(1, round(minutes)), max(LEAST_MB, math.ceil(MARGIN * cost.memory / 1e6))]
+            found = [self.minutes(stage, seconds), max(LEAST_MB, math.ceil(MARGIN * cost.memory / 1e6))]
             asked = list(map(max, asked, found)) if cost.lacks else found
         limits = self.cluster.minutes, self.cluster.mem_mb
         return Request(*(min(2 ** (attempt - 1) * n, most or math.inf) for n, most in zip(asked, limits, strict=True)))

@@ -66,7 +66,8 @@ def read_texts(path, separator=None, prefix="", max_characters=None):
     (ANCE-Tele's released code would begin it with [SEP].)
     """
     columns = ["text"] if separator is None else ["title", "text"]
-    for batch in pq.ParquetFile(path).iter_batches(CHUNK_TEXTS, columns=columns):
+    # Buffered ahead, what was read of a file would stay in memory until its end.
+    for batch in pq.ParquetFile(path, pre_buffer=False).iter_batches(CHUNK_TEXTS, columns=columns):
         texts = batch.column("text").to_pylist()
         if separator is not None:
             fields = zip(batch.column("title").to_pylist(), texts, strict=True)

@@ -53,7 +53,7 @@ class Corpus:
     """
 
     def __init__(self, parquet, path):
-        source, self.starts = pq.ParquetFile(parquet), [0]
+        source, self.starts = pq.ParquetFile(parquet, pre_buffer=False), [0]  # else what was read stays in memory
         with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, source.schema_arrow) as writer:
             for chunk in source.iter_batches(CHUNK_PASSAGES):
                 writer.write_batch(chunk)

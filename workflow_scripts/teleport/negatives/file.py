@@ -87,7 +87,8 @@ def queries_by(job, column):
 
 def passages_by(job, *columns):
     """The `Lookup` of the corpus by columns of it."""
-    corpus = pq.ParquetFile(job.input("collection", "corpus.parquet"))
+    # Buffered ahead, what was read of a file would stay in memory until its end.
+    corpus = pq.ParquetFile(job.input("collection", "corpus.parquet"), pre_buffer=False)
     chunks = (chunk.columns for chunk in corpus.iter_batches(CHUNK_TEXTS, columns=list(columns)))
     texts = (map("\0".join, zip(*(column.to_pylist() for column in chunk), strict=True)) for chunk in chunks)
     return Lookup(np.concatenate([hash_ids(chunk) for chunk in texts]))

@@ -14,7 +14,7 @@ log = logging.getLogger("teleport")
 
 class Progress:
     """Plain log lines with step, rate and ETA, at most one every ten seconds, and a small JSON file for `status` and
-    the terminal, which is at most two seconds old."""
+    the terminal, which is at most two seconds old. path: of that file, or None."""
 
     def __init__(self, path):
         self.path, self.started, self.logged, self.written = path, None, None, None
@@ -32,7 +32,8 @@ class Progress:
         elif now - self.written < REPORT_SECONDS:
             return
         self.written = now
-        write_json(self.path, {"done": done, "total": total, "unit": unit, "rate": rate, "time": time.time()})
+        if self.path is not None:
+            write_json(self.path, {"done": done, "total": total, "unit": unit, "rate": rate, "time": time.time()})
 
 
 def configure_logging():

@@ -83,7 +83,8 @@ def invert(job, num_passages):
 def read_batches(path, title):
     """Yield lists of what BM25 reads of passages: title and text, or the text alone when `title` is "none"."""
     columns = ["text"] if title == "none" else ["title", "text"]
-    for batch in pq.ParquetFile(path).iter_batches(BATCH_TEXTS, columns=columns):
+    # Buffered ahead, what was read of a file would stay in memory until its end.
+    for batch in pq.ParquetFile(path, pre_buffer=False).iter_batches(BATCH_TEXTS, columns=columns):
         yield [" ".join(parts) for parts in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
 
 

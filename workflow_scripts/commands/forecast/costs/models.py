@@ -96,23 +96,30 @@ def train_steps(stage, queries):
 
 
 def live(stage, counts, place):
-    """What searching at every step adds to a train stage: every micro-batch reads all passages once."""
+    """What searching at every step adds to a train stage: every micro-batch reads all passages once.
+
+    A GPU searches what the codes of a PQ index stand for, decoded once; a processor by the codes, and so does the host
+    of a GPU without room, of which there is no forecast.
+    """
     _, dim, vectors = counts.vectors(stage.inputs["passages"])
     settings, training, passages = stage.settings.live, stage.settings.training, counts.passages
     first, last = train_steps(stage, counts.queries["train"])
     lines = (last - first) * training.batch_queries
     read = lines * settings.depth * dim  # the vectors of a list are read for the loss
-    work = {"disk": vectors, "listed": lines * settings.depth}
-    if settings.index.kind == "pq":  # codes stay with the processor
-        memory = vectors + index_bytes(settings.index, passages, dim)
-        return Cost(memory=memory, work=work | {"rescored": pq_work(settings.index, lines, passages) + read})
+    work, memory = {"read": vectors, "listed": lines * settings.depth}, vectors
+    decoded = 0
+    if settings.index.kind == "pq":
+        memory += index_bytes(settings.index, passages, dim)
+        decoded = passages * dim
+        if not place.gpus:
+            return Cost(memory=memory, work=work | {"rescored": pq_work(settings.index, lines, passages) + read})
     compared = (last - first) * max(training.batch_queries, training.accumulate * PASS_QUERIES)
     work |= {"search_flop": search_flop(compared, passages, dim)}
-    work |= {"rescored": lines * (settings.depth + MARGIN) * dim + read}
+    work |= {"rescored": lines * (settings.depth + MARGIN) * dim + read + decoded}
     on_device = vector_bytes(passages, dim, 2)  # in fp16; each GPU has a part
     if not place.gpus:
-        return Cost(memory=vectors + on_device, work=work)
-    return Cost(memory=vectors, device_memory=on_device / place.gpus, work=work)
+        return Cost(memory=memory + on_device, work=work)
+    return Cost(memory=memory, device_memory=on_device / place.gpus, work=work)
 
 
 def train(stage, counts, place):

@@ -28,7 +28,7 @@ def index(stage, counts, place):
     flat = stage.settings.index.kind == "flat"
     size = 0.0 if flat else index_bytes(stage.settings.index, passages, dim)
     lacks = "" if flat else "training the indexes that are not flat, and adding the passages"
-    return Cost(size, memory=BASE + size, work={"disk": vectors}, lacks=lacks)
+    return Cost(size, memory=BASE + size, work={"read": vectors}, lacks=lacks)
 
 
 def pq_work(index, lines, passages):
@@ -44,11 +44,11 @@ def retrieve(stage, counts, place):
     if stage.settings.scores == "compressed":
         index = stage.inputs["index"].settings.index
         codes = index_bytes(index, counts.passages, dim)
-        work = {"rescored": pq_work(index, lines, counts.passages), "disk": codes + vectors}
+        work = {"rescored": pq_work(index, lines, counts.passages), "read": codes + vectors}
         return Cost(size, memory=BASE + codes + min(CANDIDATE_BYTES, lines * depth * 20), work=work)
     depth *= stage.inputs["passages"].settings.chunks  # search.retrieve.chunks_needed
     candidates = lines * (depth + MARGIN)
-    work = {"search_flop": search_flop(lines, passages, dim), "rescored": candidates * dim, "disk": vectors}
+    work = {"search_flop": search_flop(lines, passages, dim), "rescored": candidates * dim, "read": vectors}
     return Cost(
         size,
         memory=BASE + vectors + min(CANDIDATE_BYTES, candidates * 20),
@@ -90,7 +90,7 @@ def errors(stage, counts, place):
     work = {
         "host_flop": search_flop(pairs, passages, dim),
         "looked": pairs * -(-passages // ERROR_ROWS),
-        "disk": vectors * -(-pairs // ERROR_PAIRS),
+        "read": vectors * -(-pairs // ERROR_PAIRS),
     }
     block = min(pairs, ERROR_PAIRS) * min(counts.passages, ERROR_ROWS) * 4
     return Cost(pairs * 24, memory=BASE + vectors + block, work=work)

@@ -1,0 +1,56 @@
+"""Who reads all passages has a few row groups of corpus.parquet in memory, however many there are."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from teleport.encoder import tokens
+from teleport.negatives import file
+from teleport.search import lexical_index
+
+GROUPS, ROWS, CHARACTERS = 40, 100, 10_000  # 1 MB of text that does not compress, in each group
+
+
+class Job:
+    """Of a job what `passages_by` asks for."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def input(self, role, name):
+        return self.path
+
+
+READERS = {
+    "tokens": lambda path: tokens.read_texts(path),
+    "lexical_index": lambda path: lexical_index.read_batches(path, "none"),
+    "negatives_file": lambda path: [file.passages_by(Job(path), "text")],
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path, draw = tmp_path_factory.mktemp("corpus") / "corpus.parquet", np.random.default_rng(0)
+    schema = pa.schema([("title", pa.string()), ("text", pa.string())])
+    with pq.ParquetWriter(path, schema) as writer:
+        for _ in range(GROUPS):
+            letters = draw.integers(33, 127, (ROWS, CHARACTERS), np.uint8)
+            writer.write_table(pa.table([[""] * ROWS, [bytes(text).decode() for text in letters]], schema=schema))
+    return path
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_memory_does_not_grow_with_the_corpus(corpus, kind, monkeypatch):
+    held, before = [], pa.total_allocated_bytes()
+
+    class Watched(pq.ParquetFile):
+        def iter_batches(self, size, **options):
+            for batch in super().iter_batches(ROWS, **options):  # a group at a time
+                held.append(pa.total_allocated_bytes() - before)
+                yield batch
+
+    monkeypatch.setattr(pq, "ParquetFile", Watched)
+    for _ in READERS[kind](corpus):
+        pass
+    assert len(held) == GROUPS and 0 < max(held) < 10 * ROWS * CHARACTERS

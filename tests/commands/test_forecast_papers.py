@@ -1,0 +1,45 @@
+"""What the forecast says of the papers' workflows at their size, against what they are to take at most."""
+
+import pytest
+
+from commands.forecast.forecast import Forecast
+from commands.forecast.hardware import read_hardware
+from paths import REPOSITORY
+from teleport.plan.plan import Plan
+from teleport.settings.read import load_files
+
+
+@pytest.fixture(autouse=True)
+def nothing_built(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def forecast(hardware, *names):
+    plan = Plan(*load_files([REPOSITORY / f"config/{name}.yaml" for name in names]))
+    return Forecast(plan, read_hardware(hardware, measured="nowhere")[1])
+
+
+def of_pq(stage):
+    """Whether a stage trains with, makes or searches a PQ index."""
+    if stage.kind == "train":
+        live = stage.settings.live
+        return bool(live) and live.index.kind == "pq"
+    index = stage.inputs.get("index", stage)
+    return index.kind == "index" and index.settings.index.kind == "pq"
+
+
+@pytest.mark.parametrize("hardware", ["h200", "a100"])
+def test_all_of_adores_pq_takes_at_most_ten_hours(hardware):
+    found = forecast(hardware, "marco", "variants/marco-ance", "variants/marco-star-adore")
+    stages = list(filter(of_pq, found.plan.stages.values()))
+    kinds = [stage.kind for stage in stages]
+    assert (kinds.count("train"), kinds.count("index")) == (5, 5) and kinds.count("retrieve") > 20
+    assert 3600 < sum(found.estimate(stage).seconds for stage in stages) < 10 * 3600
+
+
+def test_all_searches_of_marco_take_at_most_six_minutes():
+    """Each job costs its start; the vectors of a checkpoint are read once."""
+    found = forecast("h200", "marco")
+    searches = [each for each in found.stages.values() if each.kind == "retrieve"]
+    opened = [each for each in searches if each.cost.work["read"]]
+    assert (len(searches), len(opened)) == (33, 9) and sum(each.seconds for each in searches) < 360
