@@ -26,7 +26,7 @@ class Scores(Section):
     """The scores of a query's first passages less the mean of all passages (ANCE, Figure 3)."""
 
     kind: Literal["scores"]
-    split: str
+    split: str = Field(description="Of the queries.")
     queries: Queries = Field(10, description="Ids, or so many drawn at random.")
     systems: Systems = Field(description="Experiments, after their last episode: a chart for each.")
     depth: Natural = Field(100, description="So many passages of a query.")
@@ -49,7 +49,7 @@ class Bars(Section):
     """A bar for each figure of ours in a published table, a diamond for each published one."""
 
     kind: Literal["bars"]
-    table: str = Field(description="An entry of `published`.")
+    table: str = Field(description="A name in config/published, or a path.")
 
 
 class Histogram(Section):

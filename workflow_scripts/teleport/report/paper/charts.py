@@ -56,8 +56,8 @@ def beside():
         color=colour("system:N", None),
     )
     tips = ["group:N", "system:N", tip("value:Q", ".4g", "Figure")]
-    ours = base.transform_filter("!datum.paper").mark_bar().encode(tooltip=tips)
-    paper = base.transform_filter("datum.paper").mark_point(shape="diamond", size=50, strokeWidth=1.6)
+    ours = base.transform_filter("!datum.paper").mark_bar(opacity=0.5).encode(tooltip=tips)  # a diamond may lie on it
+    paper = base.transform_filter("datum.paper").mark_point(shape="diamond", size=60, filled=True, opacity=1)
     return ours + paper.encode(tooltip=tips)
 
 

@@ -42,67 +42,65 @@ def found_of(reader, stage, row, number):
     return [each for each in dict.fromkeys(passages.tolist()) if 0 <= each < known][:number]
 
 
+def vectors_of_split(reader, split, queries, passages):
+    """(vectors of the queries of a split, of all passages) of two encode stages; None without them, or of chunks."""
+    if not (reader.finished(queries) and reader.finished(passages)):
+        return None
+    vectors = reader.vectors(queries, f"queries.{split}.npy"), reader.vectors(passages, "passages.npy")
+    whole = vectors[1] is not None and len(vectors[1]) == reader.facts(reader.collection)["num_passages"]
+    return vectors if whole and vectors[0] is not None else None
+
+
 def maps(reader, name, figure):
     """{suffix: Figure}: a map for each query and plane; the planes of a query are one, so that places compare."""
-    planes, shown = figure["behind"]["planes"], figure["behind"]["shown"]
-    if not all(map(reader.finished, [stage for _, *stages in (*planes, *shown) for stage in stages])):
+    planes, shown, split = figure["behind"]["planes"], figure["behind"]["shown"], figure["split"]
+    vectors = [vectors_of_split(reader, split, *stages) for _, *stages in planes]
+    if None in vectors or not all(reader.finished(stage) for _, stage in shown):
         return {}
-    ids, texts = (reader.queries(figure["split"], column) for column in ("query_id", "text"))
-    positives, figures = reader.positives(split=figure["split"]), {}
-    vectors = [
-        (reader.vectors(queries, f"queries.{figure['split']}.npy"), reader.vectors(passages, "passages.npy"))
-        for _, queries, passages in planes
-    ]
+    ids, texts = (reader.queries(split, column) for column in ("query_id", "text"))
+    positives, figures = reader.positives(split=split), {}
     pools = [stage for _, stage in shown if stage.startswith("merge/")]
     for row in rows_of(reader, figure, name, pools).tolist():
-        parts = {}
+        parts = dict.fromkeys(positives[row].tolist(), "relevant")
         for label, stage in shown:
             for passage in found_of(reader, stage, row, figure["passages"]):
-                parts.setdefault(passage, []).append(label)
-        relevant = positives[row].tolist()
-        chosen = [*relevant, *(passage for passage in parts if passage not in relevant)]
-        if any(passages is None or len(passages) <= max(chosen) for _, passages in vectors):
-            continue  # removed, or of chunks
+                before = parts.get(passage)
+                parts[passage] = before if before == "relevant" else f"{before} and {label}" if before else label
+        chosen, query_id = list(parts), ids[row].as_py()
         points = shared_map(np.array([np.vstack([queries[[row]], passages[chosen]]) for queries, passages in vectors]))
-        points = np.round(points / max(1e-9, float(np.abs(points).max())), 3)
+        points = np.round(points / max(1e-9, float(np.abs(points).max())), 3).tolist()
         doc_ids = {passage: doc_id for passage, (doc_id, *_) in reader.passages(set(chosen)).items()}
-        for (label, *_), places in zip(planes, points.tolist(), strict=True):
-            rows = [
-                {
-                    "x": x,
-                    "y": y,
-                    "what": "relevant" if at < len(relevant) else " and ".join(parts[passage]),
-                    "shape": "relevant" if at < len(relevant) else "passage",
-                    "passage": doc_ids[passage],
-                }
-                for at, (passage, (x, y)) in enumerate(zip(chosen, places[1:], strict=True))
-            ]
-            rows.append(dict(zip("xy", places[0], strict=True)) | dict.fromkeys(("what", "shape"), "query"))
-            rows[-1]["passage"] = "the query"
+        named = [("query", "the query"), *((parts[passage], doc_ids[passage]) for passage in chosen)]
+        for (label, *_), places in zip(planes, points, strict=True):
             text = f"Under {label}: {texts[row].as_py()}. Principal components of the vectors of all maps of the query."
-            figures[f"{ids[row].as_py()}-{label}"] = Figure("plane", rows, f"Query {ids[row].as_py()}.", text)
+            rows = [map_row(*each) for each in zip(places, named, strict=True)]
+            figures[f"{query_id}-{label}"] = Figure("plane", rows, f"Query {query_id}.", text)
     return figures
+
+
+def map_row(place, named):
+    """The row of a text on a map: {x, y, what, shape, passage}; named: (what it is, its id)."""
+    what, passage = named
+    shape = what if what in ("query", "relevant") else "passage"
+    return dict(zip("xy", place, strict=True)) | {"what": what, "shape": shape, "passage": passage}
 
 
 def scores(reader, name, figure):
     """{suffix: Figure}: a chart for each system."""
-    figures, rows = {}, rows_of(reader, figure, name)
-    ids = reader.queries(figure["split"], "query_id")
-    for label, search, queries, passages in figure["behind"]:
-        if not all(map(reader.finished, (search, queries, passages))):
-            continue
-        vectors = reader.vectors(passages, "passages.npy")
+    figures, rows, split = {}, rows_of(reader, figure, name), figure["split"]
+    ids = reader.queries(split, "query_id")
+    for label, search, *stages in figure["behind"]:
+        vectors = vectors_of_split(reader, split, *stages) if reader.finished(search) else None
         if vectors is None:
             continue
-        run, mean = reader.search(search), mean_of(vectors)
-        lines, of_queries = [], reader.vectors(queries, f"queries.{figure['split']}.npy")
+        run, mean, lines = reader.search(search), mean_of(vectors[1]), []
         for row in rows.tolist():
             found = np.asarray(run.scores[np.flatnonzero(run.rows == row)], np.float64).ravel()[: figure["depth"]]
-            less = found[np.isfinite(found)] - np.asarray(of_queries[row], np.float64) @ mean
+            less = found[np.isfinite(found)] - np.asarray(vectors[0][row], np.float64) @ mean
             lines += [
-                {"query": ids[row].as_py(), "rank": rank, "score": score} for rank, score in enumerate(less.tolist(), 1)
+                {"query": ids[row].as_py(), "rank": n, "score": score} for n, score in enumerate(less.tolist(), 1)
             ]
-        text = f"{label}: {len(rows)} queries of {figure['split']}, a line each."
+        text = f"{label}: {len(rows)} queries of {split}, a line each."
         figures[label] = Figure("scores", lines, "Sorted scores.", text, "ANCE, Figure 3")
     return figures
 
