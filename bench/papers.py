@@ -15,8 +15,10 @@ PAGE, DATA = REPOSITORY / "docs/papers.md", REPOSITORY / "docs/papers.yaml"
 STATES = ("generated", "partial", "cited")
 HEAD = """\
 # The papers' tables and figures
-Made by `python bench/papers.py` from `docs/papers.yaml`. *Generated*: a run of the configuration makes it; *partial*:
-but for what the line says; *cited*: only the paper has it. Nothing has been run at the papers' scale yet. Of a table of
+Made by `python bench/papers.py` from `docs/papers.yaml`. *Generated*: a run of the configuration makes it, where the
+line says so with another measurement; *partial*: but for what the line says; *cited*: only the paper has it. Nothing
+has been run at the papers' scale yet; that each kind is drawn from finished stages is tested on a toy
+(`tests/workflow/test_paper_figures.py`, `test_report_page.py`, `test_published_tables.py`). Of a table of
 `config/published/` the line says how many of the printed figures have one of ours beside them: the others are of
 systems that are not trained here. Maps show principal components, where the papers have t-SNE.
 
@@ -45,10 +47,11 @@ def row_of(name, entry):
     places = [
         table and f"`{table}`, {filled(table)}",
         page and f"report page: {page}",
+        entry.get("figures") and f"`make figures`: {', '.join(f'`{each}`' for each in entry['figures'])}",
         entry.get("settings") and "below",
     ]
     files = [f"`{Path(file).relative_to('config').with_suffix('')}`" for file in entry.get("with", [])]
-    said = [state(entry), entry.get("lacks") or entry.get("cited")]
+    said = [state(entry), entry.get("lacks") or entry.get("cited") or entry.get("unlike")]
     return [name, entry["what"], "; ".join(filter(None, places)), ", ".join(files), ": ".join(filter(None, said))]
 
 

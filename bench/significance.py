@@ -16,7 +16,7 @@ from rounds import parser
 from teleport.evaluation.significance import Scores, compare
 from teleport.seed import derive_seed
 
-LEVEL, EFFECT = 0.05, 0.03
+LEVEL, EFFECT, LEAST = 0.05, 0.03, 0.03  # shares below the least are said in words
 DEVIATIONS, QUERIES = (0.0, 0.01, 0.02), (43, 200, 6980)
 MEAN, QUERY, SYSTEM, TRAINING = 1.2, 1.2, 0.5, 0.5  # of the latent position, in units of log rank
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "significance.md"
@@ -40,6 +40,9 @@ Over queries alone: the permutation test; of {most:,} queries the t-test, which 
   of the systems, the rows "1 seed, of the systems" and "mean of 3 seeds" show how often it marks nothing but chance.
   Two seeds have a single degree of freedom, too few to know a deviation.
 * More queries do not replace seeds: with {most:,} of them the seeds decide alone.
+* Shares below {least:g}: {below}.
+  They are the caution of the test over queries and seeds, which with few seeds takes a deviation that it hardly knows
+  for larger than it is. It marks too little there, never too much: a difference without a mark says least.
 """
 
 
@@ -102,16 +105,19 @@ def main():
     options = parser(__doc__)
     options.add_argument("--trials", type=int, default=3000)
     options.add_argument("--page", type=Path, default=PAGE)
-    args, lines = options.parse_args(), []
+    args, lines, below = options.parse_args(), [], []
     for (what, tested, way, seeds, same), deviation in product(cases(), DEVIATIONS):
         cells = [
             f"{share(args.trials, way, seeds, deviation, number, effect, same):.3f}"
             for effect in (0.0, EFFECT)
             for number in QUERIES
         ]
+        named = zip(cells, QUERIES, strict=False)  # not the power
+        below += [f"{cell} of {what}, {seeds}, {number:,} queries" for cell, number in named if float(cell) < LEAST]
         lines.append(f"| {' | '.join([what, tested, str(seeds), f'{deviation:g}', *cells])} |")
         print(lines[-1], flush=True)
-    facts = {"trials": f"{args.trials:,}", "most": max(QUERIES), "level": LEVEL}
+    facts = {"trials": f"{args.trials:,}", "most": max(QUERIES), "level": LEVEL, "least": LEAST}
+    facts["below"] = "; ".join(below) or "none"
     facts |= {"heads": " | ".join(f"{n:,} queries" for n in QUERIES), "rules": " | ".join(["--:"] * 2 * len(QUERIES))}
     facts |= {"power": " | ".join(f"power, {n:,}" for n in QUERIES), "effect": EFFECT, "lines": "\n".join(lines)}
     mean = draw(np.random.default_rng(0), 10**6, 1, 0.0)[0].mean()

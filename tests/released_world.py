@@ -16,6 +16,8 @@ from transformers import (
     BertTokenizer,
     DistilBertConfig,
     DistilBertModel,
+    DPRConfig,
+    DPRQuestionEncoder,
     RobertaConfig,
     RobertaForSequenceClassification,
     RobertaTokenizer,
@@ -96,6 +98,20 @@ def bert(seed):
         return first_vectors(model, tokenizer, texts, max_tokens)
 
     return Released(repository(config, "BertModel", model.state_dict(), files), encode)
+
+
+def dpr(seed, side=DPRQuestionEncoder, **changes):
+    """DPR's, and ANCE's of open-domain questions, in the classes of DPR, whose vector is the first one."""
+    files, tokenizer = word_pieces()
+    config = DPRConfig(vocab_size=len(WORD_PIECES), max_position_embeddings=512, **SIZE | changes)
+    model = random(side(config), seed)
+
+    def encode(texts, max_tokens=512):
+        with torch.no_grad():
+            batches = (tokenizer(t, truncation=True, max_length=max_tokens, return_tensors="pt") for t in texts)
+            return torch.cat([model(input_ids=batch["input_ids"]).pooler_output for batch in batches])
+
+    return Released(repository(config, side.__name__, model.state_dict(), files), encode)
 
 
 def distilbert(seed):

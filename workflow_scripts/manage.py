@@ -308,7 +308,7 @@ def figures(arguments):
     folder, spec = page_spec(plan_of(arguments.files), arguments.files)
     output = arguments.output or Path(folder.replace("report", "figures", 1))
     for name in write_figures(json.loads(spec.text), Path("."), output):
-        print(f"{output}/{name}.pdf, .png")
+        print(f"{output}/{name}")
 
 
 def main():

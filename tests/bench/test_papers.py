@@ -43,8 +43,9 @@ def test_every_published_table_is_named_once(data):
 
 def test_what_is_made_says_where_and_with_what(bench, data):
     for entry in entries(data):
-        made = {"table", "page", "settings", "with"} & entry.keys()
-        assert bench.state(entry) == "cited" or ("with" in made and (len(made) > 1 or "lacks" in entry)), entry
+        made = {"table", "page", "settings", "figures"} & entry.keys()
+        assert bench.state(entry) == "cited" or (made and entry["with"]), entry
+        assert sum(reason in entry for reason in ("cited", "lacks", "unlike")) <= 1, entry
         assert all((REPOSITORY / file).is_file() for file in entry.get("with", []))
 
 
@@ -56,3 +57,23 @@ def test_a_cited_table_has_no_figure_of_ours_and_a_generated_one_has(bench, data
 
 def test_sections_of_the_report_page_are_there(data):
     assert {entry["page"] for entry in entries(data) if "page" in entry} <= set(NAVIGATION.values())
+
+
+def test_figures_are_those_of_the_configurations(data):
+    """Each is an entry of `figures` in a file that its line names, and each entry of a paper's file has a line."""
+    asked, there = set(), set()
+    for entry in entries(data):
+        in_files = [
+            yaml.safe_load((REPOSITORY / file).read_text()).get("figures", {}) for file in entry.get("with", [])
+        ]
+        there |= {name for figures in in_files for name in figures}
+        for name in entry.get("figures", []):
+            asked.add(name)
+            assert any(name in figures for figures in in_files), name
+    files = [yaml.safe_load(path.read_text()) for path in (REPOSITORY / "config").rglob("*.yaml")]
+    assert asked == there == {name for file in files if file for name in file.get("figures", {})}
+
+
+def test_enough_of_the_papers_is_generated(bench, data):
+    states = [bench.state(entry) for entry in entries(data)]
+    assert states.count("generated") >= 40

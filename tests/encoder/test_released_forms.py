@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModel
+from transformers import AutoModel, DPRContextEncoder
 
 from encoder_world import make_collection, make_tokens, pretrained_settings, source_folder
 from hub import Hub
-from released_world import ance, bert, distilbert, torch_file
+from released_world import ance, bert, distilbert, dpr, torch_file
 from teleport.encoder import pretrained
 from teleport.encoder.architectures import named_as_bert
 from teleport.encoder.backbone import Backbone
@@ -87,6 +87,25 @@ def test_two_headed_checkpoints_with_a_space_before_each_text(stages, tmp_path):
     text_settings = {"lower_case": True, "query_prefix": " ", "passage_prefix": " "}
     for side, released in (("passage", star), ("query", adore)):
         assert_close(vectors(stages, job, side, **text_settings), released.encode(TEXTS))
+
+
+def test_the_two_encoders_of_dpr(stages, tmp_path):
+    questions, contexts = dpr(1), dpr(11, DPRContextEncoder)
+    folders = [
+        written(tmp_path / name, made.files) for name, made in (("contexts", contexts), ("questions", questions))
+    ]
+    own = pretrained_settings(folders[1])["checkpoint"]
+    job, facts = run(stages, folders[0], query_checkpoint=own, tied=False)
+    assert facts["model_type"] == "bert"
+    for side, released in (("passage", contexts), ("query", questions)):
+        assert_close(vectors(stages, job, side, lower_case=True), released.encode(TEXTS))
+        config = json.loads((job.folder / "checkpoint" / side / "config.json").read_text())
+        assert (config["model_type"], config["architectures"]) == ("bert", ["BertModel"])
+
+
+def test_the_projection_of_dpr_is_refused(stages, tmp_path):
+    folder = written(tmp_path / "source", dpr(1, projection_dim=16).files)
+    assert "has projection_dim 16; only 0 is computed" in refused(stages, folder)
 
 
 @pytest.mark.parametrize("projection", [None, 8])

@@ -232,7 +232,7 @@ def test_a_run_from_elsewhere_can_be_the_reference():
 @pytest.mark.parametrize(
     ("evaluation", "message"),
     [
-        ({"analyses": {}}, "evaluation.analyses: nothing is asked for: give errors, against, negatives or forgetting"),
+        ({"analyses": {}}, "evaluation.analyses: nothing is asked for: give errors, against, negatives, forgetting or"),
         ({"analyses": {"errors": "dl19"}}, "analyses.errors needs the split 'dl19' in splits, which has dev, test"),
         ({"rerank": {"dl19": {"bm25": 5}}}, "rerank.dl19 needs the split 'dl19' in splits"),
         ({"rerank": {"dev": {}}}, "evaluation.rerank.dev: give exactly one of file and bm25"),

@@ -143,6 +143,7 @@ def test_ms_marco_and_trec_dl_are_scored_by_their_own_measures():
 def with_all_systems(name):
     """The names of a configuration, all ablations of the papers, and the variants of it that add systems."""
     variants = sorted((CONFIG / "variants").glob(f"{name}-*.yaml"))
+    variants += (CONFIG / "variants").glob("qa-*.yaml") if name in ("nq", "triviaqa") else []
     others = name == "marco" and {path for path in variants if path.stem.startswith("marco-doc-")} or set()
     adding = [p for p in variants if p not in others and "ablations" in yaml.safe_load(p.read_text())]
     own = {"recipes", "forgetting", "analysis", "dynamic"}  # of no paper, or in small

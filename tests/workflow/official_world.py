@@ -16,7 +16,7 @@ from collection_world import WORDS, random_passages
 from hub import Hub
 from loopback import Server
 from paths import REPOSITORY
-from released_world import ance, bert, distilbert
+from released_world import ance, bert, distilbert, dpr
 
 NUM_PASSAGES = 1000  # what MS MARCO's measures look at
 SIDES = ("checkpoint", "query_checkpoint")
@@ -141,6 +141,9 @@ def released(name):
     """
     forms = {
         "castorini/ance-msmarco-passage": ance,
+        "castorini/ance-msmarco-doc-maxp": ance,
+        "castorini/ance-dpr-question-multi": dpr,
+        "castorini/ance-dpr-context-multi": dpr,
         "sebastian-hofstaetter/distilbert-dot-tas_b-b256-msmarco": distilbert,
     }
     encoders = [entry["encoder"] for entry in read_config(name)["external"].values()]

@@ -25,7 +25,7 @@ def world(tmp_path_factory):
     world = OfficialWorld.create(tmp_path_factory.mktemp("documents"), "marco-doc", document_files(), 0)
     encoder = SMALL["encoder"] | {"projection": 16, "max_passage_tokens": 16, "max_characters": 480}
     world.config |= {"encoder": encoder, "mining": {"depth": 30, "parts": 1}}
-    world.config |= {"experiments": EXPERIMENTS, "episodes": []}
+    world.config |= {"experiments": EXPERIMENTS, "episodes": [], "external": None}
     world.config["training"] = SHORT
     world.config["evaluation"] = {"splits": ["dl19"], "depth": 100, "significance": {"resamples": 99}}
     try:

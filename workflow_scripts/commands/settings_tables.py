@@ -13,6 +13,7 @@ from teleport.settings.configuration import Ablation, Config, Report
 from teleport.settings.encoder import Encoder
 from teleport.settings.evaluation import Evaluation, External
 from teleport.settings.experiment import EpisodeTraining, Override
+from teleport.settings.figures import Figure
 from teleport.settings.negatives import Mining, Negatives
 from teleport.settings.registry import Choice, Loaded
 from teleport.settings.search import Bm25, Index
@@ -37,6 +38,7 @@ TABLES = {
     "bm25": Bm25,
     "external": External,
     "ablations": Ablation,
+    "figures": Figure,
     "report": Report,
 }
 KINDS = ("source", "kind")  # keys that say which of several models one is

@@ -61,6 +61,9 @@ ARCHITECTURES = {"bert": Architecture(), "roberta": ROBERTA, "xlm-roberta": ROBE
 # Relative positions in the attention (Song et al. 2020); rotations, local attention, gates (Warner et al. 2024).
 ARCHITECTURES["mpnet"] = Architecture(packed=False, after_padding=True)
 ARCHITECTURES["modernbert"] = Architecture(packed=False, pooler=False)
+DPR = (
+    "dpr"  # transformers' name of BERT in the classes of DPR (Karpukhin et al. 2020), which it becomes when it is read
+)
 
 
 def with_berts_names(raw):

@@ -3,7 +3,7 @@
 What a config asks for and the packed encoder does not compute would silently be another model.
 """
 
-from teleport.encoder.architectures import ARCHITECTURES
+from teleport.encoder.architectures import ARCHITECTURES, DPR
 from teleport.encoder.own_settings import KEY, read, read_sizes
 from teleport.refusal import Refusal, Remedy
 from teleport.running.log import log
@@ -24,6 +24,10 @@ def read_config(folder):
         raise Refusal(f"{KEY}: {path} has position_embedding_type {positions!r}; only absolute is computed. {ELSE}")
     if "auto_map" in config or "trust_remote_code" in config:
         log.warning("%s: its auto_map or trust_remote_code is ignored: no code comes with a checkpoint", path)
+    if config.get("model_type") == DPR:
+        if config.get("projection_dim"):
+            raise Refusal(f"{KEY}: {path} has projection_dim {config['projection_dim']}; only 0 is computed. {ELSE}")
+        config |= {"model_type": "bert"}
     if (model_type := config.get("model_type")) not in ARCHITECTURES:
         raise Refusal(f"{KEY}: {path} has model_type {model_type!r}. Supported are {', '.join(ARCHITECTURES)}.")
     read_sizes(config, path)

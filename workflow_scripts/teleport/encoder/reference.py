@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from transformers import MODEL_MAPPING, AutoConfig
+from transformers import MODEL_MAPPING, AutoConfig, BertConfig
 from transformers.utils import logging as transformers_logging
 
-from teleport.encoder.architectures import ARCHITECTURES
+from teleport.encoder.architectures import ARCHITECTURES, DPR
 from teleport.encoder.source import find_weights
 from teleport.refusal import Refusal
 
@@ -71,6 +71,8 @@ def load_backbone(folder, weights=None):
     """
     weights = backbone_weights(weights or read_weights(find_weights(Path(folder))))
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    if config.model_type == DPR:
+        config = BertConfig.from_dict(config.to_dict() | {"model_type": "bert", "architectures": ["BertModel"]})
     kind = {"dtype": torch.float32}
     if ARCHITECTURES[config.model_type].packed:
         kind["attn_implementation"] = "sdpa"

@@ -50,7 +50,8 @@ class Episode:
     settings: a settings.Episode; pool: the merge stage, None without negatives; train: the train stage; vectors: of the
     checkpoint; runs: {split: evaluate stage}, and {"SPLIT (re-ranked)": evaluate stage} of re-ranked candidates;
     analyses: {name: stage} of what evaluation.analyses asks for; train_search: the retrieval of the training queries
-    with the checkpoint, where an analysis reads it
+    with the checkpoint, where an analysis reads it; lookahead: the retrieval of the positives by the checkpoint that
+    mined, where evaluation.analyses asks for it
     """
 
     number: int
@@ -62,6 +63,7 @@ class Episode:
     runs: dict = field(default_factory=dict)
     analyses: dict = field(default_factory=dict)
     train_search: Stage | None = None
+    lookahead: Stage | None = None
 
 
 class Trajectory:
@@ -95,10 +97,13 @@ class Trajectory:
         for number, settings in enumerate(method, 1):
             mining = Mining(self, number, settings, self.episodes[max(settings.entry - 1, number - 1 - settings.lag)])
             pool = mining.merge() if settings.has_pool else None
+            asked = pool and self.evaluation.analyses and self.evaluation.analyses.lookahead
+            near = mining.lookahead if asked else None
             train = mining.train(pool)
             kept = {side: getattr(mining.start, side) for side in SIDES if side not in settings.training.trains}
             checkpoint = Checkpoint(train, **dict.fromkeys(SIDES, train) | kept)
-            self.evaluate(Episode(number, checkpoint, self.encode(checkpoint, number), settings, pool, train))
+            vectors = self.encode(checkpoint, number)
+            self.evaluate(Episode(number, checkpoint, vectors, settings, pool, train, lookahead=near))
 
     def link(self, stage, episode, name=None):
         """Append a stage, linked by a name (its kind by default) in the folder of an episode (number); returns it."""

@@ -66,7 +66,8 @@ class Mining:
 
     @cached_property
     def dev(self):
-        """{"dev": stage}, the retrieval of the dev queries by the checkpoint that mines; {} where nobody looks at them.
+        """{"dev": stage}, the retrieval of the dev queries by the checkpoint that mines, or that of the start; {} where
+        nobody looks at them.
 
         Also where an episode mines nothing. It searches exactly, to the depth of evaluation: where the split is
         evaluated so, that is the same stage.
@@ -74,8 +75,10 @@ class Mining:
         if not self.settings.watched_by:
             return {}
         split, depth = self.settings.watched_by.split, self.trajectory.evaluation.depth
+        start = self.settings.watched_by.neighbours == "start"
+        vectors = self.trajectory.episodes[0].vectors if start else self.vectors
         settings = RetrieveSettings(of="queries", split=split, depth=depth)
-        retrieve, vectors = self.trajectory.retrieve, self.vectors
+        retrieve = self.trajectory.retrieve
         return {"dev": retrieve(vectors, vectors.index, settings, self.number, "retrieve-dev")}
 
     @cached_property

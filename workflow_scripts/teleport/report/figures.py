@@ -15,6 +15,9 @@ ANALYSES |= {name: ("contrast", name) for name in ("overlap", "wins", "losses", 
 ANALYSES |= {"negatives": ("negatives", "overlap"), "forgetting": ("forgetting", "rate")}
 DECADES = {"queries with errors": ("errors", "queries"), "errors of queries with errors": ("errors", "errors")}
 ANALYSES |= DECADES  # … from 1, 10, 100, ...: by the histogram
+# figure of the kind `queries`: the column of contrast.parquet, where a passage without a judgment counts as grade 0
+OF_QUERY = {"value": "value", "reference value": "reference_value", "rank": "rank"}
+OF_QUERY |= {"grade": "grade", "reference grade": "reference_grade"}
 SECONDS = 3600
 # kinds of stages whose results become negatives
 MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "merge")
@@ -62,6 +65,9 @@ def figures(table, row, column, runs, stages):
     if kind == "hours":
         return [hours(run, figure) for run in artefacts]
     scale = column.scale or table.scale
+    if kind == "queries":
+        found = [of_query(run["contrast"][0], row.query, figure) for run in artefacts]
+        return [value * scale for value in found if value is not None]
     if kind == "measures":
         return [run["evaluate"][0].facts["means"][column.measure] * scale for run in artefacts]
     if kind == "costs":
@@ -91,6 +97,13 @@ def analysis(run, figure):
     if lowest:
         return sum(decade[fact] for decade in facts["histogram"] if decade["from"] >= int(lowest))
     return float(facts[fact])
+
+
+def of_query(contrast, query, figure):
+    """A figure of the kind `queries` of a contrast stage; None for a query that it lacks, as a miniature does."""
+    column = OF_QUERY[figure]
+    lines = pq.read_table(contrast.path("contrast.parquet"), columns=["query_id", column]).to_pylist()
+    return next((float(line[column] or 0) for line in lines if line["query_id"] == query), None)
 
 
 def seconds(stage):

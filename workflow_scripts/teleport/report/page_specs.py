@@ -13,7 +13,7 @@ The specification, JSON like that of a table:
 of each the pool, what it was mined with and the training, as in `episode_content`; runs: per checkpoint {split:
 evaluate stage}; searches: {checkpoint: retrieval of the training queries with it}; vectors: {checkpoint: encode stages
 of queries and passages}; published: as in published_table.py; ghosts: forgetting rates that a paper prints, [label,
-episode, rate].
+episode, rate]; figures: as in figure_specs.py.
 """
 
 import hashlib
@@ -21,9 +21,10 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
+from teleport.report.figure_specs import figure_specs
 from teleport.report.published import published_path, read_published
 from teleport.report.published_specs import published_specs
-from teleport.report.specs import Spec, in_folder, label_of, table_specs
+from teleport.report.specs import Spec, in_folder, label_of, reference_name, table_specs
 from teleport.running.files import files_below, sha256_file
 from teleport.settings.configuration import Report
 from teleport.settings.registry import SOURCES
@@ -66,6 +67,7 @@ def page_spec(plan, files, queries=None):
     content["ghosts"] = [
         ghost for name in config.published for ghost in ghosts(plan, read_published(published_path(name)))
     ]
+    content |= {"figures": figure_specs(plan), "against": reference_name(plan)}
     return in_folder("report", config), Spec(Spec.of(content).text, list(plan.stages.values()))
 
 
@@ -116,12 +118,14 @@ def trajectory_content(trajectory):
 def episode_content(before, episode):
     """The stages of an `Episode`: {role: Stage or None}.
 
-    pool, train; query, lookahead: the retrievals that were mined; queries, passages: the vectors that they searched, or
-    without retrievals those of the checkpoint before; positives: the stage that matched answers.
+    pool, train; query, lookahead: the retrievals that were mined, or that an analysis asks for; queries, passages: the
+    vectors that they searched, or without retrievals those of the checkpoint before; positives: the stage that matched
+    answers.
     """
     mined = episode.pool.inputs if episode.pool else {}
     searched = mined.get("query") or mined.get("lookahead")
     vectors = searched.inputs if searched and "passages" in searched.inputs else before.vectors._asdict()
     roles = {role: mined.get(role) for role in ("query", "lookahead", "positives")}
+    roles["lookahead"] = roles["lookahead"] or episode.lookahead
     roles |= {role: vectors[role] for role in ("queries", "passages")}
     return roles | {"pool": episode.pool, "train": episode.train}

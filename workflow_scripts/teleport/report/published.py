@@ -8,18 +8,19 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from teleport.refusal import Refusal
-from teleport.report.figures import ANALYSES, COSTS, DECADES
+from teleport.report.figures import ANALYSES, COSTS, DECADES, OF_QUERY
 from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNull, Section, in_one_spelling
 from teleport.settings.validated import validated
 from teleport.settings.yaml_mapping import Locations, read_mapping
 
 FOLDER = Path(in_one_spelling(Path(__file__).parents[3] / "config/published"))
-KINDS = Literal["measures", "hours", "analyses", "costs"]
+KINDS = Literal["measures", "hours", "analyses", "costs", "queries"]
 # The figures of a kind that has several, by which a row, a column or a cell names its own.
 FIGURES = {
     "hours": "episode [1-9]|refresh|refreshes|training|overall",
     "analyses": "|".join(f"{name} from 1(0+)?" if name in DECADES else name for name in ANALYSES),
     "costs": "|".join(COSTS),
+    "queries": "|".join(OF_QUERY),
 }
 
 
@@ -62,6 +63,7 @@ class Row(Section):
     )
     released: str | None = Field(None, description="The entry of `external` that is this system as its makers gave it.")
     figure: str | None = Field(None, description="Of the kinds with several: which, such as `episode 1` of hours.")
+    query: str | None = Field(None, description="Of the kind `queries`: the id of the query.")
 
     def ours_at(self, column):
         """The `Ours` of a cell, None where the figure is only cited."""
@@ -101,7 +103,7 @@ class PublishedTable(Section):
     kind: KINDS = Field(
         "measures",
         description="Where our figures come from: evaluations, hours of training and mining in manifests, "
-        "evaluation.analyses, or what single stages cost.",
+        "evaluation.analyses, what single stages cost, or a query of evaluation.analyses.against.",
     )
     scale: Number = Field(1.0, gt=0)
     decimals: Integer = Field(ge=0, description="Printed decimals; a value with more keeps them.")
@@ -121,6 +123,8 @@ class PublishedTable(Section):
                 rule = FIGURES.get(self.kind_of(column))
                 if rule and row.ours_at(column) and not re.fullmatch(rule, row.figure_at(column) or ""):
                     raise Refusal(f"row {row.system!r}, column {column.name!r} needs a figure: {rule}")
+                if self.kind_of(column) == "queries" and row.ours_at(column) and not row.query:
+                    raise Refusal(f"row {row.system!r} needs a query")
         for column in self.columns:
             scored = self.kind_of(column) == "measures" and column.configuration
             if scored and not (column.split and column.measure):

@@ -106,7 +106,7 @@ def untrained_runs(plan, table, row, column, name, runs):
 def stages_of(trajectory, number, table, row, column):
     """{role: stages} of a figure of a trajectory, after an episode; None when they are not planned."""
     episode, kind, figure = trajectory.episodes[number], table.kind_of(column), row.figure_at(column)
-    if kind in ("measures", "analyses"):
+    if kind in ("measures", "analyses", "queries"):
         return scored_or_analysed(table, row, column, episode.runs, episode.analyses)
     return timed(trajectory, figure) if kind == "hours" else costs_of(trajectory, episode, figure, column.split)
 
@@ -117,7 +117,8 @@ def scored_or_analysed(table, row, column, runs, analyses):
     if table.kind_of(column) == "measures":
         key = reranked(column.split) if column.reranked else column.split
         return {"evaluate": [runs[key]]} if key in runs else None
-    analysis = ANALYSES[row.figure_at(column).partition(" from ")[0]][0]
+    figure = row.figure_at(column).partition(" from ")[0]
+    analysis = "contrast" if table.kind_of(column) == "queries" else ANALYSES[figure][0]
     stage = analyses.get(analysis)
     return {analysis: [stage]} if stage and getattr(stage.settings, "split", None) == column.split else None
 

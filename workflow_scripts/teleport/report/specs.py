@@ -168,12 +168,16 @@ def table_spec(plan, name, title, rows, test, columns):
     return Spec.of(spec | {"significance": test})
 
 
+def reference_name(plan):
+    """How tables call the run of `analyses.against`; None where it is not asked for."""
+    evaluation = plan.config.evaluation
+    run = evaluation.analyses.against.run if evaluation.contrast_split else None
+    return (plan.config.external[run].label or run) if run in plan.config.external else run
+
+
 def analysis_specs(plan):
     """{(folder, name): Spec} of `analyses` and `analyses-NAME` of every ablation (see analyses.py), where asked for."""
-    asked, specs = plan.config.evaluation.analyses, {}
-    against = plan.config.evaluation.contrast_split and asked.against.run
-    if against in plan.config.external:
-        against = plan.config.external[against].label or against
+    asked, specs, against = plan.config.evaluation.analyses, {}, reference_name(plan)
     for table, title, rows, test, _ in tables_of(plan) if asked else ():
         name = ANALYSES_TABLE if table == MAIN_TABLE else f"{ANALYSES_TABLE}-{table}"
         kept = ("system", "episode", "seeds", "analyses")

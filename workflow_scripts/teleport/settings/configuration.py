@@ -8,8 +8,9 @@ from teleport.settings.collection import CollectionSource, Counts
 from teleport.settings.encoder import Encoder
 from teleport.settings.evaluation import Baselines, Evaluation, External, Level, Test
 from teleport.settings.experiment import Defaults, Override
+from teleport.settings.figures import Figure
 from teleport.settings.search import Bm25
-from teleport.settings.section import NAME, Integer, Line, Section
+from teleport.settings.section import NAME, TABLE_NAME, Integer, Line, Section
 
 
 class Ablation(Section):
@@ -63,6 +64,9 @@ class Config(Defaults):
         dict[str, External], BeforeValidator(none_of_them, json_schema_input_type=dict[str, External] | None)
     ] = Field({}, description="Name → a run or a checkpoint from elsewhere, one row each; null: none of those before.")
     published: list[str] = Field([], description="Published tables beside ours: names in config/published, or paths.")
+    figures: dict[Annotated[str, Field(pattern=TABLE_NAME)], Figure] = Field(
+        {}, description="Figures of a paper besides those of the report page, by name; `make figures` draws both."
+    )
     keep_vectors: Literal["all", "last", "none"] = Field(
         "all",
         description="Which vectors stay when every planned stage has read them: all, those of each experiment's last "

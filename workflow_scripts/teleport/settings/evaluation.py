@@ -77,10 +77,16 @@ class Analyses(Section):
         "(ANCE-Tele, Table 9), and of those where it ranks higher; searches them with every checkpoint.",
     )
 
+    lookahead: bool = Field(
+        False,
+        description="Searches also with the positives of the training queries, by every checkpoint that mines, so that "
+        "the report page tells which new negatives were near the positive before (ANCE-Tele, Figure 7).",
+    )
+
     @model_validator(mode="after")
     def something_is_asked(self):
-        if not (self.errors or self.against or self.negatives or self.forgetting):
-            raise ValueError("nothing is asked for: give errors, against, negatives or forgetting")
+        if not (self.errors or self.against or self.negatives or self.forgetting or self.lookahead):
+            raise ValueError("nothing is asked for: give errors, against, negatives, forgetting or lookahead")
         return self
 
 

@@ -17,6 +17,7 @@ from teleport.settings.section import (
     Share,
     Unique,
     exactly_one,
+    is_none,
 )
 
 Side = Literal["query", "passage"]
@@ -144,6 +145,13 @@ class Dev(Section):
         "RR@10",
         pattern=r"^(RR|nDCG|R|P|AP|Success)(\(rel=[1-9][0-9]*\))?@[1-9][0-9]*$",
         description="What is compared between steps: RR@10, nDCG@10, R(rel=2)@100, …",
+    )
+
+    neighbours: Literal["start"] | None = Field(
+        None,
+        exclude_if=is_none,
+        description="start: under the checkpoint that the experiment starts with, so that all episodes have one pool; "
+        "null: under the miner of each episode.",
     )
 
     @model_validator(mode="after")

@@ -35,7 +35,9 @@ CONFIG = {
 @functools.cache
 def charts():
     """{name: the dict of a chart} of all charts; their rows are the data set `values`."""
-    made = overview_charts() | negatives_charts() | query_charts()
+    from teleport.report.paper.charts import paper_charts  # here: it is made of what is below
+
+    made = overview_charts() | negatives_charts() | query_charts() | paper_charts()
     return {name: chart.to_dict() for name, chart in made.items()}
 
 

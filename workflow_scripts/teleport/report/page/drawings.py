@@ -125,8 +125,8 @@ def negatives_figures(said):
             "new",
             new_rows(said),
             "New negatives.",
-            "Neighbours of the query that no earlier episode mined; coloured: those that were already among the "
-            "neighbours of its positive one episode before.",
+            "Negatives that no earlier episode had, of all that was mined, or of the pools where not every one was "
+            "mined; coloured: those that were among the neighbours of the positive one episode before.",
             "ANCE-Tele, Figure 7",
         ),
         Figure("ranks", rank_rows(said), "Ranks.", "In the search that found them, by tens; momentum's are left out."),
@@ -183,7 +183,8 @@ def overlap_rows(said, level):
 
 def new_rows(said):
     rows = []
-    for episode, (new, near) in zip(said["episodes"][1:], said.get("mined", {}).get("new", ()), strict=False):
+    level = said.get("mined") or said["trained"]  # negatives that no search of the query has found: of the pools
+    for episode, (new, near) in zip(said["episodes"][1:], level["new"], strict=False):
         parts = {} if near is None else {"near the positive before": near, "elsewhere": new - near}
         for order, (name, count) in enumerate(parts.items()):
             rows.append(

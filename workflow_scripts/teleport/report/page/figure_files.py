@@ -15,6 +15,7 @@ from teleport.report.page.forgetting import Traces, forgetting_of
 from teleport.report.page.negatives import negatives_of
 from teleport.report.page.overview import table_content, training_curves
 from teleport.report.page.reader import Reader
+from teleport.report.paper.write import write_paper_figures
 from teleport.running.files import write_bytes
 
 COLUMN_POINTS = 219  # of the ACL style
@@ -51,7 +52,7 @@ def write_figures(spec, root, output_folder):
         figures["forgetting"] = rate_figure(sets, [tuple(each) for each in spec.get("ghosts", ())])
     for name, figure in figures.items():
         write_figure(figure, Path(output_folder) / name)
-    return list(figures)
+    return [*figures, *write_paper_figures(spec, reader, Path(output_folder), write_figure)]
 
 
 def write_figure(figure, path):

@@ -43,8 +43,8 @@ def negatives_of(reader, trajectory, flags):
             there = reader.finished(each[role])
             pairs.append(searched_pairs(reader.search(each[role]), rows, positives) if there else None)
     content = {"queries": len(rows), "episodes": numbers, "seed": trajectory["seed"], "pools": pools}
-    content["trained"] = comings_and_goings(numbers, trained)
     mined, near = searched.values()
+    content["trained"] = comings_and_goings(numbers, trained) | {"new": new_near_positive(trained, near)}
     if not any(pairs is None for pairs in mined):
         content["mined"] = comings_and_goings(numbers, mined) | {"new": new_near_positive(mined, near)}
     return content

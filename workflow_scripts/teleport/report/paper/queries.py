@@ -1,0 +1,113 @@
+"""Kinds of `figures` that are of single queries: maps, and sorted scores."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from teleport.refusal import Refusal
+from teleport.report.page.drawings import Figure
+from teleport.report.page.negatives import sample
+from teleport.report.page.queries import shared_map
+
+BLOCK = 2**16  # passages whose vectors are summed at a time
+
+
+def rows_of(reader, figure, name, pools=()):
+    """The rows of the queries of a figure (int64): those of its ids, or as many as it says, drawn at random.
+
+    pools: merge stages that must all have negatives of a query that is drawn
+    """
+    split, wanted = figure["split"], figure["queries"]
+    ids = reader.queries(split, "query_id")
+    if not isinstance(wanted, list):
+        with_negatives = [np.diff(reader.pool(pool).offsets) > 0 for pool in pools]
+        rows = np.flatnonzero(np.logical_and.reduce([np.ones(len(ids), bool), *with_negatives]))
+        return rows[sample(len(rows), wanted, f"figure {name}")]
+    rows = pc.index_in(pa.array(wanted), value_set=ids.cast(pa.string()))
+    if rows.null_count:
+        missing = wanted[rows.is_null().index(True).as_py()]
+        raise Refusal(f"figures.{name}.queries: the split {split!r} has no query {missing!r}.")
+    return rows.to_numpy()
+
+
+def found_of(reader, stage, row, number):
+    """At most `number` passages (list of rows) that a search found for a query, or that its pool has."""
+    if stage.startswith("merge/"):
+        pool = reader.pool(stage)
+        passages = np.asarray(pool.items.passages[pool.offsets[row] : pool.offsets[row + 1]])
+    else:
+        run = reader.search(stage)
+        passages = np.asarray(run.ids[np.flatnonzero(run.rows == row)]).ravel()
+    known = reader.facts(reader.collection)["num_passages"]
+    return [each for each in dict.fromkeys(passages.tolist()) if 0 <= each < known][:number]
+
+
+def vectors_of_split(reader, split, queries, passages):
+    """(vectors of the queries of a split, of all passages) of two encode stages; None without them, or of chunks."""
+    if not (reader.finished(queries) and reader.finished(passages)):
+        return None
+    vectors = reader.vectors(queries, f"queries.{split}.npy"), reader.vectors(passages, "passages.npy")
+    whole = vectors[1] is not None and len(vectors[1]) == reader.facts(reader.collection)["num_passages"]
+    return vectors if whole and vectors[0] is not None else None
+
+
+def maps(reader, name, figure):
+    """{suffix: Figure}: a map for each query and plane; the planes of a query are one, so that places compare."""
+    planes, shown, split = figure["behind"]["planes"], figure["behind"]["shown"], figure["split"]
+    vectors = [vectors_of_split(reader, split, *stages) for _, *stages in planes]
+    if None in vectors or not all(reader.finished(stage) for _, stage in shown):
+        return {}
+    ids, texts = (reader.queries(split, column) for column in ("query_id", "text"))
+    positives, figures = reader.positives(split=split), {}
+    pools = [stage for _, stage in shown if stage.startswith("merge/")]
+    for row in rows_of(reader, figure, name, pools).tolist():
+        parts = dict.fromkeys(positives[row].tolist(), "relevant")
+        for label, stage in shown:
+            for passage in found_of(reader, stage, row, figure["passages"]):
+                before = parts.get(passage)
+                parts[passage] = before if before == "relevant" else f"{before} and {label}" if before else label
+        chosen, query_id = list(parts), ids[row].as_py()
+        points = shared_map(np.array([np.vstack([queries[[row]], passages[chosen]]) for queries, passages in vectors]))
+        points = np.round(points / max(1e-9, float(np.abs(points).max())), 3).tolist()
+        doc_ids = {passage: doc_id for passage, (doc_id, *_) in reader.passages(set(chosen)).items()}
+        named = [("query", "the query"), *((parts[passage], doc_ids[passage]) for passage in chosen)]
+        for (label, *_), places in zip(planes, points, strict=True):
+            text = f"Under {label}: {texts[row].as_py()}. Principal components of the vectors of all maps of the query."
+            rows = [map_row(*each) for each in zip(places, named, strict=True)]
+            figures[f"{query_id}-{label}"] = Figure("plane", rows, f"Query {query_id}.", text)
+    return figures
+
+
+def map_row(place, named):
+    """The row of a text on a map: {x, y, what, shape, passage}; named: (what it is, its id)."""
+    what, passage = named
+    shape = what if what in ("query", "relevant") else "passage"
+    return dict(zip("xy", place, strict=True)) | {"what": what, "shape": shape, "passage": passage}
+
+
+def scores(reader, name, figure):
+    """{suffix: Figure}: a chart for each system."""
+    figures, rows, split = {}, rows_of(reader, figure, name), figure["split"]
+    ids = reader.queries(split, "query_id")
+    for label, search, *stages in figure["behind"]:
+        vectors = vectors_of_split(reader, split, *stages) if reader.finished(search) else None
+        if vectors is None:
+            continue
+        run, mean, lines = reader.search(search), mean_of(vectors[1]), []
+        for row in rows.tolist():
+            found = np.asarray(run.scores[np.flatnonzero(run.rows == row)], np.float64).ravel()[: figure["depth"]]
+            less = found[np.isfinite(found)] - np.asarray(vectors[0][row], np.float64) @ mean
+            lines += [
+                {"query": ids[row].as_py(), "rank": n, "score": score} for n, score in enumerate(less.tolist(), 1)
+            ]
+        text = f"{label}: {len(rows)} queries of {split}, a line each."
+        figures[label] = Figure("scores", lines, "Sorted scores.", text, "ANCE, Figure 3")
+    return figures
+
+
+def mean_of(vectors_PD):
+    """float64 [D]: the mean of all vectors, block by block; its product with a query is the mean of all scores."""
+    total = np.zeros(vectors_PD.shape[1])
+    for start in range(0, len(vectors_PD), BLOCK):
+        total += np.asarray(vectors_PD[start : start + BLOCK], np.float64).sum(axis=0)
+    return total / max(1, len(vectors_PD))

@@ -1,0 +1,74 @@
+"""Figures of a paper that are of single queries, steps or several systems at once, drawn by `make figures`."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from teleport.settings.section import Natural, Section
+
+Systems = Annotated[list[str], Field(min_length=1)]
+Queries = Annotated[list[str], Field(min_length=1)] | Natural
+
+
+class Map(Section):
+    """A query, its relevant passages and those that systems gave it, on a plane (ANCE, Figures 1, 6 and 7)."""
+
+    kind: Literal["map"]
+    split: str = Field(description="Of the queries; train: the passages are the negatives of the last pool.")
+    queries: Queries = Field(3, description="Ids, or so many drawn at random.")
+    vectors: Systems = Field(description="Experiments whose last checkpoint places the texts: a map for each.")
+    start: bool = Field(False, description="Before the map of an experiment one under the checkpoint it starts with.")
+    systems: Systems = Field(description="Experiments, or BM25, whose passages are shown.")
+    passages: Natural = Field(50, description="At most so many of a system, the first ones.")
+
+
+class Scores(Section):
+    """The scores of a query's first passages less the mean of all passages (ANCE, Figure 3)."""
+
+    kind: Literal["scores"]
+    split: str = Field(description="Of the queries.")
+    queries: Queries = Field(10, description="Ids, or so many drawn at random.")
+    systems: Systems = Field(description="Experiments, after their last episode: a chart for each.")
+    depth: Natural = Field(100, description="So many passages of a query.")
+
+
+class Curves(Section):
+    """A column of the trainings by step, or a measure after every episode, of several systems in one chart."""
+
+    kind: Literal["curves"]
+    systems: Systems = Field(description="Experiments.")
+    column: str | None = Field(
+        None, description="Of losses.tsv, found.tsv or dev.tsv, such as `loss`, `dev RR@10`; null: no chart by step."
+    )
+    episode: Natural | None = Field(None, description="The only one of which `column` is drawn; null: all.")
+    split: str | None = Field(None, description="With `measure`: of the evaluations after every episode.")
+    measure: str | None = Field(None, description="Its mean by the number of steps until then; null: no such chart.")
+
+
+class Bars(Section):
+    """A bar for each figure of ours in a published table, a diamond for each published one."""
+
+    kind: Literal["bars"]
+    table: str = Field(description="A name in config/published, or a path.")
+
+
+class Histogram(Section):
+    """Queries by the number of their pairwise errors (STAR and ADORE, Figure 3); needs evaluation.analyses.errors."""
+
+    kind: Literal["histogram"]
+    systems: Systems = Field(description="Experiments, after their last episode: a chart for each.")
+
+
+class Cases(Section):
+    """A table of queries that a system wins and loses, and where its list parts from that of analyses.against."""
+
+    kind: Literal["cases"]
+    systems: Systems = Field(description="Experiments, after their last episode: a table for each.")
+    queries: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="Ids; null: those with the largest differences."
+    )
+    won: Natural = Field(3, description="Without `queries`: so many that the system wins.")
+    lost: Natural = Field(3, description="Without `queries`: so many that it loses.")
+
+
+Figure = Annotated[Map | Scores | Curves | Bars | Histogram | Cases, Field(discriminator="kind")]
