@@ -24,9 +24,9 @@ def read_config(folder):
         raise Refusal(f"{KEY}: {path} has position_embedding_type {positions!r}; only absolute is computed. {ELSE}")
     if "auto_map" in config or "trust_remote_code" in config:
         log.warning("%s: its auto_map or trust_remote_code is ignored: no code comes with a checkpoint", path)
+    read_sizes(config, path)
     if (model_type := config.get("model_type")) not in ARCHITECTURES:
         raise Refusal(f"{KEY}: {path} has model_type {model_type!r}. Supported are {', '.join(ARCHITECTURES)}.")
-    read_sizes(config, path)
     return config
 
 
