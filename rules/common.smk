@@ -17,6 +17,7 @@ sys.path.insert(0, str(HOME / "workflow_scripts"))
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
+from commands.encoding import encodings_said
 from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, shortages
 from commands.forecast.requests import Requests
@@ -110,6 +111,8 @@ if CALL.main:
         use_dry_run(logger, partial(cost_sentence, PLAN))
     else:
         use_terminal(logger, episode_scores(PLAN), left)
+    for sentence in encodings_said(EXPERIMENTS, PLAN):
+        logger.info(sentence)
     # What a cluster's machines have is not known here.
     for warning in PLAN.warnings + ([] if CALL.submits or CLUSTER else shortages(PLAN)):
         logger.warning(warning)

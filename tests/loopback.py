@@ -8,10 +8,12 @@ class Server:
     """Serves `files` ({name: bytes}); `cuts` ({name: n}) ends the next answer for a file after n bytes of it.
 
     `requests` has (name, Range header or None) of everything asked for. With `ranges` False, Range headers are ignored.
+    `kinds` ({name: content type}) is said of a file.
     """
 
     def __init__(self, files):
-        self.files, self.cuts, self.requests, self.ranges, self.etag = dict(files), {}, [], True, None
+        self.files, self.cuts, self.requests = dict(files), {}, []
+        self.ranges, self.etag, self.kinds = True, None, {}
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -44,6 +46,8 @@ class Server:
                 return request.end_headers()
         request.send_response(status)
         request.send_header("Content-Length", str(len(body) - start))
+        if name in self.kinds:
+            request.send_header("Content-Type", self.kinds[name])
         if self.etag:
             request.send_header("ETag", self.etag)
         if status == 206:

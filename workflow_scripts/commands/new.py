@@ -3,7 +3,6 @@
 import math
 import re
 import shutil
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -11,8 +10,8 @@ from typing import NamedTuple
 
 import yaml
 
+from commands.encoding import cut_of_rows, sentence
 from teleport.collection import build, sources
-from teleport.encoder.source import locate
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.running.files import write_text
@@ -27,7 +26,6 @@ SEED = 42
 TEST_SHARE, DEV_SHARE = 3, 5  # a third of the judged queries, then a fifth of the others, where they are not divided
 MOST_DEV_QUERIES = 500
 MOST_STEPS, MOST_EPOCHS = 500, 10  # of an episode, in which each training query has its turn
-SAMPLE = 1000  # passages that are looked at to say how many are cut
 LEAST_POOL = 50  # passages that a dev query's are ranked among
 DEPTH = Evaluation().depth
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # those that look as far as the whole collection say nothing
@@ -89,21 +87,9 @@ def checked_counts(source):
 
 def encoding_said(encoder, source):
     """How a settings.Encoder takes texts, and how many of the first passages it cuts (text)."""
-    from tokenizers import Tokenizer
-
-    limit = encoder.max_passage_tokens
-    lengths = f"queries of at most {encoder.max_query_tokens} tokens and passages of {limit}"
-    said = f"The encoder takes {encoder.pooling} pooling{', length 1' * encoder.normalize}, {lengths}"
-    if prefixes := [prefix for prefix in (encoder.query_prefix, encoder.passage_prefix) if prefix]:
-        said += f", after {' and '.join(map(repr, prefixes))}"
-    if not (file := locate(encoder.checkpoint) / "tokenizer.json").is_file():
-        return f"{said}."
-    tokenizer = Tokenizer.from_file(str(file))
-    tokenizer.no_truncation()
     rows = (sources.beir if source.source == "beir" else sources.tsv)(source).corpus
-    texts = [f"{encoder.passage_prefix}{title} {text}" for _, _, title, text in islice(rows, SAMPLE)]
-    cut = sum(len(encoding.ids) > limit for encoding in tokenizer.encode_batch(texts)) / len(texts)
-    return f"{said}; {cut:.0%} of the first {len(texts)} passages are longer and are cut."
+    said = sentence(encoder)
+    return f"{said[0].upper()}{said[1:]}{cut_of_rows(encoder, rows)}."
 
 
 def configured(text, name, source, roles, counts):

@@ -27,7 +27,9 @@ NO_HTTP, NO_URL, HTTP_ERROR, WRITE_ERROR, NO_RANGES, TOO_LARGE = 1, 3, 22, 23, 3
 # -q: no ~/.curlrc; what a redirect leads to is HTTP as well.
 CURL = ["curl", "-q", "--silent", "--show-error", "--fail", "--location", "--globoff", "--proto", "=http,https"]
 CURL += ["--user-agent", "teleport", "--continue-at", "-"]
-CURL += ["--write-out", "%{http_code} %header{content-range}"]
+CURL += ["--write-out", "%{http_code} %{content_type}\n%header{content-range}"]
+# With which a mirror may answer that has moved or wants a login, and what the name of such a file has.
+PAGES = {"text/html": ".htm", "application/xhtml+xml": ".htm", "application/json": ".json"}
 
 
 def fetch(path, mirrors, expected):
@@ -81,7 +83,10 @@ def receive_all(url, part, expected):
         options = version_options(part, expected)
         before, started, free = size(part), time.monotonic(), shutil.disk_usage(part.parent).free
         continued = continued or before > 0
-        status, answer, whole, reason = run_curl(url, part, [*options, "--max-filesize", str(free)])
+        status, answer, kind, whole, reason = run_curl(url, part, [*options, "--max-filesize", str(free)])
+        if answer in (200, 206) and is_a_page(kind, part.name, expected):
+            forget(part)
+            raise ConnectionError(f"the answer is of the type {kind}, not the file")
         if (status == 0 and size(part) and whole in (None, size(part))) or (before and answer == NOTHING_AFTER):
             return continued
         if status == WRITE_ERROR:
@@ -118,8 +123,8 @@ def version_options(part, expected):
 
 
 def run_curl(url, part, options):
-    """One connection, which appends to `part` what it lacks: (exit status, HTTP status, the bytes of the whole file
-    where a part of it was sent, else None, why it failed)."""
+    """One connection, which appends to `part` what it lacks: (exit status, HTTP status, content type, the bytes of the
+    whole file where a part of it was sent, else None, why it failed)."""
     limits = ["--connect-timeout", TIMEOUT_SECONDS, "--speed-time", TIMEOUT_SECONDS, "--speed-limit", SLOWEST_RATE]
     if ".core.windows.net/" in url:  # without this header the storage (MS MARCO's) offers no ranges
         limits += ["--header", "X-Ms-Version: 2019-12-12"]
@@ -129,9 +134,15 @@ def run_curl(url, part, options):
         command, capture_output=True, text=True, errors="replace", preexec_fn=end_with_parent, restore_signals=False
     )
     reason = done.stderr.strip().rpartition("\n")[2] or "the answer ends early"
-    answer, _, whole = done.stdout.partition(" ")  # bytes 0-5999/49780
-    whole = re.search(r"/(\d+)$", whole)
-    return done.returncode, int(answer or 0), whole and int(whole[1]), re.sub(r"^curl: \(\d+\) ", "", reason)
+    said, _, whole = done.stdout.partition("\n")  # bytes 0-5999/49780
+    answer, _, kind = said.partition(" ")
+    whole, kind = re.search(r"/(\d+)$", whole), kind.partition(";")[0].strip().lower()
+    return done.returncode, int(answer or 0), kind, whole and int(whole[1]), re.sub(r"^curl: \(\d+\) ", "", reason)
+
+
+def is_a_page(kind, name, expected):
+    """Whether a content type tells a web page or an error instead of the file `name`; a digest would tell better."""
+    return not has_digest(expected) and PAGES.get(kind, "") not in name
 
 
 def size(path):

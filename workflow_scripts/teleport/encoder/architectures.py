@@ -22,6 +22,10 @@ class Architecture:
     layers: str = LAYERS  # its name of what holds the layers
     modules: dict = field(default_factory=dict)  # {BERT's name of a module of a layer: its own}
 
+    def most_tokens(self, positions, padding):
+        """The longest text, special tokens included, of a model with so many positions whose padding has this id."""
+        return positions - (padding + 1 if self.after_padding else 0)
+
     def own_name(self, name):
         """What transformers calls the weight that BERT calls `name`."""
         if not (self.modules and name.startswith(LAYERS)):

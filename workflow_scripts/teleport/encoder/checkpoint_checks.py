@@ -24,13 +24,13 @@ def read_config(folder):
         raise Refusal(f"{KEY}: {path} has position_embedding_type {positions!r}; only absolute is computed. {ELSE}")
     if "auto_map" in config or "trust_remote_code" in config:
         log.warning("%s: its auto_map or trust_remote_code is ignored: no code comes with a checkpoint", path)
+    read_sizes(config, path)
     if config.get("model_type") == DPR:
         if config.get("projection_dim"):
             raise Refusal(f"{KEY}: {path} has projection_dim {config['projection_dim']}; only 0 is computed. {ELSE}")
         config |= {"model_type": "bert"}
     if (model_type := config.get("model_type")) not in ARCHITECTURES:
         raise Refusal(f"{KEY}: {path} has model_type {model_type!r}. Supported are {', '.join(ARCHITECTURES)}.")
-    read_sizes(config, path)
     return config
 
 

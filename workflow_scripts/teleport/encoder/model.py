@@ -52,8 +52,7 @@ class Encoder(nn.Module):
     def max_tokens(self):
         """The longest input, special tokens included."""
         config = self.backbone.config
-        before_text = config.pad_token_id + 1 if ARCHITECTURES[config.model_type].after_padding else 0
-        return config.max_position_embeddings - before_text
+        return ARCHITECTURES[config.model_type].most_tokens(config.max_position_embeddings, config.pad_token_id)
 
     def init_head(self, generator):
         """Draw the head's weights from N(0, 0.02) with a torch.Generator; its bias is 0."""

@@ -11,20 +11,23 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
-from teleport.encoder.architectures import with_berts_names
+from teleport.encoder.architectures import ARCHITECTURES, with_berts_names
 from teleport.refusal import Refusal
 from teleport.settings.section import not_bool
 
 KEY = "encoder.checkpoint"  # where a reader finds these settings in the configuration
 # The modules that are computed here, in the order in which they may follow each other.
 MODULES = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
+HEAD = MODULES[2:4]  # which go together
 POOLINGS = {"cls": "cls", "mean": "mean", "cls_token": "cls", "mean_tokens": "mean"}  # by today's and older names
 PROMPTS = {"query_prefix": ("query",), "passage_prefix": ("document", "passage", "corpus")}
 NO_LIMIT = 10**6  # transformers writes 1e30 where a tokenizer has no longest text
 
 LAYER = re.compile(r"\blayers?\.(\d+)\.")  # in the name of a weight
 
-Count = Annotated[int, Field(ge=1, le=10**9), BeforeValidator(not_bool)]
+Count = Annotated[int, Field(ge=1, le=10**9, strict=True)]
+# Published ones are 1e-12 to 1e-5; with a large one every vector is nearly the same, and nothing would say so.
+Epsilon = Annotated[float, Field(gt=0, le=0.01, allow_inf_nan=False, strict=True)]
 Words = Annotated[int, Field(ge=4), BeforeValidator(not_bool)]  # two special tokens and some text
 
 
@@ -77,6 +80,12 @@ class Prompts(BaseModel):
     truncate_dim: Count | None = None
 
 
+class Kind(BaseModel):
+    """What config.json says first: whose names its other keys are."""
+
+    model_type: str | None = None
+
+
 class Sizes(BaseModel):
     """The sizes in config.json, by BERT's names."""
 
@@ -86,6 +95,9 @@ class Sizes(BaseModel):
     intermediate_size: Count | None = None
     vocab_size: Count | None = None
     max_position_embeddings: Count | None = None
+    pad_token_id: Annotated[int, Field(ge=0, strict=True)] | None = None
+    layer_norm_eps: Epsilon | None = None
+    norm_eps: Epsilon | None = None  # ModernBERT's name
 
 
 class Own(NamedTuple):
@@ -97,7 +109,7 @@ class Own(NamedTuple):
 
 def own_settings(folder):
     """{key: Own} of a folder, as far as it says them: pooling, normalize, lower_case and the two prefixes of `encoder`,
-    max_tokens, include_prompt.
+    max_tokens, include_prompt; positions, the most tokens that its weights have room for.
 
     Raises Refusal for a file that has another form, and for modules and poolings that are not computed here.
     """
@@ -119,6 +131,8 @@ def own_settings(folder):
             refuse(paths["Dense"] / "config.json", f"use_residual {dense.use_residual}, bias {dense.bias}")
         if (length := read(Tokenizer, tokenizer).model_max_length or NO_LIMIT) < NO_LIMIT:
             said["max_tokens"] = Own(int(length), tokenizer)
+    if positions := positions_of(folder / "config.json"):
+        said["positions"] = Own(positions, folder / "config.json")
     if lengths.max_seq_length:
         said["max_tokens"] = Own(lengths.max_seq_length, folder / "sentence_bert_config.json")
     if lengths.do_lower_case:
@@ -134,12 +148,14 @@ def require_modules(file, modules):
     """Raise Refusal for a module that is not computed here, one that comes twice, and another order."""
     names, places = [module.type.rpartition(".")[2] for module in modules], []
     for module, name in zip(modules, names, strict=True):
-        if name not in MODULES or name == "Dense" and "LayerNorm" not in names:
+        if name not in MODULES or name in HEAD and not set(HEAD) <= set(names):
             refuse(file, f"the module {name}")
+        if name == "Transformer" and Path(module.path) != Path():
+            refuse(file, f"the transformer in a folder of its own, {module.path!r}")
         if Path(module.path).is_absolute() or ".." in Path(module.path).parts:
             raise Refusal(f"{KEY}: {file} has the path {module.path!r}, outside the checkpoint. Get it anew.")
         places.append(MODULES.index(name))
-    if places != sorted(set(places)):
+    if places != sorted(set(places)) or names[0] != MODULES[0]:
         refuse(file, f"the modules {', '.join(names)} in this order")
 
 
@@ -158,8 +174,18 @@ def pooling_of(pooling, file):
     return POOLINGS[pooling.modes[0]]
 
 
+def positions_of(file):
+    """The most tokens of a text that a config.json has positions for; None where it says nothing."""
+    sizes = read_sizes(config := read(dict, file), file)
+    architecture, padding = ARCHITECTURES.get(config.get("model_type")), sizes.pad_token_id
+    if architecture and sizes.max_position_embeddings:
+        # transformers' default for what counts from the padding on
+        return architecture.most_tokens(sizes.max_position_embeddings, 1 if padding is None else padding)
+
+
 def read_sizes(config, file):
     """The `Sizes` of the content of config.json (dict). Raises Refusal for what can be no size of a model."""
+    checked(Kind, config, file)
     sizes = checked(Sizes, with_berts_names(config), file)
     heads = sizes.num_attention_heads
     if sizes.hidden_size and heads and sizes.hidden_size % heads:

@@ -12,8 +12,10 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that exists is
 # sentence-transformers' form of a head behind the backbone (`pretrained.head_of_modules`).
 HEAD_FILES = ("*_Dense/*", "*_LayerNorm/*")
 # What a checkpoint says of itself there (`own_settings` reads it).
-OWN_FILES = ("modules.json", "*_Pooling/config.json", "*_Dense/config.json", "sentence_bert_config.json")
+OWN_FILES = ("config.json", "modules.json", "*_Pooling/config.json", "*_Dense/config.json", "sentence_bert_config.json")
 OWN_FILES += ("config_sentence_transformers.json", "tokenizer_config.json")
+
+LENGTHS = {"max_query_tokens": 32, "max_passage_tokens": 128}  # where nobody says them (ANCE-Tele, Table 5)
 
 
 def locate(checkpoint, files=None):
@@ -100,12 +102,23 @@ def refuse_conflict(own, settings, names=("pooling", "normalize", "query_prefix"
                 "what the checkpoint says."
             )
     length, file = own.get("max_tokens", (math.inf, None))
-    for name in ("max_query_tokens", "max_passage_tokens"):
+    for name in LENGTHS:
         if (said := getattr(settings, name, None) or 0) > length:
             raise Refusal(
                 f"encoder.{name} is {said}, but {file} says that a text has at most {length} tokens. Set it to "
                 f"{length} at most, or to null, which takes that."
             )
+
+
+def refuse_no_positions(own, made, silent):
+    """Raise Refusal when a text may have more tokens than the model has positions; `silent`: what nobody has set."""
+    most, file = own.get("positions", (math.inf, None))
+    for name in LENGTHS:
+        if (length := getattr(made, name)) > most:
+            said = f"encoder.{name} is {length}"
+            if name in silent:
+                said = f"{own['max_tokens'].file} says that a text has at most {length} tokens"
+            raise Refusal(f"{said}, but {file} has positions for {most}. Set encoder.{name} to {most} at most.")
 
 
 def completed(encoder):
@@ -115,7 +128,7 @@ def completed(encoder):
     Refusal when the two disagree, and when neither says the pooling.
     """
     usual = {"normalize": False, "query_prefix": "", "passage_prefix": ""}
-    usual |= {"max_query_tokens": 32, "max_passage_tokens": 128}  # ANCE-Tele, Table 5
+    usual |= LENGTHS
     silent = [name for name in ("pooling", *usual) if getattr(encoder, name) is None]
     checkpoint, own = encoder.checkpoint, {}
     if silent or not checkpoint.hub:
@@ -127,7 +140,9 @@ def completed(encoder):
         refuse_conflict(own, encoder)
     known = {name: value for name, (value, _) in own.items()}
     if "max_tokens" in own:
-        known |= dict.fromkeys(("max_query_tokens", "max_passage_tokens"), known["max_tokens"])
+        known |= dict.fromkeys(LENGTHS, known["max_tokens"])
+    elif "positions" in own:
+        usual |= {name: min(usual[name], known["positions"]) for name in LENGTHS}
     if encoder.pooling is None and "pooling" not in known:
         place = checkpoint.hub or checkpoint.folder or checkpoint.package
         raise Refusal(
@@ -137,6 +152,7 @@ def completed(encoder):
     if encoder.lower_case is None and "lower_case" in known:
         silent.append("lower_case")
     made = encoder.model_copy(update={name: (usual | known)[name] for name in silent})
+    refuse_no_positions(own, made, silent)
     if not known.get("include_prompt", True) and (made.query_prefix or made.passage_prefix):
         raise Refusal(
             f"encoder: {own['include_prompt'].file} leaves prompts out of the pooling (include_prompt: false), which "

@@ -20,10 +20,12 @@ NO_ACCESS = ("access is refused", "have what is named readable, results and data
 FAULT = "look at it (dmesg), and run again where files are sound: it continues if it can"
 FAILING = ("the disk reports a fault", FAULT)
 NO_MEMORY = ("there is not enough memory", "run fewer jobs at once (--cores); `make forecast` says what each needs")
+TOO_LONG = ("a name is longer than the file system takes", "give a shorter one")
 OF_THE_SYSTEM = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), NO_ROOM)
 OF_THE_SYSTEM |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NO_ACCESS) | {
     errno.EIO: FAILING,
     errno.ENOMEM: NO_MEMORY,
+    errno.ENAMETOOLONG: TOO_LONG,
 }
 
 

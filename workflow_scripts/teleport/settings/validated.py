@@ -55,7 +55,8 @@ def walked(model, location, data):
             continue
         keys.append(key)
         fields = [m.model_fields[key] for m in models if key in m.model_fields]
-        data = data.get(key) if isinstance(data, dict) else data[key] if isinstance(data, list) else None
+        there = data if isinstance(data, dict) else dict(enumerate(data)) if isinstance(data, list) else {}
+        data = there.get(key)
         models = [m for field in fields for m in models_in(field.annotation)] or models
         models = [m.model_of(data) if issubclass(m, Loaded) and isinstance(data, dict) else m for m in models]
     return keys, models

@@ -1,0 +1,64 @@
+"""What is told of an encoder before the first job, where its checkpoint says it and not the configuration."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from encoder_world import source_folder
+from paths import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
+
+from commands.encoding import encodings_said  # noqa: E402
+from teleport.plan.plan import Plan  # noqa: E402
+from teleport.running.artefact import MANIFEST, signed  # noqa: E402
+from teleport.running.files import sha256_file, write_json  # noqa: E402
+from teleport.settings.read import load  # noqa: E402
+
+ALL = {"pooling": "mean", "normalize": True, "query_prefix": "q: ", "passage_prefix": "", "max_query_tokens": 8}
+ALL |= {"max_passage_tokens": 16}
+
+
+@pytest.fixture
+def said(tmp_path, monkeypatch):
+    """A function of the encoder's settings of experiments: (what is told, their plan)."""
+    monkeypatch.chdir(tmp_path)
+    source_folder(tmp_path / "bert")
+
+    def tell(*encoders):
+        experiments = {f"x{number}": {"encoder": encoder} for number, encoder in enumerate(encoders)}
+        raw = {"encoder": {"checkpoint": {"folder": "bert"}}, "episodes": [], "experiments": experiments}
+        config, experiments = load(raw | {"collection": {"source": "apidocs", "packages": ["numpy"]}})
+        plan = Plan(config, experiments)
+        return encodings_said(experiments, plan), plan
+
+    return tell
+
+
+def test_what_the_configuration_leaves_out_is_told_once(said):
+    left_out = {name: value for name, value in ALL.items() if name != "max_passage_tokens"}
+    sentence = (
+        "bert: the encoder takes mean pooling, length 1, queries of at most 8 tokens and passages of 64, after 'q: '"
+    )
+    assert said(left_out, left_out, ALL)[0] == [f"{sentence}."]
+    assert said(ALL)[0] == []
+    many = said(*(left_out | {"max_query_tokens": number} for number in range(8, 13)))[0]
+    assert len(many) == 4 and many[-1].startswith("2 more encoders: ")
+
+
+def test_once_there_are_tokens_it_is_told_how_many_passages_are_cut(said):
+    """64 tokens with the special ones: 62 of a text."""
+    left_out = {"pooling": "cls"}
+    (stage,) = (stage for stage in said(left_out)[1].stages.values() if stage.kind == "tokens")
+    folder = Path("results/stages", stage.name)
+    folder.mkdir(parents=True)
+    path = folder / "passages.offsets.npy"
+    np.save(path, np.cumsum([0, 62, 63, 5, 999]))
+    kind, key = stage.name.split("/")
+    manifest = {"kind": kind, "key": key, "settings": {}, "inputs": {}, "facts": {}}
+    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_file(path)}}
+    write_json(folder / MANIFEST, signed(manifest | {"files": files}))
+    assert said(left_out)[0][0].endswith("passages of 64; 50% of the 4 passages are longer and are cut.")
+    assert said(left_out | {"max_passage_tokens": 7})[0][0].endswith("; 75% of the 4 passages are longer and are cut.")

@@ -1,0 +1,61 @@
+"""How an encoder takes texts, where its checkpoint says so and not the configuration: told before the first job."""
+
+from itertools import islice
+
+import numpy as np
+
+from teleport.encoder.source import locate
+from teleport.running.artefact import STAGES, Artefact, is_finished
+
+LEFT_OUT = ("pooling", "normalize", "query_prefix", "passage_prefix", "max_query_tokens", "max_passage_tokens")
+SAMPLE = 1000  # passages that are tokenised to say how many are cut, where the stage `tokens` has not done it
+MOST_LINES = 3
+
+
+def encodings_said(experiments, plan):
+    """Sentences (list) on the encoders of which `experiments`, as they were asked for, leave something to a checkpoint.
+
+    plan: of the same, in which everything is said. At most MOST_LINES, and one on how many there are besides.
+    """
+    said = []
+    for name, experiment in experiments.items():
+        if any(getattr(experiment.encoder, key) is None for key in LEFT_OUT):
+            encoder = plan.experiments[name].encoder
+            place = encoder.checkpoint.hub or encoder.checkpoint.folder or encoder.checkpoint.package
+            said.append(f"{place}: {sentence(encoder)}{cut_of_tokens(encoder, plan, name)}.")
+    said = list(dict.fromkeys(said))
+    more = [f"{len(said) - MOST_LINES} more encoders: plan.tsv below results/experiments leads to their settings."]
+    return said[:MOST_LINES] + (more if len(said) > MOST_LINES else [])
+
+
+def sentence(encoder):
+    """What a complete settings.Encoder does to a text (text, without its full stop)."""
+    lengths = f"queries of at most {encoder.max_query_tokens} tokens and passages of {encoder.max_passage_tokens}"
+    said = f"the encoder takes {encoder.pooling} pooling{', length 1' * encoder.normalize}, {lengths}"
+    prefixes = [prefix for prefix in (encoder.query_prefix, encoder.passage_prefix) if prefix]
+    return f"{said}, after {' and '.join(map(repr, prefixes))}" if prefixes else said
+
+
+def cut_of_tokens(encoder, plan, name):
+    """How many passages are cut, by the finished stage `tokens` of an experiment; "" before."""
+    for stage in plan.stages.values():
+        if stage.kind == "tokens" and name in plan.users[stage.name] and is_finished(stage.name):
+            lengths = np.diff(np.load(Artefact(STAGES / stage.name).path("passages.offsets.npy"), mmap_mode="r"))
+            cut = np.mean(lengths + 2 > encoder.chunks * encoder.max_passage_tokens)
+            return f"; {cut:.0%} of the {len(lengths):,} passages are longer and are cut"
+    return ""
+
+
+def cut_of_rows(encoder, rows):
+    """How many of the first passages of `rows` (line, id, title, text) are cut, by the checkpoint's tokenizer; "" where
+    it has none in one file."""
+    from tokenizers import Tokenizer
+
+    if not (file := locate(encoder.checkpoint) / "tokenizer.json").is_file():
+        return ""
+    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer.no_truncation()
+    texts = [f"{encoder.passage_prefix}{title} {text}" for _, _, title, text in islice(rows, SAMPLE)]
+    most = encoder.chunks * encoder.max_passage_tokens
+    cut = sum(len(encoding.ids) > most for encoding in tokenizer.encode_batch(texts)) / len(texts)
+    return f"; {cut:.0%} of the first {len(texts)} passages are longer and are cut"
