@@ -7,6 +7,7 @@ import jinja2
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from page_colours import GROUNDS, contrast, over
 
 from teleport.report.page.charts import SOURCE_COLOURS, STATE_COLOURS, TEN
 from teleport.report.page.overview import MOST_POINTS, read_curve
@@ -106,19 +107,17 @@ def test_texts_and_marks_have_contrast_in_both_themes():
             for text in ("ink", "soft", "accent", "good", "bad"):
                 assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
             assert min(contrast(mark, colours[ground]) for mark in TEN) >= 3
+        assert contrast(colours["accent"], colours["tint"]) >= 4.5
+        assert min(contrast(colours[text], colours["warm"]) for text in ("ink", "soft", "accent", "bad")) >= 4.5
+        for way in ("good", "bad"):
+            (share,) = re.findall(rf"var\(--{way}\) (\d+)%, var\(--paper\)", css)
+            ground = over(colours[way], int(share) / 100, colours["paper"])
+            assert min(contrast(colours[text], ground) for text in ("ink", "soft", "accent")) >= 4.5
+        ((least, more),) = re.findall(r"var\(--accent\) calc\((\d+)% \+ (\d+)% \* var\(--heat\)\)", css)
+        darkest = over(colours["accent"], (int(least) + int(more)) / 100, colours["paper"])
+        assert contrast(colours["ink"], darkest) >= 4.5 and ".heat .shared { color: inherit; }" in css
+        assert colours["paper"] == GROUNDS["dark" if colours["paper"] < "#8" else "light"]
     assert len(set(TEN)) == 10 and {*SOURCE_COLOURS.values(), *STATE_COLOURS.values()} <= set(TEN)
-
-
-def contrast(one, other):
-    """The contrast ratio of two colours (#rrggbb)."""
-
-    def luminance(colour):
-        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    darker, lighter = sorted(map(luminance, (one, other)))
-    return (lighter + 0.05) / (darker + 0.05)
 
 
 def test_the_script_is_short_and_so_are_its_lines():

@@ -25,16 +25,14 @@ def overview_tables(reader, spec, folder):
 def table_content(reader, spec, table, folder=None):
     """A table with its finished rows, its verdicts and its pairs (plain JSON).
 
-    {name, title, columns, test, rows: [{at, label, system, episode, said, differs, start_of, cells: {column: cell}}],
-    verdicts: [[label, sentence]], note, matrices: {column: {"at b": {"at a": pair}}}}. folder: where the written table
-    is, which may be missing or of other rows. Nothing is tested twice: what is tested is the table's. What has several
-    marks, or levels by split, is marked in the table alone.
+    {name, title, columns, test, rows: [{at, label, system, episode, said, differs, cells: {column: cell}}],
+    starts: {label of an experiment: cell of the first column}, verdicts: [[label, sentence]], note, matrices: {column:
+    {"at b": {"at a": pair}}}}. folder: where the written table is, which may be missing or of other rows. Nothing is
+    tested twice: what is tested is the table's. What has several marks, or levels by split, is marked in the table
+    alone.
     """
     test, tested, rows, above = table["significance"], written(folder, table, ""), [], None
     simple = list(baselines(test)) == [MARK] and not isinstance(test["level"], dict)
-    starts = {
-        e["seeds"][0]["runs"][0][split]: e["label"] for e in spec["experiments"] for split in e["seeds"][0]["runs"][0]
-    }
     for at, (row, label) in enumerate(zip(table["rows"], labels_of(table["rows"]), strict=True)):
         if not all(map(reader.finished, chain(*row["runs"].values()))):
             continue
@@ -47,7 +45,6 @@ def table_content(reader, spec, table, folder=None):
                 figure = cell(reader, row["runs"][split], split.removesuffix(RERANKED), measure)
                 cells[column] = figure | {"p": None if np.isnan(p) else float(p)}
         content = {"at": at, "label": label, "system": said.pop("system"), "episode": said.pop("episode"), "said": said}
-        content |= {"start_of": starts.get(next(chain(*row["runs"].values()))) if not row["episode"] else None}
         rows.append(content | {"cells": cells, "differs": differences(spec, experiment, above)})
         above = experiment or above
     used = {"baseline": baseline_text(test, MARK), "level": test["level"]} if test and simple and len(tested) else None
@@ -57,6 +54,7 @@ def table_content(reader, spec, table, folder=None):
         "columns": list(columns(table)),
         "test": used,
         "rows": rows,
+        "starts": starts_of(reader, spec, *next(iter(columns(table).values()))),
     }
     return content | answers(table, tested, written(folder, table, ".pairs"))
 
@@ -84,6 +82,16 @@ def answers(table, tested, pairs):
         lines.setdefault(pair["b"], {})[pair["a"]] = pair
         lines.setdefault(pair["a"], {})[pair["b"]] = turned
     return {"verdicts": [[labels[at], sentence] for at, sentence in said], "note": note, "matrices": matrices}
+
+
+def starts_of(reader, spec, split, measure):
+    """{label of an experiment: cell of the checkpoint that its training starts from}, where that is evaluated."""
+    starts = {}
+    for experiment in spec["experiments"]:
+        names = list(dict.fromkeys(seed["runs"][0].get(split) for seed in experiment["seeds"]))
+        if all(map(reader.finished, names)):
+            starts[experiment["label"]] = cell(reader, names, split.removesuffix(RERANKED), measure)
+    return starts
 
 
 def cell(reader, names, split, measure):

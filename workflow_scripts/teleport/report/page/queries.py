@@ -229,7 +229,7 @@ def map_figure(reader, life, row, name_of):
     )
     first, last = life["episodes"][0], life["episodes"][-1]
     bind = {"input": "range", "min": first, "max": last, "step": 1, "name": "Episode "}
-    return Figure("map", rows, "The neighbourhood.", text, "ANCE-Tele, Figure 6", {"value": last, "bind": bind})
+    return Figure("map", rows, "The neighbourhood.", text, "ANCE-Tele, Figure 6", {}, {"value": last, "bind": bind})
 
 
 def shared_map(vectors_END):
