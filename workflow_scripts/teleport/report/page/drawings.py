@@ -12,6 +12,7 @@ from teleport.report.verdicts import better
 CURVES = ("loss", "learning_rate", "gradient_norm", "positive_score", "negative_score")  # first, in this order
 LAYERS = ("lower_layers", "middle_layers", "upper_layers", "last_layer")  # gradient norms that are drawn together
 MOST_LINES = 10  # systems in one chart of lines
+FORGOTTEN = "|{q : r(q, after) < r(q, before)}|"  # ANCE-Tele, §5.4
 LABEL_GAP = 0.07  # between the names of lines, of the height of their chart: 10 of them fit
 
 
@@ -279,10 +280,7 @@ def rate_figure(sets, ghosts=()):
         for label, step, rate in ghosts
         if label in sets
     ]
-    text = (
-        "The paper's definition: of all queries, the share whose reciprocal rank (of other splits: first measure) is "
-        "lower after an episode than before it, |{q : r(q, after) < r(q, before)}| / |Q|. Means over seeds."
-    )
+    text = f"The share of queries that an episode makes a system forget, {FORGOTTEN} / |Q|. Means over seeds."
     text += " Diamonds: the paper's own." if any(row["paper"] for row in rows) else ""
     return Figure("rates", rows, "Forgetting rate.", text, "ANCE-Tele, Figure 4 and Table 9")
 
@@ -302,10 +300,9 @@ def river_figure(said, address):
         for order, (state, count) in enumerate(counts.items())
     ]
     text = (
-        f"{said['queries']:,} {said['split']} queries under seed {said['seed']}. Found: a positive in the first ten. "
-        "Kept: found before and after; learned: for the first time; forgotten: found before only; swung back: found, "
-        "lost, and found again. A click lists the queries. (The rate above counts every drop in rank, not only out of "
-        "the first ten.)"
+        f"{said['queries']:,} {said['split']} queries under seed {said['seed']}, by r, their {said['measure']}. "
+        f"Forgotten, as the paper counts: {FORGOTTEN}. Learned: r rises above all that it was. Swung back: r rises to "
+        "what it once was, or less. Kept, missed: r stays, above 0 or at 0. A click lists the queries."
     )
     return Figure("river", rows, "What becomes of queries.", text, "ANCE-Tele, §3")
 
