@@ -30,7 +30,7 @@ def cell(mean, half=0.1):
 
 
 def table(column="RR@10", means=(0.5, 0.6, 0.7), starts=None):
-    """Two systems, A of two episodes and B of one, as `table_content` gives them."""
+    """Two systems, A of two episodes and B of one, as `page_table` gives them."""
     named = [("A", 1), ("A", 2), ("B", 1)]
     rows = [
         {"label": f"{system} {episode}", "system": system, "episode": episode, "cells": {column: cell(mean)}}

@@ -12,7 +12,16 @@ from page_colours import GROUNDS, contrast, over
 from teleport.report.page.charts import SOURCE_COLOURS, STATE_COLOURS, TEN
 from teleport.report.page.overview import MOST_POINTS, read_curve
 from teleport.report.page.reader import Reader
-from teleport.report.page.site import ASSETS, MOST_CHARACTERS, Site, longest_that_fit, read_texts, script_json
+from teleport.report.page.site import (
+    ASSETS,
+    MOST_CHARACTERS,
+    Site,
+    bold,
+    longest_that_fit,
+    read_texts,
+    script_json,
+    stage_link,
+)
 
 KEPT = []
 TEXTS = ["</script><script>alert(1)</script>", "\"quotes\" and 'others' \\", "שלום עולם \u202e", "x" * 50_000, "\u2028"]
@@ -120,9 +129,16 @@ def test_texts_and_marks_have_contrast_in_both_themes():
     assert len(set(TEN)) == 10 and {*SOURCE_COLOURS.values(), *STATE_COLOURS.values()} <= set(TEN)
 
 
-def test_the_script_is_short_and_so_are_its_lines():
-    text = (ASSETS / "page.js").read_text()
-    assert len(text.encode()) <= 20_000 and max(map(len, text.splitlines())) <= 120
+def test_the_script_is_short_and_so_are_all_lines():
+    assert len((ASSETS / "page.js").read_bytes()) <= 20_000
+    for path in ASSETS.iterdir():
+        assert max(map(len, path.read_text().splitlines())) <= 120, path.name
+
+
+def test_cells_are_text_but_for_what_is_bold():
+    assert bold("**0.5** ± 0.1†") == "<b>0.5</b> ± 0.1†"
+    assert bold("<i>**<b>**") == "&lt;i&gt;<b>&lt;b&gt;</b>"
+    assert bold(stage_link("train/a&b")) == '<a class="stage" href="stage-train-a&amp;b.html">train/a&amp;b</a>'
 
 
 def test_what_fits():
