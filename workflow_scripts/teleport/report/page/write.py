@@ -336,7 +336,7 @@ def states_table(name, said, listed):
             link = Markup('<a href="{}">{:,}</a>').format(address(at, state).replace(" ", "%20"), n)
             row[state.capitalize()] = link if listed and n else f"{n:,}"
         rows.append(row)
-    return Printed("states", "Queries by state", pd.DataFrame(rows), [])
+    return Printed("states", "Queries by state", pd.DataFrame(rows, dtype=object), [])
 
 
 def pools_table(said):
@@ -357,7 +357,7 @@ def pools_table(said):
         "Short: queries with fewer candidates than a source wanted. Repeated: slots with a passage that the query "
         "already has. Suspects: negatives with at least 95 % of the positive's score under the model that mined them."
     )
-    return Printed("pools", "Pools", pd.DataFrame(rows), [note])
+    return Printed("pools", "Pools", pd.DataFrame(rows, dtype=object), [note])
 
 
 def rate_table(split, measure, figure):
@@ -370,7 +370,7 @@ def rate_table(split, measure, figure):
     rows = [
         {"System": label} | {f"Episode {step}": of.get(step, NONE) for step in steps} for label, of in rates.items()
     ]
-    return Printed("rates", f"Forgetting rate, {split} queries, {measure}", pd.DataFrame(rows), [])
+    return Printed("rates", f"Forgetting rate, {split} queries, {measure}", pd.DataFrame(rows, dtype=object), [])
 
 
 def stages_table(rows, stages):
@@ -394,4 +394,4 @@ def stages_table(rows, stages):
     note = (
         "Every cell is a stage, with the time that it took; darker took longer. Shared ones were made once for several "
     )
-    return Printed("dag", "Stages by episode", pd.DataFrame(lines), [f"{note}experiments."])
+    return Printed("dag", "Stages by episode", pd.DataFrame(lines, dtype=object), [f"{note}experiments."])
