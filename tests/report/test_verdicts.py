@@ -5,7 +5,16 @@ import pandas as pd
 import pytest
 
 from teleport.evaluation.significance import Scores, compare
-from teleport.report.verdicts import PAIRS, USUAL, comparison_text, first_verdicts, labels_of, pairs_of_rows, verdicts
+from teleport.report.verdicts import (
+    PAIRS,
+    USUAL,
+    better,
+    comparison_text,
+    first_verdicts,
+    labels_of,
+    pairs_of_rows,
+    verdicts,
+)
 
 ROWS = [
     {"system": "BM25", "episode": 0, "seeds": []},
@@ -66,9 +75,15 @@ def test_sentences_say_what_holds_and_what_does_not():
     assert [at for at, _ in verdicts([*ROWS[1:2], other, ROWS[2]], [0.5, 0.51, 0.6], three_pairs(), 0.05)] == [2, 1]
 
 
-def three_pairs():
+def three_pairs(column="RR@10"):
     lines = [(0, 1), (0, 2), (1, 2)]
-    return pd.DataFrame([["RR@10", a, b, 0.1, 0.01, "permutation", True, 9, 1] for a, b in lines], columns=PAIRS)
+    return pd.DataFrame([[column, a, b, 0.1, 0.01, "permutation", True, 9, 1] for a, b in lines], columns=PAIRS)
+
+
+def test_of_errors_the_fewest_come_first():
+    rows = [ROWS[1], ROWS[3] | {"system": "Lower", "seeds": [1]}, ROWS[2]]
+    assert [at for at, _ in verdicts(rows, [9.0, 5.0, 6.0], three_pairs("Errors@20"), 0.05)] == [1, 2]
+    assert [better(column) for column in ("test RR@10", "test Errors@20", "Hole@10 (re-ranked)")] == [1, -1, 0]
 
 
 def test_a_row_without_a_figure_has_no_sentence():

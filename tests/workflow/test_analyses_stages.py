@@ -7,7 +7,7 @@ import pytest
 from toy import NUM_PASSAGES, SPLITS, World
 
 from teleport.plan.plan import Plan
-from teleport.report.page.overview import overview_tables
+from teleport.report.page.overview import page_table
 from teleport.report.page.reader import Reader
 from teleport.report.page_specs import page_spec
 from teleport.settings.read import load_files
@@ -52,9 +52,10 @@ def test_candidates_are_reranked_and_errors_counted_in_the_whole_corpus(world, m
     assert row["gap"] == "0-3" and row["index"].endswith(" MB") and float(row["seconds"]) > 0
     monkeypatch.chdir(world.folder)
     spec = json.loads(page_spec(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1].text)
-    tables = overview_tables(Reader(world.folder, spec["collection"]), spec, world.folder / "results/tables")
-    (shown,) = next(table["rows"] for table in tables if table["name"] == "a")
-    assert shown["said"] == {name: row[name] for name in said[:3]} | {"seconds": round(float(row["seconds"]))}
+    (table,) = (table for table in spec["tables"] if table["name"] == "a")
+    shown = page_table(Reader(world.folder, spec["collection"]), spec, table, world.folder / "results/tables")
+    texts = shown["printed"].frame[[name.capitalize() for name in said]].to_numpy().tolist()
+    assert texts == [[*(row[name] for name in said[:3]), f"{float(row['seconds']):,.0f}"]]
     assert world.would_run()[0] == {}
 
 

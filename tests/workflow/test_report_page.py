@@ -182,9 +182,9 @@ def test_forgetting_equals_plain_loops(finished, monkeypatch):
     assert sets["train"]["rates"][:2] == pytest.approx(dropped, abs=1e-6) and max(dropped) > 0
     there = (episode(finished, 3, "encode") / "queries.train.npy").exists()
     assert sets["train"]["checkpoints"] == ([0, 1, 2, 3] if there else [0, 1, 2])
-    found = [[value >= 0.1 for value in line] for line in values]
-    back = sum(a and not b and c for a, b, c in zip(*found, strict=True))
+    back = sum(before < after <= first for first, before, after in zip(*values, strict=True))
     assert sets["train"]["states"][1]["swung back"] == back
+    assert [counts["forgotten"] / 80 for counts in sets["train"]["states"][:2]] == pytest.approx(dropped)
     assert sum(path[1] == "s" for path in sets["train"]["paths"]) == back
     assert sets["test"]["checkpoints"] == [0, 1, 2, 3] and sets["test"]["measure"] == "RR@10"
 

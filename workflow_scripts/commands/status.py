@@ -10,10 +10,13 @@ import os
 import re
 import time
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 
 from teleport.refusal import Refusal
+from teleport.report.progress import by_kind, of_seed
+from teleport.report.units import duration
 from teleport.running.artefact import MANIFEST, is_finished
 from teleport.running.job import RESUME, SHARDS
 
@@ -93,21 +96,16 @@ def read_report(path):
 
 def finished(names, root=Path(".")):
     """{kind: (finished stages, all stages)} of the stages `names` ("kind/key"), in their order."""
-    by_kind = {}
-    for name in names:
-        by_kind.setdefault(name.split("/")[0], []).append(is_finished(name, root))
-    return {kind: (sum(done), len(done)) for kind, done in by_kind.items()}
+    return by_kind(names, partial(is_finished, root=root))
 
 
 def seeds_table(plan, root=Path(".")):
     """Finished episodes, with their training and evaluations, and stages of every experiment and seed, as text."""
-    lines = [["experiment", "seed", "episodes", "stages"]]
+    lines, done = [["experiment", "seed", "episodes", "stages"]], cache(partial(is_finished, root=root))
     for trajectory in chain(*plan.trajectories.values()):
-        stages = {row.stage.name for row in trajectory.rows}
-        done = {name for name in stages if is_finished(name, root)}
         needed = [{stage.name for stage in (e.train, *e.runs.values())} for e in trajectory.episodes[1:]]
-        episodes = f"{sum(names <= done for names in needed)} of {len(needed)}"
-        lines.append([trajectory.name, str(trajectory.seed), episodes, f"{len(done)} of {len(stages)}"])
+        stages = {row.stage.name for row in trajectory.rows}
+        lines.append(of_seed(trajectory.name, trajectory.seed, needed, stages, done))
     return "\n".join(columns(lines))
 
 
@@ -160,11 +158,3 @@ def cells(stage):
     age = f"{duration(stage.age)} ago" if stage.age < float("inf") else "-"
     who = [stage.host, str(stage.process or "?"), str(stage.attempt or "?")]
     return [stage.name, stage.label, stage.state, *who, done, rate, left, age]
-
-
-def duration(seconds):
-    """Seconds as a person says them: "40 s", "12 min", "3 h 05 min"."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"

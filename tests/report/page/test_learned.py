@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from teleport.evaluation.forgetting import forgets
 from teleport.report.page.forgetting import (
     LETTERS,
     STATES,
     best_reciprocals,
     count_states,
-    forgetting_rates,
     paths,
     states,
     swing_sizes,
@@ -18,31 +18,31 @@ from teleport.report.page.queries import GROUPS, selected
 VALUES_CQ = np.random.default_rng(1).choice([0.0, 0.25, 1.0], (4, 200))
 
 
-def test_forgetting_rates():
-    expected = []
-    for step in range(3):
-        expected.append(sum(VALUES_CQ[step + 1][q] < VALUES_CQ[step][q] for q in range(200)) / 200)
-    assert forgetting_rates(VALUES_CQ) == expected and all(0 < rate < 1 for rate in expected)
-
-
-def test_states():
-    found_CQ = VALUES_CQ >= 0.25
+def test_one_definition_of_forgetting_counts_states_rates_and_letters():
+    """The paper's: the reciprocal rank is lower after the step than before it."""
     expected = [dict.fromkeys(STATES, 0) for _ in range(3)]
     for step in range(3):
         for q in range(200):
-            before, after = found_CQ[step][q], found_CQ[step + 1][q]
-            earlier = any(found_CQ[c][q] for c in range(step))
-            gained = "swung back" if earlier else "learned"
-            state = ("kept" if after else "forgotten") if before else (gained if after else "missed")
+            *earlier, before, after = VALUES_CQ[: step + 2, q].tolist()
+            if after < before:
+                state = "forgotten"
+            elif after > before:
+                state = "swung back" if after <= max(earlier, default=0) else "learned"
+            else:
+                state = "kept" if after else "missed"
             expected[step][state] += 1
-            assert STATES[states(found_CQ)[step][q]] == state
-    assert count_states(found_CQ) == expected
+            assert STATES[states(VALUES_CQ)[step][q]] == state
+    assert count_states(VALUES_CQ) == expected
     assert expected[0]["swung back"] == 0 and min(expected[2].values()) > 0
+    for step, counts in enumerate(expected):
+        dropped = forgets(VALUES_CQ[step], VALUES_CQ[step + 1])
+        letters = [path[step] == LETTERS[STATES.index("forgotten")] for path in paths(VALUES_CQ)]
+        assert counts["forgotten"] == dropped.sum() and letters == dropped.tolist()
 
 
 def test_the_path_of_a_query_has_a_letter_per_step():
-    found_CQ = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0]], bool)
-    assert paths(found_CQ) == ["fs", "lk", "mm"] and dict(zip(STATES, LETTERS, strict=True))["swung back"] == "s"
+    values_CQ = np.array([[1.0, 0.0, 0.0, 0.5], [0.25, 1.0, 0.0, 0.5], [0.5, 1.0, 0.0, 1.0]])
+    assert paths(values_CQ) == ["fs", "lk", "mm", "kl"] and dict(zip(STATES, LETTERS, strict=True))["swung back"] == "s"
     assert way_text([1.0, 0.0, 1 / 12], "RR@100") == "1 → – → 12" and way_text([0.5, 1.0], "nDCG@10") == "0.50 → 1.00"
 
 

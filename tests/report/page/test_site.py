@@ -7,11 +7,21 @@ import jinja2
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from page_colours import GROUNDS, contrast, over
 
 from teleport.report.page.charts import SOURCE_COLOURS, STATE_COLOURS, TEN
 from teleport.report.page.overview import MOST_POINTS, read_curve
 from teleport.report.page.reader import Reader
-from teleport.report.page.site import ASSETS, MOST_CHARACTERS, Site, longest_that_fit, read_texts, script_json
+from teleport.report.page.site import (
+    ASSETS,
+    MOST_CHARACTERS,
+    Site,
+    bold,
+    longest_that_fit,
+    read_texts,
+    script_json,
+    stage_link,
+)
 
 KEPT = []
 TEXTS = ["</script><script>alert(1)</script>", "\"quotes\" and 'others' \\", "שלום עולם \u202e", "x" * 50_000, "\u2028"]
@@ -106,24 +116,29 @@ def test_texts_and_marks_have_contrast_in_both_themes():
             for text in ("ink", "soft", "accent", "good", "bad"):
                 assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
             assert min(contrast(mark, colours[ground]) for mark in TEN) >= 3
+        assert contrast(colours["accent"], colours["tint"]) >= 4.5
+        assert min(contrast(colours[text], colours["warm"]) for text in ("ink", "soft", "accent", "bad")) >= 4.5
+        for way in ("good", "bad"):
+            (share,) = re.findall(rf"var\(--{way}\) (\d+)%, var\(--paper\)", css)
+            ground = over(colours[way], int(share) / 100, colours["paper"])
+            assert min(contrast(colours[text], ground) for text in ("ink", "soft", "accent")) >= 4.5
+        ((least, more),) = re.findall(r"var\(--accent\) calc\((\d+)% \+ (\d+)% \* var\(--heat\)\)", css)
+        darkest = over(colours["accent"], (int(least) + int(more)) / 100, colours["paper"])
+        assert contrast(colours["ink"], darkest) >= 4.5 and ".heat .shared { color: inherit; }" in css
+        assert colours["paper"] == GROUNDS["dark" if colours["paper"] < "#8" else "light"]
     assert len(set(TEN)) == 10 and {*SOURCE_COLOURS.values(), *STATE_COLOURS.values()} <= set(TEN)
 
 
-def contrast(one, other):
-    """The contrast ratio of two colours (#rrggbb)."""
-
-    def luminance(colour):
-        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    darker, lighter = sorted(map(luminance, (one, other)))
-    return (lighter + 0.05) / (darker + 0.05)
+def test_the_script_is_short_and_so_are_all_lines():
+    assert len((ASSETS / "page.js").read_bytes()) <= 20_000
+    for path in ASSETS.iterdir():
+        assert max(map(len, path.read_text().splitlines())) <= 120, path.name
 
 
-def test_the_script_is_short_and_so_are_its_lines():
-    text = (ASSETS / "page.js").read_text()
-    assert len(text.encode()) <= 20_000 and max(map(len, text.splitlines())) <= 120
+def test_cells_are_text_but_for_what_is_bold():
+    assert bold("**0.5** ± 0.1†") == "<b>0.5</b> ± 0.1†"
+    assert bold("<i>**<b>**") == "&lt;i&gt;<b>&lt;b&gt;</b>"
+    assert bold(stage_link("train/a&b")) == '<a class="stage" href="stage-train-a&amp;b.html">train/a&amp;b</a>'
 
 
 def test_what_fits():

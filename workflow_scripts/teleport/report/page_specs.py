@@ -5,7 +5,8 @@ The specification, JSON like that of a table:
     {"name": "systems", "configuration": ["config/systems.yaml"], "collection": "collection/KEY", "flags": {"query": 1},
      "splits": ["test"], "measures": {"test": ["RR@10"]}, "queries": 200, "assets": "DIGEST",
      "tables": [as in table.py], "stages": {"train/KEY": {"inputs": {role: stage}, "users": [...], "label": "..."}},
-     "experiments": [{"name": "ance-tele", "label": "ANCE-Tele", "settings": {"negatives.alpha": 0.5}, "seeds": [
+     "experiments": [{"name": "ance-tele", "label": "ANCE-Tele", "method": "three trainings, …",
+         "settings": {"negatives.alpha": 0.5}, "seeds": [
          {"seed": 42, "rows": [...], "episodes": [...], "runs": [...], "searches": {"0": stage}}]}]}
 
 `manage.py report` adds `status`: what runs at the moment, as commands/status.py describes it.
@@ -25,6 +26,7 @@ from teleport.report.figure_specs import figure_specs
 from teleport.report.published import published_path, read_published
 from teleport.report.published_specs import published_specs
 from teleport.report.specs import Spec, in_folder, label_of, reference_name, table_specs
+from teleport.report.systems import system_columns
 from teleport.running.files import files_below, sha256_file
 from teleport.settings.configuration import Report
 from teleport.settings.registry import SOURCES
@@ -57,6 +59,7 @@ def page_spec(plan, files, queries=None):
             {
                 "name": name,
                 "label": label_of(plan, name),
+                "method": method_text(plan.experiments[name], trajectories),
                 "settings": dict(flat(plan.experiments[name].model_dump(mode="json", exclude_none=True))),
                 "seeds": list(map(trajectory_content, trajectories)),
             }
@@ -69,6 +72,18 @@ def page_spec(plan, files, queries=None):
     ]
     content |= {"figures": figure_specs(plan), "against": reference_name(plan)}
     return in_folder("report", config), Spec(Spec.of(content).text, list(plan.stages.values()))
+
+
+def method_text(experiment, trajectories):
+    """What an experiment does, as a sentence."""
+    said = system_columns(trajectories[:1], ["negatives", "loss", "episodes"])
+    if not said["episodes"]:
+        return "nothing is trained."
+    starts = {str(getattr(episode.training, "start_from", "")) for episode in experiment.method[1:]}
+    ways = {"pretrained": ", each from the pretrained checkpoint", "previous": ", each going on from the one before"}
+    way = ways.get(starts.pop(), "") if len(starts) == 1 else ""
+    trainings = f"{said['episodes']} trainings{way}" if said["episodes"] > 1 else "one training"
+    return f"{trainings}, with the loss {said['loss']}; negatives of the last: {said['negatives']}."
 
 
 def ghosts(plan, table):

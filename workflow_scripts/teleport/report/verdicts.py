@@ -59,9 +59,10 @@ def verdicts(rows, means, pairs, level):
     asked = [(j, i) for i, others in against.items() for j in others]
     signed = [(found[pair], 1) if pair in found else (found[pair[::-1]], -1) for pair in asked]
     p_values = dict(zip(asked, holm([pair.p for pair, _ in signed]), strict=True))
+    way = better(pairs["column"].iloc[0]) if len(pairs) else 1
     gains = {pair: sign * line.difference for pair, (line, sign) in zip(asked, signed, strict=True)}
     sentences = []
-    for i in sorted(against, key=lambda i: (-means[i], i)):
+    for i in sorted(against, key=lambda i: (-way * means[i], i)):
         said = [comparison_text(rows, i, j, gains[j, i], p_values[j, i], level) for j in against[i]]
         if said:
             sentences.append((i, f"{rows[i]['system']} {figure(means[i])}: {'; '.join(said)}."))
@@ -76,6 +77,11 @@ def comparison_text(rows, i, j, gain, p, level):
     if p < level:
         return f"{subject}{figure(gain, '+')} {'over' if gain > 0 else 'under'} {other} ({chance})"
     return f"{subject}not {'above' if gain >= 0 else 'below'} {other} ({figure(gain, '+')}, {chance})"
+
+
+def better(column):
+    """1 where the larger mean of a column is the better one, -1 of errors, 0 of a hole rate, which is no quality."""
+    return 0 if "Hole@" in column else -1 if "Errors@" in column else 1
 
 
 def figure(value, sign=""):

@@ -18,6 +18,7 @@ COUNTS = alt.Axis(labelExpr="datum.value ? format(datum.value, '~s') : '0'", tic
 PERCENT = alt.Axis(format="%", tickCount=6)
 UPRIGHT = alt.Axis(labelAngle=0)
 FREE = {"title": None, "scale": alt.Scale(zero=False)}  # of an axis that need not begin at 0
+HEAT, ON_HEAT = ["#dce9f5", "#62a8d8"], "#1b1d22"  # cells, from 0 to 1, and the numbers on them
 INK = "currentColor"
 AXIS = {"labelColor": INK, "titleColor": INK, "domainColor": INK, "tickColor": INK, "gridColor": INK}
 CONFIG = {
@@ -41,14 +42,16 @@ def charts():
     return {name: chart.to_dict() for name, chart in made.items()}
 
 
-def drawn(name, rows, **changes):
-    """The chart `name` with its rows inside (dict, Vega-Lite); changes: of its first parameter's `value`."""
+def drawn(name, rows, axes=None, **changes):
+    """The chart `name` with its rows inside (dict, Vega-Lite); axes, changes: as a `Figure` has them."""
     chart = copy.deepcopy(charts()[name]) | {"config": CONFIG}
     encodings = [each["encoding"] for each in (chart, *chart.get("layer", ())) if "encoding" in each]
     if isinstance(chart["height"], dict):  # of so many pixels per line
         fields = {encodings[0][channel]["field"] for channel in ("y", "yOffset") if channel in encodings[0]}
         chart["height"] = chart["height"]["step"] * max(1, len({tuple(row[each] for each in fields) for row in rows}))
     for encoding in encodings:
+        for axis in encoding.keys() & (axes or {}).keys():
+            encoding[axis]["title"] = axes[axis]
         channel = encoding.get("color", {})
         if legend := channel.get("legend"):  # only of what is there
             there = {row.get(channel["field"]) for row in rows}
@@ -116,29 +119,38 @@ def overview_charts():
     """Of systems, their stages and their trainings."""
     # A dot per row of a table, with 95 % intervals over queries (thin) and seeds (thick).
     base = chart(alt.Step(17)).encode(y=in_order("label:N"))
-    queries = base.mark_rule(opacity=0.6).encode(alt.X("low:Q", **FREE), x2="high:Q")
-    seeds = base.mark_rule(strokeWidth=4, opacity=0.5).encode(alt.X("seed_low:Q", **FREE), x2="seed_high:Q")
+    queries = base.mark_rule().encode(alt.X("low:Q", **FREE), x2="high:Q")
+    seeds = base.mark_rule(strokeWidth=4, color=GREY).encode(alt.X("seed_low:Q", **FREE), x2="seed_high:Q")
     tips = [tip("mean:Q", ".4f", "Mean"), tip("low:Q", ".4f", "from"), tip("high:Q", ".4f", "to")]
     dots = base.mark_point(filled=True, size=55, opacity=1, color=BLUE).encode(
         alt.X("mean:Q", title=None, scale=alt.Scale(zero=False)),
         tooltip=[alt.Tooltip("label:N", title="System"), *tips],
     )
-    # A line per system over its episodes, from the checkpoint that it starts with; its name stands at its end.
-    x = alt.X("episode:O", title="Episode", axis=UPRIGHT)
-    y = alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False))
-    base = chart(250).encode(x=x, color=alt.Color("system:N", scale=alt.Scale(range=TEN), legend=None))
-    line = base.mark_line(point=alt.OverlayMarkDef(size=55)).encode(y=y, tooltip=["system:N", "episode:O", tips[0]])
-    name = base.transform_filter("datum.last").mark_text(align="right", dy=-11, dx=20).encode(y=y, text="system:N")
     seconds = alt.X("seconds:Q", title="Seconds, all stages of a kind one after another")
     kinds = [alt.Tooltip("kind:N", title="Kind"), alt.Tooltip("stages:Q", title="Stages")]
     return {
         "systems": queries + dots,
         "systems of seeds": queries + seeds + dots,
-        "episodes": base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", **FREE), y2="high:Q") + line + name,
+        "episodes": episodes(),
         "kinds": bars(18, "kind:N", seconds, *kinds, tip("seconds:Q", ",.1f", "Seconds"), fill=BLUE),
         "curve": curve("episode:O", "Episode"),
         "layers": curve("layer:N", "Layers"),
     }
+
+
+def episodes():
+    """A line per system over its episodes, from the checkpoint that it starts with; its name stands at the edge."""
+    free = {"title": None, "scale": alt.Scale(zero=False, nice=False)}
+    by_system = alt.Color("system:N", scale=alt.Scale(range=TEN), legend=None)
+    base, tips = chart(250).encode(color=by_system), ["system:N", "episode:O", tip("mean:Q", ".4f", "Mean")]
+    lines = base.encode(x=alt.X("episode:O", title="Episode", axis=UPRIGHT))
+    names = base.transform_filter("datum.last").encode(x=alt.value("width"), y=alt.Y("at:Q", **free))
+    return (
+        lines.mark_rule().encode(y=alt.Y("low:Q", **free), y2="high:Q")
+        + lines.mark_line(point=alt.OverlayMarkDef(size=55)).encode(y=alt.Y("mean:Q", **free), tooltip=tips)
+        + names.mark_point(filled=True, shape="square", size=60, opacity=1, xOffset=6)
+        + names.mark_text(align="left", dx=14, limit=150).encode(text="system:N", color=alt.value(INK))
+    )
 
 
 def negatives_charts():
@@ -152,7 +164,7 @@ def negatives_charts():
         "first": stacked("first:O", "First met in episode"),
         "new": stacked("near:N", "New negative", {"near the positive before": ORANGE, "elsewhere": GREY}),
         "shares": bars(17, "label:N", share, alt.Tooltip("label:N", title="System"), "source:N", number, **by_source),
-        "overlap": overlap(),
+        "overlap": heat("Of", "… also in episode", 200),
         "ranks": chart(220, "line", interpolate="step-after", strokeWidth=1.8).encode(
             x=alt.X("rank:Q", title="Rank"),
             y=alt.Y("count:Q", title="Negatives", axis=COUNTS),
@@ -166,16 +178,13 @@ def negatives_charts():
     }
 
 
-def overlap():
-    """The share of the negatives of the episode of a line that the episode of a column has too."""
-    x, y = alt.X("other:O", title="… also in episode", axis=UPRIGHT), alt.Y("episode:O", title="Of episode")
-    base = chart(200).encode(x=x, y=y)
-    cells = base.mark_rect().encode(
-        color=alt.Color("share:Q", scale=alt.Scale(range=["#dce9f5", BLUE], domain=[0, 1]), legend=None),
-        tooltip=["episode:O", alt.Tooltip("other:O", title="also in"), tip("share:Q", ".1%", "Share")],
-    )
-    dark = alt.condition("datum.share > 0.75", alt.value("white"), alt.value("#1b1d22"))
-    return cells + base.mark_text(fontSize=12).encode(text=alt.Text("share:Q", format=".0%"), color=dark)
+def heat(title, x_title, height, form=".0%"):
+    """A cell with its number per line and column; more is darker."""
+    base = chart(height).encode(x=alt.X("by:O", title=x_title, axis=UPRIGHT), y=in_order("of:N", 170))
+    shade = alt.Color("value:Q", scale=alt.Scale(range=HEAT, domain=[0, 1]), legend=None)
+    tips = [alt.Tooltip("of:N", title=title), alt.Tooltip("by:O", title=x_title), tip("value:Q", ".3f", "Value")]
+    number = alt.Text("value:Q", format=form)
+    return base.mark_rect().encode(color=shade, tooltip=tips) + base.mark_text(color=ON_HEAT).encode(text=number)
 
 
 def gaps():
@@ -202,17 +211,12 @@ def query_charts():
         tip("rate:Q", ".1%", "Rate"),
     ]
     ours = base.transform_filter("!datum.paper").mark_bar().encode(tooltip=tips)
-    paper = base.transform_filter("datum.paper").mark_point(shape="diamond", size=50, strokeWidth=1.6)
+    paper = base.transform_filter("datum.paper").mark_point(shape="diamond", size=50, strokeWidth=1.6, opacity=1)
     river = {"x": "step:O", "x_title": "From checkpoint to checkpoint", "y_title": "Queries", "href": "url:N"}
     return {
         "rates": ours + paper.encode(tooltip=[*tips, alt.Tooltip("what:N", title="By")]),
         "river": stacked("state:N", "Query", STATE_COLOURS, **river),
-        "traces": chart(alt.Step(22), "rect").encode(
-            x=alt.X("checkpoint:O", title="After episode", axis=UPRIGHT),
-            y=in_order("query:N", 170),
-            color=alt.Color("score:Q", title=None, scale=alt.Scale(range=["#dce9f5", BLUE], domain=[0, 1])),
-            tooltip=["query:N", alt.Tooltip("checkpoint:O", title="After episode"), tip("score:Q", ".3f", "Score")],
-        ),
+        "traces": heat("Query", "After episode", alt.Step(22), ".2f"),
         "life": life(),
         "map": query_map(),
         "scatter": scatter(),
@@ -224,7 +228,7 @@ def life():
     y = alt.Y("rank:Q", title="Rank, by the model that mined", scale=alt.Scale(type="log", reverse=True, nice=False))
     base = chart(300).encode(x=alt.X("episode:O", title="Episode", axis=UPRIGHT), y=y, detail="passage:N")
     colours = colour("what:N", None, PART_COLOURS)
-    ways = base.transform_filter("datum.what != 'positive'").mark_line(color=GREY, strokeWidth=0.7, opacity=0.6)
+    ways = base.transform_filter("datum.what != 'positive'").mark_line(color=GREY, strokeWidth=0.7)
     positive = base.transform_filter("datum.what == 'positive'").mark_line(strokeWidth=3, point=True)
     tips = [alt.Tooltip("passage:N", title="Passage"), alt.Tooltip("what:N", title="Source"), "episode:O", "rank:Q"]
     points = base.transform_filter("datum.what != 'positive'").mark_point(filled=True, size=50, opacity=1)
@@ -253,11 +257,10 @@ def query_map():
 def scatter():
     """The scores of two systems on every query; larger: several queries lie there."""
     base, axis = chart(320), {"scale": alt.Scale(nice=False), "axis": alt.Axis(tickCount=6)}
-    points = base.mark_point(filled=True, color=BLUE).encode(
+    points = base.mark_point(filled=True, color=BLUE, opacity=1, stroke="white", strokeWidth=0.7).encode(
         x=alt.X("a:Q", title="From", **axis),
         y=alt.Y("b:Q", title="To", **axis),
         size=alt.Size("count:Q", scale=alt.Scale(type="sqrt", range=[24, 900]), legend=None),
-        opacity=alt.value(0.75),
         href="url:N",
         tooltip=[
             tip("a:Q", ".3f", "From"),
@@ -266,5 +269,5 @@ def scatter():
             alt.Tooltip("queries:N", title="such as"),
         ],
     )
-    diagonal = base.transform_aggregate(low="min(a)", high="max(a)").mark_rule(strokeDash=[4, 3], opacity=0.6)
+    diagonal = base.transform_aggregate(low="min(a)", high="max(a)").mark_rule(strokeDash=[4, 3])
     return diagonal.encode(x="low:Q", y="low:Q", x2="high:Q", y2="high:Q") + points

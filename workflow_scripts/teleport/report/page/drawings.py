@@ -7,26 +7,33 @@ import numpy as np
 
 from teleport.report.page.charts import SOURCE_COLOURS, drawn
 from teleport.report.page.negatives import GAP_BINS, RANK_BIN
+from teleport.report.verdicts import better
 
 CURVES = ("loss", "learning_rate", "gradient_norm", "positive_score", "negative_score")  # first, in this order
 LAYERS = ("lower_layers", "middle_layers", "upper_layers", "last_layer")  # gradient norms that are drawn together
 MOST_LINES = 10  # systems in one chart of lines
+FORGOTTEN = "|{q : r(q, after) < r(q, before)}|"  # ANCE-Tele, §5.4
+LABEL_GAP = 0.07  # between the names of lines, of the height of their chart: 10 of them fit
 
 
 class Figure(NamedTuple):
-    """A chart with its rows; title and text: its caption; paper: the figure of a paper that it repeats."""
+    """A chart with its rows; title and text: its caption; paper: the figure of a paper that it repeats.
+
+    axes: {channel: title}, where the chart has none of its own; changes: of the chart's first parameter
+    """
 
     chart: str
     rows: list
     title: str
     text: str = ""
     paper: str = ""
+    axes: dict = {}
     changes: dict = {}
 
     @property
     def spec(self):
         """The chart in Vega-Lite, with its rows inside (dict)."""
-        return drawn(self.chart, self.rows, **self.changes)
+        return drawn(self.chart, self.rows, self.axes, **self.changes)
 
 
 def shown(*figures):
@@ -39,20 +46,23 @@ def system_figures(table):
     figures = []
     for column in table["columns"]:
         cells = [(row["label"], row["cells"][column]) for row in table["rows"] if column in row["cells"]]
-        cells.sort(key=lambda each: -each[1]["mean"])
-        rows = [{"label": label, "mean": cell["mean"]} | intervals(cell) for label, cell in cells]
+        cells.sort(key=lambda each: (-better(column) or 1) * each[1]["mean"])
+        rows = [{"label": label, "mean": cell["mean"]} | intervals(cell, column) for label, cell in cells]
         seeded = any(row["seed_low"] is not None for row in rows)
-        text = "Best first. Thin lines: 95 % intervals over queries" + ("; thick: over seeds." if seeded else ".")
-        figures.append(Figure("systems of seeds" if seeded else "systems", rows, f"{column}.", text))
+        order = "Best first" if better(column) > 0 else "Fewest first"
+        text = f"{order}. Thin lines: 95 % intervals over queries{'; thick: over seeds' * seeded}."
+        figures.append(
+            Figure("systems of seeds" if seeded else "systems", rows, f"{column}.", text, axes={"x": column})
+        )
     return figures
 
 
-def intervals(cell):
-    """{low, high, seed_low, seed_high} of a figure, within 0 and 1; None where it has no interval."""
-    ends = {}
+def intervals(cell, column):
+    """{low, high, seed_low, seed_high} of a figure, within the bounds of its measure; None where it has no interval."""
+    ends, most = {}, np.inf if better(column) < 0 else 1.0
     for prefix, half in (("", cell["over_queries"]), ("seed_", cell["over_seeds"])):
         for end, sign in (("low", -1), ("high", 1)):
-            ends[prefix + end] = None if half is None else min(1.0, max(0.0, cell["mean"] + sign * half))
+            ends[prefix + end] = None if half is None else min(most, max(0.0, cell["mean"] + sign * half))
     return ends
 
 
@@ -61,20 +71,39 @@ def episode_figures(table):
     column, systems = table["columns"][0], {}
     for row in [row for row in table["rows"] if column in row["cells"] and row["episode"] is not None]:
         systems.setdefault(row["system"], []).append((row["episode"], row["cells"][column]))
-    starts = {row["start_of"]: row["cells"][column] for row in table["rows"] if column in row["cells"]}
     rows = []
     for system, cells in systems.items():
-        start = starts.get(system) or starts.get("*")
+        start = table["starts"].get(system)
         cells = [(0, start), *cells] if start and cells[0][0] > 0 else cells
         for at, (episode, cell) in enumerate(cells if len(cells) > 1 else ()):
             named = {"system": system, "episode": episode, "last": at == len(cells) - 1}
-            rows.append(named | {"mean": cell["mean"]} | intervals(cell))
+            rows.append(named | {"mean": cell["mean"]} | intervals(cell, column))
     names = list(dict.fromkeys(row["system"] for row in rows))
-    groups = [set(names[at : at + MOST_LINES]) for at in range(0, len(names), MOST_LINES)]
+    groups = [names[at : at + MOST_LINES] for at in range(0, len(names), MOST_LINES)]
     text = "Episode 0 is the checkpoint that training starts from. Lines: 95 % intervals over queries."
-    paper = "ANCE-Tele, Figures 2 and 8a"
+    paper, axes = "ANCE-Tele, Figures 2 and 8a", {"y": column}
     kept = [[row for row in rows if row["system"] in group] for group in groups]
-    return [Figure("episodes", each, f"{column} by episode.", text, paper) for each in kept]
+    return [Figure("episodes", labelled(each), f"{column} by episode.", text, paper, axes) for each in kept]
+
+
+def labelled(rows):
+    """Rows of lines by episode; the last one of each line has the place `at` of its name, apart from other names."""
+    ends = [end for row in rows for end in (row["mean"], row["low"], row["high"]) if end is not None]
+    low, high = min(ends), max(ends)
+    low, high = (low, high) if high > low else (low - 0.05, high + 0.05)
+    lasts = sorted((row for row in rows if row["last"]), key=lambda row: row["mean"])
+    places = dict(zip((row["system"] for row in lasts), spread([r["mean"] for r in lasts], low, high), strict=True))
+    return [row | ({"at": places[row["system"]]} if row["last"] else {}) for row in rows]
+
+
+def spread(places, low, high):
+    """Places (ascending) moved apart by LABEL_GAP of the way from low to high, and kept between these: [float]."""
+    gap, moved = LABEL_GAP * (high - low), []
+    for place in places:
+        moved.append(max(place, moved[-1] + gap if moved else low))
+    for at in reversed(range(len(moved))):
+        moved[at] = min(moved[at], moved[at + 1] - gap if at + 1 < len(moved) else high)
+    return moved
 
 
 def training_figures(curves):
@@ -88,11 +117,9 @@ def training_figures(curves):
             layers += [row | {"layer": spelled(name)} for row in rows]
         else:
             paper = "ANCE-Tele, Figure 2" if name == "loss" else ""
-            figures.append(Figure("curve", rows, f"{spelled(name)}.", text, paper))
-    norms = Figure(
-        "layers", layers, "Gradient norm by layer.", f"{text} Means over thirds of the layers.", "ANCE, Figure 4"
-    )
-    return shown(*figures, norms)
+            figures.append(Figure("curve", rows, f"{spelled(name)}.", text, paper, {"y": spelled(name)}))
+    title, text = "Gradient norm by layer", f"{text} Means over thirds of the layers."
+    return shown(*figures, Figure("layers", layers, f"{title}.", text, "ANCE, Figure 4", {"y": title}))
 
 
 def curve_rows(curve, name):
@@ -175,7 +202,7 @@ def overlap_rows(said, level):
     if level not in said or len(said["episodes"]) < 2:
         return []
     return [
-        {"episode": episode, "other": other, "share": share}
+        {"of": f"episode {episode}", "by": other, "value": share}
         for episode, line in zip(said["episodes"], said[level]["overlap"], strict=True)
         for other, share in zip(said["episodes"], line, strict=True)
     ]
@@ -254,10 +281,7 @@ def rate_figure(sets, ghosts=()):
         for label, step, rate in ghosts
         if label in sets
     ]
-    text = (
-        "The paper's definition: of all queries, the share whose reciprocal rank (of other splits: first measure) is "
-        "lower after an episode than before it, |{q : r(q, after) < r(q, before)}| / |Q|. Means over seeds."
-    )
+    text = f"The share of queries that an episode makes a system forget, {FORGOTTEN} / |Q|. Means over seeds."
     text += " Diamonds: the paper's own." if any(row["paper"] for row in rows) else ""
     return Figure("rates", rows, "Forgetting rate.", text, "ANCE-Tele, Figure 4 and Table 9")
 
@@ -277,10 +301,9 @@ def river_figure(said, address):
         for order, (state, count) in enumerate(counts.items())
     ]
     text = (
-        f"{said['queries']:,} {said['split']} queries under seed {said['seed']}. Found: a positive in the first ten. "
-        "Kept: found before and after; learned: for the first time; forgotten: found before only; swung back: found, "
-        "lost, and found again. A click lists the queries. (The rate above counts every drop in rank, not only out of "
-        "the first ten.)"
+        f"{said['queries']:,} {said['split']} queries under seed {said['seed']}, by r, their {said['measure']}. "
+        f"Forgotten, as the paper counts: {FORGOTTEN}. Learned: r rises above all that it was. Swung back: r rises to "
+        "what it once was, or less. Kept, missed: r stays, above 0 or at 0. A click lists the queries."
     )
     return Figure("river", rows, "What becomes of queries.", text, "ANCE-Tele, §3")
 
@@ -288,7 +311,7 @@ def river_figure(said, address):
 def trace_figure(said):
     """The scores of some queries after every episode."""
     rows = [
-        {"query": f"{at}. {text[:55]}{'…' * (len(text) > 55)}", "checkpoint": checkpoint, "score": score}
+        {"of": f"{at}. {text[:55]}{'…' * (len(text) > 55)}", "by": checkpoint, "value": score}
         for at, (text, scores) in enumerate(zip(said["traced"], said["traces"], strict=True), 1)
         for checkpoint, score in zip(said["checkpoints"], scores, strict=True)
     ]

@@ -5,21 +5,18 @@ from pathlib import Path
 import vl_convert
 
 from teleport.report.page.charts import charts
-from teleport.report.page.drawings import (
-    episode_figures,
-    negatives_figures,
-    rate_figure,
-    training_figures,
-)
+from teleport.report.page.drawings import episode_figures, negatives_figures, rate_figure, training_figures
 from teleport.report.page.forgetting import Traces, forgetting_of
 from teleport.report.page.negatives import negatives_of
-from teleport.report.page.overview import table_content, training_curves
+from teleport.report.page.overview import page_table, training_curves
 from teleport.report.page.reader import Reader
 from teleport.report.paper.write import write_paper_figures
 from teleport.running.files import write_bytes
 
 COLUMN_POINTS = 219  # of the ACL style
 PNG_SCALE = 4  # pixels per point: 288 dpi
+FILES = {"Loss.": "loss", "Sources.": "sources", "Since when: the pool.": "first"}
+FILES |= {"Since when: all that was mined.": "mined"}  # figures of an experiment by their title
 SIZES = {"labelFontSize": 8, "titleFontSize": 8}
 
 
@@ -32,22 +29,15 @@ def write_figures(spec, root, output_folder):
     """
     reader = Reader(root, spec["collection"])
     traces, sets, figures = Traces(reader), {}, {}
-    for at, figure in enumerate(episode_figures(table_content(reader, spec, spec["tables"][0])), 1):
+    for at, figure in enumerate(episode_figures(page_table(reader, spec, spec["tables"][0])), 1):
         figures["episodes" if at == 1 else f"episodes-{at}"] = figure
     for experiment in spec["experiments"]:
         name, seed = experiment["name"], experiment["seeds"][0]
         for said in forgetting_of(traces, seed, [], {}):
             sets.setdefault(experiment["label"], []).append(said)
-        figures |= {
-            f"loss-{name}": each for each in training_figures(training_curves(reader, seed)) if each.title == "Loss."
-        }
-        drawn = (
-            {each.title: each for each in negatives_figures(said)}
-            if (said := negatives_of(reader, seed, spec["flags"]))
-            else {}
-        )
-        titles = {"sources": "Sources.", "first": "Since when: the pool.", "mined": "Since when: all that was mined."}
-        figures |= {f"{file}-{name}": drawn[title] for file, title in titles.items() if title in drawn}
+        said = negatives_of(reader, seed, spec["flags"])
+        drawn = training_figures(training_curves(reader, seed)) + (negatives_figures(said) if said else [])
+        figures |= {f"{FILES[each.title]}-{name}": each for each in drawn if each.title in FILES}
     if sets:
         figures["forgetting"] = rate_figure(sets, [tuple(each) for each in spec.get("ghosts", ())])
     for name, figure in figures.items():
@@ -61,6 +51,7 @@ def write_figure(figure, path):
     chart |= {"autosize": {"type": "fit-x", "contains": "padding"}}
     config = chart["config"]
     chart["config"] = config | {key: config[key] | SIZES for key in ("axis", "legend")}
+    chart["config"]["text"] = config["text"] | {"fontSize": 8}
     if not isinstance(charts()[figure.chart]["height"], dict):
         chart["height"] = COLUMN_POINTS * 0.62
         if isinstance(chart.get("mark"), dict) and chart["mark"]["type"] == "bar":

@@ -4,9 +4,9 @@ import numpy as np
 
 from teleport.evaluation.forgetting import DEPTH, forgets, reciprocal_ranks
 from teleport.report.page.negatives import MOST_QUERIES, sample, vectors_of
+from teleport.report.verdicts import better
 
 TRACED = 10  # queries whose scores are drawn one by one (ANCE-Tele Figures 3 and 8d)
-FOUND = 10  # a query is found when its positive is among so many
 STATES = ("kept", "learned", "swung back", "forgotten", "missed")
 LETTERS = "klsfm"  # of the states, in the lists of queries
 MOST_PRODUCTS = 1e9  # of a query and a passage, with which the page ranks positives where no search has
@@ -64,42 +64,38 @@ def forgetting_of(traces, trajectory, splits, measures):
     """[{split, measure, checkpoints, queries, rates, states, rows, paths, …}] of one experiment and seed (plain JSON).
 
     split "train": RR@100 of the training queries with each model that mined, as in the paper; other splits: their first
-    measure. rates and states have an entry per step; paths: of each query (`rows`) its states, a letter per step, and
-    ways: its scores, as text; traces: of a few queries drawn at random (`traced`), a list each.
+    measure of which more is better. rates and states have an entry per step; paths: of each query (`rows`) its states,
+    a letter per step, and ways: its scores, as text; traces: of a few queries drawn at random (`traced`), a list each.
     """
     sets = [("train", f"RR@{DEPTH}", *traces.training(trajectory))]
-    sets += [(split, measures[split][0], *traces.evaluated(trajectory, split, measures[split][0])) for split in splits]
+    firsts = {split: next((name for name in measures[split] if better(name) > 0), None) for split in splits}
+    sets += [(split, name, *traces.evaluated(trajectory, split, name)) for split, name in firsts.items() if name]
     contents = []
     for split, measure, checkpoints, values, rows in sets:
         if len(checkpoints) < 2:
             continue
-        threshold = 1 / FOUND if measure.startswith("RR") else 1e-9
         drawn, texts = sample(len(rows), TRACED, f"traced {split}"), traces.reader.queries(split)
         content = {"split": split, "measure": measure, "checkpoints": checkpoints, "queries": len(rows)}
-        content |= {"seed": trajectory["seed"], "rows": rows.tolist(), "paths": paths(values >= threshold)}
+        content |= {"seed": trajectory["seed"], "rows": rows.tolist(), "paths": paths(values)}
         content["ways"] = [way_text(each, measure) for each in values.T.tolist()]
-        content["rates"] = np.round(forgetting_rates(values), 6).tolist()
-        content["states"] = count_states(values >= threshold)
+        content["states"] = count_states(values)
+        content["rates"] = [round(counts["forgotten"] / len(rows), 6) for counts in content["states"]]
         content["traced"] = [texts[row].as_py() for row in rows[drawn].tolist()]
         content["traces"] = np.round(values[:, drawn].T, 4).tolist()
         contents.append(content)
     return contents
 
 
-def forgetting_rates(values_CQ):
-    """Per step from one checkpoint to the next, the share of queries whose score drops (Figure 4, Table 9): list."""
-    return [float(np.mean(forgets(before, after))) for before, after in zip(values_CQ, values_CQ[1:], strict=False)]
+def states(values_CQ):
+    """Per step from one checkpoint to the next, what becomes of each query: indices into STATES, int [C - 1, Q].
 
-
-def states(found_CQ):
-    """Per step, what becomes of each query: indices into STATES, int [C - 1, Q].
-
-    found_CQ: bool, whether the checkpoint finds the query's positive. kept: found before and after the step; forgotten:
-    found before only; learned: found after it, never earlier; swung back: found after, not just before, but earlier.
+    By its score r. forgotten: r falls, as the paper has it; learned: r rises above all that it was; swung back: r rises
+    to what it once was, or less; kept, missed: r stays, above 0 or at it.
     """
-    before, after = found_CQ[:-1], found_CQ[1:]
-    ever = np.logical_or.accumulate(found_CQ, axis=0)[:-1]  # up to the step: `before` decides first
-    conditions = {"kept": before & after, "forgotten": before, "learned": after & ~ever, "swung back": after}
+    before, after = values_CQ[:-1], values_CQ[1:]
+    best = np.maximum.accumulate(values_CQ, axis=0)[:-1]
+    conditions = {"forgotten": forgets(before, after), "learned": after > best, "swung back": after > before}
+    conditions["kept"] = after > 0
     return np.select(list(conditions.values()), [*map(STATES.index, conditions)], STATES.index("missed"))
 
 
@@ -119,9 +115,9 @@ def best_reciprocals(queries_QD, passages_PD, positives, block=256):
     return reciprocals
 
 
-def paths(found_CQ):
+def paths(values_CQ):
     """The states of each query, a letter per step: [str]."""
-    letters = np.array(list(LETTERS))[states(found_CQ)]
+    letters = np.array(list(LETTERS))[states(values_CQ)]
     return ["".join(path) for path in letters.T.tolist()]
 
 
@@ -132,9 +128,9 @@ def way_text(values, measure):
     return " → ".join(f"{value:.2f}" for value in values)
 
 
-def count_states(found_CQ):
-    """[{state: number of queries}], one per step."""
-    return [{state: int((line == n).sum()) for n, state in enumerate(STATES)} for line in states(found_CQ)]
+def count_states(values_CQ):
+    """[{state: number of queries}], one per step; the share of the forgotten is the rate of Figure 4 and Table 9."""
+    return [{state: int((line == n).sum()) for n, state in enumerate(STATES)} for line in states(values_CQ)]
 
 
 def swing_sizes(values_CQ):

@@ -1,6 +1,5 @@
 """What the first page says: tables, verdicts, every pair of systems, costs; the stages as they ran; training curves."""
 
-from collections import Counter
 from itertools import chain
 
 import numpy as np
@@ -8,57 +7,61 @@ import pandas as pd
 from scipy.stats import t
 
 from teleport.report.figures import MINING, seconds
-from teleport.report.marks import MARK, baseline_text, baselines
-from teleport.report.table import columns, describe
+from teleport.report.marks import baseline_text, baselines, significance_text
+from teleport.report.progress import by_kind, of_seed
+from teleport.report.render import Printed
+from teleport.report.table import Table, columns, describe, measure_cells, over_seeds, row_cells
 from teleport.report.verdicts import PAIRS, first_verdicts, labels_of
 from teleport.settings.section import RERANKED
 
 NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
 MOST_POINTS = 400  # of one curve
+NOTHING = pd.Series(dtype=float)
 
 
-def overview_tables(reader, spec, folder):
-    """The tables of the configuration (plain JSON); folder: where the written tables are."""
-    return [table_content(reader, spec, table, folder) for table in spec["tables"]]
+def page_table(reader, spec, table, folder=None):
+    """A table with its finished rows, its verdicts and its pairs.
 
-
-def table_content(reader, spec, table, folder=None):
-    """A table with its finished rows, its verdicts and its pairs (plain JSON).
-
-    {name, title, columns, test, rows: [{at, label, system, episode, said, differs, start_of, cells: {column: cell}}],
-    verdicts: [[label, sentence]], note, matrices: {column: {"at b": {"at a": pair}}}}. folder: where the written table
-    is, which may be missing or of other rows. Nothing is tested twice: what is tested is the table's. What has several
-    marks, or levels by split, is marked in the table alone.
+    {name, title, columns, printed: its `Printed`, rows: [{at, label, system, episode, differs, cells: {column: cell}}],
+    starts: {label of an experiment: cell of the first column}, verdicts: [[label, sentence]], note, matrices: {column:
+    {"at b": {"at a": pair}}}}. folder: where the written table is, which may be missing or of other rows. Nothing is
+    tested twice: what is tested is the table's.
     """
-    test, tested, rows, above = table["significance"], written(folder, table, ""), [], None
-    simple = list(baselines(test)) == [MARK] and not isinstance(test["level"], dict)
-    starts = {
-        e["seeds"][0]["runs"][0][split]: e["label"] for e in spec["experiments"] for split in e["seeds"][0]["runs"][0]
-    }
-    for at, (row, label) in enumerate(zip(table["rows"], labels_of(table["rows"]), strict=True)):
-        if not all(map(reader.finished, chain(*row["runs"].values()))):
-            continue
-        experiment, said, cells = experiment_of(spec, row), describe(row, table["columns"], reader), {}
-        if "seconds" in said:
-            said["seconds"] = None if np.isnan(said["seconds"]) else round(said["seconds"])
-        for column, (split, measure) in columns(table).items():
-            if split in row["runs"]:
-                p = tested[f"{column} p"][at] if simple and f"{column} p" in tested else np.nan
-                figure = cell(reader, row["runs"][split], split.removesuffix(RERANKED), measure)
-                cells[column] = figure | {"p": None if np.isnan(p) else float(p)}
-        content = {"at": at, "label": label, "system": said.pop("system"), "episode": said.pop("episode"), "said": said}
-        content |= {"start_of": starts.get(next(chain(*row["runs"].values()))) if not row["episode"] else None}
-        rows.append(content | {"cells": cells, "differs": differences(spec, experiment, above)})
+    there = [all(map(reader.finished, chain(*row["runs"].values()))) for row in table["rows"]]
+    rows, above, tested, labels = [], None, written(folder, table, ""), labels_of(table["rows"])
+    for at, row in [(at, row) for at, row in enumerate(table["rows"]) if there[at]]:
+        content = {"at": at, "label": labels[at], "system": row["system"], "episode": row["episode"]}
+        experiment = experiment_of(spec, row)
+        content["cells"] = {
+            column: cell(reader, row["runs"][split], split.removesuffix(RERANKED), measure)
+            for column, (split, measure) in columns(table).items()
+            if split in row["runs"]
+        }
+        rows.append(content | {"differs": differences(spec, experiment, above)})
         above = experiment or above
-    used = {"baseline": baseline_text(test, MARK), "level": test["level"]} if test and simple and len(tested) else None
-    content = {
-        "name": table["name"],
-        "title": table["title"],
-        "columns": list(columns(table)),
-        "test": used,
-        "rows": rows,
-    }
+    content = {"name": table["name"], "title": table["title"], "columns": list(columns(table)), "rows": rows}
+    content["printed"] = printed(reader, table, rows, tested) if rows else None
+    content["starts"] = starts_of(reader, spec, *next(iter(columns(table).values())))
     return content | answers(table, tested, written(folder, table, ".pairs"))
+
+
+def printed(reader, table, rows, tested):
+    """The `Printed` of a table's finished rows, as `page_table` gives them; tested: its CSV, or an empty frame."""
+    said = pd.DataFrame([describe(table["rows"][row["at"]], table["columns"], reader) for row in rows])
+    by_seed = [{column: each["seeds"] for column, each in row["cells"].items()} for row in rows]
+    marks, test, p_values = list(baselines(table["significance"])), table["significance"], {}
+    for mark in marks if len(tested) else ():
+        suffix = f" p {mark}" if len(marks) > 1 else " p"
+        lines = tested.reindex(columns=[f"{column}{suffix}" for column in columns(table)]).iloc[[r["at"] for r in rows]]
+        p_values[mark] = lines.set_axis(list(columns(table)), axis=1).reset_index(drop=True)
+        for row in rows:
+            for column, each in row["cells"].items():
+                if not np.isnan(p := tested.get(f"{column}{suffix}", NOTHING).get(row["at"], np.nan)):
+                    each["p"].append(f"{p} against {baseline_text(test, mark)}")
+    full = Table(said, *over_seeds(by_seed, columns(table)), p_values, [])
+    cells = pd.concat([row_cells(said), measure_cells(table, full)], axis=1)
+    notes = significance_text(test, table["splits"], []) if p_values else []
+    return Printed(table["name"], table["title"], cells, [*notes, "Best of each column in bold."])
 
 
 def written(folder, table, suffix):
@@ -67,7 +70,7 @@ def written(folder, table, suffix):
     for each in ("", suffix):
         path = folder and folder / f"{table['name']}{each}.csv"
         frames[each] = pd.read_csv(path) if path and path.is_file() else pd.DataFrame()
-    current = frames[""].get("system", pd.Series()).tolist() == [row["system"] for row in table["rows"]]
+    current = frames[""].get("system", NOTHING).tolist() == [row["system"] for row in table["rows"]]
     return frames[suffix] if current else pd.DataFrame()
 
 
@@ -86,19 +89,28 @@ def answers(table, tested, pairs):
     return {"verdicts": [[labels[at], sentence] for at, sentence in said], "note": note, "matrices": matrices}
 
 
+def starts_of(reader, spec, split, measure):
+    """{label of an experiment: cell of the checkpoint that its training starts from}, where that is evaluated."""
+    starts = {}
+    for experiment in spec["experiments"]:
+        names = list(dict.fromkeys(seed["runs"][0].get(split) for seed in experiment["seeds"]))
+        if all(map(reader.finished, names)):
+            starts[experiment["label"]] = cell(reader, names, split.removesuffix(RERANKED), measure)
+    return starts
+
+
 def cell(reader, names, split, measure):
     """A figure with its intervals: mean, sd over seeds, half the widths of 95 % intervals over queries and seeds."""
     by_seed = np.array([reader.scores(name, split)[measure] for name in names])
     by_seed = by_seed[:, ~np.isnan(by_seed).all(axis=0)]
     queries, seeds = by_seed.mean(axis=0), by_seed.mean(axis=1)
-    content = {"mean": float(seeds.mean()), "queries": len(queries), "seeds": seeds.tolist()}
-    content |= dict.fromkeys(("over_queries", "sd", "over_seeds"))
+    content = {"mean": float(seeds.mean()), "queries": len(queries), "seeds": seeds.tolist(), "stages": names, "p": []}
+    content |= dict.fromkeys(("over_queries", "over_seeds"))
     if len(queries) > 1:
         content["over_queries"] = float(NORMAL_95 * queries.std(ddof=1) / np.sqrt(len(queries)))
     if len(seeds) > 1:
-        content["sd"] = sd = float(seeds.std(ddof=1))
-        content["over_seeds"] = float(t.ppf(0.975, len(seeds) - 1) * sd / np.sqrt(len(seeds)))
-    return content | {"stages": names}
+        content["over_seeds"] = float(t.ppf(0.975, len(seeds) - 1) * seeds.std(ddof=1) / np.sqrt(len(seeds)))
+    return content
 
 
 def experiment_of(spec, row):
@@ -126,8 +138,7 @@ def costs(spec, stages):
         for seed in experiment["seeds"]:
             names = {row["stage"] for row in seed["rows"]} & stages.keys()
             kinds = [(name.split("/")[0], stages[name]["seconds"] or 0) for name in names]
-            mining = sum(each for kind, each in kinds if kind in MINING)
-            by_seed.append((mining, sum(each for kind, each in kinds if kind == "train")))
+            by_seed.append([sum(each for kind, each in kinds if kind in of) for of in (MINING, ("train",))])
         spent[experiment["label"]] = tuple(np.mean(by_seed, axis=0).tolist())
     return {label: each for label, each in spent.items() if any(each)}
 
@@ -154,22 +165,26 @@ def stage_content(artefact, planned):
 
 
 def status_of(reader, spec):
-    """{kinds: [[kind, finished, planned]], seeds: [[experiment, seed, finished episodes, episodes, finished stages,
-    stages]], seen: the specification's `status` or None} (plain JSON).
+    """(tables of what runs and of every experiment and seed, {kind: (finished, planned)}).
 
-    `status`, what runs and what is left by the forecast, is only there for who looks while it runs.
+    The specification's `status`, what runs and what is left by the forecast, is only there for who looks meanwhile.
     """
-    planned, finished = spec["stages"], list(filter(reader.finished, spec["stages"]))
-    done, kinds = (Counter(name.split("/")[0] for name in names) for names in (finished, planned))
-    seeds = []
+    tables, seeds, seen = [], [], spec.get("status")
+    if seen:
+        names = [name.capitalize() for name in seen["columns"]]
+        note = f"{seen['left'][:1].upper()}{seen['left'][1:]}. Seen at {seen['seen']}."
+        nothing = [] if seen["unfinished"] else ["No stage is running, and none was stopped."]
+        tables.append(Printed("", "What runs", pd.DataFrame(seen["unfinished"], columns=names), [*nothing, note]))
     for label, seed in ((e["label"], seed) for e in spec["experiments"] for seed in e["seeds"]):
+        episodes = [
+            [episode["train"], *runs.values()] for episode, runs in zip(seed["episodes"], seed["runs"][1:], strict=True)
+        ]
         stages = {row["stage"] for row in seed["rows"]}
-        pairs = zip(seed["episodes"], seed["runs"][1:], strict=True)
-        episodes = [all(map(reader.finished, (episode["train"], *runs.values()))) for episode, runs in pairs]
-        counts = sum(episodes), len(episodes), sum(map(reader.finished, stages)), len(stages)
-        seeds.append([label, seed["seed"], *counts])
-    by_kind = [[kind, done[kind], number] for kind, number in kinds.items()]
-    return {"kinds": by_kind, "seeds": seeds, "seen": spec.get("status")}
+        seeds.append(of_seed(label, seed["seed"], episodes, stages, reader.finished))
+    if seeds:
+        frame = pd.DataFrame(seeds, columns=["Experiment", "Seed", "Episodes", "Stages"])
+        tables.append(Printed("", "Experiments and seeds", frame, []))
+    return tables, by_kind(spec["stages"], reader.finished)
 
 
 def training_curves(reader, trajectory):

@@ -53,11 +53,15 @@ class Reader(Stages):
         path = self.artefact(self.collection).path(f"queries.{split}.parquet")
         return pq.read_table(path, columns=[column])[column].combine_chunks()
 
-    def passages(self, rows):
-        """{row: [doc id, title, text]} of some passages of the collection."""
+    def passages(self, rows, columns=("doc_id", "title", "text")):
+        """{row: [doc id, title, text]} of some passages of the collection, or other columns."""
         corpus, rows = self.artefact(self.collection).path("corpus.parquet"), np.sort(np.fromiter(rows, np.int64))
-        texts = read_passages(corpus, rows, ["doc_id", "title", "text"])
+        texts = read_passages(corpus, rows, list(columns))
         return {row: [text or "" for text in each] for row, each in zip(rows.tolist(), texts, strict=True)}
+
+    def doc_ids(self, rows):
+        """{row: doc id} of some passages of the collection."""
+        return {row: doc for row, (doc,) in self.passages(rows, ["doc_id"]).items()}
 
     def scores(self, evaluate, split):
         """{measure: float64 [queries of the split]} of an evaluate stage, NaN where a query has no score."""

@@ -7,9 +7,11 @@ from pathlib import Path
 import jinja2
 import numpy as np
 import vl_convert
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
+from teleport.report.page.charts import SOURCE_COLOURS
 from teleport.report.render import WORDS
+from teleport.report.units import duration, size
 from teleport.report.verdicts import figure, p_text
 from teleport.running.files import write_text
 
@@ -18,6 +20,7 @@ FILES = "_page"  # below the folder of the page; no configuration can have this 
 DOOR = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={0}"><a href="{0}">{1}</a>\n'
 LINK = re.compile(r'href="([\w.+%-]+\.html)(?:#([^"]*))?"')
 MOST_CHARACTERS = 1_200_000  # of the passages of all pages: where there are more, the longest ones are cut
+WORDS_HERE = {"Drawn", "Dropped by filters", "Stage", "Queries", "What", "State", "Host", "Done"}  # to the left, too
 LEAST_CUT = 120  # but none to less than this
 
 
@@ -35,7 +38,7 @@ class Site:
             loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
         )
         self.templates.filters |= FILTERS
-        self.templates.globals["words"] = WORDS
+        self.templates.globals |= {"words": WORDS | WORDS_HERE, "stage": stage_link, "colours": SOURCE_COLOURS}
 
     def add(self, path, template, heading, **content):
         """Add a page: what `template` makes of `content`."""
@@ -50,8 +53,8 @@ class Site:
         files = Path(folder) / FILES
         for path, (heading, body) in self.pages.items():
             write_text(files / path, self.whole(path, heading, body))
-        for name, text in {f"{name}.js": text for name, text in self.data.items()}.items():
-            write_text(files / name, text)
+        for name, text in self.data.items():
+            write_text(files / f"{name}.js", text)
         for name in ("page.css", "page.js"):
             write_text(files / name, (ASSETS / name).read_text(encoding="utf-8"))
         write_text(files / "vega.js", vega())
@@ -101,20 +104,14 @@ def flat(value, key=""):
     return [pair for name, each in value.items() for pair in flat(each, f"{key}.{name}" if key else str(name))]
 
 
-def duration(seconds):
-    """Seconds as text; – for None."""
-    if seconds is None:
-        return "–"
-    if seconds < 99.5:
-        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+def stage_link(name, text=""):
+    """A link to the page of a stage."""
+    return Markup('<a class="stage" href="stage-{}.html">{}</a>').format(name.replace("/", "-"), text or name)
 
 
-def size(num_bytes):
-    """A number of bytes as text, in the unit in which it has at most four digits."""
-    unit = next((power for power in range(4) if num_bytes < 1000 ** (power + 1)), 3)
-    return f"{num_bytes / 1000**unit:.3g} {('bytes', 'kB', 'MB', 'GB')[unit]}"
+def bold(text):
+    """A cell of a `Printed` table as HTML: what is between two pairs of stars is bold."""
+    return Markup(re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", str(escape(text))))
 
 
 FILTERS = {
@@ -124,9 +121,10 @@ FILTERS = {
     "percent": "{:.1%}".format,
     "signed": lambda value: figure(value, "+"),
     "p": p_text,
-    "duration": duration,
+    "duration": lambda seconds: duration(seconds, 1),
     "bytes": size,
     "flat": flat,
+    "bold": bold,
 }
 
 

@@ -4,6 +4,8 @@ import re
 from itertools import chain
 
 import numpy as np
+import pandas as pd
+from markupsafe import Markup
 
 from teleport.report.page.charts import drawn
 from teleport.report.page.drawings import (
@@ -21,28 +23,21 @@ from teleport.report.page.drawings import (
 )
 from teleport.report.page.forgetting import LETTERS, STATES, Traces, forgetting_of
 from teleport.report.page.negatives import negatives_of
-from teleport.report.page.overview import costs, overview_tables, stage_content, status_of, training_curves
-from teleport.report.page.queries import (
-    MOST_DRAWN,
-    compared_rows,
-    fitting,
-    life_figures,
-    query_life,
-    ranking_table,
-    selected,
-    split_content,
-    tops_of,
-    with_pools,
-)
+from teleport.report.page.overview import costs, page_table, stage_content, status_of, training_curves
+from teleport.report.page.queries import compared_rows, fitting, selected, split_content, tops_of, with_pools
+from teleport.report.page.query_pages import MOST_DRAWN, life_figures, light, mined_lists, query_life, ranking_table
 from teleport.report.page.reader import Reader
-from teleport.report.page.site import Site, read_texts
+from teleport.report.page.site import Site, read_texts, stage_link
 from teleport.report.published_table import printed_published
-from teleport.report.verdicts import labels_of, p_text
+from teleport.report.render import NONE, Printed
+from teleport.report.units import duration
+from teleport.report.verdicts import better, labels_of, p_text
 
 NAVIGATION = {"index": "Verdicts", "diff": "Compare", "list": "Queries", "experiments": "Experiments"}
 NAVIGATION |= {"stages": "Stages", "papers": "Beside the papers"}
 MOST_LISTED = 120  # characters of a query in a list; in a long one fewer
 LONG_LIST = 2000
+MOST_NAMED = 3  # systems in a title
 MOST_POSITIVES = 5  # of a query, besides those that some system finds
 CONFIGURED = ".venv/bin/snakemake --cores all{files} -- {targets}"
 
@@ -59,7 +54,8 @@ def write_page(spec, root, output_folder, share=None):
     page.experiments()
     page.queries()
     page.stages()
-    page.published(root)
+    if tables := [printed_published(each, root)[1::-1] for each in spec.get("published", ())]:
+        page.site.add("papers.html", "papers.html", "Beside the papers", published=tables)
     return page.site.write_one_file(share) if share else page.site.write(output_folder)
 
 
@@ -70,20 +66,20 @@ class Page:
         self.spec, self.reader = spec, Reader(root, spec["collection"])
         finished = [name for name in spec["stages"] if self.reader.finished(name)]
         self.stage_facts = {name: stage_content(self.reader.artefact(name), spec["stages"][name]) for name in finished}
-        self.tables = overview_tables(self.reader, spec, root / "results/tables" / spec["name"])
+        folder = root / "results/tables" / spec["name"]
+        self.tables = [page_table(self.reader, spec, table, folder) for table in spec["tables"]]
         self.traces, self.compared = Traces(self.reader), compared_rows(self.reader, spec)
         self.splits = {split: split_content(self.reader, spec, split, self.compared) for split in spec["splits"]}
         self.splits = {split: content for split, content in self.splits.items() if content}
-        self.trained = with_pools(self.reader, spec)
-        last = max((each["started"] or "" for each in self.stage_facts.values()), default="")
-        commits = {each["started"] or "": each["commit"] for each in self.stage_facts.values()}
-        self.written, self.commit = last[:16].replace("T", " "), commits.get(last) or "unknown"
-        only = spec["experiments"][0]["label"] if len(spec["experiments"]) == 1 else "Results"
-        title = spec["name"] or only
+        self.trained, self.labels = with_pools(self.reader, spec), {e["name"]: e["label"] for e in spec["experiments"]}
+        last = max(self.stage_facts.values(), key=lambda each: each["started"] or "", default={})
+        self.written, self.commit = (last.get("started") or "")[:16].replace("T", " "), last.get("commit") or "unknown"
+        systems = list(self.labels.values()) or [row["label"] for row in self.compared]
+        more = f" and {len(systems) - MOST_NAMED} more" if len(systems) > MOST_NAMED else ""
+        title = spec["name"] or ", ".join(systems[:MOST_NAMED]) + more or "Results"
         made = f"Made from {', '.join(spec['configuration'])} at commit {self.commit[:12]}"
-        footer = f"{made}; last stage begun {self.written}."
         navigation = [(f"{name}.html", text) for name, text in NAVIGATION.items()]
-        self.site = Site(title, footer, navigation)
+        self.site = Site(title, f"{made}; last stage begun {self.written}.", navigation)
         self.site.templates.globals |= {"reproduce": self.reproduce, "stages": self.stage_facts}
 
     def reproduce(self, names):
@@ -109,38 +105,31 @@ class Page:
         return sum(self.stage_facts[name]["seconds"] or 0 for name in names)
 
     def first_page(self):
-        facts, stages = self.reader.facts(self.spec["collection"]), self.stage_facts
-        machines = ", ".join(sorted({each["machine"] for each in stages.values() if each["machine"]}))
+        """Verdicts, methods, tables, every pair of systems, and costs."""
+        spec, stages, facts = self.spec, self.stage_facts, self.reader.facts(self.spec["collection"])
+        machines = ", ".join(sorted({each["machine"] for each in stages.values() if each["machine"]})) or NONE
         queries = ", ".join(f"{each['queries']:,} {split}" for split, each in facts.get("splits", {}).items())
-        labels = [experiment["label"] for experiment in self.spec["experiments"]]
-        methods = ", ".join(labels[:6]) + (f" and {len(labels) - 6} more" if len(labels) > 6 else "") or "no training"
-        about = {"Systems": methods, "Configuration": " ".join(self.spec["configuration"])}
-        about |= {"Passages": f"{facts['num_passages']:,}", "Queries": queries or "–"}
+        about = {"Configuration": " ".join(spec["configuration"]), "Passages": f"{facts['num_passages']:,}"}
+        about |= {"Queries": queries or NONE, "Evaluated on": ", ".join(spec["splits"]), "Commit": self.commit[:12]}
         about |= {
-            "Evaluated on": ", ".join(self.spec["splits"]),
-            "Commit": self.commit[:12],
             "Last stage": self.written,
+            "Machine": machines,
+            "Stages": f"{len(stages):,} of {len(spec['stages']):,}",
         }
-        about |= {"Machine": machines or "–", "Stages": f"{len(stages):,} of {len(self.spec['stages']):,}"}
         for table in self.tables:
             table |= {"figures": shown(*system_figures(table)), "by_episode": shown(*episode_figures(table))}
-            table["best"] = best_of(table)
-        once = f"All stages of this configuration took {self.spent(stages) / 3600:.2f} hours, each counted once."
-        self.site.add(
-            "index.html",
-            "index.html",
-            "Verdicts",
-            about=about.items(),
-            tables=self.tables,
-            evaluated=bool(self.compared),
-            costs=costs(self.spec, stages),
-            kinds=shown(kind_figure(stages)),
-            machines=machines,
-            whole=once,
-            behind=self.behind,
-            spent=self.spent,
-            diff_of=self.diff_of,
+        spent = costs(spec, stages)
+        frame = pd.DataFrame(
+            [[label, *map(brief, (*parts, sum(parts)))] for label, parts in spent.items()],
+            columns=["System", "Mining", "Training", "Together"],
         )
+        note = f"Means over seeds, as if each system ran alone, one stage after another, on {machines}. All stages of "
+        note += f"this configuration took {self.spent(stages) / 3600:.2f} hours, each counted once."
+        content = {"about": about.items(), "tables": self.tables, "evaluated": bool(self.compared), "spent": self.spent}
+        content |= {"methods": [(e["label"], e["method"]) for e in spec["experiments"]], "behind": self.behind}
+        content |= {"spends": {label: brief(sum(parts)) for label, parts in spent.items()}, "better": better}
+        content |= {"costs": Printed("costs", "What it cost", frame, [note]), "kinds": shown(kind_figure(stages))}
+        self.site.add("index.html", "index.html", "Verdicts", diff_of=self.diff_of, **content)
 
     def diff_of(self, column, a, b):
         """The address of two rows (labels), query by query; column: of a table."""
@@ -150,30 +139,33 @@ class Page:
 
     def comparison(self):
         """The page that compares two systems, and the scores and queries that it loads."""
+        for split, content in self.splits.items():
+            rounded = {name: np.round(values, 4).tolist() for name, values in content["scores"].items()}
+            said = {"systems": content["systems"], "measures": content["measures"], "scores": rounded}
+            said["fewer"] = [name for name in content["measures"] if better(name) < 0]
+            self.site.put(f"scores-{split}", said)
+            self.put_queries(split, content["rows"], content["full"].tolist())
+        if len(self.compared) > 1:
+            labels = [row["label"] for row in self.compared]
+            index = {"splits": list(self.splits), "labels": labels, "pairs": self.pairs()}
+            self.site.add("diff.html", "diff.html", "Compare", index=index, scatter=drawn("scatter", []))
+
+    def pairs(self):
+        """{split: {"a b": p as text}} of all pairs of numbers of systems that a table has tested."""
         numbers, pairs = {row["label"]: number for number, row in enumerate(self.compared)}, {}
-        for table in self.tables:
-            labels = labels_of(next(each for each in self.spec["tables"] if each["name"] == table["name"])["rows"])
+        for table, spec in zip(self.tables, self.spec["tables"], strict=True):
+            labels = labels_of(spec["rows"])
             for split, content in self.splits.items():
-                column = (
-                    content["measures"][0] if len(self.spec["splits"]) == 1 else f"{split} {content['measures'][0]}"
-                )
+                column = f"{split} " * (len(self.spec["splits"]) > 1) + content["measures"][0]
                 for b, line in table["matrices"].get(column, {}).items():
                     for a, pair in line.items():
                         both = numbers.get(labels[a]), numbers.get(labels[b])
                         if None not in both and both[0] < both[1]:
                             pairs.setdefault(split, {})[f"{both[0]} {both[1]}"] = p_text(pair["p"])
-        for split, content in self.splits.items():
-            rounded = {name: np.round(values, 4).tolist() for name, values in content["scores"].items()}
-            self.site.put(
-                f"scores-{split}",
-                {"systems": content["systems"], "measures": content["measures"], "scores": rounded},
-            )
-            self.put_queries(split, content["rows"], content["full"].tolist())
-        if len(self.compared) > 1:
-            index = {"splits": list(self.splits), "labels": [row["label"] for row in self.compared], "pairs": pairs}
-            self.site.add("diff.html", "diff.html", "Compare", index=index, scatter=drawn("scatter", []))
+        return pairs
 
     def put_queries(self, split, rows, full):
+        """The list of the queries of a split."""
         ids, texts = (self.reader.queries(split, name) for name in ("query_id", "text"))
         numbers = rows.tolist()
         limit = MOST_LISTED if len(numbers) < LONG_LIST else MOST_LISTED // 2
@@ -183,96 +175,65 @@ class Page:
 
     def experiments(self):
         """A page for each experiment, and one for all of them."""
-        names, first, rates = {each["name"] for each in self.spec["experiments"]}, {}, {}
-        self.listed = []
+        first, rates, self.listed = {}, {}, []
         for experiment in self.spec["experiments"]:
             label, seeds = experiment["label"], experiment["seeds"]
             pools = [said for seed in seeds if (said := negatives_of(self.reader, seed, self.spec["flags"]))]
-            if pools:
-                first[label] = pools[0]
+            first |= {label: pools[0]} if pools else {}
             sets = [forgetting_of(self.traces, seed, self.spec["splits"], self.spec["measures"]) for seed in seeds]
             for said in chain(*sets):
                 rates.setdefault((said["split"], said["measure"]), {}).setdefault(label, []).append(said)
             self.experiment_page(experiment, pools, sets)
-        if not names:
-            return
-        ghosts = [tuple(each) for each in self.spec.get("ghosts", ())]
-        tables = [(*key, rate_table(key, sets, ghosts)) for key, sets in rates.items()]
-        last = {label: said["pools"][-1] for label, said in first.items()}
-        self.site.add(
-            "experiments.html",
-            "experiments.html",
-            "Experiments",
-            experiments=[(each["name"], each["label"]) for each in self.spec["experiments"]],
-            all=shown(share_figure(last), swing_figure(first)),
-            rates=tables,
-        )
+        if self.labels:
+            ghosts = [tuple(each) for each in self.spec.get("ghosts", ())]
+            figures = [rate_figure(sets, ghosts if key[0] == "train" else ()) for key, sets in rates.items()]
+            tables = [(rate_table(*key, figure), figure) for key, figure in zip(rates, figures, strict=True)]
+            all_ = shown(share_figure({label: said["pools"][-1] for label, said in first.items()}), swing_figure(first))
+            self.site.add(
+                "experiments.html", "experiments.html", "Experiments", links=self.labels, all=all_, rates=tables
+            )
 
     def experiment_page(self, experiment, pools, sets):
+        """What one experiment's negatives, queries, trainings and stages were, of every seed."""
         name, seeds = experiment["name"], experiment["seeds"]
         curves = list(chain.from_iterable(training_curves(self.reader, seed) for seed in seeds))
         most = max((curve["points"] for curve in curves), default=0)
-        drawn_points = max((len(curve["steps"]) for curve in curves), default=0)
-        thinned = f"Curves of more than {drawn_points:,} steps are thinned evenly." if most > drawn_points else ""
+        points = max((len(curve["steps"]) for curve in curves), default=0)
         lists = {said["split"]: self.aligned(said) for said in (sets[0] if sets else ())}
         if lists:
             self.site.put(f"paths-{name}", lists)
             self.listed.append({"name": name, "label": experiment["label"], "splits": list(lists)})
-        drawn_sets = [
-            {"said": said, "listed": not number, "figures": shown(self.river(name, said), trace_figure(said))}
-            for number, of_seed in enumerate(sets)
-            for said in of_seed
-        ]
-        sections = {"negatives": pools, "forgetting": drawn_sets, "training": curves, "stages": seeds}
-        titles = {"negatives": "Negatives", "forgetting": "Learned and forgotten"}
-        self.site.add(
-            f"experiment-{name}.html",
-            "experiment.html",
-            experiment["label"],
-            name=name,
-            label=experiment["label"],
-            sections=[(each, titles.get(each, each.capitalize())) for each, there in sections.items() if there],
-            pools=[{"said": said, "figures": negatives_figures(said)} for said in pools],
-            sets=drawn_sets,
-            training=training_figures(curves),
-            thinned=thinned,
-            grids=[(seed["seed"], grid(seed["rows"], self.stage_facts)) for seed in seeds],
-            heat=lambda stage, most: (self.stage_facts[stage]["seconds"] or 0) / most,
-        )
-
-    def river(self, name, said):
-        return river_figure(said, lambda at, state: f"list.html#{said['split']}/{name}/{at}/{state}")
+        negatives, learned = [], []
+        for said in pools:
+            summary = f"Seed {said['seed']}, counted over {said['queries']:,} training queries"
+            negatives.append((summary, negatives_figures(said), pools_table(said)))
+        for said in chain(*sets):
+            listed = said["split"] in lists and said["seed"] == seeds[0]["seed"]
+            summary = f"{said['queries']:,} {said['split']} queries, {said['measure']}, seed {said['seed']}"
+            figures = shown(river_figure(said, state_address(name, said)), trace_figure(said))
+            learned.append((summary, figures, states_table(name, said, listed)))
+        thinned = f"Curves of more than {points:,} steps are thinned evenly." * (most > points)
+        training = [(None, training_figures(curves), None)] if curves else []
+        ran = [(f"Seed {seed['seed']}", (), stages_table(seed["rows"], self.stage_facts)) for seed in seeds]
+        sections = [("negatives", "Negatives", negatives, ""), ("forgetting", "Learned and forgotten", learned, "")]
+        sections += [("training", "Training", training, thinned), ("stages", "The stages as they ran", ran, "")]
+        content = {"label": experiment["label"], "method": experiment["method"]}
+        content["sections"] = [section for section in sections if section[2]]
+        self.site.add(f"experiment-{name}.html", "experiment.html", experiment["label"], **content)
 
     def aligned(self, said):
         """The paths of a set of queries in the order of the list of their split."""
         rows = self.traces.rows if said["split"] == "train" else self.splits[said["split"]]["rows"]
-        paths, ways = (dict(zip(said["rows"], said[key], strict=True)) for key in ("paths", "ways"))
-        aligned = {"paths": paths, "ways": ways}
-        aligned = {key: [of.get(row, "") for row in rows.tolist()] for key, of in aligned.items()}
-        return {"checkpoints": said["checkpoints"], "measure": said["measure"]} | aligned
+        of = {key: dict(zip(said["rows"], said[key], strict=True)) for key in ("paths", "ways")}
+        lists = {key: [given.get(row, "") for row in rows.tolist()] for key, given in of.items()}
+        return {"checkpoints": said["checkpoints"], "measure": said["measure"]} | lists
 
     def queries(self):
-        """A page for each query that is shown in full, and the list of all."""
-        contents, full = [], {}
-        labels = [(number, row["label"]) for number, row in enumerate(self.compared)]
+        """A page for each query that is shown in full, the list of all, and what opens the others."""
+        contents, full, links = [], {}, {"splits": [*self.splits, *["train"] * bool(self.trained)]}
         for split, content in self.splits.items():
-            tops, positives = (
-                tops_of(self.reader, self.compared, split, content["full"]),
-                self.reader.positives(split=split),
-            )
-            measure, places = content["measures"][0], {row: at for at, row in enumerate(content["rows"].tolist())}
-            for row, of_query in tops.items():
-                scores = dict(zip(content["systems"], content["scores"][measure][:, places[row]].tolist(), strict=True))
-                named = {
-                    "split": split,
-                    "row": row,
-                    "ranking": ranking_table(of_query),
-                    "lives": [],
-                    "measure": measure,
-                }
-                named |= {"systems": [each for each in labels if each[0] in content["systems"]], "scores": scores}
-                contents.append(named | {"positives": positives[row].tolist()})
-        contents += self.training_queries()
+            contents += self.evaluated_queries(split, content)
+        contents += self.training_queries() if self.trained else []
         for content in contents:
             lives = chain.from_iterable(each["life"]["lines"] for each in content["lives"])
             ranked = (passage for passage, _ in content["ranking"])
@@ -280,111 +241,157 @@ class Page:
         texts = read_texts(self.reader, [content["passages"] for content in contents])
         for content in contents:
             self.query_page(content, texts)
-            said = [content["row"], content["id"], content["text"]]
-            full.setdefault(content["split"], []).append(said)
-        splits = [*self.splits, *(["train"] if self.trained else [])]
-        index = {"splits": splits, "experiments": self.listed, "states": list(STATES), "letters": LETTERS}
-        if splits:
-            self.site.add("list.html", "list.html", "Queries", index=index, full=full)
+            full.setdefault(content["split"], []).append([content["row"], content["id"], content["text"]])
+        if links["splits"]:
+            links |= {"experiments": self.listed, "states": list(STATES), "letters": LETTERS}
+            self.site.add("list.html", "list.html", "Queries", index=links, full=full)
+            self.site.add("query.html", "light.html", "Query", index=links | {"scored": list(self.splits)})
+
+    def evaluated_queries(self, split, content):
+        """What the pages of some queries of a split show; puts what opens the others."""
+        rows, full, measure = content["rows"].tolist(), content["full"].tolist(), content["measures"][0]
+        tops, positives = tops_of(self.reader, self.compared, split, rows), self.reader.positives(split=split)
+        lists = {self.compared[n]["label"]: {row: tops[row].get(n, []) for row in rows} for n in content["systems"]}
+        self.site.put(f"light-{split}", light(self.reader, rows, full, positives, lists))
+        systems = [(number, self.compared[number]["label"]) for number in content["systems"]]
+        columns = dict(zip(rows, content["scores"][measure].T.tolist(), strict=True))
+        said = {"split": split, "measure": measure, "systems": systems, "lives": []}
+        return [
+            said
+            | {"row": row, "ranking": ranking_table(tops[row]), "positives": positives[row].tolist()}
+            | {"scores": dict(zip(content["systems"], columns[row], strict=True))}
+            for row in full
+        ]
 
     def training_queries(self):
-        """What the pages of training queries show, for first seeds; puts their list."""
-        if not self.trained:
-            return []
+        """What the pages of training queries show, for first seeds; puts their list, and what opens the others."""
         values = {name: self.traces.training(seed) for name, seed in self.trained.items()}
         compared = [scores_CQ for _, scores_CQ, _ in values.values() if len(scores_CQ)]
         number = fitting(self.spec["queries"], self.reader, self.trained.values())
-        groups = selected(self.traces.rows, compared, number)
-        self.put_queries("train", self.traces.rows, sorted(groups))
-        labels = {each["name"]: each["label"] for each in self.spec["experiments"]}
+        rows, positives = self.traces.rows, self.reader.positives()
+        chosen = sorted(selected(rows, compared, number))
+        self.put_queries("train", rows, chosen)
+        lists = mined_lists(self.reader, {self.labels[n]: seed for n, seed in self.trained.items()}, rows.tolist())
+        self.site.put("light-train", light(self.reader, rows.tolist(), chosen, positives, lists))
         contents = []
-        for row in sorted(groups):
+        for row in chosen:
             lives = []
             for name, seed in self.trained.items():
-                checkpoints, scores_CQ, rows = values[name]
-                trace = scores_CQ[:, np.searchsorted(rows, row)].tolist() if len(scores_CQ) else ()
+                checkpoints, scores_CQ, of = values[name]
+                trace = scores_CQ[:, np.searchsorted(of, row)].tolist() if len(scores_CQ) else ()
                 life = query_life(self.reader, seed, row, self.spec["flags"])
-                said = {"name": name, "label": labels[name], "life": life}
+                said = {"name": name, "label": self.labels[name], "life": life}
                 lives.append(said | {"trace": list(zip(checkpoints, trace, strict=True))})
-            content = {
-                "split": "train",
-                "row": row,
-                "ranking": [],
-                "systems": [],
-                "scores": {},
-                "measure": "",
-                "lives": lives,
-            }
-            contents.append(content | {"positives": self.reader.positives()[row].tolist()})
+            content = {"split": "train", "row": row, "lives": lives, "positives": positives[row].tolist()}
+            contents.append(content | {"ranking": [], "systems": [], "scores": {}, "measure": ""})
         return contents
 
     def query_page(self, content, texts):
         split, row, page = content["split"], content["row"], f"{content['split']}-{content['row']}"
         number = {passage: at for at, passage in enumerate(content["passages"])}
-
-        def name_of(passage):
-            return texts[passage][0]
-
         for each in content["lives"]:
-            address = lambda passage: f"#{page}-p{number[passage]}"  # noqa: E731
+            address, name_of = lambda passage: f"#{page}-p{number[passage]}", lambda passage: texts[passage][0]
             few = len(content["lives"]) <= MOST_DRAWN
             each["figures"] = life_figures(self.reader, each["life"], row, name_of, address) if few else []
         ids, queries = (self.reader.queries(split, name) for name in ("query_id", "text"))
         content |= {"id": ids[row].as_py(), "text": queries[row].as_py()}
         seeded = any(len(names) > 1 for each in self.compared for names in each["runs"].values())
-        named = {"page": page, "number": number, "name_of": name_of, "texts": texts, "seeded": seeded}
+        named = {"page": page, "number": number, "texts": texts, "seeded": seeded}
         self.site.add(f"query-{page}.html", "query.html", content["id"], **content, **named)
 
     def stages(self):
         """A page for each finished stage, and the list of all."""
-        pages, readers = {each["name"] for each in self.spec["experiments"]}, {}
+        readers = {}
         for name, stage in self.stage_facts.items():
             for read in stage["inputs"].values():
                 readers.setdefault(read, []).append(name)
-        status = status_of(self.reader, self.spec)
-        self.site.add("stages.html", "stages.html", "Stages", status=status, planned=len(self.spec["stages"]))
-        for name, stage in self.stage_facts.items():
-            path, named = f"stage-{name.replace('/', '-')}.html", {"readers": readers.get(name, ()), "pages": pages}
-            self.site.add(path, "stage.html", name, name=name, stage=stage, **named)
-
-    def published(self, root):
-        """The papers' tables beside ours, where the configuration names some."""
-        tables = [printed_published(each, root)[1::-1] for each in self.spec.get("published", ())]
-        if tables:
-            self.site.add("papers.html", "papers.html", "Beside the papers", published=tables)
-
-
-def best_of(table):
-    """{column: its best mean with three decimals}; a hole rate has none, and of errors the lowest is best."""
-    best = {}
-    for column in table["columns"]:
-        means = [round(row["cells"][column]["mean"], 3) for row in table["rows"] if column in row["cells"]]
-        if means and "Hole@" not in column:
-            best[column] = min(means) if "Errors@" in column else max(means)
-    return best
+        status, kinds = status_of(self.reader, self.spec)
+        self.site.add(
+            "stages.html", "stages.html", "Stages", status=status, kinds=kinds, planned=len(self.spec["stages"])
+        )
+        for name in self.stage_facts:
+            path, named = (
+                f"stage-{name.replace('/', '-')}.html",
+                {"readers": readers.get(name, ()), "pages": self.labels},
+            )
+            self.site.add(path, "stage.html", name, name=name, **named)
 
 
-def rate_table(key, sets, ghosts):
-    """{steps, rows: [(label, [rate or None])], figure} of the forgetting rates of one set of queries."""
-    figure = rate_figure(sets, ghosts if key[0] == "train" else ())
+def brief(seconds):
+    """Seconds as text, of short ones with a decimal."""
+    return duration(seconds, 1)
+
+
+def state_address(name, said):
+    """(step, state) → the address of the list of those queries of an experiment."""
+    return lambda at, state: f"list.html#{said['split']}/{name}/{at}/{state}"
+
+
+def states_table(name, said, listed):
+    """How many queries each step left in each state, as links to their lists where these are listed."""
+    rows, address = [], state_address(name, said)
+    for at, counts in enumerate(said["states"]):
+        row = {"From → to": f"{said['checkpoints'][at]} → {said['checkpoints'][at + 1]}"}
+        for state, n in counts.items():
+            link = Markup('<a href="{}">{:,}</a>').format(address(at, state).replace(" ", "%20"), n)
+            row[state.capitalize()] = link if listed and n else f"{n:,}"
+        rows.append(row)
+    return Printed("states", "Queries by state", pd.DataFrame(rows, dtype=object), [])
+
+
+def pools_table(said):
+    """What each pool of an experiment and seed has drawn and dropped; said: as `negatives_of` gives it."""
+    rows = []
+    for episode, pool in zip(said["episodes"], said["pools"], strict=True):
+        facts, filters = pool["facts"], pool["facts"].get("filters") or {}
+        row = {
+            "Episode": str(episode),
+            "Drawn": ", ".join(f"{name} {n:,}" for name, n in facts.get("drawn", {}).items()),
+        }
+        row["Queries short"] = f"{sum(facts.get('short_queries', {}).values()):,}"
+        row |= {"Queries empty": f"{facts.get('empty_queries', 0):,}", "Repeated": f"{facts.get('overlap', 0):.1%}"}
+        row["Suspects"] = f"{pool['suspects']:.1%}" if "suspects" in pool else NONE
+        dropped = "; ".join(f"{name.replace('_', ' ')} {n}" for name, n in filters.items())
+        rows.append(row | {"Dropped by filters": dropped or NONE, "Stage": stage_link(pool["stage"])})
+    note = (
+        "Short: queries with fewer candidates than a source wanted. Repeated: slots with a passage that the query "
+        "already has. Suspects: negatives with at least 95 % of the positive's score under the model that mined them."
+    )
+    return Printed("pools", "Pools", pd.DataFrame(rows, dtype=object), [note])
+
+
+def rate_table(split, measure, figure):
+    """The forgetting rates of one set of queries, a line per system."""
     rates = {}
     for row in figure.rows:
         if not row["paper"]:
-            rates.setdefault(row["label"], {})[row["step"]] = row["rate"]
-    steps = sorted({step for of_label in rates.values() for step in of_label})
-    return {
-        "steps": steps,
-        "rows": [(label, list(map(of.get, steps))) for label, of in rates.items()],
-        "figure": figure,
-    }
+            rates.setdefault(row["label"], {})[row["step"]] = f"{row['rate']:.1%}"
+    steps = sorted({step for of in rates.values() for step in of})
+    rows = [
+        {"System": label} | {f"Episode {step}": of.get(step, NONE) for step in steps} for label, of in rates.items()
+    ]
+    return Printed("rates", f"Forgetting rate, {split} queries, {measure}", pd.DataFrame(rows, dtype=object), [])
 
 
-def grid(rows, stages):
-    """{episodes, lines: [(link, [stages] per episode)], most: seconds of the longest} of a seed's stages."""
+def stages_table(rows, stages):
+    """The stages of a seed by link and episode, each with its time; stages: {name: what `stage_content` gives}."""
     links = dict.fromkeys(re.sub(r".*/", "", row["link"]) for row in rows)
-    episodes = sorted({row["episode"] for row in rows})
-    cells = {link: {episode: [] for episode in episodes} for link in links}
+    cells = {link: {episode: [] for episode in sorted({row["episode"] for row in rows})} for link in links}
+    most = max((stages[row["stage"]]["seconds"] or 0 for row in rows if row["stage"] in stages), default=0) or 1
     for row in rows:
-        cells[re.sub(r".*/", "", row["link"])][row["episode"]].append(row["stage"])
-    most = max((stages[row["stage"]]["seconds"] or 0 for row in rows if row["stage"] in stages), default=0)
-    return {"episodes": episodes, "lines": [(link, list(of.values())) for link, of in cells.items()], "most": most or 1}
+        stage, text = stages.get(row["stage"]), Markup('<span class="todo">not run</span>')
+        if stage:
+            shared = Markup(' <span class="shared">shared</span>') if len(stage["users"]) > 1 else ""
+            address, heat = f"stage-{row['stage'].replace('/', '-')}.html", (stage["seconds"] or 0) / most
+            link = Markup('<a class="heat" style="--heat: {:.3f}" href="{}">{}{}</a>')
+            text = link.format(heat, address, brief(stage["seconds"]), shared)
+        cells[re.sub(r".*/", "", row["link"])][row["episode"]].append(text)
+    names = {episode: f"Episode {episode}" if episode else "Start" for episode in next(iter(cells.values()), ())}
+    lines = [
+        {"Stage": link} | {names[episode]: Markup("").join(texts) for episode, texts in of.items()}
+        for link, of in cells.items()
+    ]
+    note = (
+        "Every cell is a stage, with the time that it took; darker took longer. Shared ones were made once for several "
+    )
+    return Printed("dag", "Stages by episode", pd.DataFrame(lines, dtype=object), [f"{note}experiments."])

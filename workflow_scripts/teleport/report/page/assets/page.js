@@ -109,18 +109,21 @@ const page = (() => {
   return { h, load, put, place, address, chart, apps };
 })();
 
-// A list of queries: [{row, id, text, more: [elements]}] that hold the text searched for; those in full are links.
+// The address of a query: of its page, or of the light one for all that have none.
+page.query = (split, row, full, ...rest) =>
+  full.has(row) ? page.address(`query-${split}-${row}`, ...rest) : page.address("query", split, row, ...rest);
+
+// A list of queries: [{row, id, text, more: [elements]}] that hold the text searched for.
 page.MOST = 300;
 page.listQueries = (root, split, all, full, rest) => {
   const { h } = page, input = root.querySelector("input[type=search]"), list = root.querySelector(".queries");
-  const named = (row, text) => full.has(row)
-    ? h("a", { href: page.address(`query-${split}-${row}`, ...rest), "data-row": row, dir: "auto" }, text)
-    : h("span", { "data-row": row, dir: "auto" }, text);
+  const named = (row, text) =>
+    h("a", { href: page.query(split, row, full, ...rest), "data-row": row, dir: "auto" }, text);
   const show = () => {
     const wanted = input.value.toLowerCase();
     const found = all.filter(({ id, text }) => `${id} ${text}`.toLowerCase().includes(wanted));
     const whole = found.filter(({ row }) => full.has(row)).length;
-    const missing = whole < found.length ? "; the others: make report QUERIES=all" : "";
+    const missing = whole < found.length ? "; the others open without texts" : "";
     const cut = found.length > page.MOST ? `the first ${page.MOST} of ` : "";
     const said = `${cut}${found.length.toLocaleString("en")} queries, ${whole} in full${missing}`;
     root.querySelector(".note").textContent = said;
@@ -160,7 +163,8 @@ page.apps.diff = async (root, { splits, labels, pairs }) => {
   const query = (row, at) => ({ row, id: queries.ids[at], text: queries.texts[at], a: ofA[at], b: ofB[at] });
   const rows = queries.rows.map(query), sign = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`;
   const mean = (key) => rows.reduce((sum, row) => sum + row[key], 0) / rows.length;
-  const [won, lost] = [1, -1].map((way) => rows.filter((row) => way * (row.b - row.a) > 1e-9).length);
+  const better = data.fewer.includes(measure) ? -1 : 1;
+  const [won, lost] = [better, -better].map((way) => rows.filter((row) => way * (row.b - row.a) > 1e-9).length);
   const pair = measure === data.measures[0] ? pairs[split]?.[`${Math.min(a, b)} ${Math.max(a, b)}`] : undefined;
   const [meanA, meanB] = [mean("a"), mean("b")];
   const means = `${labels[b]} ${meanB.toFixed(3)}, ${labels[a]} ${meanA.toFixed(3)}: ${sign(meanB - meanA)}`;
@@ -169,18 +173,48 @@ page.apps.diff = async (root, { splits, labels, pairs }) => {
   root.querySelector(".said").textContent = `${means}${chance} (${measure}, ${split}); ${counts}.`;
   const places = new Map();
   for (const row of rows) {
-    const key = `${row.a} ${row.b}`, whole = full.has(row.row);
-    const url = whole ? page.address(`query-${split}-${row.row}`, `${a}-${b}`) : page.address("list", split);
+    const key = `${row.a} ${row.b}`, url = page.query(split, row.row, full, `${a}-${b}`);
     const there = places.get(key) ?? { a: row.a, b: row.b, count: 0, queries: row.id, url };
     places.set(key, { ...there, count: there.count + 1 });
   }
   const element = root.querySelector(".chart"), spec = JSON.parse(element.querySelector("script").textContent);
   spec.datasets.values = [...places.values()].sort((one, other) => other.count - one.count);
   await page.chart(element, spec);
-  rows.sort((one, other) => (one.b - one.a) - (other.b - other.a) || one.row - other.row);
-  const way = (value) => (value > 1e-9 ? "up" : value < -1e-9 ? "down" : "");
+  rows.sort((one, other) => better * ((one.b - one.a) - (other.b - other.a)) || one.row - other.row);
+  const way = (value) => (better * value > 1e-9 ? "up" : better * value < -1e-9 ? "down" : "");
   const change = (value) => page.h("span", { class: `change ${way(value)}` }, sign(value));
   page.listQueries(root, split, rows.map((row) => ({ ...row, more: [change(row.b - row.a)] })), full, [`${a}-${b}`]);
+};
+
+page.spelled = (path, states, letters) => [...path].map((each) => states[letters.indexOf(each)]).join(", ");
+page.measured = (measure) => (measure.startsWith("RR") ? "rank " : `${measure} `);
+
+// A query without a page of its own: its scores, what became of it, and passages by their ids.
+page.apps.light = async (root, { splits, scored, experiments, states, letters }) => {
+  const [split, row, only] = page.place(), { h } = page;
+  if (!splits.includes(split)) return;
+  const queries = await page.load(`queries-${split}`), at = queries.rows.indexOf(Number(row));
+  if (at < 0) return;
+  const { columns, most, lists, positives } = await page.load(`light-${split}`);
+  const scores = scored.includes(split) ? await page.load(`scores-${split}`) : null;
+  const ids = (text) => (text ?? "").split(" ").filter(Boolean), known = new Set(ids(positives[at]));
+  const passages = (text) => ids(text).flatMap((id) => [known.has(id) ? h("b", {}, id) : id, " "]);
+  const line = (name, ...parts) =>
+    h("tr", {}, h("th", { scope: "row", class: "words" }, name), h("td", { class: "words" }, ...parts));
+  const lines = [line("Positives", ...passages(positives[at]))];
+  const measures = (n) => scores?.measures.map((name) => `${name} ${scores.scores[name][n][at]}`).join(", ") ?? "";
+  for (const [n, column] of columns.entries()) {
+    if (scores && only && !only.split("-").includes(String(scores.systems[n]))) continue;
+    lines.push(line(column, h("small", {}, measures(n)), " ", ...passages(lists[at]?.[n])));
+  }
+  for (const each of experiments.filter((one) => one.splits.includes(split))) {
+    const { paths, ways, measure, checkpoints } = (await page.load(`paths-${each.name}`))[split];
+    const way = `${page.measured(measure)}${ways[at]}: ${page.spelled(paths[at], states, letters)}`;
+    if (paths[at]) lines.push(line(`${each.label}, checkpoints ${checkpoints.join(" → ")}`, way));
+  }
+  root.querySelector(".id").textContent = `${split} query ${queries.ids[at]}; at most ${most} passages of each`;
+  root.querySelector(".question").textContent = queries.texts[at];
+  root.querySelector(".wide").replaceChildren(h("table", { class: "light" }, h("tbody", {}, ...lines)));
 };
 
 // All queries of a split, or those that one step of an experiment left in one state.
@@ -201,9 +235,8 @@ page.apps.list = async (root, { splits, experiments, states, letters }) => {
       page.choice("From checkpoint to checkpoint", steps, at, (value) => go(split, name, value, state)),
       page.choice("Queries", [["", "all"], ...twice(states)], state ?? "", (value) => go(split, name, at, value)),
     ] : []));
-  const spelled = (path) => [...path].map((letter) => states[letters.indexOf(letter)]).join(", ");
-  const what = paths?.measure.startsWith("RR") ? "rank " : `${paths?.measure} `;
-  const glyph = ({ path, way }) => page.h("span", { class: "path", title: spelled(path) }, what + way);
+  const glyph = ({ path, way }) =>
+    page.h("span", { class: "path", title: page.spelled(path, states, letters) }, page.measured(paths.measure) + way);
   const way = (n) => ({ path: paths?.paths[n], way: paths?.ways[n] });
   const query = (row, n) => ({ row, id: queries.ids[n], text: queries.texts[n], ...way(n) });
   const kept = queries.rows.map(query)

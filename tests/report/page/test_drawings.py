@@ -1,0 +1,170 @@
+"""What charts draw: bounds, orders, titles and names of lines, and marks that can be told from the page."""
+
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import vl_convert
+from page_colours import GROUNDS, contrast, over
+
+from teleport.report.page.charts import CONFIG, HEAT, INK, ON_HEAT, charts
+from teleport.report.page.drawings import (
+    LABEL_GAP,
+    Figure,
+    curve_rows,
+    episode_figures,
+    gap_figure,
+    intervals,
+    rank_rows,
+    spread,
+    system_figures,
+    training_figures,
+)
+from teleport.report.page.negatives import GAP_BINS
+from teleport.report.page.overview import starts_of
+
+
+def cell(mean, half=0.1):
+    return {"mean": mean, "over_queries": half, "over_seeds": None}
+
+
+def table(column="RR@10", means=(0.5, 0.6, 0.7), starts=None):
+    """Two systems, A of two episodes and B of one, as `page_table` gives them."""
+    named = [("A", 1), ("A", 2), ("B", 1)]
+    rows = [
+        {"label": f"{system} {episode}", "system": system, "episode": episode, "cells": {column: cell(mean)}}
+        for (system, episode), mean in zip(named, means, strict=True)
+    ]
+    return {"columns": [column], "rows": rows, "starts": starts or {}}
+
+
+def test_episode_0_of_every_system_that_shares_its_start():
+    (figure,) = episode_figures(table(starts={"A": cell(0.2), "B": cell(0.2)}))
+    lines = {name: [(r["episode"], r["mean"]) for r in figure.rows if r["system"] == name] for name in "AB"}
+    assert lines == {"A": [(0, 0.2), (1, 0.5), (2, 0.6)], "B": [(0, 0.2), (1, 0.7)]}
+    (without,) = episode_figures(table())
+    assert {row["system"] for row in without.rows} == {"A"}  # one episode alone is no line
+
+
+def test_starts_are_those_of_the_experiments_whoever_shares_them():
+    class Reader:
+        def finished(self, name):
+            return name is not None and name != "evaluate/missing"
+
+        def scores(self, name, split):
+            return {"RR@10": np.array([0.0, 1.0, np.nan]) if name == "evaluate/start" else np.array([1.0, 1.0, np.nan])}
+
+    def experiment(label, *stages):
+        return {"label": label, "seeds": [{"runs": [{"test": stage} if stage else {}]} for stage in stages]}
+
+    spec = {"experiments": [experiment("A", *["evaluate/start"] * 3), experiment("B", "evaluate/start")]}
+    spec["experiments"] += [
+        experiment("C", "evaluate/other"),
+        experiment("D", "evaluate/missing"),
+        experiment("E", None),
+    ]
+    starts = starts_of(Reader(), spec, "test", "RR@10")
+    assert {label: (each["mean"], len(each["seeds"])) for label, each in starts.items()} == {
+        "A": (0.5, 1),
+        "B": (0.5, 1),
+        "C": (1.0, 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("column", "mean", "half", "low", "high"),
+    [
+        ("RR@10", 0.5, 0.1, 0.4, 0.6),
+        ("RR@10", 0.95, 0.1, 0.85, 1.0),
+        ("test R@50", 0.05, 0.1, 0.0, 0.15),
+        ("Errors@200", 26.0, 4.0, 22.0, 30.0),
+        ("Errors@200", 2.0, 4.0, 0.0, 6.0),
+        ("Hole@10", 0.99, 0.1, 0.89, 1.0),
+    ],
+)
+def test_intervals_stay_within_the_bounds_of_their_measure(column, mean, half, low, high):
+    ends = intervals(cell(mean, half), column)
+    assert (ends["low"], ends["high"]) == pytest.approx((low, high)) and ends["seed_low"] is None
+
+
+@pytest.mark.parametrize(("column", "order"), [("RR@10", "B A A"), ("Errors@20", "A A B"), ("Hole@10", "A A B")])
+def test_the_best_system_comes_first_also_where_less_is_better(column, order):
+    (figure,) = system_figures(table(column))
+    assert [row["label"][0] for row in figure.rows] == order.split()
+    assert figure.text.startswith("Best first" if column == "RR@10" else "Fewest first")
+
+
+def texts(figure):
+    """[(x, y, text)] of all text that a chart draws (SVG)."""
+    svg = vl_convert.vegalite_to_svg(figure.spec | {"width": 500, "autosize": "pad"})
+    found = re.findall(r'<text[^>]*transform="translate\(([-\d.]+),([-\d.]+)\)[^>]*>([^<]*)</text>', svg)
+    return [(float(x), float(y), text) for x, y, text in found]
+
+
+def test_axes_say_what_they_show():
+    curve = {
+        "episode": 1,
+        "seed": 1,
+        "offset": 0,
+        "steps": [1, 2],
+        "columns": {"loss": [2.0, 1.0], "lower_layers": [1, 2]},
+    }
+    loss, layers = training_figures([curve])
+    assert "Loss" in [text for _, _, text in texts(loss)] and "Gradient norm by layer" in [
+        t for _, _, t in texts(layers)
+    ]
+    (by_episode,), (systems,) = episode_figures(table()), system_figures(table())
+    assert [text for _, _, text in texts(by_episode)].count("RR@10") == 1
+    assert [text for _, _, text in texts(systems)].count("RR@10") == 1
+    assert [row["value"] for row in curve_rows(curve, "loss")] == [2.0, 1.0]
+
+
+@pytest.mark.parametrize("ends", [np.full(10, 0.5), np.linspace(0.5, 0.52, 10), np.linspace(0, 1, 10), [0.1, 0.9, 0.9]])
+def test_names_of_lines_that_end_close_together_do_not_cover_each_other(ends):
+    cells = [(f"System {at}", n, end - 0.3 * (n == 1)) for at, end in enumerate(ends) for n in (1, 2)]
+    rows = [{"label": "", "system": s, "episode": n, "cells": {"RR@10": cell(mean, 0.02)}} for s, n, mean in cells]
+    (figure,) = episode_figures({"columns": ["RR@10"], "rows": rows, "starts": {}})
+    places = sorted(y for _, y, text in texts(figure) if text.startswith("System"))
+    assert len(places) == len(ends) and min(b - a for a, b in pairwise(places)) > 12  # pixels, of letters of 11
+
+
+def test_names_stay_where_they_have_room():
+    assert spread([0.1, 0.5, 0.9], 0, 1) == [0.1, 0.5, 0.9]
+    assert spread([0.5, 0.5], 0, 1) == pytest.approx([0.5, 0.5 + LABEL_GAP])
+    assert spread([1.0, 1.0, 1.0], 0, 1) == pytest.approx([1 - 2 * LABEL_GAP, 1 - LABEL_GAP, 1])
+
+
+def marks_of(chart):
+    """The mark of every layer of a chart, as dicts."""
+    layers = chart.get("layer", [chart])
+    return [each["mark"] if isinstance(each["mark"], dict) else {"type": each["mark"]} for each in layers]
+
+
+def test_every_mark_can_be_told_from_the_page_and_every_number_from_its_cell():
+    """3:1 for marks with their opacity, 4.5:1 for text, on white and on the dark page."""
+    for name, chart in charts().items():
+        for mark in marks_of(chart):
+            opacity = mark.get("opacity", 0.7 if mark["type"] in ("point", "circle", "square", "tick") else 1)
+            assert opacity == 1, (name, mark)  # the colours are tested as they are
+    for shade in np.linspace(0, 1, 11):
+        assert contrast(ON_HEAT, over(HEAT[1], shade, HEAT[0])) >= 4.5
+    assert CONFIG["text"]["color"] == INK
+    names = [each for each in charts()["episodes"]["layer"] if each["mark"]["type"] == "text"]
+    assert [each["encoding"]["color"] for each in names] == [{"value": INK}] and len(GROUNDS) == 2
+
+
+def test_the_last_ten_ranks_have_a_step_of_their_own():
+    rows = rank_rows({"episodes": [2], "pools": [{"ranks": {"query": [5, 3, 1]}}]})
+    assert [(row["rank"], row["count"]) for row in rows] == [(1, 5), (11, 3), (21, 1), (31, 1)]
+    chart = Figure("ranks", rows, "Ranks.").spec
+    assert chart["mark"]["interpolate"] == "step-after"  # so the last step needs where it ends
+
+
+def test_score_gaps_have_their_dashed_line_and_leave_out_what_lies_beyond():
+    counts = np.zeros(len(GAP_BINS) - 1, int)
+    counts[[0, 10, 12, -1]] = 1, 5, 3, 1
+    figure = gap_figure({"episodes": [1], "pools": [{"gaps": counts.tolist(), "scored": 10, "scored_queries": 4}]})
+    assert len(figure.rows) == len(counts) - 2 and "10.0% / 10.0% in episode 1" in figure.text
+    svg = vl_convert.vegalite_to_svg(figure.spec | {"width": 500, "autosize": "pad"})
+    assert len(re.findall(r"<line[^>]*stroke-dasharray=\"4,3\"", svg)) == 1

@@ -1,0 +1,57 @@
+"""Queries without a page of their own: each opens, with what there is room for."""
+
+import numpy as np
+
+from teleport.report.page.queries import TOP
+from teleport.report.page.query_pages import ID_CHARACTERS, MOST_CHARACTERS, light, mined_lists
+from teleport.report.page.site import script_json
+
+
+class Reader:
+    """A collection in which passage 7 is called 0000007."""
+
+    def doc_ids(self, rows):
+        return {row: f"{row:07}" for row in rows}
+
+
+def test_every_query_without_a_page_has_its_passages_and_positives():
+    positives = [np.array([3]), np.array([4, 5]), np.array([], int)]
+    lists = {"A": {0: [3, 1], 1: [9], 2: []}, "B": {0: [1], 1: ["elsewhere", 4], 2: [2]}}
+    said = light(Reader(), [0, 1, 2], [0], positives, lists)
+    assert said == {
+        "columns": ["A", "B"],
+        "most": TOP,
+        "lists": [None, ["0000009", "elsewhere 0000004"], ["", "0000002"]],
+        "positives": [None, "0000004 0000005", ""],
+    }
+
+
+def test_at_the_counts_of_marco_what_opens_a_split_stays_within_its_budget():
+    """10,000 training queries in six systems of four episodes, 6,980 dev queries in eight rows, with ids of MARCO."""
+    rng = np.random.default_rng(0)
+    for queries, columns in ((10_000, 24), (6_980, 8)):
+        found = rng.integers(0, 8_800_000, (columns, queries, TOP)).tolist()
+        lists = {f"System {n}": dict(enumerate(of)) for n, of in enumerate(found)}
+        said = light(Reader(), list(range(queries)), [], [np.array([row]) for row in range(queries)], lists)
+        overhead = 3 * queries * columns + ID_CHARACTERS * 3 * queries
+        assert len(script_json(said)) < MOST_CHARACTERS + overhead and said["most"] >= 1
+        assert all(len(of) == columns and all(of) for of in said["lists"])
+
+
+def test_negatives_of_a_pool_come_by_rank_and_once():
+    class Pools:
+        def finished(self, name):
+            return name is not None
+
+        def pool(self, name):
+            class Items:
+                passages = np.array([8, 6, 8, 5, 1], np.int32)
+                ranks = np.array([3, 0, 3, 1, 2], np.int32)
+
+            class Pool:
+                offsets, items = np.array([0, 4, 5]), Items
+
+            return Pool
+
+    seeds = {"Tele": {"episodes": [{"pool": "merge/a"}, {"pool": None}]}}
+    assert mined_lists(Pools(), seeds, [0, 1]) == {"Tele, episode 1": {0: [5, 8, 6], 1: [1]}}

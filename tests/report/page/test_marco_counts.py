@@ -1,0 +1,139 @@
+"""The page at MS MARCO's counts of queries: its size is bounded, and every listed query opens."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from page_numbers import data_of
+
+from collection_world import WORDS
+from teleport.arrays import Run
+from teleport.negatives.pool import Items, PoolWriter
+from teleport.report.page.write import write_page
+
+PASSAGES, DEPTH, PER_QUERY = 40_000, 100, 90  # of 8.8 million passages: no more than these are found
+QUERIES = {"train": 10_000, "dev": 6_980, "dl19": 43, "dl20": 54}  # train: as many as are counted of 502,939
+MEASURES = ["RR@10", "Success@1000", "R@1000", "R@100"]
+EPISODES, OTHERS = 3, 6  # rows of nothing that was trained: BM25 and five released checkpoints
+FLAGS = {"query": 1, "lookahead": 2, "momentum": 4}
+
+
+def text(rng, words):
+    return " ".join(rng.choice(WORDS, words))
+
+
+def name_of(job):
+    return f"{job.kind}/{job.key}"
+
+
+def collection(stages, rng):
+    """A finished collection with as many queries as MS MARCO, of its lengths."""
+    job = stages.make("collection")
+    texts = [text(rng, 50) for _ in range(2_000)]
+    corpus = {"doc_id": [str(8_800_000 + row) for row in range(PASSAGES)], "title": [text(rng, 4)] * PASSAGES}
+    pq.write_table(
+        pa.table(corpus | {"text": [texts[row % 2_000] for row in range(PASSAGES)]}), job.output("corpus.parquet")
+    )
+    for split, number in QUERIES.items():
+        queries = {
+            "query_id": [str(1_000_000 + row) for row in range(number)],
+            "text": [text(rng, 6) for _ in range(number)],
+        }
+        pq.write_table(pa.table(queries), job.output(f"queries.{split}.parquet"))
+        qrels = {
+            "query": np.arange(number),
+            "passage": rng.integers(0, PASSAGES, number),
+            "grade": np.ones(number, int),
+        }
+        pq.write_table(pa.table(qrels), job.output(f"qrels.{split}.parquet"))
+    splits = {split: {"queries": number} for split, number in QUERIES.items()}
+    return stages.finish(job, {"num_passages": PASSAGES, "positive_grade": 1, "splits": splits})
+
+
+def search(stages, rng, number):
+    job = stages.make("retrieve")
+    ids = rng.integers(0, PASSAGES, (number, DEPTH), np.int32)
+    Run(ids, -np.tile(np.arange(DEPTH, dtype=np.float32), (number, 1)), np.arange(number)).write(job)
+    return stages.finish(job)
+
+
+def evaluation(stages, rng, split):
+    job = stages.make("evaluate", {}, {"run": search(stages, rng, QUERIES[split])})
+    ids = [str(1_000_000 + row) for row in range(QUERIES[split])]
+    frames = [
+        pd.DataFrame({"query_id": ids, "measure": name, "value": 1 / rng.integers(1, 30, len(ids))})
+        for name in MEASURES
+    ]
+    pd.concat(frames).to_parquet(job.output("per_query.parquet"))
+    return name_of(stages.finish(job, {"num_queries": len(ids)}))
+
+
+def pool(stages, rng):
+    job, number = stages.make("merge"), QUERIES["train"]
+    writer, total = PoolWriter(job.output), number * PER_QUERY
+    ranks = rng.integers(1, 200, total)
+    fields = {"passages": rng.integers(0, PASSAGES, total), "sources": rng.choice([1, 2, 4], total), "ranks": ranks}
+    fields |= {"first_episodes": np.ones(total, int), "scores": -ranks}
+    writer.append(np.full(number, PER_QUERY), Items(*(fields[name] for name in Items._fields)))
+    writer.close()
+    return name_of(stages.finish(job, {"negatives": total}))
+
+
+@pytest.fixture
+def spec(stages):
+    """The specification of such a page, whose stages are finished but for trainings and vectors."""
+    rng = np.random.default_rng(0)
+    collected, splits = collection(stages, rng), [split for split in QUERIES if split != "train"]
+    runs = [{split: evaluation(stages, rng, split) for split in splits} for _ in range(EPISODES + 1 + OTHERS)]
+    searches = {str(n): name_of(search(stages, rng, QUERIES["train"])) for n in range(EPISODES + 1)}
+    none = dict.fromkeys(("query", "lookahead", "queries", "passages", "positives", "train"))
+    episodes = [none | {"pool": pool(stages, rng), "query": searches[str(n)]} for n in range(EPISODES)]
+    seed = {
+        "seed": 42,
+        "rows": [],
+        "episodes": episodes,
+        "runs": runs[: EPISODES + 1],
+        "searches": searches,
+        "vectors": {},
+    }
+    named = [(f"Released {n}", 0) for n in range(OTHERS)] + [("Zero-shot", 0)] + [("ANCE-Tele", n) for n in (1, 2, 3)]
+    rows = [
+        {"system": system, "episode": episode, "seeds": [42] * (episode > 0), "columns": {}}
+        | {"runs": {split: [stage] for split, stage in of.items()}}
+        for (system, episode), of in zip(named, runs[EPISODES + 1 :] + runs[: EPISODES + 1], strict=True)
+    ]
+    table = {"name": "main", "title": "Every system", "splits": splits, "measures": dict.fromkeys(splits, MEASURES)}
+    table |= {"columns": [], "significance": None, "rows": rows, "collection": name_of(collected)}
+    experiment = {
+        "name": "ance-tele",
+        "label": "ANCE-Tele",
+        "method": "three trainings.",
+        "settings": {},
+        "seeds": [seed],
+    }
+    finished = [f"{path.parts[-3]}/{path.parts[-2]}" for path in stages.root.rglob("manifest.json")]
+    planned = {name: {"inputs": [], "users": ["ance-tele"], "label": name} for name in finished}
+    content = {
+        "name": "marco",
+        "configuration": ["config/marco.yaml"],
+        "collection": name_of(collected),
+        "flags": FLAGS,
+    }
+    content |= {"splits": splits, "measures": table["measures"], "queries": 200, "tables": [table], "stages": planned}
+    return json.loads(json.dumps(content | {"experiments": [experiment]}))
+
+
+@pytest.mark.slow
+def test_at_the_counts_of_marco_the_page_has_at_most_15_mb_and_opens_every_query(stages, spec, tmp_path):
+    assert write_page(spec, stages.root, tmp_path / "page") < 15e6
+    assert write_page(spec, stages.root, tmp_path, tmp_path / "all.html") < 15e6
+    folder = tmp_path / "page/_page"
+    for split, number in QUERIES.items():
+        queries, light = data_of(folder, f"queries-{split}"), data_of(folder, f"light-{split}")
+        assert len(queries["rows"]) == len(light["lists"]) == number and light["most"] >= 3
+        for row, lists in zip(queries["rows"], light["lists"], strict=True):
+            assert (lists is None) == (folder / f"query-{split}-{row}.html").exists() == (row in queries["full"])
+            assert lists is None or all(lists)

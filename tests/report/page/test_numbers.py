@@ -1,0 +1,101 @@
+"""Thirty numbers of a page drawn at random are those of the artefacts: of the toy, of runs alone, of own data."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from page_numbers import charts_of, numbers, thirty
+
+from collection_world import WORDS, random_passages, write_lines
+from teleport.plan.plan import Plan
+from teleport.report.page import figure_files
+from teleport.report.page_specs import page_spec
+from teleport.settings.read import load_files
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "workflow"))
+
+from toy import SPLITS, World, finished, make_checkpoint  # noqa: E402, F401
+
+ONE = {"means", "scores", "dots"}  # kinds of numbers that any evaluation gives
+TRAINED = ONE | {"times", "costs", "losses", "rates"}
+
+
+def check(folder, report, experiments, kinds):
+    """Every number of a page is that of the artefacts, thirty of them by name."""
+    results = folder / "results"
+    links = {label: results / "experiments" / name for label, name in experiments.items()}
+    found = numbers(results, results / report / "_page", links)
+    assert set(found) == kinds
+    drawn = thirty(found)
+    assert len(drawn) == 30 and {kind for kind, *_ in drawn} == kinds
+    for kind, what, shown, true in drawn:
+        assert shown == pytest.approx(true, rel=1e-4, abs=1e-4), (kind, what)
+    assert len({(kind, what) for kind, what, *_ in drawn}) > 20
+
+
+def test_the_toy(finished):  # noqa: F811
+    check(finished.folder, "report", {"ANCE-Tele": "tele"}, TRAINED | {"sources", "first"})
+
+
+def test_figures_for_a_paper_have_the_rows_of_the_page(finished, monkeypatch, tmp_path):  # noqa: F811
+    monkeypatch.chdir(finished.folder)
+    Path("toy.yaml").write_text(yaml.safe_dump(finished.config))
+    spec = json.loads(page_spec(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1].text)
+    drawn = {}
+    monkeypatch.setattr(figure_files, "write_figure", lambda figure, path: drawn.update({path.name: figure}))
+    names = figure_files.write_figures(spec, Path("."), tmp_path)
+    assert set(names) == {"episodes", "forgetting", "loss-tele", "sources-tele", "first-tele", "mined-tele"}
+    page = Path("results/report/_page")
+    shown = {
+        name: charts_of((page / f"{name}.html").read_text()) for name in ("index", "experiment-tele", "experiments")
+    }
+    of = {"episodes": "index", "forgetting": "experiments"}
+    for name, figure in drawn.items():
+        rows = json.loads(json.dumps(figure.rows, default=np.generic.item))
+        assert (figure.title, rows) in shown[of.get(name, "experiment-tele")] and rows, name
+
+
+def test_runs_alone(tmp_path):
+    """Two runs and judgments, without texts."""
+    world, rng = World(tmp_path / "world"), np.random.default_rng(0)
+    World.copy_repository(world.folder)
+    (world.folder / "qrels.txt").write_text("".join(f"q{n} 0 d{n} 1\n" for n in SPLITS["test"]))
+    for name in ("a", "b"):
+        lists = {n: rng.permutation([f"d{n}", *(f"x{i}" for i in range(9))]) for n in SPLITS["test"]}
+        lines = (f"q{n} Q0 {p} {at} {20 - at} t\n" for n, of in lists.items() for at, p in enumerate(of, 1))
+        (world.folder / f"{name}.run").write_text("".join(lines))
+    world.config = {
+        "collection": {"source": "judgments", "splits": {"test": {"qrels": "qrels.txt"}}},
+        "external": {name: {"label": name.upper(), "runs": {"test": f"{name}.run"}} for name in ("a", "b")},
+        "evaluation": {"splits": ["test"], "measures": ["RR@10", "R@5"], "significance": {"baseline": "A"}},
+    }
+    world.snakemake()
+    check(world.folder, "report", {}, ONE)
+
+
+@pytest.mark.slow
+def test_own_data_with_the_recipe_of_make_new(tmp_path):
+    """60 passages in tables, as `make new` configures them, with a tiny checkpoint in the place of the package's."""
+    folder, texts = tmp_path / "repository", [" ".join(w) for w in random_passages(np.random.default_rng(3), 60, 5, 12)]
+    World.copy_repository(folder)
+    make_checkpoint(folder / "data/bert", WORDS)
+    given = folder / "given"
+    given.mkdir()
+    write_lines(given / "corpus.tsv", [(f"d{n}", text) for n, text in enumerate(texts)])
+    write_lines(given / "queries.tsv", [(f"q{n}", text[:20]) for n, text in enumerate(texts)])
+    write_lines(given / "qrels.tsv", [(f"q{n}", f"d{n}", 1) for n in range(60)])
+    encoder = {"checkpoint": {"package": None, "folder": "data/bert"}, "pooling": "mean", "normalize": True}
+    encoder |= {"max_passage_tokens": 48, "max_query_tokens": 16}
+    (folder / "small.yaml").write_text(yaml.safe_dump({"encoder": encoder}))
+    for command in (
+        ["workflow_scripts/manage.py", "new", "mine", "given"],
+        ["-m", "snakemake", "--cores", "2", "--configfile", "config/mine.yaml", "small.yaml"],
+    ):
+        done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    check(folder, "report/mine", {"Tuned": "mine/tuned"}, TRAINED)
+    assert not (folder / "results/report/mine/_page/papers.html").exists()

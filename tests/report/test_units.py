@@ -1,0 +1,27 @@
+"""Times and sizes as a person says them, and how much is finished."""
+
+from teleport.report.progress import by_kind, of_seed
+from teleport.report.units import duration, size
+
+
+def test_times():
+    assert [duration(s) for s in (0.4, 40, 89, 720, 11_100, None)] == [
+        "0 s",
+        "40 s",
+        "89 s",
+        "12 min",
+        "3 h 05 min",
+        "–",
+    ]
+    assert [duration(s, 1) for s in (0.44, 9.94, 9.96, 40)] == ["0.4 s", "9.9 s", "10 s", "40 s"]
+
+
+def test_sizes():
+    assert [size(n) for n in (12, 1500, 2_000_000, 3e12)] == ["12 bytes", "1.5 kB", "2 MB", "3e+03 GB"]
+
+
+def test_what_is_finished():
+    done = {"train/a", "encode/a", "evaluate/a"}.__contains__
+    assert by_kind(["train/a", "train/b", "encode/a"], done) == {"train": (1, 2), "encode": (1, 1)}
+    episodes = [["train/a", "evaluate/a"], ["train/b"]]
+    assert of_seed("Tele", 7, episodes, ["train/a", "train/b"], done) == ["Tele", "7", "1 of 2", "1 of 2"]

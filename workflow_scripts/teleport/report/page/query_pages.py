@@ -1,0 +1,183 @@
+"""A page of a single query: its top tens, the life of its negatives; and what opens the queries without such a page."""
+
+from collections import Counter
+
+import numpy as np
+from scipy.linalg import eigh
+
+from teleport.report.page.drawings import Figure, shown
+from teleport.report.page.negatives import SUSPECT, products, source_name, vectors_of
+from teleport.report.page.queries import TOP
+
+MAPPED = 48  # negatives on the map of a query, those in most pools first
+MOST_DRAWN = 4  # experiments of which a query's page has charts; of more, it has tables alone
+MOST_CHARACTERS = 1_500_000  # of the ids of passages that open the queries of a split which have no page of their own
+ID_CHARACTERS = 9  # of an id and the space behind it, as in MS MARCO
+
+
+def ranking_table(tops):
+    """[(passage, {system: rank})] of all that some system has in its top ten, those that most have first."""
+    ranks = {}
+    for system, passages in tops.items():
+        for rank, passage in enumerate(passages, 1):
+            ranks.setdefault(passage, {})[system] = rank
+    weight = {passage: sum(1 / rank for rank in found.values()) for passage, found in ranks.items()}
+    return sorted(ranks.items(), key=lambda each: (-weight[each[0]], str(each[0])))
+
+
+def light(reader, rows, full, positives, lists):
+    """What opens the queries `rows` that are not in `full`: passages by their ids, without texts (plain JSON).
+
+    {columns, most, lists: per query a text of ids per column, positives: per query a text of ids}, null for those in
+    full. lists: {column: {row: [passages, best first]}}, of which at most `most` stay, for MOST_CHARACTERS in all.
+    """
+    others, full = [row for row in rows if row not in set(full)], set(full)
+    most = max(1, min(TOP, MOST_CHARACTERS // max(1, ID_CHARACTERS * len(others) * len(lists))))
+    cut = {row: [of[row][:most] for of in lists.values()] for row in others}
+    known = {row: positives[row][:TOP].tolist() for row in others}
+    shown_passages = (passage for row in others for each in (*cut[row], known[row]) for passage in each)
+    ids = reader.doc_ids({passage for passage in shown_passages if not isinstance(passage, str)})
+
+    def text(passages):
+        return " ".join(ids.get(passage, str(passage)) for passage in passages)
+
+    by_query = [None if row in full else list(map(text, cut[row])) for row in rows]
+    of_positives = [None if row in full else text(known[row]) for row in rows]
+    return {"columns": list(lists), "most": most, "lists": by_query, "positives": of_positives}
+
+
+def mined_lists(reader, seeds, rows):
+    """{"SYSTEM, episode N": {row: [its negatives, by their rank]}} of all finished pools; seeds: {label: seed}."""
+    lists = {}
+    for label, seed in seeds.items():
+        for number, stages in enumerate(seed["episodes"], 1):
+            if reader.finished(stages["pool"]):
+                pool = reader.pool(stages["pool"])
+                passages, ranks = np.asarray(pool.items.passages), np.asarray(pool.items.ranks).astype(np.int64)
+                ranks[ranks == 0] = np.iinfo(np.int64).max  # found by no search
+                lists[f"{label}, episode {number}"] = {
+                    row: list(dict.fromkeys(passages[start:end][np.argsort(ranks[start:end], kind="stable")].tolist()))
+                    for row, start, end in zip(rows, pool.offsets[rows], pool.offsets[1:][rows], strict=True)
+                }
+    return lists
+
+
+def query_life(reader, trajectory, row, flags):
+    """What one experiment gave one training query, episode by episode.
+
+    {"episodes": [number], "positive": {episode: (rank, score)}, "lines": {passage: {episode: {source, first, then, now,
+    score, suspect}}}, "pools": [(stages, passages)]}. then: the rank in the search that found the passage; now, score:
+    by the model that mined the episode; None where there is none.
+    """
+    life = {"episodes": [], "positive": {}, "lines": {}, "pools": []}
+    for number, stages in enumerate(trajectory["episodes"], 1):
+        if not reader.finished(stages["pool"]):
+            continue
+        pool = reader.pool(stages["pool"])
+        slots = slice(pool.offsets[row], pool.offsets[row + 1])
+        items = [np.asarray(field[slots]).tolist() for field in pool.items]
+        now, positives = ranks_now(reader, stages["query"], row), reader.positives(stages["positives"])[row].tolist()
+        scores, positive = scores_now(reader, stages, row, items[0], positives[:1])
+        ranks = [now[passage] for passage in positives if passage in now]
+        life["episodes"].append(number)
+        life["positive"][number] = min(ranks, default=None), positive
+        for passage, source, first, rank, _, score in zip(*items, scores, strict=True):
+            suspect = None not in (score, positive) and score >= positive - abs(positive) * (1 - SUSPECT)
+            named = {"source": source_name(source, flags), "first": first, "then": rank or None, "score": score}
+            named |= {"now": now.get(passage), "suspect": suspect}
+            life["lines"].setdefault(passage, {}).setdefault(number, named)
+        life["pools"].append((stages, items[0]))
+    return life
+
+
+def scores_now(reader, stages, row, passages, positives):
+    """([score of each passage], score of the first positive) by the model that mined; None without vectors."""
+    queries, vectors = vectors_of(reader, stages)
+    if vectors is None or not passages:
+        return [None] * len(passages), None
+    candidates = np.array([*passages, *positives])
+    scores = [float(f"{score:.5g}") for score in products(queries, np.full(len(candidates), row), vectors, candidates)]
+    return scores[: len(passages)], scores[-1] if positives else None
+
+
+def ranks_now(reader, name, row):
+    """{passage: rank} of the neighbours of a training query in a retrieval; empty without one."""
+    if not reader.finished(name):
+        return {}
+    run = reader.search(name)
+    line = np.searchsorted(run.rows, row)
+    found = run.ids[line].tolist() if row in run.rows[line : line + 1] else []
+    return {passage: rank for rank, passage in enumerate(found, 1) if passage >= 0}
+
+
+def life_figures(reader, life, row, name_of, address):
+    """The life of a query's negatives, and its map: [Figure]; name_of, address: passage → its id, its place."""
+    rows = [
+        {"episode": number, "rank": line["now"] or line["then"], "what": part_of(line), "passage": name_of(passage)}
+        | {"url": address(passage)}
+        for passage, lines in life["lines"].items()
+        for number, line in lines.items()
+        if line["now"] or line["then"]
+    ]
+    for number, (rank, _) in life["positive"].items():
+        if rank:
+            rows.append({"episode": number, "rank": rank, "what": "positive", "passage": "the positive"})
+    text = (
+        "Each dot is a negative of an episode, at its rank by the model that mined the episode (where that has it no "
+        "more: in the search that found it). The thick line is the positive: negatives above it outrank it."
+    )
+    return shown(Figure("life", rows, "The life of its negatives.", text), map_figure(reader, life, row, name_of))
+
+
+def part_of(line):
+    """The colour of a negative: its first source."""
+    return line["source"].split(" + ")[0]
+
+
+def map_figure(reader, life, row, name_of):
+    """A query, its first positives and some negatives on one plane, an episode at a time; None for fewer than two."""
+    vectors = [vectors_of(reader, stages) for stages, _ in life["pools"]]
+    if len(vectors) < 2 or any(passages is None for _, passages in vectors):
+        return None
+    times = Counter({passage: len(lines) for passage, lines in life["lines"].items()})
+    positives = reader.positives()[row][:2].tolist()
+    chosen = positives + [passage for passage, _ in times.most_common(MAPPED)]
+    points = shared_map(np.array([np.vstack([queries[[row]], passages[chosen]]) for queries, passages in vectors]))
+    points = np.round(points / max(1e-9, float(np.abs(points).max())), 3).tolist()
+    rows = []
+    for number, places in zip(life["episodes"], points, strict=True):
+        for at, (x, y) in reversed(list(enumerate(places))):
+            what, shape, size, passage = "query itself", "query itself", 190, "the query"
+            if at:
+                passage, line = name_of(chosen[at - 1]), life["lines"].get(chosen[at - 1], {}).get(number)
+                what, shape, size = part_of(line) if line else "another episode's", "negative", 55 if line else 30
+            if 0 < at <= len(positives):
+                what, shape, size = "positive", "positive", 150
+            rows.append(
+                {"episode": number, "x": x, "y": y, "what": what, "shape": shape, "size": size} | {"passage": passage}
+            )
+    text = (
+        "Two principal components of the vectors of all episodes together, so that places compare; at most "
+        f"{MAPPED} negatives, coloured by source where the episode has them."
+    )
+    first, last = life["episodes"][0], life["episodes"][-1]
+    bind = {"input": "range", "min": first, "max": last, "step": 1, "name": "Episode "}
+    return Figure("map", rows, "The neighbourhood.", text, "ANCE-Tele, Figure 6", {}, {"value": last, "bind": bind})
+
+
+def shared_map(vectors_END):
+    """float [E, N, 2]: where each of N texts lies under each of E checkpoints, on one plane (ANCE-Tele Figure 6).
+
+    The plane is that of the largest variance of all E x N vectors together, their first two principal components; each
+    axis points to where the vector of the first text under the first checkpoint has no negative coordinate, so that a
+    page is the same whenever it is made.
+    """
+    flat = vectors_END.reshape(-1, vectors_END.shape[-1]).astype(np.float64)
+    centred = flat - flat.mean(axis=0)
+    small = len(centred) <= centred.shape[1]  # the smaller of the two products has the same first components
+    product = centred @ centred.T if small else centred.T @ centred
+    size = len(product)
+    values, axes = eigh(product, subset_by_index=[max(0, size - 2), size - 1])
+    points = axes * np.sqrt(np.maximum(values, 0)) if small else centred @ axes
+    points = points[:, ::-1] * np.where(points[0, ::-1] < 0, -1.0, 1.0)
+    return np.pad(points, ((0, 0), (0, 2 - points.shape[1]))).reshape(*vectors_END.shape[:2], 2)

@@ -1,0 +1,17 @@
+"""How much of a plan is finished, by kind of stage and by experiment and seed: the same for terminal and page."""
+
+
+def by_kind(names, is_finished):
+    """{kind: (finished stages, all stages)} of the stages `names` ("kind/key"), in their order."""
+    counts = {}
+    for name in names:
+        kind = name.split("/")[0]
+        done, number = counts.get(kind, (0, 0))
+        counts[kind] = done + bool(is_finished(name)), number + 1
+    return counts
+
+
+def of_seed(label, seed, episodes, stages, is_finished):
+    """[label, seed, "2 of 3" episodes, "29 of 32" stages] as text; episodes: names of the stages that each needs."""
+    done = sum(all(map(is_finished, names)) for names in episodes)
+    return [label, str(seed), f"{done} of {len(episodes)}", f"{sum(map(is_finished, stages))} of {len(stages)}"]
