@@ -16,7 +16,7 @@ SCALE ?= 0.001
 QUESTIONS ?= 1
 
 .PHONY: demo help new check-released rehearse test test-slow test-gpu test-faults test-mutants test-slurm test-pythons status lint forecast joint doctor kit report \
-	figures verify prune schema lock
+	figures picture verify prune schema lock
 
 demo: .venv/installed  ## run the embedded default and print its table
 	$(VENV)/snakemake --cores $(CORES)
@@ -58,11 +58,13 @@ new: .venv/installed  ## config/NAME.yaml for your own collection in the folder 
 status: .venv/installed  ## what runs where, and how much of CONFIG (several files in quotes) is finished
 	@$(MANAGE) status $(CONFIG)
 
-lint: .venv/installed  ## ruff, snakefmt and Snakemake's own lint
+lint: .venv/installed  ## ruff, snakefmt, Snakemake's own lint, and where Node.js is the syntax of the page's JavaScript
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
 	$(VENV)/snakefmt --check Snakefile rules
 	$(VENV)/snakemake --lint
+	@for file in workflow_scripts/teleport/report/page/assets/*.js; do \
+	if command -v node > /dev/null; then node --check $$file || exit 1; fi; done
 
 forecast: .venv/installed  ## stages, disk, memory, time and critical path of CONFIG on HARDWARE; CORES, GPUS, MEMORY (GB), SHARDS, RESOURCES (train:gpu=8)
 	@$(MANAGE) forecast $(if $(HARDWARE),--hardware $(HARDWARE)) $(if $(GPUS),--gpus $(GPUS)) \
@@ -85,6 +87,9 @@ report: .venv/installed  ## the report page of CONFIG (several files in quotes) 
 
 figures: .venv/installed  ## charts of CONFIG (several files in quotes) as PDF and PNG for a paper
 	$(MANAGE) figures $(CONFIG)
+
+picture: .venv/installed  ## docs/report.png: the first page of the embedded default as it is now; needs Chromium
+	$(VENV)/python tests/report/page/browser.py results/report/_page/index.html docs/report.png
 
 verify: .venv/installed  ## check every artefact by its full SHA-256
 	$(MANAGE) verify

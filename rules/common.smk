@@ -17,10 +17,13 @@ sys.path.insert(0, str(HOME / "workflow_scripts"))
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
+from commands.dry_run import use_dry_run
 from commands.encoding import encodings_said
 from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, shortages
 from commands.forecast.requests import Requests
+from commands.job_texts import episode_scores
+from commands.outcome import outcome
 from commands.snakemake_internals import (
     attempt,
     how_called,
@@ -30,7 +33,7 @@ from commands.snakemake_internals import (
     room,
     unfinished,
 )
-from commands.terminal import episode_scores, use_dry_run, use_terminal
+from commands.terminal import use_terminal
 from teleport.plan.kinds import KINDS, needs
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal

@@ -216,9 +216,11 @@ def push(arguments):
     argument("--most", type=int, default=10, help="how many of the largest differences are listed; default: 10"),
 )
 def compare(arguments):
-    """Set two evaluations side by side: wins, losses, ties and the largest differences, or one query.
+    """Set two evaluations side by side: p, wins, losses, ties and the largest differences, or one query.
 
-    A and B are evaluate stages, or links to them: results/experiments/NAME/episode-3/evaluate-test.
+    A and B are evaluate stages, or links to them: results/experiments/NAME/episode-3/evaluate-test. Of an experiment
+    with several seeds this path, without the folder seed-N, means all of them; with three or more p is over queries and
+    seeds.
     """
     from commands.compare import compare
 

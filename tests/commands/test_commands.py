@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from paths import REPOSITORY
+from teleport.evaluation.significance import Scores, crossed_p_value
 from teleport.refusal import Refusal
+from teleport.report.verdicts import p_text
 from teleport.running.artefact import MANIFEST, Artefact, signed
 from teleport.running.code import LIBRARY
 from teleport.running.files import write_json
@@ -164,23 +166,55 @@ def test_a_damaged_weight_file_is_refused_and_nothing_is_left(checkpoint, tmp_pa
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def evaluation(stages, collection, values):
-    job = stages.make("evaluate", {"split": "test", "measures": ["RR@10"]}, {"collection": collection})
+def evaluation(stages, collection, values, seed=None):
+    """An evaluate stage of two queries; seed: of the training behind it."""
+    inputs = {"collection": collection}
+    if seed is not None:
+        checkpoint = stages.finish(stages.make("train", {"seed": seed}))
+        queries = stages.finish(stages.make("encode", {}, {"checkpoint": checkpoint}))
+        inputs["run"] = stages.finish(stages.make("retrieve", {}, {"queries": queries}))
+    job = stages.make("evaluate", {"split": "test", "measures": ["RR@10"]}, inputs)
     table = {"query_id": ["q0", "q1"], "measure": ["RR@10"] * 2, "value": values}
     pq.write_table(pa.table(table), job.output("per_query.parquet"))
     return stages.finish(job, {"means": {"RR@10": float(np.mean(values))}}).folder
 
 
+def two_queries(stages):
+    """A collection."""
+    collection = stages.make("collection")
+    queries = {"query_id": ["q0", "q1"], "text": ["one", "two"]}
+    pq.write_table(pa.table(queries), collection.output("queries.test.parquet"))
+    return stages.finish(collection)
+
+
+def test_systems_of_several_seeds_are_tested_over_queries_and_seeds(stages, tmp_path):
+    """By the path without the folders of the seeds; a single seed's p speaks of its checkpoint."""
+    collection, home = two_queries(stages), tmp_path / "results/experiments"
+    values = {"one": np.array([[0.1, 0.2, 0.15], [0.3, 0.5, 0.4]]), "two": np.array([[0.8, 0.9, 0.7], [0.9, 1.0, 0.8]])}
+    for name, values_QR in values.items():
+        for seed in (1, 2, 3):
+            link = home / name / f"seed-{seed}/episode-1/evaluate-test"
+            link.parent.mkdir(parents=True)
+            link.symlink_to(evaluation(stages, collection, values_QR[:, seed - 1].tolist(), seed))
+    paths = [home / name / "episode-1/evaluate-test" for name in values]
+    said = compare(*paths, None, None, 10).splitlines()
+    ours, theirs = (Scores(values[name], (1, 2, 3)) for name in ("two", "one"))
+    assert said[0].endswith(f"B - A +0.5750, p {p_text(crossed_p_value(ours, theirs))}")
+    assert said[2] == "p: two-sided, over queries and seeds (3 of A, 3 of B), both random"
+    assert said[3].startswith("+0.650  0.150 -> 0.800  q0")
+    seed_one = home / "one/seed-1/episode-1/evaluate-test"
+    assert compare(seed_one, paths[1], None, None, 0).endswith("of these checkpoints: another seed may turn it")
+    with pytest.raises(Refusal, match="no finished stage"):
+        compare(home / "one/episode-2/evaluate-test", paths[1], None, None, 0)
+
+
 def test_two_evaluations_side_by_side(stages):
-    collections = [stages.make("collection"), stages.make("collection")]
-    for collection in collections:
-        queries = {"query_id": ["q0", "q1"], "text": ["one", "two"]}
-        pq.write_table(pa.table(queries), collection.output("queries.test.parquet"))
-        stages.finish(collection)
+    collections = [two_queries(stages), two_queries(stages)]
     one, two = (evaluation(stages, collections[0], values) for values in ([0.5, 1.0], [1.0, 1.0]))
     assert compare(one, two, None, None, 10).splitlines() == [
-        "RR@10 of 2 queries: A 0.7500, B 1.0000, B - A +0.2500",
+        "RR@10 of 2 queries: A 0.7500, B 1.0000, B - A +0.2500, p 1",
         "B wins 1, loses 0, ties 1",
+        "p: two-sided, over queries, permutation test with 9,999 resamples",
         "+0.500  0.500 -> 1.000  q0  one",
     ]
     with pytest.raises(Refusal, match="there is no measure 'R@5' there, but RR@10"):

@@ -40,6 +40,13 @@ def test_a_sound_machine_has_a_line_per_check_and_nothing_is_left_behind(doctor,
     assert len(lines) == 10 and list((tmp_path / "results").iterdir()) == []
 
 
+def test_what_was_not_foreseen_fails_with_its_traceback(monkeypatch, capsys):
+    monkeypatch.setattr(module, "checks", lambda make_plan: {"locks": lambda: int("bug")})
+    assert module.doctor(None) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith("fails   locks: ValueError: invalid literal") and "in doctor\n" in said.err
+
+
 def test_an_old_driver_fails_with_what_to_install(doctor, tmp_path, monkeypatch):
     (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19\n")
     monkeypatch.setattr(devices, "DRIVER", tmp_path / "version")

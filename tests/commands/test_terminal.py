@@ -8,7 +8,7 @@ import time
 import pytest
 from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter, LogEvent
 
-from commands import terminal
+from commands import dry_run, job_texts, terminal
 from commands.forecast.left import Left, job_of
 from commands.forecast.schedule import Job
 from teleport.running.files import write_json
@@ -146,8 +146,8 @@ def test_a_cluster_s_queue_is_not_said_to_run(logger, monkeypatch):
 
 def test_a_shard_reports_beside_its_manifest():
     shard = "results/shards/encode/aaaaaaaaaaaa/2-of-4"
-    assert str(terminal.report_folder(f"{shard}/manifest.json")) == shard
-    assert str(terminal.report_folder(f"results/stages/{NAME}/manifest.json")) == f"results/resume/{NAME}"
+    assert str(job_texts.report_folder(f"{shard}/manifest.json")) == shard
+    assert str(job_texts.report_folder(f"results/stages/{NAME}/manifest.json")) == f"results/resume/{NAME}"
 
 
 @pytest.mark.parametrize(("before", "change"), [(0.5, " (+0.029)"), (None, "")])
@@ -175,7 +175,7 @@ def test_a_torn_manifest_says_nothing(logger):
 @pytest.mark.parametrize("output", ["", "results/tables/main.csv", "results/stages/merge/0123456789ab/manifest.json"])
 def test_a_job_that_is_no_evaluation_has_no_score(output):
     """A rule without outputs, such as `published_checkpoints`, has no manifest that could be read."""
-    assert terminal.score_line(SCORES, output) is None
+    assert job_texts.score_line(SCORES, output) is None
 
 
 def fail(logger, jobid, log):
@@ -280,8 +280,8 @@ def test_what_a_forecast_calls_a_job(output, name):
 
 
 def test_a_dry_run_lists_jobs_without_hashes_and_ends_with_what_it_would_cost(logger, monkeypatch):
-    monkeypatch.setattr(terminal, "MOST_JOBS", 2)
-    monkeypatch.setattr(terminal, "use_terminal", lambda made, *_: terminal.use_dry_run(made, lambda s: f"{sorted(s)}"))
+    monkeypatch.setattr(dry_run, "MOST_JOBS", 2)
+    monkeypatch.setattr(terminal, "use_terminal", lambda made, *_: dry_run.use_dry_run(made, lambda s: f"{sorted(s)}"))
     logger = logger(io.StringIO())
     stats = {"event": LogEvent.RUN_INFO, "stats": {"train": 3, "total": 3}}
     logger.info("stats", extra=stats)
@@ -289,7 +289,33 @@ def test_a_dry_run_lists_jobs_without_hashes_and_ends_with_what_it_would_cost(lo
         begin(logger, jobid, f"train {jobid}", f"results/stages/train/{jobid}/manifest.json")
     logger.info("stats", extra=stats)
     logger.info("Reasons:\n    (check individual jobs above for details)")
-    logger.handlers[0].close()
+    logger.info("This was a dry-run (flag -n). The order of jobs does not reflect the order of execution.")
     lines = logger.stream.getvalue().splitlines()
-    assert lines[-4:-1] == ["Job 5: train 5", "Job 6: train 6", lines[-2]] and lines[-2].startswith("and 1 more jobs: ")
+    assert lines[-5:-3] == ["Job 5: train 5", "Job 6: train 6"] and lines[-3].startswith("and 1 more jobs: ")
+    assert lines[-2].startswith("This was a dry-run")
     assert lines[-1] == "['train/5', 'train/6', 'train/7']" and "Reasons" not in logger.stream.getvalue()
+
+
+def test_a_defect_of_the_terminal_costs_no_result_and_does_not_vanish(logger, monkeypatch):
+    """Snakemake's own lines follow, the run goes on, and ends with status 1."""
+    logger = logger(io.StringIO())
+    monkeypatch.setattr(terminal, "report_folder", lambda output: int("bug"))
+    begin(logger, 5, "train", f"results/stages/{NAME}/manifest.json")
+    logger.info("Something else")
+    end(logger, 5)
+    with pytest.raises(SystemExit, match="1"):
+        logger.handlers[0].close()
+    said = logger.stream.getvalue()
+    assert said.count("Traceback (most recent call last):") == 1 and "Something else" in said
+    assert "ValueError: invalid literal for int() with base 10: 'bug'" in said
+    logger.handlers[0].close()  # again, by Python's own end
+
+
+def test_nor_does_one_in_the_thread_that_draws(logger, monkeypatch):
+    monkeypatch.setattr(terminal, "REDRAWN_SECONDS", 0.02)
+    monkeypatch.setattr(terminal.Terminal, "look", lambda self: int("bug"))
+    logger = logger(io.StringIO())
+    begin(logger, 5, "train", f"results/stages/{NAME}/manifest.json")
+    wait_for(logger, "ValueError: invalid literal for int() with base 10: 'bug'")
+    with pytest.raises(SystemExit, match="1"):
+        logger.handlers[0].close()

@@ -17,6 +17,7 @@ from teleport.encoder import pretrained
 from teleport.encoder.load import load_encoders
 from teleport.encoder.reference import load_backbone
 from teleport.encoder.tokens import load_tokenizer
+from teleport.refusal import Refusal
 
 
 @pytest.fixture
@@ -294,6 +295,21 @@ def test_torn_weights(stages, source):
     content = (source / "model.safetensors").read_bytes()
     (source / "model.safetensors").write_bytes(content[: len(content) // 2])
     assert f"cannot read the weights in {source}" in refused(stages, source)
+
+
+@pytest.mark.parametrize("content", [[torch.ones(2)], {"embeddings.word_embeddings.weight": 3}])
+def test_weights_without_names_or_tensors(stages, source, content):
+    (source / "model.safetensors").unlink()
+    torch.save(content, source / "pytorch_model.bin")
+    assert "pytorch_model.bin does not have a tensor for each name" in refused(stages, source)
+
+
+@pytest.mark.parametrize("function", ["require_sizes", "head_weights", "load_fast_tokenizer"])
+def test_a_defect_of_ours_is_no_bad_checkpoint(stages, source, monkeypatch, function):
+    monkeypatch.setattr(pretrained, function, lambda *_: int("bug"))
+    with pytest.raises(ValueError, match="'bug'") as raised:
+        run(stages, source)
+    assert not isinstance(raised.value, Refusal)
 
 
 def test_incomplete_weights(stages, source):

@@ -54,6 +54,18 @@ def rows(planned):
     return {row["system"]: row for row in spec["rows"]}
 
 
+def test_the_cost_of_an_episode_is_that_of_all_up_to_it(planned):
+    """Of each seed; nothing of what was not trained, and a table does not wait for it besides."""
+    spec = table_specs(planned)["results/tables", "main"]
+    costs = {(row["system"], row["episode"]): row.get("cost") for row in json.loads(spec.text)["rows"]}
+    once = {"encode": 1, "index": 1, "retrieve": 2, "merge": 1, "train": 1}
+    for episode in (1, 2, 3):
+        expected = {kind: episode * number for kind, number in once.items()}
+        assert [kinds(of_seed) for of_seed in costs["ANCE-Tele", episode]] == [expected] * 2
+    assert not costs["BM25", 0] and not costs["Zero-shot", 0] and kinds(costs["in-batch", 1][0]) == {"train": 1}
+    assert {stage.kind for stage in spec.stages} == {"evaluate"}
+
+
 def test_negatives_loss_and_episodes_literally(rows):
     columns = [(name, *(row["columns"][c] for c in ("negatives", "loss", "episodes"))) for name, row in rows.items()]
     assert columns == [

@@ -173,6 +173,20 @@ def test_the_three_forms_literally(small):
     assert texts["pairs.csv"] == PAIRS
 
 
+def test_a_verdict_ends_with_what_its_system_cost(small):
+    """The mean over seeds of the seconds that its stages took."""
+    spec, cost = small.spec(), []
+    for of_seed in ([60.0, 31.4], [94.0]):
+        stages = [small.stage("train", {}, {}) for _ in of_seed]
+        for stage, seconds in zip(stages, of_seed, strict=True):
+            manifest = json.loads((stage.folder / MANIFEST).read_text())
+            write_json(stage.folder / MANIFEST, manifest | {"provenance": {"wall_seconds": seconds}})
+        cost.append([f"train/{stage.key}" for stage in stages])
+    spec["rows"][2]["cost"] = cost
+    verdict = next(line for line in small.write(spec)["md"].splitlines() if line.startswith("* "))
+    assert verdict.endswith("+.050 over Zero-shot (p .0039); 93 s of mining and training.")
+
+
 def test_sources_lead_to_stages_and_commit(small):
     text = small.write(small.spec())["sources.csv"]
     lines = [line.split(",") for line in text.splitlines()]

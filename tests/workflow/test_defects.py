@@ -1,4 +1,4 @@
-"""What a person sees when the plan fails: a defect of ours with file, line and traceback, a refusal as one sentence."""
+"""What a person sees when the plan or a command fails: of a defect its traceback, of a refusal one sentence."""
 
 import subprocess
 import sys
@@ -6,54 +6,81 @@ import sys
 import pytest
 from toy import World
 
-COMMANDS = {
-    "snakemake": [sys.executable, "-m", "snakemake", "-n", "--cores", "1", "--configfile"],
-    "forecast": [sys.executable, "workflow_scripts/manage.py", "forecast"],
-}
+SNAKEMAKE, MANAGE = [sys.executable, "-m", "snakemake"], [sys.executable, "workflow_scripts/manage.py"]
 CONFIG = ["config/config.yaml"]
+COMMANDS = {  # of those that run, `published` takes least
+    "dry run": [*SNAKEMAKE, "-n", "--cores", "1", "--configfile", *CONFIG],
+    "run": [*SNAKEMAKE, "published", "--cores", "1", "--configfile", *CONFIG],
+    "forecast": [*MANAGE, "forecast", *CONFIG],
+    "status": [*MANAGE, "status", *CONFIG],
+    "prune": [*MANAGE, "prune", *CONFIG],
+    "verify": [*MANAGE, "verify"],
+    "export": [*MANAGE, "export", "results/nowhere", "exported"],
+    "compare": [*MANAGE, "compare", "results/nowhere", "results/nowhere"],
+}
 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
+    """A copy of the repository in which a stage has begun."""
     folder = tmp_path_factory.mktemp("repository")
     World.copy_repository(folder)
+    begun = folder / "results/resume/train/0123456789ab"
+    begun.mkdir(parents=True)
+    (begun / "progress.json").write_text("{}")
     return folder
 
 
-def failure(repository, command, files=CONFIG):
+def failure(repository, command):
     """What a command says that must fail."""
-    done = subprocess.run([*COMMANDS[command], *files], cwd=repository, capture_output=True, text=True)
-    assert done.returncode, done.stdout
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True)
+    assert done.returncode, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
-    ("command", "module", "function"),
+    ("command", "module", "line"),
     [
-        ("snakemake", "plan/counts.py", "resolve_draws"),
-        ("forecast", "plan/counts.py", "resolve_draws"),
-        ("snakemake", "plan/stage.py", "spec"),  # in a function that Snakemake calls for a job
-        ("snakemake", "plan/plan.py", "label"),  # in a message
+        ("dry run", "teleport/plan/counts.py", "def resolve_draws("),
+        ("forecast", "teleport/plan/counts.py", "def resolve_draws("),
+        ("dry run", "teleport/plan/stage.py", "def spec("),  # in a function that Snakemake calls for a job
+        ("dry run", "teleport/plan/plan.py", "def label("),  # in a message
+        ("status", "teleport/plan/experiment.py", "def build("),
+        ("status", "teleport/plan/identity.py", "def identify_checkpoint("),
+        ("forecast", "teleport/plan/kinds.py", "def needs("),
+        ("status", "teleport/plan/mining.py", "def train("),
+        ("dry run", "commands/forecast/printed.py", "def cost_sentence("),  # at the end, of all
+        ("dry run", "commands/forecast/requests.py", "def of("),
+        ("run", "commands/terminal.py", "def begin("),
+        ("run", "commands/terminal.py", "def say_how_to_go_on("),  # where Snakemake drops errors
+        ("status", "commands/status.py", "report = json.loads("),
+        ("verify", "commands/disk.py", "def check_stages("),
+        ("prune", "commands/disk.py", "def orphans("),
+        ("export", "commands/export.py", "def stage_at("),
+        ("compare", "commands/compare.py", "def compare("),
     ],
 )
-def test_a_defect_in_the_plan_keeps_its_traceback(repository, command, module, function):
-    path = repository / "workflow_scripts/teleport" / module
-    before = path.read_text()
-    signature = next(line for line in before.splitlines() if line.strip().startswith(f"def {function}("))
-    indent = signature[: len(signature) - len(signature.lstrip())]
-    path.write_text(before.replace(signature, f'{signature}\n{indent}    int("bug")', 1))
-    line = before[: before.index(signature)].count("\n") + 2
+def test_a_defect_shows_its_traceback_and_ends_with_another_status(repository, command, module, line):
+    """A ValueError inserted after a function's first line, or before another line, in the plan and in the commands."""
+    path = repository / "workflow_scripts" / module
+    text = path.read_text()
+    lines = text.splitlines()
+    at = next(number for number, each in enumerate(lines) if each.strip().startswith(line))
+    indent = len(lines[at]) - len(lines[at].lstrip())
+    if line.startswith("def "):
+        at, indent = at + 1, indent + 4
+    path.write_text("\n".join([*lines[:at], f"{' ' * indent}int('bug')", *lines[at:], ""]))
     try:
-        text = failure(repository, command)
+        said = failure(repository, COMMANDS[command])
     finally:
-        path.write_text(before)
-    assert "ValueError" in text and "invalid literal for int() with base 10: 'bug'" in text
-    assert f'{module}", line {line}, in {function}' in text
+        path.write_text(text)
+    assert "ValueError" in said and "invalid literal for int() with base 10: 'bug'" in said
+    assert f'{module}", line {at + 1}, in ' in said
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["dry run", "forecast"])
 def test_a_refusal_of_the_plan_is_one_sentence(repository, command):
     (repository / "start.yaml").write_text("experiments: {lost: {training: {start_from: {experiment: nowhere}}}}\n")
-    text = failure(repository, command, [*CONFIG, "start.yaml"])
+    text = failure(repository, [*COMMANDS[command], "start.yaml"])
     assert "experiments.lost: training.start_from: no experiment is called 'nowhere'." in text
     assert "Traceback" not in text and ".py" not in text

@@ -1,4 +1,4 @@
-"""What a person reads when a run ends badly: the last ten lines name the cause, once, and what helps."""
+"""What a person reads in a terminal: how far a run is, how a dry run ends, and when a run ends badly its cause."""
 
 import contextlib
 import ctypes
@@ -32,13 +32,13 @@ DROP_CAPABILITY, OVERRIDE = 24, 1  # prctl(2), capabilities(7): root then may wr
 class Run:
     """A run of the workflow in a pseudo-terminal of its own; `text` has its bytes, without colours."""
 
-    def __init__(self, world, limit=lambda: None):
+    def __init__(self, world, limit=lambda: None, arguments=("--until", KIND)):
         process, self.terminal = pty.fork()
         if not process:
             os.chdir(world.folder)
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests in the background ignores it
             limit()
-            command = world.command("--until", KIND)
+            command = world.command(*arguments)
             os.execvpe(command[0], command, os.environ | world.environment | {"TERM": "xterm", "COLUMNS": "120"})
         self.process, self.text = process, ""
 
@@ -53,11 +53,11 @@ class Run:
                 except OSError:  # the run has ended
                     break
 
-    def end(self):
+    def end(self, succeeds=False):
         """Read to the end; returns the last ten lines as they are shown."""
         self.read()
         os.close(self.terminal)
-        assert os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1]) != 0
+        assert (os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1]) == 0) == succeeds, self.text
         lines = self.text.replace("\r\n", "\n").splitlines()
         return "\n".join([line.rpartition("\r")[2].replace("\x1b[K", "") for line in lines][-10:])
 
@@ -155,10 +155,15 @@ def no_checkpoint(world):
     return begin(world)
 
 
-def edited(world, line):
-    """A run in which the stage begins with a line of code."""
+def edit(world, line):
+    """Have the stage begin with a line of code."""
     path = world.folder / MODULE
     path.write_text(path.read_text().replace("def run(job):\n", f"def run(job):\n    {line}\n", 1))
+
+
+def edited(world, line):
+    """A run in which the stage begins with a line of code."""
+    edit(world, line)
     return begin(world)
 
 
@@ -202,3 +207,22 @@ def test_the_last_ten_lines_name_the_cause_once_and_how_to_go_on(world, disturb)
     assert len(re.findall(cause, run.text.replace("\r\n", "\n"))) == 1, run.text
     for noise in ("want of memory", "--spec", "CalledProcessError", "Traceback", "Shutting down"):
         assert noise not in run.text, run.text
+
+
+def test_a_long_job_says_how_far_it_is_how_long_the_run_takes_and_when_it_is_done(world):
+    edit(world, 'import time; [(job.progress(n, 30, "texts"), time.sleep(0.5)) for n in range(31)]')
+    run = Run(world)
+    run.end(succeeds=True)
+    line = r"\[#+\.+\] lexical_index · BM25: \d+/30 texts, [\d.]+ texts/s, \d+ s left; 0 of \d+ jobs, about \d+ s left"
+    assert re.search(rf"\r\x1b\[K{line}", run.text), run.text
+    assert re.search(r"lexical_index · BM25: done in \d+ s, 1 of \d+ jobs", run.text), run.text
+
+
+def test_a_dry_run_ends_with_hours_disk_and_what_is_there_already(world):
+    run = Run(world, arguments=("-n",))
+    last = run.end(succeeds=True).splitlines()[-1]
+    costs = r"by the forecast about \d+ (s|min|h.*) on \S+, one job after another, and [\d.]+ GB of disk"
+    found = re.fullmatch(rf"{costs}; (\d+) of (\d+) stages are there already", last)
+    assert found and 0 < int(found[2]) < int(found[3]), run.text
+    jobs = re.findall(r"Job \d+: .*", run.text)
+    assert len(jobs) > 20 and run.text.count("Job stats:") == 1 and "Reasons:" not in run.text

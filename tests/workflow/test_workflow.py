@@ -85,6 +85,9 @@ def test_a_run_says_a_line_per_job_and_each_episode_s_score(finished):
     assert said[2] == f"episode 3: RR@10 {means[2]:.3f} ({means[2] - means[1]:+.3f}) · tele" and len(said) == 3
     made = [line.removeprefix("to look at: ") for line in lines if line.startswith("to look at: ")]
     assert made == ["results/tables/main.md", "results/report/index.html"]
+    table = (finished.folder / made[0]).read_text()
+    (verdict,) = [line for line in lines if line.startswith("ANCE-Tele .") and line.endswith("of mining and training.")]
+    assert f"* {verdict}" in table.splitlines()
     assert all((finished.folder / path).is_file() for path in made)
 
 

@@ -1,36 +1,64 @@
-"""Two systems side by side: queries won, lost and tied, and what each retrieves for one query."""
+"""Two systems side by side: a test, queries won, lost and tied, and what each retrieves for one query."""
 
-from itertools import islice
+from glob import escape
+from itertools import chain, islice
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from commands.export import collection_of, passage_texts, run_lines, split_of, stage_at
+from teleport.evaluation.significance import Scores
+from teleport.evaluation.significance import compare as test
 from teleport.refusal import Refusal
+from teleport.report.figures import Stages
+from teleport.report.verdicts import p_text
+from teleport.running.artefact import MANIFEST
 
 PASSAGES, CHARACTERS = 10, 70
+RESAMPLES = 9999
 
 
 def compare(first, second, measure, query, most):
-    """The comparison of two evaluate stages (folders, or links to them) as text: of all queries, or of one.
+    """The comparison of two systems as text: of all queries, or of one.
 
-    measure: a name in both, by default the first; most: how many of the largest differences are listed. Raises
-    Refusal for stages of other kinds, collections or splits, and for a measure or a query that they lack.
+    first, second: evaluate stages, as `runs_at` takes them; measure: a name in both, by default the first; most: how
+    many of the largest differences are listed. Raises Refusal for stages of other kinds, collections or splits, and for
+    a measure or a query that they lack.
     """
-    stages = [stage_at(path, "evaluate-test") for path in (first, second)]
-    for path, stage in zip((first, second), stages, strict=True):
-        if stage.manifest["kind"] != "evaluate":
-            raise Refusal(f"{path} is a {stage.manifest['kind']} stage: give evaluate stages, such as evaluate-test.")
-    if len({(stage.manifest["inputs"]["collection"], split_of(stage)) for stage in stages}) > 1:
+    systems = [runs_at(path) for path in (first, second)]
+    for path, stages in zip((first, second), systems, strict=True):
+        if (kind := stages[0].manifest["kind"]) != "evaluate":
+            raise Refusal(f"{path} is a {kind} stage: give evaluate stages, such as evaluate-test.")
+    if len({(stage.manifest["inputs"]["collection"], split_of(stage)) for stage in chain(*systems)}) > 1:
         raise Refusal(f"{first} and {second} are of two collections or splits: their queries differ.")
-    collection, split = collection_of(stages[0]), split_of(stages[0])
+    one = systems[0][0]
+    collection, split = collection_of(one), split_of(one)
     queries = pq.read_table(collection.path(f"queries.{split}.parquet")).to_pylist()
     texts = {row["query_id"]: row["text"] for row in queries}
     if query is None:
-        return of_all(stages, measure or stages[0].manifest["settings"]["measures"][0], texts, most)
+        return of_all(systems, measure or one.manifest["settings"]["measures"][0], texts, most)
     if query not in texts:
         raise Refusal(f"the split has no query {query!r}. Its first is {next(iter(texts))!r}.")
-    return of_query(stages, collection, split, query, texts[query])
+    return of_query([stages[0] for stages in systems], collection, split, query, texts[query])
+
+
+def runs_at(path):
+    """The finished stages (list of `Artefact`) at a path: the one that lies or is linked there, or that of every seed
+    where the path leaves out their folders, seed-N. Raises Refusal where there is none."""
+    if not (path / MANIFEST).is_file():
+        for folder in path.parents:
+            of_seeds = f"seed-*/{escape(str(path.relative_to(folder)))}/{MANIFEST}"
+            if found := sorted(folder.glob(of_seeds)):
+                return [stage_at(each.parent) for each in found]
+    return [stage_at(path, "evaluate-test")]
+
+
+def seed_of(stage):
+    """The seed of the training behind an evaluation; None where the encoder of its queries was not trained here."""
+    stages, name = Stages(stage.folder.parents[3]), "/".join(stage.folder.parts[-2:])
+    checkpoint = stages.input(stages.input(stages.input(name, "run"), "queries"), "checkpoint")
+    trained = checkpoint is not None and checkpoint.startswith("train/")
+    return stages.artefact(checkpoint).manifest["settings"]["seed"] if trained else None
 
 
 def scores(stage, measure):
@@ -41,20 +69,37 @@ def scores(stage, measure):
     return {row["query_id"]: row["value"] for row in rows}
 
 
-def of_all(stages, measure, texts, most):
-    """Means, wins of the second over the first, losses, ties, and the queries with the largest differences."""
-    one, two = (scores(stage, measure) for stage in stages)
-    names = sorted(one)
-    differences = np.array([two[name] - one[name] for name in names])
-    means = [np.mean(list(values.values())) for values in (one, two)]
+def of_all(systems, measure, texts, most):
+    """Means, the test, wins of the second over the first, losses, ties, and the queries with the largest differences;
+    systems: a stage per seed each."""
+    by_run = [[scores(stage, measure) for stage in stages] for stages in systems]
+    names, seeds = sorted(by_run[0][0]), [[seed_of(stage) for stage in stages] for stages in systems]
+    one, two = (
+        Scores(np.array([[run[name] for run in runs] for name in names]), tuple(s for s in of_runs if s is not None))
+        for runs, of_runs in zip(by_run, seeds, strict=True)
+    )
+    found, (a_Q, b_Q) = test(two, one, resamples=RESAMPLES), (each.values_QR.mean(axis=1) for each in (one, two))
     lines = [
-        f"{measure} of {len(names)} queries: A {means[0]:.4f}, B {means[1]:.4f}, B - A {differences.mean():+.4f}",
-        f"B wins {(differences > 0).sum()}, loses {(differences < 0).sum()}, ties {(differences == 0).sum()}",
+        f"{measure} of {len(names)} queries: A {a_Q.mean():.4f}, B {b_Q.mean():.4f}, B - A {found.difference:+.4f}, "
+        f"p {p_text(found.p)}",
+        f"B wins {found.won}, loses {found.lost}, ties {len(names) - found.won - found.lost}",
+        how_tested(found, *(len(each.seeds) for each in (one, two))),
     ]
-    largest = np.argsort(-np.abs(differences), kind="stable")[:most]
-    for name, difference in ((names[row], differences[row]) for row in largest if differences[row]):
-        lines.append(f"{difference:+.3f}  {one[name]:.3f} -> {two[name]:.3f}  {name}  {texts[name]}")
+    differences_Q = b_Q - a_Q
+    largest = np.argsort(-np.abs(differences_Q), kind="stable")[:most]
+    for row in largest:
+        if differences_Q[row]:
+            name, change = names[row], f"{a_Q[row]:.3f} -> {b_Q[row]:.3f}"
+            lines.append(f"{differences_Q[row]:+.3f}  {change}  {name}  {texts[name]}")
     return "\n".join(lines)
+
+
+def how_tested(found, seeds_of_a, seeds_of_b):
+    """What p is of (text)."""
+    if found.method == "crossed":
+        return f"p: two-sided, over queries and seeds ({seeds_of_a} of A, {seeds_of_b} of B), both random"
+    text = f"p: two-sided, over queries, permutation test with {RESAMPLES:,} resamples"
+    return text + ("; of these checkpoints: another seed may turn it" if found.checkpoints else "")
 
 
 def of_query(stages, collection, split, query, text):

@@ -1,12 +1,13 @@
 """What this machine has for the workflow, tried and not only asked: a line each, with what helps where it lacks.
 
 A check returns (verdict, what was found). A Refusal is a thing that fails, and so is any other error: nothing of what
-is tried here may break on a machine that is to compute for days.
+is tried here may break on a machine that is to compute for days. What was not foreseen has its traceback besides.
 """
 
 import os
 import tempfile
 import time
+import traceback
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,6 +42,7 @@ def doctor(make_plan):
         except Exception as error:  # of a library: its first line says what it misses
             first_line = str(error).strip().partition("\n")[0]
             verdict, found = FAILS, f"{type(error).__name__}: {first_line}; docs/gpu.md says what a machine needs"
+            traceback.print_exception(error)
         verdicts.append(verdict)
         print(f"{verdict:<8}{name}: {found} ({time.monotonic() - started:.1f} s)", flush=True)
     return 1 if FAILS in verdicts else 0

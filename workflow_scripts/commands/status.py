@@ -85,13 +85,16 @@ def read_text(path):
 
 
 def read_report(path):
-    """A stage's last report, as `Progress` writes it, with zeros for what is not there."""
-    kinds = {"done": int, "total": int, "rate": float, "time": float, "unit": str}
+    """A stage's last report, as `Progress` writes it, with zeros where there is none."""
+    zeros = {"done": 0, "total": 0, "rate": 0.0, "time": 0.0, "unit": ""}
+    text = read_text(path)
     try:
-        report = json.loads(read_text(path))
-        return {key: kind(report[key]) for key, kind in kinds.items()}
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return {key: kind() for key, kind in kinds.items()}
+        report = json.loads(text)
+    except (json.JSONDecodeError, RecursionError):
+        return zeros
+    if not isinstance(report, dict) or any(type(report.get(key)) is not type(zeros[key]) for key in zeros):
+        return zeros
+    return {key: report[key] for key in zeros}
 
 
 def finished(names, root=Path(".")):

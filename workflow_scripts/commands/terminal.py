@@ -7,18 +7,18 @@ are written as Snakemake writes them, and its own log in .snakemake/log has ever
 """
 
 import shutil
+import sys
 import threading
 import time
+import traceback
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
 from pathlib import Path
 
 from commands.forecast.left import job_of
+from commands.job_texts import how_far, reason, report_folder, score_line
 from commands.snakemake_internals import LogEvent, TerminalHandler, get_event, replace_terminal_handler
 from commands.status import duration, read_report, read_text
-from teleport.running.artefact import MANIFEST, STAGES
-from teleport.running.files import OF_THE_SYSTEM, read_saved
-from teleport.running.job import RESUME
+from teleport.running.files import OF_THE_SYSTEM
 
 FIRST_SECONDS = 8.0
 LINE_SECONDS = 120.0, 600.0  # between two lines about a job: at least and at most; in between as long as it has run
@@ -33,9 +33,6 @@ CHATTER += ("Removing output files of failed job", "Shutting down, this might ta
 # What `failed` says better: these have the shell command, and name no cause.
 TOLD = ("CalledProcessError in file", "At least one job did not complete successfully")
 INTERRUPTED = "Terminating processes on user request"
-MOST_JOBS = 200  # that a dry run lists
-REASONS = ("Reasons:", "    (check individual jobs", "    ")  # the hashes behind each job
-LAST_LINES = 60  # of a log, among which its errors are
 
 
 @dataclass
@@ -52,11 +49,6 @@ class Running:
     waits: str = ""
 
 
-def use_dry_run(logger, costs):
-    """Have a dry run write to the terminal by a `DryRun`."""
-    replace_terminal_handler(logger, lambda usual: DryRun(usual, costs))
-
-
 def use_terminal(logger, scores, left):
     """Have `logger`, Snakemake's, write to the terminal by a `Terminal`; a plugin that does so already stays.
 
@@ -66,43 +58,12 @@ def use_terminal(logger, scores, left):
     replace_terminal_handler(logger, lambda usual: Terminal(usual, scores, left))
 
 
-class DryRun(TerminalHandler):
-    """What a dry run says: a line per job, and at the end what `costs` (function of the stages' names) says of all."""
-
-    def __init__(self, usual, costs):
-        super().__init__(usual)
-        self.costs, self.jobs, self.stages, self.counted = costs, 0, set(), False
-
-    def emit(self, record):
-        event, text = get_event(record), str(record.msg)
-        if event == LogEvent.JOB_INFO:
-            if record.rule_msg:
-                self.jobs += 1
-                self.stages |= {"/".join(Path(path).parts[-3:-1]) for path in record.output[:1]}
-                if self.jobs <= MOST_JOBS:
-                    self.say(f"Job {record.jobid}: {' '.join(record.rule_msg.split())}")
-        elif event == LogEvent.RUN_INFO:
-            if not self.counted:
-                super().emit(record)
-            self.counted = True
-        elif not text.startswith(REASONS):
-            super().emit(record)
-
-    def say(self, text):
-        self.stream.write(f"{text}\n")
-
-    def close(self):
-        if self.jobs > MOST_JOBS:
-            more = f"and {self.jobs - MOST_JOBS} more jobs"
-            self.say(f"{more}: name results/experiments/NAME, or a folder below it, to see those of one experiment")
-        if self.jobs:
-            self.say(self.costs(self.stages))
-        self.jobs = 0
-        super().close()
-
-
 class Terminal(TerminalHandler):
-    """Writes in the place of Snakemake's handler `usual`; scores, left: as `use_terminal`."""
+    """Writes in the place of Snakemake's handler `usual`; scores, left: as `use_terminal`.
+
+    A defect in it costs no result: it is shown with its traceback, Snakemake's own lines follow, the run goes on and
+    ends with status 1.
+    """
 
     def __init__(self, usual, scores, left):
         super().__init__(usual)
@@ -110,9 +71,23 @@ class Terminal(TerminalHandler):
         self.make_left, self.left = left, None
         self.took, self.end_of_run, self.looked = {}, 0.0, 0.0  # of ended jobs; when all will have, as seen when
         self.total, self.ended, self.failures, self.interrupted = 0, 0, 0, False
-        self.drawn, self.thread, self.over = "", None, threading.Event()
+        self.drawn, self.thread, self.over, self.defect = "", None, threading.Event(), None
 
     def emit(self, record):
+        if not self.sound(self.tell, record):
+            super().emit(record)
+
+    def sound(self, function, *arguments):
+        """Call a function, unless there was a defect before; whether there is none (bool)."""
+        if self.defect is None:
+            try:
+                function(*arguments)
+            except Exception as error:
+                self.defect = error
+                self.write("".join(traceback.format_exception(error)))
+        return self.defect is None
+
+    def tell(self, record):
         event = get_event(record)
         if event is None and str(record.msg).startswith(INTERRUPTED):
             self.interrupted = True
@@ -193,18 +168,21 @@ class Terminal(TerminalHandler):
     def watch(self):
         """Say how far the jobs are, until the handler is closed."""
         while not self.over.wait(REDRAWN_SECONDS):
-            jobs = [job for job in list(self.running.values()) if time.time() - job.started >= FIRST_SECONDS]
-            for job in jobs:
-                self.say_what_it_waits_for(job)
-            if self.draws:
-                self.draw(jobs)
-                continue
-            for job in jobs:
-                spent = time.time() - job.started
-                if spent >= job.due:
-                    job.due = spent + min(max(spent, LINE_SECONDS[0]), LINE_SECONDS[1])
-                    if said := self.said(job):
-                        self.write(f"{job.message}: {said}; {self.of_all()}")
+            self.sound(self.look)
+
+    def look(self):
+        jobs = [job for job in list(self.running.values()) if time.time() - job.started >= FIRST_SECONDS]
+        for job in jobs:
+            self.say_what_it_waits_for(job)
+        if self.draws:
+            self.draw(jobs)
+            return
+        for job in jobs:
+            spent = time.time() - job.started
+            if spent >= job.due:
+                job.due = spent + min(max(spent, LINE_SECONDS[0]), LINE_SECONDS[1])
+                if said := self.said(job):
+                    self.write(f"{job.message}: {said}; {self.of_all()}")
 
     def say_what_it_waits_for(self, job):
         """Where the last line of a job's log is what it waits for, such as a lock of another process: once."""
@@ -248,62 +226,15 @@ class Terminal(TerminalHandler):
         if self.over.is_set():
             return
         self.over.set()
+        self.sound(self.say_how_to_go_on)
+        super().close()
+        if self.defect:
+            sys.exit(1)  # Snakemake drops every other error of `close`
+
+    def say_how_to_go_on(self):
         if self.thread is not None:
             self.thread.join()
             self.write("")
         if self.interrupted or self.failures:
             what = "interrupted" if self.interrupted else f"{self.failures} failed"
             self.write(f"{what}: what is finished stays, what was saved goes on, by the same command again")
-        super().close()
-
-
-def reason(log):
-    """(why a job has failed, whether that is a defect) by the end of its log (path), whose last error is the cause."""
-    lines = read_text(Path(log)).splitlines() if log else []
-    said = [line.removeprefix("error: ") for line in lines[-LAST_LINES:] if line.startswith("error: ")]
-    defect = any(line.startswith("Traceback (most recent call last)") for line in lines[-LAST_LINES:])
-    if said and not defect:
-        return said[0], False
-    return (lines or ["it said nothing"])[-1].removeprefix("error: ").strip(), defect
-
-
-def report_folder(output):
-    """Where the stage of a job reports to, by its first output; a shard reports beside its manifest."""
-    folder = Path(output).parent
-    return RESUME / folder.relative_to(STAGES) if folder.is_relative_to(STAGES) else folder
-
-
-def how_far(report):
-    """A stage's report as text: "120/300 steps, 2.1 steps/s, 85 s left"."""
-    text = f"{report['done']}/{report['total']} {report['unit']}"
-    if not report["rate"]:
-        return text
-    left = duration((report["total"] - report["done"]) / report["rate"])
-    return f"{text}, {report['rate']:.3g} {report['unit']}/s, {left} left"
-
-
-def episode_scores(plan):
-    """The `scores` of `use_terminal`: after each episode, by the first measure of the first split."""
-    splits, scores = plan.config.evaluation.splits, {}
-    for split in splits[:1]:
-        measure = plan.config.evaluation.measures_of(split)[0]
-        for trajectory in chain(*plan.trajectories.values()):
-            for before, after in pairwise(trajectory.episodes):
-                name = after.runs[split].name
-                label = plan.label(name).removeprefix(f"evaluate-{split}, ")
-                scores.setdefault(name, (label, measure, before.runs[split].name))
-    return scores
-
-
-def score_line(scores, output):
-    """ "episode 1: RR@10 0.529 (+0.053) · ance-tele" for the manifest of an episode's evaluation; None for another."""
-    if (name := "/".join(Path(output).parts[-3:-1])) not in scores:
-        return None
-    label, measure, before = scores[name]
-    manifests = (read_saved(path) for path in (Path(output), STAGES / before / MANIFEST))
-    score, earlier = (manifest.get("facts", {}).get("means", {}).get(measure) for manifest in manifests)
-    if score is None:
-        return None
-    episode, dot, users = label.partition(" · ")
-    change = "" if earlier is None else f" ({score - earlier:+.3f})"
-    return f"{episode}: {measure} {score:.3f}{change}{dot}{users}"

@@ -12,8 +12,9 @@ from teleport.encoder.checkpoint import module_paths, sides, write_prompts
 from teleport.encoder.checkpoint_checks import read_config, refuse_no_weights, refuse_unfit_tokenizer
 from teleport.encoder.load import save_encoders
 from teleport.encoder.model import HEAD, Encoder
-from teleport.encoder.own_settings import KEY, own_settings, read_sizes, require_sizes
-from teleport.encoder.reference import backbone_weights, head_weights, load_backbone, read_weights
+from teleport.encoder.own_settings import KEY, Dense, own_settings, read_sizes, require_sizes
+from teleport.encoder.own_settings import read as read_form
+from teleport.encoder.reference import backbone_weights, head_weights, load_backbone, read_weights, refusing
 from teleport.encoder.source import find_weights, locate, refuse_conflict, require_digest
 from teleport.refusal import Refusal
 from teleport.running.files import require_free_space, sha256_file
@@ -127,7 +128,7 @@ def read_query_side(settings, tokenizer, passage_encoder):
 
 
 def read_model(folder):
-    """(backbone, weights of its head or None) of the source; unreadable or incomplete weights become a Refusal."""
+    """(backbone, weights of its head or None) of the source. Raises Refusal for unreadable or incomplete weights."""
     try:
         weights = read_weights(find_weights(folder))
         file = folder / "config.json"
@@ -135,9 +136,6 @@ def read_model(folder):
         return load_backbone(folder, weights), head_weights(weights) or head_of_modules(folder)
     except Refusal as refusal:
         raise Refusal(str(refusal) if KEY in str(refusal) else f"{KEY}: {refusal}") from None
-    except Exception as error:  # torch, safetensors and transformers each have exceptions of their own for a bad file
-        reason = f"{type(error).__name__}: {error}"
-        raise Refusal(f"{KEY}: cannot read the weights in {folder} ({reason}). Get the checkpoint anew.") from error
 
 
 def cut(backbone, number, folder):
@@ -160,7 +158,7 @@ def head_of_modules(folder):
     paths = module_paths(folder)
     if not all(name in paths for name, _ in HEAD):
         return None
-    function = json.loads((paths["Dense"] / "config.json").read_text(encoding="utf-8"))["activation_function"]
+    function = read_form(Dense, paths["Dense"] / "config.json").activation_function
     if not function.endswith("Identity"):
         raise Refusal(f"{paths['Dense']} has the activation {function}; a projection head is linear.")
     found = [read_weights(find_weights(paths[name])) for name, _ in HEAD]
@@ -171,11 +169,8 @@ def load_fast_tokenizer(folder):
     """The source's tokenizer, without truncation and padding. Raises Refusal when there is no fast one."""
     if not any((folder / name).is_file() for name in VOCABULARIES):  # transformers would make an empty tokenizer
         raise Refusal(f"{KEY}: {folder} has none of {', '.join(VOCABULARIES)}. Add its tokenizer.json.")
-    try:
+    with refusing(f"{KEY}: {folder} has no usable tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, local_files_only=True)
-    except Exception as error:  # json, transformers and tokenizers each have exceptions of their own for a bad file
-        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-        raise Refusal(f"{KEY}: {folder} has no usable tokenizer ({reason}). Get the checkpoint anew.") from error
     if not tokenizer.is_fast:
         raise Refusal(f"{KEY}: the tokenizer of {folder} is not a fast one. Add its tokenizer.json.")
     tokenizer.backend_tokenizer.no_truncation()

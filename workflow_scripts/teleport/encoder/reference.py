@@ -5,6 +5,7 @@ ANCE's code, `ance_encoder.roberta.` in Pyserini's copy of it.
 """
 
 import re
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -26,11 +27,28 @@ transformers_logging.disable_progress_bar()  # a log file is no terminal
 transformers_logging.set_verbosity_error()  # its load report is about the heads that load_backbone leaves out
 
 
+@contextmanager
+def refusing(what):
+    """Whatever a library raises in the block becomes a Refusal of `what`, with its first line: torch, safetensors,
+    tokenizers, transformers and json each have errors of their own for a bad file. Only calls of theirs belong in it.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        raise Refusal(f"{what} ({reason}). Get the checkpoint anew.") from error
+
+
 def read_weights(path):
-    """{name: tensor} of a weights file in safetensors or torch's form; no code in it is run."""
-    if path.suffix == ".safetensors":
-        return load_file(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
+    """{name: tensor} of a weights file in safetensors or torch's form; no code in it is run. Raises Refusal where it
+    is none."""
+    wrong = f"cannot read the weights in {path.parent}"
+    with refusing(wrong):
+        torch_form = path.suffix != ".safetensors"
+        weights = torch.load(path, map_location="cpu", weights_only=True) if torch_form else load_file(path)
+    if not isinstance(weights, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in weights.values()):
+        raise Refusal(f"{wrong}: {path.name} does not have a tensor for each name. Get the checkpoint anew.")
+    return weights
 
 
 def backbone_weights(weights):
@@ -70,7 +88,9 @@ def load_backbone(folder, weights=None):
     weights of more layers than config.json has.
     """
     weights = backbone_weights(weights or read_weights(find_weights(Path(folder))))
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    wrong = f"cannot read the weights in {folder}"
+    with refusing(wrong):
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
     if config.model_type == DPR:
         config = BertConfig.from_dict(config.to_dict() | {"model_type": "bert", "architectures": ["BertModel"]})
     kind = {"dtype": torch.float32}
@@ -79,7 +99,9 @@ def load_backbone(folder, weights=None):
     if ARCHITECTURES[config.model_type].pooler:
         kind["add_pooling_layer"] = False
     model = MODEL_MAPPING[type(config)]
-    backbone, report = model.from_pretrained(None, config=config, state_dict=weights, output_loading_info=True, **kind)
+    kind |= {"config": config, "state_dict": weights, "output_loading_info": True}
+    with refusing(wrong):
+        backbone, report = model.from_pretrained(None, **kind)
     if missing := sorted(report["missing_keys"]):
         raise Refusal(f"{folder} lacks {len(missing)} weights of its model_type, for example {missing[0]}.")
     left_out = [re.search(r"\blayers?\.(\d+)\.", name) for name in report["unexpected_keys"]]

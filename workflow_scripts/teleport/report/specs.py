@@ -9,7 +9,7 @@ from pathlib import Path
 
 from teleport.refusal import Refusal
 from teleport.report.marks import baselines
-from teleport.report.systems import system_columns
+from teleport.report.systems import mining_stages, system_columns
 from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE
 
 MAIN_TITLE = "Every system and episode"
@@ -66,12 +66,20 @@ def checkpoint_row(plan, name, episode, system):
     checkpoints = {of_seed.checkpoint.stage.name: of_seed.checkpoint.stage for of_seed in seeds}
     seeded = len(checkpoints) > 1 or any(map(needs_training, checkpoints.values()))  # else one, whatever the seed
     seeds = seeds if seeded else seeds[:1]
+    trained = [trains_up_to(trajectory, episode) for trajectory in plan.trajectories[name]] if seeded else []
     row = {"system": system, "episode": episode, "of": f"that of {name}"}
     row["seeds"] = [trajectory.seed for trajectory in plan.trajectories[name]] if seeded else []
+    # Names: they are finished before the evaluations, for which alone a table waits.
+    row["cost"] = [[stage.name for stage in mining_stages(trains) + trains] for trains in trained if trains]
     for kind in ("runs", "analyses"):
         row[kind] = {key: [getattr(of_seed, kind)[key] for of_seed in seeds] for key in getattr(seeds[0], kind)}
     trains = [of_seed.train for of_seed in seeds if of_seed.train]
     return row | {"selected": [train for train in trains if train.settings.training.select == "dev"]}
+
+
+def trains_up_to(trajectory, episode):
+    """The trainings of a `Trajectory` up to an episode (number)."""
+    return [each.train for each in trajectory.episodes[: episode + 1] if each.train]
 
 
 def main_rows(plan):
@@ -159,7 +167,8 @@ def table_spec(plan, name, title, rows, test, columns):
     if any(row.get("selected") for row in rows):
         columns = [*columns, "step"]
         rows = [row | {"columns": row.get("columns", {}) | {"step": row.get("selected") or None}} for row in rows]
-    rows = [{key: row[key] for key in ("system", "episode", "seeds", "runs", "columns") if key in row} for row in rows]
+    keys = ("system", "episode", "seeds", "runs", "columns", "cost")
+    rows = [{key: row[key] for key in keys if row.get(key) is not None} for row in rows]
     spec = {"name": name, "title": title, "columns": list(columns), "collection": plan.collection.name, "rows": rows}
     spec |= {"splits": list(splits), "measures": {split: evaluation.measures_of(split) for split in splits}}
     if evaluation.rerank:

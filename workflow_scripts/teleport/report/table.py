@@ -6,13 +6,13 @@ A table's specification, JSON made by the plan:
      "splits": ["test"], "measures": {"test": ["RR@10"]}, "columns": ["negatives", "episodes", "seconds"],
      "significance": {"baseline": "Zero-shot", "test": "permutation", "resamples": 9999, "level": 0.05},
      "rows": [{"system": "ANCE-Tele", "episode": 3, "runs": {"test": ["evaluate/KEY", one per seed]}, "seeds": [1, 2],
-               "columns": {"negatives": "query 60", "episodes": 3, "seconds": [["train/KEY", ...], one per seed]}}]}
+               "cost": [["train/KEY", ...], one per seed], "columns": {"negatives": "query 60", "episodes": 3}}]}
 
 `reranked` may be there too, measures of re-ranked candidates by split; a row has them as "SPLIT (re-ranked)" in `runs`.
-`columns` are what the table says of a system besides its measures. `significance` null leaves the test out; as in the
-configuration, "baseline" may have a label, or several, for each mark, "test" and "level" a value for each split;
-`"by_episode": true` compares episode by episode. `seeds` are empty where nothing was trained. A row may lack splits:
-the run of an external system need not cover all of them.
+`cost` are the stages that mined and trained. `columns` are what the table says of a system besides its measures.
+`significance` null leaves the test out; as in the configuration, "baseline" may have a label, or several, for each
+mark, "test" and "level" a value for each split; `"by_episode": true` compares episode by episode. `seeds` are empty
+where nothing was trained. A row may lack splits: the run of an external system need not cover all of them.
 """
 
 from itertools import chain
@@ -59,10 +59,21 @@ def write_table(spec, root, output_folder):
     if "Seconds" in cells:
         cells["Seconds"] = cells.pop("Seconds")  # last, after the measures
     first = next(iter(columns(spec)))
-    said, note = first_verdicts(spec, first, table.means[first], table.pairs)
-    said = [f"* {sentence}" for _, sentence in said[:MOST_VERDICTS]] + ["", note] * bool(said)
+    found, note = first_verdicts(spec, first, table.means[first], table.pairs)
+    said = [f"* {sentence[:-1]}{cost_text(spec['rows'][i], stages)}." for i, sentence in found[:MOST_VERDICTS]]
+    said += ["", note] * bool(said)
     printed = Printed(spec["name"], spec["title"], cells, footer(spec, table, stages), verdicts=said)
     write_forms(printed, csv_frame(table), output_folder, sources=sources, pairs=table.pairs)
+
+
+def cost_text(row, stages):
+    """ "; 93 s of mining and training" of a row, a mean over its seeds, as if one stage ran after another (text); ""
+    where nothing was trained, or a stage is not there any more."""
+    cost = row.get("cost")
+    if not cost or not all(map(stages.finished, chain(*cost))):
+        return ""
+    spent = [sum(seconds(stages.artefact(name)) for name in of_seed) for of_seed in cost]
+    return f"; {np.mean(spent):,.0f} s of mining and training"
 
 
 def make_table(spec, stages):

@@ -1,0 +1,40 @@
+"""What a run ends with: verdicts above its tables, and where to look."""
+
+import sys
+
+from paths import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
+
+from commands.outcome import outcome  # noqa: E402
+
+TABLE = """Every system and episode
+
+* Tele .589: +.065 over Zero-shot (p .0006); 93 s of mining and training.
+* Other .577: not above Zero-shot (+.053, p .08).
+
+By RR@10, at 0.05, two-sided, Holm-corrected over all that is said.
+
+| System | Episode | RR@10 |
+| :-- | --: | --: |
+| * starred | 1 | 0.589 |
+
+* no verdict: it stands below the table
+"""
+
+
+def test_verdicts_first_then_where_to_look(tmp_path):
+    table, bare, page = tmp_path / "main.md", tmp_path / "rows.md", tmp_path / "index.html"
+    table.write_text(TABLE)
+    bare.write_text("Rows\n\n| System |\n| :-- |\n")
+    page.write_text("")
+    assert outcome([table, bare, tmp_path / "unfinished.md"], page) == [
+        "Every system and episode:",
+        "Tele .589: +.065 over Zero-shot (p .0006); 93 s of mining and training.",
+        "Other .577: not above Zero-shot (+.053, p .08).",
+        "By RR@10, at 0.05, two-sided, Holm-corrected over all that is said.",
+        f"to look at: {table}",
+        f"to look at: {bare}",
+        f"to look at: {page}",
+    ]
+    assert outcome([], tmp_path / "none.html") == []

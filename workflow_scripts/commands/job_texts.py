@@ -1,0 +1,63 @@
+"""What is said of a job by what its stage leaves behind: its log, its report, its manifest."""
+
+from itertools import chain, pairwise
+from pathlib import Path
+
+from commands.status import duration, read_text
+from teleport.running.artefact import MANIFEST, STAGES
+from teleport.running.files import read_saved
+from teleport.running.job import RESUME
+
+LAST_LINES = 60  # of a log, among which its errors are
+
+
+def reason(log):
+    """(why a job has failed, whether that is a defect) by the end of its log (path), whose last error is the cause."""
+    lines = read_text(Path(log)).splitlines() if log else []
+    said = [line.removeprefix("error: ") for line in lines[-LAST_LINES:] if line.startswith("error: ")]
+    defect = any(line.startswith("Traceback (most recent call last)") for line in lines[-LAST_LINES:])
+    if said and not defect:
+        return said[0], False
+    return (lines or ["it said nothing"])[-1].removeprefix("error: ").strip(), defect
+
+
+def report_folder(output):
+    """Where the stage of a job reports to, by its first output; a shard reports beside its manifest."""
+    folder = Path(output).parent
+    return RESUME / folder.relative_to(STAGES) if folder.is_relative_to(STAGES) else folder
+
+
+def how_far(report):
+    """A stage's report as text: "120/300 steps, 2.1 steps/s, 85 s left"."""
+    text = f"{report['done']}/{report['total']} {report['unit']}"
+    if not report["rate"]:
+        return text
+    left = duration((report["total"] - report["done"]) / report["rate"])
+    return f"{text}, {report['rate']:.3g} {report['unit']}/s, {left} left"
+
+
+def episode_scores(plan):
+    """The `scores` of `use_terminal`: after each episode, by the first measure of the first split."""
+    splits, scores = plan.config.evaluation.splits, {}
+    for split in splits[:1]:
+        measure = plan.config.evaluation.measures_of(split)[0]
+        for trajectory in chain(*plan.trajectories.values()):
+            for before, after in pairwise(trajectory.episodes):
+                name = after.runs[split].name
+                label = plan.label(name).removeprefix(f"evaluate-{split}, ")
+                scores.setdefault(name, (label, measure, before.runs[split].name))
+    return scores
+
+
+def score_line(scores, output):
+    """ "episode 1: RR@10 0.529 (+0.053) · ance-tele" for the manifest of an episode's evaluation; None for another."""
+    if (name := "/".join(Path(output).parts[-3:-1])) not in scores:
+        return None
+    label, measure, before = scores[name]
+    manifests = (read_saved(path) for path in (Path(output), STAGES / before / MANIFEST))
+    score, earlier = (manifest.get("facts", {}).get("means", {}).get(measure) for manifest in manifests)
+    if score is None:
+        return None
+    episode, dot, users = label.partition(" · ")
+    change = "" if earlier is None else f" ({score - earlier:+.3f})"
+    return f"{episode}: {measure} {score:.3f}{change}{dot}{users}"
