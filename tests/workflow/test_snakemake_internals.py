@@ -84,6 +84,8 @@ def test_how_it_was_called(call):
     text = call("-n")
     assert "Call(main=True, dry=True, submits=False, submitted=False, conda=False, " in text, ADVICE
     assert "configfiles_given=False)" in text, ADVICE
+    text = call("-n", "--executor", "slurm", "--jobs", "2")
+    assert "Call(main=True, dry=True, submits=True, submitted=False, " in text, ADVICE
     text = call("--mode", "remote", "--attempt", "2", "made.txt")  # as in a job of a cluster
     assert "Call(main=False, dry=False, submits=False, submitted=True, conda=False, " in text, ADVICE
     assert "ATTEMPT 2" in text, ADVICE

@@ -29,7 +29,7 @@ def how_called(workflow):
     return Call(
         main=workflow.is_main_process,
         dry=workflow.output_settings.dryrun,
-        submits=workflow.non_local_exec,
+        submits=workflow.resource_settings.nodes is not None,  # the executor itself is not known yet
         submitted=workflow.remote_exec,
         conda=DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method,
         configfiles_given=bool(workflow.overwrite_configfiles),
