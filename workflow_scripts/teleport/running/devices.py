@@ -24,7 +24,8 @@ SIGNS_OUT_OF_MEMORY = "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"
 DRIVER = Path("/proc/driver/nvidia/version")
 CPU_MEANT = "TELEPORT_CPU"  # set where a stage is to go on without the device it leased: a schedule that is rehearsed
 OLDER_BUILDS = "https://download.pytorch.org/whl/cu126"
-JOB_IDS = "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"  # of Slurm, PBS, LSF and SGE (Grid Engine)
+# Of Slurm, PBS, LSF and SGE (Grid Engine), and what profiles/generic/job.sh sets for any scheduler.
+JOB_IDS = "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "TELEPORT_JOB"
 NO_DEVICE = 6  # status of nvidia-smi where a query finds nothing, as in a job of Slurm without devices (its manual)
 
 
