@@ -126,6 +126,17 @@ def test_what_is_here_in_part_leaves_the_eight_seeds_of_the_page(bench, monkeypa
     assert results.PAGE.read_text().split("## Forgetting")[0] == before[0].split("## Forgetting")[0]
 
 
+def test_what_docs_results_says_of_forgetting_holds_in_its_data(bench):
+    results = importlib.import_module("results")
+    lines = results.read_data("forgetting")["forgetting"]["contrasts"]
+    of = {(line["arm"], line["against"], line["measure"]): line for line in lines}
+    for against in ("q", "softer"):  # in every seed: no changes of the signs go as far
+        found = of["q-momentum", against, "forgotten"]
+        assert found["difference"] < 0 and found["p"] == pytest.approx(2 / 2 ** found["seeds"], rel=0.01)
+    assert of["softer", "q", "forgotten"]["difference"] > of["q-momentum", "q", "forgotten"]["difference"]
+    assert of["q-momentum", "q", "RR@10"]["difference"] < 0
+
+
 def test_every_query_is_trained_twice_in_an_episode_and_half_of_the_softer_ranks_are_deep(plan):
     for name, experiment in plan.experiments.items():
         assert len(experiment.method) == 5

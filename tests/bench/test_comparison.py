@@ -12,8 +12,13 @@ from bench_world import bench_on_path  # noqa: F401
 from collection_world import WORDS
 from paths import REPOSITORY, SHARED
 from teleport.evaluation.significance import Scores, compare
+from teleport.plan.plan import Plan
+from teleport.report.specs import table_specs
 from teleport.running.artefact import STAGES, file_entry, is_finished
 from teleport.running.files import write_json
+from teleport.running.job import Job
+from teleport.running.run import run
+from teleport.settings.read import load_files
 
 NAME = "comparison-apidocs-layers-2"
 BUDGET, STEP = 5120, 32  # texts that a training reads, in all and in a step
@@ -235,9 +240,24 @@ TOY = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
-def test_from_the_grid_to_the_table(bench, table, monkeypatch, tmp_path):
-    """The real workflow at toy size: two rates, then three seeds of two systems."""
+def make_here(files, cores):
+    """The stages of a part's table, one after another in this process, in the place of Snakemake."""
+
+    def make(stage):
+        for read in stage.inputs.values():
+            make(read)
+        if not is_finished(stage.name):
+            run(Job(json.loads(stage.spec()) | {"code": "test"}))
+
+    plan = Plan(*load_files(files))
+    for spec in table_specs(plan).values():
+        for stage in spec.stages:
+            make(stage)
+
+
+@pytest.mark.parametrize("run_part", [make_here, pytest.param(None, marks=pytest.mark.slow)])
+def test_from_the_grid_to_the_table(bench, table, monkeypatch, tmp_path, run_part):
+    """All stages at toy size: two rates, then three seeds of two systems; the slow one by Snakemake."""
     monkeypatch.syspath_prepend(REPOSITORY / "tests/workflow")
     from toy import make_checkpoint, make_data
 
@@ -245,8 +265,10 @@ def test_from_the_grid_to_the_table(bench, table, monkeypatch, tmp_path):
     make_data(tmp_path / "toy")
     make_checkpoint(tmp_path / "bert", WORDS)
     write_json(tmp_path / "toy.yaml", TOY)
-    bench.run(NAME, ["toy.yaml"], (1e-3, 3e-3), 2)
+    bench.run(NAME, ["toy.yaml"], (1e-3, 3e-3), 2, run_part or bench.snakemake)
     part = table.measured()[NAME]
     assert [(row["row"], row["seeds"]) for row in part["rows"]] == [("BM25", 0), ("in-batch", 3), ("q-neg", 3)]
     assert {row["rate"] for row in part["rows"][1:]} <= {1e-3, 3e-3} and part["missing"] == []
     assert 0 <= part["mined"]["p"] <= 1 and part["rows"][2]["encoded"] == 240
+    assert part["rows"][1]["dev"] > 0
+    assert "apidocs, start layers-2: **mined negatives" in table.section({NAME: part})
