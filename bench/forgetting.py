@@ -1,31 +1,29 @@
 """Forgetting: the arms of config/forgetting.yaml, and their contrasts over seeds, from what is finished.
 
-    python bench/forgetting.py [--page docs/results.md]
+    python bench/forgetting.py    writes the section of docs/results.md, its figure, docs/measured/forgetting.json
 
-The tables go to results/tables/forgetting/contrasts.csv and between the marks in the page. A contrast is the mean of
-the differences that two arms have with the same seeds; its p is two-sided, by all changes of their signs.
+A contrast is the mean of the differences that two arms have with the same seeds; its p is two-sided, by all changes of
+their signs. A table keeps what docs/measured has of it until each of its arms has as many seeds here (results.py).
 """
 
-import re
-from pathlib import Path
+import json
 
 import numpy as np
 import pandas as pd
 
-from rounds import REPOSITORY, parser
+from results import made_by, made_text, markdown, number, plus_minus, write_section
+from rounds import REPOSITORY
 from teleport.evaluation.significance import paired_p_value
 from teleport.plan.plan import Plan
-from teleport.report.render import NONE, cell, csv_text
 from teleport.running.artefact import STAGES, Artefact, is_finished
-from teleport.running.files import write_text
 from teleport.settings.read import load_files
 
-CONFIG, PAGE = REPOSITORY / "config/forgetting.yaml", REPOSITORY / "docs/results.md"
+CONFIG = REPOSITORY / "config/forgetting.yaml"
 EPISODES = [2, 3, 4]  # whose forgotten shares are averaged: episode 1 has no older negatives
 PLANNED = ("q-momentum", "q")  # fixed with the configuration, before anything was run
 MORE = [("q-momentum", "softer")]  # is it the memory, or that its negatives are softer?
 MEASURES = {"forgotten": "forgotten, 2 to 4", "RR@10": "RR@10 of dev after 4"}
-BEGIN, END = "<!-- made by bench/forgetting.py -->\n", "<!-- until here -->\n"
+DRAWN = "forgetting"  # the table whose arms the figure shows
 
 
 def of_arm(trajectories):
@@ -67,66 +65,77 @@ def contrasts(arms):
     return pd.DataFrame(lines, columns=columns)
 
 
-def markdown(heads, rows):
-    """A table whose first column has words."""
-    lines = [heads, [":--", *["--:"] * (len(heads) - 1)], *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+def measured():
+    """{table: its title, arms ("rows"), contrasts, and how they came about} of tables with a finished first arm."""
+    plan = Plan(*load_files([str(CONFIG)]))
+    tables = {name: of_table(plan, ablation) for name, ablation in plan.config.ablations.items()}
+    return {name: table for name, table in tables.items() if table}
 
 
-def of_table(plan, table):
-    """(the table's Markdown, the frame of its contrasts) of arms with a finished seed; none without the first."""
-    ablation = plan.config.ablations[table]
+def of_table(plan, ablation):
+    """A table of `measured`, {} without its first arm."""
     frames = {name: of_arm(plan.trajectories[name]) for name in ablation.experiments}
     arms = {name: frame for name, frame in frames.items() if len(frame)}
     if next(iter(frames)) not in arms:
-        return "", pd.DataFrame()
-    labels, shown = {name: plan.experiments[name].label for name in arms}, contrasts(arms)
-    numbers = sorted({name for arm in arms.values() for name in arm if isinstance(name, int)})
-    columns, heads = [*numbers, *MEASURES], [*(f"forgotten in {n}" for n in numbers), *MEASURES.values()]
+        return {}
     rows = [
-        [
-            labels[name],
-            str(len(arm)),
-            *(cell(arm[name].mean(), arm[name].std(), ".3f") if name in arm else NONE for name in columns),
-        ]
+        {
+            "row": name,
+            "label": plan.experiments[name].label,
+            "seeds": len(arm),
+            "mean": {str(key): value for key, value in arm.mean().items()},
+            "deviation": {str(key): value for key, value in arm.std().items()},
+        }
         for name, arm in arms.items()
     ]
-    text = markdown([ablation.title, "seeds", *heads], rows) + "\n"
-    lines = []
-    for row in shown.itertuples():
-        name = f"{labels[row.arm]} − {labels[row.against]}" + (
-            " (**the contrast fixed beforehand**)" if row.planned else ""
-        )
-        values = [f"{row.difference:+.3f}", cell(row.deviation, None, ".3f"), cell(row.p, None, ".2g")]
-        lines.append([name, MEASURES[row.measure], str(row.seeds), *values])
-    return text + markdown(["difference", "of", "seeds", "mean", "deviation", "p"], lines), shown.assign(table=table)
+    stages = {row.stage.name for name in arms for of_seed in plan.trajectories[name] for row in of_seed.rows}
+    seeds = sorted({seed for arm in arms.values() for seed in arm.index.tolist()})
+    made = made_by(stages, seeds=seeds, budget="5 episodes of 50 steps, 16 queries with 7 own negatives each")
+    contrasted = json.loads(contrasts(arms).to_json(orient="records"))
+    return {"title": ablation.title, "rows": rows, "contrasts": contrasted, "made": made}
 
 
-def made_by(plan):
-    """A sentence on commit, processor, threads and the seconds of all finished stages."""
-    made = [Artefact(STAGES / name).manifest["provenance"] for name in plan.stages if is_finished(name)]
-    commits = sorted({str(each["git_commit"])[:7] for each in made})
-    machines = sorted({f"{each['hardware']['cores']} cores of {each['hardware']['processor']}" for each in made})
-    minutes = sum(each["wall_seconds"] for each in made) / 60
-    threads = sorted({each["threads"] for each in made})
-    return (
-        f"Commit {', '.join(commits)}; {'; '.join(machines)}; {len(made):,} stages, {minutes:.0f} minutes of "
-        f"{' or '.join(map(str, threads))} of them.\n"
-    )
+def section(data):
+    """The text between the marks: each table, its contrasts, and how they came about."""
+    plan = Plan(*load_files([str(CONFIG)]))
+    absent = [ablation.title for name, ablation in plan.config.ablations.items() if name not in data]
+    parts = [table_text(data[name]) for name in plan.config.ablations if name in data]
+    if DRAWN in data:
+        parts.append("![Forgotten shares by arm and episode](measured/forgetting.png)\n")
+    parts += [f"Not run: *{title}*.\n" for title in absent]
+    return "\n".join(parts)
 
 
-def main():
-    options = parser(__doc__)
-    options.add_argument("--page", type=Path, default=PAGE)
-    page, plan = options.parse_args().page, Plan(*load_files([str(CONFIG)]))
-    texts, frames = zip(*(of_table(plan, table) for table in plan.config.ablations), strict=True)
-    write_text(Path("results/tables/forgetting/contrasts.csv"), csv_text(pd.concat(frames)))
-    section = "\n".join([*filter(None, texts), made_by(plan)])
-    print(section)
-    old = page.read_text(encoding="utf-8")
-    marked = re.escape(BEGIN) + ".*?" + re.escape(END)
-    page.write_text(re.sub(marked, lambda _: BEGIN + section + END, old, flags=re.DOTALL), encoding="utf-8")
+def table_text(table):
+    """The arms of a table, and their contrasts."""
+    numbers = sorted({key for row in table["rows"] for key in row["mean"] if key.isdecimal()})
+    columns, heads = [*numbers, *MEASURES], [*(f"forgotten in {n}" for n in numbers), *MEASURES.values()]
+    rows = [
+        [row["label"], str(row["seeds"])]
+        + [plus_minus(row["mean"].get(column), row["deviation"].get(column)) for column in columns]
+        for row in table["rows"]
+    ]
+    labels, lines = {row["row"]: row["label"] for row in table["rows"]}, []
+    for row in table["contrasts"]:
+        name = f"{labels[row['arm']]} − {labels[row['against']]}"
+        name += " (**the contrast fixed beforehand**)" if row["planned"] else ""
+        values = number(row["difference"], "+.3f"), number(row["deviation"]), number(row["p"], ".2g")
+        lines.append([name, MEASURES[row["measure"]], str(row["seeds"]), *values])
+    contrasted = markdown(["difference", "of", "seeds", "mean", "deviation", "p"], lines)
+    return f"{markdown([table['title'], 'seeds', *heads], rows)}\n{contrasted}\n{made_text(table['made'])}"
+
+
+def figure(data):
+    """The forgotten shares of the arms of DRAWN, by episode (Vega-Lite, dict); None without data."""
+    from teleport.report.page.drawings import rate_figure
+
+    sets = {}
+    for row in data.get(DRAWN, {"rows": []})["rows"]:
+        steps = sorted(int(key) for key in row["mean"] if key.isdecimal())
+        rates = [row["mean"][str(step)] for step in steps]
+        sets[row["label"]] = [{"checkpoints": [0, *steps], "rates": rates}]
+    return rate_figure(sets).spec | {"width": 420} if sets else None
 
 
 if __name__ == "__main__":
-    main()
+    print(write_section("forgetting"))

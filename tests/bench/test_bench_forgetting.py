@@ -1,7 +1,7 @@
 """The contrasts of bench/forgetting.py by hand, and what config/forgetting.yaml says of its arms."""
 
 import importlib
-import re
+import shutil
 from types import SimpleNamespace
 
 import pandas as pd
@@ -11,6 +11,8 @@ from bench_world import bench_on_path  # noqa: F401
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.settings.read import load_files
+
+MADE = {"commits": ["0123456" + 33 * "7"], "machine": "2 cores of X", "time": "1 stage", "seeds": [1], "budget": "b"}
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def test_an_arm_has_the_seeds_whose_episodes_are_finished(bench, monkeypatch):
     }
 
 
-def test_tables_and_page(bench, plan, tmp_path, monkeypatch):
+def test_tables(bench, plan, monkeypatch):
     shares = {"q": [0.3, 0.4], "q-momentum": [0.1, 0.3], "softer": [0.2, 0.2]}
 
     def arm(trajectories):
@@ -79,21 +81,60 @@ def test_tables_and_page(bench, plan, tmp_path, monkeypatch):
         return pd.DataFrame({1: values, "forgotten": values, "RR@10": 0.5}, index=range(len(values)))
 
     monkeypatch.setattr(bench, "of_arm", arm)
-    text, frame = bench.of_table(plan, "forgetting")
-    assert "| Q-Neg | 2 | 0.350 ± 0.071 | 0.350 ± 0.071 | 0.500 ± 0.000 |" in text
-    fixed = "| Q-Neg w/ Mom-Neg − Q-Neg (**the contrast fixed beforehand**) | forgotten, 2 to 4 | 2 |"
-    assert f"{fixed} -0.150 | 0.071 | 0.5 |" in text and text.count("fixed beforehand") == frame["planned"].sum() == 1
-    assert list(zip(frame["arm"], frame["against"], strict=True))[::2] == [
+    monkeypatch.setattr(bench, "made_by", lambda names, **facts: MADE | facts)
+    table = bench.of_table(plan, plan.config.ablations["forgetting"])
+    assert [(row["row"], row["seeds"]) for row in table["rows"]] == [("q", 2), ("q-momentum", 2), ("softer", 2)]
+    assert table["made"]["seeds"] == [0, 1]
+    assert [(row["arm"], row["against"]) for row in table["contrasts"]][::2] == [
         ("q-momentum", "q"), ("softer", "q"), ("q-momentum", "softer")
     ]  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{bench.BEGIN}old\n{bench.END}after\n")
-    monkeypatch.setattr(bench, "made_by", lambda plan: "Made.\n")
-    monkeypatch.setattr("sys.argv", ["forgetting.py", "--page", str(page)])
-    bench.main()
-    assert re.fullmatch(r"before\n<!-- .* -->\n\| Negatives.*Made\.\n<!-- .* -->\nafter\n", page.read_text(), re.DOTALL)
-    assert (tmp_path / "results/tables/forgetting/contrasts.csv").read_text().startswith("arm,against,measure,seeds,")
+    text = bench.table_text(table)
+    assert "| Q-Neg | 2 | 0.350 ± 0.071 | 0.350 ± 0.071 | 0.500 ± 0.000 |" in text
+    fixed = "| Q-Neg w/ Mom-Neg − Q-Neg (**the contrast fixed beforehand**) | forgotten, 2 to 4 | 2 |"
+    assert f"{fixed} -0.150 | 0.071 | 0.5 |" in text and text.count("fixed beforehand") == 1
+    budget = "5 episodes of 50 steps, 16 queries with 7 own negatives each"
+    assert text.endswith(f"*Commit 0123456; 2 cores of X; 1 stage; seeds 0, 1; {budget}.*\n")
+    bars = bench.figure({"forgetting": table})["datasets"]["values"]
+    assert [(bar["label"], bar["step"], round(bar["rate"], 3)) for bar in bars] == [
+        ("Q-Neg", 1, 0.35), ("Q-Neg w/ Mom-Neg", 1, 0.2), ("Q-Neg, half from ranks 21 to 200", 1, 0.2)
+    ]  # fmt: skip
+
+
+def test_a_table_without_its_first_arm_is_none(bench, plan, monkeypatch):
+    monkeypatch.setattr(bench, "of_arm", lambda of: pd.DataFrame({"RR@10": [0.5] * (of[0].name != "q")}))
+    assert bench.of_table(plan, plan.config.ablations["forgetting"]) == {}
+
+
+def test_what_is_here_in_part_leaves_the_eight_seeds_of_the_page(bench, monkeypatch, tmp_path):
+    """One arm of three seeds is finished in results/: page and data stay as they are."""
+    results = importlib.import_module("results")
+    for name in ("PAGE", "DATA"):
+        here = tmp_path / getattr(results, name).name
+        (shutil.copytree if getattr(results, name).is_dir() else shutil.copy)(getattr(results, name), here)
+        monkeypatch.setattr(results, name, here)
+    before = results.PAGE.read_text(), results.read_data("forgetting")
+    arm = {"row": "q", "label": "Q-Neg", "seeds": 3, "mean": {"forgotten": 0.9}, "deviation": {"forgotten": 0.1}}
+    less = {"title": "few", "rows": [arm], "contrasts": [], "made": MADE}
+    monkeypatch.setattr(bench, "measured", lambda: {"forgetting": less})
+    monkeypatch.setattr(results, "draw", lambda chart, path: None)
+    results.write_section("forgetting")
+    assert (results.PAGE.read_text(), results.read_data("forgetting")) == before
+    more = [arm | {"row": row["row"], "seeds": 8} for row in before[1]["forgetting"]["rows"]]
+    monkeypatch.setattr(bench, "measured", lambda: {"forgetting": less | {"rows": more}})
+    results.write_section("forgetting")
+    assert "| Q-Neg | 8 | 0.900 ± 0.100 | – |" in results.PAGE.read_text()
+    assert results.PAGE.read_text().split("## Forgetting")[0] == before[0].split("## Forgetting")[0]
+
+
+def test_what_docs_results_says_of_forgetting_holds_in_its_data(bench):
+    results = importlib.import_module("results")
+    lines = results.read_data("forgetting")["forgetting"]["contrasts"]
+    of = {(line["arm"], line["against"], line["measure"]): line for line in lines}
+    for against in ("q", "softer"):  # in every seed: no changes of the signs go as far
+        found = of["q-momentum", against, "forgotten"]
+        assert found["difference"] < 0 and found["p"] == pytest.approx(2 / 2 ** found["seeds"], rel=0.01)
+    assert of["softer", "q", "forgotten"]["difference"] > of["q-momentum", "q", "forgotten"]["difference"]
+    assert of["q-momentum", "q", "RR@10"]["difference"] < 0
 
 
 def test_every_query_is_trained_twice_in_an_episode_and_half_of_the_softer_ranks_are_deep(plan):

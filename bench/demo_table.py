@@ -1,0 +1,64 @@
+"""The section of docs/results.md on the demo: the table of what `make demo` has finished (results.py)."""
+
+import json
+
+from results import made_by, made_text, markdown, number
+from rounds import REPOSITORY
+from teleport.plan.plan import Plan
+from teleport.report.figures import Stages
+from teleport.report.specs import table_specs
+from teleport.report.table import columns, make_table, marks_of
+from teleport.running.artefact import is_finished
+from teleport.settings.read import load_files
+from teleport.settings.section import MAIN_TABLE
+
+CONFIG = REPOSITORY / "config/config.yaml"
+
+
+def measured():
+    """{"demo": a row for each system and episode, means over queries and marks} once all is finished, else {}."""
+    plan = Plan(*load_files([str(CONFIG)]))
+    spec = next(spec for (_, name), spec in table_specs(plan).items() if name == MAIN_TABLE)
+    if not all(is_finished(stage.name) for stage in spec.stages):
+        return {}
+    content = json.loads(spec.text)
+    table, names = make_table(content, Stages(".")), columns(content)
+    marks = {name: marks_of(table, name, content["significance"], split) for name, (split, _) in names.items()}
+    rows = [
+        {"row": f"{row['system']} {row['episode']}", "system": row["system"], "episode": row["episode"], "seeds": 1}
+        | {"mean": {name: float(table.means[name][i]) for name in names}}
+        | {"mark": {name: of_rows[i] for name, of_rows in marks.items()}}
+        for i, row in enumerate(content["rows"])
+    ]
+    ((trajectory,),) = plan.trajectories.values()
+    trainings = [train.settings.training for train in trajectory.trains]
+    steps = [str(min(training.stop_after_steps or training.steps, training.steps)) for training in trainings]
+    budget = f"episodes of {' and '.join(steps)} steps"
+    return {
+        "demo": {
+            "columns": list(names),
+            "rows": rows,
+            "made": made_by(plan.stages, seeds=[trajectory.seed], budget=budget),
+        }
+    }
+
+
+def section(data):
+    """The text between the marks: the table, the best of each column in bold, and how it came about."""
+    parts = []
+    for part in data.values():
+        names = part["columns"]
+        best = {name: max(round(row["mean"][name], 3) for row in part["rows"]) for name in names}
+        rows = [
+            [row["system"], str(row["episode"])]
+            + [cell(row["mean"][name], row["mark"][name], best[name]) for name in names]
+            for row in part["rows"]
+        ]
+        parts.append(markdown(["System", "Episode", *names], rows) + "\n" + made_text(part["made"]))
+    return "\n".join(parts)
+
+
+def cell(mean, mark, best):
+    """A mean over queries as text, bold where it is the best of its column, with its mark."""
+    text = number(mean)
+    return (f"**{text}**" if round(mean, 3) == best else text) + mark

@@ -1,0 +1,122 @@
+"""The sections of docs/results.md that a command makes, each from its data in docs/measured.
+
+    python bench/results.py    measures what is finished below results/, then writes all sections anew
+
+A maker is a module of SECTIONS with two functions. `measured()` reads finished stages: {part of a section: {"rows":
+[{"row": name, "seeds": how many, …}], "made": `made_by`, …}}, JSON. `section(data)` is the text between the marks, from
+the data alone. Parts whose results are absent, or have fewer seeds than the data, stay as the data have them.
+"""
+
+import importlib
+import json
+import re
+import textwrap
+
+import pandas as pd
+
+from rounds import REPOSITORY
+from teleport.report.figures import machines
+from teleport.running.artefact import STAGES, Artefact, is_finished
+from teleport.running.files import read_saved, write_bytes, write_json, write_text
+
+PAGE, DATA = REPOSITORY / "docs/results.md", REPOSITORY / "docs/measured"
+SECTIONS = {"comparison": "comparison_table", "demo": "demo_table", "forgetting": "forgetting"}  # name: module
+BEGIN, END = "<!-- made by python bench/{module}.py from docs/measured/{name}.json -->\n", "<!-- until here -->\n"
+PNG_SCALE = 2  # pixels per point
+
+
+def made_by(names, **budget):
+    """How finished stages (names) came about: commits, machine, time; and what `budget` says (dict): seeds, budget."""
+    artefacts = [Artefact(STAGES / name) for name in sorted(names) if is_finished(name)]
+    origins = [artefact.manifest["provenance"] for artefact in artefacts]
+    cores = sorted({origin["hardware"]["cores"] for origin in origins})
+    minutes = sum(origin["wall_seconds"] for origin in origins) / 60
+    threads = " or ".join(map(str, sorted({origin["threads"] for origin in origins})))
+    return budget | {
+        "commits": sorted({str(origin["git_commit"]) for origin in origins}),
+        "machine": f"{' or '.join(map(str, cores))} cores of {machines(artefacts)}",
+        "time": f"{len(origins):,} stages, {minutes:,.0f} minutes of {threads} of them",
+    }
+
+
+def made_text(made):
+    """The stamp below a part: "Commit …; 2 cores of …; 970 stages, 61 minutes of 1 of them; seeds …; budget"."""
+    commits = ", ".join(re.sub(r"^(.{7})[0-9a-f]*", r"\1", commit) for commit in made["commits"])
+    seeds = f"{'seed' if len(made['seeds']) == 1 else 'seeds'} {', '.join(map(str, made['seeds']))}"
+    return wrapped(f"*Commit {commits}; {made['machine']}; {made['time']}; {seeds}; {made['budget']}.*")
+
+
+def wrapped(text):
+    """A paragraph, or an item of a list, in lines of at most 120 characters."""
+    indent = "  " if text.startswith("* ") else ""
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def read_data(name):
+    """The data of a section, {} where there are none."""
+    return read_saved(DATA / f"{name}.json")
+
+
+def joined(old, new):
+    """Data `old` with those parts of `new` that lack no row and no seed of what is there (dict)."""
+
+    def seeds(part):
+        return {row["row"]: row["seeds"] for row in part["rows"]}
+
+    def covers(part, other):
+        return all(seeds(part).get(row, -1) >= number for row, number in seeds(other).items())
+
+    kept = {name: part for name, part in new.items() if name not in old or covers(part, old[name])}
+    return old | kept
+
+
+def replace_section(page, name, text):
+    """Write `text` between the marks of a section of a page (Path). Raises ValueError when the page lacks them."""
+    begin = BEGIN.format(name=name, module=SECTIONS[name])
+    old = page.read_text(encoding="utf-8")
+    pattern = re.escape(begin) + ".*?" + re.escape(END)
+    new, count = re.subn(pattern, lambda _: begin + text + END, old, flags=re.DOTALL)
+    if count != 1:
+        raise ValueError(f"{page} has the mark {begin.strip()} {count} times, not once")
+    write_text(page, new)
+
+
+def write_section(name):
+    """Measure what is finished, keep the data of the rest, and write the section of the page; returns its text."""
+    maker = importlib.import_module(SECTIONS[name])
+    data = joined(read_data(name), json.loads(json.dumps(maker.measured())))
+    write_json(DATA / f"{name}.json", data)
+    text = maker.section(data)
+    replace_section(PAGE, name, text)
+    if hasattr(maker, "figure") and (chart := maker.figure(data)):
+        draw(chart, DATA / f"{name}.png")
+    return text
+
+
+def draw(chart, path):
+    """Write a chart (Vega-Lite, dict) as PNG."""
+    import vl_convert
+
+    write_bytes(path, vl_convert.vegalite_to_png(chart | {"background": "white"}, scale=PNG_SCALE))
+
+
+def number(value, form=".3f"):
+    """A figure as text, – for None or NaN."""
+    return "–" if pd.isna(value) else format(value, form)
+
+
+def plus_minus(mean, deviation, form=".3f"):
+    """ "0.505 ± 0.003"; of a single seed without deviation."""
+    return number(mean, form) + ("" if pd.isna(deviation) else f" ± {deviation:{form}}")
+
+
+def markdown(heads, rows):
+    """A table whose first column has words (text)."""
+    lines = [heads, [":--", *["--:"] * (len(heads) - 1)], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    for section in SECTIONS:
+        write_section(section)
+        print(f"written: the section of {DATA / section}.json in {PAGE}")
