@@ -35,7 +35,8 @@ REPORTS = (
 
 # Calls whose arguments a person reads, and no stage: what refuses (a ValueError in the settings does), warns or tells,
 # and sentences with a name of their own. The whole name of what is called, or its last part.
-SPOKEN = {"Refusal", "ValueError", "Remedy", "wrong_row", "wrong", "refuse", "warn_once", "log.info", "log.warning"}
+SPOKEN = {"Refusal", "ValueError", "Remedy", "wrong_row", "wrong", "refuse", "refusing", "warn_once"}
+SPOKEN |= {"log.info", "log.warning"}
 
 
 def module_path(name):
