@@ -17,7 +17,7 @@ sys.path.insert(0, str(HOME / "workflow_scripts"))
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
-from commands.dry_run import use_dry_run
+from commands.dry_run import MOST_JOBS, use_dry_run
 from commands.encoding import encodings_said
 from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, shortages
@@ -28,6 +28,7 @@ from commands.snakemake_internals import (
     attempt,
     how_called,
     name_in_messages,
+    plan_in_short,
     recorded_input,
     recorded_params,
     room,
@@ -112,6 +113,7 @@ def left():
 if CALL.main:
     if CALL.dry:
         use_dry_run(logger, partial(cost_sentence, PLAN))
+        plan_in_short(workflow, logger, MOST_JOBS)
     else:
         use_terminal(logger, episode_scores(PLAN), left)
     for sentence in encodings_said(EXPERIMENTS, PLAN):
@@ -171,7 +173,10 @@ def asked(wildcards):
 def requested(wildcards, attempt):
     """The time and memory that a job asks for: by the forecast of its stage, or of a shard of it."""
     shards = wildcards.get("scatteritem", "1-of-1").split("-of-")[1]
-    return REQUESTS.of(planned(wildcards), attempt, int(shards))
+    return request_of(planned(wildcards), attempt, int(shards))
+
+
+request_of = cache(REQUESTS.of)  # Snakemake asks for time and for memory
 
 
 def inputs(wildcards):

@@ -103,3 +103,41 @@ def test_targets_messages_records_and_the_terminal(call):
     assert "RECORDED [\"'abc'\"] ['given.txt']" in text and "Nothing to be done" in text, ADVICE
     text = call("stages/encode/0a1b", "made.txt", "--forcerun", "made")
     assert "UNFINISHED set()" in text and "UNFINISHED {'encode/0a1b'}" in text, ADVICE
+
+
+SHORT = f"""
+import sys
+sys.path.insert(0, "{REPOSITORY}/workflow_scripts")
+from commands import dry_run
+from commands.snakemake_internals import plan_in_short
+from snakemake.logging import logger
+
+dry_run.MOST_JOBS = 3
+dry_run.use_dry_run(logger, lambda stages: f"STAGES {{len(stages)}}")
+plan_in_short(workflow, logger, dry_run.MOST_JOBS)
+
+def asked(wildcards):
+    print("PARAMS", wildcards.key)
+    return "x"
+
+rule all:
+    input: expand("results/stages/merge/{{key}}/manifest.json", key=range(30))
+
+rule merge:
+    output: "results/stages/merge/{{key}}/manifest.json"
+    params: asked=asked
+    message: "merge {{wildcards.key}}"
+    shell: "echo {{params.asked}} > {{output}}"
+"""
+
+
+def test_a_dry_run_works_out_no_more_jobs_than_it_lists(call, tmp_path):
+    """All of them where their commands are asked for, and those that are there already, whose params may differ."""
+    (tmp_path / "Snakefile").write_text(SHORT)
+    text = call("-n", "-q", "host")
+    assert (text.count("PARAMS"), text.count("Job ")) == (3, 4), f"{ADVICE}\n{text}"  # one of them: "Job stats"
+    assert "and 27 more jobs" in text and "STAGES 30" in text, f"{ADVICE}\n{text}"
+    assert call("-n", "-p").count("PARAMS") == 30, ADVICE
+    call("results/stages/merge/7/manifest.json")
+    text = call("-n")
+    assert "STAGES 29" in text and 4 <= text.count("PARAMS") <= 5 and "PARAMS 7" in text, f"{ADVICE}\n{text}"

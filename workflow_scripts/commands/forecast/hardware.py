@@ -34,12 +34,18 @@ class Cost:
 
     bytes: float = 0.0  # of the artefacts
     scratch: float = 0.0  # more while it runs
-    memory: float = BASE  # at the peak
+    memory: float = BASE  # at the peak, of what has to stay
+    mapped: float = 0.0  # besides, of files that are read or written once: in memory until the system wants it back
     device_memory: float = 0.0  # besides, on each of its GPUs
     work: dict = field(default_factory=dict)  # {rate of the hardware line: amount}
     at_once: tuple = ()  # pairs of kinds of work, of which a GPU does one while the processor does the other
     model: bool = False  # whether the job loads torch and a checkpoint
     lacks: str = ""  # what is not counted
+
+    @property
+    def resident(self):
+        """What the system counts as the memory of the process: `peak_memory_bytes` of a manifest, Slurm's MaxRSS."""
+        return self.memory + self.mapped
 
 
 class Hardware(Section):

@@ -4,6 +4,7 @@ import glob
 import shutil
 import textwrap
 from collections import Counter
+from functools import lru_cache
 from itertools import groupby
 
 from commands.forecast.costs.models import live, train_steps
@@ -40,9 +41,15 @@ def shortages(plan):
     except Refusal as error:
         return [str(error)]
     try:
-        return warnings_of(Forecast(plan, hardware))
+        return warnings_of(foreseen(plan, hardware))
     except Refusal:
         return []
+
+
+@lru_cache(maxsize=1)
+def foreseen(plan, hardware):
+    """A `Forecast`, as of the start of this process: what a dry run warns of first and sums up last."""
+    return Forecast(plan, hardware)
 
 
 def forecast_here(plan, shards=1):
@@ -59,7 +66,7 @@ def cost_sentence(plan, names):
     again = f"{there} of {len(plan.stages)} stages are there already"
     try:
         name, hardware = read_hardware()
-        stages = Forecast(plan, hardware).stages
+        stages = foreseen(plan, hardware).stages
     except Refusal as error:
         return f"{again}; no forecast, because {error}"
     time, size = (sum(getattr(stages[stage], what) for stage in names) for what in ("seconds", "bytes"))

@@ -48,7 +48,10 @@ def hardware():
 
 
 def provenance(job, started, ended, attempt):
-    """What a manifest says under `provenance` (dict). Times in seconds, memory in bytes."""
+    """What a manifest says under `provenance` (dict). Times in seconds, memory in bytes.
+
+    peak_memory_bytes: at most how much was resident, mapped files with it, which the system takes back for others.
+    """
     return {
         "code": job.code,
         "cpu_code": job.cpu_code,

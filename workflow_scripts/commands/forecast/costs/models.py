@@ -71,7 +71,8 @@ def encode(stage, counts, place):
     batches = place.threads * TOKEN_BYTES * BATCH_TOKENS * shape.hidden_size
     return Cost(
         size,
-        memory=TORCH_BASE + weights * encoders + (0 if place.gpus else computing + batches),
+        memory=TORCH_BASE + 16 * counts.passages + weights * encoders + (0 if place.gpus else computing + batches),
+        mapped=tokens(stage.inputs["tokens"], counts, place).bytes + size,
         device_memory=computing if place.gpus else 0.0,
         work={"encode_flop": flop},
         model=True,
@@ -81,7 +82,7 @@ def encode(stage, counts, place):
 def sharded(cost, number):
     """(Cost of each of so many shards of a stage `encode`, that of the job which joins them)."""
     work = {rate: amount / number for rate, amount in cost.work.items()}
-    shard = replace(cost, bytes=cost.bytes / number, work=work)
+    shard = replace(cost, bytes=cost.bytes / number, mapped=cost.mapped / number, work=work)
     return shard, replace(cost, bytes=0.0, scratch=shard.bytes, work={"disk": 2 * cost.bytes})
 
 

@@ -28,7 +28,7 @@ def index(stage, counts, place):
     flat = stage.settings.index.kind == "flat"
     size = 0.0 if flat else index_bytes(stage.settings.index, passages, dim)
     lacks = "" if flat else "training the indexes that are not flat, and adding the passages"
-    return Cost(size, memory=BASE + size, work={"read": vectors}, lacks=lacks)
+    return Cost(size, memory=BASE + size, mapped=vectors, work={"read": vectors}, lacks=lacks)
 
 
 def pq_work(index, lines, passages):
@@ -52,6 +52,7 @@ def retrieve(stage, counts, place):
     return Cost(
         size,
         memory=BASE + vectors + min(CANDIDATE_BYTES, candidates * 20),
+        mapped=size,
         device_memory=vector_bytes(passages, dim, 2) / place.gpus + SCORE_BYTES if place.gpus else 0.0,  # in fp16
         work=work,
         at_once=(("search_flop", "rescored"),),
