@@ -147,6 +147,7 @@ def with_all_systems(name):
     others = name == "marco" and {path for path in variants if path.stem.startswith("marco-doc-")} or set()
     adding = [p for p in variants if p not in others and "ablations" in yaml.safe_load(p.read_text())]
     own = {"recipes", "forgetting", "analysis", "dynamic"}  # of no paper, or in small
+    own |= {"bm25"} if name in ("nq", "triviaqa") else set()  # its coCondenser is that of MS MARCO
     ablations = [path for path in sorted((CONFIG / "ablations").glob("*.yaml")) if path.stem not in own]
     files = [*ablations, *adding] if name != "marco-doc" else adding
     return [name, *(str(path.relative_to(CONFIG).with_suffix("")) for path in files)]
