@@ -14,6 +14,7 @@ sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
 
 import numpy as np  # noqa: E402
 
+from commands.forecast.printed import print_forecast  # noqa: E402
 from commands.new import new  # noqa: E402
 from teleport.plan.plan import Plan  # noqa: E402
 from teleport.refusal import Refusal  # noqa: E402
@@ -75,6 +76,15 @@ def test_undivided_judgments_become_train_dev_and_test(tmp_path, texts, form):
     made = Plan(*load_files([path]))
     (check,) = [stage.settings for stage in made.stages.values() if stage.kind == "check"]
     assert (check.evaluation_depth, check.mining_depth, check.batch_queries) == (0, 0, len(train))
+
+
+def test_its_cost_can_be_forecast_before_anything_is_built(tmp_path, texts, capsys):
+    in_tables(tmp_path / "given", texts)
+    path, _ = new("mine", tmp_path / "given", REPOSITORY)
+    print_forecast(Plan(*load_files([path])), "cpu-2-cores")
+    said = capsys.readouterr().out
+    assert "collection: 300 passages; queries: 35 train, 16 test, 9 dev (from `counts` of the configuration)" in said
+    assert "wall clock: " in said
 
 
 def test_what_is_divided_stays_so(tmp_path, texts):

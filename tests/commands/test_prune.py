@@ -181,11 +181,14 @@ def test_an_index_that_cannot_be_read_stops_it_in_a_sentence(text, said):
     assert "Traceback" not in removed.stderr
 
 
-def test_pipes_and_loops_make_no_command_wait():
+def test_pipes_devices_and_loops_make_no_command_wait():
     Path("mine.yaml").write_text(yaml.safe_dump(CONFIG))
     for path in (Path("results/experiments/a/plan.tsv"), STAGES / "train/222222222222" / MANIFEST):
         path.parent.mkdir(parents=True)
         os.mkfifo(path)
+    for path in (Path("results/experiments/b/plan.tsv"), STAGES / "train/333333333333" / MANIFEST):
+        path.parent.mkdir(parents=True)
+        path.symlink_to("/dev/zero")  # which never ends
     Path("results/experiments/loop").symlink_to("loop")
     for arguments in (["prune", "mine.yaml"], ["verify"], ["export", "results/experiments/loop", "out"]):
         command = [sys.executable, str(REPOSITORY / "workflow_scripts/manage.py"), *arguments]

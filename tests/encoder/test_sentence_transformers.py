@@ -61,10 +61,11 @@ def edit(path, **changes):
     write(path, json.loads(path.read_text()) | changes)
 
 
-def ours(stages, folder):
-    """(vectors of queries, of passages) of a checkpoint of which the configuration says nothing."""
-    encoder = completed(Encoder(checkpoint={"folder": str(folder)}, title="space"))
-    checkpoint = make_pretrained(stages, folder, pooling=encoder.pooling, normalize=encoder.normalize)
+def ours(stages, folder, projection=None):
+    """(vectors of queries, of passages) of a checkpoint of which the configuration says nothing but a head's width."""
+    encoder = completed(Encoder(checkpoint={"folder": str(folder)}, title="space", projection=projection))
+    said = {name: getattr(encoder, name) for name in ("pooling", "normalize", "projection")}
+    checkpoint = make_pretrained(stages, folder, **said)
     collection = make_collection(stages)
     prefixes = {"query_prefix": encoder.query_prefix, "passage_prefix": encoder.passage_prefix}
     tokens = make_tokens(stages, collection, checkpoint, "space", encoder.lower_case, **prefixes)
@@ -93,6 +94,29 @@ def test_its_vectors_are_ours(stages, tmp_path, version, pooling, normalize, pro
         np.testing.assert_allclose(mine, its, rtol=0, atol=1e-5)
     wider = in_version_5(shutil.copytree(folder, tmp_path / "wider"), 64)
     assert np.abs(theirs(folder)[1] - theirs(wider)[1]).max() > 1e-3, "no text is cut: the length shows nowhere"
+
+
+@pytest.mark.parametrize("version", [5, 6])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_linear_layer_with_a_layer_norm_is_a_head(stages, tmp_path, version, normalize):
+    from sentence_transformers.sentence_transformer.modules import Dense, LayerNorm, Normalize, Pooling, Transformer
+
+    transformer = Transformer(str(source_folder(tmp_path / "source")), max_seq_length=20)
+    head = [Dense(32, 16, activation_function=torch.nn.Identity()), LayerNorm(16)]
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        for parameter in (parameter for module in head for parameter in module.parameters()):
+            torch.nn.init.normal_(parameter)
+    modules = [transformer, Pooling(32, pooling_mode="mean"), *head, *([Normalize()] if normalize else [])]
+    folder = tmp_path / "saved"
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
+    if version == 5:
+        in_version_5(folder)
+    for mine, its in zip(ours(stages, folder, projection=16), theirs(folder), strict=True):
+        assert mine.shape[1] == 16
+        np.testing.assert_allclose(mine, its, rtol=0, atol=1e-5)
+    with pytest.raises(Refusal, match="encoder.projection is null, but .* has a projection head of 16 dimensions"):
+        ours(stages, folder)
 
 
 def test_a_default_prompt_is_of_encode_alone(stages, tmp_path):
