@@ -100,6 +100,7 @@ def test_a_row_without_a_figure_has_no_sentence():
         (-0.2, 0.012, 1, "-.200 under Zero-shot (p .012)"),
         (0.04, 0.08, 0, "not above BM25 (+.040, p .08)"),
         (-0.04, 1.0, 0, "not below BM25 (-.040, p 1)"),
+        (-0.0001, 1.0, 0, "not below BM25 (+.000, p 1)"),
         (0.002, 0.82, 2, "episode 2 is not above episode 1 (+.002, p .82)"),
         (0.1, 2e-5, 2, "episode 2 is +.100 over episode 1 (p 2e-05)"),
     ],

@@ -17,6 +17,7 @@ from teleport.report.page.write import write_page
 PASSAGES, DEPTH, PER_QUERY = 40_000, 100, 90  # of 8.8 million passages: no more than these are found
 QUERIES = {"train": 10_000, "dev": 6_980, "dl19": 43, "dl20": 54}  # train: as many as are counted of 502,939
 MEASURES = ["RR@10", "Success@1000", "R@1000", "R@100"]
+SHARED = 35  # candidates of a query
 EPISODES, OTHERS = 3, 6  # rows of nothing that was trained: BM25 and five released checkpoints
 FLAGS = {"query": 1, "lookahead": 2, "momentum": 4}
 
@@ -54,8 +55,10 @@ def collection(stages, rng):
 
 
 def search(stages, rng, number):
+    """A finished search; those of a split share their candidates, so that ten systems find some 35 of a query."""
     job = stages.make("retrieve")
-    ids = rng.integers(0, PASSAGES, (number, DEPTH), np.int32)
+    known = np.random.default_rng(number).integers(0, PASSAGES, (number, DEPTH), np.int32)
+    ids = np.hstack([rng.permuted(known[:, :SHARED], axis=1), known[:, SHARED:]])
     Run(ids, -np.tile(np.arange(DEPTH, dtype=np.float32), (number, 1)), np.arange(number)).write(job)
     return stages.finish(job)
 
@@ -75,7 +78,9 @@ def pool(stages, rng):
     job, number = stages.make("merge"), QUERIES["train"]
     writer, total = PoolWriter(job.output), number * PER_QUERY
     ranks = rng.integers(1, 200, total)
-    fields = {"passages": rng.integers(0, PASSAGES, total), "sources": rng.choice([1, 2, 4], total), "ranks": ranks}
+    known = np.random.default_rng(number).integers(0, PASSAGES, (number, DEPTH), np.int32)
+    passages = rng.permuted(known, axis=1)[:, :PER_QUERY].ravel()
+    fields = {"passages": passages, "sources": rng.choice([1, 2, 4], total), "ranks": ranks}
     fields |= {"first_episodes": np.ones(total, int), "scores": -ranks}
     writer.append(np.full(number, PER_QUERY), Items(*(fields[name] for name in Items._fields)))
     writer.close()

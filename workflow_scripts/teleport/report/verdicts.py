@@ -86,7 +86,7 @@ def better(column):
 
 def figure(value, sign=""):
     """A measure as text without the zero before its point: ".589", "+.065", "1.000"."""
-    text = f"{value:{sign}.3f}"
+    text = f"{round(value, 3) + 0.0:{sign}.3f}"  # no minus before zero
     return text.replace("0.", ".", 1) if abs(value) < 1 and round(abs(value), 3) < 1 else text
 
 

@@ -256,7 +256,7 @@ def query_map():
 
 def scatter():
     """The scores of two systems on every query; larger: several queries lie there."""
-    base, axis = chart(320), {"scale": alt.Scale(nice=False), "axis": alt.Axis(tickCount=6)}
+    base, axis = chart(320), {"scale": alt.Scale(nice=False, padding=14), "axis": alt.Axis(tickCount=6)}
     points = base.mark_point(filled=True, color=BLUE, opacity=1, stroke="white", strokeWidth=0.7).encode(
         x=alt.X("a:Q", title="From", **axis),
         y=alt.Y("b:Q", title="To", **axis),

@@ -12,7 +12,7 @@ TOP = 10
 DRAWN = 4  # one in so many of the queries shown in full is drawn at random, the others differ most between systems
 GROUPS = ("gain", "loss", "swing", "random")
 LEAST_SHOWN = 20  # training queries
-MOST_CELLS = 8_000  # of the tables of all training queries: fewer queries are shown where each has more
+MOST_CELLS = 6_000  # of the tables of all training queries: fewer queries are shown where each has more
 
 
 def compared_rows(reader, spec):

@@ -38,7 +38,7 @@ class Site:
             loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
         )
         self.templates.filters |= FILTERS
-        self.templates.globals |= {"words": WORDS | WORDS_HERE, "stage": stage_link, "colours": SOURCE_COLOURS}
+        self.templates.globals |= {"words": WORDS | WORDS_HERE, "stage": stage_link}
 
     def add(self, path, template, heading, **content):
         """Add a page: what `template` makes of `content`."""
@@ -55,8 +55,8 @@ class Site:
             write_text(files / path, self.whole(path, heading, body))
         for name, text in self.data.items():
             write_text(files / f"{name}.js", text)
-        for name in ("page.css", "page.js"):
-            write_text(files / name, (ASSETS / name).read_text(encoding="utf-8"))
+        write_text(files / "page.css", css())
+        write_text(files / "page.js", (ASSETS / "page.js").read_text(encoding="utf-8"))
         write_text(files / "vega.js", vega())
         write_text(Path(folder) / "index.html", DOOR.format(f"{FILES}/index.html", jinja2.filters.escape(self.title)))
         return sum(path.stat().st_size for path in files.rglob("*") if path.is_file())
@@ -67,9 +67,9 @@ class Site:
             f'<article id="{name}"{" hidden" * bool(at)}>{LINK.sub(self.inner_link, body)}</article>'
             for at, (name, (_, body)) in enumerate(self.pages.items())
         ]
-        css, script = ((ASSETS / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+        script = (ASSETS / "page.js").read_text(encoding="utf-8")
         scripts = [Markup(text) for text in (vega(), script, *self.data.values())]
-        text = self.whole("index.html", self.title, "\n".join(articles), {"css": Markup(css), "scripts": scripts})
+        text = self.whole("index.html", self.title, "\n".join(articles), {"css": Markup(css()), "scripts": scripts})
         write_text(Path(path), LINK.sub(self.inner_link, text))
         return Path(path).stat().st_size
 
@@ -84,6 +84,12 @@ class Site:
         named = {"title": self.title, "footer": self.footer, "nav": navigation, "here": path}
         base = self.templates.get_template("base.html")
         return base.render(heading=heading, body=Markup(body), inline=inline, **named)
+
+
+def css():
+    """The style of all pages, with the colours of sources as in the charts."""
+    colours = "".join(f".source.{name} {{ --colour: {colour}; }}\n" for name, colour in SOURCE_COLOURS.items())
+    return (ASSETS / "page.css").read_text(encoding="utf-8") + colours
 
 
 def vega():

@@ -1,0 +1,73 @@
+"""A page with five queries in full, in Chromium without a network: every other query opens too, in both themes."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from browser import EXECUTABLE, Browser
+from page_colours import GROUNDS
+from page_numbers import data_of
+
+from teleport.plan.plan import Plan
+from teleport.report.page.write import write_page
+from teleport.report.page_specs import page_spec
+from teleport.settings.read import load_files
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "workflow"))
+
+from toy import finished  # noqa: E402, F401
+
+TEXT = "document.querySelector('%s').textContent"
+
+
+@pytest.fixture
+def opened(finished, tmp_path, monkeypatch):  # noqa: F811
+    """(folder of the pages, browser)."""
+    if EXECUTABLE is None:
+        pytest.skip("no Chromium here: `apt-get install chromium` brings one")
+    monkeypatch.chdir(finished.folder)
+    Path("toy.yaml").write_text(yaml.safe_dump(finished.config))
+    spec = json.loads(page_spec(Plan(*load_files(["toy.yaml"])), ["toy.yaml"], 5)[1].text)
+    write_page(spec, Path("."), tmp_path / "page")
+    browser = Browser(tmp_path / "profile")
+    yield tmp_path / "page/_page", browser
+    browser.close()
+
+
+def test_every_listed_query_opens(opened):
+    folder, browser = opened
+    for split, number in (("train", 80), ("test", 20)):
+        browser.open(folder / "list.html", f"#{split}")
+        links = browser.evaluate(
+            "[...document.querySelectorAll('.queries a')].map((each) => each.getAttribute('href'))"
+        )
+        light = [link.partition("#")[2] for link in links if link.startswith("query.html#")]
+        assert len(links) == number and 0 < len(light) < number
+        assert all((folder / link).exists() for link in links if not link.startswith("query.html#"))
+        queries = data_of(folder, f"queries-{split}")
+        for place in light[:: len(light) // 3]:
+            browser.open(folder / "query.html", f"#{place}")
+            at = queries["rows"].index(int(place.split("/")[1]))
+            assert browser.evaluate(TEXT % ".question") == queries["texts"][at]
+            said = browser.evaluate(TEXT % "table.light")
+            assert data_of(folder, f"light-{split}")["lists"][at][0] in said and "ANCE-Tele, checkpoints 0 →" in said
+    browser.open(folder / "query.html", f"#{light[0]}/0-1")  # from a comparison: these two systems alone
+    lines = "[...document.querySelectorAll('table.light th')].map((each) => each.textContent)"
+    assert browser.evaluate(lines)[:3] == ["Positives", "BM25", "Zero-shot"] and len(browser.evaluate(lines)) == 4
+    assert browser.errors == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_page_in_both_themes(opened, tmp_path, dark):
+    folder, browser = opened
+    browser.open(folder / "index.html")
+    browser.screenshot(tmp_path / "picture.png", 1400, dark=dark)
+    ground = GROUNDS["dark" if dark else "light"]
+    rgb = f"rgb({', '.join(str(int(ground[at : at + 2], 16)) for at in (1, 3, 5))})"
+    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == rgb
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG") and browser.errors == []
+    ink = browser.evaluate("getComputedStyle(document.body).color")
+    labels = "[...document.querySelectorAll('.chart svg text')].map((each) => getComputedStyle(each).fill)"
+    assert set(browser.evaluate(labels)) == {ink}
