@@ -53,22 +53,6 @@ PartitionName=toy Nodes={host} Default=YES MaxTime=UNLIMITED DefaultTime=10
 """
 
 
-def install():
-    """Install Debian's Slurm where it is missing. Raises RuntimeError that says what stands in the way."""
-    if all(map(shutil.which, COMMANDS)):
-        return
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise RuntimeError("Slurm is not installed, and installing it needs root and apt-get")
-    # A package may start its service: invoke-rc.d does not in runlevel 1.
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *PACKAGES]):
-        result = subprocess.run(
-            ["apt-get", *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        if result.returncode:
-            raise RuntimeError(f"apt-get {command[0]} failed:\n{result.stdout[-2000:]}")
-
-
 def free_ports(number):
     """Ports that nobody listens on."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]

@@ -6,19 +6,21 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cluster import Cluster, install
+from cluster import COMMANDS, PACKAGES, Cluster
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
 
 from cluster_world import ClusterWorld, run_until  # noqa: E402
 from toy import World, finished  # noqa: E402, F401
 
+from debian import install  # noqa: E402
+
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory):
     """A running one-node Slurm; the tests skip where it can neither be found nor installed, but not in CI."""
     try:
-        install()
+        install("Slurm", PACKAGES, COMMANDS)
         if os.geteuid() != 0:
             raise RuntimeError("starting a cluster needs root")
     except RuntimeError as error:

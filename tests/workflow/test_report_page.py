@@ -1,4 +1,4 @@
-"""The report page of the finished toy workflow: its figures against plain loops, and in a browser without a network."""
+"""The report page of the finished toy workflow: its figures against plain loops, its files, and what it leaves out."""
 
 import json
 import os
@@ -8,101 +8,29 @@ import subprocess
 import sys
 import time
 import zipfile
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
+from page_world import data, episode, pools, positives, read, record, report
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "report/page"))
-
-from browser import EXECUTABLE, Browser  # noqa: E402
-
-from teleport.plan.plan import Plan  # noqa: E402
-from teleport.report.page.forgetting import Traces, forgetting_of  # noqa: E402
-from teleport.report.page.negatives import negatives_of  # noqa: E402
-from teleport.report.page.reader import Reader  # noqa: E402
-from teleport.report.page.write import write_page  # noqa: E402
-from teleport.report.page_specs import page_spec  # noqa: E402
-from teleport.running.artefact import MANIFEST, file_entry, signed  # noqa: E402
-from teleport.running.files import write_json  # noqa: E402
-from teleport.settings.read import load_files  # noqa: E402
-
-MARKUP = {
-    0: "</script><script>document.title = 'broken'</script><b>bold</b>",
-    1: "\"double\" and 'single' quotes & <i>italics</i> \\ back {{ braces }} {% raw %}",
-    2: "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd from right to left",
-    3: "long " * 10_000,
-}
-
-
-class Html(HTMLParser):
-    """The charts, links and text of a page."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.charts, self.links, self.ids, self.text, self.inside = [], [], [], [], None
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        given = dict(attributes)
-        self.inside = tag if tag in ("script", "style") else None
-        self.chart = given.get("type") == "application/json" and given.get("class") != "index"
-        self.links += [given["href"]] if tag == "a" and "href" in given else []
-        self.ids += [given["id"]] if "id" in given else []
-
-    def handle_endtag(self, tag):
-        self.inside = None
-
-    def handle_data(self, data):
-        if self.inside == "script" and self.chart:
-            self.charts.append(json.loads(data))
-        elif self.inside is None:
-            self.text.append(data)
-
-
-def read(world, name, page="results/report/_page"):
-    """A page of the report."""
-    return Html((world.folder / page / name).read_text(encoding="utf-8"))
-
-
-def data(world, name, page="results/report/_page"):
-    """The value that a data file of the page hands over."""
-    text = (world.folder / page / f"{name}.js").read_text(encoding="utf-8")
-    return json.loads(text.removeprefix(f"page.put({json.dumps(name)},").removesuffix(");\n"))
+from teleport.plan.plan import Plan
+from teleport.report.page.forgetting import Traces, forgetting_of
+from teleport.report.page.negatives import negatives_of
+from teleport.report.page.reader import Reader
+from teleport.report.page.write import write_page
+from teleport.report.page_specs import page_spec
+from teleport.running.artefact import MANIFEST, signed
+from teleport.running.files import write_json
+from teleport.settings.read import load_files
 
 
 def spec_of(world, monkeypatch):
     monkeypatch.chdir(world.folder)
     Path("toy.yaml").write_text(yaml.safe_dump(world.config))
     return json.loads(page_spec(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1].text)
-
-
-def episode(world, number, stage):
-    return world.folder / f"results/experiments/tele/episode-{number}/{stage}"
-
-
-def pools(world):
-    """Per episode {query: [passages]} of the pools."""
-    found = []
-    for number in (1, 2, 3):
-        offsets, passages = (np.load(episode(world, number, f"merge/{name}.npy")) for name in ("offsets", "passages"))
-        found.append({q: passages[offsets[q] : offsets[q + 1]].tolist() for q in range(len(offsets) - 1)})
-    return found
-
-
-def positives(world):
-    """{training query: its positives}"""
-    collection = world.folder / "results/experiments/tele/collection"
-    lines = pq.read_table(collection / "qrels.train.parquet").to_pylist()
-    found = {}
-    for line in lines:
-        found.setdefault(line["query"], []).append(line["passage"])
-    return found
 
 
 def mined(world, stage="retrieve-queries"):
@@ -265,161 +193,6 @@ def test_an_unfinished_run_has_a_page(world):
     said = subprocess.run(command, cwd=world.folder, capture_output=True, text=True, check=True).stdout
     assert said.splitlines()[-1].split() == ["tele", "42", "2", "of", "3", "29", "of", "32"]
     assert "Left by the forecast: " in stages
-
-
-def record(folder, name):
-    """Enter a file that a test has changed into the manifest of its stage."""
-    manifest = json.loads((folder / MANIFEST).read_text())
-    manifest["files"][name] = file_entry(folder / name)
-    write_json(folder / MANIFEST, signed(manifest))
-
-
-def report(world, *arguments):
-    """The page from what is finished, below `page`."""
-    (world.folder / "toy.yaml").write_text(yaml.safe_dump(world.config))
-    command = [sys.executable, "workflow_scripts/manage.py", "report", "toy.yaml", "--output", "page", *arguments]
-    done = subprocess.run(command, cwd=world.folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture(scope="module")
-def marked(finished, tmp_path_factory):
-    """A world whose passages and first query hold markup, with every query in full, as a folder and as one file."""
-    world = finished.copy(tmp_path_factory.mktemp("page") / "world")
-    folder = (world.folder / "results/experiments/tele/collection").resolve()
-    for name, texts in {"corpus.parquet": MARKUP, "queries.train.parquet": {0: MARKUP[0]}}.items():
-        table = pq.read_table(folder / name)
-        column = [texts.get(row, text) for row, text in enumerate(table["text"].to_pylist())]
-        table = table.set_column(table.schema.get_field_index("text"), "text", pa.array(column, pa.string()))
-        pq.write_table(table, folder / name)
-        record(folder, name)
-    report(world, "--queries", "all")
-    report(world, "--queries", "all", "--share", "all.html")
-    return world
-
-
-@pytest.fixture(scope="module", params=["folder", "one file"])
-def opened(marked, tmp_path_factory, request):
-    """(how an address of the page is opened, browser)."""
-    if EXECUTABLE is None:
-        pytest.skip("no Chromium here: `apt-get install chromium` brings one")
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-
-    def go(page="index.html", place=""):
-        if request.param == "folder":
-            browser.open(marked.folder / "page/_page" / page, f"#{place}" if place else "")
-        else:
-            browser.open(marked.folder / "all.html", f"#{page}/{place}" if place else f"#{page}")
-
-    yield go, browser
-    browser.close()
-
-
-VISIBLE = "[...document.querySelectorAll('%s')].find((each) => each.offsetParent)"
-
-
-def follow(browser, selector, text=None):
-    """Click on the first visible element (that has a text), and wait until what it opens is drawn."""
-    chosen = f"each.offsetParent && {'true' if text is None else f'each.textContent.trim() === {json.dumps(text)}'}"
-    found = f"[...document.querySelectorAll({json.dumps(selector)})].find((each) => {chosen})"
-    browser.wait(found)
-    browser.evaluate(f"{found}.click()")
-    time.sleep(0.2)
-    browser.wait("document.documentElement?.dataset.ready")
-
-
-def shown(browser, selector):
-    return browser.evaluate(f"{VISIBLE % selector}?.textContent.replace(/\\s+/g, ' ').trim()")
-
-
-def test_is_b_better_than_a_and_where(opened, marked):
-    """One click from the matrix to the two systems, a second one to a query with both top tens."""
-    go, browser = opened
-    go()
-    assert browser.evaluate("document.title").endswith("· ANCE-Tele")
-    pairs = pd.read_csv(marked.folder / "results/tables/main.pairs.csv")
-    pair = pairs[(pairs["a"] == 1) & (pairs["b"] == 4)].iloc[0]
-    assert "ANCE-Tele" in shown(browser, ".verdicts") and "BM25" in shown(browser, ".verdicts")
-    title = f"ANCE-Tele, episode 3 less Zero-shot: won {pair.won}, lost {pair.lost} queries"
-    follow(browser, f'.matrix a[title="{title}"]')
-    said = shown(browser, ".said")
-    assert (
-        f"won {pair.won}, lost {pair.lost}, the same on {20 - pair.won - pair.lost} queries" in said and ", p " in said
-    )
-    assert browser.evaluate(f"{VISIBLE % '.queries'}.querySelectorAll('li').length") == 20
-    follow(browser, ".queries li a")
-    columns = (
-        "[...document.querySelectorAll('.tops thead tr:first-child th')].filter((each) => each.offsetParent).length"
-    )
-    assert browser.evaluate(columns) == 3
-    assert browser.errors == []
-
-
-def test_which_negatives_had_a_query_in_an_episode(opened, marked):
-    go, browser = opened
-    go("list.html", "train")
-    follow(browser, '.queries a[data-row="5"]')
-    lines = f"[...{VISIBLE % '.negatives'}.querySelectorAll('tbody tr')]"
-    cells = lines + ".map((each) => each.children[%d].textContent.trim())"
-    for number in (1, 2, 3):
-        filled = [text for text in browser.evaluate(cells % number) if text]
-        assert len(filled) == len(set(pools(marked)[number - 1][5]))
-        assert all(text.split()[0] in ("query", "lookahead", "momentum") for text in filled)
-    assert browser.evaluate(f"{VISIBLE % '.chart'}.querySelectorAll('svg').length") == 1
-    assert browser.errors == []
-
-
-def test_which_queries_were_forgotten(opened, marked):
-    go, browser = opened
-    go("experiment-tele.html")
-    row = f"[...{VISIBLE % '.states'}.querySelectorAll('tbody tr')]"
-    counts = browser.evaluate(f"{row}.map((each) => Number(each.children[4].textContent))")
-    step = next(at for at, number in enumerate(counts) if number)
-    browser.evaluate(f"{row}[{step}].children[4].querySelector('a').click()")
-    time.sleep(0.3)
-    browser.wait(f"{VISIBLE % '.queries li'}")
-    assert shown(browser, ".note").startswith(f"{counts[step]} queries, {counts[step]} in full")
-    follow(browser, ".queries a")
-    assert "Reciprocal rank@100" in shown(browser, ".trace")
-    assert browser.errors == []
-
-
-def test_what_did_a_system_cost_and_how_is_a_cell_reproduced(opened, marked):
-    go, browser = opened
-    go()
-    assert re.fullmatch(r"ANCE-Tele( ?[\d.]+ (s|min)){3}", shown(browser, '.costs tr[data-system="ANCE-Tele"]'))
-    follow(browser, '.cell[data-system="ANCE-Tele"][data-episode="3"][data-column="RR@10"]')
-    key = episode(marked, 3, "evaluate-test").resolve().name
-    command = shown(browser, ".behind .command code")
-    assert command.startswith("git checkout ") and "make .venv/installed" in command
-    assert f"--configfile toy.yaml -- results/stages/evaluate/{key}/manifest.json" in command
-    follow(browser, ".behind a.stage")
-    assert "evaluate-test, episode 3" in shown(browser, ".facts")
-    assert browser.errors == []
-
-
-def test_texts_with_markup_are_shown_as_text(opened, marked):
-    go, browser = opened
-    go("query-train-0.html")
-    assert shown(browser, ".question") == MARKUP[0]
-    assert "broken" not in browser.evaluate("document.title")
-    assert browser.evaluate("document.querySelectorAll('main b, main i').length") <= 20  # of tables alone
-    pages = [path.read_text() for path in (marked.folder / "page/_page").glob("query-*.html")]
-    for row in (1, 2):
-        page = next(text for text in pages if f'<span class="id">title{row} · d{row}' in text)
-        body = page.partition(f'<span class="id">title{row} · d{row}')[2].partition("</p>")[0]
-        assert "<i>" not in body and ("&lt;i&gt;" in body) == (row == 1)
-    assert browser.errors == []
-    assert {request.split(":")[0] for request in browser.requests} <= {"file", "data", "about", "blob"}
-
-
-@pytest.mark.parametrize("width", [400, 1400])
-def test_nothing_is_wider_than_the_window(opened, width):
-    go, browser = opened
-    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
-    for page in ("index", "diff", "list", "experiments", "experiment-tele", "query-train-5", "query-test-3", "stages"):
-        go(f"{page}.html")
-        assert browser.evaluate("document.documentElement.scrollWidth") <= width, page
 
 
 def test_runs_alone_and_a_page_without_pools_have_no_empty_pages(finished, tmp_path):

@@ -1,6 +1,6 @@
 """A headless Chromium that tests steer over a pipe: no driver, no port, and no network.
 
-python tests/report/page/browser.py results/report/_page/index.html docs/report.png     # README's picture
+`make picture` runs it as a script: python tests/report/page/browser.py PAGE.html PICTURE.png
 """
 
 import base64
@@ -13,31 +13,54 @@ import tempfile
 import time
 from pathlib import Path
 
-EXECUTABLE = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe"]
-FLAGS += ["--disable-background-networking", "--disable-component-update", "--no-first-run", "--disable-dev-shm-usage"]
-SECONDS = 120  # that anything may take on a busy machine
+FLAGS += ["--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
+FLAGS += ["--disable-sync", "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND"]
+SECONDS = 300  # that anything may take on a busy machine
+KEYS = {"Enter": 13, "Tab": 9, "Escape": 27, "Home": 36, "ArrowRight": 39, "ArrowDown": 40}
+
+
+def executable():
+    """The path of a Chromium, or None."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def require_chromium():
+    """Skip the test that asks where there is no Chromium; in CI install it instead, and fail where that fails."""
+    import pytest
+
+    from debian import install
+
+    if executable() is None and os.environ.get("CI") == "true":
+        install("Chromium", ["chromium"], ["chromium"])
+    if executable() is None:
+        pytest.skip("no Chromium here: `apt-get install chromium` brings one")
 
 
 class Browser:
-    """One page. `errors`: what the console and uncaught exceptions said; `requests`: addresses that were asked for."""
+    """One page. `errors`: what the console and uncaught exceptions said; `requests`: addresses that were asked for;
+    `clicks`: how often the mouse was pressed and something was chosen since it was opened."""
 
     def __init__(self, folder):
-        self.errors, self.requests, self.count, self.rest = [], [], 0, b""
+        self.errors, self.requests, self.count, self.clicks, self.rest = [], [], 0, 0, b""
         to_browser, self.input = os.pipe()
         self.output, from_browser = os.pipe()
-        command = [EXECUTABLE, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
+        command = [executable(), *FLAGS, f"--user-data-dir={folder}", "about:blank"]
         shell = ["bash", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "browser"]
         fds, silent = (to_browser, from_browser), subprocess.DEVNULL
         self.process = subprocess.Popen([*shell, *command], pass_fds=fds, stderr=silent, stdout=silent)
         for fd in fds:
             os.close(fd)
         self.session = None
+        self.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
         self.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
+        self.size(1400)
 
     def call(self, method, **parameters):
         """The result of a command of the DevTools protocol. Raises AssertionError when it fails."""
@@ -79,14 +102,22 @@ class Browser:
         return result["result"].get("value")
 
     def wait(self, expression):
-        """Wait until an expression is true. Raises AssertionError after SECONDS."""
+        """Wait until an expression is true, also through a change of page. Raises AssertionError after SECONDS."""
         end = time.monotonic() + SECONDS
-        while not self.evaluate(f"Boolean({expression})"):
+        while not self.holds(expression):
             assert time.monotonic() < end, f"{expression} never became true; errors: {self.errors}"
             time.sleep(0.05)
 
+    def holds(self, expression):
+        """Whether an expression is true; not while one page gives way to another."""
+        try:
+            return self.evaluate(f"Boolean({expression})")
+        except AssertionError:
+            return False
+
     def open(self, path, place=""):
         """Open a file at one place of it, and wait until that is drawn."""
+        self.clicks = 0
         self.call("Page.navigate", url="about:blank")
         self.call("Page.navigate", url=f"file://{path}{place}")
         self.ready(place)
@@ -99,9 +130,28 @@ class Browser:
     def ready(self, place):
         self.wait(f"document.documentElement?.dataset.ready === {json.dumps(place or '#')}")
 
-    def click(self, selector):
-        """Press on the first element of a selector with the mouse's event."""
-        self.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
+    def size(self, width, height=900):
+        """Give the window a size in pixels."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.call("Emulation.setDeviceMetricsOverride", **metrics)
+
+    def press_mouse(self, element):
+        """Press the mouse in the middle of an element (JavaScript expression), after scrolling to it."""
+        self.evaluate(f"{element}.scrollIntoView({{block: 'center', inline: 'center', behavior: 'instant'}})")
+        box = self.evaluate(f"(({{left, top, width, height}}) => [left, top, width, height])"
+                            f"({element}.getBoundingClientRect())")  # fmt: skip
+        assert box[2] > 0 and box[3] > 0, f"{element} is not to be seen"
+        where = {"x": box[0] + box[2] / 2, "y": box[1] + box[3] / 2, "button": "left", "clickCount": 1}
+        self.clicks += 1
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, **where)
+
+    def press(self, key):
+        """Press a key, one of KEYS or a character."""
+        code = {"windowsVirtualKeyCode": KEYS.get(key, ord(key[0].upper())), "key": key, "code": key}
+        text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+        self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **code)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **code)
 
     def screenshot(self, path, width, height=None, dark=False):
         """A picture (PNG) of the whole page, or of its first `height` pixels."""
@@ -125,6 +175,8 @@ class Browser:
 
 if __name__ == "__main__":
     page, picture = map(Path, sys.argv[1:])
+    if executable() is None or not page.is_file():
+        sys.exit(f"error: a picture needs Chromium (Debian's package chromium) and {page} (make demo).")
     with tempfile.TemporaryDirectory() as profile:
         browser = Browser(profile)
         browser.open(page.resolve())

@@ -1,4 +1,4 @@
-"""Rules of the page's JavaScript that no installed linter checks; `make lint` has its syntax checked by Node.js."""
+"""Rules of the page's JavaScript, CSS and HTML; `make lint` has the syntax of JavaScript checked by Node.js."""
 
 import re
 
@@ -27,9 +27,15 @@ def code_of(path):
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_javascript_keeps_the_rules(path):
     text, code = path.read_text(encoding="utf-8"), code_of(path)
-    assert '"use strict";' in text and [line for line in text.splitlines() if len(line) > 120] == []
+    assert '"use strict";' in text
     found = {rule: re.findall(f".*(?:{pattern}).*", code, re.M) for pattern, rule in FORBIDDEN.items()}
     assert {rule: lines for rule, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize("path", sorted(ASSETS.iterdir()), ids=lambda path: path.name)
+def test_lines_have_at_most_120_characters(path):
+    """Of JavaScript, CSS and templates of HTML."""
+    assert [line for line in path.read_text(encoding="utf-8").splitlines() if len(line) > 120] == []
 
 
 def test_each_rule_finds_what_it_is_about():
