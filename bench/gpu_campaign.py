@@ -2,6 +2,7 @@
 
     python bench/gpu_campaign.py [--small] [--folder results/campaign] [--only tests steps-8 ...]
     python bench/gpu_campaign.py --hardware NAME        # the line for config/hardware.yaml, from the lines of JSON
+    python bench/gpu_campaign.py --page                 # the table of docs/gpu.md, from the same lines
 
 A step is a command of its own with at most --minutes; one that fails or takes longer does not stop the rest. Lines are
 appended to FOLDER/campaign.jsonl, so a campaign that was cut off goes on with --only and the names that it lacks.
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import yaml
 
+from campaign_page import write_page
 from rounds import REPOSITORY
 from teleport.running.provenance import git_commit, hardware, versions
 
@@ -159,7 +161,11 @@ def main(arguments=None):
     parser.add_argument("--only", nargs="+", metavar="STEP", help="these steps alone")
     parser.add_argument("--minutes", type=float, default=6, help="the most that a step may take; default: 6")
     parser.add_argument("--hardware", metavar="NAME", help="print the entry NAME for config/hardware.yaml, and end")
+    parser.add_argument("--page", action="store_true", help="put the lines into docs/gpu.md as a table, and end")
     arguments = parser.parse_args(arguments)
+    if arguments.page:
+        write_page(arguments.folder / "campaign.jsonl")
+        return 0
     if arguments.hardware:
         print(hardware_entry(arguments.folder / "campaign.jsonl", arguments.hardware), end="")
         return 0

@@ -20,6 +20,7 @@ from torch.profiler import ProfilerActivity, profile
 import texts
 from rounds import REPOSITORY, report, wait_for_device
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
+from teleport.refusal import Refusal
 from teleport.training.resume import TrainingState, save_state
 from train import QUERIES, back_to_back, make_trainer, training_set
 
@@ -27,12 +28,17 @@ TRACED, LONGEST = 3, 12
 
 
 def formats(device):
-    """{name: arguments of `make_trainer`}, the likeliest to be taken first."""
-    named = {"fp32": ("fp32",)}
+    """({name: arguments of `make_trainer`}, the likeliest to be taken first; figures that say what is left out)."""
+    named, figures = {"fp32": ("fp32",)}, {}
     if resolve_precision("auto", device) is not None:
-        compiled = {"bf16, compiled": ("bf16", compiles(True, device))} if device.type == "cuda" else {}
+        compiled = {}
+        if device.type == "cuda":
+            try:
+                compiled["bf16, compiled"] = "bf16", compiles(True, device)
+            except Refusal as error:  # no C compiler
+                figures["left out, bf16, compiled"] = str(error)
         named = {"bf16": ("bf16",)} | compiled | named
-    return named
+    return named, figures
 
 
 def without_waits(trainer, steps):
@@ -96,13 +102,14 @@ def main(arguments=None):
     sizes = {"queries": 8, "negatives": 31, "passages": 4096, "steps": 60}
     arguments = texts.parser("Training steps behind one another.", **sizes).parse_args(arguments)
     torch.set_num_threads(arguments.threads)
-    device, seconds, figures = pick_device(), {}, {}
+    device, seconds = pick_device(), {}
+    chosen, figures = formats(device)
     traces = arguments.json.parent if arguments.json else Path("results/bench")
     traces.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as folder:
         world = texts.Texts(texts.checkpoint(arguments, folder), folder, max(QUERIES, arguments.passages), QUERIES)
         data = training_set(arguments)
-        for name, options in formats(device).items():
+        for name, options in chosen.items():
             try:
                 trainer = make_trainer(world, data, device, *options)
                 taken, found = measure(name, trainer, arguments.steps, Path(folder), traces)

@@ -238,6 +238,8 @@ def run_stage(wildcards, input, threads, resources):
         options["--shards"] = len(input.shards)
     if wildcards.kind == "train":  # a process per GPU; `processes`: so many, as on CPUs
         options["--processes"] = resources.get("processes", max(1, resources.gpu))
+    if engine := resources.get("engine"):
+        options["--engine"] = engine
     if siblings := siblings_of(planned(wildcards)):
         options["--siblings"] = f"[{', '.join(stage.spec() for stage in siblings)}]"
     if origins := planned(wildcards).origins:

@@ -5,9 +5,22 @@ from teleport.search.flat import Exact, FaissFlat
 from teleport.search.flat_torch import TorchFlat
 
 EVERYTHING = 2**40  # room for all vectors
+
+
+def faiss_on_gpu(vectors, most, number=None):
+    """faiss's engine of a GPU on that of a number, or on the CPU. A kit without faiss collects these tests too."""
+    import faiss
+
+    from teleport.search.flat_faiss import FaissOnGpu, index_on
+
+    index = faiss.IndexFlatIP(vectors.shape[1]) if number is None else index_on(number, vectors)
+    return FaissOnGpu(vectors, 1, index, most)
+
+
 ENGINES = {
     "faiss": lambda number, part, most: FaissFlat(part, 1, most),
     "int8": lambda number, part, most: Int8Flat(part, 1, EVERYTHING, most),
+    "faiss on a GPU": lambda number, part, most: faiss_on_gpu(part, most),
     "torch": lambda number, part, most: TorchFlat(part, "cpu", 1, 0, most),
 }
 

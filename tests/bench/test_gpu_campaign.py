@@ -68,6 +68,70 @@ def test_the_hardware_line_is_that_of_the_last_calibration(campaign, tmp_path, c
     assert campaign.yaml.safe_load(capsys.readouterr().out) == {"borrowed": {"source": "run 2", "disk": 1e9}}
 
 
+def test_the_table_of_the_page_is_made_from_the_lines(campaign, tmp_path, monkeypatch):
+    """Of each machine; of a step that was done later the later figures."""
+    page = importlib.import_module("campaign_page")
+    own = {"hardware": {"gpu": "H1", "processor": "P"}, "versions": {"torch": "2.13.0"}, "commit": "abcdef0123"}
+    steps = {"name": "pipelined", "unit": "passages", "amount": 256, "medians": {"bf16": 0.032}}
+    steps["figures"] = {"waits, bf16": "none", "peak bytes, bf16": 9_500_000_000, "operators": {"mm": 2.0}}
+    lines = [
+        {"step": "tests", "status": "failed with status 1", "figures": {"passed": 1}},
+        {"step": "steps-8", "status": "done", "figures": steps},
+        {"step": "calibrate", "status": "done", "figures": {"disk": 1e9}},
+        {"step": "tests", "status": "done", "figures": {"passed": 40, "skipped": 2}},
+        {"step": "live", "status": "ended after 6 minutes"},
+    ]
+    (tmp_path / "campaign.jsonl").write_text("".join(json.dumps(line | own) + "\n" for line in lines))
+    written = tmp_path / "gpu.md"
+    monkeypatch.setattr(page, "PAGE", written)
+    written.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n")
+    for _ in range(2):
+        assert campaign.main(["--folder", str(tmp_path), "--page"]) == 0
+        assert written.read_text().splitlines() == [
+            "before",
+            page.BEGIN,
+            "H1, torch 2.13.0, commit abcdef0:",
+            "",
+            "| step | figure | |",
+            "|---|---|--:|",
+            "| tests | passed | 40 |",
+            "| tests | skipped | 2 |",
+            "| steps-8 | passages/s, bf16 | 8,000 |",
+            "| steps-8 | waits, bf16 | none |",
+            "| steps-8 | peak bytes, bf16 | 9.50 GB |",
+            "| calibrate |  | an entry of config/hardware.yaml (`--hardware`) |",
+            "| live |  | ended after 6 minutes |",
+            "",
+            page.END,
+            "after",
+        ]
+    (tmp_path / "campaign.jsonl").unlink()
+    with pytest.raises(SystemExit, match="has no line of a campaign"):
+        campaign.main(["--folder", str(tmp_path), "--page"])
+
+
+def test_the_page_has_the_marks():
+    page = importlib.import_module("campaign_page")
+    assert page.PAGE.read_text().count(page.BEGIN) == page.PAGE.read_text().count(page.END) == 1
+
+
+def test_a_machine_without_a_compiler_measures_the_rest(monkeypatch):
+    import torch
+
+    pipelined = importlib.import_module("pipelined")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
+    monkeypatch.setattr("teleport.encoder.precision.shutil.which", lambda name: None)
+    named, figures = pipelined.formats(torch.device("cuda"))
+    assert list(named) == ["bf16", "fp32"] and "no C compiler" in figures["left out, bf16, compiled"]
+
+
+def test_the_tests_come_first_and_are_those_of_stages_processes_and_kernels(campaign, tmp_path):
+    named = campaign.steps(tmp_path, small=True)
+    assert next(iter(named)) == "tests"
+    for name in ("test_stages_on_cuda", "test_training_on_cuda", "test_training_gpu", "test_packed"):
+        assert any(argument.endswith(f"{name}.py") for argument in named["tests"])
+
+
 def test_a_name_that_is_no_step_is_refused(campaign, tmp_path, capsys):
     with pytest.raises(SystemExit):
         campaign.main(["--folder", str(tmp_path), "--only", "serch"])

@@ -6,28 +6,31 @@ import numpy as np
 import pytest
 import torch
 
-from search_world import EVERYTHING, search
+from search_world import EVERYTHING, faiss_on_gpu, search
 from teleport.cpu import int8
 from teleport.cpu.int8 import Int8Flat
 from teleport.search import exact, flat, flat_torch, reduced
-from teleport.search.flat import Exact, FaissFlat, norms_of, outliers_by
+from teleport.search.flat import OUTLIERS, Exact, FaissFlat, norms_of, outliers_by
 from teleport.search.flat_torch import TorchFlat
 from teleport.search.reduced import Reduced
 
-CUDA = pytest.param(
-    "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")]
-)
+ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")]
+CUDA = [pytest.param(name, marks=ON_GPU) for name in ("cuda", "faiss on CUDA")]
 
 
 def open_engine(name, vectors, room=EVERYTHING):
     if name == "faiss":
         return FaissFlat(vectors, threads=1)
+    if name == "faiss on CUDA" and not hasattr(pytest.importorskip("faiss"), "StandardGpuResources"):
+        pytest.skip("this faiss has no GPU")
+    if name.startswith("faiss on"):
+        return faiss_on_gpu(vectors, OUTLIERS, 0 if name == "faiss on CUDA" else None)
     if name in ("cpu", "cuda"):
         return TorchFlat(vectors, name, room=room)
     return Int8Flat(vectors, threads=2, room=room)
 
 
-@pytest.fixture(params=["faiss", "int8", "cpu", CUDA])
+@pytest.fixture(params=["faiss", "faiss on a GPU", "int8", "cpu", *CUDA])
 def open_index(request):
     return lambda vectors, **room: open_engine(request.param, vectors, **room)
 

@@ -55,9 +55,9 @@ def opened(monkeypatch):
     """A list with the number of lines for which vectors are opened, each time that they are."""
     lines, open_index = [], engines.open_exact
 
-    def noting(vectors, threads, queries_QD, number, depth):
+    def noting(vectors, threads, queries_QD, number, depth, engine):
         lines.append(number)
-        return open_index(vectors, threads, queries_QD, number, depth)
+        return open_index(vectors, threads, queries_QD, number, depth, engine)
 
     monkeypatch.setattr(retrieve, "open_exact", noting)
     return lines

@@ -6,14 +6,16 @@ import sys
 import time
 from pathlib import Path
 
+import faiss
 import numpy as np
 import pytest
+import torch
 
 from collection_world import make_collection
 from teleport.arrays import save_array
 from teleport.cpu import search
 from teleport.cpu.int8 import Int8Flat
-from teleport.search import engines, index, retrieve
+from teleport.search import engines, flat_faiss, index, retrieve
 from teleport.search.flat import FaissFlat
 
 NUM_PASSAGES, NUM_QUERIES, DIM = 90, 11, 6
@@ -255,6 +257,54 @@ def test_long_searches_use_the_engine_that_a_probe_finds_faster(monkeypatch, cap
         np.testing.assert_array_equal(ours, theirs)
     monkeypatch.setattr(search, "computes_in_int8", lambda: False)
     assert engines.open_exact(vectors, 1, queries, 3000, 10).engine == "FaissFlat x 1"
+
+
+def test_faiss_is_taken_where_it_is_asked_for(stages, world, monkeypatch, caplog):
+    """By the resource `engine`: no probe; the lists of the engine that is taken by itself."""
+    monkeypatch.setattr(search, "PROBE_PRODUCTS", 0)
+    monkeypatch.setattr(search, "computes_in_int8", lambda: True)
+    itself = run(stages, world)
+    caplog.clear()
+    job = stages.make("retrieve", {"of": "queries", "split": "train", "depth": 20}, world)
+    job.engine = "faiss"
+    stages.finish(job, retrieve.run(job))
+    assert facts_of(job)["engine"] == "FaissFlat x 1" and "probe" not in caplog.text
+    for name in ("ids.npy", "scores.npy"):
+        assert (job.folder / name).read_bytes() == (itself.folder / name).read_bytes()
+
+
+class Resources:
+    """Stands for faiss's of a GPU, in a build that has none."""
+
+
+def test_faiss_on_gpus_searches_a_part_on_each(monkeypatch):
+    """Its indexes of a GPU are those of the CPU here."""
+    rng = np.random.default_rng(5)
+    vectors, queries = (rng.standard_normal((n, 16)).astype(np.float32) for n in (3000, 7))
+    monkeypatch.setattr(engines, "visible_devices", lambda: ["GPU-a", "GPU-b"])
+    with pytest.raises(
+        ValueError, match="this faiss computes on the CPU alone.*environment.yml.*leave the resource out"
+    ):
+        engines.open_exact(vectors, 1, queries, 7, 10, "faiss")
+    opened = []
+    monkeypatch.setattr(faiss, "StandardGpuResources", Resources, raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (4 * vectors.size, 2**40))
+    monkeypatch.setattr(
+        flat_faiss, "index_on", lambda number, part: opened.append((number, len(part))) or faiss.IndexFlatIP(16)
+    )
+    index = engines.open_exact(vectors, 1, queries, 7, 10, "faiss")
+    found = index.search(queries, 10), index.search(queries, 2500)
+    assert opened == [(0, 1500), (1, 1500)] and index.engine == "FaissOnGpu x 2"
+    monkeypatch.setattr(engines, "visible_devices", list)
+    for (ids, scores), depth in zip(found, (10, 2500), strict=True):  # more than a GPU returns come from the CPU
+        expected = engines.open_exact(vectors, 1, queries, 7, depth).search(queries, depth)
+        np.testing.assert_array_equal(ids, expected[0])
+        np.testing.assert_array_equal(scores, expected[1])
+    monkeypatch.setattr(engines, "visible_devices", lambda: ["GPU-a"])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (vectors.size, 2**40))
+    with pytest.raises(ValueError, match="faiss keeps 0.0 GB on 2 GPUs, one of which has.*retrieve:gpu=N"):
+        engines.open_exact(vectors, 1, queries, 7, 10, "faiss")
 
 
 def test_a_run_that_is_killed_between_parts_of_the_passages_goes_on_there(stages, world, monkeypatch):

@@ -43,8 +43,8 @@ class StageRuns:
         assert result.returncode == 0, result.stderr[-3000:]
         return result.stderr
 
-    def start_and_wait_for_state(self):
-        process = self.start(self.command(2, "--save-every", "0"))
+    def start_and_wait_for_state(self, processes=2):
+        process = self.start(self.command(processes, "--save-every", "0"))
         for _ in range(3000):
             if (self.job.resume / "state.safetensors").exists():
                 return process

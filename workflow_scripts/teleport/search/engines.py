@@ -9,16 +9,20 @@ from teleport.running.devices import visible_devices
 from teleport.search.flat import Exact, FaissFlat
 
 PART_ROWS = 2**20  # passages after which a search on a CPU can be saved
+FAISS_SHARE = 0.8  # of the free memory of a device that its part of the vectors may take with faiss
 STEP_RESERVE = 8e9  # bytes of a device that are left to a training beside its search
 LIMITS = {"VmSize": resource.RLIMIT_AS, "VmData": resource.RLIMIT_DATA}
 
 
-def open_exact(vectors, threads, queries_QD, lines, depth):
+def open_exact(vectors, threads, queries_QD, lines, depth, engine=None):
     """An exact index of `vectors` (float32 or float16 [n, dim], memory map), a `flat.Exact`.
 
     All CUDA devices that this process sees, a part of the passages each; else faiss, or what `cpu.search` has that is
-    faster. queries_QD: float32, a sample of the `lines` vectors that are searched with
+    faster. queries_QD: float32, a sample of the `lines` vectors that are searched with; engine: "faiss" takes faiss on
+    these devices and processors, the resource `engine`
     """
+    if engine == "faiss":
+        return open_faiss(vectors, threads)
     if visible_devices():
         import torch
 
@@ -33,6 +37,36 @@ def open_exact(vectors, threads, queries_QD, lines, depth):
     if cpu := cpu_module("search"):
         open_part = cpu.fastest(open_part, vectors, threads, queries_QD, lines, depth)
     return Exact(vectors, parts, open_part, threads)
+
+
+def open_faiss(vectors, threads):
+    """An exact index of `vectors` by faiss: on all CUDA devices that this process sees, a part each, else on the CPU.
+
+    Raises Refusal where this faiss has no GPU, or where the vectors have no room there in float32.
+    """
+    if not visible_devices():
+        parts = -(-len(vectors) // PART_ROWS)
+        return Exact(vectors, parts, lambda _, part, most: FaissFlat(part, threads, most), threads)
+    import faiss
+
+    if not hasattr(faiss, "StandardGpuResources"):
+        raise Refusal(
+            "resource `engine`: this faiss computes on the CPU alone. Run in the conda environment of environment.yml, "
+            "whose faiss has the GPU (docs/gpu.md), or leave the resource out: torch's search gives the same lists."
+        )
+    import torch
+
+    from teleport.search.flat_faiss import FaissOnGpu, index_on
+
+    devices = torch.cuda.device_count()
+    room = min(torch.cuda.mem_get_info(number)[0] for number in range(devices))
+    if 4 * vectors.size / devices > FAISS_SHARE * room:
+        raise Refusal(
+            f"resource `engine`: faiss keeps {4 * vectors.size / 1e9:.1f} GB on {devices} GPUs, one of which has "
+            f"{room / 1e9:.1f} GB free. Let more share them (--set-resources retrieve:gpu=N), or leave the resource "
+            "out: torch's search needs half, and streams what has no room."
+        )
+    return Exact(vectors, devices, lambda n, part, most: FaissOnGpu(part, threads, index_on(n, part), most), threads)
 
 
 def open_for_steps(vectors, device, threads, on_processor=FaissFlat, spare=False):

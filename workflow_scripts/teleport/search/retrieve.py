@@ -162,7 +162,7 @@ def open_index(job, vectors, offsets, lines, anchors):
     if json.loads(path.read_text(encoding="utf-8"))["kind"] == "flat":
         anchors, lines = longest
         sample = lines[np.sort(np.random.default_rng(SAMPLE_SEED).permutation(len(lines))[:SAMPLE_LINES])]
-        index = open_exact(vectors, job.threads, anchors[sample].astype(np.float32), total, needed)
+        index = open_exact(vectors, job.threads, anchors[sample].astype(np.float32), total, needed, job.engine)
     elif job.settings.scores == "compressed":
         from teleport.search.approximate import PqCodes, read_codes
 

@@ -1,0 +1,109 @@
+"""Stages `encode` and `retrieve` on a CUDA device against the CPU's; here the same bodies run on the CPU alone."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from search_world import EVERYTHING
+from teleport.arrays import save_array
+from teleport.encoder import encode
+from teleport.running.devices import visible_devices
+from teleport.search import engines, flat_torch, index, retrieve
+from training_world import World
+
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")]),
+]
+NAMES = "passages", "queries.train", "queries.dev"
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.param
+
+
+def encoded(stages, world, device, monkeypatch, **settings):
+    """A finished encode stage of the world, whose blocks have 16 texts, and its facts."""
+    monkeypatch.setattr(encode, "pick_device", lambda: torch.device(device))
+    monkeypatch.setitem(encode.BLOCK_TEXTS, device, 16)
+    lengths = {"sides": ["query", "passage"], "max_query_tokens": 8, "max_passage_tokens": 24, "precision": "fp32"}
+    inputs = {role: world.inputs[role] for role in ("collection", "tokens", "checkpoint")}
+    job = stages.run(encode.run, "encode", lengths | settings, inputs)
+    return job, json.loads((job.folder / "manifest.json").read_text())["facts"]
+
+
+@pytest.mark.parametrize(
+    ("precision", "vectors", "most"), [("fp32", "fp32", 1e-3), ("bf16", "fp32", 0.05), ("bf16", "fp16", 0.05)]
+)
+def test_encode_gives_the_vectors_of_the_cpu(stages, monkeypatch, device, precision, vectors, most):
+    world = World(stages)
+    exact, _ = encoded(stages, world, "cpu", monkeypatch)
+    job, facts = encoded(stages, world, device, monkeypatch, precision=precision, vectors=vectors)
+    assert (facts["device"], facts["dtype"]) == (device, {"fp32": "float32", "bf16": "bfloat16"}[precision])
+    for name in NAMES:
+        expected, found = (np.load(each.folder / f"{name}.npy").astype(np.float64) for each in (exact, job))
+        assert found.shape == expected.shape
+        errors = np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)
+        assert errors.max() < most and len(np.unique(expected, axis=0)) > 10
+
+
+def test_a_killed_encode_goes_on_at_its_block(stages, monkeypatch, device):
+    world, seen, store = World(stages), [], encode.store
+    whole, facts = encoded(stages, world, device, monkeypatch)
+
+    def dying(*arguments):
+        seen.append(len(arguments[0]))
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        store(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encode, "store", dying)
+        job = stages.make(
+            "encode", whole.raw_settings, {role: world.inputs[role] for role in whole.inputs}, save_every=0
+        )
+        with pytest.raises(KeyboardInterrupt):
+            encode.run(job)
+    resumed = stages.finish(job, encode.run(job))
+    assert json.loads((resumed.folder / "manifest.json").read_text())["facts"]["texts"] == facts["texts"]
+    for name in NAMES:
+        np.testing.assert_allclose(
+            *(np.load(each.folder / f"{name}.npy") for each in (resumed, whole)), rtol=1e-5, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("room", [None, 0])
+@pytest.mark.parametrize("of", ["queries", "positives"])
+def test_retrieve_gives_the_bits_of_a_full_sort(stages, monkeypatch, device, of, room):
+    """With all vectors on the device, and streamed to it; in blocks of lines, of which the last ones tie."""
+    world, rng = World(stages), np.random.default_rng(0)
+    passages = rng.standard_normal((60, 32)).astype(np.float32)
+    passages[50:] = passages[:10]
+    vectors = stages.make("encode")
+    for name, array in (("passages", passages), ("queries.train", rng.standard_normal((20, 32)).astype(np.float32))):
+        save_array(vectors.output(f"{name}.npy"), array)
+    vectors = stages.finish(vectors)
+    inputs = {"passages": vectors, "queries": vectors, "collection": world.inputs["collection"]}
+    inputs["index"] = stages.run(index.run, "index", {}, {"passages": vectors})
+    made, opened = flat_torch.TorchFlat, []
+
+    def open_on(part, name, share, given, most):
+        opened.append(name if device == "cuda" else "cpu")
+        return made(part, opened[-1], share, EVERYTHING if given is room is None and device == "cpu" else room, most)
+
+    monkeypatch.setattr(flat_torch, "TorchFlat", open_on)
+    monkeypatch.setattr(engines, "visible_devices", visible_devices if device == "cuda" else lambda: ["GPU-a"])
+    if device == "cpu":
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(retrieve, "DEVICE_BLOCK_ROWS", 8)
+    job = stages.run(retrieve.run, "retrieve", {"of": of, "split": "train", "depth": 12, "anchor": "first"}, inputs)
+    ids, scores, rows = (np.load(job.folder / f"{name}.npy") for name in ("ids", "scores", "rows"))
+    lines = np.load(vectors.folder / "queries.train.npy") if of == "queries" else passages[:20]
+    exact = np.vecdot(lines.astype(np.float64)[:, None], passages.astype(np.float64)).astype(np.float32)
+    expected = np.argsort(-exact, axis=1, kind="stable")[:, :12]
+    np.testing.assert_array_equal(ids, expected)
+    np.testing.assert_array_equal(scores, np.take_along_axis(exact, expected, axis=1))
+    assert len(opened) == max(1, torch.cuda.device_count()) and len(rows) == 20
