@@ -187,11 +187,12 @@ class Shelf:
 
 
 LINKS = [Path("results/experiments/tele", f"evaluate-{number}") for number in (0, 1)]
-COMPARED = """\
-RR@10 of 2 queries: A 0.7500, B 0.6250, B - A -0.1250
-B wins 1, loses 1, ties 0
--0.750  1.000 -> 0.250  q1  q1
-+0.500  0.500 -> 1.000  q0  q0"""
+COMPARED = [  # beside what a test says of the difference
+    "RR@10 of 2 queries: A 0.7500, B 0.6250, B - A -0.1250",
+    "B wins 1, loses 1, ties 0",
+    "-0.750  1.000 -> 0.250  q1  q1",
+    "+0.500  0.500 -> 1.000  q0  q0",
+]
 QRELS = "q0 0 d1 1\nq1 0 d0 1\n"
 
 
@@ -221,6 +222,7 @@ def test_commands_about_results(shelf, tmp_path, monkeypatch, capsys, campaign, 
         "verify": lambda: (disk.check_stages()[0], disk.broken_links()),
         "prune": lambda: disk.prune(set(), delete=True),
     }
+    said = []
 
     def one(case):
         shutil.copytree(shelf.folder / "results", case.folder / "results", symlinks=True)
@@ -238,7 +240,8 @@ def test_commands_about_results(shelf, tmp_path, monkeypatch, capsys, campaign, 
             if left != before:
                 return "files of the results have changed"
             if name == "compare":
-                return found != COMPARED and found
+                said.append(found)  # first of the sound files
+                return found != said[0] or [line for line in COMPARED if f"\n{line}" not in f"\n{found}"]
             if name == "status":
                 return [each.name for each in found] != [shelf.names[1]] and found
             if name == "export":
