@@ -519,7 +519,8 @@ def test_loading_imports_what_is_chosen_and_nothing_else(tmp_path):
     scripts = REPOSITORY / "workflow_scripts"
     done = subprocess.run([sys.executable, "-c", code, path], cwd=scripts, capture_output=True, text=True, check=True)
     assert [name.removeprefix("teleport.") for name in done.stdout.split()] == [
-        "negatives.draws.uniform", "negatives.filters.skip_ranks", "training.losses.ranknet", "training.losses.softmax"
+        "negatives.draws.uniform", "negatives.filters.skip_ranks", "training.losses.pairs",
+        "training.losses.ranknet", "training.losses.softmax"
     ]  # fmt: skip
 
 

@@ -79,5 +79,5 @@ def test_a_run_and_judgments_alone_give_a_table(tmp_path):
     assert {name.split("/")[0] for name in world.manifests()} == {"collection", "external", "evaluate"}
     pages = list((world.folder / "results/report/_page").glob("query-test-*.html"))
     assert len(pages) == 20 and not list(pages[0].parent.glob("experiment*"))
-    without_text = ['<span class="id">x</span><p dir="auto"></p>' in page.read_text() for page in pages]
+    without_text = ['<span class="id">x</span>\n<p dir="auto"></p>' in page.read_text() for page in pages]
     assert sum(without_text) == 19, "a passage without a text is its id; one query has no results"

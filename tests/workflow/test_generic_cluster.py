@@ -183,5 +183,5 @@ def test_the_limits_of_the_queue_bound_what_is_asked():
 
     plan = Plan(*load_files([REPOSITORY / "config/marco.yaml"]))
     requests = Requests(plan, profile("lsf")["config"]["cluster"])
-    asked = [requests.of(stage, 3) for stage in plan.stages.values()]
+    asked = [requests.of(stage, 4) for stage in plan.stages.values()]
     assert max(job.minutes for job in asked) == 1440 and max(job.mem_mb for job in asked) <= 250000

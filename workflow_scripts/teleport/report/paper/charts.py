@@ -17,7 +17,7 @@ def plane():
     axis = alt.Axis(labels=False, ticks=False, grid=False, domain=False)
     place = {"title": None, "axis": axis, "scale": alt.Scale(domain=[-1.05, 1.05])}
     shapes = alt.Scale(domain=list(SHAPES), range=list(SHAPES.values()))
-    return chart(320, "point", filled=True, opacity=0.9, size=60).encode(
+    return chart(320, "point", filled=True, opacity=1, size=60).encode(
         x=alt.X("x:Q", **place),
         y=alt.Y("y:Q", **place),
         color=colour("what:N", None, columns=2),
@@ -56,8 +56,10 @@ def beside():
         color=colour("system:N", None),
     )
     tips = ["group:N", "system:N", tip("value:Q", ".4g", "Figure")]
-    ours = base.transform_filter("!datum.paper").mark_bar(opacity=0.5).encode(tooltip=tips)  # a diamond may lie on it
-    paper = base.transform_filter("datum.paper").mark_point(shape="diamond", size=60, filled=True, opacity=1)
+    ours = base.transform_filter("!datum.paper").mark_bar().encode(tooltip=tips)
+    paper = base.transform_filter("datum.paper").mark_point(
+        shape="diamond", size=60, filled=True, opacity=1, stroke="white"
+    )  # it may lie on a bar
     return ours + paper.encode(tooltip=tips)
 
 

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from teleport.refusal import Refusal
 from teleport.report.page.drawings import Figure
 from teleport.report.page.negatives import sample
-from teleport.report.page.queries import shared_map
+from teleport.report.page.query_pages import shared_map
 
 BLOCK = 2**16  # passages whose vectors are summed at a time
 
