@@ -7,7 +7,7 @@ import yaml
 
 from commands.forecast.forecast import Forecast
 from commands.forecast.hardware import read_hardware
-from commands.forecast.requests import FOLLOWING, LEAST_MB, MARGIN, STARTING, Requests
+from commands.forecast.requests import FOLLOWING, LEAST_MB, MARGIN, STARTING, Requests, encoding
 from paths import REPOSITORY
 from teleport.plan.kinds import KINDS, needs
 from teleport.plan.plan import Plan
@@ -118,3 +118,14 @@ def test_what_needs_a_network_runs_where_snakemake_does():
         "pretrained",
     }
     assert {kind for kind, row in KINDS.items() if row.network} == {"download", "pretrained", "collection"}
+
+
+def test_a_search_whose_vectors_are_there_starts_a_job_of_its_own():
+    plan = marco()
+    requests = Requests(plan, {"hardware": "a100"})
+    search = next(stage for stage in plan.stages.values() if stage.kind == "retrieve")
+    before, vectors = requests.of(search).minutes, encoding(search)
+    assert vectors.kind == "encode" and before >= 1
+    (STAGES / vectors.name).mkdir(parents=True)
+    (STAGES / vectors.name / MANIFEST).touch()
+    assert requests.of(search).minutes == before + STARTING

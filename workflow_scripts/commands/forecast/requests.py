@@ -10,6 +10,7 @@ from commands.forecast.forecast import Forecast
 from commands.forecast.hardware import read_hardware
 from teleport.plan.kinds import needs
 from teleport.refusal import Refusal
+from teleport.running.artefact import is_finished
 from teleport.settings.section import Section
 
 MARGIN = 1.5  # times the forecast, of time and of memory; each further attempt asks for twice as much
@@ -60,9 +61,11 @@ class Requests:
         it has opened ask for their sum, rounded once: one of them may ask for nothing but what those before it have."""
         if stage.kind not in FOLLOWING:
             return round(MARGIN * seconds / 60 + STARTING)
+        before = encoding(stage)
+        starting = 0 if before and not is_finished(before.name) else STARTING  # else it begins a job of its own
         earlier = sum(self.forecast.cost(other)[1] for other in self.forecast.earlier(stage))
         there = max(1, round(MARGIN * earlier / 60)) if earlier else 0
-        return max(1, round(MARGIN * (earlier + seconds) / 60)) - there
+        return max(1, round(MARGIN * (earlier + seconds) / 60)) - there + starting
 
     def of(self, stage, attempt=1, shards=1):
         """The `Request` for a job of a stage, or for one of its shards, within the cluster's limits."""
@@ -74,3 +77,10 @@ class Requests:
             asked = list(map(max, asked, found)) if cost.lacks else found
         limits = self.cluster.minutes, self.cluster.mem_mb
         return Request(*(min(2 ** (attempt - 1) * n, most or math.inf) for n, most in zip(asked, limits, strict=True)))
+
+
+def encoding(stage):
+    """The stage `encode` that a stage of FOLLOWING follows in its job; None where it reads a run of words (BM25)."""
+    while stage and stage.kind != "encode":
+        stage = stage.inputs.get("passages") or stage.inputs.get("queries")
+    return stage
