@@ -35,7 +35,7 @@ from commands.snakemake_internals import (
     unfinished,
 )
 from commands.terminal import use_terminal
-from teleport.plan.kinds import KINDS, needs
+from teleport.plan.kinds import needs
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.report.page_specs import page_spec

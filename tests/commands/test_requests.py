@@ -36,10 +36,7 @@ def test_the_group_of_a_checkpoint_asks_for_at_most_twice_its_forecast(name, har
     requests, groups = Requests(plan, GROUP["config"]["cluster"] | {"hardware": hardware}), {}
     for stage in plan.stages.values():
         if GROUP["groups"].get(stage.kind):
-            encode = stage
-            while encode.kind != "encode":
-                encode = encode.inputs.get("passages") or encode.inputs["queries"]
-            groups.setdefault(encode.name, []).append(stage)
+            groups.setdefault(encoding(stage).name, []).append(stage)
     assert len(groups) > 4 and max(map(len, groups.values())) > 5
     for stages in groups.values():
         opened = [stage for stage in stages if stage.kind == "retrieve" and forecast.cost(stage)[0].work["read"]]

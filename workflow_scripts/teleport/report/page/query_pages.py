@@ -142,11 +142,10 @@ def map_figure(reader, life, row, name_of):
     times = Counter({passage: len(lines) for passage, lines in life["lines"].items()})
     positives = reader.positives()[row][:2].tolist()
     chosen = positives + [passage for passage, _ in times.most_common(MAPPED)]
-    points = shared_map(np.array([np.vstack([queries[[row]], passages[chosen]]) for queries, passages in vectors]))
-    points = np.round(points / max(1e-9, float(np.abs(points).max())), 3).tolist()
+    points = places(vectors, row, chosen)
     rows = []
-    for number, places in zip(life["episodes"], points, strict=True):
-        for at, (x, y) in reversed(list(enumerate(places))):
+    for number, of_episode in zip(life["episodes"], points, strict=True):
+        for at, (x, y) in reversed(list(enumerate(of_episode))):
             what, shape, size, passage = "query itself", "query itself", 190, "the query"
             if at:
                 passage, line = name_of(chosen[at - 1]), life["lines"].get(chosen[at - 1], {}).get(number)
@@ -163,6 +162,13 @@ def map_figure(reader, life, row, name_of):
     first, last = life["episodes"][0], life["episodes"][-1]
     bind = {"input": "range", "min": first, "max": last, "step": 1, "name": "Episode "}
     return Figure("map", rows, "The neighbourhood.", text, "ANCE-Tele, Figure 6", {}, {"value": last, "bind": bind})
+
+
+def places(vectors, row, chosen):
+    """Where a query and the passages `chosen` lie under each checkpoint, on one plane from -1 to 1 (nested lists, the
+    query first); vectors: (those of the queries, those of the passages) under each."""
+    points = shared_map(np.array([np.vstack([queries[[row]], passages[chosen]]) for queries, passages in vectors]))
+    return np.round(points / max(1e-9, float(np.abs(points).max())), 3).tolist()
 
 
 def shared_map(vectors_END):

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from teleport.refusal import Refusal
 from teleport.report.page.drawings import Figure
 from teleport.report.page.negatives import sample
-from teleport.report.page.query_pages import shared_map
+from teleport.report.page.query_pages import places
 
 BLOCK = 2**16  # passages whose vectors are summed at a time
 
@@ -67,13 +67,12 @@ def maps(reader, name, figure):
                 before = parts.get(passage)
                 parts[passage] = before if before == "relevant" else f"{before} and {label}" if before else label
         chosen, query_id = list(parts), ids[row].as_py()
-        points = shared_map(np.array([np.vstack([queries[[row]], passages[chosen]]) for queries, passages in vectors]))
-        points = np.round(points / max(1e-9, float(np.abs(points).max())), 3).tolist()
+        on_planes = places(vectors, row, chosen)
         doc_ids = {passage: doc_id for passage, (doc_id, *_) in reader.passages(set(chosen)).items()}
         named = [("query", "the query"), *((parts[passage], doc_ids[passage]) for passage in chosen)]
-        for (label, *_), places in zip(planes, points, strict=True):
+        for (label, *_), points in zip(planes, on_planes, strict=True):
             text = f"Under {label}: {texts[row].as_py()}. Principal components of the vectors of all maps of the query."
-            rows = [map_row(*each) for each in zip(places, named, strict=True)]
+            rows = [map_row(*each) for each in zip(points, named, strict=True)]
             figures[f"{query_id}-{label}"] = Figure("plane", rows, f"Query {query_id}.", text)
     return figures
 
