@@ -13,6 +13,7 @@ from pathlib import Path
 
 if ON_CTRL_C := __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main`: no traceback of imports
+INTERRUPTS = []  # signals of Ctrl-C: a library may turn a KeyboardInterrupt into an error of its own, as pydantic does
 sys.path.insert(0, str(Path(__file__).absolute().parent))  # also with PYTHONSAFEPATH
 
 import argparse
@@ -313,6 +314,11 @@ def figures(arguments):
         print(f"{output}/{name}")
 
 
+def interrupt(number, _frame):
+    INTERRUPTS.append(number)
+    raise KeyboardInterrupt
+
+
 def main():
     parser = argparse.ArgumentParser(description="The commands about results.")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -326,14 +332,14 @@ def main():
     arguments = parser.parse_args()
     try:
         if ON_CTRL_C:
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # what is half made is removed
+            signal.signal(signal.SIGINT, interrupt)  # what is half made is removed
         sys.exit(arguments.command(arguments))
-    except KeyboardInterrupt:
-        sys.exit("interrupted: nothing half made is left; the same command starts anew.")
-    except Refusal as error:
-        sys.exit(f"error: {error}")
-    except OSError as error:
-        if known := of_the_system(error):
+    except BaseException as error:
+        if INTERRUPTS or isinstance(error, KeyboardInterrupt):
+            sys.exit("interrupted: nothing half made is left; the same command starts anew.")
+        if isinstance(error, Refusal):
+            sys.exit(f"error: {error}")
+        if known := isinstance(error, OSError) and of_the_system(error):
             sys.exit(f"error: {known[0]} ({error}); {known[1]}.")
         raise
 

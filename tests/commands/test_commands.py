@@ -22,6 +22,7 @@ from teleport.running.files import write_json
 
 sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
 
+import manage as script  # noqa: E402
 from commands.compare import compare  # noqa: E402
 from commands.export import export, push  # noqa: E402
 
@@ -92,6 +93,27 @@ def test_ctrl_c_is_no_traceback_whenever_it_comes(tmp_path):
         assert "/commands/" not in said and "/teleport/" not in said, "nor is one of Python's own start ours"
         ended.add(started.returncode)
     assert ended & {-signal.SIGINT, 1}
+
+
+def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypatch):
+    """Pydantic makes a SchemaError of one that comes while it builds a model."""
+
+    def status(_arguments):
+        """What runs."""
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as interrupt:
+            raise RuntimeError("SchemaError: KeyboardInterrupt:") from interrupt
+
+    for name, value in {"ON_CTRL_C": True, "INTERRUPTS": [], "COMMANDS": [(status, ())]}.items():
+        monkeypatch.setattr(script, name, value)
+    monkeypatch.setattr("sys.argv", ["manage.py", "status"])
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit, match="^interrupted: nothing half made is left"):
+            script.main()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(
