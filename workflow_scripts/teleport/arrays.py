@@ -15,10 +15,8 @@ def save_array(path, array):
 
 
 class GrowingArray:
-    """A one-dimensional .npy file that is appended to, for what may be larger than memory.
-
-    numpy leaves room in the header for the length to grow, so the true length is written last, into the same bytes.
-    """
+    """A one-dimensional .npy file that is appended to, for what may be larger than memory. numpy leaves room in the
+    header for the length to grow, so the true length is written last, into the same bytes."""
 
     def __init__(self, path, dtype):
         self.file, self.dtype, self.length = open(path, "wb"), np.dtype(dtype), 0  # noqa: SIM115 (closed by `close`)
@@ -43,10 +41,8 @@ class GrowingArray:
 
 @dataclass(frozen=True)
 class Ragged:
-    """Lists of different lengths in two flat arrays: list `row` is values[offsets[row] : offsets[row + 1]].
-
-    offsets: int64 [n + 1]; values: any type, also a memory map
-    """
+    """Lists of different lengths in two flat arrays: list `row` is values[offsets[row] : offsets[row + 1]]. offsets:
+    int64 [n + 1]; values: any type, also a memory map"""
 
     offsets: np.ndarray
     values: np.ndarray
@@ -102,22 +98,18 @@ def offsets_of(lengths):
 
 
 def open_passages(job, role="passages"):
-    """(passage vectors of the `encode` stage in `role`, memory-mapped float32 or float16 [rows, D]; chunk offsets).
-
-    chunk offsets: int64 [passages + 1], rows offsets[i] to offsets[i + 1] are the chunks of passage i
-    (`encoder.batches.Chunks`), or None: row i is passage i.
-    """
+    """(passage vectors of the `encode` stage in `role`, memory-mapped float32 or float16 [rows, D]; chunk offsets):
+    int64 [passages + 1], rows offsets[i] to offsets[i + 1] are the chunks of passage i (`encoder.batches.Chunks`), or
+    None: row i is passage i."""
     vectors = np.load(job.input(role, "passages.npy"), mmap_mode="r")
     chunked = CHUNK_OFFSETS in job.inputs[role].manifest["files"]
     return vectors, np.load(job.input(role, CHUNK_OFFSETS)) if chunked else None
 
 
 class Run(NamedTuple):
-    """A retrieval: the passages found for some queries, best first.
-
-    ids int32 [lines, depth], -1 where a list ends early; scores float32 of the same shape; rows int32 [lines]: the
-    query row of each line. A query may have no line, or (lookahead from all positives) several.
-    """
+    """A retrieval: the passages found for some queries, best first. ids int32 [lines, depth], -1 where a list ends
+    early; scores float32 of the same shape; rows int32 [lines]: the query row of each line. A query may have no line,
+    or (lookahead from all positives) several."""
 
     ids: np.ndarray
     scores: np.ndarray

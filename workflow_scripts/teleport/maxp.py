@@ -19,9 +19,7 @@ def max_over_chunks(scores, offsets):
 
 def first_of_passages(passages_QC, scores_QC, depth):
     """Ranked chunks as ranked passages, each once, at the rank of its best chunk: (ids, scores), both [Q, depth].
-
-    passages_QC: int32, the passage of each chunk, -1 where there is none. Shorter lists end with id -1 and score 0.
-    """
+    passages_QC: int32, the passage of each chunk, -1 where there is none. Shorter lists end with id -1 and score 0."""
     shape = (len(passages_QC), depth)
     ids_QK, scores_QK = np.full(shape, -1, passages_QC.dtype), np.zeros(shape, scores_QC.dtype)
     for start in range(0, len(passages_QC), BLOCK):
@@ -40,16 +38,12 @@ def chunk_mask(counts_P, most):
 
 
 def pad_chunks(vectors_CD, rows_C, num_rows):
-    """Tensor [num_rows, D] with the vectors of all chunks in the rows that `chunk_mask` has for them, else zeros.
-
-    rows_C: int64 tensor on the same device
-    """
+    """Tensor [num_rows, D] with the vectors of all chunks in the rows that `chunk_mask` has for them (int64 tensor
+    rows_C, on the same device), else zeros."""
     return vectors_CD.new_zeros(num_rows, vectors_CD.shape[1]).index_copy(0, rows_C, vectors_CD)
 
 
 def max_over_padded_chunks(scores_QC, mask_C, most):
-    """`max_over_chunks` of padded chunks, as a tensor [Q, P]. Only the best chunk gets a gradient.
-
-    scores_QC: tensor [Q, P * most]; mask_C: tensor of `chunk_mask`, on the same device
-    """
+    """`max_over_chunks` of padded chunks, as a tensor [Q, P]. Only the best chunk gets a gradient. scores_QC: tensor
+    [Q, P * most]; mask_C: tensor of `chunk_mask`, on the same device"""
     return scores_QC.masked_fill(~mask_C, float("-inf")).unflatten(1, (-1, most)).max(dim=2).values

@@ -2,11 +2,9 @@
 
 
 class Refusal(ValueError):
-    """One sentence for a person: the rule, the offending value and where it is, the remedy.
-
-    Whoever runs the library shows it without a traceback. Every other error is a defect and keeps its traceback.
-    Inside pydantic's validators a plain ValueError serves: what reads the settings makes a refusal of it.
-    """
+    """One sentence for a person: the rule, the offending value and where it is, the remedy. Shown without a traceback;
+    every other error is a defect and keeps its own. Inside pydantic's validators a plain ValueError serves: what reads
+    the settings makes a refusal of it."""
 
 
 class Remedy(str):

@@ -67,10 +67,8 @@ def groups(spans, one_query):
 
 
 def operands(queries, inputs, asking, rows, texts, heads):
-    """Queries, keys and values of a group, each [texts * heads, rows, width of a head].
-
-    In float32 even when these are bfloat16: the softmax is faster, the products and copies are slower.
-    """
+    """Queries, keys and values of a group, each [texts * heads, rows, width of a head]. In float32 even when these are
+    bfloat16: the softmax is faster, the products and copies are slower."""
     dtype = torch.promote_types(inputs.dtype, torch.float32)
     if queries is None:
         return merged(by_head(inputs[rows], texts, heads, 3), dtype)

@@ -68,10 +68,8 @@ class Candidates:
         self.buffer = torch.empty(len(queries_QD) * block, dtype=torch.int32)
 
     def add(self, passages_PD, first, outliers):
-        """Compare the queries with reduced passages, of which the first has the number `first`.
-
-        outliers: int64 columns of those whose products say too little to raise the floor
-        """
+        """Compare the queries with reduced passages, of which the first has the number `first`. outliers: int64 columns
+        of those whose products say too little to raise the floor"""
         shape = len(self.queries_QD), len(passages_PD)
         products_QP = self.buffer[: shape[0] * shape[1]].view(shape)
         torch._int_mm(self.queries_QD, passages_PD.T, out=products_QP)

@@ -27,12 +27,9 @@ class CpuEncoder(PackedEncoder):
     attention, dropout = staticmethod(GroupedAttention.apply), staticmethod(dropout)
 
     def pooled(self, hidden_TH, spans):
-        """As `PackedEncoder.pooled`, in shares where that is faster.
-
-        The shares and what dropout draws follow from the lengths of the texts alone, not from how many threads there
-        are. In inference mode a batch stays whole, because encoding computes several of them at once; so it does
-        elsewhere than on a CPU.
-        """
+        """As `PackedEncoder.pooled`, in shares where that is faster. These and what dropout draws follow from the
+        lengths of the texts alone, not from how many threads there are. In inference mode, where several batches are
+        encoded at once, and elsewhere than on a CPU a batch stays whole."""
         whole = hidden_TH.device.type != "cpu" or torch.is_inference_mode_enabled()
         if whole or len(shares := divide(spans)) == 1:
             return super().pooled(hidden_TH, spans)
@@ -58,11 +55,9 @@ class CpuEncoder(PackedEncoder):
 
 
 def prepack_for_onednn(weight):
-    """The weight laid out once as oneDNN wants it, in place of in every product.
-
-    torch.compile makes these operators of `linear` when it freezes weights. They are private: where torch or the
-    processor lacks them, a gradient may be wanted, or plain products are faster, the weight stays what it is.
-    """
+    """The weight laid out once as oneDNN wants it, in place of in every product. torch.compile makes these operators of
+    `linear` when it freezes weights. They are private: where torch or the processor lacks them, a gradient may be
+    wanted, or plain products are faster, the weight stays what it is."""
     if not (torch.is_inference_mode_enabled() and gains_by_prepacking() and has_operators(weight.dtype)):
         return weight
     return torch.ops.mkldnn._reorder_linear_weight(weight, TOKENS)

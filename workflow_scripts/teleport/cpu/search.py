@@ -16,10 +16,8 @@ ROOM_SHARE = 0.5  # of the free memory that reduced vectors of a part may take
 
 
 def fastest(open_faiss, vectors, threads, queries_QD, lines, depth):
-    """How to open the engine of a part (see `flat.Exact`) that searches fastest; both give the same bits.
-
-    open_faiss: opens faiss's; the rest is as `engines.open_exact` takes it
-    """
+    """How to open the engine of a part (see `flat.Exact`) that searches fastest; both give the same bits. open_faiss:
+    opens faiss's; the rest is as `engines.open_exact` takes it"""
     if lines * vectors.size < PROBE_PRODUCTS or not computes_in_int8():
         return open_faiss
     from teleport.cpu.int8 import Int8Flat  # it loads torch
@@ -36,10 +34,8 @@ def fastest(open_faiss, vectors, threads, queries_QD, lines, depth):
 
 def probe(vectors, open_part, threads, queries_QD, lines, depth):
     """Seconds of processor time that `lines` searches at a depth would take with an engine, from some in a few blocks.
-
     A sample of the passages at as small a share of the depth has its last rank at the same score, so it has as large a
-    share of the candidates that an engine cannot tell apart.
-    """
+    share of the candidates that an engine cannot tell apart."""
     firsts = np.linspace(0, max(0, len(vectors) - PROBE_ROWS), PROBE_BLOCKS).astype(np.int64)
     sample = np.concatenate([np.asarray(vectors[first : first + PROBE_ROWS]) for first in firsts])
     share = len(sample) / len(vectors)

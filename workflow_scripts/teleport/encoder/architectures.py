@@ -1,8 +1,6 @@
-"""The architectures of backbones: one entry each, which says in what it differs from BERT.
-
-Most are computed by `model.PackedEncoder` under BERT's names, though a checkpoint on disk has those of transformers;
-one that BERT's layers cannot compute by transformers' model (`side.PlainEncoder`).
-"""
+"""The architectures of backbones, each by what differs from BERT. Most are computed by `model.PackedEncoder` under
+BERT's names, though a checkpoint on disk has those of transformers; one that BERT's layers cannot compute by
+transformers' model (`side.PlainEncoder`)."""
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -65,9 +63,7 @@ ARCHITECTURES = {"bert": Architecture(), "roberta": ROBERTA, "xlm-roberta": ROBE
 # Relative positions in the attention (Song et al. 2020); rotations, local attention, gates (Warner et al. 2024).
 ARCHITECTURES["mpnet"] = Architecture(packed=False, after_padding=True)
 ARCHITECTURES["modernbert"] = Architecture(packed=False, pooler=False)
-DPR = (
-    "dpr"  # transformers' name of BERT in the classes of DPR (Karpukhin et al. 2020), which it becomes when it is read
-)
+DPR = "dpr"  # transformers' name of BERT in DPR's classes (Karpukhin et al. 2020), which it becomes when it is read
 
 
 def with_berts_names(raw):

@@ -1,8 +1,6 @@
-"""The weights of a backbone under the names that transformers gives those of BERT, without transformers.
-
-`model.PackedEncoder` computes with them. Loading transformers takes three times as long as loading torch; what reads
-checkpoints from elsewhere, and what tests compare with, is `encoder.reference`.
-"""
+"""The weights of a backbone under the names that transformers gives those of BERT, without transformers, which takes
+three times as long to load as torch. `model.PackedEncoder` computes with them; what reads checkpoints from elsewhere,
+and what tests compare with, is `encoder.reference`."""
 
 import json
 from functools import partial
@@ -93,7 +91,7 @@ def norm_and_dropout(config, rate):
 
 
 def activation(name):
-    """The module of an activation. Raises Refusal for one that is not supported."""
+    """The module of an activation."""
     if name not in ACTIVATIONS:
         raise Refusal(
             f"the checkpoint's hidden_act is {name!r}; supported are {', '.join(ACTIVATIONS)}. Take another checkpoint."

@@ -21,11 +21,10 @@ TOKEN_BUDGET = {"encode": {"cpu": 4096, "cuda": 65536}, "train": {"cpu": 8192, "
 class Chunks:
     """All chunks of some texts, text by text, each with a vector of its own: ANCE's MaxP; usually one chunk a text.
 
-    As released (microsoft/ANCE, data/msmarco_data.py and model/models.py): a text is tokenised once, `CLS ids SEP`, and
-    cut to `most` x max_tokens tokens in all, of which the last is SEP; these are split every max_tokens tokens, and
-    each chunk is encoded by itself, from position 0 on. So all chunks but the first begin with an ordinary token, whose
-    vector `pooling: cls` takes. The chunks of padding, which the released code masks in training and leaves in its
-    index, do not exist here.
+    As released (microsoft/ANCE, data/msmarco_data.py and model/models.py): a text is tokenised once, `CLS ids SEP`, cut
+    to `most` x max_tokens tokens in all, of which the last is SEP, and split every max_tokens tokens. Each chunk is
+    encoded from position 0 on; all but the first begin with an ordinary token, whose vector `pooling: cls` takes. The
+    chunks of padding, which the released code masks in training and leaves in its index, do not exist here.
     """
 
     tokens: Ragged
@@ -73,12 +72,10 @@ class Chunks:
 
 
 def length_buckets(lengths, token_budget, padded=False):
-    """Batches of texts sorted by length, each of at most token_budget tokens.
-
-    lengths: integers [n], tokens per text as the encoder sees them; a text longer than the budget gets a batch of its
-    own; padded: whether every text of a batch counts as much as its longest one
-    returns: list of int64 arrays of positions in `lengths`, shortest texts first, ties in their given order
-    """
+    """Batches of texts sorted by length, each of at most token_budget tokens: int64 arrays of positions in `lengths`,
+    shortest texts first, ties in their given order. lengths: integers [n], tokens per text as the encoder sees them; a
+    text longer than the budget gets a batch of its own; padded: whether every text of a batch counts as its longest
+    one"""
     order, batches, start = np.argsort(lengths, kind="stable"), [], 0
     ascending = np.asarray(lengths)[order]
     while start < len(order):

@@ -15,9 +15,7 @@ from teleport.refusal import Refusal
 
 def load_backbone(folder):
     """The `Backbone` of a transformers folder without prefixes in its names, in float32 and evaluation mode; that of
-    transformers for an architecture that `PackedEncoder` does not compute. Raises Refusal when weights are missing, or
-    of another shape than config.json says.
-    """
+    transformers for an architecture that `PackedEncoder` does not compute."""
     config = json.loads((Path(folder) / CONFIG).read_text(encoding="utf-8"))
     if not ARCHITECTURES[config["model_type"]].packed:
         from teleport.encoder import reference

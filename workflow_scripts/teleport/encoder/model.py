@@ -25,12 +25,9 @@ HEAD_WIDTHS = 8  # CUDA's kernels want attention heads of a multiple of this wid
 
 
 class Encoder(nn.Module):
-    """The weights of one encoder, and what follows its backbone.
-
-    backbone: a `Backbone`, or transformers' model without its pooler; pooling: "cls" (first token) or "mean" (all but
-    padding); projection: width of the head (linear, then LayerNorm: ANCE, released code), or None; normalize: whether
-    vectors get length 1
-    """
+    """The weights of one encoder, and what follows its backbone. backbone: a `Backbone`, or transformers' model without
+    its pooler; pooling: "cls" (first token) or "mean" (all but padding); projection: width of the head (linear, then
+    LayerNorm: ANCE, released code), or None; normalize: whether vectors get length 1"""
 
     def __init__(self, backbone, pooling, projection=None, normalize=False):
         super().__init__()
@@ -115,11 +112,9 @@ class FusedWeights(NamedTuple):
 
 class PackedEncoder:
     """An `Encoder` that encodes packed texts; `side.prepare` makes it. Its weights are converted here: for encoding
-    once, for training at every call, so that the gradients reach the encoder's parameters.
-
-    dtype: torch.bfloat16, or None for that of the parameters (float32); compiled: have torch.compile join what lies
-    between the products into few kernels (for CUDA)
-    """
+    once, for training at every call, so that the gradients reach the encoder's parameters. dtype: torch.bfloat16, or
+    None for that of the parameters (float32); compiled: have torch.compile join what lies between the products into few
+    kernels (for CUDA)"""
 
     def __init__(self, encoder, dtype=None, compiled=False):
         self.encoder, self.dtype = encoder, dtype or next(encoder.parameters()).dtype
@@ -201,11 +196,9 @@ class PackedEncoder:
 
     @staticmethod
     def attention(queries, inputs, spans, rate):
-        """Softmax attention of every text to itself, by one call of `varlen`: [B, H] or [T, H].
-
-        queries: [B, H] where one token of each text asks, None where all do; inputs: keys and values [T, 2H], or
-        queries, keys and values [T, 3H]
-        """
+        """Softmax attention of every text to itself, by one call of `varlen`: [B, H] or [T, H]. queries: [B, H] where
+        one token of each text asks, None where all do; inputs: keys and values [T, 2H], or queries, keys and values [T,
+        3H]"""
         longest, offsets = int(spans.lengths_B.max()), spans.offsets32
         operands = inputs.view(len(inputs), 3 if queries is None else 2, spans.heads, -1).unbind(1)
         if queries is None:
@@ -239,12 +232,12 @@ def positions(ids_T, spans, config):
 
 
 def varlen(q, k, v, offsets_q, offsets_k, longest_q, longest_k, rate):
-    """Softmax attention of text i's queries, rows offsets_q[i] to offsets_q[i + 1] - 1 of q, to its keys and values.
+    """Softmax attention of text i's queries, rows offsets_q[i] to offsets_q[i + 1] - 1 of q, to its keys and values. q,
+    k, v: [rows, heads, width of a head], strided; offsets: int32 [B + 1] on the device; returns as q.
 
-    q, k, v: [rows, heads, width of a head], strided; offsets: int32 [B + 1] on the device; returns as q. In bfloat16
-    FlashAttention 2, in float32 the memory-efficient kernel, called as by torch's attention of nested tensors, which
-    spends more time in Python than the GPU works. torch's `varlen_attn` has neither dropout nor float32. A CPU has no
-    such kernel: text by text.
+    In bfloat16 FlashAttention 2, in float32 the memory-efficient kernel, called as by torch's attention of nested
+    tensors, which spends more time in Python than the GPU works. torch's `varlen_attn` has neither dropout nor float32.
+    A CPU has no such kernel: text by text.
     """
     if q.device.type == "cpu":
         tokens = [offsets.diff().tolist() for offsets in (offsets_q, offsets_k, offsets_k)]

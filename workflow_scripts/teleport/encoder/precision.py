@@ -23,9 +23,7 @@ def to_device(tensor, device):
 
 def compiles(asked, device):
     """Whether torch.compile prepares the layers for `device`: where that is asked for, on CUDA (a CPU gained nothing).
-
-    Raises Refusal when there is no C compiler, with which Triton builds its launchers.
-    """
+    Triton builds its launchers with a C compiler."""
     compiled = bool(asked) and device.type == "cuda"
     if compiled and not any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))):
         raise Refusal(
@@ -43,10 +41,8 @@ def resolve_precision(precision, device=None):
 
 def faster_in_bf16(device):
     """Whether products in bfloat16 are faster than in float32: on CUDA where the device has them, on a CPU with AMX, on
-    AMD's with avx512_bf16. On Intel's with that alone they are slower (docs/speed.md), elsewhere emulated.
-
-    Asked of the processor's kind and not timed, so that a stage which is resumed, or shared out, computes alike.
-    """
+    AMD's with avx512_bf16. On Intel's with that alone they are slower (docs/speed.md), elsewhere emulated. Asked of the
+    processor's kind and not timed, so that a stage which is resumed, or shared out, computes alike."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     words = set(CPU_INFO.read_text().split()) if CPU_INFO.is_file() else set()

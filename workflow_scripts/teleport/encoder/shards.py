@@ -18,10 +18,8 @@ MADE_BY = ("dtype", "device", "compiled")  # facts in which all jobs of a stage 
 
 
 def shard_rows(num_texts, block_texts, shard):
-    """The first row of a shard and the row after its last, both multiples of `block_texts` except at the end.
-
-    shard: "2-of-4", from 1 on; where there are fewer blocks than shards, some are empty
-    """
+    """The first row of a shard and the row after its last, both multiples of `block_texts` except at the end. shard:
+    "2-of-4", from 1 on; where there are fewer blocks than shards, some are empty"""
     this, shards = map(int, shard.split("-of-"))
     num_blocks = -(-num_texts // block_texts)
     first, last = ((n * num_blocks // shards) * block_texts for n in (this - 1, this))
@@ -48,8 +46,8 @@ class Shard:
 
 
 def read_shards(job, facts, num_texts):
-    """The shards that a job joins, in order (list of Shard). Raises Refusal when one is missing, torn, of other code or
-    inputs, or computed otherwise than this process does (`facts`), and when they do not hold each row once."""
+    """The shards that a job joins, in order (list of Shard), made of its code and inputs and computed as this process
+    does (`facts`)."""
     folder, row = job.shards_folder, 0
     remedy = f"Delete the folder {folder} and run the workflow again: its shards are made anew."
     shards = [Shard(folder / f"{n}-of-{job.shards}", job.stamp()) for n in range(1, job.shards + 1)]

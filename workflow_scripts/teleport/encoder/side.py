@@ -66,12 +66,10 @@ class Encoded:
 
 @dataclass(frozen=True, eq=False)
 class Side(Encoded):
-    """Queries or passages: their encoder, their token ids, and the length that they are cut to.
-
-    special: the content of special.json; dtype, compiled: as `PackedEncoder` takes them; prepared: the encoder with its
-    weights converted once, where they do not change; most_chunks: with more than 1 a text has as many vectors as it has
-    `Chunks`, and `rows` are those of chunks
-    """
+    """Queries or passages: their encoder, their token ids, and the length that they are cut to. special: the content of
+    special.json; dtype, compiled: as `PackedEncoder` takes them; prepared: the encoder with its weights converted once,
+    where they do not change; most_chunks: with more than 1 a text has as many vectors as it has `Chunks`, and `rows`
+    are those of chunks"""
 
     encoder: Encoder
     tokens: Ragged

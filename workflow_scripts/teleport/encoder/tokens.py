@@ -29,11 +29,9 @@ def open_tokens(job, name):
 
 
 def run(job):
-    """Tokenise passages and the queries of every split with the tokenizer of the pretrained checkpoint.
-
-    A prefix is tokenised with its text, as one. Writes passages.{ids,offsets}.npy, queries.SPLIT.{ids,offsets}.npy and
-    special.json (ids of cls, sep, pad, unk, and vocab_size). Facts: vocab_size, and those of `write_tokens`.
-    """
+    """Tokenise passages and the queries of every split with the tokenizer of the pretrained checkpoint, each prefix as
+    one with its text. Writes passages.{ids,offsets}.npy, queries.SPLIT.{ids,offsets}.npy and special.json (ids of cls,
+    sep, pad, unk, and vocab_size). Facts: vocab_size, and those of `write_tokens`."""
     # Read by the tokenizer's thread pool when it starts; it would take every core otherwise.
     os.environ["RAYON_NUM_THREADS"] = str(job.threads)
     tokenizer, special = load_tokenizer(sides(job.input("pretrained", "checkpoint"))[1], job.settings.lower_case)
@@ -59,12 +57,10 @@ def run(job):
 
 
 def read_texts(path, separator=None, prefix="", max_characters=None):
-    """Yield lists of texts of a Parquet file, in order, each behind `prefix`, cut to `max_characters`.
-
-    separator: joins title and text, None leaves the title out. A title of several fields (URL, tab, title: the form
-    msmarco-docs) is joined by it too, as released by ANCE. A passage with an empty title is its text alone.
-    (ANCE-Tele's released code would begin it with [SEP].)
-    """
+    """Yield lists of texts of a Parquet file, in order, each behind `prefix`, cut to `max_characters`. separator: joins
+    title and text, None leaves the title out. A title of several fields (URL, tab, title: the form msmarco-docs) is
+    joined by it too, as released by ANCE. A passage with an empty title is its text alone. (ANCE-Tele's released code
+    would begin it with [SEP].)"""
     columns = ["text"] if separator is None else ["title", "text"]
     # Buffered ahead, what was read of a file would stay in memory until its end.
     for batch in pq.ParquetFile(path, pre_buffer=False).iter_batches(CHUNK_TEXTS, columns=columns):
@@ -122,8 +118,8 @@ def with_lower_case(normalizer, lower_case):
 
 
 def write_tokens(tokenizer, dtype, chunks, ids_path, offsets_path, progress):
-    """Tokenise lists of texts into a flat .npy of ids, which grows chunk by chunk, and one of offsets; returns how many
-    texts and tokens, mean and percentiles of tokens per text (JSON)."""
+    """Tokenise lists of texts into a flat .npy of ids, which grows, and one of offsets; returns how many texts and
+    tokens, mean and percentiles of tokens per text (JSON)."""
     file, lengths = GrowingArray(ids_path, dtype), [np.zeros(0, np.int64)]
     for texts in chunks:
         ids = [text.ids for text in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]

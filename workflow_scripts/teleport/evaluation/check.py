@@ -6,12 +6,8 @@ from teleport.settings.scoring import CheckSettings as Settings  # noqa: F401
 
 
 def run(job):
-    """Compare the collection's counts with the configuration; returns the counts compared.
-
-    Raises Refusal when the corpus has fewer passages than a depth that the configuration states; when a split has
-    no queries, or fewer than a batch; and when a measure, negatives.remove or training.dev has no judgments, positives
-    or answers to work with.
-    """
+    """Compare the collection's counts with the configuration, depths, splits, measures, negatives.remove and
+    training.dev; returns the counts compared."""
     settings, facts = job.settings, job.facts("collection")
     depths = check_depths(settings, facts["num_passages"])
     queries = check_splits(settings, facts["splits"])

@@ -1,8 +1,6 @@
-"""Stage `contrast`: a run beside a reference run of the same split.
-
-The overlap of their first 100 passages (ANCE, Table 6), the queries that are won, lost and tied by a measure (A.4), and
-where the two lists part (Tables 8 and 9). No code was released for any of them.
-"""
+"""Stage `contrast`: a run beside a reference run of the same split: the overlap of their first 100 passages (ANCE,
+Table 6), the queries that are won, lost and tied by a measure (A.4), and where the two lists part (Tables 8 and 9). No
+code was released for any of them."""
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +23,7 @@ def run(job):
     (null: no passage, no judgment).
 
     Facts: overlap (mean over queries of |first 100 of both| / 100), wins, losses and ties of the run by
-    settings.measure, num_queries, depth, measure. Raises Refusal for an unknown measure.
+    settings.measure, num_queries, depth, measure.
     """
     settings, split = job.settings, job.settings.split
     doc_ids, numbers = joint_numbers(job, "run", "reference")

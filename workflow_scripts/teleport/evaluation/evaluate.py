@@ -21,14 +21,14 @@ BLOCK_QUERIES = 1000
 
 
 def run(job):
-    """Write SPLIT.run.gz and per_query.parquet (query_id, measure, value float64); returns the facts.
+    """Write SPLIT.run.gz and per_query.parquet (query_id, measure, value float64).
 
-    Measures of judgments are over the judged queries of the split, answer coverage (`Cov@k`) is over its questions
-    that have answers; one without results counts 0. With settings.collapse ("maxp" or "firstp") the run, its measures
-    of judgments and the judgments are of documents (see `Documents`).
+    Measures of judgments are over the judged queries of the split, answer coverage (`Cov@k`) is over its questions that
+    have answers; one without results counts 0. With settings.collapse ("maxp" or "firstp") the run, its measures of
+    judgments and the judgments are of documents (see `Documents`).
 
-    facts: means {measure: mean}; num_queries of the first measure of judgments, or of coverage where it is alone;
-    num_questions of coverage. Raises Refusal for an unknown measure and for a passage that a list has twice.
+    Facts: means {measure: mean}; num_queries of the first measure of judgments, or of coverage where it is alone;
+    num_questions of coverage.
     """
     split, names = job.settings.split, job.settings.measures
     ids_QK, scores_QK, rows = Run.read(job, "run")
@@ -65,12 +65,11 @@ def read_judgments(job, split):
 
 
 def score_coverage(collection, split, ids_QK, rows, cutoffs):
-    """Answer coverage of a run: ({name: float64 [A] of 0 and 1}, query rows int64 [A]), A questions that have answers.
+    """Answer coverage of a run: ({name: float64 [A] of 0 and 1}, query rows int64 [A]), A questions of the split that
+    have answers, judged or not; what DPR calls top-k accuracy and ANCE-Tele R@k.
 
-    What DPR calls top-k accuracy and ANCE-Tele R@k: `Success@k` with answer strings instead of judgments, over every
-    question of the split that has answers, judged or not. `collection` is the Artefact of a collection stage, `ids_QK`
-    int32 the run's passages in the order of ranks (-1: none), `rows` the query row of each line, `cutoffs` {name: k}. A
-    question that the run lacks scores 0. Raises Refusal when the split has no answers.
+    collection: the Artefact of a collection stage; ids_QK: int32, the run's passages in the order of ranks (-1: none);
+    rows: the query row of each line; cutoffs: {name: k}. A question that the run lacks scores 0.
     """
     answers_Q = read_answers(collection, split)
     ids_QK = ids_QK[:, : max(cutoffs.values())]
@@ -84,11 +83,8 @@ def score_coverage(collection, split, ids_QK, rows, cutoffs):
 
 
 def write_run(job, query_ids, doc_ids, retrieved):
-    """Write a `Run` in TREC's six columns, always the same bytes; its tag names the stage that made it.
-
-    Scores are those of the retrieval, so that a tie in them stays visible; the order of a query's lines is the ranking.
-    Raises Refusal for an id with white space, at which the columns are split.
-    """
+    """Write a `Run` in TREC's six columns, always the same bytes; its tag names the stage that made it. Scores are
+    those of the retrieval, so that a tie in them stays visible; the order of a query's lines is the ranking."""
     for name, texts in (("query_id", query_ids), ("doc_id", doc_ids)):
         if len(spaced := texts.filter(pc.match_substring_regex(texts, r"\s"))):
             raise Refusal(f"{name} {spaced[0].as_py()!r} has white space, which a TREC run cannot hold. Rename the id.")

@@ -25,9 +25,7 @@ def run(job):
     passages.parquet. In form tsv a line is of query, passage and anything else, and all scores are 0.
 
     Facts: lines, num_queries, depth; unknown_queries and unknown_passages, lines dropped because the split does not
-    have their query, or the collection not their passage. Raises Refusal with file, line and remedy for a line with
-    too few columns, a score that is not a finite number, a query or passage that is unknown, and a pair that is listed
-    twice; for a run without any line that is kept; and as `records.lines` does for a file that is damaged or not UTF-8.
+    have their query, or the collection not their passage.
     """
     settings, split = job.settings, job.settings.split
     file = located(settings.file, job.facts("download")["files"]) if "download" in job.inputs else settings.file
@@ -52,8 +50,7 @@ def run(job):
 
 def ranked(rows, ids, passages, scores):
     """The `Run` of lines in any order: by descending score, ties by descending passage id, which trec_eval compares
-    with strcmp, so by their bytes.
-    """
+    with strcmp, so by their bytes."""
     ties = np.unique(np.array([name.encode() for name in passages], dtype=object), return_inverse=True)[1]
     order = np.lexsort((-ties, -scores, rows))
     queries, line, counts = np.unique(rows[order], return_inverse=True, return_counts=True)
@@ -90,7 +87,7 @@ def read_lines(path, form, row_of, drop_unknown):
 
 
 def columns_of(text, form, path, line):
-    """(query id, passage id, score as text) of a line. Raises Refusal for a line with another number of columns."""
+    """(query id, passage id, score as text) of a line."""
     if form == "tsv":
         columns = text.split("\t", 2)
         if len(columns) < 2:
@@ -104,11 +101,8 @@ def columns_of(text, form, path, line):
 
 
 def find_passages(job, path, passages, lines):
-    """Numbers of the passages with the ids `passages` (int32), those of the collection first; -1: the line is dropped.
-
-    Writes passages.parquet where others are kept. Raises Refusal for an unknown one where that is an error, and
-    when none is known.
-    """
+    """Numbers of the passages with the ids `passages` (int32), those of the collection first, -1 where the line is
+    dropped; writes passages.parquet where others are kept."""
     names, unknown = pa.array(passages, pa.string()), job.settings.unknown_passages
     doc_ids = read_column(job, "corpus.parquet", "doc_id")
     ids = pc.index_in(names, value_set=doc_ids)

@@ -12,12 +12,9 @@ DEPTH = 100  # of the reciprocal rank: MRR@100 in the paper
 
 
 def run(job):
-    """Compare the retrievals of the training queries before and after an episode.
-
-    Writes forgotten.npy, bool [Q]: the queries that lose. Facts: rate (the forgetting rate), gained (the share of
-    queries whose reciprocal rank rises), mrr_before, mrr_after, num_queries. Raises Refusal when the two retrievals
-    are not of the same queries.
-    """
+    """Compare the retrievals of the training queries before and after an episode. Writes forgotten.npy, bool [Q]: the
+    queries that lose. Facts: rate (the forgetting rate), gained (the share of queries whose reciprocal rank rises),
+    mrr_before, mrr_after, num_queries."""
     before, after = Run.read(job, "before"), Run.read(job, "after")
     if not np.array_equal(before.rows, after.rows):
         raise Refusal(
@@ -43,9 +40,7 @@ def forgets(before_Q, after_Q):
 
 
 def reciprocal_ranks(ids_QK, positives):
-    """1 / rank of the first positive among the first 100 passages of each query, 0 without one (float64 [Q]).
-
-    ids_QK: int32 [Q, depth], best first, -1 where a list ends; positives: those of each query
-    """
+    """1 / rank of the first positive among the first 100 passages of each query, 0 without one (float64 [Q]). ids_QK:
+    int32 [Q, depth], best first, -1 where a list ends; positives: those of each query"""
     hits = [np.isin(ids, given) for ids, given in zip(ids_QK[:, :DEPTH], positives, strict=True)]
     return first_hit_reciprocals(np.reshape(hits, ids_QK[:, :DEPTH].shape))

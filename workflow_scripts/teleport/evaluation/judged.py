@@ -1,8 +1,6 @@
-"""The usual measures from where a run has the judged passages, with trec_eval's conventions.
-
-A run of 7 million results has a few thousand judged passages, so the results are read once, for the rank of every
-judged passage; all measures are sums over these. Shapes: J judgments, Q judged queries.
-"""
+"""The usual measures from where a run has the judged passages, with trec_eval's conventions. A run of 7 million results
+has a few thousand judged passages, so the results are read once, for the rank of every judged passage; all measures are
+sums over these. Shapes: J judgments, Q judged queries."""
 
 from typing import NamedTuple
 
@@ -21,11 +19,9 @@ class Judgments(NamedTuple):
 
 
 class RankedJudgments(NamedTuple):
-    """The judged passages with the ranks that a run gives them, ordered by query, then by rank.
-
-    queries: rows of the judged queries, ascending [Q]; lengths: results of each [Q]; depth: of the run;
-    query_J: index of the query in `queries`; rank_J: from 1, or FAR; grade_J.
-    """
+    """The judged passages with the ranks that a run gives them, ordered by query, then by rank. queries: rows of the
+    judged queries, ascending [Q]; lengths: results of each [Q]; depth: of the run; query_J: index of the query in
+    `queries`; rank_J: from 1, or FAR; grade_J."""
 
     queries: np.ndarray
     lengths: np.ndarray
@@ -133,22 +129,17 @@ def judged_rate(judged, cutoff, grade):
 
 
 def hole_rate(judged, cutoff):
-    """Results among the first that have no judgment, by the mean number of first results (ANCE, Table 6: Hole@10).
-
-    So the mean over queries is the share of unjudged results, pooled over queries, as ANCE's notebook has it. Where all
-    lists are long enough this is the share in each query.
-    """
+    """Results among the first that have no judgment, by the mean number of first results (ANCE, Table 6: Hole@10). So
+    the mean over queries is the share of unjudged results, pooled over queries, as ANCE's notebook has it."""
     results = np.minimum(judged.lengths, cutoff).astype(np.float64)
     holes = results - judged.total(judged.rank_J <= min(cutoff, judged.depth))
     return holes / results.mean() if results.any() else holes
 
 
 def top_errors(judged, cutoff):
-    """Top-K pairwise errors (STAR and ADORE, Table 1): the irrelevant passages above a positive, counted up to K.
-
-    Summed over the positives of a query, of grade 1 or more. A positive that was not retrieved has K errors: it does
-    when the run is as long as K and the number of the query's other positives, or the corpus.
-    """
+    """Top-K pairwise errors (STAR and ADORE, Table 1): the irrelevant passages above a positive, counted up to K,
+    summed over the positives (grade 1 or more) of a query. A positive that was not retrieved has K errors: it does when
+    the run is as long as K and the number of the query's other positives, or the corpus."""
     positives = np.flatnonzero(judged.grade_J >= 1)
     queries, ranks = judged.query_J[positives], judged.rank_J[positives]
     errors = np.minimum(ranks - 1 - order_within(queries), cutoff)  # in the order of ranks: those before are relevant

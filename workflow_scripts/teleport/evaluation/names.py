@@ -42,11 +42,9 @@ def joint_numbers(job, role, other):
 
 
 class Documents:
-    """The documents that the passages of a collection belong to.
-
+    """The documents that the passages of a collection belong to, numbered in the order of their first passages.
     doc_ids: ids of the passages (Arrow strings [num_passages]); a document's id is what stands before the last
-    `separator`, or the whole id where there is none. Documents are numbered in the order of their first passages.
-    """
+    `separator`, or the whole id"""
 
     def __init__(self, doc_ids, separator):
         parts = pc.split_pattern(doc_ids, separator, max_splits=1, reverse=True)
@@ -57,10 +55,8 @@ class Documents:
         self.first_P[np.unique(self.document_P, return_index=True)[1]] = True
 
     def collapse(self, ids_QK, scores_QK, mode):
-        """The best (maxp) or first (firstp) passage of each document, in the order of the run: (ids, scores) [Q, K].
-
-        ids are numbers of documents, -1 and score 0 where a list has fewer than K. -1 in `ids_QK` is an empty slot.
-        """
+        """The best (maxp) or first (firstp) passage of each document, in the order of the run: (ids, scores) [Q, K],
+        ids of documents. -1 is an empty slot, with score 0."""
         kept_QK = (ids_QK >= 0) & (self.first_P[ids_QK] if mode == "firstp" else True)
         return first_of_passages(np.where(kept_QK, self.document_P[ids_QK], -1), scores_QK, ids_QK.shape[1])
 

@@ -14,21 +14,17 @@ TIE = 1e-9
 
 class Scores(NamedTuple):
     """What a system scores, a column per run. Two systems that are compared have the same queries in the same order.
-
     values_QR: float64; seeds: the root seed of each run's training, () for the one run of what nothing here has trained
-    (BM25, a released checkpoint), which has no chance but that of queries
-    """
+    (BM25, a released checkpoint), which has no chance but that of queries"""
 
     values_QR: np.ndarray
     seeds: tuple = ()
 
 
 class Comparison(NamedTuple):
-    """Two systems on the same queries.
-
-    difference: of the means; p: two-sided; method: "crossed", "permutation" or "t-test"; checkpoints: whether p speaks
-    of these checkpoints alone, because a trained system has too few seeds; won, lost: queries, by means over seeds
-    """
+    """Two systems on the same queries. difference: of the means; p: two-sided; method: "crossed", "permutation" or
+    "t-test"; checkpoints: whether p speaks of these checkpoints alone, because a trained system has too few seeds; won,
+    lost: queries, by means over seeds"""
 
     difference: float
     p: float
@@ -39,12 +35,9 @@ class Comparison(NamedTuple):
 
 
 def compare(ours, theirs, test="permutation", resamples=9999, seed=42):
-    """The `Comparison` of two `Scores`.
-
-    With LEAST_SEEDS or more of each system that was trained, queries and seeds are both random (`crossed_p_value`).
-    With fewer p is that of `test` ("permutation" with so many resamples, drawn with `seed`; or "t-test") over queries,
-    of scores averaged over the runs: it takes the checkpoints as they are.
-    """
+    """The `Comparison` of two `Scores`. With LEAST_SEEDS or more of each system that was trained, queries and seeds are
+    both random (`crossed_p_value`). With fewer p is that of `test` ("permutation" with so many resamples, drawn with
+    `seed`; or "t-test") over queries, of scores averaged over the runs: it takes the checkpoints as they are."""
     means = ours.values_QR.mean(axis=1), theirs.values_QR.mean(axis=1)
     trained = [scores for scores in (ours, theirs) if scores.seeds]
     few = any(len(scores.seeds) < LEAST_SEEDS for scores in trained)
@@ -99,11 +92,9 @@ def variances(values_QR):
 
 
 def paired_p_value(scores_Q, baseline_Q, resamples, seed):
-    """Two-sided p of the mean difference of two systems on the same queries (float).
-
-    Under the null hypothesis the two scores of a query can be swapped. `resamples` swaps are drawn with `seed`, and
-    all of them are taken where there are no more than that (2^Q). The smallest p is 2 / (resamples + 1).
-    """
+    """Two-sided p of the mean difference of two systems on the same queries (float), whose two scores of a query can be
+    swapped under the null hypothesis. `resamples` swaps are drawn with `seed`, and all of them are taken where there
+    are no more than that (2^Q). The smallest p is 2 / (resamples + 1)."""
     from scipy.stats import permutation_test
 
     if len(scores_Q) < 2:
@@ -122,10 +113,8 @@ def paired_p_value(scores_Q, baseline_Q, resamples, seed):
 
 
 def paired_t_p_value(scores_Q, baseline_Q):
-    """Two-sided p of a paired t-test on the same queries (float): the test of STAR and ADORE (Table 2).
-
-    1 for a single query and where the two systems do not differ on any: there is nothing to test.
-    """
+    """Two-sided p of a paired t-test on the same queries (float): the test of STAR and ADORE (Table 2). 1 for a single
+    query and where the two systems do not differ on any."""
     from scipy.stats import ttest_rel
 
     if len(scores_Q) < 2 or np.array_equal(scores_Q, baseline_Q):

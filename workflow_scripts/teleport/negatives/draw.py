@@ -34,11 +34,9 @@ def splitmix64(state):
 
 class Candidates(NamedTuple):
     """What a draw sees of a source and a block of queries: S slots of each query, of which some may be drawn.
-
     available_QS: bool; hashes_Q: uint64, see `hash_ids`; seed: int, of the source and the episode; scores_QS: float32,
-    of the passages under the checkpoint that mines, NaN where not available; positive_scores_Q: those of the positives.
-    There are scores where a draw or a filter needs them (settings/registry.py), else None.
-    """
+    of the passages under the checkpoint that mines, NaN where not available; positive_scores_Q: those of the positives;
+    both None where no draw or filter needs scores (settings/registry.py)"""
 
     available_QS: np.ndarray
     hashes_Q: np.ndarray
@@ -53,11 +51,9 @@ class Candidates(NamedTuple):
 
 
 def draw_slots(choose, candidates, count):
-    """Draw `count` of each query's available slots without replacement; all of them where fewer.
-
-    choose: function of a module in `draws`, with its settings; candidates: `Candidates`
-    Returns slots_QN (int64, ascending, 0 where not filled) and filled_QN (bool), N = min(count, S).
-    """
+    """Draw `count` of each query's available slots without replacement, or all where fewer: slots_QN (int64, ascending,
+    0 where not filled) and filled_QN (bool), N = min(count, S). choose: function of a module in `draws`, with its
+    settings"""
     num_slots = candidates.available_QS.shape[1]
     if count < num_slots:
         slots_QN = choose(candidates, count)

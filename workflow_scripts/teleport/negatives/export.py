@@ -21,9 +21,9 @@ def export_tevatron(negatives, collection, output):
     """Write one JSON line per training query in Tevatron's form with inline passages; returns the number of lines.
 
     Each line has query_id, query, positive_passages and negative_passages, a passage being docid, title, text.
-    Negatives keep the order and the duplicates of the pool; a query without negatives or positives is left out, since
-    Tevatron cannot train on it. negatives, collection: `runtime.artefact.Artefact`s; output: a file to write, beside
-    which the corpus lies unpacked until it is done.
+    Negatives keep the order and the duplicates of the pool; a query without negatives or positives, on which Tevatron
+    cannot train, is left out. negatives, collection: `running.artefact.Artefact`s; output: a file, beside which the
+    corpus lies unpacked meanwhile.
     """
     queries = pq.read_table(collection.path("queries.train.parquet"), columns=["query_id", "text"]).to_pylist()
     positives = positives_of_pool(negatives, collection)
@@ -47,10 +47,8 @@ def export_tevatron(negatives, collection, output):
 
 
 class Corpus:
-    """The passages of corpus.parquet in any order, from a memory map of them in Arrow's own form at `path`.
-
-    With Parquet whole columns would have to be in memory, and Arrow's strings end at 2 GiB in one array.
-    """
+    """The passages of corpus.parquet in any order, from a memory map of them in Arrow's own form at `path`. With
+    Parquet whole columns would have to be in memory, and Arrow's strings end at 2 GiB in one array."""
 
     def __init__(self, parquet, path):
         source, self.starts = pq.ParquetFile(parquet, pre_buffer=False), [0]  # else what was read stays in memory

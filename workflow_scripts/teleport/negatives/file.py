@@ -1,9 +1,9 @@
-"""Stage `negatives_file`: negatives made elsewhere, in the form of our own retrievals.
+"""Stage `negatives_file`: negatives made elsewhere, in the form of our own retrievals. Training on another system's
+negatives tells a fault of mining from a fault of training.
 
-Training on another system's negatives tells a fault of mining from a fault of training. Each form of file (FORMS) is a
-function of the job. It returns `records`, which yields (place, query, negatives) as the file has them, `queries`
-{query: rows of the training queries that are meant, several where texts are the same}, and `find(place, negatives)`,
-int32 passage rows, -1 where no passage has the text. `place` is "FILE, line 3".
+Each form of file (FORMS) is a function of the job. It returns `records`, which yields (place, query, negatives) as the
+file has them, `queries` {query: rows of the training queries that are meant, several where texts are the same}, and
+`find(place, negatives)`, int32 passage rows, -1 where no passage has the text. `place` is "FILE, line 3".
 """
 
 import json
@@ -32,12 +32,11 @@ SAME_TOKENIZER = Remedy(
 
 
 def run(job):
-    """Write a `Run` of the training queries that the file has: negatives in its order, scores 0.
+    """Write a `Run` of the training queries that the file has: negatives in its order, scores 0. A query on several
+    lines of the file has as many here.
 
-    A query on several lines of the file has as many here. Facts: lines (or records) of the file, queries (training
-    queries with a line), other_queries (lines of others, left out), negatives, unmatched (negatives whose text or
-    token ids no passage has, left out). Raises Refusal, with file and line where there is one, for a passage id
-    that the corpus lacks, a file of another form, other queries or another corpus, or one changed since planning.
+    Facts: lines (or records) of the file, queries (training queries with a line), other_queries (lines of others, left
+    out), negatives, unmatched (negatives whose text or token ids no passage has, left out).
     """
     path, found = job.settings.path, sha256_file(job.settings.path)
     if found != job.settings.sha256:
@@ -147,11 +146,9 @@ def dpr(job):
 
 
 def token_ids(job):
-    """ANCE-Tele's released lines of query and negatives, each text a list of token ids without special tokens.
-
-    Texts were cut at one length, which is that of the longest one in the file, so passages are compared up to there.
-    A passage without a title begins with [SEP] in the file, not in the stage `tokens`. Ids are compared as bytes.
-    """
+    """ANCE-Tele's released lines of query and negatives, each text a list of token ids without special tokens. Texts
+    were cut at one length, that of the longest one in the file, so passages are compared up to there, as bytes. A
+    passage without a title begins with [SEP] in the file, not in the stage `tokens`."""
     queries, passages = (
         Ragged.open(job.input("tokens", f"{name}.offsets.npy"), job.input("tokens", f"{name}.ids.npy"))
         for name in ("queries.train", "passages")

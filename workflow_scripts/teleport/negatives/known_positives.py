@@ -9,11 +9,9 @@ from teleport.running.log import Progress
 
 
 def known_passages(job):
-    """What a merge removes from every source: `Ragged`, passages of each training query, ascending, each once.
-
-    Those judged at least `relevant_grade`, and those trained on. With `remove: answers` nothing: then sources remove
-    what `have_answers` finds, and a judged passage without an answer can be a negative.
-    """
+    """What a merge removes from every source: `Ragged`, passages of each training query, ascending, each once: those
+    judged at least `relevant_grade`, and those trained on. With `remove: answers` nothing: then sources remove what
+    `have_answers` finds, and a judged passage without an answer can be a negative."""
     trained_on = positives_of_job(job, "train")
     if job.settings.remove == "answers":
         return Ragged(np.zeros_like(trained_on.offsets), np.zeros(0, np.int32))

@@ -28,12 +28,9 @@ SEED_NAMES = {"lookahead": "positive"}
 
 
 def run(job):
-    """Merge the sources of `job` into a pool; returns the facts.
-
-    facts: queries, negatives; wanted {source: n per query}; drawn and short_queries {source: n}; first_episodes
-    {episode: n}; empty_queries; overlap (share of drawn slots that repeat a passage of the same query); filters, when
-    one looks at scores (see `MinerScores.facts`).
-    """
+    """Merge the sources of `job` into a pool. Facts: queries, negatives; wanted {source: n per query}; drawn and
+    short_queries {source: n}; first_episodes {episode: n}; empty_queries; overlap (share of drawn slots that repeat a
+    passage of the same query); filters, when one looks at scores (see `MinerScores.facts`)."""
     known = known_passages(job)
     sources = {name: job.load(name).open_source(job, name, known) for name in job.settings.sources}
     choose = partial(job.load("draw").choose, **job.settings.draw.own)

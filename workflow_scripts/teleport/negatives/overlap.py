@@ -1,8 +1,7 @@
 """Stage `negatives_overlap`: training negatives among the negatives that the trained checkpoint ranks first.
 
-ANCE, Section 6.3 and Figure 3, without released code: for each training query, the share of its negatives that are
-among the first 100 passages which are no positives, under the checkpoint that was trained on them; in the mean over
-queries.
+ANCE, Section 6.3 and Figure 3, without released code: the share of a training query's negatives that are among the
+first 100 passages which are no positives, under the checkpoint trained on them; in the mean over queries.
 """
 
 import numpy as np
@@ -15,11 +14,8 @@ from teleport.settings.scoring import NegativesOverlapSettings as Settings  # no
 
 
 def run(job):
-    """Compare a pool with a retrieval of the training queries; a negative that a pool has twice counts once.
-
-    Facts: overlap (mean over the queries that have negatives), num_queries (those), depth. Raises Refusal when no
-    query has negatives.
-    """
+    """Compare a pool with a retrieval of the training queries; a negative that a pool has twice counts once. Facts:
+    overlap (mean over the queries that have negatives), num_queries (those), depth."""
     pool, neighbours = read_pool(lambda name: job.input("negatives", name)), Run.read(job, "queries")
     positives, shares = positives_of_job(job, "train"), []
     for line, row in enumerate(neighbours.rows):

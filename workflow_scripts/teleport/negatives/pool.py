@@ -11,12 +11,10 @@ FIELDS = dict(passages=np.int32, sources=np.uint8, first_episodes=np.uint8, rank
 
 
 class Items(namedtuple("Items", FIELDS)):
-    """Negatives with their origin: arrays of one shape, [Q, N] with padding or flat.
-
-    passages: row numbers; sources: bit flags, those of settings/registry.py: a negative that came through momentum
-    keeps the flag of the source that found it; first_episodes: 1, 2, ...; ranks: 1-based, in the retrieval that found
-    the passage, 0 without one; scores: those of that retrieval, NaN without one.
-    """
+    """Negatives with their origin: arrays of one shape, [Q, N] with padding or flat. passages: row numbers; sources:
+    bit flags, those of settings/registry.py: a negative that came through momentum keeps the flag of the source that
+    found it; first_episodes: 1, 2, ...; ranks: 1-based, in the retrieval that found the passage, 0 without one; scores:
+    those of that retrieval, NaN without one"""
 
 
 def found_items(passages, flag, episode, ranks=0, scores=np.nan):
@@ -67,11 +65,9 @@ def count_duplicates(passages_QN, filled_QN):
 
 
 def drop_duplicates(queries, items):
-    """Keep the first occurrence of every passage of a query, in order.
-
-    `queries` int [n] gives the query of each flat item. What stays unites the source flags of all occurrences and has
-    the earliest of their first episodes. Returns (queries, items).
-    """
+    """Keep the first occurrence of every passage of a query, in order: (queries, items). `queries` int [n] gives the
+    query of each flat item. What stays unites the source flags of all occurrences and has the earliest of their first
+    episodes."""
     keys = (queries.astype(np.int64) << 32) | items.passages
     order = np.argsort(keys, kind="stable")
     starts = np.flatnonzero(np.diff(keys[order], prepend=-1))

@@ -1,8 +1,6 @@
-"""Stage `positives`: the positives of the training questions of an episode, as released for NQ and TriviaQA.
-
-Those judged, where a question has any; otherwise one, the best-ranked passage with an answer among the neighbours of
-the question that this episode retrieved. It is looked for anew in every episode, so it can change with the checkpoint.
-"""
+"""Stage `positives`: the positives of the training questions of an episode, as released for NQ and TriviaQA. Those
+judged, where a question has any; otherwise one, the best-ranked passage with an answer among the neighbours that this
+episode retrieved, so it can change with the checkpoint."""
 
 import numpy as np
 
@@ -13,11 +11,8 @@ from teleport.settings.section import NoSettings as Settings  # noqa: F401
 
 
 def run(job):
-    """Write offsets.npy int64 [Q + 1] and passages.npy int32: the values of the lists of all queries (`Ragged`).
-
-    Facts: how many questions have given, found, or no positives (`given`, `found`, `without`). Raises Refusal when
-    the training split has no answers.
-    """
+    """Write offsets.npy int64 [Q + 1] and passages.npy int32: the values of the lists of all queries (`Ragged`). Facts:
+    how many questions have given, found, or no positives (`given`, `found`, `without`)."""
     given, retrieved = read_positives(job.inputs["collection"], "train"), Run.read(job, "queries")
     lines = np.flatnonzero(given.lengths[retrieved.rows] == 0)  # of questions without a judged positive
     rows, ids_QK = retrieved.rows[lines], retrieved.ids[lines]

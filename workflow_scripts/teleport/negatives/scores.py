@@ -1,7 +1,7 @@
 """Scores of candidates under the checkpoint that mines for this episode, and the filters that look at them.
 
-Whatever source has a passage, its score is the inner product with the query: a source's own score is that of a positive
-with the passage (lookahead) or of an older checkpoint (momentum). s+ is the score of the query's positive.
+Whatever source has a passage, its score is the inner product with the query: a source's own is that of a positive with
+the passage (lookahead) or of an older checkpoint (momentum). s+ is the score of the query's positive.
 """
 
 import numpy as np
@@ -14,12 +14,10 @@ PERCENTILES = {"min": 0, "p25": 25, "median": 50, "p75": 75, "p90": 90, "max": 1
 
 
 class MinerScores:
-    """Scores of candidates and s+ of every query; drops candidates by filters and counts them.
-
-    Nothing is dropped for a query without positives. score: function of (query rows, passage rows), the score of each
-    pair; positives: Ragged, those that are trained on; rule: s+ of several positives; filters: {name: (function of
-    (scores, s+, setting), setting)}; sources: names; positive_scores_Q: float32, NaN without positives
-    """
+    """Scores of candidates and s+ of every query; drops candidates by filters and counts them, but of no query without
+    positives. score: function of (query rows, passage rows), the score of each pair; positives: Ragged, those that are
+    trained on; rule: s+ of several positives; filters: {name: (function of (scores, s+, setting), setting)}; sources:
+    names; positive_scores_Q: float32, NaN without positives"""
 
     def __init__(self, score, positives, rule, filters, sources):
         self.score, self.filters = score, filters

@@ -52,10 +52,8 @@ DECADE = "{from:,} or more: {queries:.1%} of queries, {errors:.1%} of errors"
 
 
 def write_analyses(spec, root, output_folder):
-    """Write NAME.csv, .md, .tex and .sources.csv of `spec` below `output_folder`, from results/ below `root` (a Path).
-
-    Raises Refusal when an artefact is missing, torn or edited.
-    """
+    """Write NAME.csv, .md, .tex and .sources.csv of `spec` below `output_folder`, from results/ below `root` (a
+    Path)."""
     stages, test = Stages(root), spec.get("significance")
     rows = [{name: list(map(stages.artefact, names)) for name, names in r["analyses"].items()} for r in spec["rows"]]
     figures = [figures_of(row, spec, COLUMNS) for row in rows]

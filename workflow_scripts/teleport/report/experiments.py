@@ -16,7 +16,7 @@ def link_experiment(rows, folder):
 
     A row is {"link": path below folder, for example "episode-1/encode", "stage": "kind/key", "seed", "episode"}; in
     plan.tsv a stage has the name of its link. Links of an earlier plan are removed; other links, real files and
-    folders, and experiments in folders below never are. Raises Refusal when one is in the way.
+    folders, and experiments in folders below never are.
     """
     folder = Path(folder)
     targets = {folder / row["link"]: STAGES / row["stage"] for row in rows}

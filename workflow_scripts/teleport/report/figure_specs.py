@@ -19,10 +19,7 @@ from teleport.report.specs import label_of
 
 
 def figure_specs(plan):
-    """{name: entry of the specification, with `Stage` objects} of `figures`, under the first seeds but for curves.
-
-    Raises Refusal for an experiment, a split or an analysis that the configuration lacks.
-    """
+    """{name: entry of the specification, with `Stage` objects} of `figures`, under the first seeds but for curves."""
     specs = {}
     for name, figure in plan.config.figures.items():
         behind = BEHIND[figure.kind](Named(plan, f"figures.{name}"), figure)
@@ -53,7 +50,7 @@ class Named:
         return self.seeds(system)[0].episodes[-1]
 
     def of_split(self, runs, split):
-        """The evaluate stage of a split. Raises Refusal where it is not evaluated."""
+        """The evaluate stage of a split."""
         if split not in runs:
             raise Refusal(f"{self.place}.split: {split!r} is not evaluated. There are {', '.join(runs) or 'none'}.")
         return runs[split]

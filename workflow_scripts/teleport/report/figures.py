@@ -76,11 +76,9 @@ def figures(table, row, column, runs, stages):
 
 
 def hours(run, figure):
-    """A figure of ANCE-Tele's Table 6 from what the stages' manifests recorded.
-
-    "episode N", "training": of the training loop, over all attempts; "refresh": mean hours of one refresh; "refreshes":
-    their number; "overall": all refreshes and trainings.
-    """
+    """A figure of ANCE-Tele's Table 6 from what the stages' manifests recorded. "episode N", "training": of the
+    training loop, over all attempts; "refresh": mean hours of one refresh; "refreshes": their number; "overall": all of
+    them."""
     refreshes = sum(stage.manifest["kind"] == "merge" for stage in run.get("refresh", []))
     refreshing = sum(map(seconds, run.get("refresh", []))) / SECONDS
     training = sum(stage.facts["train_seconds"] for stage in run.get("train", [])) / SECONDS
@@ -124,12 +122,10 @@ def collection_text(facts, *counts):
 
 
 def trace_figures(rows, stages):
-    """One line per system, episode, split and seed of a table's rows (DataFrame with SOURCES, text).
-
-    `stage` is the evaluation, `folder` its folder; `run` and `checkpoint` are the folders of the search that it scored
-    and of the encoder of its queries (empty for BM25); `code` and `git_commit` are those of the evaluation; `seed` is
-    the seed of the encoder's training (empty when nothing was trained).
-    """
+    """One line per system, episode, split and seed of a table's rows (DataFrame with SOURCES, text): `stage` is the
+    evaluation; `run` and `checkpoint` the folders of the search that it scored and of the encoder of its queries (empty
+    for BM25); `code` and `git_commit` those of the evaluation; `seed` that of the encoder's training (empty when
+    nothing was trained)."""
     lines = []
     evaluated = [(row, split, name) for row in rows for split, names in row["runs"].items() for name in names]
     for row, split, stage in evaluated:

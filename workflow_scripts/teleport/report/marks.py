@@ -28,10 +28,8 @@ def level_of(significance, split):
 
 
 def compared_rows(rows, significance, labels):
-    """{index of a row: [indices of the baseline rows `labels`]}.
-
-    A baseline is the last episode of the system called so; with `by_episode`, the same episode where it has that.
-    """
+    """{index of a row: [indices of the baseline rows `labels`]}. A baseline is the last episode of the system called
+    so; with `by_episode`, the same episode where it has that."""
     against = {i: [] for i in range(len(rows))}
     for label in labels:
         episodes = {row["episode"]: i for i, row in enumerate(rows) if row["system"] == label}
@@ -42,11 +40,11 @@ def compared_rows(rows, significance, labels):
 
 
 def test_column(scores, rows, significance, column, split):
-    """({mark: p of each row, float [rows], NaN where not tested}, [`Comparison`]) of a column of a table.
+    """({mark: p of each row, float [rows], NaN where not tested}, [`Comparison`]) of a column of a table. scores:
+    {index of a row: frame of queries x runs}; each row's `seeds` are those of its runs.
 
-    scores: {index of a row: frame of queries x runs}; each row's `seeds` are those of its runs. A mark of several
-    baselines says that a row differs from each of them, so its p is the largest (Berger 1982). p is Holm-corrected over
-    the rows of a mark. A row's system and episode, and the name of the column, seed its resamples.
+    A mark of several baselines says that a row differs from each of them, so its p is the largest (Berger 1982). p is
+    Holm-corrected over the rows of a mark. A row's system and episode, and the name of the column, seed its resamples.
     """
     p_values, comparisons = {}, []
     for mark, labels in baselines(significance).items():

@@ -112,10 +112,8 @@ def flat(value, key=""):
 
 
 def trajectory_content(trajectory):
-    """A seed of an experiment; its searches are those that were mined, and those of an analysis.
-
-    A retrieval is that of the vectors that it searches: with a lag, no episode mines with the checkpoint before it.
-    """
+    """A seed of an experiment; its searches are those that were mined, and those of an analysis. A retrieval is that of
+    the vectors that it searches: with a lag, no episode mines with the checkpoint before it."""
     searches = [pool.inputs.get("query") for pool in trajectory.pools]
     searches += [episode.train_search for episode in trajectory.episodes]
     by_vectors = {(s.inputs["queries"].name, s.inputs["passages"].name): s for s in searches if s}
@@ -131,12 +129,9 @@ def trajectory_content(trajectory):
 
 
 def episode_content(before, episode):
-    """The stages of an `Episode`: {role: Stage or None}.
-
-    pool, train; query, lookahead: the retrievals that were mined, or that an analysis asks for; queries, passages: the
-    vectors that they searched, or without retrievals those of the checkpoint before; positives: the stage that matched
-    answers.
-    """
+    """The stages of an `Episode`: {role: Stage or None}. pool, train; query, lookahead: the retrievals that were mined,
+    or that an analysis asks for; queries, passages: the vectors that they searched, or without retrievals those of the
+    checkpoint before; positives: the stage that matched answers."""
     mined = episode.pool.inputs if episode.pool else {}
     searched = mined.get("query") or mined.get("lookahead")
     vectors = searched.inputs if searched and "passages" in searched.inputs else before.vectors._asdict()

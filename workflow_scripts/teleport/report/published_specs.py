@@ -14,7 +14,7 @@ from teleport.running.artefact import MANIFEST, STAGES
 
 
 def published_specs(plan):
-    """{(folder, name): Spec} of the published tables. Raises Refusal for a wrong file, and for two of one name."""
+    """{(folder, name): Spec} of the published tables."""
     specs, folder = {}, in_folder("published", plan.config)
     for name in plan.config.published:
         path = published_path(name)
@@ -38,9 +38,7 @@ def published_spec(path, *plans):
 
 
 def joint_spec(name, plans):
-    """(folder, Spec) of one table that several configurations fill, each its own columns. Raises Refusal for a wrong
-    file, and for configurations that share a name or fill nothing.
-    """
+    """(folder, Spec) of one table that several configurations fill, each its own columns."""
     path, names = published_path(name), [plan.config.name for plan in plans]
     filling = {column.configuration for column in read_published(path).columns if column.configuration}
     if len(set(names)) < len(names):
@@ -124,12 +122,10 @@ def scored_or_analysed(table, row, column, runs, analyses):
 
 
 def timed(trajectory, figure):
-    """The stages whose times a figure of the kind `hours` adds up: {"train": …} or {"refresh": …}, or both.
-
-    figure: "episode 1", …: that episode's training; "refresh": what comes before a training, per episode (the merge
-    and all that it is made from); "refreshes": how often; "training": all trainings; "overall": all of them. None when
-    nothing of it is planned.
-    """
+    """The stages whose times a figure of the kind `hours` adds up: {"train": …} or {"refresh": …}, or both; None when
+    nothing of it is planned. figure: "episode 1", …: that episode's training; "refresh": what comes before a training,
+    per episode (the merge and all that it is made from); "refreshes": how often; "training": all trainings; "overall":
+    all of them."""
     if figure == "training" or figure.startswith("episode "):
         trains = [e.train for e in trajectory.episodes[1:] if figure in ("training", f"episode {e.number}")]
         return {"train": trains} if trains else None

@@ -23,11 +23,8 @@ LEGEND = "Cells: published / ours, where something here repeats the system; othe
 
 
 def write_published(spec, root, output_folder):
-    """Write NAME.csv, .md and .tex of `spec` below `output_folder`, from results/ below `root` (a Path).
-
-    A line per figure, but NAME.tex has the shape of the paper's table. What is not finished counts as not run. Raises
-    Refusal when a manifest is torn or edited.
-    """
+    """Write NAME.csv, .md and .tex of `spec` below `output_folder`, from results/ below `root` (a Path): a line per
+    figure, but NAME.tex has the shape of the paper's table. What is not finished counts as not run."""
     printed, paper, values = printed_published(spec, root)
     write_forms(printed, values, output_folder, paper)
 
@@ -48,10 +45,8 @@ def printed_published(spec, root):
 
 
 def make_lines(table, spec, stages):
-    """The lines of a table (`make_line`): those of its configurations, or all when they are none of the table's.
-
-    Left out: figures that the paper does not print, except for a system of ours of which no figure is published at all.
-    """
+    """The lines of a table (`make_line`): those of its configurations, or all when they are none of the table's. Left
+    out: figures that the paper does not print, except for a system of ours of which no figure is published at all."""
     planned = {(line["row"], line["column"]): line for line in spec["lines"]}
     here = any(column.configuration in spec["collections"] for column in table.columns)
     lines = []
@@ -133,10 +128,8 @@ def verdict(published, ours, decimals, tolerance):
 
 
 def figure_cells(line):
-    """The figures of a line as text by column, with the decimals of the figure.
-
-    Ours has its deviation over seeds, and how many of the planned seeds it is of when that is not all.
-    """
+    """The figures of a line as text by column, with the decimals of the figure. Ours has its deviation over seeds, and
+    how many of the planned seeds it is of when that is not all."""
     form = f".{line['decimals']}f"
     partial = 0 < line["seeds"] < line["planned seeds"]
     seeds = f" ({line['seeds']} of {line['planned seeds']} seeds)" if partial else ""
@@ -149,11 +142,9 @@ def figure_cells(line):
 
 
 def paper_shape(lines, texts):
-    """The lines of a table (frame of `make_line`) in the paper's shape: a row per system, a column per figure (frame).
-
-    texts: their `figure_cells`. A system as its makers gave it has a row of its own below, where it was evaluated here.
-    The column Group is there when a row has one.
-    """
+    """The lines of a table (frame of `make_line`) in the paper's shape: a row per system, a column per figure (frame),
+    and Group when a row has one; texts: their `figure_cells`. A system as its makers gave it has a row of its own
+    below, where it was evaluated here."""
     published = texts["published"].where(lines["published"].notna(), NONE)
     beside = published.where(lines["verdict"] == "cited", published + " / " + texts["ours"])
     rows, lines = [], lines.assign(beside=beside, theirs=texts["released checkpoint"], group=lines["group"].fillna(""))

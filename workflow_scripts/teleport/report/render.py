@@ -21,12 +21,9 @@ SHRINK = "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}
 
 
 class Printed(NamedTuple):
-    """A table ready to be printed.
-
-    name: of its files and of its label in LaTeX; frame: text cells, **bold** between two pairs of stars; notes:
-    sentences below the table; wide: in LaTeX it spans both columns of a page, and shrinks where it is wider; verdicts:
-    lines above the table, which LaTeX has none of.
-    """
+    """A table ready to be printed. name: of its files and of its label in LaTeX; frame: text cells, **bold** between
+    two pairs of stars; notes: sentences below the table; wide: in LaTeX it spans both columns of a page, and shrinks
+    where it is wider; verdicts: lines above the table, which LaTeX has none of."""
 
     name: str
     title: str
@@ -37,10 +34,8 @@ class Printed(NamedTuple):
 
 
 def write_forms(table, figures, folder, paper=None, **frames):
-    """Write NAME.md and NAME.tex of a `Printed` table, and NAME.csv of its `figures` (DataFrame), to a folder.
-
-    paper: the `Printed` table of NAME.tex, where that is another one; frames: what NAME.KEY.csv has (DataFrame).
-    """
+    """Write NAME.md and NAME.tex of a `Printed` table, and NAME.csv of its `figures` (DataFrame), to a folder. paper:
+    the `Printed` table of NAME.tex, where that is another one; frames: what NAME.KEY.csv has (DataFrame)."""
     forms = {"csv": csv_text(figures), "md": markdown(table), "tex": latex(paper or table)}
     forms |= {f"{key}.csv": csv_text(frame) for key, frame in frames.items()}
     for suffix, text in forms.items():

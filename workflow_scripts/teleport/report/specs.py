@@ -57,11 +57,9 @@ def single_row(plan, name, runs, label=None):
 
 
 def checkpoint_row(plan, name, episode, system):
-    """A row for the checkpoint after `episode` of an experiment: evaluations, and analyses, of every seed.
-
-    `selected` are the trainings that a dev set has selected the step of; "of" says in messages whose row it is. Neither
-    these nor the analyses are in the specification of the table.
-    """
+    """A row for the checkpoint after `episode` of an experiment: evaluations, and analyses, of every seed. `selected`
+    are the trainings that a dev set has selected the step of; "of" says in messages whose row it is; neither these nor
+    the analyses are in the specification of the table."""
     seeds = [trajectory.episodes[episode] for trajectory in plan.trajectories[name]]
     checkpoints = {of_seed.checkpoint.stage.name: of_seed.checkpoint.stage for of_seed in seeds}
     seeded = len(checkpoints) > 1 or any(map(needs_training, checkpoints.values()))  # else one, whatever the seed
@@ -83,11 +81,9 @@ def trains_up_to(trajectory, episode):
 
 
 def main_rows(plan):
-    """BM25, zero-shot, every experiment of the configuration after every episode, and systems from elsewhere.
-
-    Zero-shot is a row per distinct pretrained encoder, searched as the configuration says: what is searched with
-    another index would be the same system once more.
-    """
+    """BM25, zero-shot, every experiment of the configuration after every episode, and systems from elsewhere. Zero-shot
+    is a row per distinct pretrained encoder, searched as the configuration says: what is searched with another index
+    would be the same system once more."""
     rows, zero_shot = [single_row(plan, "BM25", plan.bm25_runs)] if plan.bm25_runs else [], {}
     names = list(plan.config.experiments) or [name for name in plan.experiments if name not in plan.config.external]
     for name in names:
@@ -110,10 +106,7 @@ def main_rows(plan):
 
 def ablation_rows(plan, table):
     """Every experiment of an ablation after its last episode, or after every one; before them BM25 and experiments of
-    other tables, where the ablation says so.
-
-    Raises Refusal for BM25, or an experiment, that the configuration lacks.
-    """
+    other tables, where the ablation says so."""
     ablation, rows = plan.config.ablations[table], []
     if ablation.bm25 and not plan.bm25_runs:
         raise Refusal(f"ablations.{table}.bm25: the configuration has `bm25: null`. Remove one of the two.")
@@ -146,7 +139,7 @@ def tables_of(plan):
 
 
 def table_specs(plan):
-    """{(folder, name): Spec} (see table.py). Raises Refusal for systems of one name and for an unknown baseline."""
+    """{(folder, name): Spec} (see table.py)."""
     folder = in_folder("tables", plan.config)
     return {(folder, name): table_spec(plan, name, *table) for name, *table in tables_of(plan)}
 

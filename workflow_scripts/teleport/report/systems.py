@@ -59,10 +59,8 @@ def index_text(index):
 
 
 def mining_stages(stages):
-    """The stages whose results become the negatives of `stages`, each once: merges, retrievals, vectors, indexes.
-
-    A pool of an earlier episode, and a checkpoint, are not among them: another refresh, or training, made those.
-    """
+    """The stages whose results become the negatives of `stages`, each once: merges, retrievals, vectors, indexes; not a
+    pool of an earlier episode, nor a checkpoint: another refresh, or training, made those."""
     mining, unread = {}, list(stages)
     while unread:
         inputs = unread.pop().inputs.items()

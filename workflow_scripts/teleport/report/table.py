@@ -33,12 +33,10 @@ MOST_VERDICTS = 5  # above a table; the report page has all
 
 class Table(NamedTuple):
     """The figures of a table, frames with a line per row and the same columns ("RR@10", or "dev RR@10" of many splits).
-
     rows: system, episode, and the columns that the specification asks for. means: over queries, then over seeds, NaN
     for a split without a run. deviations: of the means, over seeds (ddof 1), NaN for a single seed. p_values: a frame
     for each mark, NaN in rows of its baselines and where nothing is tested; comparisons: those behind them. pairs: of
-    the first measure of each split, as in verdicts.py.
-    """
+    the first measure of each split, as in verdicts.py."""
 
     rows: pd.DataFrame
     means: pd.DataFrame
@@ -49,10 +47,8 @@ class Table(NamedTuple):
 
 
 def write_table(spec, root, output_folder):
-    """Write NAME.csv, .md, .tex, .sources.csv and .pairs.csv to `output_folder`, from results/ below `root` (a Path).
-
-    Raises Refusal when an artefact is missing, torn or edited.
-    """
+    """Write NAME.csv, .md, .tex, .sources.csv and .pairs.csv to `output_folder`, from results/ below `root` (a
+    Path)."""
     stages = Stages(root)
     table, sources = make_table(spec, stages), trace_figures(spec["rows"], stages)
     cells = pd.concat([row_cells(table.rows), measure_cells(spec, table)], axis=1)
@@ -108,10 +104,8 @@ def over_seeds(rows, names):
 
 def describe(row, names, stages):
     """What a table says of a row besides its measures, {column: what}; names: those of `system_columns` that it has.
-
     "seconds": mean over seeds, NaN where none were spent; "gap": from the first to the last step, as text; "index":
-    with its size, and its recall where it is not exact; "step": that which a dev set has selected, of each seed.
-    """
+    with its size, and its recall where it is not exact; "step": that which a dev set has selected, of each seed."""
     cells = {name: row["columns"][name] for name in names}
     if cells.get("step"):
         cells["step"] = ", ".join(str(stages.facts(name)["selected_step"]) for name in cells["step"])
@@ -140,10 +134,8 @@ def columns(spec):
 
 
 def csv_frame(table):
-    """The columns of the CSV: those of the rows, measures, then " sd" (with several seeds) and " p" (when tested).
-
-    With several marks each has its own: " p †".
-    """
+    """The columns of the CSV: those of the rows, measures, then " sd" (with several seeds) and " p" (when tested; of
+    several marks each: " p †")."""
     several = len(table.p_values) > 1
     more = [(table.deviations, " sd")]
     more += [(frame, f" p {mark}" if several else " p") for mark, frame in table.p_values.items()]
@@ -160,11 +152,9 @@ def row_cells(rows):
 
 
 def measure_cells(spec, table):
-    """The measures' columns as text: "0.505", with " ± 0.003" over several seeds and its marks, such as "†".
-
-    The best of each column, as printed, is **bold**: of errors (`Errors@k`) the lowest. A hole rate (`Hole@k`) says
-    nothing about quality and has no best.
-    """
+    """The measures' columns as text: "0.505", with " ± 0.003" over several seeds and its marks, such as "†". The best
+    of each column, as printed, is **bold**: of errors (`Errors@k`) the lowest; a hole rate (`Hole@k`) says nothing
+    about quality."""
     cells = {}
     for name, (split, _) in columns(spec).items():
         means = table.means[name].round(3)

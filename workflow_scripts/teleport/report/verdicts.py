@@ -24,10 +24,8 @@ def labels_of(rows):
 
 
 def pairs_of_rows(rows, scores, significance, column, split):
-    """A line (DataFrame of PAIRS) per pair of rows: row b less row a, with a p of its own, which nothing corrects.
-
-    scores: {index of a row: frame of queries x runs}; a and b are indices of rows, a the earlier one.
-    """
+    """A line (DataFrame of PAIRS) per pair of rows: row b less row a, the earlier one, with a p of its own, which
+    nothing corrects. scores: {index of a row: frame of queries x runs}"""
     test, pairs = significance or USUAL, list(combinations(sorted(scores), 2))
     method, queries = of_split(test["test"], split, "permutation"), len(next(iter(scores.values()), ()))
     if len(pairs) * queries * test["resamples"] > MOST_SWAPS:
@@ -43,11 +41,9 @@ def pairs_of_rows(rows, scores, significance, column, split):
 
 
 def verdicts(rows, means, pairs, level):
-    """[(index of a row, sentence)]: what the tests say of the last episode of each trained system, best first.
-
-    It is compared with what nothing here has trained (the first three of such rows) and with its episode before, by the
-    `pairs` of one column, whose p-values Holm's correction holds together. means: of that column, float by row.
-    """
+    """[(index of a row, sentence)]: what the tests say of the last episode of each trained system, best first, beside
+    what nothing here has trained (the first three of such rows) and its episode before, by the `pairs` of one column,
+    whose p-values Holm's correction holds together. means: of that column, float by row."""
     judged = [i for i in range(len(rows)) if not pd.isna(means[i])]
     untrained = [i for i in judged if not rows[i]["seeds"]][:3]
     last = {rows[i]["system"]: i for i in judged if rows[i]["seeds"]}
@@ -96,10 +92,8 @@ def p_text(p):
 
 
 def first_verdicts(spec, column, means, pairs):
-    """[(index of a row, sentence)] of `verdicts` by a table's first column, and a sentence on how they were tested.
-
-    Of a table that asks for no test there are none.
-    """
+    """[(index of a row, sentence)] of `verdicts` by a table's first column, and a sentence on how they were tested;
+    none of a table that asks for no test."""
     if not spec["significance"]:
         return [], ""
     level, rows = level_of(spec["significance"], spec["splits"][0]), spec["rows"]

@@ -47,11 +47,8 @@ def empty_index(settings, dim):
 
 
 def build(settings, vectors, threads, progress):
-    """The faiss index of `vectors` (float32 [n, dim], memory map), trained on a sample of rows drawn with `SEED`.
-
-    settings: those that `check_parameters` lets through. A graph (hnsw) is built by one thread: with more, its edges
-    would depend on which was first.
-    """
+    """The faiss index of `vectors` (float32 [n, dim], memory map), trained on rows drawn with `SEED`. A graph (hnsw) is
+    built by one thread: with more, its edges would depend on which was first."""
     rows, dim = vectors.shape
     faiss.omp_set_num_threads(1 if settings.kind == "hnsw" else threads)
     index = empty_index(settings, dim)

@@ -26,9 +26,9 @@ BLOCK_QUERIES = 1024  # searched at a time, after which a killed run can go on
 def run(job):
     """Rank the passages for the queries of one split with the index of the stage `lexical_index`.
 
-    Writes ids.npy int32 and scores.npy float32 [num_queries, depth], rows.npy int32 (0, 1, …). Ties go to the smaller
-    passage number. As in Lucene, a passage that shares no term with the query is not retrieved: where fewer than
-    `depth` do, the rest of the line has id -1 and score 0.
+    Writes ids.npy int32 and scores.npy float32 [num_queries, depth], ties by the smaller passage number, and rows.npy
+    int32 (0, 1, …). As in Lucene, a passage that shares no term with the query is not retrieved: such lines end with id
+    -1 and score 0.
 
     Facts: num_queries, depth, mean_retrieved (passages per query), queries_per_second of this run.
     """
@@ -55,10 +55,8 @@ def run(job):
 
 
 def query_terms(job, texts):
-    """The terms of the queries by the numbers of the index (a list of lists); those that it does not have are left out.
-
-    Of the index's terms only those of the queries are kept in memory.
-    """
+    """The terms of the queries by the numbers of the index (a list of lists), which alone are kept in memory; those
+    that the index does not have are left out."""
     terms = Terms(LexicalIndexSettings.model_validate(job.inputs["index"].manifest["settings"]))
     queries = [terms.of(text) for text in texts]
     batches = pq.ParquetFile(job.input("index", "terms.parquet")).iter_batches(columns=["term"])
@@ -69,9 +67,7 @@ def query_terms(job, texts):
 
 class LexicalIndex(NamedTuple):
     """The postings of term t are offsets[t] to offsets[t + 1]: its passages in rising order, and its score in each.
-
-    offsets int64 [terms + 1]; passages int32 [postings]; scores float32 [postings], all above 0; memory maps
-    """
+    offsets int64 [terms + 1]; passages int32 [postings]; scores float32 [postings], all above 0; memory maps"""
 
     offsets: np.ndarray
     passages: np.ndarray
@@ -85,11 +81,8 @@ class LexicalIndex(NamedTuple):
         return cls(*map(np.asarray, arrays), job.facts(role)["num_passages"])
 
     def search(self, queries, depth, threads):
-        """The passages of highest score for queries, lists of term numbers with repeats.
-
-        returns: ids int32 and scores float32 [Q, depth], ties by the smaller passage number; -1 and 0 where fewer
-        passages than `depth` have a term of the query
-        """
+        """The passages of highest score for queries, lists of term numbers with repeats: ids int32 and scores float32
+        [Q, depth], ties by the smaller passage number; -1 and 0 where fewer passages have a term of the query."""
         ids_QK = np.full((len(queries), depth), -1, np.int32)
         scores_QK = np.zeros((len(queries), depth), np.float32)
 
@@ -108,10 +101,8 @@ class LexicalIndex(NamedTuple):
 @njit(nogil=True)
 def keep_highest(ends, terms, offsets, passages, scores, num_passages, ids_QK, scores_QK):
     """Put the first passages of queries terms[ends[q] : ends[q + 1]] into ids_QK and scores_QK: heaps, worst first.
-
-    Passages are taken window by window, so that the sums of a window stay in the cache: a first pass over the postings
-    adds, a second reads each sum and sets it back to 0.
-    """
+    Windows of passages keep their sums in the cache: a first pass over the postings adds, a second reads each sum and
+    sets it back to 0."""
     sums, one = np.zeros(WINDOW, np.float32), np.uint64(1)  # unsigned: no test for indexes from the end
     for query in range(len(ends) - 1):
         query_terms, ids_K, scores_K = terms[ends[query] : ends[query + 1]], ids_QK[query], scores_QK[query]

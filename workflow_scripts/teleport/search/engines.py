@@ -15,11 +15,11 @@ LIMITS = {"VmSize": resource.RLIMIT_AS, "VmData": resource.RLIMIT_DATA}
 
 
 def open_exact(vectors, threads, queries_QD, lines, depth, engine=None):
-    """An exact index of `vectors` (float32 or float16 [n, dim], memory map), a `flat.Exact`.
+    """An exact index of `vectors` (float32 or float16 [n, dim], memory map), a `flat.Exact`: all CUDA devices that this
+    process sees, a part of the passages each; else faiss, or what `cpu.search` has that is faster.
 
-    All CUDA devices that this process sees, a part of the passages each; else faiss, or what `cpu.search` has that is
-    faster. queries_QD: float32, a sample of the `lines` vectors that are searched with; engine: "faiss" takes faiss on
-    these devices and processors, the resource `engine`
+    queries_QD: float32, a sample of the `lines` vectors that are searched with; engine: "faiss" takes faiss on these
+    devices and processors, the resource `engine`
     """
     if engine == "faiss":
         return open_faiss(vectors, threads)
@@ -72,8 +72,8 @@ def open_faiss(vectors, threads):
 def open_for_steps(vectors, device, threads, on_processor=FaissFlat, spare=False):
     """An exact index of `vectors` for a few queries at a time, often: every search reads all passages once.
 
-    device: a torch.device, on which the passages must have room in fp16; on_processor: the engine on a CPU (vectors,
-    threads, most outliers). Raises Refusal when there is no room, or takes the CPU with `spare`.
+    device: a torch.device, on which the passages must have room in fp16, or the CPU is taken with `spare`;
+    on_processor: the engine on a CPU (vectors, threads, most outliers)
     """
 
     if device.type != "cpu":

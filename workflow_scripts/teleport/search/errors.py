@@ -1,8 +1,8 @@
-"""Stage `errors`: pairwise errors by exact ranks in the whole corpus (STAR and ADORE, Table 1 and Figure 3).
+"""Stage `errors`: pairwise errors by exact ranks in the whole corpus (STAR and ADORE, Table 1 and Figure 3, without
+code).
 
-The errors of a query and a positive are the irrelevant passages with a higher score. No paper released code for it.
-Scores are those of every exact search, so the counts depend on the vectors alone: a float32 product of all passages
-decides those that are far from the positive's score, and the others are scored again, each pair by itself.
+The errors of a query and a positive are the irrelevant passages with a higher score. The counts depend on the vectors
+alone: a float32 product of all passages decides those far from the positive's score, the others are scored again.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ def run(job):
 
     Facts: num_queries (those with a positive), num_positives; errors (sum over the positives of a query, mean over
     queries), errors_per_positive, ties_per_positive; top_errors (as errors, up to settings.top of each positive), top;
-    histogram (`decades`). Raises Refusal when no query has a positive, and for a vector that is not finite.
+    histogram (`decades`).
     """
     split = job.settings.split
     scorer = PairScorer.of_job(job, split)
@@ -98,10 +98,8 @@ def count_relevant(positives, scores_J):
 
 
 def decades(errors_Q):
-    """Of queries by their errors, 0, 1 to 9, 10 to 99, ...: the share of queries and of all errors (SA, Figure 3).
-
-    A list of {"from": lowest number of errors, "queries": share, "errors": share}, up to the most errors there are.
-    """
+    """Of queries by their errors, 0, 1 to 9, 10 to 99, … (SA, Figure 3): [{"from": lowest number of errors, "queries":
+    share, "errors": share of all errors}], up to the most errors there are."""
     decade_Q = np.where(errors_Q > 0, np.floor(np.log10(np.maximum(errors_Q, 1))) + 1, 0).astype(np.int64)
     share_of = [np.bincount(decade_Q) / len(errors_Q), np.bincount(decade_Q, errors_Q) / max(errors_Q.sum(), 1)]
     lowest = [0, *(10**power for power in range(len(share_of[0]) - 1))]

@@ -17,7 +17,7 @@ NO_RANK, NO_KEY = np.iinfo(np.int32).max, np.iinfo(np.int64).max  # after every 
 
 
 def require_finite(path, vectors, what, first=0):
-    """Raise Refusal that names the first row with a number that is not finite; row `first` is the first given."""
+    """Refuse the first row with a number that is not finite; row `first` is the first given."""
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         raise Refusal(
@@ -63,9 +63,9 @@ def stable_topk(scores_QM, ids_QM, depth):
 def rescore(vectors, queries_QD, proposed_QM, ids_QM, depth, errors_Q, threads):
     """Exact scores of all candidates that can be among the first `depth`, else -inf: float64 sums as float32 [Q, M].
 
-    proposed_QM: approximate scores, highest first (-inf: no candidate); errors_Q: their largest error per query
-    The lowest exact score of the first `depth` candidates is a lower bound of the last rank's: a candidate whose
-    approximate score plus its error is below it cannot be in the list.
+    proposed_QM: approximate scores, highest first (-inf: no candidate); errors_Q: their largest error per query. The
+    lowest exact score of the first `depth` candidates bounds the last rank's from below: what does not reach it even
+    with its error is not in the list.
     """
     scores_QM = np.full(ids_QM.shape, -np.inf, np.float32)
 
@@ -103,18 +103,15 @@ class Scorer:
 
 
 class PairScorer:
-    """Scores under a checkpoint; of passages in several chunks those of the best chunk (ANCE, MaxP).
-
-    queries: float32 [num_queries, dim]; vectors: float32 or float16 [rows, dim], memory maps; offsets: int64
-    [passages + 1], where the rows of each passage begin, or None: row i is passage i
-    """
+    """Scores under a checkpoint; of passages in several chunks those of the best chunk (ANCE, MaxP). queries: float32
+    [num_queries, dim]; vectors, offsets: as `open_passages` gives them"""
 
     def __init__(self, queries, vectors, offsets):
         self.queries, self.vectors, self.offsets, self.scorer = queries, vectors, offsets, Scorer(vectors)
 
     @classmethod
     def of_job(cls, job, split):
-        """Of the queries of `split` and the passages of a job. Raises Refusal for a query vector that is not finite."""
+        """Of the queries of `split` and the passages of a job."""
         path = job.input("queries", f"queries.{split}.npy")
         queries = np.load(path, mmap_mode="r")
         require_finite(path, queries, "query")

@@ -1,14 +1,14 @@
 """Exact search by inner product, in which equal scores are ranked by the smaller passage number.
 
-The last bits of a matrix product depend on the library, the device, the number format, the shape of the block and the
-position in it, so its ties and near-ties have no order of their own. Therefore the product only proposes candidates,
-more than asked for. Those that can be in the list are scored again in float64, each pair by itself, rounded to float32,
-and sorted by (score, passage number). Whether a passage that was not proposed could be in the list follows from the
-bound on the error of the product; where it could, more are proposed. So the result depends on the vectors alone: the
-number format of the product is a matter of speed, no setting, and decides no key.
+The last bits of a matrix product depend on the library, the device, the number format and the block, so its ties and
+near-ties have no order of their own. Therefore the product only proposes candidates, more than asked for. Those that
+can be in the list are scored again in float64, each pair by itself, rounded to float32, and sorted by (score, passage
+number). Whether a passage that was not proposed could be in the list follows from the bound on the error of the
+product; where it could, more are proposed. So the result depends on the vectors alone: the number format of the product
+is a matter of speed, no setting, and decides no key.
 
-A bound for all passages is only as good as that of the worst of them. Therefore an engine leaves out of it the few
-that are far worse than the rest, its outliers: these are scored exactly for every query, proposed or not.
+A bound for all passages is only as good as that of the worst of them. Therefore an engine leaves out of it the few that
+are far worse than the rest, its outliers: these are scored exactly for every query, proposed or not.
 
 The passages are searched in parts, on devices side by side or one after another. Proposals of parts are joined before
 any is scored again, so the pairs that are scored do not grow with the parts.
@@ -52,19 +52,15 @@ def outliers_by(measures_P, most=OUTLIERS):
 
 
 def product_errors(norms_Q, dim, max_norm, unit=ROUNDING):
-    """Largest error of float32 inner products of queries `norms_Q` long with vectors up to `max_norm` long: [Q].
-
-    Each of `dim` products and sums is off by at most unit x |q| |p| (Higham, Accuracy and Stability of Numerical
-    Algorithms, §3.1); twice that covers the rest of a step (see `TRUNCATION`) and the final rounding.
-    """
+    """Largest error of float32 inner products of queries `norms_Q` long with vectors up to `max_norm` long: [Q]. Each
+    of `dim` products and sums is off by at most unit x |q| |p| (Higham, Accuracy and Stability of Numerical Algorithms,
+    §3.1); twice that covers the rest of a step (see `TRUNCATION`) and the final rounding."""
     return 2 * dim * unit * max_norm * norms_Q
 
 
 class FaissFlat:
-    """Candidates by faiss: float32 products with BLAS, block by block, of which it keeps the highest.
-
-    vectors: float32 [n, dim], an array or a memory map, which is read once per 4,096 queries; or float16
-    """
+    """Candidates by faiss: float32 products with BLAS, block by block. vectors: float32 [n, dim], an array or a memory
+    map, which is read once per 4,096 queries; or float16"""
 
     overlaps, step = False, CANDIDATES
 
@@ -86,10 +82,8 @@ class FaissFlat:
         return depth + MARGIN
 
     def propose(self, queries_QD, depth, count, errors_Q, last_Q):
-        """(scores [Q, count] highest first, passages int64 [Q, count], upper bound on all other scores [Q]).
-
-        last_Q: what the exact score at the last rank reaches by other passages (-inf: nothing is known)
-        """
+        """(scores [Q, count] highest first, passages int64 [Q, count], upper bound on all other scores [Q]). last_Q:
+        what the exact score at the last rank reaches by other passages (-inf: nothing is known)"""
         self.faiss.omp_set_num_threads(self.threads)  # it holds for the thread that calls
         result = self.faiss.ResultHeap(len(queries_QD), count, keep_max=True)
         step = len(self.vectors) if self.vectors.dtype == np.float32 else BLOCK  # others are converted by block
@@ -135,11 +129,11 @@ class Proposals(NamedTuple):
 
 
 class Exact:
-    """Exact search of `vectors` in `count` contiguous parts, each with an engine of its own, opened when it is needed.
+    """Exact search of `vectors` in `count` contiguous parts, each with an engine of its own, opened when it is needed;
+    the result is the same for any number of parts.
 
     open_part(number, vectors, most outliers): the engine of a part, FaissFlat, Int8Flat, TorchFlat or PqCodes;
-    overlaps: whether devices propose for the next queries, all parts side by side, while the host scores. Scores are
-    exact and ties go by passage number, so the result is the same for any number of parts.
+    overlaps: whether devices propose for the next queries, all parts side by side, while the host scores
     """
 
     def __init__(self, vectors, count, open_part, threads=1):
@@ -158,11 +152,8 @@ class Exact:
         return self.engines[number]
 
     def search(self, queries_QD, depth, state=None):
-        """The `depth` passages of largest inner product, ties by the smaller number, for each query.
-
-        queries_QD: float32, finite; state: as `propose` takes it
-        returns: (ids int32, scores float32), both [Q, depth], highest first. Raises Refusal when there are fewer.
-        """
+        """The `depth` passages of largest inner product for each query, ties by the smaller number, highest first: (ids
+        int32, scores float32), both [Q, depth]. queries_QD: float32, finite; state: as `propose` takes it"""
         require_depth(depth, len(self.vectors))
         ids_QK = np.empty((len(queries_QD), depth), np.int32)
         scores_QK = np.empty((len(queries_QD), depth), np.float32)
@@ -211,8 +202,7 @@ class Exact:
 
     def rank(self, queries_QD, depth, proposals):
         """The first `depth` of the candidates and all outliers: (ids int32 [Q, depth], exact scores float32 [Q, depth],
-        upper bound on the exact scores of all other passages [Q]).
-        """
+        upper bound on the exact scores of all other passages [Q])."""
         if proposals.total != len(self.vectors):
             raise RuntimeError(f"{proposals.total} passages were searched, but the index has {len(self.vectors)}")
         proposed_QM, ids_QM, outliers = scores_of(proposals.keys_QM), ids_of(proposals.keys_QM), proposals.outliers

@@ -22,12 +22,10 @@ def workspace(dim):
 
 
 class TorchFlat(Reduced):
-    """The same as `flat.FaissFlat`: fp16 numbers multiplied by tensor cores, summed and given out in float32.
-
-    The reduced vectors stay on the device when they take at most `room` bytes (by default what is free and not needed
-    for the search), else they stream from the memory map. Exact scores are computed on the host, so that their last
-    bits are those of a run without a GPU.
-    """
+    """The same as `flat.FaissFlat`: fp16 numbers multiplied by tensor cores, summed and given out in float32. The
+    reduced vectors stay on the device when they take at most `room` bytes (by default what is free and not needed for
+    the search), else they stream from the memory map. The host computes exact scores, with the bits of a run without a
+    GPU."""
 
     def __init__(self, vectors, device, threads=1, room=None, most_outliers=OUTLIERS):
         if room is None:
@@ -73,10 +71,8 @@ def join(others, scores_QM, ids_QM, count):
 
 def top(scores_QP, count):
     """The `count` (or all) largest scores of each query, in any order: (scores, columns int64), both [Q, count].
-
-    As torch.topk, which reads all scores several times. Of groups of scores only the `count` with the largest maxima
-    can hold a score among the `count` largest, so the others are read once, for their maxima.
-    """
+    torch.topk reads all scores several times; but only the `count` groups of scores with the largest maxima can hold
+    one of them, so the others are read once, for their maxima."""
     total = scores_QP.shape[1]
     size = math.isqrt(total // count)  # as many maxima as scores in the groups that are looked into
     if size < LEAST_GROUP:

@@ -24,8 +24,7 @@ def run(job):
     """Check that all passage vectors are finite, build the index and write index.json (metric, kind, dim, rows).
 
     kinds but flat also write index.faiss. Facts: num_passages, dim, bytes (of the index; flat: of the vectors); of
-    other kinds also build_seconds, and with a depth recall, recall_depth, recall_queries. Raises Refusal naming the
-    first passage row whose vector is not finite (its neighbours would be arbitrary), or parameters that do not fit.
+    other kinds also build_seconds, and with a depth recall, recall_depth, recall_queries.
     """
     path = job.input("passages", "passages.npy")
     vectors = np.load(path, mmap_mode="r")

@@ -35,7 +35,7 @@ def run(job):
     terms.parquet: each term, in the order in which it first occurs, with the number of passages that have it.
 
     Facts: num_passages, vocabulary (terms), postings (pairs of a term and a passage), mean_terms (of a passage, with
-    repeats). Raises Refusal for an unknown stemmer or stop word list, or a full disk.
+    repeats).
     """
     num_passages = job.facts("collection")["num_passages"]
     names = invert(job, num_passages)
@@ -89,10 +89,8 @@ def read_batches(path, title):
 
 
 def write_block(job, number, terms, lengths, num_terms):
-    """Invert a block of passages and write it below the resume folder.
-
-    terms: int32, those of all its passages in order; lengths: int32, how many of them each passage has
-    """
+    """Invert a block of passages and write it below the resume folder. terms: int32, those of all its passages in
+    order; lengths: int32, how many of them each passage has"""
     ones, shape = np.ones(len(terms), np.int32), (len(lengths), num_terms)
     by_term = csr_matrix((ones, terms, offsets_of(lengths)), shape=shape).tocsc()
     by_term.sum_duplicates()
@@ -121,10 +119,8 @@ class Block:
 
 
 def write_postings(job, blocks, offsets, lengths):
-    """Second pass: append passages and scores of range after range of terms. offsets: of the whole index.
-
-    A score is idf · count / (count + norm), float32 (Lucene's BM25, which has no factor k1 + 1).
-    """
+    """Second pass: append passages and scores of range after range of terms, idf · count / (count + norm), float32
+    (Lucene's BM25, which has no factor k1 + 1). offsets: of the whole index"""
     # What a term's count is compared with: k1 · (1 - b + b · length / mean length), float64.
     (k1, b), num_terms = (job.settings.k1, job.settings.b), len(offsets) - 1
     norms_P = k1 * ((1 - b) + b * lengths / lengths.mean()) if lengths.any() else np.zeros(len(lengths))
@@ -160,10 +156,8 @@ def gather(blocks, first, last, offsets):
 
 
 def inverse_frequencies(frequencies, num_passages):
-    """Lucene's idf, log(1 + (N - n + 0.5) / (n + 0.5)), of terms that n of N passages have, float32.
-
-    By the logarithm of the C library, as bm25s has it: numpy's is another on every kind of processor.
-    """
+    """Lucene's idf, log(1 + (N - n + 0.5) / (n + 0.5)), of terms that n of N passages have, float32. By the logarithm
+    of the C library, as bm25s has it: numpy's is another on every kind of processor."""
     distinct, inverse = np.unique(frequencies, return_inverse=True)
     idf = [math.log(1 + (num_passages - n + 0.5) / (n + 0.5)) for n in distinct.tolist()]
     return np.array(idf, np.float32)[inverse]
@@ -173,7 +167,7 @@ class Terms(dict):
     """{word: the number of its term, `NO_TERM` for a stop word}, filled when a word is looked up.
 
     numbers: {term: its number}; a new term gets the next one. `clear` forgets which word has which term, but no term:
-    words are the larger part of a vocabulary's memory. Raises Refusal for a stemmer or stop words that bm25s lacks.
+    words are the larger part of a vocabulary's memory.
     """
 
     def __init__(self, settings):

@@ -57,11 +57,11 @@ def mean_and_range(vectors):
 
 
 class Reduced:
-    """Passages and queries in numbers of few bits, reduced and measured on `device`.
+    """Passages and queries in numbers of few bits, reduced and measured on `device`. The reduced passages stay there
+    when they take at most `room` bytes; else they are made again from the memory map whenever they are asked for.
 
-    The reduced passages stay there when they take at most `room` bytes; else they are made again from the memory map
-    whenever they are asked for. vectors: float32 or float16 [n, dim]; block: passages at a time; outliers: int64, the
-    passages that `errors` does not hold for
+    vectors: float32 or float16 [n, dim]; block: passages at a time; outliers: int64, passages that `errors` does not
+    hold for
     """
 
     step = CANDIDATES

@@ -34,17 +34,16 @@ def run(job):
 
     settings.scores "compressed": the order and the scores are those of what a pq index keeps of the passages.
 
-    settings.of "queries": one line per query of the split. "positives": the lines are the vectors of positive
-    passages (ANCE-Tele §4, Eq. 6: lookahead negatives), of the first positive of a query in the order of the judgments
-    (anchor "first") or of each (anchor "all"); queries without a positive have no line. A positive in several chunks
-    (encoder.chunks) makes a line for each of them. Results are passages, by the best of their chunks.
-    With settings.part only its queries have lines.
+    settings.of "queries": one line per query of the split. "positives": the lines are the vectors of positive passages
+    (ANCE-Tele §4, Eq. 6: lookahead negatives), of the first positive of a query in the order of the judgments (anchor
+    "first") or of each (anchor "all"); queries without a positive have no line. A positive in several chunks
+    (encoder.chunks) makes a line for each of them. Results are passages, by the best of their chunks. With
+    settings.part only its queries have lines.
 
-    Writes ids.npy int32 and scores.npy float32 [lines, depth], rows.npy int32 [lines] (the query row of a line).
-    Facts: lines, depth, engine, seconds of searching, lines_per_second of this run; of compressed scores also those of
+    Writes ids.npy int32 and scores.npy float32 [lines, depth], rows.npy int32 [lines] (the query row of a line). Facts:
+    lines, depth, engine, seconds of searching, lines_per_second of this run; of compressed scores also those of
     `sample_recall`. A depth of more passages than there are is all of them: the stage `check` has refused one that the
-    configuration states. Raises Refusal when an approximate index finds fewer, or when a vector to search for is not
-    finite.
+    configuration states.
     """
     vectors, offsets = open_passages(job)
     num_passages, depth = len(vectors) if offsets is None else len(offsets) - 1, job.settings.depth
@@ -112,9 +111,7 @@ def lookahead_anchors(positives, anchor):
 
 class PartsDone:
     """The proposals of the lines that are being searched, saved between parts of the passages (`flat.Exact.propose`).
-
-    first: the first line of the block that is searched, of `total`
-    """
+    first: the first line of the block that is searched, of `total`"""
 
     def __init__(self, job, total):
         self.job, self.total, self.first, self.saved = job, total, 0, time.monotonic()
@@ -184,10 +181,8 @@ def chunks_needed(offsets, depth):
 
 
 class MaxP:
-    """A passage's score is that of its best chunk; passages of equal scores are ranked by the smaller number.
-
-    index: of all chunks, with `search`; offsets: int64 [passages + 1], where each passage's chunks are
-    """
+    """A passage's score is that of its best chunk; passages of equal scores are ranked by the smaller number. index: of
+    all chunks, with `search`; offsets: int64 [passages + 1], where each passage's chunks are"""
 
     def __init__(self, index, offsets):
         self.index, self.offsets = index, offsets

@@ -17,12 +17,9 @@ from teleport.seed import derive_seed
 
 @dataclass(frozen=True)
 class Batch:
-    """The rows of one step: Q queries, and for each in turn its positive and its N negatives, P = Q * (1 + N).
-
-    With triples a query comes N times, with one of its negatives each: then N is 1 here.
-
-    positive_columns_Q, own_columns_QN: where in `passages_P` each query's positive and its own negatives are
-    """
+    """The rows of one step: Q queries, and for each in turn its positive and its N negatives, P = Q * (1 + N). With
+    triples a query comes N times, with one of its negatives each: then N is 1 here. positive_columns_Q, own_columns_QN:
+    where in `passages_P` each query's positive and its own negatives are"""
 
     queries_Q: np.ndarray
     passages_P: np.ndarray
@@ -39,9 +36,9 @@ class Batch:
 class TrainingSet:
     """Batches of the queries that can be trained on; the batch of a step is a pure function of (seed, step).
 
-    query_ids: text ids; positives, pools: `Ragged` lists of passage rows, one per query; pools: None when a step has no
-    negatives of its own; relevant: `Ragged` lists of more passages that are no negatives, or None; part: the
-    `settings.section.Part` of the queries that is trained on, or None for all. Queries with an empty pool, or without a
+    query_ids: text ids; positives, pools: `Ragged` lists of passage rows, one per query (pools None: a step has no
+    negatives of its own); relevant: `Ragged` lists of more passages that are no negatives, or None; part: the
+    `settings.section.Part` of the queries that is trained on, or None. Queries with an empty pool, or without a
     positive, are left out.
     """
 
@@ -116,9 +113,8 @@ class TrainingSet:
 
 def distinct_order(order, drawn, known, size):
     """The queries of an epoch in whole batches of `size`, end to end (int64), in which no query has a passage that is
-    known as a positive of another (training.distinct_positives). Raises Refusal when there is no such batch.
-
-    drawn, known: functions of a query: the positive that it brings (int), and all its positives (int array)
+    known as a positive of another (training.distinct_positives). drawn, known: functions of a query: the positive that
+    it brings (int), and all its positives (int array)
 
     A batch takes the first queries that go together, and the others wait for the next. When those that wait do not fill
     a batch, it takes some a second time, from the beginning, and as many are left out of this epoch.
@@ -153,12 +149,10 @@ def query_order(num_queries, epoch, seed):
 
 
 def negative_window(pool_size, num_negatives, epoch, seed, query_id):
-    """Positions in a query's pool that epoch 0, 1, ... draws, int64 [num_negatives].
-
-    Released rule of ANCE-Tele (and of Tevatron): the pool in one shuffled order, the same in all epochs, laid out
-    twice; an epoch takes the next `num_negatives` of it. A smaller pool is drawn from with replacement. The shuffle
-    derives from the query's id, where the released code has its row.
-    """
+    """Positions in a query's pool that epoch 0, 1, ... draws, int64 [num_negatives]. Released rule of ANCE-Tele (and of
+    Tevatron): the pool in one shuffled order, the same in all epochs, laid out twice; an epoch takes the next
+    `num_negatives` of it. A smaller pool is drawn from with replacement. The shuffle derives from the query's id, where
+    the released code has its row."""
     if pool_size < num_negatives:
         rng = np.random.default_rng(derive_seed(seed, "negatives", query_id, epoch))
         return rng.integers(pool_size, size=num_negatives)

@@ -22,11 +22,8 @@ from teleport.training.parallel import ALONE, Processes
 
 @dataclass(frozen=True, eq=False)
 class DevSet:
-    """Q queries and the pool of P passages that each of them is compared with.
-
-    queries, passages: sides of these texts alone, in the order of their rows in the collection, int64: rows_Q,
-    passages_P; judgments: of these queries
-    """
+    """Q queries and the pool of P passages that each of them is compared with. queries, passages: sides of these texts
+    alone, in the order of their rows in the collection, int64: rows_Q, passages_P; judgments: of these queries"""
 
     queries: Side | Frozen
     passages: Side | Frozen
@@ -69,11 +66,9 @@ def draw_queries(lengths, most, rng):
 
 
 def draw_pool(positives, neighbours, num_passages, most, random, rng):
-    """The passages that queries are ranked against: `most`, or all there are; int64, ascending.
-
-    positives, neighbours: of each query, best first (lists of passage rows). They take turns by rank until `random`
-    passages are left to draw, uniformly from the rest of the collection.
-    """
+    """The passages that queries are ranked against: `most`, or all there are; int64, ascending. Those of `positives`
+    and `neighbours`, lists of each query, best first, take turns by rank until `random` passages are left to draw,
+    uniformly from the rest of the collection."""
     turns = (passage for turn in zip_longest(*positives, *neighbours) for passage in turn if passage is not None)
     known = list(islice(dict.fromkeys(turns), max(0, min(most, num_passages) - random)))
     drawn = rng.choice(num_passages, min(most + len(known), num_passages), replace=False)

@@ -1,8 +1,7 @@
 """Live search: the passages of a step are what its queries find, as they are encoded in it (ADORE, Zhan et al. 2021).
 
 The released code (DRhard, adore/train.py): the vectors of the queries are those of the step, dropout included; those of
-the passages are frozen. The lists are labelled by judgments, and what the loss compares are products with the vectors
-themselves, whatever proposed the passages.
+the passages are frozen. The lists are labelled by judgments; the loss compares products with the vectors themselves.
 """
 
 import time
@@ -20,9 +19,8 @@ CUT = 10  # of the measures of every step (released)
 
 
 def make_lists(ids_QK, positives, relevant, appends):
-    """Ranked lists of passages and their labels: int64 [Q, K], and bool [Q, K] twice, what is positive or negative.
-
-    A column that is neither holds a passage judged between, or, at the end, none at all.
+    """Ranked lists of passages and their labels: int64 [Q, K], and bool [Q, K] twice, what is positive or negative. A
+    column that is neither holds a passage judged between, or, at the end, none at all.
 
     ids_QK: int, what the search ranked, best first; positives, relevant: of each query the passages that are trained
     on, and those that are no negatives (int arrays); appends: whether a list without a positive gets all of its query's
@@ -97,10 +95,8 @@ class LiveSearch:
 
 
 def measure(positive_QK, positives_Q):
-    """float64 [Q, 3]: reciprocal rank and recall at `CUT`, and the recall of the whole list.
-
-    positive_QK: bool, of lists best first; positives_Q: how many positives each query has
-    """
+    """float64 [Q, 3]: reciprocal rank and recall at `CUT`, and the recall of the whole list. positive_QK: bool, of
+    lists best first; positives_Q: how many positives each query has"""
     recalls = (positive_QK[:, :cut].sum(axis=1) / positives_Q for cut in (CUT, None))
     return np.stack([first_hit_reciprocals(positive_QK[:, :CUT]), *recalls], axis=1)
 

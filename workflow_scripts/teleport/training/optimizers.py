@@ -11,10 +11,9 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 class Lamb(torch.optim.Optimizer):
     """Adam's update of each tensor, scaled to the norm of its weights.
 
-    With moments m and v (betas 0.9 and 0.999) and u = m / (sqrt(v) + eps) + weight_decay * w, a step is
-    w -= lr * trust * u, where trust = min(|w|, 10) / |u|, or 1 when either norm is 0. The moments are not corrected
-    for their start at zero, and the trust ratio itself has no bound (ANCE and DRhard `lamb.py`; the paper's own code
-    corrects the moments). An operation is one call for all tensors (torch's foreach functions).
+    With moments m and v (betas 0.9 and 0.999) and u = m / (sqrt(v) + eps) + weight_decay * w, a step is w -= lr * trust
+    * u, where trust = min(|w|, 10) / |u|, or 1 when either norm is 0. The moments are not corrected for their start at
+    zero, and the trust ratio has no bound (ANCE and DRhard `lamb.py`; the paper's own code corrects the moments).
     """
 
     def __init__(self, parameters, lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):

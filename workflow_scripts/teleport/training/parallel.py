@@ -76,12 +76,9 @@ ALONE = Processes()
 
 @contextmanager
 def joined():
-    """Within the block the processes started together can exchange tensors; yields this one's `Processes`.
-
-    Reads what `launch` sets. A process that ends by an exception (SystemExit is one) is gone once Python has printed
-    it: NCCL's orderly end would wait for the others, which may wait for its vectors. Raises Refusal when there are
-    fewer GPUs than processes.
-    """
+    """Within the block the processes started together (by `launch`) can exchange tensors; yields this one's
+    `Processes`. A process that ends by an exception (SystemExit is one) is gone once Python has printed it: NCCL's
+    orderly end would wait for the others, which may wait for its vectors."""
     size = int(os.environ.get(PROCESSES, 1))
     if size == 1:
         yield ALONE

@@ -49,11 +49,8 @@ class TrainingState:
 
 def save_state(folder, state, encoders, optimizer, thread):
     """Copy `state`, the weights of the module `encoders` and the optimiser's moments; have a `thread` (of an executor)
-    write them into `folder` while training goes on; returns its Future.
-
-    A kill at any moment leaves the previous file or the new one. There are no generator states, because all draws
-    derive from the step number.
-    """
+    write them into `folder` while training goes on; returns its Future. A kill at any moment leaves the previous file
+    or the new one. There are no generator states, because all draws derive from the step number."""
     changing = {f"weights/{name}": tensor for name, tensor in encoders.state_dict().items()}
     changing |= moments(encoders, optimizer)
     tensors = {name: tensor.to("cpu", copy=True) for name, tensor in changing.items()}
@@ -71,9 +68,7 @@ def save_state(folder, state, encoders, optimizer, thread):
 
 def load_state(folder, encoders, optimizer, computed, first_step=0):
     """Put the state saved in `folder` into `encoders` and `optimizer`; returns it, or an empty one if there is none.
-
-    Raises Refusal when its steps were computed otherwise than this process computes (`computed`).
-    """
+    Its steps must have been computed as this process computes (`computed`)."""
     if not (folder / FILE).exists():
         return TrainingState(computed, first_step)
     tensors, metadata = read(folder / FILE)
@@ -134,11 +129,9 @@ def load_moments(path, encoders, optimizer):
 
 @contextmanager
 def sigterm():
-    """Within the block SIGTERM is only noted in the yielded list, so that the step ends before its state is saved.
-
-    Once it has come it stays without effect: a cluster and the launcher send it to every process, so a second one must
-    not kill a process that saves, or one whose death ends another that does.
-    """
+    """Within the block SIGTERM is only noted in the yielded list, so that the step ends before its state is saved. Once
+    it has come it stays without effect: a cluster and the launcher send it to every process, so a second one must not
+    kill a process that saves, or one whose death ends another that does."""
     received = []
     previous = signal.signal(signal.SIGTERM, lambda *_: received.append(True))
     try:

@@ -18,10 +18,8 @@ def is_exhausted(curve, patience):
 
 
 def averaged(trained, start, share):
-    """{name: trained + share (start - trained)}: weights on the line from the trained to the starting ones.
-
-    WiSE-FT (Wortsman et al., CVPR 2022, Eq. 1, whose alpha is 1 - share); LM-Cocktail (Xiao et al., 2023, two models).
-    """
+    """{name: trained + share (start - trained)}: WiSE-FT (Wortsman et al., CVPR 2022, Eq. 1, whose alpha is 1 - share);
+    LM-Cocktail (Xiao et al., 2023, two models)."""
     return {name: weight + share * (start[name] - weight) for name, weight in trained.items()}
 
 

@@ -1,8 +1,5 @@
-"""One training step of the dual encoder: batch, encode, gather, scores, loss, backward, clip, update.
-
-`Trainer.step` is that list; what a step does besides (gradient caching, MaxP, live search, several processes) are
-functions of their own.
-"""
+"""One training step of the dual encoder: `Trainer.step` is the list of what it does; what it does besides (gradient
+caching, MaxP, live search, several processes) are functions of their own."""
 
 import math
 from functools import partial
@@ -26,12 +23,10 @@ class Trainer:
     """Weights and optimiser of a training, and the step that changes them.
 
     queries, passages: a `Side`, which is trained, or a `Frozen` one; data: gives the batch of a step, such as
-    `data.TrainingSet`; total: length of the full schedule
-    loss: function of the scores and the columns of positives and own negatives, or of ranked lists, see losses
-    live: the `live.LiveSearch` of a training whose steps search for their passages, or None
-    masks: functions mask(batch, data) -> bool [Q, P], True where a passage is left out for a query
-    num_pairs: function (bool [Q, P] of what is not left out, both columns; all numpy) -> of how many pairs the loss is
-    the mean, or None: it is one over queries
+    `data.TrainingSet`; total: length of the full schedule; loss: see losses; live: the `live.LiveSearch` of a training
+    whose steps search for their passages, or None; masks: functions mask(batch, data) -> bool [Q, P], True where a
+    passage is left out for a query; num_pairs: function (bool [Q, P] of what is not left out, both columns; all numpy)
+    -> of how many pairs the loss is the mean, or None: it is one over queries
     """
 
     def __init__(
@@ -61,11 +56,9 @@ class Trainer:
         self.num_pairs = num_pairs if self.masks else None
 
     def step(self, step):
-        """Do step 0, 1, ...; returns its `StepMetrics`, which `finish` must read before the weights are saved.
-
-        Dropout draws from torch's global generator: seeding it by the step, and the rank of a process after the first,
-        makes a resumed run equal to an uninterrupted one without saving generator states.
-        """
+        """Do step 0, 1, ...; returns its `StepMetrics`, which `finish` must read before the weights are saved. Dropout
+        draws from torch's global generator: seeding it by the step, and the rank of a process after the first, makes a
+        resumed run equal to an uninterrupted one without saving generator states."""
         rank = [self.processes.rank] if self.processes.rank else []
         torch.manual_seed(derive_seed(self.seed, "dropout", step, *rank))
         batch = self.data.batch(step)
@@ -81,12 +74,9 @@ class Trainer:
         return StepMetrics(step, batch, values, self.live and self.live.take_result())
 
     def micro_batches(self, batch):
-        """[(micro-batch, masks in it, what its loss is divided by)] of a step.
-
-        The step's loss is the mean over all of its terms, which each have passages of their own micro-batch alone.
-        A mean over queries is divided by the number of micro-batches. A mean over pairs, of which masks leave more in
-        one micro-batch than in another, weighs each micro-batch by its pairs.
-        """
+        """[(micro-batch, masks in it, what its loss is divided by)] of a step, whose loss is the mean over all terms;
+        each has passages of its own micro-batch alone. A mean over queries is divided by the number of micro-batches. A
+        mean over pairs, of which masks leave more in one than in another, weighs each micro-batch by its pairs."""
         split, terms = batch.split(self.training.accumulate), [1] * self.training.accumulate
         masked = [[np.asarray(mask(micro, self.data)) for mask in self.masks] for micro in split]
         if self.num_pairs:
@@ -185,11 +175,9 @@ class Trainer:
 
 
 def cached_vectors(side, rows, token_budget):
-    """`side.vectors` with gradient caching (GradCache, Gao et al. 2021, Section 3.2), in the memory of one bucket.
-
-    They are computed without a graph. Once the backward pass has their gradients, each bucket is encoded again, with
-    one. Both passes draw the dropout of a step without caching: torch's generator goes back to where it was.
-    """
+    """`side.vectors` with gradient caching (GradCache, Gao et al. 2021, Section 3.2), in the memory of one bucket:
+    computed without a graph; once the backward pass has their gradients, each bucket is encoded again, with one. Both
+    passes draw the dropout of a step without caching: torch's generator goes back to where it was."""
     buckets, states, vectors = side.buckets(rows, token_budget), [], []
     with torch.no_grad():
         for bucket in buckets:
@@ -223,12 +211,10 @@ def set_generator_state(state):
 
 
 def learning_rate(step, total, training):
-    """The rate of step 0, 1, ..., total - 1: linear from the base to the peak in the warm-up, then linear back.
-
-    `total` is the length of the full schedule, also when training stops earlier (ANCE-Tele's Appendix C.2 stops after
-    20,000 steps, its released code plans 188,601). The same rule as transformers' `linear` scheduler; with
-    `cycle_steps`, where each cycle is such a schedule, as torch's CyclicLR (triangular).
-    """
+    """The rate of step 0, 1, ..., total - 1: linear from the base to the peak in the warm-up, then linear back, as by
+    transformers' `linear` scheduler; with `cycle_steps` each cycle is such a schedule, as torch's CyclicLR
+    (triangular). `total` is the length of the full schedule, also when training stops earlier (ANCE-Tele's Appendix C.2
+    stops after 20,000 steps, its released code plans 188,601)."""
     length = training.cycle_steps or total
     warmup = training.warmup_steps if training.warmup_ratio is None else math.ceil(length * training.warmup_ratio)
     base, position = training.base_learning_rate, step % length

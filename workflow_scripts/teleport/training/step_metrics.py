@@ -1,8 +1,7 @@
 """What is recorded of every step, for the curves of ANCE's Figure 4: loss, norms of gradients, mean scores.
 
-No value is waited for in a step: all are tensors on the device, which are copied to the processor together. The curves
-are tables of the artefact, and, where TensorBoard is installed, events in results/tensorboard/KEY: every attempt writes
-anew what the resume state has, so that no step is there twice.
+All are tensors on the device, copied to the processor together, so that a step waits for none. The curves are tables of
+the artefact, and, where TensorBoard is installed, events in results/tensorboard/KEY, which every attempt writes anew.
 """
 
 import math
@@ -20,9 +19,7 @@ FLUSH_SECONDS = 10
 
 class StepMetrics:
     """The `COLUMNS` of a step (float32), its `Batch`, and what its `LiveSearch.take_result` gave, if it has one.
-
-    On CUDA, reading the values at once would have the processor wait for the step, and the device for the processor.
-    """
+    Reading the values at once would have the processor wait for a step on CUDA, and the device for the processor."""
 
     def __init__(self, step, batch, values, search=None):
         self.step, self.batch, self.search = step, batch, search
@@ -37,12 +34,10 @@ class StepMetrics:
 
 
 class GradientNorms:
-    """Norms of the gradients of the module list `encoders`, before they are clipped.
-
-    The paper's figure has three groups of layers and a line for the "last layer", and says no more. Here the groups are
-    thirds (1-4, 5-8 and 9-12 of twelve layers), each with the mean of its layers' norms, and the last layer is the
-    projection head, or the last transformer layer. Two encoders count as twice as many layers.
-    """
+    """Norms of the gradients of the module list `encoders`, before they are clipped. The paper's figure has three
+    groups of layers and a "last layer", and says no more. Here the groups are thirds (1-4, 5-8 and 9-12 of twelve
+    layers), each with the mean of its layers' norms, and the last layer is the projection head, or the last transformer
+    layer. Two encoders count as twice as many layers."""
 
     def __init__(self, encoders):
         self.parameters = dict(encoders.named_parameters())

@@ -32,13 +32,11 @@ from teleport.training.step_metrics import tracked, write_curves
 
 @out_of_memory(LARGER["train"])
 def run(job):
-    """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and the curves.
-
-    With training.continues it is a segment of a training that several stages share: steps count from its beginning,
-    also where they decide learning rate, batches and dropout, and the next stage goes on from `optimizer.safetensors`
-    (role `continued`); on a CPU with the bits of one long stage. With `moments` steps count from the beginning of this
-    stage, which goes on with the moments of the one before. Raises SystemExit(143) after saving on SIGTERM.
-    """
+    """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and the curves. With
+    training.continues it is a segment of a training that several stages share: steps count from its beginning, also
+    where they decide learning rate, batches and dropout, and the next stage goes on from `optimizer.safetensors` (role
+    `continued`); on a CPU with the bits of one long stage. With `moments` steps count from the beginning of this stage,
+    which goes on with the moments of the one before. Raises SystemExit(143) after saving on SIGTERM."""
     torch.set_num_threads(job.threads)
     with joined() as processes:
         return train_together(job, processes)
@@ -108,10 +106,8 @@ def require_room(job, trainer):
 
 
 def train(job, trainer, state, stop, selection):
-    """Do the steps from `state.step` to `stop`, saving the state every `job.save_every` seconds and on SIGTERM.
-
-    The loss of a step is read after the next one was handed to the device, or when the state is saved or evaluated.
-    """
+    """Do the steps from `state.step` to `stop`, saving the state every `job.save_every` seconds and on SIGTERM. The
+    loss of a step is read after the next one was handed to the device, or when the state is saved or evaluated."""
     started = saved = time.monotonic()
     processes, logged, seconds_before, unread, written = trainer.processes, None, state.seconds, [], None
     with sigterm() as received, tracked(job, trainer, state) as track, ThreadPoolExecutor(1) as thread:
@@ -185,10 +181,8 @@ def precision(trainer):
 
 
 def facts(trainer, state):
-    """What the manifest keeps of the training (plain JSON).
-
-    steps: of this stage; first_step and end_step: steps done before and after it since the training began
-    """
+    """What the manifest keeps of the training (plain JSON). steps: of this stage; first_step and end_step: steps done
+    before and after it since the training began"""
     first, last = state.losses[:10], state.losses[-10:]
     searched = {"engine": trainer.live.engine, "search_seconds": state.search_seconds} if trainer.live else {}
     return searched | {

@@ -1,7 +1,6 @@
-"""Which candidates are probably positives without a judgment. A stage `merge` loads these modules by name.
-
-Each has the type `Settings` of its value in `negatives.filters` (null is off) and one of these functions, which return
-bool of the shape of their first argument, True where a candidate is left out:
+"""Which candidates are probably positives without a judgment. A stage `merge` loads these modules by name: the type
+`Settings` of its value in `negatives.filters` (null is off) and one of these functions, bool of the shape of the first
+argument, True where a candidate is left out:
 
     drops_ranks(ranks_LK, setting)                        ranks from 1 on in a retrieved list without known positives
     drops_scores(scores_QS, positive_scores_Q1, setting)  scores under the checkpoint that mines; NaN is no candidate

@@ -12,10 +12,8 @@ def open_source(job, name, known):
 
 
 class Momentum:
-    """What is drawn from the last `Pool` keeps its origin and gets the bit `flag` besides.
-
-    known: Ragged of this episode; the last one may not have known all of it (`positives: answers`).
-    """
+    """What is drawn from the last `Pool` keeps its origin and gets the bit `flag` besides. known: Ragged of this
+    episode; the last one may not have known all of it (`positives: answers`)."""
 
     def __init__(self, pool, known, flag):
         self.pool, self.known, self.flag = pool, known, flag

@@ -1,8 +1,6 @@
-"""Negatives that are drawn uniformly from the corpus, without replacement: no list is stored.
-
-The passages of a query come from a SplitMix64 stream that starts from the hash of its id, so they do not depend on its
-row or on other queries.
-"""
+"""Negatives that are drawn uniformly from the corpus, without replacement: no list is stored. The passages of a query
+come from a SplitMix64 stream that starts from the hash of its id, so they depend neither on its row nor on other
+queries."""
 
 from functools import lru_cache
 
@@ -31,9 +29,7 @@ def open_source(job, name, known):
 
 class Random:
     """`SPARE` times as many different passages as are wanted, none of them known; or all passages of a small corpus.
-
-    streams_Q: uint64, where the stream of each query starts; known: Ragged; draw: settings.pool.Draw
-    """
+    streams_Q: uint64, where the stream of each query starts; known: Ragged; draw: settings.pool.Draw"""
 
     def __init__(self, streams_Q, num_passages, known, draw, episode):
         self.streams_Q, self.num_passages, self.known = streams_Q, num_passages, known

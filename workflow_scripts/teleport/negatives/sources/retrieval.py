@@ -18,11 +18,9 @@ def open_source(job, name, known):
 
 
 class Retrieval:
-    """A `Run` whose lines may be several per query: they are joined end to end. L lines, K their depth.
-
-    known: Ragged, what is removed; draw: settings.pool.Draw, of which `flag` and `ranks` are read. rank_filters:
-    pairs (function of (ranks, setting), setting). Ranks count from 1 among what is left of a line.
-    """
+    """A `Run` whose lines may be several per query: they are joined end to end. L lines, K their depth. known: Ragged,
+    what is removed; draw: settings.pool.Draw, of which `flag` and `ranks` are read. rank_filters: pairs (function of
+    (ranks, setting), setting). Ranks count from 1 among what is left of a line."""
 
     def __init__(self, run, known, draw, episode, rank_filters=()):
         self.ids, self.scores, self.rows = run

@@ -8,11 +8,8 @@ from teleport.training.losses.pairs import mean_pair_loss
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN):
-    """Mean over all triples of log(1 + exp(s- - s+)) (scalar).
-
-    scores_QP: float, -inf where a passage is left out; positive_columns_Q, own_columns_QN: int64 columns of each
-    query's positive and of its own negatives, of which there is one at least
-    """
+    """Mean over all triples of log(1 + exp(s- - s+)) (scalar). scores_QP: float, -inf where a passage is left out;
+    positive_columns_Q, own_columns_QN: int64 columns of each query's positive and of its own negatives, at least one"""
     positive_scores_Q = scores_QP.gather(1, positive_columns_Q.unsqueeze(1)).squeeze(1)
     return mean_pair_loss(positive_scores_Q, scores_QP.gather(1, own_columns_QN))
 

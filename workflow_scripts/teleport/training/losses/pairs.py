@@ -1,14 +1,10 @@
-"""What losses over pairs share: RankNet's logistic loss (Burges et al. 2005) of pairs of a batch or of ranked lists.
-
-It has no settings and is no loss of its own, so that a loss that uses it depends on no other one.
-"""
+"""RankNet's logistic loss (Burges et al. 2005) of pairs of a batch or of ranked lists, which several losses share;
+itself none, so that a loss that uses it depends on no other one."""
 
 
 def mean_pair_loss(positive_scores_Q, other_scores_QK):
-    """Mean of log(1 + exp(other - positive)) over all pairs of a query's positive and one of its K others (scalar).
-
-    A masked score (-inf) makes no pair. 0 when there is no pair.
-    """
+    """Mean of log(1 + exp(other - positive)) over all pairs of a query's positive and one of its K others (scalar), 0
+    without one. A masked score (-inf) makes no pair."""
     from torch.nn.functional import logsigmoid  # here: loading a configuration loads this file
 
     losses_QK = -logsigmoid(positive_scores_Q.unsqueeze(1) - other_scores_QK)  # 0 for a masked score
@@ -17,12 +13,10 @@ def mean_pair_loss(positive_scores_Q, other_scores_QK):
 
 
 def mean_list_loss(scores_QK, positive_QK, negative_QK, gains_K=None):
-    """Mean over the queries of their mean over all pairs (i positive, j negative) of w_ij log(1 + exp(s_j - s_i)).
-
-    A scalar. w_ij is |gain_i - gain_j|, or 1 without gains. A query without a pair has the loss 0 and is counted.
+    """Mean over the queries of their mean over all pairs (i positive, j negative) of w_ij log(1 + exp(s_j - s_i))
+    (scalar). w_ij is |gain_i - gain_j|, or 1 without gains. A query without a pair has the loss 0 and is counted.
     scores_QK: float; positive_QK, negative_QK: bool, on the CPU, so that nothing waits for the device of the scores;
-    gains_K: float, of each rank
-    """
+    gains_K: float, of each rank"""
     from torch.nn.functional import logsigmoid
 
     from teleport.encoder.precision import to_device

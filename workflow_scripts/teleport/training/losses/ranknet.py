@@ -26,9 +26,8 @@ class Settings(Section):
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, star_alpha=None):
-    """Mean over all pairs of a query's positive and another passage of the batch of log(1 + exp(s - s+)) (scalar).
-
-    With `star_alpha` (STAR, Eq. 13) the mean over the own negatives, plus star_alpha times the mean over all others.
+    """Mean over all pairs of a query's positive and another passage of the batch of log(1 + exp(s - s+)) (scalar). With
+    `star_alpha` (STAR, Eq. 13) the mean over the own negatives, plus star_alpha times the mean over all others.
 
     scores_QP: float, -inf where a passage is left out and makes no pair; positive_columns_Q: int64, the column of each
     query's positive, which makes no pair either; own_columns_QN: int64, columns of its own negatives

@@ -16,13 +16,11 @@ class Settings(Section):
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, label_smoothing=0.0):
-    """Mean over the queries of -log softmax(scores)[positive] (scalar).
+    """Mean over the queries of -log softmax(scores)[positive] (scalar). With `label_smoothing` e the target is 1 - e on
+    the positive and e spread evenly over all passages that are not left out, itself included (Szegedy et al., CVPR
+    2016, Section 7).
 
-    With `label_smoothing` e the target is 1 - e on the positive and e spread evenly over all passages, itself included
-    (Szegedy et al., CVPR 2016, Section 7). What is left out gets no share of it.
-
-    scores_QP: float, -inf where a passage is left out; positive_columns_Q: int64, the column of each query's positive;
-    own_columns_QN: int64, those of its own negatives, not told from other passages here
+    scores_QP: float, -inf where a passage is left out; positive_columns_Q: int64, the column of each query's positive
     """
     from torch.nn.functional import cross_entropy, log_softmax
 
