@@ -1,6 +1,5 @@
-"""The architectures of backbones, each by what differs from BERT. Most are computed by `model.PackedEncoder` under
-BERT's names, though a checkpoint on disk has those of transformers; one that BERT's layers cannot compute by
-transformers' model (`side.PlainEncoder`)."""
+"""The architectures of backbones, each by what differs from BERT. `model.PackedEncoder` computes most, under BERT's
+names, transformers' model (`side.PlainEncoder`) the others. A checkpoint on disk has the names of transformers."""
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace

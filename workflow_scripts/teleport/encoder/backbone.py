@@ -18,8 +18,8 @@ ACTIVATIONS = {"gelu": nn.GELU, "gelu_new": TANH, "gelu_pytorch_tanh": TANH, "re
 
 
 class NotDrawn:
-    """A module whose weights a checkpoint brings: drawing values for them, even without memory, loads torch._dynamo,
-    which takes as long as torch itself."""
+    """A module whose weights a checkpoint brings: drawing values, even without memory, loads torch._dynamo for
+    seconds."""
 
     def reset_parameters(self):
         pass
@@ -91,7 +91,6 @@ def norm_and_dropout(config, rate):
 
 
 def activation(name):
-    """The module of an activation."""
     if name not in ACTIVATIONS:
         raise Refusal(
             f"the checkpoint's hidden_act is {name!r}; supported are {', '.join(ACTIVATIONS)}. Take another checkpoint."

@@ -73,9 +73,8 @@ class Chunks:
 
 def length_buckets(lengths, token_budget, padded=False):
     """Batches of texts sorted by length, each of at most token_budget tokens: int64 arrays of positions in `lengths`,
-    shortest texts first, ties in their given order. lengths: integers [n], tokens per text as the encoder sees them; a
-    text longer than the budget gets a batch of its own; padded: whether every text of a batch counts as its longest
-    one"""
+    shortest texts first, ties in their given order. lengths: integers [n], tokens per text as the encoder sees them;
+    longer texts get a batch each; padded: whether every text of a batch counts as its longest one"""
     order, batches, start = np.argsort(lengths, kind="stable"), [], 0
     ascending = np.asarray(lengths)[order]
     while start < len(order):

@@ -1,9 +1,7 @@
-"""The folder form of a checkpoint: one that transformers and sentence-transformers load, with no code of ours.
-
-A tied checkpoint is one such folder; an untied one holds two, `query/` and `passage/`. Weights of the backbone and the
+"""The folder form of a checkpoint: one that transformers and sentence-transformers load, with no code of ours. A tied
+checkpoint is one such folder; an untied one holds two, `query/` and `passage/`. Weights of the backbone and the
 tokenizer lie in the folder itself (transformers); `modules.json` names what follows (sentence-transformers), so that
-pooling, head and normalisation are part of the checkpoint, not of a config.
-"""
+pooling, head and normalisation are part of the checkpoint, not of a config."""
 
 import json
 import shutil
@@ -63,8 +61,7 @@ def write_modules(folder, encoder, max_tokens):
 def write_prompts(checkpoint, query_prefix, passage_prefix):
     """Write what comes before texts as prompts of sentence-transformers, for its `encode_query` and `encode_document`;
     where a folder encodes one side, `encode` takes them too."""
-    prompts = {"query": query_prefix, "document": passage_prefix}
-    folders = sides(checkpoint)
+    prompts, folders = {"query": query_prefix, "document": passage_prefix}, sides(checkpoint)
     for folder, (name, prefix) in zip(folders, prompts.items(), strict=True):
         alone = {"prompts": {name: prefix}, "default_prompt_name": name}
         path = folder / "config_sentence_transformers.json"

@@ -75,8 +75,8 @@ def run(job):
 def run_shard(job):
     """Encode the passages of one shard into passages.npy in its own folder, which the job that joins shards reads.
 
-    Facts: rows (the first and the one after the last, of passages or their chunks), block_texts, totals over all
-    attempts, encode_seconds, dim, dtype, device, compiled.
+    Facts: rows (first, after the last; of passages or chunks), block_texts, totals over all attempts, encode_seconds,
+    dim, dtype, device, compiled.
     """
     sides, facts = open_sides(job)
     side, block_texts = sides["passages"], BLOCK_TEXTS[sides["passages"].device.type]
@@ -105,8 +105,12 @@ def open_sides(job):
         if encoder not in prepared:  # a tied one is prepared once
             with torch.inference_mode():
                 prepared[encoder] = prepare(encoder.to(device), dtype, compiled)
-        sides[name] = open_side(job, name, encoder, dtype, compiled, prepared[encoder])
-        require_positions(name, sides[name])
+        sides[name] = side = open_side(job, name, encoder, dtype, compiled, prepared[encoder])
+        if side.max_tokens > (most := encoder.max_tokens):
+            key = "encoder.max_passage_tokens" if name == "passages" else "encoder.max_query_tokens"
+            raise Refusal(
+                f"{key} is {side.max_tokens}, but the checkpoint has {most} positions. Set {key} to {most} or less."
+            )
     facts = {"dim": passage_encoder.dim, "dtype": "float32" if dtype is None else "bfloat16", "device": device.type}
     return sides, facts | {"compiled": compiled}
 
@@ -124,7 +128,6 @@ def dtype_of(job, name):
 
 
 def vector_bytes(job, name, rows, facts):
-    """The size of so many vectors of one side on the disk."""
     return rows * facts["dim"] * np.dtype(dtype_of(job, name)).itemsize
 
 
@@ -169,15 +172,6 @@ def store(vectors, stored, overlap):
     stored[:] = vectors
     if overlap:
         overlap.add(vectors, stored)
-
-
-def require_positions(name, side):
-    """Raise Refusal, naming the configuration's key, when texts may be longer than the encoder has positions."""
-    if side.max_tokens > (most := side.encoder.max_tokens):
-        key = "encoder.max_passage_tokens" if name == "passages" else "encoder.max_query_tokens"
-        raise Refusal(
-            f"{key} is {side.max_tokens}, but the checkpoint has {most} positions. Set {key} to {most} or less."
-        )
 
 
 def require_float16(vectors):

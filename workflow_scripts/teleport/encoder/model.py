@@ -112,9 +112,8 @@ class FusedWeights(NamedTuple):
 
 class PackedEncoder:
     """An `Encoder` that encodes packed texts; `side.prepare` makes it. Its weights are converted here: for encoding
-    once, for training at every call, so that the gradients reach the encoder's parameters. dtype: torch.bfloat16, or
-    None for that of the parameters (float32); compiled: have torch.compile join what lies between the products into few
-    kernels (for CUDA)"""
+    once, for training at every call, so that the gradients reach its parameters. dtype: torch.bfloat16, or None for
+    that of the parameters (float32); compiled: whether torch.compile joins what lies between the products (for CUDA)"""
 
     def __init__(self, encoder, dtype=None, compiled=False):
         self.encoder, self.dtype = encoder, dtype or next(encoder.parameters()).dtype
@@ -197,8 +196,7 @@ class PackedEncoder:
     @staticmethod
     def attention(queries, inputs, spans, rate):
         """Softmax attention of every text to itself, by one call of `varlen`: [B, H] or [T, H]. queries: [B, H] where
-        one token of each text asks, None where all do; inputs: keys and values [T, 2H], or queries, keys and values [T,
-        3H]"""
+        one token of each text asks, else None; inputs: keys and values [T, 2H], or queries, keys and values [T, 3H]"""
         longest, offsets = int(spans.lengths_B.max()), spans.offsets32
         operands = inputs.view(len(inputs), 3 if queries is None else 2, spans.heads, -1).unbind(1)
         if queries is None:

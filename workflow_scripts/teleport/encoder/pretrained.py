@@ -6,17 +6,15 @@ import json
 import torch
 from transformers import AutoTokenizer
 
-from teleport.encoder.architectures import ARCHITECTURES, named_as_bert
+from teleport.encoder import source
+from teleport.encoder.architectures import ARCHITECTURES, DPR, named_as_bert
 from teleport.encoder.backbone import activation
 from teleport.encoder.checkpoint import module_paths, sides, write_prompts
-from teleport.encoder.checkpoint_checks import read_config, refuse_no_weights, refuse_unfit_tokenizer
 from teleport.encoder.load import save_encoders
 from teleport.encoder.model import HEAD, Encoder
-from teleport.encoder.own_settings import KEY, Dense, own_settings, read_sizes, require_sizes
-from teleport.encoder.own_settings import read as read_form
 from teleport.encoder.reference import backbone_weights, head_weights, load_backbone, read_weights, refusing
-from teleport.encoder.source import find_weights, locate, refuse_conflict, require_digest
-from teleport.refusal import Refusal
+from teleport.encoder.source import KEY, find_weights, locate, own_settings, require_sizes
+from teleport.refusal import Refusal, Remedy
 from teleport.running.files import require_free_space, sha256_file
 from teleport.running.log import log
 from teleport.seed import derive_seed
@@ -26,6 +24,7 @@ PACKED = "computed by the packed encoder, without padding"
 PLAIN = "computed by transformers' own model, padded: the packed encoder, which is faster, does not cover this one"
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
 QUERY_KEY = "encoder.query_checkpoint"
+ELSE = Remedy("Give an encoder as it was published.")
 
 
 def run(job):
@@ -35,8 +34,7 @@ def run(job):
     other heads (pooler, masked language model, classifier) are left out.
 
     Facts: model_type, parameters (of one encoder), dim; those of `find`, and of the queries' own checkpoint `query_`
-    with them. Raises Refusal when a checkpoint is missing, of an unsupported kind, incomplete, or not the expected one,
-    and when two do not fit together.
+    with them.
     """
     settings = job.settings
     folder, config, pinned = find(settings.checkpoint)
@@ -65,23 +63,17 @@ def run(job):
 
 
 def find(checkpoint):
-    """(folder, its config (dict), facts that pin it) of a source, verified as far as is possible without its weights.
-
-    The facts are the digest of the weights, and the commit of a hub repository, which `main` may not be tomorrow.
-    """
+    """(folder, its config (dict), facts that pin it) of a source, verified as far as is possible without its weights:
+    their digest, and the commit of a hub repository, which `main` may not be tomorrow."""
     folder = locate(checkpoint)
     weights = find_weights(folder)
-    digest = sha256_file(weights)
-    require_digest(weights, digest, checkpoint.sha256)
+    source.require_digest(weights, digest := sha256_file(weights), checkpoint.sha256)
     return folder, read_config(folder), {"weights_sha256": digest} | ({"commit": folder.name} if checkpoint.hub else {})
 
 
 def read(folder, settings):
-    """(tokenizer, `Encoder`) of a transformers folder.
-
-    Its projection head is that of the checkpoint; where it has none, one is made from settings.seed if asked for.
-    """
-    refuse_conflict(own_settings(folder), settings, ("pooling", "normalize"))  # of the hub: not known before
+    """(tokenizer, `Encoder`) of a transformers folder; a projection head that it lacks is drawn from settings.seed."""
+    source.refuse_conflict(own_settings(folder), settings, ("pooling", "normalize"))  # of the hub: not known before
     tokenizer = load_fast_tokenizer(folder)
     backbone, head = read_model(folder)
     if settings.layers:
@@ -128,18 +120,18 @@ def read_query_side(settings, tokenizer, passage_encoder):
 
 
 def read_model(folder):
-    """(backbone, weights of its head or None) of the source. Raises Refusal for unreadable or incomplete weights."""
+    """(backbone, weights of its head or None) of the source."""
     try:
         weights = read_weights(find_weights(folder))
         file = folder / "config.json"
-        require_sizes(read_sizes(read_config(folder), file), backbone_weights(weights), file)
+        require_sizes(source.read_sizes(read_config(folder), file), backbone_weights(weights), file)
         return load_backbone(folder, weights), head_weights(weights) or head_of_modules(folder)
     except Refusal as refusal:
         raise Refusal(str(refusal) if KEY in str(refusal) else f"{KEY}: {refusal}") from None
 
 
 def cut(backbone, number, folder):
-    """The backbone with its first `number` layers alone. Raises Refusal where it has fewer."""
+    """The backbone with its first `number` layers alone."""
     architecture, config = ARCHITECTURES[backbone.config.model_type], backbone.config
     if not (architecture.packed and number <= config.num_hidden_layers):
         has = f"{folder} has {config.num_hidden_layers} layers of {config.model_type}"
@@ -151,14 +143,11 @@ def cut(backbone, number, folder):
 
 
 def head_of_modules(folder):
-    """The weights of a linear layer and a LayerNorm that follow in sentence-transformers' form, as of `head_weights`.
-
-    None without them. Raises Refusal for a layer that is not linear.
-    """
+    """As `head_weights`, of a linear layer and a LayerNorm in sentence-transformers' form; None without them."""
     paths = module_paths(folder)
     if not all(name in paths for name, _ in HEAD):
         return None
-    function = read_form(Dense, paths["Dense"] / "config.json").activation_function
+    function = source.read_form(source.Dense, paths["Dense"] / "config.json").activation_function
     if not function.endswith("Identity"):
         raise Refusal(f"{paths['Dense']} has the activation {function}; a projection head is linear.")
     found = [read_weights(find_weights(paths[name])) for name, _ in HEAD]
@@ -166,7 +155,7 @@ def head_of_modules(folder):
 
 
 def load_fast_tokenizer(folder):
-    """The source's tokenizer, without truncation and padding. Raises Refusal when there is no fast one."""
+    """The source's fast tokenizer, without truncation and padding."""
     if not any((folder / name).is_file() for name in VOCABULARIES):  # transformers would make an empty tokenizer
         raise Refusal(f"{KEY}: {folder} has none of {', '.join(VOCABULARIES)}. Add its tokenizer.json.")
     with refusing(f"{KEY}: {folder} has no usable tokenizer"):
@@ -176,3 +165,49 @@ def load_fast_tokenizer(folder):
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     return tokenizer
+
+
+def read_config(folder):
+    """The content of config.json (dict). What it asks for and is not computed here would silently be another model."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise Refusal(f"{KEY}: {folder} has no config.json. Give a folder in the form of transformers.")
+    config = source.read_form(dict, path)
+    for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
+        if config.get(name):
+            raise Refusal(f"{KEY}: {path} has {name}, but texts are encoded, not generated. {ELSE}")
+    if (positions := config.get("position_embedding_type", "absolute")) != "absolute":
+        raise Refusal(f"{KEY}: {path} has position_embedding_type {positions!r}; only absolute is computed. {ELSE}")
+    if "auto_map" in config or "trust_remote_code" in config:
+        log.warning("%s: its auto_map or trust_remote_code is ignored: no code comes with a checkpoint", path)
+    source.read_sizes(config, path)
+    if config.get("model_type") == DPR:
+        if config.get("projection_dim"):
+            raise Refusal(f"{KEY}: {path} has projection_dim {config['projection_dim']}; only 0 is computed. {ELSE}")
+        config |= {"model_type": "bert"}
+    if (model_type := config.get("model_type")) not in ARCHITECTURES:
+        raise Refusal(f"{KEY}: {path} has model_type {model_type!r}. Supported are {', '.join(ARCHITECTURES)}.")
+    return config
+
+
+def refuse_no_weights(folder, backbone):
+    """Raise Refusal when a matrix of the backbone, but for types (RoBERTa's), is all zero, or a weight not finite."""
+    for name, weights in backbone.named_parameters():
+        zero = weights.ndim > 1 and "token_type" not in name and not weights.any()
+        if zero or not weights.isfinite().all():
+            wrong = "all zero" if zero else "not finite"
+            raise Refusal(f"{KEY}: the weights {name} in {folder} are {wrong}. Get the checkpoint anew.")
+
+
+def refuse_unfit_tokenizer(folder, tokenizer, vocab_size):
+    """Raise Refusal unless every id has an embedding, and every text gets one token before it and one after it."""
+    if len(ids := tokenizer.backend_tokenizer.encode("").ids) != 2:
+        raise Refusal(
+            f"{KEY}: the tokenizer of {folder} puts {len(ids)} special tokens around a text, an encoder has 2. "
+            "Give the tokenizer.json of the checkpoint."
+        )
+    if (largest := max(tokenizer.get_vocab().values())) >= vocab_size:
+        raise Refusal(
+            f"{KEY}: the tokenizer of {folder} has ids up to {largest}, but its weights have only {vocab_size} "
+            "embeddings. Give the tokenizer and the weights of one checkpoint."
+        )

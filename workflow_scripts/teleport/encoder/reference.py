@@ -1,8 +1,5 @@
-"""Checkpoints from elsewhere, their backbone as transformers computes it; tests compare with that too.
-
-Makers save their own classes, so that the backbone's names begin with what they called it: `bert.`, or `roberta.` in
-ANCE's code, `ance_encoder.roberta.` in Pyserini's copy of it.
-"""
+"""Checkpoints from elsewhere, their backbone as transformers computes it; tests compare with that too. Makers name
+their backbones by their own classes: `bert.`, `roberta.` in ANCE's code, `ance_encoder.roberta.` in Pyserini's copy."""
 
 import re
 from contextlib import contextmanager
@@ -29,9 +26,8 @@ transformers_logging.set_verbosity_error()  # its load report is about the heads
 
 @contextmanager
 def refusing(what):
-    """Whatever a library raises in the block becomes a Refusal of `what`, with its first line: torch, safetensors,
-    tokenizers, transformers and json each have errors of their own for a bad file. Only calls of theirs belong in it.
-    """
+    """Whatever a library raises in the block becomes a Refusal of `what`, with its first line: each has errors of its
+    own for a bad file. Only calls of theirs belong in it."""
     try:
         yield
     except Exception as error:
@@ -40,8 +36,7 @@ def refusing(what):
 
 
 def read_weights(path):
-    """{name: tensor} of a weights file in safetensors or torch's form; no code in it is run. Raises Refusal where it
-    is none."""
+    """{name: tensor} of a weights file in safetensors or torch's form; no code in it is run."""
     wrong = f"cannot read the weights in {path.parent}"
     with refusing(wrong):
         torch_form = path.suffix != ".safetensors"
@@ -52,10 +47,8 @@ def read_weights(path):
 
 
 def backbone_weights(weights):
-    """The weights of the one backbone, without what their names begin with, and with today's names of LayerNorms.
-
-    (transformers knows the old ones too, and would write them again.) Raises Refusal unless there is just one.
-    """
+    """The weights of the one backbone, without what their names begin with, and with today's names of LayerNorms
+    (transformers knows the old ones too, and would write them again)."""
     starts = [name.removesuffix(first) for name in weights for first in FIRST if name.endswith(first)]
     if len(starts) != 1:
         raise Refusal(f"the file has {len(starts)} weights called {FIRST[0]}; a checkpoint of one encoder has one.")
@@ -67,10 +60,7 @@ def backbone_weights(weights):
 
 
 def head_weights(weights):
-    """[weights of the linear layer, of the LayerNorm], each {"weight", "bias": tensor}; None where there is no head.
-
-    Raises Refusal when a part of the head is missing.
-    """
+    """[weights of the linear layer, of the LayerNorm], each {"weight", "bias": tensor}; None where there is no head."""
     start = next((n.removesuffix(f"{HEAD[0]}.weight") for n in weights if n.endswith(f"{HEAD[0]}.weight")), None)
     if start is None:
         return None
@@ -82,26 +72,20 @@ def head_weights(weights):
 
 def load_backbone(folder, weights=None):
     """The backbone of a transformers folder in float32, without pooler, in evaluation mode; never uses the network.
-
-    weights: {name: tensor} where its weights file is read already
-    Raises Refusal when weights of the backbone are missing, which transformers would draw at random, and when there are
-    weights of more layers than config.json has.
-    """
+    weights: {name: tensor} where its file is read already. Missing ones, which transformers would draw, are refused."""
     weights = backbone_weights(weights or read_weights(find_weights(Path(folder))))
     wrong = f"cannot read the weights in {folder}"
     with refusing(wrong):
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     if config.model_type == DPR:
         config = BertConfig.from_dict(config.to_dict() | {"model_type": "bert", "architectures": ["BertModel"]})
-    kind = {"dtype": torch.float32}
+    kind = {"config": config, "state_dict": weights, "output_loading_info": True, "dtype": torch.float32}
     if ARCHITECTURES[config.model_type].packed:
         kind["attn_implementation"] = "sdpa"
     if ARCHITECTURES[config.model_type].pooler:
         kind["add_pooling_layer"] = False
-    model = MODEL_MAPPING[type(config)]
-    kind |= {"config": config, "state_dict": weights, "output_loading_info": True}
     with refusing(wrong):
-        backbone, report = model.from_pretrained(None, **kind)
+        backbone, report = MODEL_MAPPING[type(config)].from_pretrained(None, **kind)
     if missing := sorted(report["missing_keys"]):
         raise Refusal(f"{folder} lacks {len(missing)} weights of its model_type, for example {missing[0]}.")
     left_out = [re.search(r"\blayers?\.(\d+)\.", name) for name in report["unexpected_keys"]]

@@ -46,8 +46,8 @@ class Shard:
 
 
 def read_shards(job, facts, num_texts):
-    """The shards that a job joins, in order (list of Shard), made of its code and inputs and computed as this process
-    does (`facts`)."""
+    """The shards that a job joins, in order (list of Shard): of its code and inputs, computed as by this process
+    (`facts`)."""
     folder, row = job.shards_folder, 0
     remedy = f"Delete the folder {folder} and run the workflow again: its shards are made anew."
     shards = [Shard(folder / f"{n}-of-{job.shards}", job.stamp()) for n in range(1, job.shards + 1)]

@@ -58,9 +58,8 @@ def run(job):
 
 def read_texts(path, separator=None, prefix="", max_characters=None):
     """Yield lists of texts of a Parquet file, in order, each behind `prefix`, cut to `max_characters`. separator: joins
-    title and text, None leaves the title out. A title of several fields (URL, tab, title: the form msmarco-docs) is
-    joined by it too, as released by ANCE. A passage with an empty title is its text alone. (ANCE-Tele's released code
-    would begin it with [SEP].)"""
+    title and text, and the fields (URL, tab, title: the form msmarco-docs) of a title, as released by ANCE; None leaves
+    the title out. One with an empty title is its text alone (in ANCE-Tele's released code behind [SEP])."""
     columns = ["text"] if separator is None else ["title", "text"]
     # Buffered ahead, what was read of a file would stay in memory until its end.
     for batch in pq.ParquetFile(path, pre_buffer=False).iter_batches(CHUNK_TEXTS, columns=columns):
@@ -72,8 +71,8 @@ def read_texts(path, separator=None, prefix="", max_characters=None):
 
 
 def load_tokenizer(folder, lower_case):
-    """The fast tokenizer of a checkpoint folder and the content of `special.json`. lower_case: True or False override
-    what the tokenizer does with case."""
+    """The fast tokenizer of a checkpoint folder, lower_case in place of its own rule (None), and `special.json`'s
+    content."""
     from tokenizers import Tokenizer
 
     definition = json.loads((Path(folder) / "tokenizer.json").read_text(encoding="utf-8"))

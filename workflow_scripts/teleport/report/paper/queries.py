@@ -13,8 +13,10 @@ BLOCK = 2**16  # passages whose vectors are summed at a time
 
 
 def rows_of(reader, figure, name, pools=()):
-    """The rows of the queries of a figure (int64): those of its ids, or as many as it says, drawn at random among those
-    of which all merge stages in `pools` have negatives"""
+    """The rows of the queries of a figure (int64): those of its ids, or as many as it says, drawn at random.
+
+    pools: merge stages that must all have negatives of a query that is drawn
+    """
     split, wanted = figure["split"], figure["queries"]
     ids = reader.queries(split, "query_id")
     if not isinstance(wanted, list):
