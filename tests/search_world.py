@@ -1,7 +1,7 @@
 """Exact search with an engine that is given, or with an engine for each of some parts."""
 
 from teleport.cpu.int8 import Int8Flat
-from teleport.search.flat import Exact, FaissFlat
+from teleport.search.flat import Exact, FaissFlat, FaissOnGpu
 from teleport.search.flat_torch import TorchFlat
 
 EVERYTHING = 2**40  # room for all vectors
@@ -11,9 +11,9 @@ def faiss_on_gpu(vectors, most, number=None):
     """faiss's engine of a GPU on that of a number, or on the CPU. A kit without faiss collects these tests too."""
     import faiss
 
-    from teleport.search.flat_faiss import FaissOnGpu, index_on
+    from teleport.search.engines import on_gpu
 
-    index = faiss.IndexFlatIP(vectors.shape[1]) if number is None else index_on(number, vectors)
+    index = faiss.IndexFlatIP(vectors.shape[1]) if number is None else on_gpu(number, vectors)
     return FaissOnGpu(vectors, 1, index, most)
 
 

@@ -15,7 +15,7 @@ from collection_world import make_collection
 from teleport.arrays import save_array
 from teleport.cpu import search
 from teleport.cpu.int8 import Int8Flat
-from teleport.search import engines, flat_faiss, index, retrieve
+from teleport.search import engines, index, retrieve
 from teleport.search.flat import FaissFlat
 
 NUM_PASSAGES, NUM_QUERIES, DIM = 90, 11, 6
@@ -291,7 +291,7 @@ def test_faiss_on_gpus_searches_a_part_on_each(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (4 * vectors.size, 2**40))
     monkeypatch.setattr(
-        flat_faiss, "index_on", lambda number, part: opened.append((number, len(part))) or faiss.IndexFlatIP(16)
+        engines, "on_gpu", lambda number, part: opened.append((number, len(part))) or faiss.IndexFlatIP(16)
     )
     index = engines.open_exact(vectors, 1, queries, 7, 10, "faiss")
     found = index.search(queries, 10), index.search(queries, 2500)

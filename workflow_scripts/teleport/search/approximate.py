@@ -5,13 +5,12 @@ import numpy as np
 
 from teleport.refusal import Refusal, Remedy
 from teleport.search.exact import rescore, stable_topk
-from teleport.search.flat import CANDIDATES, Exact, FaissFlat
+from teleport.search.flat import CANDIDATES, GPU_MOST, Exact, FaissFlat
 
 SEED = 1234  # of k-means: the index depends on the vectors and its parameters alone
 TRAIN_PER_LIST = 256  # vectors per centroid that k-means reads; faiss takes no more either
 BLOCK = 65536  # vectors added at a time
 SAMPLE_SEED, SAMPLE_QUERIES = 77, 200  # of the queries on which recall is measured
-GPU_MOST = 2048  # neighbours that faiss returns on a GPU, and lists that it probes there, at most
 WIDER = {
     "ivf": Remedy("raise mining.index.nprobe"),
     "hnsw": Remedy("raise mining.index.efSearch or M"),
@@ -102,10 +101,8 @@ def load(path, settings, vectors, threads, depth):
 
 
 class Decoded:
-    """What a faiss.IndexPQ keeps of its passages, as an array of float32 [n, D] that is decoded where it is read.
-
-    index: trained and filled; rows: range of its passages, all of them by default. A slice is decoded no sooner.
-    """
+    """What a faiss.IndexPQ keeps of its passages, as an array of float32 [n, D] that is decoded where it is read, not
+    sliced. index: trained and filled; rows: range of its passages, all of them by default"""
 
     dtype = np.dtype(np.float32)
 
@@ -133,9 +130,7 @@ class Decoded:
 
 class PqCodes:
     """Candidates by faiss from `Decoded` passages: sums of a table of products, one for each code (Jégou et al. 2011).
-
-    So exact scores are products with the decoded passages, and those of the same code tie.
-    """
+    So exact scores are products with the decoded passages, and those of the same code tie."""
 
     overlaps, step, outliers = False, CANDIDATES, np.zeros(0, np.int64)
 
@@ -152,7 +147,6 @@ class PqCodes:
     errors, first_count = FaissFlat.errors, FaissFlat.first_count
 
     def propose(self, queries_QD, depth, count, errors_Q, last_Q):
-        """As `FaissFlat.propose`."""
         faiss.omp_set_num_threads(self.threads)  # it holds for the thread that calls
         scores_QM, ids_QM = self.index.search(np.ascontiguousarray(queries_QD), count)
         return scores_QM, ids_QM, scores_QM[:, -1].astype(np.float64)

@@ -1,8 +1,6 @@
-"""Stage `bm25`: the first passages of queries by BM25, Lucene's formula: a baseline, and a source of negatives.
-
-Every posting is added: no passage is skipped by a bound. The sums are float32 and in the order of the query's terms, as
-bm25s adds them, so both have the same bits.
-"""
+"""Stage `bm25`: the first passages of queries by BM25, Lucene's formula: a baseline, and a source of negatives. Every
+posting is added, none skipped by a bound, in float32 and in the order of the query's terms: so both bm25s and this have
+the same bits."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -55,8 +53,8 @@ def run(job):
 
 
 def query_terms(job, texts):
-    """The terms of the queries by the numbers of the index (a list of lists), which alone are kept in memory; those
-    that the index does not have are left out."""
+    """The numbers of the queries' terms in the index (a list of lists), which alone are kept in memory; others are left
+    out."""
     terms = Terms(LexicalIndexSettings.model_validate(job.inputs["index"].manifest["settings"]))
     queries = [terms.of(text) for text in texts]
     batches = pq.ParquetFile(job.input("index", "terms.parquet")).iter_batches(columns=["term"])
@@ -76,7 +74,6 @@ class LexicalIndex(NamedTuple):
 
     @classmethod
     def open(cls, job, role):
-        """The index that the stage in `role` made."""
         arrays = (np.load(job.input(role, f"{name}.npy"), mmap_mode="r") for name in cls._fields[:3])
         return cls(*map(np.asarray, arrays), job.facts(role)["num_passages"])
 
@@ -101,8 +98,8 @@ class LexicalIndex(NamedTuple):
 @njit(nogil=True)
 def keep_highest(ends, terms, offsets, passages, scores, num_passages, ids_QK, scores_QK):
     """Put the first passages of queries terms[ends[q] : ends[q + 1]] into ids_QK and scores_QK: heaps, worst first.
-    Windows of passages keep their sums in the cache: a first pass over the postings adds, a second reads each sum and
-    sets it back to 0."""
+    Windows of passages keep their sums in the cache: a pass over the postings adds, a second reads and resets each
+    sum."""
     sums, one = np.zeros(WINDOW, np.float32), np.uint64(1)  # unsigned: no test for indexes from the end
     for query in range(len(ends) - 1):
         query_terms, ids_K, scores_K = terms[ends[query] : ends[query + 1]], ids_QK[query], scores_QK[query]

@@ -6,7 +6,7 @@ from pathlib import Path
 from teleport.on_cpu import cpu_module
 from teleport.refusal import Refusal
 from teleport.running.devices import visible_devices
-from teleport.search.flat import Exact, FaissFlat
+from teleport.search.flat import Exact, FaissFlat, FaissOnGpu
 
 PART_ROWS = 2**20  # passages after which a search on a CPU can be saved
 FAISS_SHARE = 0.8  # of the free memory of a device that its part of the vectors may take with faiss
@@ -21,9 +21,9 @@ def open_exact(vectors, threads, queries_QD, lines, depth, engine=None):
     queries_QD: float32, a sample of the `lines` vectors that are searched with; engine: "faiss" takes faiss on these
     devices and processors, the resource `engine`
     """
-    if engine == "faiss":
-        return open_faiss(vectors, threads)
     if visible_devices():
+        if engine == "faiss":
+            return open_faiss(vectors, threads)
         import torch
 
         from teleport.search.flat_torch import TorchFlat
@@ -34,19 +34,13 @@ def open_exact(vectors, threads, queries_QD, lines, depth, engine=None):
                 vectors, devices, lambda n, part, most: TorchFlat(part, f"cuda:{n}", share, None, most), threads
             )
     parts, open_part = -(-len(vectors) // PART_ROWS), lambda _, part, most: FaissFlat(part, threads, most)
-    if cpu := cpu_module("search"):
+    if engine != "faiss" and (cpu := cpu_module("search")):
         open_part = cpu.fastest(open_part, vectors, threads, queries_QD, lines, depth)
     return Exact(vectors, parts, open_part, threads)
 
 
 def open_faiss(vectors, threads):
-    """An exact index of `vectors` by faiss: on all CUDA devices that this process sees, a part each, else on the CPU.
-
-    Raises Refusal where this faiss has no GPU, or where the vectors have no room there in float32.
-    """
-    if not visible_devices():
-        parts = -(-len(vectors) // PART_ROWS)
-        return Exact(vectors, parts, lambda _, part, most: FaissFlat(part, threads, most), threads)
+    """An exact index of `vectors` in float32 by faiss on all CUDA devices that this process sees, a part each."""
     import faiss
 
     if not hasattr(faiss, "StandardGpuResources"):
@@ -56,8 +50,6 @@ def open_faiss(vectors, threads):
         )
     import torch
 
-    from teleport.search.flat_faiss import FaissOnGpu, index_on
-
     devices = torch.cuda.device_count()
     room = min(torch.cuda.mem_get_info(number)[0] for number in range(devices))
     if 4 * vectors.size / devices > FAISS_SHARE * room:
@@ -66,7 +58,16 @@ def open_faiss(vectors, threads):
             f"{room / 1e9:.1f} GB free. Let more share them (--set-resources retrieve:gpu=N), or leave the resource "
             "out: torch's search needs half, and streams what has no room."
         )
-    return Exact(vectors, devices, lambda n, part, most: FaissOnGpu(part, threads, index_on(n, part), most), threads)
+    return Exact(vectors, devices, lambda n, part, most: FaissOnGpu(part, threads, on_gpu(n, part), most), threads)
+
+
+def on_gpu(number, vectors):
+    """An empty flat index of faiss for `vectors` [n, dim] on the CUDA device of a number, in float32."""
+    import faiss
+
+    config = faiss.GpuIndexFlatConfig()
+    config.device = number
+    return faiss.GpuIndexFlatIP(faiss.StandardGpuResources(), vectors.shape[1], config)
 
 
 def open_for_steps(vectors, device, threads, on_processor=FaissFlat, spare=False):

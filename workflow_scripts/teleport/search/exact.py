@@ -1,7 +1,5 @@
-"""Exact scores of candidates and of given pairs, and their order: what makes a search depend on the vectors alone.
-
-A score is a float64 sum rounded to float32.
-"""
+"""Exact scores of candidates and of given pairs, float64 sums rounded to float32, and their order: what makes a search
+depend on the vectors alone."""
 
 from concurrent.futures import ThreadPoolExecutor
 

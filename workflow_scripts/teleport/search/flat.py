@@ -27,6 +27,8 @@ MARGIN = 32  # proposed beyond the depth: enough unless dozens of passages tie a
 GROWTH = 8  # factor on the proposals for a query whose last rank is not settled
 CANDIDATES = 2**25  # (query, candidate) pairs in memory at a time: 0.7 GB of numbers, scores and keys
 BLOCK = 16384  # vectors read at a time
+GPU_MOST = 2048  # neighbours that faiss returns on a GPU, and lists that it probes there, at most
+GPU_STEP = 8192  # queries that a GPU proposes for while the host scores the candidates of as many others
 OUTLIERS, OUTLYING = 64, 1.5  # at most so many passages, with so many times the measure of those after them
 ROUNDING = 2.0**-24  # largest relative error of a float32 operation that rounds to nearest
 # Tensor cores cut instead. Products of fp16 numbers are exact in float32; k of them and the running sum are aligned to
@@ -96,8 +98,26 @@ class FaissFlat:
         return result.D, result.I, result.D[:, -1].astype(np.float64)
 
 
+class FaissOnGpu(FaissFlat):
+    """As `FaissFlat`, by an `index` of faiss (empty; float32, inner product) that keeps the vectors, on a GPU (or, in
+    tests, the CPU). More than `GPU_MOST` candidates of a query, which a GPU does not return, come from the CPU."""
+
+    overlaps, step = True, GPU_STEP
+
+    def __init__(self, vectors, threads, index, most_outliers=OUTLIERS):
+        super().__init__(vectors, threads, most_outliers)
+        self.index = index
+        for start in range(0, len(vectors), BLOCK):
+            index.add(np.ascontiguousarray(vectors[start : start + BLOCK], np.float32))
+
+    def propose(self, queries_QD, depth, count, errors_Q, last_Q):
+        if count > GPU_MOST:
+            return super().propose(queries_QD, depth, count, errors_Q, last_Q)
+        scores_QM, ids_QM = self.index.search(np.ascontiguousarray(queries_QD), count)
+        return scores_QM, ids_QM, scores_QM[:, -1].astype(np.float64)
+
+
 def require_depth(depth, total):
-    """Raise Refusal when there are fewer passages than are asked for."""
     if depth > total:
         raise Refusal(
             f"depth {depth} is more than the collection's {total} passages: lower mining.depth or evaluation.depth."
@@ -145,7 +165,6 @@ class Exact:
         self.engine = f"{self.kind} x {len(self.ranges) if self.overlaps else 1}"
 
     def part(self, number):
-        """The engine of a part."""
         if number not in self.engines:
             part = self.vectors[slice(*self.ranges[number])]
             self.engines[number] = self.open_part(number, part, OUTLIERS // len(self.ranges))

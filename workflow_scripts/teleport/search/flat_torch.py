@@ -5,13 +5,12 @@ import math
 import torch
 
 from teleport.running.log import log
-from teleport.search.flat import OUTLIERS
+from teleport.search.flat import GPU_STEP, OUTLIERS
 from teleport.search.reduced import Reduced
 
 BLOCK_PASSAGES = 65536  # at a time: launching the kernels of a block costs little beside them
 QUERIES = 4096  # scores of a block: 1 GB in float32
 STEP_BLOCK = 2**21  # where a few dozen queries are searched at a time: the same room, and few kernels to launch
-STEP = 8192  # queries that are proposed for while the host scores the candidates of as many others
 LEAST_GROUP = 4  # scores per group from which looking at their maxima first is worth it
 
 
@@ -24,15 +23,14 @@ def workspace(dim):
 class TorchFlat(Reduced):
     """The same as `flat.FaissFlat`: fp16 numbers multiplied by tensor cores, summed and given out in float32. The
     reduced vectors stay on the device when they take at most `room` bytes (by default what is free and not needed for
-    the search), else they stream from the memory map. The host computes exact scores, with the bits of a run without a
-    GPU."""
+    the search), else they stream. The host computes exact scores, with the bits of a run without a GPU."""
 
     def __init__(self, vectors, device, threads=1, room=None, most_outliers=OUTLIERS):
         if room is None:
             room = torch.cuda.mem_get_info(device)[0] - workspace(vectors.shape[1])
         super().__init__(vectors, "fp16", threads, room, device, BLOCK_PASSAGES, most_outliers)
         if self.kept is not None:  # else each step reads all passages
-            self.step = STEP
+            self.step = GPU_STEP
         state = "stay on" if self.kept is not None else "are streamed in every search to"
         sizes = f"{2 * vectors.size / 1e9:.1f} GB in fp16, room for {max(0, room) / 1e9:.1f} GB beside the search"
         log.info("%d vectors %s %s: %s", len(vectors), state, self.device, sizes)

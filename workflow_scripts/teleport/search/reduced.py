@@ -38,9 +38,7 @@ SUM_UNIT = {"int8": ROUNDING, "fp16": TRUNCATION}  # sums of int8 products are e
 
 def reduce(vectors, number_format, largest):
     """(reduced tensor, factor): reduced x factor is close to `vectors` (float32 tensor) of components to `largest`.
-
-    Larger ones keep their precision in fp16, and are clipped in int8.
-    """
+    Larger ones keep their precision in fp16, and are clipped in int8."""
     factor = largest / LARGEST[number_format]
     scaled = (vectors / factor).clamp_(-CEILING[number_format], CEILING[number_format])
     return (scaled.round_() if number_format == "int8" else scaled).to(FORMATS[number_format]), factor
