@@ -11,7 +11,7 @@ from results import made_by, made_text, markdown, number, plus_minus, wrapped
 from teleport.evaluation.significance import Scores, compare, holm
 from teleport.plan.mining import is_mined
 from teleport.report.figures import Stages, seconds
-from teleport.report.systems import mining_stages
+from teleport.report.specs import mining_stages
 from teleport.running.artefact import is_finished
 
 SPLIT, RECALL, BASELINE, LEVEL = "test", "R@100", "in-batch", 0.05

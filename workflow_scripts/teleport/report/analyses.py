@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 
 from teleport.report.figures import Stages, collection_text
-from teleport.report.marks import significance_text, test_column
 from teleport.report.render import SEVERAL_SEEDS, Printed, cell, write_forms
 from teleport.report.table import Table, by_mark, csv_frame, marks_of, over_seeds
+from teleport.report.verdicts import significance_text, test_column
 
 # analysis: {column: (fact of its stage, form of a cell)}; AGAINST is the reference's name, TOP a number of the stage.
 COLUMNS = {
@@ -52,8 +52,7 @@ DECADE = "{from:,} or more: {queries:.1%} of queries, {errors:.1%} of errors"
 
 
 def write_analyses(spec, root, output_folder):
-    """Write NAME.csv, .md, .tex and .sources.csv of `spec` below `output_folder`, from results/ below `root` (a
-    Path)."""
+    """Write NAME.csv, .md, .tex and .sources.csv of `spec` to `output_folder`, from results/ below `root` (a Path)."""
     stages, test = Stages(root), spec.get("significance")
     rows = [{name: list(map(stages.artefact, names)) for name, names in r["analyses"].items()} for r in spec["rows"]]
     figures = [figures_of(row, spec, COLUMNS) for row in rows]
@@ -97,12 +96,10 @@ def figures_of(row, spec, analyses):
 
 
 def histogram(row):
-    """The histogram of a row's errors under its first seed; empty without one."""
     return row["errors"][0].facts["histogram"] if "errors" in row else []
 
 
 def cells(spec, table, figures):
-    """The table as text (DataFrame)."""
     texts = table.rows.astype(str).rename(columns=str.capitalize)
     deviations = table.deviations.reindex(columns=table.means.columns)
     unmarked = [""] * len(texts)
@@ -115,7 +112,6 @@ def cells(spec, table, figures):
 
 
 def footer(spec, table, rows, stages):
-    """What a reader must know beside the figures: a list of sentences."""
     notes = [f"Collection {collection_text(stages.facts(spec['collection']))}"]
     if not table.deviations.empty:
         notes.append(SEVERAL_SEEDS)

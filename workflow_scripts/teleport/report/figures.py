@@ -39,7 +39,6 @@ class Stages:
         return name is not None and is_finished(name, self.root)
 
     def artefact(self, name):
-        """The `Artefact` of a stage."""
         return Artefact(self.root / STAGES / name)
 
     def facts(self, name):
@@ -76,9 +75,8 @@ def figures(table, row, column, runs, stages):
 
 
 def hours(run, figure):
-    """A figure of ANCE-Tele's Table 6 from what the stages' manifests recorded. "episode N", "training": of the
-    training loop, over all attempts; "refresh": mean hours of one refresh; "refreshes": their number; "overall": all of
-    them."""
+    """A figure of ANCE-Tele's Table 6 from the stages' manifests. "episode N", "training": of the training loop, over
+    all attempts; "refresh": mean hours of one refresh; "refreshes": their number; "overall": all of them."""
     refreshes = sum(stage.manifest["kind"] == "merge" for stage in run.get("refresh", []))
     refreshing = sum(map(seconds, run.get("refresh", []))) / SECONDS
     training = sum(stage.facts["train_seconds"] for stage in run.get("train", [])) / SECONDS
@@ -88,7 +86,6 @@ def hours(run, figure):
 
 
 def analysis(run, figure):
-    """A figure of the kind `analyses` from the facts of its stage."""
     name, _, lowest = figure.partition(" from ")
     analysis, fact = ANALYSES[name]
     facts = run[analysis][0].facts
@@ -123,9 +120,8 @@ def collection_text(facts, *counts):
 
 def trace_figures(rows, stages):
     """One line per system, episode, split and seed of a table's rows (DataFrame with SOURCES, text): `stage` is the
-    evaluation; `run` and `checkpoint` the folders of the search that it scored and of the encoder of its queries (empty
-    for BM25); `code` and `git_commit` those of the evaluation; `seed` that of the encoder's training (empty when
-    nothing was trained)."""
+    evaluation, `run` and `checkpoint` the folders of its search and of the encoder of its queries (BM25: empty); `code`
+    and `git_commit` its own; `seed` that of the encoder's training (empty when nothing was trained)."""
     lines = []
     evaluated = [(row, split, name) for row in rows for split, names in row["runs"].items() for name in names]
     for row, split, stage in evaluated:

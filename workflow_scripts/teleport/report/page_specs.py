@@ -14,7 +14,16 @@ The specification, JSON like that of a table:
 of each the pool, what it was mined with and the training, as in `episode_content`; runs: per checkpoint {split:
 evaluate stage}; searches: {checkpoint: retrieval of the training queries with it}; vectors: {checkpoint: encode stages
 of queries and passages}; published: as in published_table.py; ghosts: forgetting rates that a paper prints, [label,
-episode, rate]; figures: as in figure_specs.py.
+episode, rate].
+
+An entry of `figures` has what the configuration says of it, and `behind`, what its kind reads:
+
+    map         {"planes": [[label, encode stage of queries, of passages]], "shown": [[label, stage]]}: merge or search
+    scores      [[label, search, encode stage of queries, of passages]]
+    curves      [[label, [{"seed": 1, "episodes": [{"train": stage}], "runs": [evaluate stage per checkpoint]}]]]
+    bars        as in published_table.py
+    histogram   [[label, errors stage]]
+    cases       [[label, contrast stage]]
 """
 
 import hashlib
@@ -22,11 +31,10 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
-from teleport.report.figure_specs import figure_specs
+from teleport.refusal import Refusal
 from teleport.report.published import published_path, read_published
-from teleport.report.published_specs import published_specs
-from teleport.report.specs import Spec, in_folder, label_of, reference_name, table_specs
-from teleport.report.systems import system_columns
+from teleport.report.published_specs import published_spec, published_specs
+from teleport.report.specs import Spec, in_folder, label_of, reference_name, system_columns, table_specs
 from teleport.running.files import files_below, sha256_file
 from teleport.settings.configuration import Report
 from teleport.settings.registry import SOURCES
@@ -67,9 +75,8 @@ def page_spec(plan, files, queries=None):
         ],
     }
     content["published"] = [json.loads(spec.text) for spec in published_specs(plan).values()]
-    content["ghosts"] = [
-        ghost for name in config.published for ghost in ghosts(plan, read_published(published_path(name)))
-    ]
+    published = [read_published(published_path(name)) for name in config.published]
+    content["ghosts"] = [ghost for table in published for ghost in ghosts(plan, table)]
     content |= {"figures": figure_specs(plan), "against": reference_name(plan)}
     return in_folder("report", config), Spec(Spec.of(content).text, list(plan.stages.values()))
 
@@ -139,3 +146,94 @@ def episode_content(before, episode):
     roles["lookahead"] = roles["lookahead"] or episode.lookahead
     roles |= {role: vectors[role] for role in ("queries", "passages")}
     return roles | {"pool": episode.pool, "train": episode.train}
+
+
+def figure_specs(plan):
+    """{name: entry of the specification, with `Stage` objects} of `figures`, under the first seeds but for curves."""
+    behind = {n: BEHIND[of.kind](Named(plan, f"figures.{n}"), of) for n, of in plan.config.figures.items()}
+    return {n: of.model_dump(mode="json") | {"behind": behind[n]} for n, of in plan.config.figures.items()}
+
+
+class Named:
+    """The stages of a plan by the names that a figure has; place: of the figure, as messages begin."""
+
+    def __init__(self, plan, place):
+        self.plan, self.place = plan, place
+
+    def label(self, system):
+        """How tables call an experiment, or BM25."""
+        return system if system == "BM25" else label_of(self.plan, self.seeds(system)[0].name)
+
+    def seeds(self, system):
+        if system not in self.plan.trajectories:
+            raise Refusal(
+                f"{self.place}: there is no experiment {system!r}. There are {', '.join(self.plan.experiments)}."
+            )
+        return self.plan.trajectories[system]
+
+    def last(self, system):
+        return self.seeds(system)[0].episodes[-1]
+
+    def of_split(self, runs, split):
+        if split not in runs:
+            raise Refusal(f"{self.place}.split: {split!r} is not evaluated. There are {', '.join(runs) or 'none'}.")
+        return runs[split]
+
+    def search(self, system, split):
+        """The search of a split by the last checkpoint of an experiment, or by BM25."""
+        runs = self.plan.bm25_runs if system == "BM25" else self.last(system).runs
+        return self.of_split(runs, split).inputs["run"]
+
+    def pool(self, system):
+        pools = self.seeds(system)[0].pools
+        if not pools:
+            raise Refusal(f"{self.place}.systems: {system} has no pool of negatives. Name another split, or system.")
+        return pools[-1]
+
+    def vectors(self, system, episode=-1):
+        """The encode stages of queries and passages of a checkpoint of an experiment, by default the last."""
+        vectors = self.seeds(system)[0].episodes[episode].vectors
+        return [vectors.queries, vectors.passages]
+
+    def analysis(self, systems, name, key):
+        """[[label, stage of an analysis after the last episode]] of experiments."""
+        found = [[self.label(each), self.last(each).analyses.get(name)] for each in systems]
+        if not all(stage for _, stage in found):
+            raise Refusal(f"{self.place}: it needs evaluation.analyses.{key}. Add it.")
+        return found
+
+
+def map_of(named, figure):
+    shown = [
+        [named.label(each), named.pool(each) if figure.split == "train" else named.search(each, figure.split)]
+        for each in figure.systems
+    ]
+    planes = [
+        [named.label(each) + said, *named.vectors(each, episode)]
+        for each in figure.vectors
+        for said, episode in ((", start", 0), ("", -1))
+        if figure.start or episode
+    ]
+    return {"planes": planes, "shown": shown}
+
+
+def scores_of(named, figure):
+    return [[named.label(s), named.search(s, figure.split), *named.vectors(s)] for s in figure.systems]
+
+
+def curves_of(named, figure):
+    def of_seed(trajectory):
+        runs = [named.of_split(e.runs, figure.split) for e in trajectory.episodes] if figure.measure else []
+        return {"seed": trajectory.seed, "episodes": [{"train": each} for each in trajectory.trains], "runs": runs}
+
+    return [[named.label(each), list(map(of_seed, named.seeds(each)))] for each in figure.systems]
+
+
+BEHIND = {
+    "map": map_of,
+    "scores": scores_of,
+    "curves": curves_of,
+    "bars": lambda named, figure: json.loads(published_spec(published_path(figure.table), named.plan).text),
+    "histogram": lambda named, figure: named.analysis(figure.systems, "errors", "errors"),
+    "cases": lambda named, figure: named.analysis(figure.systems, "contrast", "against"),
+}

@@ -132,7 +132,6 @@ class PublishedTable(Section):
         return self
 
     def kind_of(self, column):
-        """The kind of a column."""
         return column.kind or self.kind
 
 

@@ -8,13 +8,11 @@ from teleport.plan.identity import file_digest
 from teleport.refusal import Refusal
 from teleport.report.figures import ANALYSES, cost_roles
 from teleport.report.published import published_path, read_published
-from teleport.report.specs import Spec, in_folder, needs_training
-from teleport.report.systems import mining_stages
+from teleport.report.specs import Spec, in_folder, mining_stages, needs_training
 from teleport.running.artefact import MANIFEST, STAGES
 
 
 def published_specs(plan):
-    """{(folder, name): Spec} of the published tables."""
     specs, folder = {}, in_folder("published", plan.config)
     for name in plan.config.published:
         path = published_path(name)
@@ -124,8 +122,7 @@ def scored_or_analysed(table, row, column, runs, analyses):
 def timed(trajectory, figure):
     """The stages whose times a figure of the kind `hours` adds up: {"train": …} or {"refresh": …}, or both; None when
     nothing of it is planned. figure: "episode 1", …: that episode's training; "refresh": what comes before a training,
-    per episode (the merge and all that it is made from); "refreshes": how often; "training": all trainings; "overall":
-    all of them."""
+    per episode (the merge and all that it is made from); "refreshes": how often; "training"; "overall": all of them."""
     if figure == "training" or figure.startswith("episode "):
         trains = [e.train for e in trajectory.episodes[1:] if figure in ("training", f"episode {e.number}")]
         return {"train": trains} if trains else None

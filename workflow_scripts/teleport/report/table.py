@@ -22,9 +22,8 @@ import numpy as np
 import pandas as pd
 
 from teleport.report.figures import Stages, collection_text, machines, seconds, trace_figures
-from teleport.report.marks import level_of, significance_text, test_column
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
-from teleport.report.verdicts import first_verdicts, pairs_of_rows
+from teleport.report.verdicts import first_verdicts, level_of, pairs_of_rows, significance_text, test_column
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.section import RERANKED
 
@@ -47,8 +46,7 @@ class Table(NamedTuple):
 
 
 def write_table(spec, root, output_folder):
-    """Write NAME.csv, .md, .tex, .sources.csv and .pairs.csv to `output_folder`, from results/ below `root` (a
-    Path)."""
+    """Write NAME.csv, .md, .tex, .sources.csv, .pairs.csv to `output_folder`, from results/ below `root` (a Path)."""
     stages = Stages(root)
     table, sources = make_table(spec, stages), trace_figures(spec["rows"], stages)
     cells = pd.concat([row_cells(table.rows), measure_cells(spec, table)], axis=1)
@@ -73,7 +71,6 @@ def cost_text(row, stages):
 
 
 def make_table(spec, stages):
-    """The `Table` of a specification."""
     rows = pd.DataFrame([describe(row, spec["columns"], stages) for row in spec["rows"]])
     by_seed, tested, pairs = [{} for _ in spec["rows"]], {}, []
     firsts = {split: names[0] for split, names in spec["measures"].items() if names}
@@ -134,8 +131,8 @@ def columns(spec):
 
 
 def csv_frame(table):
-    """The columns of the CSV: those of the rows, measures, then " sd" (with several seeds) and " p" (when tested; of
-    several marks each: " p †")."""
+    """The columns of the CSV: those of the rows, measures, then " sd" (of seeds) and " p" (of several marks each: " p
+    †")."""
     several = len(table.p_values) > 1
     more = [(table.deviations, " sd")]
     more += [(frame, f" p {mark}" if several else " p") for mark, frame in table.p_values.items()]
@@ -152,9 +149,8 @@ def row_cells(rows):
 
 
 def measure_cells(spec, table):
-    """The measures' columns as text: "0.505", with " ± 0.003" over several seeds and its marks, such as "†". The best
-    of each column, as printed, is **bold**: of errors (`Errors@k`) the lowest; a hole rate (`Hole@k`) says nothing
-    about quality."""
+    """The measures' columns as text: "0.505", with " ± 0.003" over several seeds and its marks, such as "†"; the best
+    of each, as printed, **bold**: of errors (`Errors@k`) the lowest, of a hole rate (`Hole@k`), no quality, none."""
     cells = {}
     for name, (split, _) in columns(spec).items():
         means = table.means[name].round(3)
@@ -175,7 +171,6 @@ def marks_of(table, column, significance, split):
 
 
 def footer(spec, table, stages):
-    """What a reader must know beside the figures: a list of sentences."""
     facts, test = stages.facts(spec["collection"]), spec["significance"]
     notes = [f"Collection {collection_text(facts, *count_queries(spec, stages))}"]
     if "versions" in facts:

@@ -7,11 +7,10 @@ import pandas as pd
 from scipy.stats import t
 
 from teleport.report.figures import MINING, seconds
-from teleport.report.marks import baseline_text, baselines, significance_text
 from teleport.report.progress import by_kind, of_seed
 from teleport.report.render import Printed
 from teleport.report.table import Table, columns, describe, measure_cells, over_seeds, row_cells
-from teleport.report.verdicts import PAIRS, first_verdicts, labels_of
+from teleport.report.verdicts import PAIRS, baseline_text, baselines, first_verdicts, labels_of, significance_text
 from teleport.settings.section import RERANKED
 
 NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors

@@ -13,11 +13,8 @@ SNIPPET = 90  # characters of a title, or of a text without one
 
 def cases(reader, name, figure, against):
     """{suffix: (Printed, DataFrame of its values)} of each system; against: the name of the reference."""
-    return {
-        label: case_table(reader, name, figure, label, stage, against)
-        for label, stage in figure["behind"]
-        if reader.finished(stage)
-    }
+    behind = {label: stage for label, stage in figure["behind"] if reader.finished(stage)}
+    return {label: case_table(reader, name, figure, label, stage, against) for label, stage in behind.items()}
 
 
 def case_table(reader, name, figure, label, stage, against):

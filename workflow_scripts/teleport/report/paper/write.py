@@ -14,7 +14,7 @@ CHARTS = {"map": maps, "scores": scores, "curves": curves, "bars": bars, "histog
 
 
 def write_paper_figures(spec, reader, folder, write_figure):
-    """Write the finished ones of a specification's `figures` (see figure_specs.py) to a folder; returns their names.
+    """Write the finished ones of a specification's `figures` (see page_specs.py) to a folder; returns their names.
 
     A file is called NAME-SUFFIX, and NAME where the figure is one file. write_figure: draws a `Figure` to a path.
     """
