@@ -188,6 +188,7 @@ localrules:
     delete_vectors,
 
 
+# Not `temp()`: a new reader of vectors that are gone would rerun every earlier one (tests/workflow/test_temp.py).
 rule delete_vectors:
     """The vectors of a checkpoint go when every planned stage has read them, where `keep_vectors` says so."""
     input:

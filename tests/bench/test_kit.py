@@ -46,6 +46,7 @@ def test_what_is_packed_is_pinned_by_the_lock_and_without_torch(kit):
 OF_TORCH = ["torch", "sympy", "mpmath", "networkx", "setuptools"]  # with what it needs besides
 
 
+@pytest.mark.slow
 def test_the_packed_packages_are_enough_for_the_benchmarks_and_the_tests_of_a_gpu(kit, tmp_path):
     """In a Python that sees these alone."""
     for package in [*kit.PACKED, *OF_TORCH]:

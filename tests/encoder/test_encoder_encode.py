@@ -245,6 +245,24 @@ def test_passages_in_float16(stages, world, monkeypatch):
     assert facts["overlap_passages"] == len(PASSAGES) and facts["overlap_depth"] == 4 and facts["overlap"] > 0.5
 
 
+def test_a_killed_run_goes_on_comparing_float16_vectors(stages, world, monkeypatch):
+    """Its facts are those of a run that nobody disturbed."""
+    monkeypatch.setitem(encode.BLOCK_TEXTS, "cpu", 2)
+    monkeypatch.setattr(overlap, "DEPTH", 3)
+    settings = SETTINGS | {"vectors": "fp16"}
+    whole = stages.run(encode.run, "encode", settings, world)
+    whole = json.loads((whole.folder / "manifest.json").read_text())["facts"]
+    job = stages.make("encode", settings, world, save_every=0.0)
+    with monkeypatch.context() as patch:
+        counted(patch, die_after=3)  # after the queries' own vectors, and two blocks
+        with pytest.raises(KeyboardInterrupt):
+            encode.run(job)
+    facts = encode.run(job)
+    names = [name for name in whole if name.startswith("overlap")]
+    assert [facts[name] for name in names] == [whole[name] for name in names] and len(names) == 4
+    assert whole["overlap_passages"] == len(PASSAGES)
+
+
 @pytest.mark.parametrize("empty", [("dev",), ("dev", "test")])
 def test_passages_in_float16_beside_splits_without_queries(stages, tmp_path, empty):
     """The first split has none: the overlap is that of the next one, or of passages."""
@@ -259,14 +277,18 @@ def test_passages_in_float16_beside_splits_without_queries(stages, tmp_path, emp
     assert facts["overlap_queries"] == (1 if empty == ("dev",) else len(PASSAGES))
 
 
-def test_overlap_is_that_of_two_whole_searches(monkeypatch):
+def test_overlap_is_that_of_two_whole_searches_also_when_each_block_has_another_process(monkeypatch):
     monkeypatch.setattr(overlap, "DEPTH", 5)
     rng = np.random.default_rng(0)
     queries, passages = (rng.normal(size=(n, 8)).astype(np.float32) for n in (6, 40))
     coarse = passages.round()  # loses more than float16 does
-    measured = overlap.Overlap(queries)
+    whole, measured = overlap.Overlap(queries), overlap.Overlap(queries)
     for start in range(0, 40, 16):
-        measured.add(passages[start : start + 16], coarse[start : start + 16])
+        for each in (whole, measured):
+            each.add(passages[start : start + 16], coarse[start : start + 16])
+        saved, measured = json.dumps(measured.state()), overlap.Overlap(queries)
+        measured.restore(json.loads(saved))
+        assert measured.state() == whole.state()
     exact, found = (np.argsort(-(queries @ vectors.T), axis=1)[:, :5] for vectors in (passages, coarse))
     share = np.mean([len(set(one) & set(two)) / 5 for one, two in zip(exact, found, strict=True)])
     expected = {"overlap": round(share, 5), "overlap_depth": 5, "overlap_queries": 6, "overlap_passages": 40}

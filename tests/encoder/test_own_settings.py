@@ -136,6 +136,23 @@ def test_the_two_sides_may_have_prompts_of_their_own(folder, tmp_path):
     assert (made.query_prefix, made.passage_prefix) == ("ask: ", "p: ")
 
 
+def test_queries_longer_than_their_own_checkpoint_takes_are_refused(folder, tmp_path):
+    queries = source_folder(tmp_path / "queries")
+    two = {"tied": False, "query_checkpoint": {"folder": str(queries)}}
+    write(queries, "sentence_bert_config.json", {"max_seq_length": 40})
+    message = (
+        r"encoder.max_query_tokens is 41, but .*queries/sentence_bert_config.json of encoder.query_checkpoint says"
+    )
+    with pytest.raises(Refusal, match=f"{message} that a text has at most 40 tokens. Set"):
+        completed(encoder(folder, max_query_tokens=41, **two))
+    write(queries, "sentence_bert_config.json", {})
+    config = json.loads((queries / "config.json").read_text())
+    write(queries, "config.json", config | {"max_position_embeddings": 40})
+    with pytest.raises(Refusal, match="is 41, but .*/config.json of encoder.query_checkpoint has positions for 40"):
+        completed(encoder(folder, max_query_tokens=41, **two))
+    assert completed(encoder(folder, max_query_tokens=40, **two)).max_query_tokens == 40
+
+
 def test_on_the_hub_nothing_is_asked_where_all_is_said(monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     said = {"pooling": "cls", "normalize": False, "query_prefix": "", "passage_prefix": ""}

@@ -26,8 +26,8 @@ from teleport.running.code import files_digest, stage_code
 from teleport.settings.read import load_files
 
 PASSAGES = 60
-# Names of facts that time and attempts change; the overlap of fp16 vectors is that of the passages since the last kill.
-CHANGES = re.compile("seconds$|^attempts$|^resumed_from$|^share$|_per_second$|^overlap")
+# Names of facts that time and attempts change.
+CHANGES = re.compile("seconds$|^attempts$|^resumed_from$|^share$|_per_second$")
 SPLITS = {"train": range(0, 24), "test": range(24, 32), "dev": range(32, 40)}
 NUMBERS = {"negatives_per_query": 2, "batch_queries": 4, "learning_rate": 1e-3, "steps": 3, "precision": "fp32"}
 WATCHED = {"evaluate_every": 1, "select": "dev", "average_with_start": 0.2}

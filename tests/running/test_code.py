@@ -1,6 +1,10 @@
 """The code digest follows imports and substance, nothing else; and the library imports in ways it can follow."""
 
 import ast
+import json
+import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -236,6 +240,34 @@ def test_the_digest_of_the_files_changes_with_every_byte(library, file):
     assert code.files_digest() == before
     (library / file).write_text((library / file).read_text() + "# why\n")
     assert code.files_digest() != before
+
+
+def test_digests_that_were_kept_hold_until_a_file_changes(tmp_path):
+    """In a copy of the library; a kept file that is torn is made anew."""
+    shutil.copytree(LIBRARY.parent, tmp_path / "copy", ignore=shutil.ignore_patterns("__pycache__"))
+    told = f"""
+import json, sys
+sys.path.insert(0, {str(tmp_path / "copy")!r})
+from teleport.running import code
+print(json.dumps([code.digests_of_all(), code.parsed.cache_info().misses]))
+"""
+
+    def digests(*options):
+        done = subprocess.run([sys.executable, *options, "-c", told], capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    without, parsed = digests("-B")  # without bytecode nothing is kept
+    assert parsed and digests() == [without, parsed] and digests() == [without, 0]
+    (kept,) = (tmp_path / "copy/__pycache__").glob("digests.*.json")
+    kept.write_text(kept.read_text()[:100])
+    assert digests() == [without, parsed] and digests() == [without, 0]
+    with open(tmp_path / "copy/teleport/training/losses/nll.py", "a") as file:
+        file.write("\nZ = 1\n")
+    changed, parsed_again = digests()
+    assert parsed_again == parsed and {name for name in without if changed[name] != without[name]} == {
+        "teleport.training.losses.nll",
+        "files",
+    }
 
 
 def test_the_digest_of_the_files_changes_with_their_names(library):

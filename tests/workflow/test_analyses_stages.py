@@ -59,6 +59,7 @@ def test_candidates_are_reranked_and_errors_counted_in_the_whole_corpus(world, m
     assert world.would_run()[0] == {}
 
 
+@pytest.mark.slow
 def test_a_run_and_judgments_alone_give_a_table(tmp_path):
     """Without the collection's folder, in which texts and queries are."""
     world = World.create(tmp_path / "world")

@@ -5,6 +5,8 @@ The files and lines are those that docs/extending.md shows, so that the page can
 
 import re
 
+import pytest
+
 from paths import REPOSITORY
 
 FILES = {  # in the order of the page: the file, and the table of its line
@@ -28,6 +30,7 @@ def extend(library):
     assert next(blocks, None) is None
 
 
+@pytest.mark.slow
 def test_each_is_one_file_and_one_line(world):
     library = world.folder / "workflow_scripts/teleport"
     extend(library)

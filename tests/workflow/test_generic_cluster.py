@@ -148,7 +148,8 @@ def test_the_profile_names_the_scheduler_and_is_else_that_of_slurm(scheduler):
     assert read["default-resources"] == slurm["default-resources"] | {"gpu": 0}
 
 
-@pytest.mark.parametrize("scheduler", ["pbs", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lsf", "sge"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("scheduler", ["pbs", "lsf", "sge"])
 def test_stages_are_jobs_of_the_cluster_and_have_the_same_bits(world, finished, tmp_path, scheduler):
     """The index, searches and measures of the last episode; the first job is lost, and submitted again."""
     commands = Commands(tmp_path / "cluster", scheduler)

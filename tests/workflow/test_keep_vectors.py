@@ -8,6 +8,8 @@ from itertools import pairwise
 import pytest
 from toy import World
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def deleted(finished, tmp_path_factory):

@@ -62,6 +62,7 @@ def wait_for(condition):
     return found
 
 
+@pytest.mark.slow
 def test_a_training_that_outlives_snakemake_is_waited_for_and_taken(world):
     """Snakemake alone is killed; the second process of the stage must not write the files of the first."""
 

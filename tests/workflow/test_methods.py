@@ -85,6 +85,7 @@ def run(world, *names):
     return made
 
 
+@pytest.mark.slow
 def test_a_frozen_side_and_live_search(world):
     made = run(world, "warm-up", "query-side", "adore")
     manifest, weights, experiments = made.manifest, made.weights, made.home

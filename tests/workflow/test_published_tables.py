@@ -42,6 +42,7 @@ def rows(world):
     return {line[0]: line[1:] for line in lines[2:]}, text
 
 
+@pytest.mark.slow
 def test_from_nothing_run_to_one_row_run(world):
     world.snakemake("published")
     assert not (world.folder / "results/stages").exists()

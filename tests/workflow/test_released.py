@@ -64,6 +64,7 @@ def assert_vectors_are_those_of_transformers(world):
             np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3, err_msg=f"{hub_id} {file}")
 
 
+@pytest.mark.slow
 def test_two_repositories_of_one_system(tmp_path):
     world, printed, rows = check_released(tmp_path, "nq", nq_files())
     assert {name.split("/")[0] for name in world.manifests()} == LIGHT, "nothing is mined, merged or trained"

@@ -195,6 +195,7 @@ def test_an_unfinished_run_has_a_page(world):
     assert "Left by the forecast: " in stages
 
 
+@pytest.mark.slow
 def test_runs_alone_and_a_page_without_pools_have_no_empty_pages(finished, tmp_path):
     """What is not there has no page and no entry in the navigation."""
     world = finished.copy(tmp_path / "world")

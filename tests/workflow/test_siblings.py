@@ -45,6 +45,7 @@ def test_the_vectors_of_each_checkpoint_are_opened_once(finished):
         assert made[name]["provenance"]["process"] == made[maker]["provenance"]["process"]
 
 
+@pytest.mark.slow
 def test_alone_each_search_opens_them_and_makes_the_same_files(finished, world):
     found = forget(world)
     for number, target in enumerate(targets(found)):
@@ -89,6 +90,7 @@ def test_a_kill_between_two_searches_leaves_the_finished_ones_finished(finished,
     assert len(OPENED.findall(logs(world)[left])) == 1 and world.digests() == finished.digests()
 
 
+@pytest.mark.slow
 def test_an_edit_is_noticed_of_stages_that_another_job_has_made(killed):
     """Snakemake knows of their code by their own jobs: what waits for these is not finished for it."""
     world, found, _ = killed

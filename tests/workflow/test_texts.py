@@ -2,10 +2,13 @@
 
 import csv
 
+import pytest
+
 ODD = r"""{hard} {} {{x}} {LABEL:train} $HOME $(echo x) `id` "two" 'one' 100% %s %(x)s \n \\ & _ # ~ ^ <b>bold</b>"""
 FOLDER = """data/o'dd 100% "two" \\n & {hard} $HOME"""
 
 
+@pytest.mark.slow
 def test_every_text_of_a_configuration_may_have_any_visible_character(world):
     config = world.config
     (world.folder / "data/toy").rename(world.folder / FOLDER)

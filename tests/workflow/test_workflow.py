@@ -152,6 +152,7 @@ def verify(world):
     return result.returncode, result.stdout
 
 
+@pytest.mark.slow
 def test_what_verify_finds_is_mended_by_the_command_that_it_names(world):
     """A torn stage, and one that is gone, of which only the links are left."""
     assert verify(world)[0] == 0
@@ -211,17 +212,22 @@ def test_a_collection_that_does_not_suit_is_refused_before_encoding(world, targe
             lambda c: c["negatives"].update(alpha=1.5),
             "negatives.alpha: input should be less than or equal to 1",
         ),
-        (lambda c: c["collection"].update(path="data/none"), "collection.path: there is no folder data/none."),
-        (lambda c: c["encoder"]["checkpoint"].update(folder="data/none"), "there is no folder data/none"),
-        (lambda c: c["evaluation"]["significance"].update(baseline="BM52"), "'BM52' is no row of table main"),
-        (lambda c: c["evaluation"].update(measures=["RRR@10"]), "there is no measure 'RRR@10'"),
-        (
-            lambda c: c["evaluation"].update(measures=["R@51"]),
-            "'R@51' looks at 51 passages, and evaluation.depth is 50",
-        ),
         (
             lambda c: c["evaluation"].update(splits=["tset"]),
             "evaluation.splits names 'tset', but the collection has no such split; it has dev, test, train.",
+        ),
+        *(
+            pytest.param(*of_more, marks=pytest.mark.slow)
+            for of_more in [
+                (lambda c: c["collection"].update(path="data/none"), "collection.path: there is no folder data/none."),
+                (lambda c: c["encoder"]["checkpoint"].update(folder="data/none"), "there is no folder data/none"),
+                (lambda c: c["evaluation"]["significance"].update(baseline="BM52"), "'BM52' is no row of table main"),
+                (lambda c: c["evaluation"].update(measures=["RRR@10"]), "there is no measure 'RRR@10'"),
+                (
+                    lambda c: c["evaluation"].update(measures=["R@51"]),
+                    "'R@51' looks at 51 passages, and evaluation.depth is 50",
+                ),
+            ]
         ),
     ],
 )

@@ -73,7 +73,7 @@ class World:
     @staticmethod
     def copy_repository(folder):
         for name in ("rules", "workflow_scripts", "config", "profiles"):
-            shutil.copytree(REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(REPOSITORY / name, folder / name)  # with Python's bytecode: times of files are kept
         shutil.copy(REPOSITORY / "Snakefile", folder)
         shutil.copy(REPOSITORY / "environment.yml", folder)
 

@@ -38,7 +38,7 @@ def run(job):
 
     Facts: dim, dtype, device, compiled; of all jobs and attempts texts, real_tokens, encode_seconds, and
     passages_per_second of one device; earlier_seconds, those of encode_seconds before this process; a summary of each
-    shard; of fp16 those of `Overlap`, over what this process encoded.
+    shard, or of fp16 those of `Overlap`.
     """
     sides, facts = open_sides(job)
     rows = {name: len(side.lengths) for name, side in sides.items()}
@@ -50,7 +50,7 @@ def run(job):
     require_free_space(job.resume, sum(vector_bytes(job, *of_side, facts) for of_side in rows.items()))
     progress = partial(job.progress, total=total, unit="texts")
     with torch.inference_mode(), batches_at_once(job.threads) as parallel_map:
-        overlap = open_overlap(job, sides)
+        overlap = None if shards else open_overlap(job, sides)
         for name, side in sides.items():
             blocks = open_blocks(job, name, side, facts, len(side.lengths))
             if name == "passages":
@@ -75,8 +75,8 @@ def run(job):
 def run_shard(job):
     """Encode the passages of one shard into passages.npy in its own folder, which the job that joins shards reads.
 
-    Facts: rows (first, after the last; of passages or chunks), block_texts, totals over all attempts, encode_seconds,
-    dim, dtype, device, compiled.
+    Facts: rows (the first and the one after the last, of passages or their chunks), block_texts, totals over all
+    attempts, encode_seconds, dim, dtype, device, compiled; of fp16 those of `Overlap`.
     """
     sides, facts = open_sides(job)
     side, block_texts = sides["passages"], BLOCK_TEXTS[sides["passages"].device.type]
@@ -145,12 +145,15 @@ def encode_texts(blocks, name, side, parallel_map, progress, first=0, overlap=No
     """Encode the texts that `blocks` lacks of one side's from row `first` on; `blocks.totals` sums what was done.
     parallel_map: as `Encoded.vectors` takes it; progress: is told the texts that are done"""
     stored, budget = blocks[f"{name}.npy"], TOKEN_BUDGET["encode"][side.device.type]
+    overlap = overlap if name == "passages" else None
+    if overlap and "overlap" in blocks.notes:
+        overlap.restore(blocks.notes["overlap"])
     progress(blocks.done)  # from here on a rate is measured
     for start, stop in blocks:
         started, rows = time.monotonic(), first + np.arange(start, stop)
         told = partial(told_map, parallel_map, side.lengths[rows], lambda done, start=start: progress(start + done))
         vectors = side.vectors(rows, budget, told).cpu().numpy()
-        blocks.beside(partial(store, vectors, stored[start:stop], overlap if name == "passages" else None))
+        blocks.beside(partial(store, vectors, stored[start:stop], overlap, blocks.notes))
         counts = {"texts": stop - start, "real_tokens": side.count_tokens(rows)}
         blocks.totals.update(counts | {"seconds": time.monotonic() - started})
 
@@ -165,13 +168,15 @@ def told_map(parallel_map, lengths, progress, function, buckets):
         yield vectors
 
 
-def store(vectors, stored, overlap):
-    """Write a block of vectors into its rows of the file, and compare what these keep of them."""
+def store(vectors, stored, overlap, notes):
+    """Write a block of vectors into its rows of the file, and compare what these keep of them; with `notes`, which are
+    saved with the rows, a killed run goes on comparing."""
     if stored.dtype == np.float16:
         require_float16(vectors)
     stored[:] = vectors
     if overlap:
         overlap.add(vectors, stored)
+        notes["overlap"] = overlap.state()
 
 
 def require_float16(vectors):

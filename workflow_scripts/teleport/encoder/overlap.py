@@ -23,6 +23,15 @@ class Overlap:
             self.best[form] = [np.take_along_axis(values, kept_QK, 1) for values in (scores_QM, ids_QM)]
         self.passages += len(exact_BD)
 
+    def state(self):
+        """What `restore` takes (plain JSON, under a megabyte): float32 as JSON's numbers has the same bits again."""
+        return {"passages": self.passages, "best": [[values.tolist() for values in form] for form in self.best]}
+
+    def restore(self, state):
+        """Go on where another `Overlap` of the same queries was."""
+        self.passages = state["passages"]
+        self.best = [(np.array(scores, np.float32), np.array(ids, np.int64)) for scores, ids in state["best"]]
+
     def facts(self):
         """overlap: the mean share of the nearest passages that float16 vectors find too; {} without a passage."""
         if not self.passages:

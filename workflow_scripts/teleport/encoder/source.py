@@ -325,12 +325,23 @@ def refuse_no_positions(own, made, silent):
             raise Refusal(f"{said}, but {file} has positions for {most}. Set encoder.{name} to {most} at most.")
 
 
+def refuse_long_queries(queries, length):
+    """Raise Refusal when queries may be longer (tokens) than their own checkpoint says, or has positions for."""
+    for name, said in (("max_tokens", "says that a text has at most {} tokens"), ("positions", "has positions for {}")):
+        most, file = queries.get(name, (math.inf, None))
+        if length > most:
+            raise Refusal(
+                f"encoder.max_query_tokens is {length}, but {file} of encoder.query_checkpoint "
+                f"{said.format(most)}. Set encoder.max_query_tokens to {most} at most."
+            )
+
+
 def completed(encoder):
     """A settings.Encoder in which everything is said: by the configuration, by the checkpoint's files, or as usual. The
     small files of one on the hub are fetched only where something is left out."""
     usual = {"normalize": False, "query_prefix": "", "passage_prefix": ""} | LENGTHS
     silent = [name for name in ("pooling", *usual) if getattr(encoder, name) is None]
-    checkpoint, own = encoder.checkpoint, {}
+    checkpoint, own, queries = encoder.checkpoint, {}, {}
     if silent or not checkpoint.hub:
         own = own_settings(locate(checkpoint, OWN_FILES))
         if encoder.query_checkpoint:
@@ -353,6 +364,7 @@ def completed(encoder):
         silent.append("lower_case")
     made = encoder.model_copy(update={name: (usual | known)[name] for name in silent})
     refuse_no_positions(own, made, silent)
+    refuse_long_queries(queries, made.max_query_tokens)
     if not known.get("include_prompt", True) and (made.query_prefix or made.passage_prefix):
         raise Refusal(
             f"encoder: {own['include_prompt'].file} leaves prompts out of the pooling (include_prompt: false), which "

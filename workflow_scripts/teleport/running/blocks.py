@@ -22,7 +22,8 @@ class RowBlocks:
         blocks.publish()
 
     arrays: {name of the output: (dtype, shape)}, of as many rows each; made: what else must be the same for rows to be
-    kept (plain JSON), such as the precision they are computed in; totals: a Counter that is saved with the rows
+    kept (plain JSON), such as the precision they are computed in; totals: a Counter that is saved with the rows;
+    notes: a dict of plain JSON that is, too
     """
 
     def __init__(self, job, arrays, block_rows, made=None):
@@ -34,6 +35,7 @@ class RowBlocks:
         state = read_saved(self.counter)
         same = state.get("plan") == self.plan and all((job.resume / name).is_file() for name in arrays)
         self.done, self.totals = (state["done"], Counter(state["totals"])) if same else (0, Counter())
+        self.notes = state["notes"] if same else {}
         self.thread, self.writing = ThreadPoolExecutor(1), None
         mode = "r+" if same else "w+"
         self.arrays = {
@@ -81,7 +83,8 @@ class RowBlocks:
         self.wait()
         for array in self.arrays.values():
             array.flush()
-        write_json(self.counter, {"plan": self.plan, "done": self.done, "totals": self.totals})
+        state = {"plan": self.plan, "done": self.done, "totals": self.totals, "notes": self.notes}
+        write_json(self.counter, state)
 
     def publish(self):
         """Make the finished files outputs of the job; links in the resume folder outlive a kill before the manifest."""
