@@ -13,8 +13,8 @@ GENERATOR = ContextVar("the generator of the masks", default=None)  # None: torc
 
 class GroupedAttention(torch.autograd.Function):
     """`PackedEncoder.attention` on a CPU. The gradient is written out: a recorded one copies the groups' gradients into
-    the batch's and keeps the dropout's factors. Padding texts of nearly equal length to make fewer groups saved
-    nothing more."""
+    the batch's and keeps the dropout's factors. To pad texts of nearly equal length to fewer groups saved nothing
+    more."""
 
     @staticmethod
     def forward(context, queries, inputs, spans, rate):

@@ -1,8 +1,5 @@
-"""The packed encoder as a CPU computes it fastest.
-
-In training a batch is divided into shares, each computed by threads of its own, in both directions: threads that share
-every operator wait for one another thousands of times a step.
-"""
+"""The packed encoder as a CPU computes it fastest. In training a batch is divided into shares, each computed by threads
+of its own, in both directions: threads that share every operator wait for one another thousands of times a step."""
 
 from contextlib import contextmanager
 from itertools import pairwise
@@ -40,7 +37,6 @@ class CpuEncoder(PackedEncoder):
         return InShares.apply(super().pooled, shares, torch.is_grad_enabled(), hidden_TH, *products, *norms)
 
     def product(self, *modules):
-        """As `PackedEncoder.product`, the weight prepacked."""
         weight, bias = super().product(*modules)
         return prepack_for_onednn(weight), bias
 

@@ -6,8 +6,7 @@ from teleport.settings.scoring import CheckSettings as Settings  # noqa: F401
 
 
 def run(job):
-    """Compare the collection's counts with the configuration, depths, splits, measures, negatives.remove and
-    training.dev; returns the counts compared."""
+    """Compare the collection's counts with the configuration; returns the counts compared."""
     settings, facts = job.settings, job.facts("collection")
     depths = check_depths(settings, facts["num_passages"])
     queries = check_splits(settings, facts["splits"])

@@ -1,6 +1,5 @@
-"""Stage `contrast`: a run beside a reference run of the same split: the overlap of their first 100 passages (ANCE,
-Table 6), the queries that are won, lost and tied by a measure (A.4), and where the two lists part (Tables 8 and 9). No
-code was released for any of them."""
+"""Stage `contrast`: two runs of a split: the overlap of their first 100 passages (ANCE, Table 6), the queries won, lost
+and tied (A.4), and where the two lists part (Tables 8 and 9). No code was released for any of them."""
 
 import numpy as np
 import pyarrow as pa

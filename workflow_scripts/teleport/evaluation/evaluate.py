@@ -59,18 +59,14 @@ def run(job):
 
 
 def read_judgments(job, split):
-    """The `Judgments` of a split."""
     table = pq.read_table(job.input("collection", f"qrels.{split}.parquet"), columns=["query", "passage", "grade"])
     return Judgments(*(column.to_numpy() for column in table.columns))
 
 
 def score_coverage(collection, split, ids_QK, rows, cutoffs):
     """Answer coverage of a run: ({name: float64 [A] of 0 and 1}, query rows int64 [A]), A questions of the split that
-    have answers, judged or not; what DPR calls top-k accuracy and ANCE-Tele R@k.
-
-    collection: the Artefact of a collection stage; ids_QK: int32, the run's passages in the order of ranks (-1: none);
-    rows: the query row of each line; cutoffs: {name: k}. A question that the run lacks scores 0.
-    """
+    have answers, judged or not; what DPR calls top-k accuracy and ANCE-Tele R@k. collection: the Artefact of its stage;
+    ids_QK, rows: of a `Run`; cutoffs: {name: k}. A question that the run lacks scores 0."""
     answers_Q = read_answers(collection, split)
     ids_QK = ids_QK[:, : max(cutoffs.values())]
     hit_QK = find_answers(collection.path("corpus.parquet"), ids_QK, [answers_Q[row] for row in rows])

@@ -41,6 +41,6 @@ def forgets(before_Q, after_Q):
 
 def reciprocal_ranks(ids_QK, positives):
     """1 / rank of the first positive among the first 100 passages of each query, 0 without one (float64 [Q]). ids_QK:
-    int32 [Q, depth], best first, -1 where a list ends; positives: those of each query"""
+    of a `Run`"""
     hits = [np.isin(ids, given) for ids, given in zip(ids_QK[:, :DEPTH], positives, strict=True)]
     return first_hit_reciprocals(np.reshape(hits, ids_QK[:, :DEPTH].shape))

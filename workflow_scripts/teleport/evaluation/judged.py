@@ -67,7 +67,6 @@ def order_within(query_J):
 
 
 def divided(sums, counts):
-    """sums / counts, 0 where the count is 0."""
     return np.divide(sums, counts, out=np.zeros(len(sums)), where=counts > 0)
 
 
@@ -137,9 +136,9 @@ def hole_rate(judged, cutoff):
 
 
 def top_errors(judged, cutoff):
-    """Top-K pairwise errors (STAR and ADORE, Table 1): the irrelevant passages above a positive, counted up to K,
-    summed over the positives (grade 1 or more) of a query. A positive that was not retrieved has K errors: it does when
-    the run is as long as K and the number of the query's other positives, or the corpus."""
+    """Top-K pairwise errors (STAR and ADORE, Table 1): the irrelevant passages above each positive (grade 1 or more),
+    counted up to K; K for one not retrieved, which is right when the run is as long as K and the other positives, or
+    the corpus."""
     positives = np.flatnonzero(judged.grade_J >= 1)
     queries, ranks = judged.query_J[positives], judged.rank_J[positives]
     errors = np.minimum(ranks - 1 - order_within(queries), cutoff)  # in the order of ranks: those before are relevant

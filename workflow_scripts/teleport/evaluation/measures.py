@@ -14,8 +14,7 @@ from teleport.settings.measures import Own, parse_measures
 
 
 def refuse_repeated_ids(ids_QK, rows, query_ids, doc_ids):
-    """Refuse a query with two lists, or a passage twice: it would count twice. ids_QK: passage rows, -1 in empty slots;
-    rows: the query row of each line; query_ids, doc_ids: texts by row number"""
+    """Refuse a query with two lists, or a passage twice in one: it would count twice. ids_QK, rows: of a `Run`"""
     queries, counts = np.unique(rows, return_counts=True)
     if (counts > 1).any():
         query = query_ids[int(queries[counts > 1][0])]
@@ -32,9 +31,8 @@ def refuse_repeated_ids(ids_QK, rows, query_ids, doc_ids):
 
 
 def score_run(ids_QK, rows, judgments, names):
-    """Scores of every judged query: (their rows, ascending, {name: float64, one value each}). ids_QK: int [lines,
-    depth], passages in the order of ranks, -1 in empty slots; rows: the query row of each line. A judged query that is
-    not in the run, or with an empty list, scores 0; queries without judgments are left out."""
+    """Scores of every judged query: (their rows, ascending, {name: float64, one value each}). ids_QK, rows: of a `Run`.
+    A judged query that is not in the run, or with an empty list, scores 0; queries without judgments are left out."""
     measures, judged = parse_measures(names), rank_judged(ids_QK, rows, judgments)
     others = [measure for measure in measures if not isinstance(measure, Own) and not in_arrays(measure)]
     scores = score_by_ir_measures(ids_QK, rows, judgments, others) if others else {}

@@ -42,9 +42,8 @@ def joint_numbers(job, role, other):
 
 
 class Documents:
-    """The documents that the passages of a collection belong to, numbered in the order of their first passages.
-    doc_ids: ids of the passages (Arrow strings [num_passages]); a document's id is what stands before the last
-    `separator`, or the whole id"""
+    """The documents that the passages (doc_ids, Arrow strings [num_passages]) belong to, in the order of their first
+    passages. A document's id is what stands before the last `separator`, or the whole id."""
 
     def __init__(self, doc_ids, separator):
         parts = pc.split_pattern(doc_ids, separator, max_splits=1, reverse=True)

@@ -23,8 +23,8 @@ class Scores(NamedTuple):
 
 class Comparison(NamedTuple):
     """Two systems on the same queries. difference: of the means; p: two-sided; method: "crossed", "permutation" or
-    "t-test"; checkpoints: whether p speaks of these checkpoints alone, because a trained system has too few seeds; won,
-    lost: queries, by means over seeds"""
+    "t-test"; checkpoints: whether p speaks of these alone, as a trained system has too few seeds; won, lost: queries,
+    by means"""
 
     difference: float
     p: float

@@ -1,8 +1,6 @@
-"""Stage `negatives_overlap`: training negatives among the negatives that the trained checkpoint ranks first.
-
-ANCE, Section 6.3 and Figure 3, without released code: the share of a training query's negatives that are among the
-first 100 passages which are no positives, under the checkpoint trained on them; in the mean over queries.
-"""
+"""Stage `negatives_overlap`: the share of a training query's negatives that are among the first 100 passages which are
+no positives, under the checkpoint trained on them; in the mean over queries (ANCE, Section 6.3 and Figure 3, no
+code)."""
 
 import numpy as np
 

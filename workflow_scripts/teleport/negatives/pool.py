@@ -65,9 +65,8 @@ def count_duplicates(passages_QN, filled_QN):
 
 
 def drop_duplicates(queries, items):
-    """Keep the first occurrence of every passage of a query, in order: (queries, items). `queries` int [n] gives the
-    query of each flat item. What stays unites the source flags of all occurrences and has the earliest of their first
-    episodes."""
+    """Keep the first occurrence of every passage of a query (int [n], one of each flat item), in order: (queries,
+    items). It unites the source flags of all occurrences and has the earliest of their first episodes."""
     keys = (queries.astype(np.int64) << 32) | items.passages
     order = np.argsort(keys, kind="stable")
     starts = np.flatnonzero(np.diff(keys[order], prepend=-1))

@@ -1,8 +1,6 @@
-"""Scores of candidates under the checkpoint that mines for this episode, and the filters that look at them.
-
-Whatever source has a passage, its score is the inner product with the query: a source's own is that of a positive with
-the passage (lookahead) or of an older checkpoint (momentum). s+ is the score of the query's positive.
-"""
+"""Scores of candidates under the checkpoint that mines for this episode, and the filters that look at them: inner
+products with the query, whatever source has a passage, whose own score may be that of a positive with it (lookahead) or
+of an older checkpoint (momentum). s+ is the score of the query's positive."""
 
 import numpy as np
 

@@ -42,7 +42,6 @@ class Stages:
         return Artefact(self.root / STAGES / name)
 
     def facts(self, name):
-        """What a stage has counted and measured (dict)."""
         return self.artefact(name).facts
 
     def input(self, name, role):

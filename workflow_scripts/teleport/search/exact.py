@@ -109,7 +109,6 @@ class PairScorer:
 
     @classmethod
     def of_job(cls, job, split):
-        """Of the queries of `split` and the passages of a job."""
         path = job.input("queries", f"queries.{split}.npy")
         queries = np.load(path, mmap_mode="r")
         require_finite(path, queries, "query")

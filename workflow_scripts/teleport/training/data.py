@@ -82,7 +82,6 @@ class TrainingSet:
         return distinct_order(rows, drawn, self.known_positives, self.training.batch_queries)
 
     def batch(self, step):
-        """The `Batch` of step 0, 1, ..."""
         queries_Q, row_Q, epoch = self.queries(step)
         passages = {query: self.passages(query, epoch) for query in dict.fromkeys(queries_Q)}
         if self.training.triples:
@@ -149,10 +148,10 @@ def query_order(num_queries, epoch, seed):
 
 
 def negative_window(pool_size, num_negatives, epoch, seed, query_id):
-    """Positions in a query's pool that epoch 0, 1, ... draws, int64 [num_negatives]. Released rule of ANCE-Tele (and of
-    Tevatron): the pool in one shuffled order, the same in all epochs, laid out twice; an epoch takes the next
-    `num_negatives` of it. A smaller pool is drawn from with replacement. The shuffle derives from the query's id, where
-    the released code has its row."""
+    """Positions in a query's pool that epoch 0, 1, ... draws, int64 [num_negatives]. Released rule of ANCE-Tele and
+    Tevatron: the pool in one shuffled order, the same in all epochs, laid out twice; an epoch takes the next
+    `num_negatives`, from a smaller pool with replacement. The shuffle derives from the query's id, in the released code
+    from its row."""
     if pool_size < num_negatives:
         rng = np.random.default_rng(derive_seed(seed, "negatives", query_id, epoch))
         return rng.integers(pool_size, size=num_negatives)
@@ -178,8 +177,8 @@ class QuerySet(TrainingSet):
 
 
 def read_training_set(job, seed):
-    """The `TrainingSet` of a train job, from its inputs `collection`, `positives` (optional) and `negatives`; with live
-    search a `QuerySet`."""
+    """The `TrainingSet` of a train job, from its inputs `collection`, `positives` and `negatives`; live: a
+    `QuerySet`."""
     training, collection = job.settings.training, job.inputs["collection"]
     queries = pq.read_table(collection.path("queries.train.parquet"), columns=["query_id"])
     pools = relevant = None

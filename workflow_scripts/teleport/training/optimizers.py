@@ -53,8 +53,8 @@ OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "lamb": Lamb}  # 
 
 
 def make_optimizer(name, encoders, weight_decay):
-    """One of OPTIMIZERS over all parameters. Matrices decay, not biases and LayerNorms, as in transformers' Trainer and
-    in ANCE."""
+    """One of OPTIMIZERS over all parameters. Matrices decay, other weights not, as in transformers' Trainer and
+    ANCE."""
     parameters = list(encoders.parameters())
     matrices, others = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]

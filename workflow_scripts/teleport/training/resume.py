@@ -1,8 +1,5 @@
-"""What a training goes on from: the state of an unfinished one, and the moments of a finished stage.
-
-Both are safetensors files. The state is replaced atomically, and a later attempt of the same stage continues from it;
-the moments are an artefact, for the next stage of the same training.
-"""
+"""What a training goes on from, in safetensors files: the state of an unfinished one, replaced atomically, for a later
+attempt of the same stage; and the moments of a finished stage, an artefact, for the next one of the same training."""
 
 import json
 import os
@@ -43,7 +40,6 @@ class TrainingState:
 
     @property
     def losses(self):
-        """The loss of each step (list of floats)."""
         return [values[0] for values in self.curves]
 
 
@@ -88,7 +84,6 @@ def load_state(folder, encoders, optimizer, computed, first_step=0):
 
 
 def read(path):
-    """({name: tensor}, the metadata) of a safetensors file."""
     with safe_open(path, framework="pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118 - not a dict
 
@@ -108,7 +103,6 @@ def moments(encoders, optimizer):
 
 
 def set_moments(tensors, encoders, optimizer):
-    """Give the optimiser the moments that `moments` took."""
     for name, parameter in encoders.named_parameters():
         keys = {m: f"{m}/{name}" for m in ("step", "exp_avg", "exp_avg_sq")}  # LAMB, which corrects none, has no "step"
         if own := {m: tensors[key].to(parameter.device, copy=True) for m, key in keys.items() if key in tensors}:
@@ -116,7 +110,6 @@ def set_moments(tensors, encoders, optimizer):
 
 
 def save_moments(path, encoders, optimizer, steps):
-    """Write the optimiser's moments, and how many steps the training has done."""
     save_file(moments(encoders, optimizer), path, metadata={"steps": str(steps)})
 
 

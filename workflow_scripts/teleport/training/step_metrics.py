@@ -54,8 +54,7 @@ class GradientNorms:
 
 
 def group_matrices(names):
-    """(which of the tensors `names` each layer has, 0 or 1 [layers, tensors]; the share of each layer in each group,
-    [4, layers])."""
+    """(0 or 1 [layers, tensors]: which of the tensors `names` each layer has; [4, layers]: its share in each group)."""
     layers = [layer_of(name) for name in names]
     known = sorted({layer for layer in layers if layer}, key=str)
     members = torch.tensor([[float(layer == one) for layer in layers] for one in known])
@@ -101,7 +100,6 @@ def tables(job, trainer, state, steps=0, scores=0):
 
 
 def write_curves(job, trainer, state):
-    """Write the `tables` as outputs."""
     for name, (columns, lines) in tables(job, trainer, state).items():
         lines = ["\t".join(map(str, line)) + "\n" for line in [["step", *columns], *lines]]
         job.output(name).write_text("".join(lines))

@@ -14,5 +14,4 @@ Settings = Annotated[
 
 
 def drops_ranks(ranks_LK, skipped):
-    """bool: the rank is one of the first `skipped`."""
     return ranks_LK <= skipped

@@ -1,6 +1,5 @@
-"""Negatives that are drawn uniformly from the corpus, without replacement: no list is stored. The passages of a query
-come from a SplitMix64 stream that starts from the hash of its id, so they depend neither on its row nor on other
-queries."""
+"""Negatives that are drawn uniformly from the corpus, without replacement: no list is stored. The stream (SplitMix64)
+of a query starts from the hash of its id, so its passages depend neither on its row nor on other queries."""
 
 from functools import lru_cache
 

@@ -17,13 +17,9 @@ class Settings(Section):
 
 
 def loss(scores_QK, positive_QK, negative_QK, metric_cut):
-    """Mean over the queries of their mean over all pairs (i positive, j negative) of w_ij log(1 + exp(s_j - s_i))
-    (scalar), w_ij = |r(i) - r(j)| with r(k) = 1 / k up to rank `metric_cut` and 0 after it; ranks are those in the
-    list, from 1 on, also of a positive that was appended.
-
-    scores_QK: float, of the passages of Q lists in their order; positive_QK, negative_QK: bool, on the CPU, both False
-    where a passage makes no pair
-    """
+    """Mean over the queries of their mean over all pairs (i positive, j negative) of w_ij log(1 + exp(s_j - s_i)), w_ij
+    = |r(i) - r(j)| with r(k) = 1 / k up to rank `metric_cut` and 0 after it; ranks are those in the list, from 1 on,
+    also of a positive that was appended."""
     import torch
 
     ranks_K = torch.arange(1, scores_QK.shape[1] + 1, device=scores_QK.device, dtype=scores_QK.dtype)

@@ -14,9 +14,8 @@ def mean_pair_loss(positive_scores_Q, other_scores_QK):
 
 def mean_list_loss(scores_QK, positive_QK, negative_QK, gains_K=None):
     """Mean over the queries of their mean over all pairs (i positive, j negative) of w_ij log(1 + exp(s_j - s_i))
-    (scalar). w_ij is |gain_i - gain_j|, or 1 without gains. A query without a pair has the loss 0 and is counted.
-    scores_QK: float; positive_QK, negative_QK: bool, on the CPU, so that nothing waits for the device of the scores;
-    gains_K: float, of each rank"""
+    (scalar), w_ij = |gain_i - gain_j|, or 1; 0 for a query without a pair. scores_QK: float; positive_QK, negative_QK:
+    bool, on the CPU, so that nothing waits for the device of the scores; gains_K: float, of each rank"""
     from torch.nn.functional import logsigmoid
 
     from teleport.encoder.precision import to_device

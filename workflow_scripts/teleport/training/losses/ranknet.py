@@ -26,12 +26,8 @@ class Settings(Section):
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, star_alpha=None):
-    """Mean over all pairs of a query's positive and another passage of the batch of log(1 + exp(s - s+)) (scalar). With
-    `star_alpha` (STAR, Eq. 13) the mean over the own negatives, plus star_alpha times the mean over all others.
-
-    scores_QP: float, -inf where a passage is left out and makes no pair; positive_columns_Q: int64, the column of each
-    query's positive, which makes no pair either; own_columns_QN: int64, columns of its own negatives
-    """
+    """Mean over all pairs of a query's positive and another passage of the batch of log(1 + exp(s - s+)). With
+    `star_alpha` (STAR, Eq. 13) the mean over the own negatives, plus star_alpha times the mean over all others."""
     columns_Q1 = positive_columns_Q.unsqueeze(1)
     positive_scores_Q = scores_QP.gather(1, columns_Q1).squeeze(1)
     others_QP = scores_QP.scatter(1, columns_Q1, float("-inf"))
@@ -42,5 +38,5 @@ def loss(scores_QP, positive_columns_Q, own_columns_QN, star_alpha=None):
 
 
 def num_pairs(counted_QP, positive_columns_Q, own_columns_QN):
-    """How many pairs all means are of together. counted_QP: bool, False where a passage is left out; all numpy."""
+    """How many pairs all means are of together."""
     return int(counted_QP.sum()) - len(positive_columns_Q)

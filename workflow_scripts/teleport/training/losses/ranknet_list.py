@@ -4,5 +4,4 @@ from teleport.training.losses.pairs import mean_list_loss
 
 
 def loss(scores_QK, positive_QK, negative_QK):
-    """`mean_list_loss` with all weights 1."""
     return mean_list_loss(scores_QK, positive_QK, negative_QK)

@@ -1,8 +1,5 @@
-"""The softmax over all passages of the batch: ANCE-Tele's loss, and DPR's.
-
-ANCE-Tele's released code (losses/contrastive_loss.py): the negatives of a query are its own and all passages of the
-other queries in the batch, which the paper does not mention.
-"""
+"""The softmax over all passages of the batch: ANCE-Tele's loss, and DPR's. ANCE-Tele's released code
+(losses/contrastive_loss.py) takes all passages of other queries for negatives too; the paper does not mention it."""
 
 from pydantic import Field
 
@@ -16,12 +13,9 @@ class Settings(Section):
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, label_smoothing=0.0):
-    """Mean over the queries of -log softmax(scores)[positive] (scalar). With `label_smoothing` e the target is 1 - e on
-    the positive and e spread evenly over all passages that are not left out, itself included (Szegedy et al., CVPR
-    2016, Section 7).
-
-    scores_QP: float, -inf where a passage is left out; positive_columns_Q: int64, the column of each query's positive
-    """
+    """Mean over the queries of -log softmax(scores)[positive]. With `label_smoothing` e the target is 1 - e on the
+    positive and e spread evenly over all passages that are not left out, itself included (Szegedy et al., CVPR 2016,
+    Section 7)."""
     from torch.nn.functional import cross_entropy, log_softmax
 
     hard = cross_entropy(scores_QP, positive_columns_Q)
