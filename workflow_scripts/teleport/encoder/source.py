@@ -327,12 +327,15 @@ def refuse_no_positions(own, made, silent):
 
 def refuse_long_queries(queries, length):
     """Raise Refusal when queries may be longer (tokens) than their own checkpoint says, or has positions for."""
-    for name, said in (("max_tokens", "says that a text has at most {} tokens"), ("positions", "has positions for {}")):
+    for name in ("max_tokens", "positions"):
         most, file = queries.get(name, (math.inf, None))
         if length > most:
+            said = (
+                f"says that a text has at most {most} tokens" if name == "max_tokens" else f"has positions for {most}"
+            )
             raise Refusal(
                 f"encoder.max_query_tokens is {length}, but {file} of encoder.query_checkpoint "
-                f"{said.format(most)}. Set encoder.max_query_tokens to {most} at most."
+                f"{said}. Set encoder.max_query_tokens to {most} at most."
             )
 
 
