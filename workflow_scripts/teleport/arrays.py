@@ -92,6 +92,19 @@ def are_first(values_QX):
     return first_QX
 
 
+def slots_within(lengths_Q):
+    """bool [Q, S], S the longest length: True in the first lengths_Q[q] slots of row q."""
+    return np.arange(lengths_Q.max(initial=0)) < lengths_Q[:, None]
+
+
+def in_slots(lengths_Q, values, empty=0):
+    """[Q, S]: the first lengths_Q[q] slots of row q have the next of all `values`, the others are `empty`."""
+    within_QS = slots_within(lengths_Q)
+    values_QS = np.full(within_QS.shape, empty, values.dtype)
+    values_QS[within_QS] = values.ravel()
+    return values_QS
+
+
 def offsets_of(lengths):
     """int64 [n + 1]: where each of n lists begins in a flat array, and where the last one ends."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
@@ -108,8 +121,8 @@ def open_passages(job, role="passages"):
 
 class Run(NamedTuple):
     """A retrieval: the passages found for some queries, best first. ids int32 [lines, depth], -1 where a list ends
-    early; scores float32 of the same shape; rows int32 [lines]: the query row of each line. A query may have no line,
-    or (lookahead from all positives) several."""
+    early; scores float32, as ids; rows int32 [lines]: the query of each line, of which a query may have none, or
+    several."""
 
     ids: np.ndarray
     scores: np.ndarray
@@ -117,7 +130,6 @@ class Run(NamedTuple):
 
     @classmethod
     def read(cls, job, role):
-        """The retrieval that the stage in `role` made, memory-mapped."""
         return cls(*(np.load(job.input(role, f"{name}.npy"), mmap_mode="r") for name in cls._fields))
 
     def write(self, job):

@@ -7,10 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from teleport.arrays import Run
+from teleport.arrays import Run, in_slots
 from teleport.collection import records
 from teleport.collection.official import located
-from teleport.evaluation.judged import order_within
 from teleport.evaluation.names import OWN_PASSAGES, read_column
 from teleport.refusal import Refusal
 from teleport.settings.scoring import ExternalSettings as Settings  # noqa: F401
@@ -49,16 +48,12 @@ def run(job):
 
 
 def ranked(rows, ids, passages, scores):
-    """The `Run` of lines in any order: by descending score, ties by descending passage id, which trec_eval compares
-    with strcmp, so by their bytes."""
+    """The `Run` of lines in any order: by score, ties by descending passage id in bytes, as trec_eval has it
+    (strcmp)."""
     ties = np.unique(np.array([name.encode() for name in passages], dtype=object), return_inverse=True)[1]
     order = np.lexsort((-ties, -scores, rows))
-    queries, line, counts = np.unique(rows[order], return_inverse=True, return_counts=True)
-    slot = order_within(line)
-    ids_QK = np.full((len(queries), counts.max()), -1, np.int32)
-    scores_QK = np.zeros(ids_QK.shape, np.float32)
-    ids_QK[line, slot], scores_QK[line, slot] = ids[order], scores[order]
-    return Run(ids_QK, scores_QK, queries)
+    queries, counts = np.unique(rows, return_counts=True)
+    return Run(in_slots(counts, ids[order].astype(np.int32), empty=-1), in_slots(counts, scores[order]), queries)
 
 
 def read_lines(path, form, row_of, drop_unknown):

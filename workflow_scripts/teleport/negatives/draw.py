@@ -51,9 +51,8 @@ class Candidates(NamedTuple):
 
 
 def draw_slots(choose, candidates, count):
-    """Draw `count` of each query's available slots without replacement, or all where fewer: slots_QN (int64, ascending,
-    0 where not filled) and filled_QN (bool), N = min(count, S). choose: function of a module in `draws`, with its
-    settings"""
+    """Draw `count` of each query's slots without replacement, or all where fewer: slots_QN (int64, ascending, 0 where
+    not filled) and filled_QN (bool), N = min(count, S). choose: function of a module in `draws`, with its settings"""
     num_slots = candidates.available_QS.shape[1]
     if count < num_slots:
         slots_QN = choose(candidates, count)
@@ -62,16 +61,3 @@ def draw_slots(choose, candidates, count):
     slots_QN.sort(axis=1)
     filled_QN = slots_QN < num_slots
     return np.where(filled_QN, slots_QN, 0), filled_QN
-
-
-def slots_within(lengths_Q):
-    """bool [Q, S], S the longest length: True in the first lengths_Q[q] slots of row q."""
-    return np.arange(lengths_Q.max(initial=0)) < lengths_Q[:, None]
-
-
-def in_slots(lengths_Q, values, empty=0):
-    """[Q, S]: the first lengths_Q[q] slots of row q have the next of all `values`, the others are `empty`."""
-    within_QS = slots_within(lengths_Q)
-    values_QS = np.full(within_QS.shape, empty, values.dtype)
-    values_QS[within_QS] = values.ravel()
-    return values_QS

@@ -15,10 +15,10 @@ from itertools import pairwise
 import numpy as np
 import pyarrow.parquet as pq
 
-from teleport.arrays import Ragged, Run
+from teleport.arrays import Ragged, Run, in_slots
 from teleport.collection.official import json_array
 from teleport.collection.records import json_rows
-from teleport.negatives.draw import hash_bytes, hash_ids, in_slots
+from teleport.negatives.draw import hash_bytes, hash_ids
 from teleport.refusal import Refusal, Remedy
 from teleport.running.files import sha256_file
 from teleport.settings.pool import NegativesFileSettings as Settings  # noqa: F401

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from teleport.negatives.draw import in_slots, slots_within
+from teleport.arrays import in_slots, slots_within
 from teleport.negatives.known_positives import are_known
 from teleport.negatives.pool import Items, read_pool
 

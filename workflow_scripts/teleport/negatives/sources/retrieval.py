@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from teleport.arrays import Run
-from teleport.negatives.draw import in_slots
+from teleport.arrays import Run, in_slots
 from teleport.negatives.filters import chosen_filters
 from teleport.negatives.known_positives import are_known, have_answers
 from teleport.negatives.pool import found_items
@@ -18,9 +17,9 @@ def open_source(job, name, known):
 
 
 class Retrieval:
-    """A `Run` whose lines may be several per query: they are joined end to end. L lines, K their depth. known: Ragged,
-    what is removed; draw: settings.pool.Draw, of which `flag` and `ranks` are read. rank_filters: pairs (function of
-    (ranks, setting), setting). Ranks count from 1 among what is left of a line."""
+    """A `Run` whose lines may be several per query: they are joined end to end. L lines, K their depth. known: Ragged;
+    draw: settings.pool.Draw; rank_filters: pairs (function of (ranks, setting), setting). Ranks count from 1 among what
+    is left."""
 
     def __init__(self, run, known, draw, episode, rank_filters=()):
         self.ids, self.scores, self.rows = run
