@@ -1,6 +1,5 @@
 """The report page: pages that a browser opens from the disk, made from what finished stages have left behind."""
 
-import re
 from itertools import chain
 
 import numpy as np
@@ -16,6 +15,7 @@ from teleport.report.page.drawings import (
     river_figure,
     share_figure,
     shown,
+    steps_of,
     swing_figure,
     system_figures,
     trace_figure,
@@ -72,6 +72,7 @@ class Page:
         self.splits = {split: split_content(self.reader, spec, split, self.compared) for split in spec["splits"]}
         self.splits = {split: content for split, content in self.splits.items() if content}
         self.trained, self.labels = with_pools(self.reader, spec), {e["name"]: e["label"] for e in spec["experiments"]}
+        self.numbers = {row["label"]: number for number, row in enumerate(self.compared)}
         last = max(self.stage_facts.values(), key=lambda each: each["started"] or "", default={})
         self.written, self.commit = (last.get("started") or "")[:16].replace("T", " "), last.get("commit") or "unknown"
         systems = list(self.labels.values()) or [row["label"] for row in self.compared]
@@ -111,18 +112,13 @@ class Page:
         queries = ", ".join(f"{each['queries']:,} {split}" for split, each in facts.get("splits", {}).items())
         about = {"Configuration": " ".join(spec["configuration"]), "Passages": f"{facts['num_passages']:,}"}
         about |= {"Queries": queries or NONE, "Evaluated on": ", ".join(spec["splits"]), "Commit": self.commit[:12]}
-        about |= {
-            "Last stage": self.written,
-            "Machine": machines,
-            "Stages": f"{len(stages):,} of {len(spec['stages']):,}",
-        }
+        about |= {"Last stage": self.written, "Machine": machines}
+        about["Stages"] = f"{len(stages):,} of {len(spec['stages']):,}"
         for table in self.tables:
             table |= {"figures": shown(*system_figures(table)), "by_episode": shown(*episode_figures(table))}
         spent = costs(spec, stages)
-        frame = pd.DataFrame(
-            [[label, *map(brief, (*parts, sum(parts)))] for label, parts in spent.items()],
-            columns=["System", "Mining", "Training", "Together"],
-        )
+        lines = [[label, *map(brief, (*parts, sum(parts)))] for label, parts in spent.items()]
+        frame = pd.DataFrame(lines, columns=["System", "Mining", "Training", "Together"])
         note = f"Means over seeds, as if each system ran alone, one stage after another, on {machines}. All stages of "
         note += f"this configuration took {self.spent(stages) / 3600:.2f} hours, each counted once."
         content = {"about": about.items(), "tables": self.tables, "evaluated": bool(self.compared), "spent": self.spent}
@@ -133,9 +129,8 @@ class Page:
 
     def diff_of(self, column, a, b):
         """The address of two rows (labels), query by query; column: of a table."""
-        numbers = {row["label"]: number for number, row in enumerate(self.compared)}
         split = next((split for split in self.splits if column.startswith(f"{split} ")), next(iter(self.splits), ""))
-        return f"diff.html#{split}/{numbers.get(a, 0)}/{numbers.get(b, 0)}"
+        return f"diff.html#{split}/{self.numbers.get(a, 0)}/{self.numbers.get(b, 0)}"
 
     def comparison(self):
         """The page that compares two systems, and the scores and queries that it loads."""
@@ -152,26 +147,24 @@ class Page:
 
     def pairs(self):
         """{split: {"a b": p as text}} of all pairs of numbers of systems that a table has tested."""
-        numbers, pairs = {row["label"]: number for number, row in enumerate(self.compared)}, {}
+        pairs = {}
         for table, spec in zip(self.tables, self.spec["tables"], strict=True):
             labels = labels_of(spec["rows"])
             for split, content in self.splits.items():
                 column = f"{split} " * (len(self.spec["splits"]) > 1) + content["measures"][0]
                 for b, line in table["matrices"].get(column, {}).items():
                     for a, pair in line.items():
-                        both = numbers.get(labels[a]), numbers.get(labels[b])
+                        both = self.numbers.get(labels[a]), self.numbers.get(labels[b])
                         if None not in both and both[0] < both[1]:
                             pairs.setdefault(split, {})[f"{both[0]} {both[1]}"] = p_text(pair["p"])
         return pairs
 
     def put_queries(self, split, rows, full):
         """The list of the queries of a split."""
-        ids, texts = (self.reader.queries(split, name) for name in ("query_id", "text"))
-        numbers = rows.tolist()
-        limit = MOST_LISTED if len(numbers) < LONG_LIST else MOST_LISTED // 2
-        short = [texts[row].as_py()[:limit] for row in numbers]
-        content = {"rows": numbers, "ids": [ids[row].as_py() for row in numbers], "texts": short, "full": full}
-        self.site.put(f"queries-{split}", content)
+        ids, texts = (self.reader.queries(split, name).take(rows).to_pylist() for name in ("query_id", "text"))
+        limit = MOST_LISTED if len(rows) < LONG_LIST else MOST_LISTED // 2
+        short = [text[:limit] for text in texts]
+        self.site.put(f"queries-{split}", {"rows": rows.tolist(), "ids": ids, "texts": short, "full": full})
 
     def experiments(self):
         """A page for each experiment, and one for all of them."""
@@ -189,9 +182,8 @@ class Page:
             figures = [rate_figure(sets, ghosts if key[0] == "train" else ()) for key, sets in rates.items()]
             tables = [(rate_table(*key, figure), figure) for key, figure in zip(rates, figures, strict=True)]
             all_ = shown(share_figure({label: said["pools"][-1] for label, said in first.items()}), swing_figure(first))
-            self.site.add(
-                "experiments.html", "experiments.html", "Experiments", links=self.labels, all=all_, rates=tables
-            )
+            content = {"links": self.labels, "all": all_, "rates": tables}
+            self.site.add("experiments.html", "experiments.html", "Experiments", **content)
 
     def experiment_page(self, experiment, pools, sets):
         """What one experiment's negatives, queries, trainings and stages were, of every seed."""
@@ -306,15 +298,11 @@ class Page:
             for read in stage["inputs"].values():
                 readers.setdefault(read, []).append(name)
         status, kinds = status_of(self.reader, self.spec)
-        self.site.add(
-            "stages.html", "stages.html", "Stages", status=status, kinds=kinds, planned=len(self.spec["stages"])
-        )
+        counted = {"kinds": kinds, "planned": len(self.spec["stages"])}
+        self.site.add("stages.html", "stages.html", "Stages", status=status, **counted)
         for name in self.stage_facts:
-            path, named = (
-                f"stage-{name.replace('/', '-')}.html",
-                {"readers": readers.get(name, ()), "pages": self.labels},
-            )
-            self.site.add(path, "stage.html", name, name=name, **named)
+            named = {"name": name, "readers": readers.get(name, ()), "pages": self.labels}
+            self.site.add(f"stage-{name.replace('/', '-')}.html", "stage.html", name, **named)
 
 
 def brief(seconds):
@@ -330,12 +318,11 @@ def state_address(name, said):
 def states_table(name, said, listed):
     """How many queries each step left in each state, as links to their lists where these are listed."""
     rows, address = [], state_address(name, said)
-    for at, counts in enumerate(said["states"]):
-        row = {"From → to": f"{said['checkpoints'][at]} → {said['checkpoints'][at + 1]}"}
+    for at, (step, counts) in enumerate(steps_of(said)):
+        rows.append({"From → to": step})
         for state, n in counts.items():
             link = Markup('<a href="{}">{:,}</a>').format(address(at, state).replace(" ", "%20"), n)
-            row[state.capitalize()] = link if listed and n else f"{n:,}"
-        rows.append(row)
+            rows[-1][state.capitalize()] = link if listed and n else f"{n:,}"
     return Printed("states", "Queries by state", pd.DataFrame(rows, dtype=object), [])
 
 
@@ -344,10 +331,8 @@ def pools_table(said):
     rows = []
     for episode, pool in zip(said["episodes"], said["pools"], strict=True):
         facts, filters = pool["facts"], pool["facts"].get("filters") or {}
-        row = {
-            "Episode": str(episode),
-            "Drawn": ", ".join(f"{name} {n:,}" for name, n in facts.get("drawn", {}).items()),
-        }
+        row = {"Episode": str(episode)}
+        row["Drawn"] = ", ".join(f"{name} {n:,}" for name, n in facts.get("drawn", {}).items())
         row["Queries short"] = f"{sum(facts.get('short_queries', {}).values()):,}"
         row |= {"Queries empty": f"{facts.get('empty_queries', 0):,}", "Repeated": f"{facts.get('overlap', 0):.1%}"}
         row["Suspects"] = f"{pool['suspects']:.1%}" if "suspects" in pool else NONE
@@ -362,22 +347,21 @@ def pools_table(said):
 
 def rate_table(split, measure, figure):
     """The forgetting rates of one set of queries, a line per system."""
-    rates = {}
-    for row in figure.rows:
-        if not row["paper"]:
-            rates.setdefault(row["label"], {})[row["step"]] = f"{row['rate']:.1%}"
-    steps = sorted({step for of in rates.values() for step in of})
-    rows = [
-        {"System": label} | {f"Episode {step}": of.get(step, NONE) for step in steps} for label, of in rates.items()
-    ]
-    return Printed("rates", f"Forgetting rate, {split} queries, {measure}", pd.DataFrame(rows, dtype=object), [])
+    ours = pd.DataFrame([row for row in figure.rows if not row["paper"]], columns=["label", "step", "rate"])
+    table = ours.pivot(index="label", columns="step", values="rate").reindex(ours["label"].unique())
+    table = table.map("{:.1%}".format, na_action="ignore").fillna(NONE).add_prefix("Episode ")
+    frame = table.rename_axis("System").reset_index().rename_axis(columns=None)
+    return Printed("rates", f"Forgetting rate, {split} queries, {measure}", frame, [])
 
 
 def stages_table(rows, stages):
     """The stages of a seed by link and episode, each with its time; stages: {name: what `stage_content` gives}."""
-    links = dict.fromkeys(re.sub(r".*/", "", row["link"]) for row in rows)
-    cells = {link: {episode: [] for episode in sorted({row["episode"] for row in rows})} for link in links}
-    most = max((stages[row["stage"]]["seconds"] or 0 for row in rows if row["stage"] in stages), default=0) or 1
+    episodes = sorted({row["episode"] for row in rows})
+    names = {episode: f"Episode {episode}" if episode else "Start" for episode in episodes}
+    most, lines = (
+        max((stages[row["stage"]]["seconds"] or 0 for row in rows if row["stage"] in stages), default=0) or 1,
+        {},
+    )
     for row in rows:
         stage, text = stages.get(row["stage"]), Markup('<span class="todo">not run</span>')
         if stage:
@@ -385,13 +369,11 @@ def stages_table(rows, stages):
             address, heat = f"stage-{row['stage'].replace('/', '-')}.html", (stage["seconds"] or 0) / most
             link = Markup('<a class="heat" style="--heat: {:.3f}" href="{}">{}{}</a>')
             text = link.format(heat, address, brief(stage["seconds"]), shared)
-        cells[re.sub(r".*/", "", row["link"])][row["episode"]].append(text)
-    names = {episode: f"Episode {episode}" if episode else "Start" for episode in next(iter(cells.values()), ())}
-    lines = [
-        {"Stage": link} | {names[episode]: Markup("").join(texts) for episode, texts in of.items()}
-        for link, of in cells.items()
-    ]
+        name = row["link"].rpartition("/")[2]
+        lines.setdefault(name, {"Stage": name} | dict.fromkeys(names.values(), Markup("")))[names[row["episode"]]] += (
+            text
+        )
     note = (
-        "Every cell is a stage, with the time that it took; darker took longer. Shared ones were made once for several "
+        "Every cell is a stage, with the time that it took; darker took longer. Shared ones were made once for several"
     )
-    return Printed("dag", "Stages by episode", pd.DataFrame(lines, dtype=object), [f"{note}experiments."])
+    return Printed("dag", "Stages by episode", pd.DataFrame(lines.values(), dtype=object), [f"{note} experiments."])
