@@ -8,10 +8,9 @@ import pytest
 import vl_convert
 from page_colours import GROUNDS, contrast, over
 
-from teleport.report.page.charts import CONFIG, HEAT, INK, ON_HEAT, charts
+from teleport.report.charts import CONFIG, HEAT, INK, ON_HEAT, Figure, charts
 from teleport.report.page.drawings import (
     LABEL_GAP,
-    Figure,
     curve_rows,
     episode_figures,
     gap_figure,

@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from page_colours import GROUNDS, contrast, over
 
-from teleport.report.page.charts import SOURCE_COLOURS, STATE_COLOURS, TEN
+from teleport.report.charts import SOURCE_COLOURS, STATE_COLOURS, TEN
 from teleport.report.page.overview import MOST_POINTS, read_curve
-from teleport.report.page.reader import Reader
 from teleport.report.page.site import (
     ASSETS,
     MOST_CHARACTERS,
@@ -22,6 +21,7 @@ from teleport.report.page.site import (
     script_json,
     stage_link,
 )
+from teleport.report.reader import Reader
 
 KEPT = []
 TEXTS = ["</script><script>alert(1)</script>", "\"quotes\" and 'others' \\", "שלום עולם \u202e", "x" * 50_000, "\u2028"]

@@ -2,11 +2,10 @@
 
 from collections import Counter
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
-from teleport.report.page.charts import SOURCE_COLOURS, drawn
+from teleport.report.charts import SOURCE_COLOURS, Figure, shown
 from teleport.report.page.negatives import GAP_BINS, RANK_BIN
 from teleport.report.verdicts import better
 
@@ -15,31 +14,6 @@ LAYERS = ("lower_layers", "middle_layers", "upper_layers", "last_layer")  # grad
 MOST_LINES = 10  # systems in one chart of lines
 FORGOTTEN = "|{q : r(q, after) < r(q, before)}|"  # ANCE-Tele, §5.4
 LABEL_GAP = 0.07  # between the names of lines, of the height of their chart: 10 of them fit
-
-
-class Figure(NamedTuple):
-    """A chart with its rows; title and text: its caption; paper: the figure of a paper that it repeats.
-
-    axes: {channel: title}, where the chart has none of its own; changes: of the chart's first parameter
-    """
-
-    chart: str
-    rows: list
-    title: str
-    text: str = ""
-    paper: str = ""
-    axes: dict = {}
-    changes: dict = {}
-
-    @property
-    def spec(self):
-        """The chart in Vega-Lite, with its rows inside (dict)."""
-        return drawn(self.chart, self.rows, self.axes, **self.changes)
-
-
-def shown(*figures):
-    """Those figures that have rows."""
-    return [figure for figure in figures if figure and figure.rows]
 
 
 def system_figures(table):

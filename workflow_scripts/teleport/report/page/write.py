@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from teleport.report.page.charts import drawn
+from teleport.report.charts import drawn, shown
 from teleport.report.page.drawings import (
     episode_figures,
     kind_figure,
@@ -14,7 +14,6 @@ from teleport.report.page.drawings import (
     rate_figure,
     river_figure,
     share_figure,
-    shown,
     steps_of,
     swing_figure,
     system_figures,
@@ -26,9 +25,9 @@ from teleport.report.page.negatives import negatives_of
 from teleport.report.page.overview import costs, page_table, stage_content, status_of, training_curves
 from teleport.report.page.queries import compared_rows, fitting, selected, split_content, tops_of, with_pools
 from teleport.report.page.query_pages import MOST_DRAWN, life_figures, light, mined_lists, query_life, ranking_table
-from teleport.report.page.reader import Reader
 from teleport.report.page.site import Site, read_texts, stage_link
 from teleport.report.published_table import printed_published
+from teleport.report.reader import Reader
 from teleport.report.render import NONE, Printed
 from teleport.report.units import duration
 from teleport.report.verdicts import better, labels_of, p_text

@@ -2,7 +2,7 @@
 
 import altair as alt
 
-from teleport.report.page.charts import BLUE, FREE, ORANGE, TEN, UPRIGHT, chart, colour, in_order, plane, steps, tip
+from teleport.report.charts import BLUE, FREE, ORANGE, TEN, UPRIGHT, chart, colour, in_order, plane, steps, tip
 
 SHAPES = {"passage": "circle", "relevant": "cross", "query": "diamond"}
 

@@ -5,9 +5,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from teleport.refusal import Refusal
-from teleport.report.page.drawings import Figure
+from teleport.report.charts import Figure
+from teleport.report.maps import places
 from teleport.report.page.negatives import sample
-from teleport.report.page.query_pages import places
 
 BLOCK = 2**16  # passages whose vectors are summed at a time
 

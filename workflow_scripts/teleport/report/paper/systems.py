@@ -2,7 +2,7 @@
 
 from itertools import accumulate
 
-from teleport.report.page.drawings import Figure
+from teleport.report.charts import Figure
 from teleport.report.page.overview import training_curves
 from teleport.report.published import read_published
 from teleport.report.published_table import make_lines
