@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from teleport.report.charts import SOURCE_COLOURS, Figure, shown
+from teleport.report.curves import NAMED, column_points
 from teleport.report.page.negatives import GAP_BINS, RANK_BIN
 from teleport.report.verdicts import better
 
@@ -83,11 +84,10 @@ def spread(places, low, high):
 
 def training_figures(curves):
     """Every column that the trainings of an experiment left; curves: of all its seeds, as `training_curves` gives."""
-    names = dict.fromkeys(name for curve in curves for name in curve["columns"])
-    order = sorted(names, key=lambda name: CURVES.index(name) if name in CURVES else len(CURVES))
+    order = sorted(curves.columns.drop(NAMED), key=lambda name: CURVES.index(name) if name in CURVES else len(CURVES))
     text, figures, layers = "The steps of all episodes, one after another.", [], []
     for name in order:
-        rows = [row for curve in curves for row in curve_rows(curve, name)]
+        rows = column_points(curves, name)
         if name in LAYERS:
             layers += [row | {"layer": spelled(name)} for row in rows]
         else:
@@ -95,13 +95,6 @@ def training_figures(curves):
             figures.append(Figure("curve", rows, f"{spelled(name)}.", text, paper, {"y": spelled(name)}))
     title, text = "Gradient norm by layer", f"{text} Means over thirds of the layers."
     return shown(*figures, Figure("layers", layers, f"{title}.", text, "ANCE, Figure 4", {"y": title}))
-
-
-def curve_rows(curve, name):
-    """A row per step of one column of a curve."""
-    steps = zip(curve["steps"], curve["columns"].get(name, ()), strict=False)
-    named = {"episode": curve["episode"], "seed": curve["seed"]}
-    return [named | {"step": step + curve["offset"], "value": value} for step, value in steps if value is not None]
 
 
 def spelled(name):

@@ -4,9 +4,9 @@ from itertools import chain
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
 
 from teleport.report.charts import drawn, shown
+from teleport.report.curves import MOST_POINTS, training_curves
 from teleport.report.page.drawings import (
     episode_figures,
     kind_figure,
@@ -14,7 +14,6 @@ from teleport.report.page.drawings import (
     rate_figure,
     river_figure,
     share_figure,
-    steps_of,
     swing_figure,
     system_figures,
     trace_figure,
@@ -22,14 +21,14 @@ from teleport.report.page.drawings import (
 )
 from teleport.report.page.forgetting import LETTERS, STATES, Traces, forgetting_of
 from teleport.report.page.negatives import negatives_of
-from teleport.report.page.overview import costs, page_table, stage_content, status_of, training_curves
+from teleport.report.page.overview import costs, page_table, stage_content, status_of
 from teleport.report.page.queries import compared_rows, fitting, selected, split_content, tops_of, with_pools
 from teleport.report.page.query_pages import MOST_DRAWN, life_figures, light, mined_lists, query_life, ranking_table
-from teleport.report.page.site import Site, read_texts, stage_link
+from teleport.report.page.site import Site, read_texts
+from teleport.report.page.tables import brief, pools_table, rate_table, stages_table, state_address, states_table
 from teleport.report.published_table import printed_published
 from teleport.report.reader import Reader
 from teleport.report.render import NONE, Printed
-from teleport.report.units import duration
 from teleport.report.verdicts import better, labels_of, p_text
 
 NAVIGATION = {"index": "Verdicts", "diff": "Compare", "list": "Queries", "experiments": "Experiments"}
@@ -187,9 +186,7 @@ class Page:
     def experiment_page(self, experiment, pools, sets):
         """What one experiment's negatives, queries, trainings and stages were, of every seed."""
         name, seeds = experiment["name"], experiment["seeds"]
-        curves = list(chain.from_iterable(training_curves(self.reader, seed) for seed in seeds))
-        most = max((curve["points"] for curve in curves), default=0)
-        points = max((len(curve["steps"]) for curve in curves), default=0)
+        curves = training_curves(self.reader, seeds)
         lists = {said["split"]: self.aligned(said) for said in (sets[0] if sets else ())}
         if lists:
             self.site.put(f"paths-{name}", lists)
@@ -203,8 +200,8 @@ class Page:
             summary = f"{said['queries']:,} {said['split']} queries, {said['measure']}, seed {said['seed']}"
             figures = shown(river_figure(said, state_address(name, said)), trace_figure(said))
             learned.append((summary, figures, states_table(name, said, listed)))
-        thinned = f"Curves of more than {points:,} steps are thinned evenly." * (most > points)
-        training = [(None, training_figures(curves), None)] if curves else []
+        thinned = f"Curves of more than {MOST_POINTS:,} steps are thinned evenly." * any(curves["lines"] > MOST_POINTS)
+        training = [(None, training_figures(curves), None)] if len(curves) else []
         ran = [(f"Seed {seed['seed']}", (), stages_table(seed["rows"], self.stage_facts)) for seed in seeds]
         sections = [("negatives", "Negatives", negatives, ""), ("forgetting", "Learned and forgotten", learned, "")]
         sections += [("training", "Training", training, thinned), ("stages", "The stages as they ran", ran, "")]
@@ -302,77 +299,3 @@ class Page:
         for name in self.stage_facts:
             named = {"name": name, "readers": readers.get(name, ()), "pages": self.labels}
             self.site.add(f"stage-{name.replace('/', '-')}.html", "stage.html", name, **named)
-
-
-def brief(seconds):
-    """Seconds as text, of short ones with a decimal."""
-    return duration(seconds, 1)
-
-
-def state_address(name, said):
-    """(step, state) → the address of the list of those queries of an experiment."""
-    return lambda at, state: f"list.html#{said['split']}/{name}/{at}/{state}"
-
-
-def states_table(name, said, listed):
-    """How many queries each step left in each state, as links to their lists where these are listed."""
-    rows, address = [], state_address(name, said)
-    for at, (step, counts) in enumerate(steps_of(said)):
-        rows.append({"From → to": step})
-        for state, n in counts.items():
-            link = Markup('<a href="{}">{:,}</a>').format(address(at, state).replace(" ", "%20"), n)
-            rows[-1][state.capitalize()] = link if listed and n else f"{n:,}"
-    return Printed("states", "Queries by state", pd.DataFrame(rows, dtype=object), [])
-
-
-def pools_table(said):
-    """What each pool of an experiment and seed has drawn and dropped; said: as `negatives_of` gives it."""
-    rows = []
-    for episode, pool in zip(said["episodes"], said["pools"], strict=True):
-        facts, filters = pool["facts"], pool["facts"].get("filters") or {}
-        row = {"Episode": str(episode)}
-        row["Drawn"] = ", ".join(f"{name} {n:,}" for name, n in facts.get("drawn", {}).items())
-        row["Queries short"] = f"{sum(facts.get('short_queries', {}).values()):,}"
-        row |= {"Queries empty": f"{facts.get('empty_queries', 0):,}", "Repeated": f"{facts.get('overlap', 0):.1%}"}
-        row["Suspects"] = f"{pool['suspects']:.1%}" if "suspects" in pool else NONE
-        dropped = "; ".join(f"{name.replace('_', ' ')} {n}" for name, n in filters.items())
-        rows.append(row | {"Dropped by filters": dropped or NONE, "Stage": stage_link(pool["stage"])})
-    note = (
-        "Short: queries with fewer candidates than a source wanted. Repeated: slots with a passage that the query "
-        "already has. Suspects: negatives with at least 95 % of the positive's score under the model that mined them."
-    )
-    return Printed("pools", "Pools", pd.DataFrame(rows, dtype=object), [note])
-
-
-def rate_table(split, measure, figure):
-    """The forgetting rates of one set of queries, a line per system."""
-    ours = pd.DataFrame([row for row in figure.rows if not row["paper"]], columns=["label", "step", "rate"])
-    table = ours.pivot(index="label", columns="step", values="rate").reindex(ours["label"].unique())
-    table = table.map("{:.1%}".format, na_action="ignore").fillna(NONE).add_prefix("Episode ")
-    frame = table.rename_axis("System").reset_index().rename_axis(columns=None)
-    return Printed("rates", f"Forgetting rate, {split} queries, {measure}", frame, [])
-
-
-def stages_table(rows, stages):
-    """The stages of a seed by link and episode, each with its time; stages: {name: what `stage_content` gives}."""
-    episodes = sorted({row["episode"] for row in rows})
-    names = {episode: f"Episode {episode}" if episode else "Start" for episode in episodes}
-    most, lines = (
-        max((stages[row["stage"]]["seconds"] or 0 for row in rows if row["stage"] in stages), default=0) or 1,
-        {},
-    )
-    for row in rows:
-        stage, text = stages.get(row["stage"]), Markup('<span class="todo">not run</span>')
-        if stage:
-            shared = Markup(' <span class="shared">shared</span>') if len(stage["users"]) > 1 else ""
-            address, heat = f"stage-{row['stage'].replace('/', '-')}.html", (stage["seconds"] or 0) / most
-            link = Markup('<a class="heat" style="--heat: {:.3f}" href="{}">{}{}</a>')
-            text = link.format(heat, address, brief(stage["seconds"]), shared)
-        name = row["link"].rpartition("/")[2]
-        lines.setdefault(name, {"Stage": name} | dict.fromkeys(names.values(), Markup("")))[names[row["episode"]]] += (
-            text
-        )
-    note = (
-        "Every cell is a stage, with the time that it took; darker took longer. Shared ones were made once for several"
-    )
-    return Printed("dag", "Stages by episode", pd.DataFrame(lines.values(), dtype=object), [f"{note} experiments."])

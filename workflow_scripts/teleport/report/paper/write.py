@@ -10,10 +10,11 @@ import pandas as pd
 import vl_convert
 
 from teleport.report.charts import charts
+from teleport.report.curves import training_curves
 from teleport.report.page.drawings import episode_figures, negatives_figures, rate_figure, training_figures
 from teleport.report.page.forgetting import Traces, forgetting_of
 from teleport.report.page.negatives import negatives_of
-from teleport.report.page.overview import page_table, training_curves
+from teleport.report.page.overview import page_table
 from teleport.report.paper.cases import cases
 from teleport.report.paper.queries import maps, scores
 from teleport.report.paper.systems import bars, curves, histogram
@@ -45,7 +46,7 @@ def write_figures(spec, root, output_folder):
         for said in forgetting_of(traces, seed, [], {}):
             sets.setdefault(experiment["label"], []).append(said)
         said = negatives_of(reader, seed, spec["flags"])
-        drawn = training_figures(training_curves(reader, seed)) + (negatives_figures(said) if said else [])
+        drawn = training_figures(training_curves(reader, [seed])) + (negatives_figures(said) if said else [])
         figures |= {f"{FILES[each.title]}-{name}": each for each in drawn if each.title in FILES}
     if sets:
         figures["forgetting"] = rate_figure(sets, [tuple(each) for each in spec.get("ghosts", ())])
