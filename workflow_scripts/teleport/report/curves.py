@@ -34,7 +34,7 @@ def read_curve(path):
     """The numbers of a table with a column `step` (DataFrame with `lines`), at most MOST_POINTS of its lines, evenly
     spaced, with the first and the last one; empty for another table."""
     table = pd.read_csv(path, sep="\t")
-    if "step" not in table:
+    if "step" not in table or table.empty:
         return pd.DataFrame()
     kept = table.iloc[np.linspace(0, len(table) - 1, min(len(table), MOST_POINTS)).round().astype(np.int64)]
     return kept.select_dtypes("number").astype({"step": int}).assign(lines=len(table))
