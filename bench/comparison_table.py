@@ -188,7 +188,7 @@ def figure(data):
     """Quality against cost, a panel for each part (Vega-Lite, dict); None without data."""
     import altair as alt
 
-    from teleport.report.page.charts import CONFIG as STYLE
+    from teleport.report.charts import CONFIG as STYLE
 
     rows = [
         {"part": ", ".join(names_of(name)), "system": row["label"], "encoded": row.get("encoded", 0.0)}

@@ -305,8 +305,8 @@ def report(arguments):
 )
 def figures(arguments):
     """Write charts of the report page as PDF and PNG for a paper, as wide as a column, from what is finished now."""
-    from teleport.report.page.figure_files import write_figures
     from teleport.report.page_specs import page_spec
+    from teleport.report.paper.write import write_figures
 
     folder, spec = page_spec(plan_of(arguments.files), arguments.files)
     output = arguments.output or Path(folder.replace("report", "figures", 1))

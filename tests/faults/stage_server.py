@@ -50,7 +50,7 @@ def load():
     for name in (kind.module for kind in KINDS.values()):
         import_module(name)
     late = ("torch._dynamo", "torch.distributed.fsdp", "transformers.models.bert.modeling_bert", "pandas", "faiss")
-    commands = ("commands.export", "commands.new", "teleport.report.page.figure_files", "teleport.report.page.write")
+    commands = ("commands.export", "commands.new", "teleport.report.paper.write", "teleport.report.page.write")
     for name in (*late, *commands, "teleport.training.step", "pydantic", "numba", "bm25s", "scipy.stats"):
         import_module(name)
 

@@ -8,8 +8,8 @@ from toy import NUM_PASSAGES, SPLITS, World
 
 from teleport.plan.plan import Plan
 from teleport.report.page.overview import page_table
-from teleport.report.page.reader import Reader
 from teleport.report.page_specs import page_spec
+from teleport.report.reader import Reader
 from teleport.settings.read import load_files
 
 

@@ -19,12 +19,12 @@ from collection_world import WORDS
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.report.page.drawings import negatives_figures
-from teleport.report.page.figure_files import write_figures
 from teleport.report.page.negatives import negatives_of
-from teleport.report.page.reader import Reader
 from teleport.report.page_specs import page_spec
+from teleport.report.paper.write import write_figures
 from teleport.report.published_specs import published_specs
 from teleport.report.published_table import write_published
+from teleport.report.reader import Reader
 from teleport.running.job import Job
 from teleport.running.run import run
 from teleport.settings.read import load_files

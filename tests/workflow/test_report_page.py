@@ -19,9 +19,9 @@ from page_world import data, episode, pools, positives, read, record, report
 from teleport.plan.plan import Plan
 from teleport.report.page.forgetting import Traces, forgetting_of
 from teleport.report.page.negatives import negatives_of
-from teleport.report.page.reader import Reader
 from teleport.report.page.write import write_page
 from teleport.report.page_specs import page_spec
+from teleport.report.reader import Reader
 from teleport.running.artefact import MANIFEST, signed
 from teleport.running.files import write_json
 from teleport.settings.read import load_files

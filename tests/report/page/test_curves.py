@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from teleport.report.page.overview import training_curves
+from teleport.report.curves import training_curves
 
 
 def reader_of(folder, steps):
@@ -21,13 +21,13 @@ def test_segments_of_one_training_go_on_where_it_began(tmp_path):
     """A warm-up of 3 steps, a training of 2, and one of 4 in two segments, of which the second counts from 3."""
     steps = [[1, 2, 3], [1, 2], [1, 2], [3, 4]]
     episodes = [{"train": f"t{number}"} for number in range(len(steps))]
-    curves = training_curves(reader_of(tmp_path, steps), {"seed": 1, "episodes": episodes})
-    drawn = [[step + curve["offset"] for step in curve["steps"]] for curve in curves]
-    assert drawn == [[1, 2, 3], [4, 5], [6, 7], [8, 9]]
-    assert [curve["columns"]["loss"] for curve in curves][3] == [0.3, 0.4]
+    curves = training_curves(reader_of(tmp_path, steps), [{"seed": 1, "episodes": episodes}])
+    by_episode = curves.groupby("episode")
+    assert by_episode["step"].agg(list).tolist() == [[1, 2, 3], [4, 5], [6, 7], [8, 9]]
+    assert by_episode["loss"].agg(list).tolist()[3] == [0.3, 0.4]
 
 
 def test_a_dev_curve_has_the_step_before_the_first(tmp_path):
     episodes = [{"train": "t0"}, {"train": "t1"}]
-    curves = training_curves(reader_of(tmp_path, [[0, 5, 10], [0, 5]]), {"seed": 1, "episodes": episodes})
-    assert [curve["offset"] for curve in curves] == [0, 10]
+    curves = training_curves(reader_of(tmp_path, [[0, 5, 10], [0, 5]]), [{"seed": 1, "episodes": episodes}])
+    assert curves["step"].tolist() == [0, 5, 10, 10, 15]

@@ -4,15 +4,14 @@ import re
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 import vl_convert
 from page_colours import GROUNDS, contrast, over
 
-from teleport.report.page.charts import CONFIG, HEAT, INK, ON_HEAT, charts
+from teleport.report.charts import CONFIG, HEAT, INK, ON_HEAT, Figure, charts
 from teleport.report.page.drawings import (
     LABEL_GAP,
-    Figure,
-    curve_rows,
     episode_figures,
     gap_figure,
     intervals,
@@ -103,21 +102,15 @@ def texts(figure):
 
 
 def test_axes_say_what_they_show():
-    curve = {
-        "episode": 1,
-        "seed": 1,
-        "offset": 0,
-        "steps": [1, 2],
-        "columns": {"loss": [2.0, 1.0], "lower_layers": [1, 2]},
-    }
-    loss, layers = training_figures([curve])
+    named = {"episode": 1, "seed": 1, "step": [1, 2], "lines": 2}
+    loss, layers = training_figures(pd.DataFrame(named | {"loss": [2.0, 1.0], "lower_layers": [1, 2]}))
     assert "Loss" in [text for _, _, text in texts(loss)] and "Gradient norm by layer" in [
         t for _, _, t in texts(layers)
     ]
     (by_episode,), (systems,) = episode_figures(table()), system_figures(table())
     assert [text for _, _, text in texts(by_episode)].count("RR@10") == 1
     assert [text for _, _, text in texts(systems)].count("RR@10") == 1
-    assert [row["value"] for row in curve_rows(curve, "loss")] == [2.0, 1.0]
+    assert [row["value"] for row in loss.rows] == [2.0, 1.0]
 
 
 @pytest.mark.parametrize("ends", [np.full(10, 0.5), np.linspace(0.5, 0.52, 10), np.linspace(0, 1, 10), [0.1, 0.9, 0.9]])

@@ -1,12 +1,14 @@
 """What queries gain and lose, against plain loops."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
 from teleport.evaluation.forgetting import forgets
 from teleport.report.page.forgetting import (
     LETTERS,
     STATES,
-    best_reciprocals,
+    Traces,
     count_states,
     paths,
     states,
@@ -14,6 +16,7 @@ from teleport.report.page.forgetting import (
     way_text,
 )
 from teleport.report.page.queries import GROUPS, selected
+from teleport.search.exact import PairScorer
 
 VALUES_CQ = np.random.default_rng(1).choice([0.0, 0.25, 1.0], (4, 200))
 
@@ -55,7 +58,14 @@ def test_ranks_of_positives_equal_a_sort():
         order = np.argsort(-(passages_PD @ query), kind="stable").tolist()
         ranks = [order.index(passage) + 1 for passage in known]
         expected.append(1 / min(ranks) if ranks and min(ranks) <= 100 else 0)
-    assert best_reciprocals(queries_QD, passages_PD, positives, block=7).tolist() == expected
+    reader = SimpleNamespace(
+        collection="",
+        artefact=lambda _: SimpleNamespace(manifest={"files": ["queries.train.parquet"]}),
+        queries=lambda split: queries_QD,
+        positives=lambda: positives,
+        scorer=lambda *_: PairScorer(queries_QD, passages_PD, None),
+    )
+    assert Traces(reader).ranked("encode/queries", "encode/passages").tolist() == expected
     assert 0 < np.count_nonzero(expected) < 50
 
 

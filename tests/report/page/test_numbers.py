@@ -12,8 +12,8 @@ from page_numbers import charts_of, numbers, thirty
 
 from collection_world import WORDS, random_passages, write_lines
 from teleport.plan.plan import Plan
-from teleport.report.page import figure_files
 from teleport.report.page_specs import page_spec
+from teleport.report.paper import write
 from teleport.settings.read import load_files
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "workflow"))
@@ -47,8 +47,8 @@ def test_figures_for_a_paper_have_the_rows_of_the_page(finished, monkeypatch, tm
     Path("toy.yaml").write_text(yaml.safe_dump(finished.config))
     spec = json.loads(page_spec(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1].text)
     drawn = {}
-    monkeypatch.setattr(figure_files, "write_figure", lambda figure, path: drawn.update({path.name: figure}))
-    names = figure_files.write_figures(spec, Path("."), tmp_path)
+    monkeypatch.setattr(write, "write_figure", lambda figure, path: drawn.update({path.name: figure}))
+    names = write.write_figures(spec, Path("."), tmp_path)
     assert set(names) == {"episodes", "forgetting", "loss-tele", "sources-tele", "first-tele", "mined-tele"}
     page = Path("results/report/_page")
     shown = {

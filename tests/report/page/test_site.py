@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from page_colours import GROUNDS, contrast, over
 
-from teleport.report.page.charts import SOURCE_COLOURS, STATE_COLOURS, TEN
-from teleport.report.page.overview import MOST_POINTS, read_curve
-from teleport.report.page.reader import Reader
+from teleport.report.charts import SOURCE_COLOURS, STATE_COLOURS, TEN
+from teleport.report.curves import MOST_POINTS, column_points, read_curve
 from teleport.report.page.site import (
     ASSETS,
     MOST_CHARACTERS,
@@ -22,6 +21,7 @@ from teleport.report.page.site import (
     script_json,
     stage_link,
 )
+from teleport.report.reader import Reader
 
 KEPT = []
 TEXTS = ["</script><script>alert(1)</script>", "\"quotes\" and 'others' \\", "שלום עולם \u202e", "x" * 50_000, "\u2028"]
@@ -150,15 +150,22 @@ def test_what_fits():
 def test_a_curve_has_every_column_that_a_training_left(tmp_path):
     path = tmp_path / "losses.tsv"
     path.write_text("step\tloss\tlayer_3\tnote\n1\t0.123456789\t\tx\n2\tinf\t2\ty\n")
-    columns = {"loss": [0.123457, None], "layer_3": [None, 2.0]}
-    assert read_curve(path) == {"points": 2, "steps": [1, 2], "columns": columns}
+    curve = read_curve(path)
+    assert curve.columns.tolist() == ["step", "loss", "layer_3", "lines"] and curve["lines"].tolist() == [2, 2]
+    of_seed = curve.assign(episode=1, seed=7)
+    named = {"episode": 1, "seed": 7}
+    assert column_points(of_seed, "loss") == [named | {"step": 1, "value": 0.123457}]
+    assert column_points(of_seed, "layer_3") == [named | {"step": 2, "value": 2.0}]
+    assert column_points(of_seed, "none") == []
     path.write_text("query\tvalue\n1\t2\n")
-    assert read_curve(path) is None
+    assert read_curve(path).empty
+    path.write_text("step\tloss\n")
+    assert read_curve(path).empty
 
 
 def test_long_curves_are_thinned_with_their_ends(tmp_path):
     path = tmp_path / "losses.tsv"
     path.write_text("step\tloss\n" + "".join(f"{n}\t0.5\n" for n in range(1_000_001, 1_005_001)))
     curve = read_curve(path)
-    assert (curve["points"], len(curve["steps"])) == (5000, MOST_POINTS)
-    assert (curve["steps"][0], curve["steps"][-1]) == (1_000_001, 1_005_000)
+    assert (curve["lines"].iloc[0], len(curve)) == (5000, MOST_POINTS)
+    assert curve["step"].iloc[[0, -1]].tolist() == [1_000_001, 1_005_000]

@@ -1,118 +1,41 @@
-"""The charts of page and paper, each an Altair chart; `drawn` gives one with its rows inside, ready for both.
-
-Text and lines take the colour of the text around them, so that one chart serves a light page, a dark one, and paper.
-"""
-
-import copy
-import functools
+"""The charts of the page."""
 
 import altair as alt
 
-# Ten colours that the colour-blind tell apart, each with a contrast of 3:1 or more on white and on the dark page.
-TEN = ["#0072b2", "#c46a00", "#00875f", "#c4488c", "#7a6fd6", "#9a7400", "#d1495b", "#3a86a8", "#5c8a2c", "#7d8490"]
-BLUE, ORANGE, GREEN, PINK, *_, GREY = TEN
-SOURCE_COLOURS = {"query": BLUE, "lookahead": ORANGE, "momentum": GREEN, "bm25": PINK, "random": GREY, "file": TEN[4]}
-STATE_COLOURS = {"kept": BLUE, "learned": GREEN, "swung back": ORANGE, "forgotten": TEN[6], "missed": GREY}
-PART_COLOURS = SOURCE_COLOURS | {"positive": TEN[6], "query itself": TEN[7], "another episode's": GREY}
-COUNTS = alt.Axis(labelExpr="datum.value ? format(datum.value, '~s') : '0'", tickCount=5)
-PERCENT = alt.Axis(format="%", tickCount=6)
-UPRIGHT = alt.Axis(labelAngle=0)
-FREE = {"title": None, "scale": alt.Scale(zero=False)}  # of an axis that need not begin at 0
-HEAT, ON_HEAT = ["#dce9f5", "#62a8d8"], "#1b1d22"  # cells, from 0 to 1, and the numbers on them
-INK = "currentColor"
-AXIS = {"labelColor": INK, "titleColor": INK, "domainColor": INK, "tickColor": INK, "gridColor": INK}
-CONFIG = {
-    "background": "transparent",
-    "view": {"stroke": None},
-    "axis": AXIS | {"gridOpacity": 0.15, "titleFontWeight": "normal"},
-    "legend": {"labelColor": INK, "titleColor": INK, "titleFontWeight": "normal", "labelLimit": 400},
-    "header": {"labelColor": INK, "titleColor": INK},
-    "text": {"color": INK},
-    "rule": {"color": INK},
-    "range": {"category": TEN},
-}
-
-
-@functools.cache
-def charts():
-    """{name: the dict of a chart} of all charts; their rows are the data set `values`."""
-    from teleport.report.paper.charts import paper_charts  # here: it is made of what is below
-
-    made = overview_charts() | negatives_charts() | query_charts() | paper_charts()
-    return {name: chart.to_dict() for name, chart in made.items()}
-
-
-def drawn(name, rows, axes=None, **changes):
-    """The chart `name` with its rows inside (dict, Vega-Lite); axes, changes: as a `Figure` has them."""
-    chart = copy.deepcopy(charts()[name]) | {"config": CONFIG}
-    encodings = [each["encoding"] for each in (chart, *chart.get("layer", ())) if "encoding" in each]
-    if isinstance(chart["height"], dict):  # of so many pixels per line
-        fields = {encodings[0][channel]["field"] for channel in ("y", "yOffset") if channel in encodings[0]}
-        chart["height"] = chart["height"]["step"] * max(1, len({tuple(row[each] for each in fields) for row in rows}))
-    for encoding in encodings:
-        for axis in encoding.keys() & (axes or {}).keys():
-            encoding[axis]["title"] = axes[axis]
-        channel = encoding.get("color", {})
-        if legend := channel.get("legend"):  # only of what is there
-            there = {row.get(channel["field"]) for row in rows}
-            legend |= {"values": [value for value in channel["scale"].get("domain", ()) if value in there]}
-            channel["legend"] = {key: value for key, value in legend.items() if key != "values" or value}
-    if changes:
-        chart["params"][0] |= changes
-    return chart | {"datasets": chart.get("datasets", {}) | {"values": rows}}
-
-
-def chart(height, mark=None, **options):
-    """A chart as wide as its place, of one mark with its options, or without one: what layers share."""
-    whole = alt.Chart(alt.NamedData("values")).properties(width="container", height=height)
-    return getattr(whole, f"mark_{mark}")(**options) if mark else whole
-
-
-def bars(step, names, values, *tooltip, **channels):
-    """A lying bar per name, `step` pixels each, in the order of the rows."""
-    options = {"color": channels.pop("fill")} if "fill" in channels else {}
-    return chart(alt.Step(step), "bar", **options).encode(x=values, y=in_order(names), tooltip=tooltip, **channels)
-
-
-def stacked(field, title, colours=None, x="episode:O", x_title="Episode", **channels):
-    """A stacked bar per episode, by kinds of negatives or queries."""
-    return chart(210, "bar", size=34).encode(
-        x=alt.X(x, title=x_title, axis=UPRIGHT),
-        y=alt.Y("count:Q", title=channels.pop("y_title", "Negatives"), axis=COUNTS),
-        color=colour(field, title, colours, "right"),
-        order=alt.Order("order:Q"),
-        tooltip=[x, field, tip("count:Q", ",", "Number"), tip("share:Q", ".1%", "Share")],
-        **channels,
-    )
+from teleport.report.charts import (
+    BLUE,
+    COUNTS,
+    DOT,
+    EPISODE,
+    FREE,
+    GREY,
+    INK,
+    NUMBER,
+    ORANGE,
+    PART_COLOURS,
+    PERCENT,
+    SOURCE_COLOURS,
+    STATE_COLOURS,
+    SYSTEM,
+    TEN,
+    UPRIGHT,
+    bars,
+    chart,
+    colour,
+    heat,
+    in_order,
+    plane,
+    stacked,
+    steps,
+    tip,
+)
 
 
 def curve(field, title):
-    """A value over the steps of all episodes, one line per seed and value of `field`."""
-    legend = alt.Legend(orient="top", symbolType="stroke")
-    return chart(190, "line", strokeWidth=1.6, point=alt.OverlayMarkDef(size=14)).encode(
-        x=alt.X("step:Q", title="Step"),
-        y=alt.Y("value:Q", **FREE, axis=alt.Axis(format="~g")),
-        color=alt.Color(field, title=title, scale=alt.Scale(range=TEN), legend=legend),
-        detail=["seed:N", "episode:O"],
-        strokeDash=alt.StrokeDash("seed:N", legend=None),
-        tooltip=["episode:O", "seed:N", "step:Q", tip("value:Q", ".5g", "Value")],
-    )
-
-
-def in_order(field, limit=260):
-    """A line per name, in the order of the rows."""
-    return alt.Y(field, sort=None, title=None, axis=alt.Axis(labelLimit=limit))
-
-
-def colour(field, title, colours=None, orient="top", **legend):
-    """A colour per value, those of {value: colour} or the ten, with a legend."""
-    scale = {"domain": list(colours), "range": list(colours.values())} if colours else {"range": TEN}
-    return alt.Color(field, title=title, scale=alt.Scale(**scale), legend=alt.Legend(orient=orient, **legend))
-
-
-def tip(field, form, title):
-    """A number in the tooltip."""
-    return alt.Tooltip(field, format=form, title=title)
+    """A column of the trainings of one experiment, a colour per value of `field`."""
+    colours = colour(field, title, symbolType="stroke")
+    dashes = alt.StrokeDash("seed:N", legend=None)
+    return steps(190, EPISODE, color=colours, detail=["seed:N", "episode:O"], strokeDash=dashes)
 
 
 def overview_charts():
@@ -121,18 +44,15 @@ def overview_charts():
     base = chart(alt.Step(17)).encode(y=in_order("label:N"))
     queries = base.mark_rule().encode(alt.X("low:Q", **FREE), x2="high:Q")
     seeds = base.mark_rule(strokeWidth=4, color=GREY).encode(alt.X("seed_low:Q", **FREE), x2="seed_high:Q")
-    tips = [tip("mean:Q", ".4f", "Mean"), tip("low:Q", ".4f", "from"), tip("high:Q", ".4f", "to")]
-    dots = base.mark_point(filled=True, size=55, opacity=1, color=BLUE).encode(
-        alt.X("mean:Q", title=None, scale=alt.Scale(zero=False)),
-        tooltip=[alt.Tooltip("label:N", title="System"), *tips],
-    )
+    tips = [SYSTEM, tip("mean:Q", "Mean", ".4f"), tip("low:Q", "from", ".4f"), tip("high:Q", "to", ".4f")]
+    dots = base.mark_point(size=55, color=BLUE, **DOT).encode(alt.X("mean:Q", **FREE), tooltip=tips)
     seconds = alt.X("seconds:Q", title="Seconds, all stages of a kind one after another")
-    kinds = [alt.Tooltip("kind:N", title="Kind"), alt.Tooltip("stages:Q", title="Stages")]
+    kinds = [tip("kind:N", "Kind"), tip("stages:Q", "Stages"), tip("seconds:Q", "Seconds", ",.1f")]
     return {
         "systems": queries + dots,
         "systems of seeds": queries + seeds + dots,
         "episodes": episodes(),
-        "kinds": bars(18, "kind:N", seconds, *kinds, tip("seconds:Q", ",.1f", "Seconds"), fill=BLUE),
+        "kinds": bars(18, "kind:N", seconds, *kinds, fill=BLUE),
         "curve": curve("episode:O", "Episode"),
         "layers": curve("layer:N", "Layers"),
     }
@@ -142,62 +62,52 @@ def episodes():
     """A line per system over its episodes, from the checkpoint that it starts with; its name stands at the edge."""
     free = {"title": None, "scale": alt.Scale(zero=False, nice=False)}
     by_system = alt.Color("system:N", scale=alt.Scale(range=TEN), legend=None)
-    base, tips = chart(250).encode(color=by_system), ["system:N", "episode:O", tip("mean:Q", ".4f", "Mean")]
+    base, tips = chart(250).encode(color=by_system), [tip("system:N"), EPISODE, tip("mean:Q", "Mean", ".4f")]
     lines = base.encode(x=alt.X("episode:O", title="Episode", axis=UPRIGHT))
     names = base.transform_filter("datum.last").encode(x=alt.value("width"), y=alt.Y("at:Q", **free))
     return (
         lines.mark_rule().encode(y=alt.Y("low:Q", **free), y2="high:Q")
         + lines.mark_line(point=alt.OverlayMarkDef(size=55)).encode(y=alt.Y("mean:Q", **free), tooltip=tips)
-        + names.mark_point(filled=True, shape="square", size=60, opacity=1, xOffset=6)
+        + names.mark_point(shape="square", size=60, xOffset=6, **DOT)
         + names.mark_text(align="left", dx=14, limit=150).encode(text="system:N", color=alt.value(INK))
     )
 
 
 def negatives_charts():
     """Of pools and what was mined."""
-    by_source = {"color": colour("source:N", None, SOURCE_COLOURS), "order": alt.Order("order:Q")}
+    by_source = colour("source:N", None, SOURCE_COLOURS)
+    near = {"near the positive before": ORANGE, "elsewhere": GREY}
     share = alt.X("count:Q", stack="normalize", title=None, axis=alt.Axis(format="%"))
     swung = alt.X("count:Q", title="Pairs of a query and a passage", axis=COUNTS)
-    number = tip("count:Q", ",", "Number")
-    return {
-        "sources": stacked("source:N", "Source", SOURCE_COLOURS),
-        "first": stacked("first:O", "First met in episode"),
-        "new": stacked("near:N", "New negative", {"near the positive before": ORANGE, "elsewhere": GREY}),
-        "shares": bars(17, "label:N", share, alt.Tooltip("label:N", title="System"), "source:N", number, **by_source),
-        "overlap": heat("Of", "… also in episode", 200),
-        "ranks": chart(220, "line", interpolate="step-after", strokeWidth=1.8).encode(
-            x=alt.X("rank:Q", title="Rank"),
-            y=alt.Y("count:Q", title="Negatives", axis=COUNTS),
-            color=by_source["color"],
-            strokeDash=alt.StrokeDash("episode:O", title="Episode", legend=alt.Legend(orient="top")),
-            tooltip=["episode:O", "source:N", "rank:Q", number],
-        ),
-        "gaps": gaps(),
-        # Negatives that were in, out and in again, by the episode in which they were in at first.
-        "swings": bars(18, "name:N", swung, "name:N", number, tip("share:Q", ".2%", "Share"), fill=ORANGE),
-    }
-
-
-def heat(title, x_title, height, form=".0%"):
-    """A cell with its number per line and column; more is darker."""
-    base = chart(height).encode(x=alt.X("by:O", title=x_title, axis=UPRIGHT), y=in_order("of:N", 170))
-    shade = alt.Color("value:Q", scale=alt.Scale(range=HEAT, domain=[0, 1]), legend=None)
-    tips = [alt.Tooltip("of:N", title=title), alt.Tooltip("by:O", title=x_title), tip("value:Q", ".3f", "Value")]
-    number = alt.Text("value:Q", format=form)
-    return base.mark_rect().encode(color=shade, tooltip=tips) + base.mark_text(color=ON_HEAT).encode(text=number)
-
-
-def gaps():
-    """How far negatives lie below the positive, in shares of its score."""
+    ranks = chart(220, "line", interpolate="step-after", strokeWidth=1.8).encode(
+        x=alt.X("rank:Q", title="Rank"),
+        y=alt.Y("count:Q", title="Negatives", axis=COUNTS),
+        color=by_source,
+        strokeDash=alt.StrokeDash("episode:O", title="Episode", legend=alt.Legend(orient="top")),
+        tooltip=[EPISODE, tip("source:N"), tip("rank:Q"), NUMBER],
+    )
+    # How far negatives lie below the positive, in shares of its score.
     base = chart(220)
-    lines = base.mark_line(interpolate="monotone", strokeWidth=1.8).encode(
+    gaps = base.mark_line(interpolate="monotone", strokeWidth=1.8).encode(
         x=alt.X("gap:Q", title="Gap to the positive, in shares of its score", axis=PERCENT),
         y=alt.Y("share:Q", title="Share of the negatives", axis=alt.Axis(format="%")),
         color=colour("episode:O", "Episode"),
-        tooltip=["episode:O", tip("gap:Q", ".0%", "Gap"), tip("share:Q", ".2%", "Share")],
+        tooltip=[EPISODE, tip("gap:Q", "Gap", ".0%"), tip("share:Q", "Share", ".2%")],
     )
     suspect = base.transform_aggregate(n="count()").mark_rule(strokeDash=[4, 3], color=TEN[6])
-    return lines + suspect.encode(x=alt.datum(0.05))
+    return {
+        "sources": stacked("source:N", "Source", SOURCE_COLOURS),
+        "first": stacked("first:O", "First met in episode"),
+        "new": stacked("near:N", "New negative", near),
+        "shares": bars(
+            17, "label:N", share, SYSTEM, tip("source:N"), NUMBER, color=by_source, order=alt.Order("order:Q")
+        ),
+        "overlap": heat("Of", "… also in episode", 200),
+        "ranks": ranks,
+        "gaps": gaps + suspect.encode(x=alt.datum(0.05)),
+        # Negatives that were in, out and in again, by the episode in which they were in at first.
+        "swings": bars(18, "name:N", swung, tip("name:N"), NUMBER, tip("share:Q", "Share", ".2%"), fill=ORANGE),
+    }
 
 
 def query_charts():
@@ -205,20 +115,20 @@ def query_charts():
     rate = alt.X("rate:Q", title="Share of queries whose reciprocal rank drops", axis=PERCENT)
     by_step = {"yOffset": alt.YOffset("step:O"), "color": colour("step:O", "In episode")}
     base = chart(alt.Step(16)).encode(x=rate, y=in_order("label:N"), **by_step)
-    tips = [
-        alt.Tooltip("label:N", title="System"),
-        alt.Tooltip("step:O", title="Episode"),
-        tip("rate:Q", ".1%", "Rate"),
-    ]
+    tips = [SYSTEM, tip("step:O", "Episode"), tip("rate:Q", "Rate", ".1%")]
     ours = base.transform_filter("!datum.paper").mark_bar().encode(tooltip=tips)
     paper = base.transform_filter("datum.paper").mark_point(shape="diamond", size=50, strokeWidth=1.6, opacity=1)
     river = {"x": "step:O", "x_title": "From checkpoint to checkpoint", "y_title": "Queries", "href": "url:N"}
+    # A query, its positives and negatives on the plane that all episodes share, an episode at a time.
+    episode = alt.param(name="shown", value=1, bind=alt.binding_range(min=1, max=9, step=1, name="Episode "))
+    shapes = {"negative": "circle", "positive": "cross", "query itself": "diamond"}
+    texts = plane(colour("what:N", None, PART_COLOURS, columns=4), shapes, size=alt.Size("size:Q", scale=None))
     return {
-        "rates": ours + paper.encode(tooltip=[*tips, alt.Tooltip("what:N", title="By")]),
+        "rates": ours + paper.encode(tooltip=[*tips, tip("what:N", "By")]),
         "river": stacked("state:N", "Query", STATE_COLOURS, **river),
         "traces": heat("Query", "After episode", alt.Step(22), ".2f"),
         "life": life(),
-        "map": query_map(),
+        "map": texts.transform_filter("datum.episode == shown").add_params(episode),
         "scatter": scatter(),
     }
 
@@ -227,47 +137,26 @@ def life():
     """The negatives of a query by episode: colour is the source, position the rank; the positive is a line."""
     y = alt.Y("rank:Q", title="Rank, by the model that mined", scale=alt.Scale(type="log", reverse=True, nice=False))
     base = chart(300).encode(x=alt.X("episode:O", title="Episode", axis=UPRIGHT), y=y, detail="passage:N")
-    colours = colour("what:N", None, PART_COLOURS)
-    ways = base.transform_filter("datum.what != 'positive'").mark_line(color=GREY, strokeWidth=0.7)
-    positive = base.transform_filter("datum.what == 'positive'").mark_line(strokeWidth=3, point=True)
-    tips = [alt.Tooltip("passage:N", title="Passage"), alt.Tooltip("what:N", title="Source"), "episode:O", "rank:Q"]
-    points = base.transform_filter("datum.what != 'positive'").mark_point(filled=True, size=50, opacity=1)
+    negatives, positive = (base.transform_filter(f"datum.what {sign} 'positive'") for sign in ("!=", "=="))
+    tips = [tip("passage:N", "Passage"), tip("what:N", "Source"), EPISODE, tip("rank:Q")]
+    said = {"color": colour("what:N", None, PART_COLOURS), "tooltip": tips}
     return (
-        ways + points.encode(color=colours, href="url:N", tooltip=tips) + positive.encode(color=colours, tooltip=tips)
-    )
-
-
-def query_map():
-    """A query, its positives and negatives on the plane that all episodes share, an episode at a time."""
-    episode = alt.param(name="shown", value=1, bind=alt.binding_range(min=1, max=9, step=1, name="Episode "))
-    axis = alt.Axis(labels=False, ticks=False, grid=False, domain=False)
-    plane = {"title": None, "axis": axis, "scale": alt.Scale(domain=[-1.05, 1.05])}
-    shapes = alt.Scale(domain=["negative", "positive", "query itself"], range=["circle", "cross", "diamond"])
-    points = chart(320, "point", filled=True, opacity=1).transform_filter("datum.episode == shown")
-    return points.add_params(episode).encode(
-        x=alt.X("x:Q", **plane),
-        y=alt.Y("y:Q", **plane),
-        color=colour("what:N", None, PART_COLOURS, columns=4),
-        shape=alt.Shape("shape:N", scale=shapes, legend=None),
-        size=alt.Size("size:Q", scale=None),
-        tooltip=[alt.Tooltip("what:N", title="What"), alt.Tooltip("passage:N", title="Passage")],
+        negatives.mark_line(color=GREY, strokeWidth=0.7)
+        + negatives.mark_point(size=50, **DOT).encode(href="url:N", **said)
+        + positive.mark_line(strokeWidth=3, point=True).encode(**said)
     )
 
 
 def scatter():
     """The scores of two systems on every query; larger: several queries lie there."""
     base, axis = chart(320), {"scale": alt.Scale(nice=False, padding=14), "axis": alt.Axis(tickCount=6)}
-    points = base.mark_point(filled=True, color=BLUE, opacity=1, stroke="white", strokeWidth=0.7).encode(
+    scores = [tip("a:Q", "From", ".3f"), tip("b:Q", "To", ".3f")]
+    points = base.mark_point(color=BLUE, stroke="white", strokeWidth=0.7, **DOT).encode(
         x=alt.X("a:Q", title="From", **axis),
         y=alt.Y("b:Q", title="To", **axis),
         size=alt.Size("count:Q", scale=alt.Scale(type="sqrt", range=[24, 900]), legend=None),
         href="url:N",
-        tooltip=[
-            tip("a:Q", ".3f", "From"),
-            tip("b:Q", ".3f", "To"),
-            tip("count:Q", ",", "Queries"),
-            alt.Tooltip("queries:N", title="such as"),
-        ],
+        tooltip=[*scores, tip("count:Q", "Queries", ","), tip("queries:N", "such as")],
     )
     diagonal = base.transform_aggregate(low="min(a)", high="max(a)").mark_rule(strokeDash=[4, 3])
     return diagonal.encode(x="low:Q", y="low:Q", x2="high:Q", y2="high:Q") + points

@@ -1,11 +1,12 @@
 """What is drawn of experiments and systems: the rows of each chart, for the page and for a paper's figure files."""
 
 from collections import Counter
-from typing import NamedTuple
+from itertools import pairwise
 
 import numpy as np
 
-from teleport.report.page.charts import SOURCE_COLOURS, drawn
+from teleport.report.charts import SOURCE_COLOURS, Figure, shown
+from teleport.report.curves import NAMED, column_points
 from teleport.report.page.negatives import GAP_BINS, RANK_BIN
 from teleport.report.verdicts import better
 
@@ -14,31 +15,6 @@ LAYERS = ("lower_layers", "middle_layers", "upper_layers", "last_layer")  # grad
 MOST_LINES = 10  # systems in one chart of lines
 FORGOTTEN = "|{q : r(q, after) < r(q, before)}|"  # ANCE-Tele, §5.4
 LABEL_GAP = 0.07  # between the names of lines, of the height of their chart: 10 of them fit
-
-
-class Figure(NamedTuple):
-    """A chart with its rows; title and text: its caption; paper: the figure of a paper that it repeats.
-
-    axes: {channel: title}, where the chart has none of its own; changes: of the chart's first parameter
-    """
-
-    chart: str
-    rows: list
-    title: str
-    text: str = ""
-    paper: str = ""
-    axes: dict = {}
-    changes: dict = {}
-
-    @property
-    def spec(self):
-        """The chart in Vega-Lite, with its rows inside (dict)."""
-        return drawn(self.chart, self.rows, self.axes, **self.changes)
-
-
-def shown(*figures):
-    """Those figures that have rows."""
-    return [figure for figure in figures if figure and figure.rows]
 
 
 def system_figures(table):
@@ -108,11 +84,10 @@ def spread(places, low, high):
 
 def training_figures(curves):
     """Every column that the trainings of an experiment left; curves: of all its seeds, as `training_curves` gives."""
-    names = dict.fromkeys(name for curve in curves for name in curve["columns"])
-    order = sorted(names, key=lambda name: CURVES.index(name) if name in CURVES else len(CURVES))
+    order = sorted(curves.columns.drop(NAMED), key=lambda name: CURVES.index(name) if name in CURVES else len(CURVES))
     text, figures, layers = "The steps of all episodes, one after another.", [], []
     for name in order:
-        rows = [row for curve in curves for row in curve_rows(curve, name)]
+        rows = column_points(curves, name)
         if name in LAYERS:
             layers += [row | {"layer": spelled(name)} for row in rows]
         else:
@@ -120,13 +95,6 @@ def training_figures(curves):
             figures.append(Figure("curve", rows, f"{spelled(name)}.", text, paper, {"y": spelled(name)}))
     title, text = "Gradient norm by layer", f"{text} Means over thirds of the layers."
     return shown(*figures, Figure("layers", layers, f"{title}.", text, "ANCE, Figure 4", {"y": title}))
-
-
-def curve_rows(curve, name):
-    """A row per step of one column of a curve."""
-    steps = zip(curve["steps"], curve["columns"].get(name, ()), strict=False)
-    named = {"episode": curve["episode"], "seed": curve["seed"]}
-    return [named | {"step": step + curve["offset"], "value": value} for step, value in steps if value is not None]
 
 
 def spelled(name):
@@ -142,81 +110,73 @@ def negatives_figures(said):
     trained, mined = "the pool", "all that was mined"
     since, pairs = "Since when", "Pairs of a query and a passage by the episode that met them first."
     shares = "The share of the pairs of one episode that another has too."
+    sources = (
+        "Negatives in the pool of each episode, by where they came from; momentum keeps those of earlier episodes."
+    )
+    pools = zip(said["episodes"], said["pools"], strict=True)
+    found = [row for episode, pool in pools for row in source_rows({"episode": episode}, pool)]
+    new = (
+        "Negatives that no earlier episode had, of all that was mined, or of the pools where not every one was mined; "
+        "coloured: those that were among the neighbours of the positive one episode before."
+    )
     return shown(
-        source_figure(said),
+        Figure("sources", found, "Sources.", sources, "ANCE-Tele, Figure 9"),
         Figure("first", first_rows(said, "trained"), f"{since}: {trained}.", pairs, "ANCE-Tele, Figure 9"),
         Figure("overlap", overlap_rows(said, "trained"), f"Overlap between episodes: {trained}.", shares),
         Figure("overlap", overlap_rows(said, "mined"), f"Overlap between episodes: {mined}.", shares),
         Figure("first", first_rows(said, "mined"), f"{since}: {mined}.", pairs, "ANCE-Tele, Figures 5 and 10"),
-        Figure(
-            "new",
-            new_rows(said),
-            "New negatives.",
-            "Negatives that no earlier episode had, of all that was mined, or of the pools where not every one was "
-            "mined; coloured: those that were among the neighbours of the positive one episode before.",
-            "ANCE-Tele, Figure 7",
-        ),
+        Figure("new", new_rows(said), "New negatives.", new, "ANCE-Tele, Figure 7"),
         Figure("ranks", rank_rows(said), "Ranks.", "In the search that found them, by tens; momentum's are left out."),
         gap_figure(said),
     )
 
 
-def source_figure(said):
-    text = "Negatives in the pool of each episode, by where they came from; momentum keeps those of earlier episodes."
-    rows = [
-        {"episode": episode} | row
-        for episode, pool in zip(said["episodes"], said["pools"], strict=True)
-        for row in source_rows(pool)
-    ]
-    return Figure("sources", rows, "Sources.", text, "ANCE-Tele, Figure 9")
+def parts(named, field, counts):
+    """A row per part of a stacked bar, each of `named`; counts: {value of `field`: number}, in their order."""
+    total, rows = max(1, sum(counts.values())), enumerate(counts.items())
+    return [{**named, field: part, "count": n, "share": n / total, "order": at} for at, (part, n) in rows]
 
 
-def source_rows(pool):
-    """A row per source of a pool; stacked in the order of their colours."""
-    order = {name: number for number, name in enumerate(SOURCE_COLOURS)}
-    return [
-        {"source": source, "count": count, "share": count / pool["negatives"], "order": order.get(source, len(order))}
-        for source, count in pool["sources"].items()
-    ]
+def source_rows(named, pool):
+    """A row per source of a pool, in the order of their colours."""
+    names = dict.fromkeys([*SOURCE_COLOURS, *pool["sources"]])
+    return parts(named, "source", {name: pool["sources"][name] for name in names if name in pool["sources"]})
 
 
 def share_figure(pools):
     """Sources of the last pool of every system; pools: {label: what `pool_facts` gives}."""
-    rows = [{"label": label} | row for label, pool in pools.items() for row in source_rows(pool)]
+    rows = [row for label, pool in pools.items() for row in source_rows({"label": label}, pool)]
     return Figure("shares", rows, "Sources of every system.", "The pool of the last episode.", "ANCE-Tele, Figure 9")
 
 
 def first_rows(said, level):
     """A row per episode and episode of first encounter; level: trained or mined, of which there may be none."""
-    if level not in said:
-        return []
-    return [
-        {"episode": episode, "first": first, "count": count, "share": count / max(1, pairs), "order": first}
-        for episode, line, pairs in zip(said["episodes"], said[level]["first"], said[level]["pairs"], strict=True)
-        for first, count in zip(said["episodes"], line, strict=True)
-        if count
-    ]
+    rows, episodes = [], said["episodes"]
+    for episode, line in zip(episodes, said[level]["first"], strict=True) if level in said else ():
+        met = {first: count for first, count in zip(episodes, line, strict=True) if count}
+        rows += parts({"episode": episode}, "first", met)
+    return rows
+
+
+def heat_rows(names, columns, values):
+    """A row per cell; values: per name a list by columns."""
+    lines = zip(names, values, strict=True)
+    return [{"of": of, "by": by, "value": v} for of, line in lines for by, v in zip(columns, line, strict=True)]
 
 
 def overlap_rows(said, level):
-    if level not in said or len(said["episodes"]) < 2:
-        return []
-    return [
-        {"of": f"episode {episode}", "by": other, "value": share}
-        for episode, line in zip(said["episodes"], said[level]["overlap"], strict=True)
-        for other, share in zip(said["episodes"], line, strict=True)
-    ]
+    """The share of the pairs of an episode that another has too; none of one episode alone."""
+    episodes = said["episodes"] if level in said else []
+    names = [f"episode {episode}" for episode in episodes]
+    return heat_rows(names, episodes, said[level]["overlap"]) if len(episodes) > 1 else []
 
 
 def new_rows(said):
-    rows = []
-    level = said.get("mined") or said["trained"]  # negatives that no search of the query has found: of the pools
+    """New negatives by whether they were near; of the pools where no search of the query has found some."""
+    level, rows = said.get("mined") or said["trained"], []
     for episode, (new, near) in zip(said["episodes"][1:], level["new"], strict=False):
-        parts = {} if near is None else {"near the positive before": near, "elsewhere": new - near}
-        for order, (name, count) in enumerate(parts.items()):
-            rows.append(
-                {"episode": episode, "near": name, "count": count, "share": count / max(1, new), "order": order}
-            )
+        counts = {} if near is None else {"near the positive before": near, "elsewhere": new - near}
+        rows += parts({"episode": episode}, "near", counts)
     return rows
 
 
@@ -286,19 +246,19 @@ def rate_figure(sets, ghosts=()):
     return Figure("rates", rows, "Forgetting rate.", text, "ANCE-Tele, Figure 4 and Table 9")
 
 
+def steps_of(said):
+    """[("1 → 2", {state: number of queries})] of what `forgetting_of` says of one set of queries."""
+    return [
+        (f"{a} → {b}", counts) for (a, b), counts in zip(pairwise(said["checkpoints"]), said["states"], strict=True)
+    ]
+
+
 def river_figure(said, address):
     """What becomes of all queries of a set from checkpoint to checkpoint; address: (step, state) → of their list."""
     rows = [
-        {
-            "step": f"{said['checkpoints'][at]} → {said['checkpoints'][at + 1]}",
-            "state": state,
-            "count": count,
-            "share": count / said["queries"],
-            "order": order,
-            "url": address(at, state),
-        }
-        for at, counts in enumerate(said["states"])
-        for order, (state, count) in enumerate(counts.items())
+        row | {"url": address(at, row["state"])}
+        for at, (step, counts) in enumerate(steps_of(said))
+        for row in parts({"step": step}, "state", counts)
     ]
     text = (
         f"{said['queries']:,} {said['split']} queries under seed {said['seed']}, by r, their {said['measure']}. "
@@ -310,11 +270,8 @@ def river_figure(said, address):
 
 def trace_figure(said):
     """The scores of some queries after every episode."""
-    rows = [
-        {"of": f"{at}. {text[:55]}{'…' * (len(text) > 55)}", "by": checkpoint, "value": score}
-        for at, (text, scores) in enumerate(zip(said["traced"], said["traces"], strict=True), 1)
-        for checkpoint, score in zip(said["checkpoints"], scores, strict=True)
-    ]
+    names = [f"{at}. {text[:55]}{'…' * (len(text) > 55)}" for at, text in enumerate(said["traced"], 1)]
+    rows = heat_rows(names, said["checkpoints"], said["traces"])
     title = f"{len(said['traced'])} queries drawn at random."
     return Figure("traces", rows, title, f"{said['measure']} after every episode.", "ANCE-Tele, Figures 3 and 8d")
 

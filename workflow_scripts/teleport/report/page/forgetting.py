@@ -1,10 +1,13 @@
 """The section on forgetting: what queries lose from checkpoint to checkpoint, of the training and of every split."""
 
+import functools
+
 import numpy as np
 
 from teleport.evaluation.forgetting import DEPTH, forgets, reciprocal_ranks
-from teleport.report.page.negatives import MOST_QUERIES, sample, vectors_of
+from teleport.report.page.negatives import MOST_QUERIES, sample
 from teleport.report.verdicts import better
+from teleport.search.flat import Exact, FaissFlat
 
 TRACED = 10  # queries whose scores are drawn one by one (ANCE-Tele Figures 3 and 8d)
 STATES = ("kept", "learned", "swung back", "forgotten", "missed")
@@ -16,39 +19,40 @@ class Traces:
     """Per-query scores of checkpoints, computed once per stage; rows: the training queries that are looked at."""
 
     def __init__(self, reader):
-        self.reader, self.ranks = reader, {}
+        self.reader = reader
         there = "queries.train.parquet" in reader.artefact(reader.collection).manifest["files"]
         self.rows = sample(len(reader.queries("train")) if there else 0, MOST_QUERIES, "negatives")
+        self.searched, self.ranked = functools.cache(self.searched), functools.cache(self.ranked)
 
     def training(self, trajectory):
         """(checkpoints, float [C, Q], their rows): RR@100 of training queries, as the paper measures forgetting."""
         searches = {int(n): name for n, name in trajectory["searches"].items() if self.reader.finished(name)}
-        values = {n: self.reciprocal_ranks(name) for n, name in searches.items()}
+        values = {n: self.searched(name) for n, name in searches.items()}
         for n, names in trajectory["vectors"].items():  # such as the last checkpoint, which nothing was mined with
-            if int(n) not in values and (ranked := self.ranked_here(*names)) is not None:
+            if int(n) not in values and (ranked := self.ranked(*names)) is not None:
                 values[int(n)] = ranked
         return sorted(values), np.array([values[n] for n in sorted(values)]), self.rows
 
-    def ranked_here(self, *names):
-        """As `reciprocal_ranks`, from the vectors of two encode stages; None without them, or with too many."""
-        queries_QD, passages_PD = vectors_of(self.reader, dict(zip(("queries", "passages"), names, strict=True)))
-        if passages_PD is None or len(self.rows) * len(passages_PD) > MOST_PRODUCTS:
-            return None
-        if names not in self.ranks:
-            positives, passages = self.reader.positives(), np.asarray(passages_PD, np.float32)
-            known = [positives[row] for row in self.rows]
-            self.ranks[names] = best_reciprocals(np.asarray(queries_QD[self.rows], np.float32), passages, known)
-        return self.ranks[names]
+    def searched(self, name):
+        """float64 [Q]: reciprocal ranks of `rows` under a retrieval, 0 for a query that it lacks."""
+        run, ranks = self.reader.search(name), np.zeros(len(self.rows))
+        _, lines, ours = np.intersect1d(run.rows, self.rows, assume_unique=True, return_indices=True)
+        ranks[ours] = self.reciprocal_ranks(run.ids[lines], self.rows[ours])
+        return ranks
 
-    def reciprocal_ranks(self, name):
-        """float64 [Q]: of `rows` under a retrieval, 0 for a query that it lacks."""
-        if name not in self.ranks:
-            run, positives = self.reader.search(name), self.reader.positives()
-            _, lines, ours = np.intersect1d(run.rows, self.rows, assume_unique=True, return_indices=True)
-            known = [positives[row] for row in self.rows[ours]]
-            self.ranks[name] = np.zeros(len(self.rows))
-            self.ranks[name][ours] = reciprocal_ranks(run.ids[lines, :DEPTH], known)
-        return self.ranks[name]
+    def ranked(self, queries, passages):
+        """As `searched`, from the vectors of two encode stages; None without them, or with too many."""
+        scorer = self.reader.scorer(queries, passages)
+        if scorer is None or len(self.rows) * len(scorer) > MOST_PRODUCTS:
+            return None
+        index = Exact(scorer.vectors, 1, lambda _, part, most: FaissFlat(part, 1, most))
+        queries_QD = np.asarray(scorer.queries[self.rows], np.float32)
+        return self.reciprocal_ranks(index.search(queries_QD, min(DEPTH, len(scorer)))[0], self.rows)
+
+    def reciprocal_ranks(self, ids_QK, rows):
+        """Of the positives of training queries (`rows`) among the passages found for them."""
+        positives = self.reader.positives()
+        return reciprocal_ranks(ids_QK[:, :DEPTH], [positives[row] for row in rows])
 
     def evaluated(self, trajectory, split, measure):
         """(checkpoints, float [C, Q], their rows): a measure on the judged queries of a split."""
@@ -97,22 +101,6 @@ def states(values_CQ):
     conditions = {"forgotten": forgets(before, after), "learned": after > best, "swung back": after > before}
     conditions["kept"] = after > 0
     return np.select(list(conditions.values()), [*map(STATES.index, conditions)], STATES.index("missed"))
-
-
-def best_reciprocals(queries_QD, passages_PD, positives, block=256):
-    """1 / rank of each query's best positive among all passages, 0 beyond DEPTH (float64 [Q]); ties by row.
-
-    queries_QD, passages_PD: float32; positives: per query the rows of its positives
-    """
-    reciprocals = np.zeros(len(queries_QD))
-    for start in range(0, len(queries_QD), block):
-        for query, scores_P in enumerate(queries_QD[start : start + block] @ passages_PD.T, start):
-            if len(positives[query]):
-                best = min(positives[query], key=lambda passage, scores=scores_P: (-scores[passage], passage))
-                rank = 1 + np.count_nonzero(scores_P > scores_P[best])
-                rank += np.count_nonzero(scores_P[:best] == scores_P[best])
-                reciprocals[query] = 1 / rank if rank <= DEPTH else 0.0
-    return reciprocals
 
 
 def paths(values_CQ):

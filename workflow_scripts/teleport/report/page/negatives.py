@@ -165,8 +165,8 @@ def score_gaps(reader, stages, rows, pool, positives):
     "scored": number of negatives}, for some of the queries; a gap is a share of the size of the positive's score. {}
     where there are no vectors.
     """
-    queries_QD, passages_PD = vectors_of(reader, stages)
-    if passages_PD is None:
+    scorer = reader.scorer(stages["queries"], stages["passages"])
+    if scorer is None:
         return {}
     rows = rows[positives.lengths[rows] > 0]
     rows = rows[sample(len(rows), SCORED_QUERIES, "scores")]
@@ -174,28 +174,8 @@ def score_gaps(reader, stages, rows, pool, positives):
     if not len(negatives):
         return {}
     targets = np.asarray(positives.values[positives.offsets[queries]])
-    negative, positive = (products(queries_QD, queries, passages_PD, passages) for passages in (negatives, targets))
+    negative, positive = (scorer.score(queries, passages) for passages in (negatives, targets))
     gaps = (positive - negative) / np.maximum(np.abs(positive), 1e-12)
     counts = np.histogram(np.clip(gaps, GAP_BINS[0], GAP_BINS[-1]), GAP_BINS)[0]
     suspects = float(np.mean(gaps <= 1 - SUSPECT))
     return {"gaps": counts.tolist(), "suspects": suspects, "scored": len(negatives), "scored_queries": len(rows)}
-
-
-def vectors_of(reader, stages):
-    """(vectors of the training queries, of the passages) under the model that mined an episode; None, None without."""
-    if not (reader.finished(stages["queries"]) and reader.finished(stages["passages"])):
-        return None, None
-    queries = reader.vectors(stages["queries"], "queries.train.npy")
-    passages = reader.vectors(stages["passages"], "passages.npy")
-    whole = passages is not None and len(passages) == reader.facts(reader.collection)["num_passages"]
-    return (queries, passages) if whole and queries is not None else (None, None)
-
-
-def products(queries_QD, rows, passages_PD, passages, block=2**14):
-    """float32 [n]: the inner product of each pair of a query row and a passage row, block by block."""
-    scores = np.empty(len(rows), np.float32)
-    for start in range(0, len(rows), block):
-        here = slice(start, start + block)
-        sides = (np.asarray(queries_QD[rows[here]], np.float32), np.asarray(passages_PD[passages[here]], np.float32))
-        scores[here] = np.einsum("nd,nd->n", *sides)
-    return scores

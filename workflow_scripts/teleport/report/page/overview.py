@@ -1,4 +1,4 @@
-"""What the first page says: tables, verdicts, every pair of systems, costs; the stages as they ran; training curves."""
+"""What the first page says: tables, verdicts, every pair of systems, costs; the stages as they ran."""
 
 from itertools import chain
 
@@ -14,7 +14,6 @@ from teleport.report.verdicts import PAIRS, baseline_text, baselines, first_verd
 from teleport.settings.section import RERANKED
 
 NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
-MOST_POINTS = 400  # of one curve
 NOTHING = pd.Series(dtype=float)
 
 
@@ -184,36 +183,3 @@ def status_of(reader, spec):
         frame = pd.DataFrame(seeds, columns=["Experiment", "Seed", "Episodes", "Stages"])
         tables.append(Printed("", "Experiments and seeds", frame, []))
     return tables, by_kind(spec["stages"], reader.finished)
-
-
-def training_curves(reader, trajectory):
-    """[{episode, seed, file, offset, points, steps, columns: {name: [values]}}] of a seed's finished trainings.
-
-    A file is any table of a train stage with a column `step`: losses.tsv, and what else a training writes per step.
-    `offset` + step counts the steps of all episodes, one after another; a segment that goes on with the training before
-    it (its first step is not 0 or 1) has counted them since that one's first.
-    """
-    curves, offsets, ends = [], {}, {}
-    for number, stage in enumerate((each["train"] for each in trajectory["episodes"]), 1):
-        files = reader.artefact(stage).manifest["files"] if reader.finished(stage) else ()
-        for file in sorted(name for name in files if name.endswith(".tsv") and "/" not in name):
-            if curve := read_curve(reader.artefact(stage).path(file)):
-                if curve["steps"][0] <= 1:
-                    offsets[file] = ends.get(file, 0)
-                offset = offsets.setdefault(file, 0)
-                ends[file] = offset + curve["steps"][-1]
-                curves.append({"episode": number, "seed": trajectory["seed"], "file": file, "offset": offset} | curve)
-    return curves
-
-
-def read_curve(path):
-    """{points, steps, columns} of a table with a column `step`, at most MOST_POINTS of its lines, evenly spaced, with
-    the first and the last one; None for another table."""
-    table = pd.read_csv(path, sep="\t")
-    if "step" not in table or table.empty:
-        return None
-    lines = np.linspace(0, len(table) - 1, min(len(table), MOST_POINTS)).round().astype(np.int64)
-    kept = table.iloc[lines].select_dtypes("number").astype(float)
-    steps = kept.pop("step").astype(int).tolist()
-    columns = {name: [float(f"{value:.6g}") if np.isfinite(value) else None for value in kept[name]] for name in kept}
-    return {"points": len(table), "steps": steps, "columns": columns}

@@ -69,11 +69,9 @@ def tops_of(reader, rows, split, full):
     for number, system in enumerate(rows):
         if split in system["runs"]:
             name = reader.input(system["runs"][split][0], "run")
-            run, names = reader.search(name), reader.names(name)
-            lines = {row: line for line, row in enumerate(run.rows.tolist())}
+            names = reader.names(name)
             for row in full:
-                found = run.ids[lines[row], :TOP].tolist() if row in lines else []
-                tops[row][number] = [names.get(passage, passage) for passage in found if passage >= 0]
+                tops[row][number] = [names.get(passage, passage) for passage in reader.found(name, row)[:TOP]]
     return tops
 
 

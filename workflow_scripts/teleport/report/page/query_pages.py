@@ -3,10 +3,10 @@
 from collections import Counter
 
 import numpy as np
-from scipy.linalg import eigh
 
-from teleport.report.page.drawings import Figure, shown
-from teleport.report.page.negatives import SUSPECT, products, source_name, vectors_of
+from teleport.report.charts import Figure, shown
+from teleport.report.maps import places
+from teleport.report.page.negatives import SUSPECT, source_name
 from teleport.report.page.queries import TOP
 
 MAPPED = 48  # negatives on the map of a query, those in most pools first
@@ -76,7 +76,8 @@ def query_life(reader, trajectory, row, flags):
         pool = reader.pool(stages["pool"])
         slots = slice(pool.offsets[row], pool.offsets[row + 1])
         items = [np.asarray(field[slots]).tolist() for field in pool.items]
-        now, positives = ranks_now(reader, stages["query"], row), reader.positives(stages["positives"])[row].tolist()
+        now = {passage: rank for rank, passage in enumerate(reader.found(stages["query"], row), 1)}
+        positives = reader.positives(stages["positives"])[row].tolist()
         scores, positive = scores_now(reader, stages, row, items[0], positives[:1])
         ranks = [now[passage] for passage in positives if passage in now]
         life["episodes"].append(number)
@@ -92,22 +93,11 @@ def query_life(reader, trajectory, row, flags):
 
 def scores_now(reader, stages, row, passages, positives):
     """([score of each passage], score of the first positive) by the model that mined; None without vectors."""
-    queries, vectors = vectors_of(reader, stages)
-    if vectors is None or not passages:
+    scorer = reader.scorer(stages["queries"], stages["passages"])
+    if scorer is None or not passages:
         return [None] * len(passages), None
-    candidates = np.array([*passages, *positives])
-    scores = [float(f"{score:.5g}") for score in products(queries, np.full(len(candidates), row), vectors, candidates)]
+    scores = [float(f"{score:.5g}") for score in scorer.score(row, np.array([*passages, *positives]))]
     return scores[: len(passages)], scores[-1] if positives else None
-
-
-def ranks_now(reader, name, row):
-    """{passage: rank} of the neighbours of a training query in a retrieval; empty without one."""
-    if not reader.finished(name):
-        return {}
-    run = reader.search(name)
-    line = np.searchsorted(run.rows, row)
-    found = run.ids[line].tolist() if row in run.rows[line : line + 1] else []
-    return {passage: rank for rank, passage in enumerate(found, 1) if passage >= 0}
 
 
 def life_figures(reader, life, row, name_of, address):
@@ -136,13 +126,13 @@ def part_of(line):
 
 def map_figure(reader, life, row, name_of):
     """A query, its first positives and some negatives on one plane, an episode at a time; None for fewer than two."""
-    vectors = [vectors_of(reader, stages) for stages, _ in life["pools"]]
-    if len(vectors) < 2 or any(passages is None for _, passages in vectors):
+    scorers = [reader.scorer(stages["queries"], stages["passages"]) for stages, _ in life["pools"]]
+    if len(scorers) < 2 or None in scorers:
         return None
     times = Counter({passage: len(lines) for passage, lines in life["lines"].items()})
     positives = reader.positives()[row][:2].tolist()
     chosen = positives + [passage for passage, _ in times.most_common(MAPPED)]
-    points = places(vectors, row, chosen)
+    points = places(scorers, row, chosen)
     rows = []
     for number, of_episode in zip(life["episodes"], points, strict=True):
         for at, (x, y) in reversed(list(enumerate(of_episode))):
@@ -162,28 +152,3 @@ def map_figure(reader, life, row, name_of):
     first, last = life["episodes"][0], life["episodes"][-1]
     bind = {"input": "range", "min": first, "max": last, "step": 1, "name": "Episode "}
     return Figure("map", rows, "The neighbourhood.", text, "ANCE-Tele, Figure 6", {}, {"value": last, "bind": bind})
-
-
-def places(vectors, row, chosen):
-    """Where a query and the passages `chosen` lie under each checkpoint, on one plane from -1 to 1 (nested lists, the
-    query first); vectors: (those of the queries, those of the passages) under each."""
-    points = shared_map(np.array([np.vstack([queries[[row]], passages[chosen]]) for queries, passages in vectors]))
-    return np.round(points / max(1e-9, float(np.abs(points).max())), 3).tolist()
-
-
-def shared_map(vectors_END):
-    """float [E, N, 2]: where each of N texts lies under each of E checkpoints, on one plane (ANCE-Tele Figure 6).
-
-    The plane is that of the largest variance of all E x N vectors together, their first two principal components; each
-    axis points to where the vector of the first text under the first checkpoint has no negative coordinate, so that a
-    page is the same whenever it is made.
-    """
-    flat = vectors_END.reshape(-1, vectors_END.shape[-1]).astype(np.float64)
-    centred = flat - flat.mean(axis=0)
-    small = len(centred) <= centred.shape[1]  # the smaller of the two products has the same first components
-    product = centred @ centred.T if small else centred.T @ centred
-    size = len(product)
-    values, axes = eigh(product, subset_by_index=[max(0, size - 2), size - 1])
-    points = axes * np.sqrt(np.maximum(values, 0)) if small else centred @ axes
-    points = points[:, ::-1] * np.where(points[0, ::-1] < 0, -1.0, 1.0)
-    return np.pad(points, ((0, 0), (0, 2 - points.shape[1]))).reshape(*vectors_END.shape[:2], 2)

@@ -9,7 +9,7 @@ import numpy as np
 import vl_convert
 from markupsafe import Markup, escape
 
-from teleport.report.page.charts import SOURCE_COLOURS
+from teleport.report.charts import SOURCE_COLOURS
 from teleport.report.render import WORDS
 from teleport.report.units import duration, size
 from teleport.report.verdicts import figure, p_text

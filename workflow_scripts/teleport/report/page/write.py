@@ -1,13 +1,12 @@
 """The report page: pages that a browser opens from the disk, made from what finished stages have left behind."""
 
-import re
 from itertools import chain
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
 
-from teleport.report.page.charts import drawn
+from teleport.report.charts import drawn, shown
+from teleport.report.curves import MOST_POINTS, training_curves
 from teleport.report.page.drawings import (
     episode_figures,
     kind_figure,
@@ -15,7 +14,6 @@ from teleport.report.page.drawings import (
     rate_figure,
     river_figure,
     share_figure,
-    shown,
     swing_figure,
     system_figures,
     trace_figure,
@@ -23,14 +21,14 @@ from teleport.report.page.drawings import (
 )
 from teleport.report.page.forgetting import LETTERS, STATES, Traces, forgetting_of
 from teleport.report.page.negatives import negatives_of
-from teleport.report.page.overview import costs, page_table, stage_content, status_of, training_curves
+from teleport.report.page.overview import costs, page_table, stage_content, status_of
 from teleport.report.page.queries import compared_rows, fitting, selected, split_content, tops_of, with_pools
 from teleport.report.page.query_pages import MOST_DRAWN, life_figures, light, mined_lists, query_life, ranking_table
-from teleport.report.page.reader import Reader
-from teleport.report.page.site import Site, read_texts, stage_link
+from teleport.report.page.site import Site, read_texts
+from teleport.report.page.tables import brief, pools_table, rate_table, stages_table, state_address, states_table
 from teleport.report.published_table import printed_published
+from teleport.report.reader import Reader
 from teleport.report.render import NONE, Printed
-from teleport.report.units import duration
 from teleport.report.verdicts import better, labels_of, p_text
 
 NAVIGATION = {"index": "Verdicts", "diff": "Compare", "list": "Queries", "experiments": "Experiments"}
@@ -72,6 +70,7 @@ class Page:
         self.splits = {split: split_content(self.reader, spec, split, self.compared) for split in spec["splits"]}
         self.splits = {split: content for split, content in self.splits.items() if content}
         self.trained, self.labels = with_pools(self.reader, spec), {e["name"]: e["label"] for e in spec["experiments"]}
+        self.numbers = {row["label"]: number for number, row in enumerate(self.compared)}
         last = max(self.stage_facts.values(), key=lambda each: each["started"] or "", default={})
         self.written, self.commit = (last.get("started") or "")[:16].replace("T", " "), last.get("commit") or "unknown"
         systems = list(self.labels.values()) or [row["label"] for row in self.compared]
@@ -111,18 +110,13 @@ class Page:
         queries = ", ".join(f"{each['queries']:,} {split}" for split, each in facts.get("splits", {}).items())
         about = {"Configuration": " ".join(spec["configuration"]), "Passages": f"{facts['num_passages']:,}"}
         about |= {"Queries": queries or NONE, "Evaluated on": ", ".join(spec["splits"]), "Commit": self.commit[:12]}
-        about |= {
-            "Last stage": self.written,
-            "Machine": machines,
-            "Stages": f"{len(stages):,} of {len(spec['stages']):,}",
-        }
+        about |= {"Last stage": self.written, "Machine": machines}
+        about["Stages"] = f"{len(stages):,} of {len(spec['stages']):,}"
         for table in self.tables:
             table |= {"figures": shown(*system_figures(table)), "by_episode": shown(*episode_figures(table))}
         spent = costs(spec, stages)
-        frame = pd.DataFrame(
-            [[label, *map(brief, (*parts, sum(parts)))] for label, parts in spent.items()],
-            columns=["System", "Mining", "Training", "Together"],
-        )
+        lines = [[label, *map(brief, (*parts, sum(parts)))] for label, parts in spent.items()]
+        frame = pd.DataFrame(lines, columns=["System", "Mining", "Training", "Together"])
         note = f"Means over seeds, as if each system ran alone, one stage after another, on {machines}. All stages of "
         note += f"this configuration took {self.spent(stages) / 3600:.2f} hours, each counted once."
         content = {"about": about.items(), "tables": self.tables, "evaluated": bool(self.compared), "spent": self.spent}
@@ -133,9 +127,8 @@ class Page:
 
     def diff_of(self, column, a, b):
         """The address of two rows (labels), query by query; column: of a table."""
-        numbers = {row["label"]: number for number, row in enumerate(self.compared)}
         split = next((split for split in self.splits if column.startswith(f"{split} ")), next(iter(self.splits), ""))
-        return f"diff.html#{split}/{numbers.get(a, 0)}/{numbers.get(b, 0)}"
+        return f"diff.html#{split}/{self.numbers.get(a, 0)}/{self.numbers.get(b, 0)}"
 
     def comparison(self):
         """The page that compares two systems, and the scores and queries that it loads."""
@@ -152,26 +145,24 @@ class Page:
 
     def pairs(self):
         """{split: {"a b": p as text}} of all pairs of numbers of systems that a table has tested."""
-        numbers, pairs = {row["label"]: number for number, row in enumerate(self.compared)}, {}
+        pairs = {}
         for table, spec in zip(self.tables, self.spec["tables"], strict=True):
             labels = labels_of(spec["rows"])
             for split, content in self.splits.items():
                 column = f"{split} " * (len(self.spec["splits"]) > 1) + content["measures"][0]
                 for b, line in table["matrices"].get(column, {}).items():
                     for a, pair in line.items():
-                        both = numbers.get(labels[a]), numbers.get(labels[b])
+                        both = self.numbers.get(labels[a]), self.numbers.get(labels[b])
                         if None not in both and both[0] < both[1]:
                             pairs.setdefault(split, {})[f"{both[0]} {both[1]}"] = p_text(pair["p"])
         return pairs
 
     def put_queries(self, split, rows, full):
         """The list of the queries of a split."""
-        ids, texts = (self.reader.queries(split, name) for name in ("query_id", "text"))
-        numbers = rows.tolist()
-        limit = MOST_LISTED if len(numbers) < LONG_LIST else MOST_LISTED // 2
-        short = [texts[row].as_py()[:limit] for row in numbers]
-        content = {"rows": numbers, "ids": [ids[row].as_py() for row in numbers], "texts": short, "full": full}
-        self.site.put(f"queries-{split}", content)
+        ids, texts = (self.reader.queries(split, name).take(rows).to_pylist() for name in ("query_id", "text"))
+        limit = MOST_LISTED if len(rows) < LONG_LIST else MOST_LISTED // 2
+        short = [text[:limit] for text in texts]
+        self.site.put(f"queries-{split}", {"rows": rows.tolist(), "ids": ids, "texts": short, "full": full})
 
     def experiments(self):
         """A page for each experiment, and one for all of them."""
@@ -189,16 +180,13 @@ class Page:
             figures = [rate_figure(sets, ghosts if key[0] == "train" else ()) for key, sets in rates.items()]
             tables = [(rate_table(*key, figure), figure) for key, figure in zip(rates, figures, strict=True)]
             all_ = shown(share_figure({label: said["pools"][-1] for label, said in first.items()}), swing_figure(first))
-            self.site.add(
-                "experiments.html", "experiments.html", "Experiments", links=self.labels, all=all_, rates=tables
-            )
+            content = {"links": self.labels, "all": all_, "rates": tables}
+            self.site.add("experiments.html", "experiments.html", "Experiments", **content)
 
     def experiment_page(self, experiment, pools, sets):
         """What one experiment's negatives, queries, trainings and stages were, of every seed."""
         name, seeds = experiment["name"], experiment["seeds"]
-        curves = list(chain.from_iterable(training_curves(self.reader, seed) for seed in seeds))
-        most = max((curve["points"] for curve in curves), default=0)
-        points = max((len(curve["steps"]) for curve in curves), default=0)
+        curves = training_curves(self.reader, seeds)
         lists = {said["split"]: self.aligned(said) for said in (sets[0] if sets else ())}
         if lists:
             self.site.put(f"paths-{name}", lists)
@@ -212,8 +200,8 @@ class Page:
             summary = f"{said['queries']:,} {said['split']} queries, {said['measure']}, seed {said['seed']}"
             figures = shown(river_figure(said, state_address(name, said)), trace_figure(said))
             learned.append((summary, figures, states_table(name, said, listed)))
-        thinned = f"Curves of more than {points:,} steps are thinned evenly." * (most > points)
-        training = [(None, training_figures(curves), None)] if curves else []
+        thinned = f"Curves of more than {MOST_POINTS:,} steps are thinned evenly." * any(curves["lines"] > MOST_POINTS)
+        training = [(None, training_figures(curves), None)] if len(curves) else []
         ran = [(f"Seed {seed['seed']}", (), stages_table(seed["rows"], self.stage_facts)) for seed in seeds]
         sections = [("negatives", "Negatives", negatives, ""), ("forgetting", "Learned and forgotten", learned, "")]
         sections += [("training", "Training", training, thinned), ("stages", "The stages as they ran", ran, "")]
@@ -306,92 +294,8 @@ class Page:
             for read in stage["inputs"].values():
                 readers.setdefault(read, []).append(name)
         status, kinds = status_of(self.reader, self.spec)
-        self.site.add(
-            "stages.html", "stages.html", "Stages", status=status, kinds=kinds, planned=len(self.spec["stages"])
-        )
+        counted = {"kinds": kinds, "planned": len(self.spec["stages"])}
+        self.site.add("stages.html", "stages.html", "Stages", status=status, **counted)
         for name in self.stage_facts:
-            path, named = (
-                f"stage-{name.replace('/', '-')}.html",
-                {"readers": readers.get(name, ()), "pages": self.labels},
-            )
-            self.site.add(path, "stage.html", name, name=name, **named)
-
-
-def brief(seconds):
-    """Seconds as text, of short ones with a decimal."""
-    return duration(seconds, 1)
-
-
-def state_address(name, said):
-    """(step, state) → the address of the list of those queries of an experiment."""
-    return lambda at, state: f"list.html#{said['split']}/{name}/{at}/{state}"
-
-
-def states_table(name, said, listed):
-    """How many queries each step left in each state, as links to their lists where these are listed."""
-    rows, address = [], state_address(name, said)
-    for at, counts in enumerate(said["states"]):
-        row = {"From → to": f"{said['checkpoints'][at]} → {said['checkpoints'][at + 1]}"}
-        for state, n in counts.items():
-            link = Markup('<a href="{}">{:,}</a>').format(address(at, state).replace(" ", "%20"), n)
-            row[state.capitalize()] = link if listed and n else f"{n:,}"
-        rows.append(row)
-    return Printed("states", "Queries by state", pd.DataFrame(rows, dtype=object), [])
-
-
-def pools_table(said):
-    """What each pool of an experiment and seed has drawn and dropped; said: as `negatives_of` gives it."""
-    rows = []
-    for episode, pool in zip(said["episodes"], said["pools"], strict=True):
-        facts, filters = pool["facts"], pool["facts"].get("filters") or {}
-        row = {
-            "Episode": str(episode),
-            "Drawn": ", ".join(f"{name} {n:,}" for name, n in facts.get("drawn", {}).items()),
-        }
-        row["Queries short"] = f"{sum(facts.get('short_queries', {}).values()):,}"
-        row |= {"Queries empty": f"{facts.get('empty_queries', 0):,}", "Repeated": f"{facts.get('overlap', 0):.1%}"}
-        row["Suspects"] = f"{pool['suspects']:.1%}" if "suspects" in pool else NONE
-        dropped = "; ".join(f"{name.replace('_', ' ')} {n}" for name, n in filters.items())
-        rows.append(row | {"Dropped by filters": dropped or NONE, "Stage": stage_link(pool["stage"])})
-    note = (
-        "Short: queries with fewer candidates than a source wanted. Repeated: slots with a passage that the query "
-        "already has. Suspects: negatives with at least 95 % of the positive's score under the model that mined them."
-    )
-    return Printed("pools", "Pools", pd.DataFrame(rows, dtype=object), [note])
-
-
-def rate_table(split, measure, figure):
-    """The forgetting rates of one set of queries, a line per system."""
-    rates = {}
-    for row in figure.rows:
-        if not row["paper"]:
-            rates.setdefault(row["label"], {})[row["step"]] = f"{row['rate']:.1%}"
-    steps = sorted({step for of in rates.values() for step in of})
-    rows = [
-        {"System": label} | {f"Episode {step}": of.get(step, NONE) for step in steps} for label, of in rates.items()
-    ]
-    return Printed("rates", f"Forgetting rate, {split} queries, {measure}", pd.DataFrame(rows, dtype=object), [])
-
-
-def stages_table(rows, stages):
-    """The stages of a seed by link and episode, each with its time; stages: {name: what `stage_content` gives}."""
-    links = dict.fromkeys(re.sub(r".*/", "", row["link"]) for row in rows)
-    cells = {link: {episode: [] for episode in sorted({row["episode"] for row in rows})} for link in links}
-    most = max((stages[row["stage"]]["seconds"] or 0 for row in rows if row["stage"] in stages), default=0) or 1
-    for row in rows:
-        stage, text = stages.get(row["stage"]), Markup('<span class="todo">not run</span>')
-        if stage:
-            shared = Markup(' <span class="shared">shared</span>') if len(stage["users"]) > 1 else ""
-            address, heat = f"stage-{row['stage'].replace('/', '-')}.html", (stage["seconds"] or 0) / most
-            link = Markup('<a class="heat" style="--heat: {:.3f}" href="{}">{}{}</a>')
-            text = link.format(heat, address, brief(stage["seconds"]), shared)
-        cells[re.sub(r".*/", "", row["link"])][row["episode"]].append(text)
-    names = {episode: f"Episode {episode}" if episode else "Start" for episode in next(iter(cells.values()), ())}
-    lines = [
-        {"Stage": link} | {names[episode]: Markup("").join(texts) for episode, texts in of.items()}
-        for link, of in cells.items()
-    ]
-    note = (
-        "Every cell is a stage, with the time that it took; darker took longer. Shared ones were made once for several "
-    )
-    return Printed("dag", "Stages by episode", pd.DataFrame(lines, dtype=object), [f"{note}experiments."])
+            named = {"name": name, "readers": readers.get(name, ()), "pages": self.labels}
+            self.site.add(f"stage-{name.replace('/', '-')}.html", "stage.html", name, **named)

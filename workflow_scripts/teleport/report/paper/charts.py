@@ -2,48 +2,32 @@
 
 import altair as alt
 
-from teleport.report.page.charts import BLUE, FREE, ORANGE, TEN, UPRIGHT, chart, colour, in_order, tip
+from teleport.report.charts import BLUE, FREE, ORANGE, TEN, UPRIGHT, chart, colour, in_order, plane, steps, tip
 
 SHAPES = {"passage": "circle", "relevant": "cross", "query": "diamond"}
 
 
 def paper_charts():
     """{name: chart} of the kinds of `figures`."""
-    return {"plane": plane(), "scores": scores(), "lines": lines(), "bars": beside(), "histogram": histogram()}
-
-
-def plane():
-    """A query, its relevant passages, and those that systems gave it."""
-    axis = alt.Axis(labels=False, ticks=False, grid=False, domain=False)
-    place = {"title": None, "axis": axis, "scale": alt.Scale(domain=[-1.05, 1.05])}
-    shapes = alt.Scale(domain=list(SHAPES), range=list(SHAPES.values()))
-    return chart(320, "point", filled=True, opacity=1, size=60).encode(
-        x=alt.X("x:Q", **place),
-        y=alt.Y("y:Q", **place),
-        color=colour("what:N", None, columns=2),
-        shape=alt.Shape("shape:N", scale=shapes, legend=None),
-        tooltip=[alt.Tooltip("what:N", title="What"), alt.Tooltip("passage:N", title="Passage")],
-    )
+    by_system = colour("label:N", None, columns=2, symbolType="stroke")
+    return {
+        # A query, its relevant passages, and those that systems gave it.
+        "plane": plane(colour("what:N", None, columns=2), SHAPES, size=alt.value(60)),
+        "scores": scores(),
+        # A value by step, a line per system and seed.
+        "lines": steps(220, tip("label:N"), color=by_system, detail=["seed:N", "part:N"]),
+        "bars": beside(),
+        "histogram": histogram(),
+    }
 
 
 def scores():
     """A line per query: the scores of its first passages in their order."""
     return chart(220, "line", strokeWidth=1.2).encode(
         x=alt.X("rank:Q", title="Rank"),
-        y=alt.Y("score:Q", title="Score less the mean of all passages", scale=alt.Scale(zero=False)),
+        y=alt.Y("score:Q", title="Score less the mean of all passages", scale=FREE["scale"]),
         color=alt.Color("query:N", scale=alt.Scale(range=TEN), legend=None),
-        tooltip=["query:N", "rank:Q", tip("score:Q", ".3f", "Score")],
-    )
-
-
-def lines():
-    """A value by step, a line per system and seed."""
-    return chart(220, "line", strokeWidth=1.6, point=alt.OverlayMarkDef(size=14)).encode(
-        x=alt.X("step:Q", title="Step"),
-        y=alt.Y("value:Q", **FREE, axis=alt.Axis(format="~g")),
-        color=colour("label:N", None, columns=2, symbolType="stroke"),
-        detail=["seed:N", "part:N"],
-        tooltip=["label:N", "seed:N", "step:Q", tip("value:Q", ".5g", "Value")],
+        tooltip=[tip("query:N"), tip("rank:Q"), tip("score:Q", "Score", ".3f")],
     )
 
 
@@ -55,7 +39,7 @@ def beside():
         yOffset=alt.YOffset("system:N", sort=None),
         color=colour("system:N", None),
     )
-    tips = ["group:N", "system:N", tip("value:Q", ".4g", "Figure")]
+    tips = [tip("group:N"), tip("system:N"), tip("value:Q", "Figure", ".4g")]
     ours = base.transform_filter("!datum.paper").mark_bar().encode(tooltip=tips)
     paper = base.transform_filter("datum.paper").mark_point(
         shape="diamond", size=60, filled=True, opacity=1, stroke="white"
@@ -71,5 +55,5 @@ def histogram():
         y=alt.Y("share:Q", title="Share", axis=alt.Axis(format="%")),
         xOffset=alt.XOffset("of:N", sort=list(parts)),
         color=colour("of:N", None, parts),
-        tooltip=["errors:N", "of:N", tip("share:Q", ".1%", "Share")],
+        tooltip=[tip("errors:N"), tip("of:N"), tip("share:Q", "Share", ".1%")],
     )

@@ -5,9 +5,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from teleport.refusal import Refusal
-from teleport.report.page.drawings import Figure
+from teleport.report.charts import Figure
+from teleport.report.maps import places
 from teleport.report.page.negatives import sample
-from teleport.report.page.query_pages import places
 
 BLOCK = 2**16  # passages whose vectors are summed at a time
 
@@ -34,28 +34,18 @@ def found_of(reader, stage, row, number):
     """At most `number` passages (list of rows) that a search found for a query, or that its pool has."""
     if stage.startswith("merge/"):
         pool = reader.pool(stage)
-        passages = np.asarray(pool.items.passages[pool.offsets[row] : pool.offsets[row + 1]])
+        passages = np.asarray(pool.items.passages[pool.offsets[row] : pool.offsets[row + 1]]).tolist()
     else:
-        run = reader.search(stage)
-        passages = np.asarray(run.ids[np.flatnonzero(run.rows == row)]).ravel()
+        passages = reader.found(stage, row)
     known = reader.facts(reader.collection)["num_passages"]
-    return [each for each in dict.fromkeys(passages.tolist()) if 0 <= each < known][:number]
-
-
-def vectors_of_split(reader, split, queries, passages):
-    """(vectors of the queries of a split, of all passages) of two encode stages; None without them, or of chunks."""
-    if not (reader.finished(queries) and reader.finished(passages)):
-        return None
-    vectors = reader.vectors(queries, f"queries.{split}.npy"), reader.vectors(passages, "passages.npy")
-    whole = vectors[1] is not None and len(vectors[1]) == reader.facts(reader.collection)["num_passages"]
-    return vectors if whole and vectors[0] is not None else None
+    return [each for each in dict.fromkeys(passages) if each < known][:number]
 
 
 def maps(reader, name, figure):
     """{suffix: Figure}: a map for each query and plane; the planes of a query are one, so that places compare."""
     planes, shown, split = figure["behind"]["planes"], figure["behind"]["shown"], figure["split"]
-    vectors = [vectors_of_split(reader, split, *stages) for _, *stages in planes]
-    if None in vectors or not all(reader.finished(stage) for _, stage in shown):
+    scorers = [reader.scorer(*stages, split) for _, *stages in planes]
+    if None in scorers or not all(reader.finished(stage) for _, stage in shown):
         return {}
     ids, texts = (reader.queries(split, column) for column in ("query_id", "text"))
     positives, figures = reader.positives(split=split), {}
@@ -67,7 +57,7 @@ def maps(reader, name, figure):
                 before = parts.get(passage)
                 parts[passage] = before if before == "relevant" else f"{before} and {label}" if before else label
         chosen, query_id = list(parts), ids[row].as_py()
-        on_planes = places(vectors, row, chosen)
+        on_planes = places(scorers, row, chosen)
         doc_ids = {passage: doc_id for passage, (doc_id, *_) in reader.passages(set(chosen)).items()}
         named = [("query", "the query"), *((parts[passage], doc_ids[passage]) for passage in chosen)]
         for (label, *_), points in zip(planes, on_planes, strict=True):
@@ -89,13 +79,13 @@ def scores(reader, name, figure):
     figures, rows, split = {}, rows_of(reader, figure, name), figure["split"]
     ids = reader.queries(split, "query_id")
     for label, search, *stages in figure["behind"]:
-        vectors = vectors_of_split(reader, split, *stages) if reader.finished(search) else None
-        if vectors is None:
+        scorer = reader.scorer(*stages, split) if reader.finished(search) else None
+        if scorer is None:
             continue
-        run, mean, lines = reader.search(search), mean_of(vectors[1]), []
+        run, mean, lines = reader.search(search), mean_of(scorer.vectors), []
         for row in rows.tolist():
             found = np.asarray(run.scores[np.flatnonzero(run.rows == row)], np.float64).ravel()[: figure["depth"]]
-            less = found[np.isfinite(found)] - np.asarray(vectors[0][row], np.float64) @ mean
+            less = found[np.isfinite(found)] - np.asarray(scorer.queries[row], np.float64) @ mean
             lines += [
                 {"query": ids[row].as_py(), "rank": n, "score": score} for n, score in enumerate(less.tolist(), 1)
             ]

@@ -2,8 +2,8 @@
 
 from itertools import accumulate
 
-from teleport.report.page.drawings import Figure
-from teleport.report.page.overview import training_curves
+from teleport.report.charts import Figure
+from teleport.report.curves import column_points, training_curves
 from teleport.report.published import read_published
 from teleport.report.published_table import make_lines
 
@@ -12,23 +12,19 @@ def curves(reader, name, figure):
     """{suffix: Figure}: a chart of a column of the trainings, and one of a measure after every episode."""
     by_step, by_episode = [], []
     for label, seeds in figure["behind"]:
+        points = training_curves(reader, seeds if figure["column"] else ())
+        if figure["episode"] is not None:
+            points = points[points["episode"] == figure["episode"]]
+        for point in column_points(points, figure["column"]):
+            named = {"label": label, "seed": point["seed"], "step": point["step"]}
+            by_step.append(named | {"value": point["value"], "part": point["episode"]})
         for seed in seeds:
             named = {"label": label, "seed": seed["seed"]}
-            by_step += [named | point for point in column_points(reader, seed, figure["column"], figure["episode"])]
             by_episode += [named | point for point in measure_points(reader, seed, figure["measure"])]
     text = "By the number of steps, all episodes one after another."
     figures = {figure["column"]: Figure("lines", by_step, f"{figure['column']}.", text)}
     figures[figure["measure"]] = Figure("lines", by_episode, f"{figure['split']} {figure['measure']}.", text)
     return {suffix: each for suffix, each in figures.items() if suffix and each.rows}
-
-
-def column_points(reader, seed, column, episode):
-    """Yield {step, value, part} of a column of a seed's trainings; episode: of which alone, None for all."""
-    for curve in training_curves(reader, seed) if column else ():
-        if episode in (None, curve["episode"]):
-            for step, value in zip(curve["steps"], curve["columns"].get(column, ()), strict=False):
-                if value is not None:
-                    yield {"step": step + curve["offset"], "value": value, "part": curve["episode"]}
 
 
 def measure_points(reader, seed, measure):

@@ -1,22 +1,64 @@
-"""What `figures` of a configuration asks for: charts as PDF, PNG and CSV, tables as Markdown, LaTeX and CSV."""
+"""Figures for a paper, as wide as a column: charts of the page, and what `figures` of a configuration asks for.
+
+Charts as PDF and PNG, what is asked for with its CSV; tables as Markdown, LaTeX and CSV.
+"""
 
 import re
+from pathlib import Path
 
 import pandas as pd
+import vl_convert
 
+from teleport.report.charts import charts
+from teleport.report.curves import training_curves
+from teleport.report.page.drawings import episode_figures, negatives_figures, rate_figure, training_figures
+from teleport.report.page.forgetting import Traces, forgetting_of
+from teleport.report.page.negatives import negatives_of
+from teleport.report.page.overview import page_table
 from teleport.report.paper.cases import cases
 from teleport.report.paper.queries import maps, scores
 from teleport.report.paper.systems import bars, curves, histogram
+from teleport.report.reader import Reader
 from teleport.report.render import csv_text, write_forms
-from teleport.running.files import write_text
+from teleport.running.files import write_bytes, write_text
 
 CHARTS = {"map": maps, "scores": scores, "curves": curves, "bars": bars, "histogram": histogram}
+COLUMN_POINTS = 219  # of the ACL style
+PNG_SCALE = 4  # pixels per point: 288 dpi
+FILES = {"Loss.": "loss", "Sources.": "sources", "Since when: the pool.": "first"}
+FILES |= {"Since when: all that was mined.": "mined"}  # figures of an experiment by their title
+SIZES = {"labelFontSize": 8, "titleFontSize": 8}
 
 
-def write_paper_figures(spec, reader, folder, write_figure):
+def write_figures(spec, root, output_folder):
+    """Write NAME.pdf and NAME.png of the figures of a specification's finished stages; returns their names.
+
+    Per experiment, under its first seed: `sources-EXPERIMENT` and `first-EXPERIMENT` (ANCE-Tele Figure 9),
+    `mined-EXPERIMENT` (Figures 5, 10) and `loss-EXPERIMENT` (Figure 2); of all experiments `episodes`, the first column
+    of the main table (Figures 2, 8a), and `forgetting` (Figure 4), on training queries.
+    """
+    reader = Reader(root, spec["collection"])
+    traces, sets, figures = Traces(reader), {}, {}
+    for at, figure in enumerate(episode_figures(page_table(reader, spec, spec["tables"][0])), 1):
+        figures["episodes" if at == 1 else f"episodes-{at}"] = figure
+    for experiment in spec["experiments"]:
+        name, seed = experiment["name"], experiment["seeds"][0]
+        for said in forgetting_of(traces, seed, [], {}):
+            sets.setdefault(experiment["label"], []).append(said)
+        said = negatives_of(reader, seed, spec["flags"])
+        drawn = training_figures(training_curves(reader, [seed])) + (negatives_figures(said) if said else [])
+        figures |= {f"{FILES[each.title]}-{name}": each for each in drawn if each.title in FILES}
+    if sets:
+        figures["forgetting"] = rate_figure(sets, [tuple(each) for each in spec.get("ghosts", ())])
+    for name, figure in figures.items():
+        write_figure(figure, Path(output_folder) / name)
+    return [*figures, *write_paper_figures(spec, reader, Path(output_folder))]
+
+
+def write_paper_figures(spec, reader, folder):
     """Write the finished ones of a specification's `figures` (see page_specs.py) to a folder; returns their names.
 
-    A file is called NAME-SUFFIX, and NAME where the figure is one file. write_figure: draws a `Figure` to a path.
+    A file is called NAME-SUFFIX, and NAME where the figure is one file.
     """
     written = []
     for name, figure in spec["figures"].items():
@@ -38,3 +80,18 @@ def write_paper_figures(spec, reader, folder, write_figure):
 def file_part(text):
     """A label as a part of a file's name: "ADORE + STAR" → "adore-star"."""
     return re.sub(r"[^a-z0-9]+", "-", str(text).lower()).strip("-")
+
+
+def write_figure(figure, path):
+    """Write PATH.pdf and PATH.png of a `Figure`."""
+    chart = figure.spec | {"width": COLUMN_POINTS, "background": "white"}
+    chart |= {"autosize": {"type": "fit-x", "contains": "padding"}}
+    config = chart["config"]
+    chart["config"] = config | {key: config[key] | SIZES for key in ("axis", "legend")}
+    chart["config"]["text"] = config["text"] | {"fontSize": 8}
+    if not isinstance(charts()[figure.chart]["height"], dict):
+        chart["height"] = COLUMN_POINTS * 0.62
+        if isinstance(chart.get("mark"), dict) and chart["mark"]["type"] == "bar":
+            chart["mark"] = chart["mark"] | {"size": 18}
+    write_bytes(path.with_name(f"{path.name}.pdf"), vl_convert.vegalite_to_pdf(chart))
+    write_bytes(path.with_name(f"{path.name}.png"), vl_convert.vegalite_to_png(chart, scale=PNG_SCALE))

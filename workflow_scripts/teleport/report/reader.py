@@ -8,12 +8,13 @@ from teleport.collection.reader import read_passages, read_positives
 from teleport.evaluation.names import OWN_PASSAGES
 from teleport.negatives.pool import read_pool
 from teleport.report.figures import Stages
+from teleport.search.exact import PairScorer
 
 
 class Reader(Stages):
     """The stages of a configuration; collection: the name of its collection's stage."""
 
-    cached = (*Stages.cached, "pool", "search", "names", "positives", "vectors", "queries", "scores")
+    cached = (*Stages.cached, "pool", "search", "names", "positives", "scorer", "queries", "scores")
 
     def __init__(self, root, collection):
         super().__init__(root)
@@ -28,6 +29,12 @@ class Reader(Stages):
         path = self.artefact(name).path
         return Run(*(np.load(path(f"{field}.npy"), mmap_mode="r") for field in Run._fields))
 
+    def found(self, name, row):
+        """The passages (list of rows), best first, that a retrieval found for a query; empty without one."""
+        run = self.search(name) if self.finished(name) else None
+        ids = np.asarray(run.ids[np.flatnonzero(run.rows == row)]).ravel() if run else np.zeros(0, int)
+        return ids[ids >= 0].tolist()
+
     def names(self, name):
         """{number: id} of the passages of a stage's run that the collection lacks."""
         artefact = self.artefact(name)
@@ -38,9 +45,17 @@ class Reader(Stages):
 
     def vectors(self, name, file):
         """float [texts, dim] of an encode stage, memory-mapped; None when it has no such file, or it was deleted."""
-        artefact = self.artefact(name)
-        there = file in artefact.manifest["files"] and not artefact.is_deleted(file)
+        artefact = self.artefact(name) if self.finished(name) else None
+        there = artefact and file in artefact.manifest["files"] and not artefact.is_deleted(file)
         return np.load(artefact.path(file), mmap_mode="r") if there else None
+
+    def scorer(self, queries, passages, split="train"):
+        """The `PairScorer` of the queries of a split and all passages, by two encode stages; None without all vectors,
+        and where passages have several."""
+        of_queries, of_passages = self.vectors(queries, f"queries.{split}.npy"), self.vectors(passages, "passages.npy")
+        there = of_queries is not None and of_passages is not None
+        whole = there and len(of_passages) == self.facts(self.collection)["num_passages"]
+        return PairScorer(of_queries, of_passages, None) if whole else None
 
     def positives(self, stage=None, split="train"):
         """`Ragged`: the positives of the queries of a split, or those of training queries that `stage` has found."""

@@ -1,0 +1,80 @@
+"""The tables of an experiment's page."""
+
+import pandas as pd
+from markupsafe import Markup
+
+from teleport.report.page.drawings import steps_of
+from teleport.report.page.site import stage_link
+from teleport.report.render import NONE, Printed
+from teleport.report.units import duration
+
+
+def brief(seconds):
+    """Seconds as text, of short ones with a decimal."""
+    return duration(seconds, 1)
+
+
+def state_address(name, said):
+    """(step, state) → the address of the list of those queries of an experiment."""
+    return lambda at, state: f"list.html#{said['split']}/{name}/{at}/{state}"
+
+
+def states_table(name, said, listed):
+    """How many queries each step left in each state, as links to their lists where these are listed."""
+    rows, address = [], state_address(name, said)
+    for at, (step, counts) in enumerate(steps_of(said)):
+        rows.append({"From → to": step})
+        for state, n in counts.items():
+            link = Markup('<a href="{}">{:,}</a>').format(address(at, state).replace(" ", "%20"), n)
+            rows[-1][state.capitalize()] = link if listed and n else f"{n:,}"
+    return Printed("states", "Queries by state", pd.DataFrame(rows, dtype=object), [])
+
+
+def pools_table(said):
+    """What each pool of an experiment and seed has drawn and dropped; said: as `negatives_of` gives it."""
+    rows = []
+    for episode, pool in zip(said["episodes"], said["pools"], strict=True):
+        facts, filters = pool["facts"], pool["facts"].get("filters") or {}
+        row = {"Episode": str(episode)}
+        row["Drawn"] = ", ".join(f"{name} {n:,}" for name, n in facts.get("drawn", {}).items())
+        row["Queries short"] = f"{sum(facts.get('short_queries', {}).values()):,}"
+        row |= {"Queries empty": f"{facts.get('empty_queries', 0):,}", "Repeated": f"{facts.get('overlap', 0):.1%}"}
+        row["Suspects"] = f"{pool['suspects']:.1%}" if "suspects" in pool else NONE
+        dropped = "; ".join(f"{name.replace('_', ' ')} {n}" for name, n in filters.items())
+        rows.append(row | {"Dropped by filters": dropped or NONE, "Stage": stage_link(pool["stage"])})
+    note = (
+        "Short: queries with fewer candidates than a source wanted. Repeated: slots with a passage that the query "
+        "already has. Suspects: negatives with at least 95 % of the positive's score under the model that mined them."
+    )
+    return Printed("pools", "Pools", pd.DataFrame(rows, dtype=object), [note])
+
+
+def rate_table(split, measure, figure):
+    """The forgetting rates of one set of queries, a line per system."""
+    ours = pd.DataFrame([row for row in figure.rows if not row["paper"]], columns=["label", "step", "rate"])
+    table = ours.pivot(index="label", columns="step", values="rate").reindex(ours["label"].unique())
+    table = table.map("{:.1%}".format, na_action="ignore").fillna(NONE).add_prefix("Episode ")
+    frame = table.rename_axis("System").reset_index().rename_axis(columns=None)
+    return Printed("rates", f"Forgetting rate, {split} queries, {measure}", frame, [])
+
+
+def stages_table(rows, stages):
+    """The stages of a seed by link and episode, each with its time; stages: {name: what `stage_content` gives}."""
+    episodes = sorted({row["episode"] for row in rows})
+    names = {episode: f"Episode {episode}" if episode else "Start" for episode in episodes}
+    most = max((stages[row["stage"]]["seconds"] or 0 for row in rows if row["stage"] in stages), default=0) or 1
+    lines = {}
+    for row in rows:
+        stage, text = stages.get(row["stage"]), Markup('<span class="todo">not run</span>')
+        if stage:
+            shared = Markup(' <span class="shared">shared</span>') if len(stage["users"]) > 1 else ""
+            address, heat = f"stage-{row['stage'].replace('/', '-')}.html", (stage["seconds"] or 0) / most
+            link = Markup('<a class="heat" style="--heat: {:.3f}" href="{}">{}{}</a>')
+            text = link.format(heat, address, brief(stage["seconds"]), shared)
+        name = row["link"].rpartition("/")[2]
+        line = lines.setdefault(name, {"Stage": name} | dict.fromkeys(names.values(), Markup("")))
+        line[names[row["episode"]]] += text
+    note = (
+        "Every cell is a stage, with the time that it took; darker took longer. Shared ones were made once for several "
+    )
+    return Printed("dag", "Stages by episode", pd.DataFrame(lines.values(), dtype=object), [f"{note}experiments."])
