@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from commands.forecast.costs import stage_cost
-from commands.forecast.costs.models import sharded
+from commands.forecast.costs import sharded, stage_cost
 from commands.forecast.counts import Counts, finished
 from commands.forecast.hardware import Cost, Place
 from commands.forecast.schedule import Job, most_bytes, schedule
