@@ -59,7 +59,6 @@ def about_saved_work(job):
 
 
 def parse_arguments():
-    """The command line (argparse.Namespace)."""
     parser = argparse.ArgumentParser(description="Run one stage of the workflow.")
     add = parser.add_argument
     add("--spec", required=True, type=json.loads, help="the stage as JSON: kind, key, settings, inputs, loads")

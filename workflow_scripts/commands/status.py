@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 from teleport.refusal import Refusal
-from teleport.report.progress import by_kind, of_seed
+from teleport.report.progress import of_seed
 from teleport.report.units import duration
 from teleport.running.artefact import MANIFEST, is_finished
 from teleport.running.job import RESUME, SHARDS
@@ -95,11 +95,6 @@ def read_report(path):
     if not isinstance(report, dict) or any(type(report.get(key)) is not type(zeros[key]) for key in zeros):
         return zeros
     return {key: report[key] for key in zeros}
-
-
-def finished(names, root=Path(".")):
-    """{kind: (finished stages, all stages)} of the stages `names` ("kind/key"), in their order."""
-    return by_kind(names, partial(is_finished, root=root))
 
 
 def seeds_table(plan, root=Path(".")):

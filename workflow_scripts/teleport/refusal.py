@@ -4,7 +4,8 @@
 class Refusal(ValueError):
     """One sentence for a person: the rule, the offending value and where it is, the remedy.
 
-    Whoever runs the library shows it without a traceback. Every other error is a defect and keeps its traceback.
+    Whoever runs the library shows it without a traceback. Every other error is a defect and keeps its traceback. What
+    reads a configuration, a file or a finished stage refuses what is missing, torn or in another form.
     Inside pydantic's validators a plain ValueError serves: what reads the settings makes a refusal of it.
     """
 

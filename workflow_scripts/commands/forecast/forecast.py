@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from commands.forecast.costs import sharded, stage_cost
-from commands.forecast.counts import Counts, finished
+from commands.forecast.counts import Counts, artefact_of
 from commands.forecast.hardware import Cost, Place
 from commands.forecast.schedule import Job, most_bytes, schedule
 from teleport.plan.kinds import KINDS, needs
@@ -27,15 +27,15 @@ class Estimate:
 
 
 class Line(NamedTuple):
-    """Some stages together. stages: list of `Estimate`; left: those of them that are to do"""
+    """Some stages together (list of `Estimate`)."""
 
     kind: str
     stages: list
-    left: list
 
-    @classmethod
-    def of(cls, kind, stages):
-        return cls(kind, stages, [each for each in stages if not each.done])
+    @property
+    def left(self):
+        """Those that are to do."""
+        return [each for each in self.stages if not each.done]
 
     @property
     def done(self):
@@ -58,7 +58,7 @@ class Forecast:
     """What the stages of a plan cost on a `Hardware`.
 
     gpus: {kind: how many GPUs a job takes}, in the place of what kinds.py says; shards: jobs that encode the passages
-    of a stage. counts: the `Counts` used; stages: {name: Estimate}. Raises Refusal for a collection of unknown size.
+    of a stage. counts: the `Counts` used; stages: {name: Estimate}
     """
 
     def __init__(self, plan, hardware, gpus=None, shards=1):
@@ -106,7 +106,7 @@ class Forecast:
 
     def estimate(self, stage):
         """The `Estimate` of a stage."""
-        (cost, _), artefact = self.cost(stage), finished(stage)
+        (cost, _), artefact = self.cost(stage), artefact_of(stage)
         made = artefact.manifest.get("provenance", {}) if artefact else {}
         if made.get("beside", stage.name) != stage.name:
             cost = replace(cost, work=cost.work | {"read": 0.0})
@@ -124,7 +124,7 @@ class Forecast:
         by_kind = {kind: [] for kind in KINDS}
         for each in self.stages.values():
             by_kind[each.kind].append(each)
-        return [*(Line.of(*item) for item in by_kind.items() if item[1]), Line.of("total", [*self.stages.values()])]
+        return [*(Line(*item) for item in by_kind.items() if item[1]), Line("total", [*self.stages.values()])]
 
     @cached_property
     def jobs(self):

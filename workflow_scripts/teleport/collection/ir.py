@@ -16,7 +16,7 @@ HOME = Path("data/ir_datasets")
 
 
 def source(settings):
-    """The Source of `settings` (settings.IrDatasets). Raises Refusal for an id that is unknown or lacks rows."""
+    """The Source of `settings` (settings.IrDatasets)."""
     registry = open_registry()
     corpus = set_with("docs", registry, settings.corpus, "collection.corpus")
     splits = {name: split(registry, dataset, name) for name, dataset in settings.splits.items()}

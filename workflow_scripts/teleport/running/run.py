@@ -127,7 +127,7 @@ def run_shard(job):
 
 
 def begin_attempt(job, name):
-    """Open the resume state of a job; returns which attempt this is, from 1 on, as the log tells with `name`."""
+    """Open the resume state of a job; returns which attempt this is, from 1 on, which the log says of `name`."""
     resumed = job.open_resume() and has_work(job.resume)
     attempt = count_attempt(job)
     log.info("%s attempt %d%s", name, attempt, ", resume state kept" if resumed else "")
@@ -143,7 +143,7 @@ def count_attempt(job):
 
 
 def require_settings(job):
-    """Load the module of the stage; raises Refusal, one sentence, when the settings are not what it takes."""
+    """Load the module of the stage; settings that are not what it takes are refused in one sentence."""
     try:
         job.settings  # noqa: B018
     except ValidationError as error:
@@ -156,7 +156,7 @@ def require_settings(job):
 
 
 def require_unedited(job, files):
-    """Raise Refusal when the code on disk is not that of the job; files: the `files_digest` of that, or None."""
+    """Refuse code on disk that is not that of the job; files: the `files_digest` of that, or None."""
     with suppress(OSError, SyntaxError, ValueError):  # files that vanish or are half written are an edit
         if files == files_digest():
             return
