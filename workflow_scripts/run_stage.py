@@ -32,15 +32,16 @@ from teleport.running.locks import sole_process
 from teleport.running.log import configure_logging, log
 from teleport.running.run import (
     IS_HELPER,
+    claim,
     clean_up_after_refusal,
     discard,
     has_work,
+    make_siblings,
     require_unedited,
     run,
     run_shard,
     take,
 )
-from teleport.running.siblings import claim, make_siblings
 
 
 def keep_freed_memory():

@@ -91,7 +91,7 @@ class Forecast:
         return cost, self.hardware.seconds(cost, place.gpus)
 
     def earlier(self, stage):
-        """The stages that the same process makes before this one, which opens nothing then (running/siblings.py), of
+        """The stages that the same process makes before this one, which opens nothing then (running/run.py), of
         those that are left (list)."""
         opening = self.plan.searches.get(stage.opened, ())
         left = [other for other in opening if other.input_names == stage.input_names and not is_finished(other.name)]

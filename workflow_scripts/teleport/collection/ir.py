@@ -26,7 +26,7 @@ def source(settings):
 
 
 def rows(place, records, fields):
-    """Rows of the records that `records()` iterates over, numbered from 1; `fields` takes one record apart."""
+    """Rows of the records that `records()` iterates over, numbered from 1; fields: takes one record apart"""
     return Rows(place, lambda _: ((number, *fields(record)) for number, record in enumerate(records(), 1)))
 
 
