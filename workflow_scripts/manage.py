@@ -28,7 +28,6 @@ COMMANDS = []  # (function, its arguments), in the order in which the help lists
 
 
 def argument(*names, **options):
-    """An argument of a command line, as argparse's add_argument takes it."""
     return names, options
 
 
@@ -57,18 +56,15 @@ def comma_separated(text):
 
 
 def gpus_of_kind(text):
-    """(kind, number) of KIND:gpu=N."""
     kind, _, number = text.partition(":gpu=")
     return kind, at_least_one(number)
 
 
 def shards(text):
-    """The number of encode=N."""
     return at_least_one(text.removeprefix("encode="))
 
 
 def folder(text):
-    """A folder to write to, which is there or can be made."""
     path = Path(text)
     for taken in (each for each in (path, *path.parents) if each.exists() and not each.is_dir()):
         raise argparse.ArgumentTypeError(f"{taken} is no folder")

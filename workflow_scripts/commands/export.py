@@ -45,7 +45,6 @@ def stage_at(path, example="train"):
 
 
 def collection_of(stage):
-    """The collection (`Artefact`) that a stage (`Artefact`) was made with."""
     return Artefact(stage.folder.parents[1] / stage.manifest["inputs"]["collection"])
 
 
@@ -56,7 +55,6 @@ def passage_texts(collection, ids):
 
 
 def split_of(stage):
-    """The split whose queries a stage evaluates."""
     return stage.manifest["settings"]["split"]
 
 

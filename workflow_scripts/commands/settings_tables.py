@@ -16,7 +16,6 @@ MARKED = re.compile(r"(<!-- settings: (\w+) -->\n).*?(<!-- end of settings -->)"
 
 
 def write_tables(path):
-    """Make the tables of a page anew."""
     write_text(path, with_tables(Path(path).read_text()))
 
 
@@ -92,7 +91,6 @@ def alternatives(schema):
 
 
 def models_in(schema):
-    """Those of the `alternatives` that are models."""
     return [each for each in alternatives(schema) if "properties" in each]
 
 

@@ -149,7 +149,6 @@ def render(stages, counts):
 
 
 def cells(stage):
-    """One row of the table as text."""
     left = duration((stage.total - stage.done) / stage.rate) if stage.rate and stage.state == "runs" else "-"
     done = f"{stage.done}/{stage.total} {stage.unit}" if stage.total else "-"
     rate = f"{stage.rate:.4g}/s" if stage.rate else "-"

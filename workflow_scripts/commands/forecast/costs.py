@@ -112,7 +112,6 @@ def positives(stage, counts, place):
 
 
 def pool_size(stage):
-    """Negatives per query of a `merge` stage."""
     return sum(draw.count for draw in stage.settings.sources.values())
 
 
@@ -167,7 +166,6 @@ def contrast(stage, counts, place):
 
 
 def forgetting(stage, counts, place):
-    """Two searches of the training queries."""
     rows = 2 * math.prod(counts.run(stage.inputs["after"]))
     return Cost(memory=MEASURES_BASE + rows * NEIGHBOUR_BYTES, work={"run_rows": rows})
 

@@ -25,7 +25,6 @@ def artefact_of(stage):
 
 
 def of_kind(plan, kind):
-    """The stages of a plan that are of one kind (list)."""
     return [stage for stage in plan.stages.values() if stage.kind == kind]
 
 

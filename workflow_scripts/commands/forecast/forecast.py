@@ -34,17 +34,14 @@ class Line(NamedTuple):
 
     @property
     def left(self):
-        """Those that are to do."""
         return [each for each in self.stages if not each.done]
 
     @property
     def done(self):
-        """How many stages are finished."""
         return len(self.stages) - len(self.left)
 
     @property
     def forecast_of_done(self):
-        """Seconds forecast for the stages that are done."""
         return total("seconds", self.stages) - total("seconds", self.left)
 
 
@@ -70,12 +67,10 @@ class Forecast:
         return {name: self.estimate(stage) for name, stage in self.plan.stages.items()}
 
     def needs(self, stage):
-        """What a job of a stage asks for (`Kind`)."""
         row = needs(stage, self.plan.deleted_vectors)
         return row._replace(gpus=self.gpus.get(stage.kind, row.gpus))
 
     def place(self, stage):
-        """Where a job of a stage computes (`Place`)."""
         room, row = self.hardware.room, self.needs(stage)
         has_gpus = self.hardware.device_memory is not None and KINDS[stage.kind].gpus
         return Place(min(row.threads, room["cores"]), min(row.gpus, room["gpu"]) if has_gpus else 0)
@@ -105,7 +100,6 @@ class Forecast:
         return [(part, self.hardware.seconds(part, gpus)) for part in costs]
 
     def estimate(self, stage):
-        """The `Estimate` of a stage."""
         (cost, _), artefact = self.cost(stage), artefact_of(stage)
         made = artefact.manifest.get("provenance", {}) if artefact else {}
         if made.get("beside", stage.name) != stage.name:
@@ -128,7 +122,6 @@ class Forecast:
 
     @cached_property
     def jobs(self):
-        """{name: Job} of the stages that are not done; see `jobs_of`."""
         return self.jobs_of({name for name, each in self.stages.items() if not each.done})
 
     def jobs_of(self, left):

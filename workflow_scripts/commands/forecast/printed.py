@@ -128,7 +128,6 @@ def render(forecast):
 
 
 def cells(line):
-    """A Line as text."""
     memory = [gigabytes(size) if (size := total(what, line.stages)) else "" for what in ("memory", "device_memory")]
     times = [duration(total("seconds", stages)) for stages in (line.stages, line.left)]
     compared = [duration(total("took", line.stages)), duration(line.forecast_of_done)] if line.done else ["", ""]
@@ -234,6 +233,5 @@ def print_forecast(plan, name=None, gpus=None, shards=1, machine=None):
 
 
 def wrapped(lines):
-    """Lines of text for a terminal (str)."""
     filled = (textwrap.fill(line, WIDTH, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
     return "\n".join(filled)

@@ -50,7 +50,6 @@ class Requests:
 
     @cached_property
     def forecast(self):
-        """The `Forecast` on such a node, or None."""
         try:
             return Forecast(self.plan, self.hardware) if self.hardware else None
         except Refusal:  # the size of the collection is not known

@@ -140,7 +140,6 @@ def run_curl(url, part, options):
 
 
 def size(path):
-    """The bytes of a file, 0 when there is none."""
     return path.stat().st_size if path.exists() else 0
 
 
@@ -153,7 +152,6 @@ def headers_of(part):
 
 
 def forget(part):
-    """Remove an unfinished download and the headers beside it."""
     part.unlink(missing_ok=True)
     headers_of(part).unlink(missing_ok=True)
 

@@ -112,7 +112,6 @@ class Trajectory:
         return stage
 
     def start(self, start_from):
-        """The `Checkpoint` that an episode starts from."""
         if start_from == "previous" and self.episodes:
             return self.episodes[-1].checkpoint
         if isinstance(start_from, Start):
@@ -160,12 +159,10 @@ class Trajectory:
 
     @property
     def trains(self):
-        """The train stages, in order."""
         return [episode.train for episode in self.episodes[1:]]
 
     @property
     def pools(self):
-        """The merge stages of the episodes that have negatives, in order."""
         return [episode.pool for episode in self.episodes if episode.pool]
 
 

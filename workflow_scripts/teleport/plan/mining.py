@@ -87,13 +87,11 @@ class Mining:
 
     @property
     def bm25(self):
-        """The BM25 run of the training queries."""
         run = self.trajectory.plan.bm25("train", self.settings.mining.depth, self.experiment.encoder.title)
         return self.trajectory.link(run, self.number, "retrieve-bm25")
 
     @property
     def file(self):
-        """The negatives of a file from elsewhere, in the form of a retrieval."""
         file, inputs = self.settings.negatives.file, {"collection": self.trajectory.collection}
         settings = NegativesFileSettings.taken_from(file, sha256=identify_file(file.path, "negatives.file.path"))
         if file.form == "token-ids":

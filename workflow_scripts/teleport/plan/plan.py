@@ -118,7 +118,6 @@ class Plan:
         return found
 
     def trajectory(self, name, seed):
-        """The `Trajectory` of an experiment under a seed, planned once."""
         if (name, seed) not in self.planned:
             self.planned[name, seed] = None  # until it is planned
             self.planned[name, seed] = Trajectory(self, name, seed)
@@ -128,7 +127,6 @@ class Plan:
         return self.planned[name, seed]
 
     def checkpoint_of(self, start, trajectory):
-        """The `Checkpoint` that a `settings.Start` names."""
         where = f"experiments.{trajectory.name}: training.start_from"
         if start.experiment not in self.experiments:
             raise Refusal(f"{where}: no experiment is called {start.experiment!r}. Add it, or name another one.")
@@ -175,7 +173,6 @@ class Plan:
 
     @property
     def collapse(self):
-        """The `Collapse` of runs of passages to runs of documents."""
         evaluation = self.config.evaluation
         return Collapse.taken_from(evaluation) if evaluation.collapse else Collapse()
 

@@ -72,7 +72,6 @@ class Artefact:
 
     @property
     def facts(self):
-        """What the stage returned (dict)."""
         return self.manifest["facts"]
 
     def path(self, name, full=False):

@@ -86,7 +86,6 @@ def is_text(node):
 
 
 def imported_names(node):
-    """The modules that a parsed statement may import; none for others."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom) and node.module:

@@ -17,8 +17,6 @@ UNREADABLE = (NameError, ValueError, AssertionError, KeyError)  # of ir-measures
 
 
 class Own(NamedTuple):
-    """A measure that ir-measures does not know: its name, and its cut-off."""
-
     name: str
     cutoff: Integer
 

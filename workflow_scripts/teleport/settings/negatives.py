@@ -125,7 +125,6 @@ class Negatives(Removal):
         return given.count if isinstance(given, OfSource) else given
 
     def settings_of(self, name):
-        """The source's own settings (dict)."""
         given = (self.counts or {}).get(name)
         return given.model_extra if isinstance(given, OfSource) else {}
 
