@@ -84,12 +84,7 @@ def plan_of(files):
 @command(
     argument("name", metavar="NAME", help="of the configuration, and of the folder of its tables"),
     argument("folder", type=Path, metavar="FROM", help="the folder of the collection"),
-    argument(
-        "--test",
-        type=lambda text: list(filter(None, text.split(","))),
-        default=[],
-        help="the splits that the table is of, between commas",
-    ),
+    argument("--test", type=comma_separated, default=[], help="the splits that the table is of, between commas"),
     argument("--dev", help="the split that chooses the step which is kept; train: some of its queries are drawn"),
 )
 def new(arguments):
