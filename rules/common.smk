@@ -17,7 +17,6 @@ sys.path.insert(0, str(HOME / "workflow_scripts"))
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
-from commands.dry_run import MOST_JOBS, use_dry_run
 from commands.encoding import encodings_said
 from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, shortages
@@ -31,10 +30,11 @@ from commands.snakemake_internals import (
     plan_in_short,
     recorded_input,
     recorded_params,
+    replace_terminal_handler,
     room,
     unfinished,
 )
-from commands.terminal import use_terminal
+from commands.terminal import MOST_JOBS, DryRun, Terminal
 from teleport.plan.kinds import needs
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
@@ -112,10 +112,10 @@ def left():
 
 if CALL.main:
     if CALL.dry:
-        use_dry_run(logger, partial(cost_sentence, PLAN))
+        replace_terminal_handler(logger, lambda usual: DryRun(usual, partial(cost_sentence, PLAN)))
         plan_in_short(workflow, logger, MOST_JOBS)
     else:
-        use_terminal(logger, episode_scores(PLAN), left)
+        replace_terminal_handler(logger, lambda usual: Terminal(usual, episode_scores(PLAN), left))
     for sentence in encodings_said(EXPERIMENTS, PLAN):
         logger.info(sentence)
     # What a cluster's machines have is not known here.

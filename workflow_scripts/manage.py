@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).absolute().parent))  # also with PYTHONSAF
 
 import argparse
 import json
+import os
 
-from commands import for_rules
 from teleport.refusal import Refusal
 from teleport.running.files import of_the_system
 
@@ -28,7 +28,6 @@ COMMANDS = []  # (function, its arguments), in the order in which the help lists
 
 
 def argument(*names, **options):
-    """An argument of a command line, as argparse's add_argument takes it."""
     return names, options
 
 
@@ -43,43 +42,39 @@ def command(*arguments):
 
 
 def number_or_all(text):
-    """A whole number, or "all" (argparse names the argument where it is neither)."""
     return text if text == "all" else int(text)
 
 
 def at_least_one(text):
-    """A whole number from 1 on, as argparse takes it."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
     return int(text)
 
 
 def comma_separated(text):
-    """The words of WORD,WORD, as argparse takes them."""
     return [word for word in text.split(",") if word]
 
 
 def gpus_of_kind(text):
-    """(kind, number) of KIND:gpu=N, as argparse takes it."""
     kind, _, number = text.partition(":gpu=")
     return kind, at_least_one(number)
 
 
 def shards(text):
-    """The number of encode=N, as argparse takes it."""
     return at_least_one(text.removeprefix("encode="))
 
 
 def folder(text):
-    """A folder to write to, which is there or can be made, as argparse takes it."""
     path = Path(text)
     for taken in (each for each in (path, *path.parents) if each.exists() and not each.is_dir()):
         raise argparse.ArgumentTypeError(f"{taken} is no folder")
     return path
 
 
+OUTPUT = argument("--output", required=True, type=folder, help="the folder to write to")
+
+
 def plan_of(files):
-    """The plan of the configuration in `files`."""
     from teleport.plan.plan import Plan
     from teleport.settings.read import load_files
 
@@ -112,12 +107,14 @@ def new(arguments):
 @command(files(nargs="*", default=["config/config.yaml"]))
 def status(arguments):
     """Show what runs where, how much of the plan is finished by experiment and seed, and what is left."""
-    from commands.status import finished, left, render, seeds_table, unfinished
+    from commands.status import left, render, seeds_table, unfinished
+    from teleport.report.progress import by_kind
+    from teleport.running.artefact import is_finished
 
     plan = plan_of(arguments.files)
     labels = {name: plan.label(name) for name in plan.stages}
     stages = unfinished(lambda name: labels.get(name, "not of this configuration"))
-    print(render(stages, finished(plan.stages)), left(plan), "", seeds_table(plan), sep="\n")
+    print(render(stages, by_kind(plan.stages, is_finished)), left(plan), "", seeds_table(plan), sep="\n")
 
 
 @command(
@@ -296,7 +293,7 @@ def report(arguments):
     folder, spec = page_spec(plan, arguments.files, arguments.queries)
     status = as_seen(plan, {name: plan.label(name) for name in plan.stages})
     arguments.output = arguments.output or Path(folder)
-    for_rules.page(arguments, json.loads(spec.text) | {"status": status})
+    page(arguments, json.loads(spec.text) | {"status": status})
 
 
 @command(
@@ -314,6 +311,58 @@ def figures(arguments):
         print(f"{output}/{name}")
 
 
+@command(OUTPUT)
+def table(arguments):
+    """For the rules: write one table, described in teleport/report/table.py."""
+    from teleport.report.table import write_table
+
+    write_table(json.load(sys.stdin), Path("."), arguments.output)
+
+
+@command(OUTPUT)
+def analyses(arguments):
+    """For the rules: write one table, described in teleport/report/analyses.py."""
+    from teleport.report.analyses import write_analyses
+
+    write_analyses(json.load(sys.stdin), Path("."), arguments.output)
+
+
+@command(OUTPUT)
+def published(arguments):
+    """For the rules: write published tables, a line of JSON each, described in teleport/report/published_table.py."""
+    from teleport.report.published_table import write_published
+
+    for spec in filter(str.strip, sys.stdin):
+        write_published(json.loads(spec), Path("."), arguments.output)
+
+
+@command(OUTPUT)
+def page(arguments, spec=None):
+    """For the rules: write the report page, described in teleport/report/page_specs.py."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # many small products: threads would wait for each other
+    from teleport.report.page.write import write_page
+
+    share = getattr(arguments, "share", None)
+    size = write_page(spec or json.load(sys.stdin), Path("."), arguments.output, share)
+    print(f"{share or f'{arguments.output}/index.html'}: {size / 1e6:.1f} MB")
+
+
+@command(OUTPUT)
+def link(arguments):
+    """For the rules: make the folder of an experiment, from rows as in teleport/report/experiments.py."""
+    from teleport.report.experiments import link_experiment
+
+    link_experiment(json.load(sys.stdin)["rows"], arguments.output)
+
+
+@command(OUTPUT)
+def delete_vectors(arguments):
+    """For the rules: delete the vectors of a finished encode stage (keep_vectors)."""
+    from teleport.running.artefact import Artefact
+
+    Artefact(arguments.output).delete_files()
+
+
 def interrupt(number, _frame):
     INTERRUPTS.append(number)
     raise KeyboardInterrupt
@@ -322,9 +371,8 @@ def interrupt(number, _frame):
 def main():
     parser = argparse.ArgumentParser(description="The commands about results.")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    output = argument("--output", required=True, type=folder, help="the folder to write to")
-    for function, arguments in [*COMMANDS, *((each, [output]) for each in for_rules.COMMANDS)]:
-        summary = function.__doc__.split("\n")[0]
+    for function, arguments in COMMANDS:
+        summary, _, _ = function.__doc__.partition("\n")
         sub = subparsers.add_parser(function.__name__, help=summary, description=function.__doc__)
         sub.set_defaults(command=function)
         for names, options in arguments:

@@ -32,15 +32,16 @@ from teleport.running.locks import sole_process
 from teleport.running.log import configure_logging, log
 from teleport.running.run import (
     IS_HELPER,
+    claim,
     clean_up_after_refusal,
     discard,
     has_work,
+    make_siblings,
     require_unedited,
     run,
     run_shard,
     take,
 )
-from teleport.running.siblings import claim, make_siblings
 
 
 def keep_freed_memory():
@@ -59,7 +60,6 @@ def about_saved_work(job):
 
 
 def parse_arguments():
-    """The command line (argparse.Namespace)."""
     parser = argparse.ArgumentParser(description="Run one stage of the workflow.")
     add = parser.add_argument
     add("--spec", required=True, type=json.loads, help="the stage as JSON: kind, key, settings, inputs, loads")

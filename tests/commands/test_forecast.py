@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import yaml
 
-from commands.forecast.costs import data, models, stage_cost
-from commands.forecast.costs.models import sharded
+from commands.forecast import costs as costs_of_kinds
+from commands.forecast.costs import sharded, stage_cost
 from commands.forecast.counts import Counts, encoder_shape, of_kind
 from commands.forecast.flops import Shape, forward_flop, step_flop
 from commands.forecast.forecast import Forecast, total
@@ -453,7 +453,7 @@ def test_paper_scale_configurations_can_be_forecast_without_their_data():
 
 def test_smaller_batches_at_once_need_less_memory_and_a_second_forward_pass_more_work(marco, monkeypatch):
     """A step of 8 x (9 + 32 x 76) tokens: halves of it; chunks of 16,384 tokens; and those of the halves (9,764)."""
-    monkeypatch.setattr("commands.forecast.costs.models.BUCKET_TOKENS", 16384)
+    monkeypatch.setattr("commands.forecast.costs.BUCKET_TOKENS", 16384)
     used = {"accumulate": 2}, {"gradient_caching": True}, {"accumulate": 2, "gradient_caching": True}
     plain, *others = (costs(make_plan(training=changes), "train")[0] for changes in ({}, *used))
     states = 18 * 108_891_648  # weights, gradients and moments of BERT-base
@@ -478,9 +478,9 @@ def test_without_a_gpu_each_thread_has_a_batch_or_the_gradients_of_a_part_in_mem
 
 
 def test_batches_are_as_large_as_those_of_the_stages():
-    assert encode.TOKEN_BUDGET["encode"]["cpu"] == models.BATCH_TOKENS
-    assert encode.TOKEN_BUDGET["train"]["cuda"] == models.BUCKET_TOKENS
-    assert answers.PASSAGES == data.PASSAGES
+    assert encode.TOKEN_BUDGET["encode"]["cpu"] == costs_of_kinds.BATCH_TOKENS
+    assert encode.TOKEN_BUDGET["train"]["cuda"] == costs_of_kinds.BUCKET_TOKENS
+    assert answers.PASSAGES == costs_of_kinds.PASSAGES
 
 
 def test_a_dev_set_costs_a_forward_pass_of_its_texts_at_every_evaluation(marco):

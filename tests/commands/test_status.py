@@ -5,11 +5,14 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
-from commands.status import duration, finished, render, unfinished
+from commands.status import duration, render, unfinished
 from paths import REPOSITORY
+from teleport.report.progress import by_kind
+from teleport.running.artefact import is_finished
 from teleport.running.job import Job
 from teleport.running.run import count_attempt
 
@@ -122,7 +125,7 @@ def test_a_torn_or_missing_history_is_unknown(stages, tmp_path):
 def test_finished_stages_are_counted_by_their_manifests(stages, tmp_path):
     done, other = stages.finish(stages.make("train")), stages.make("train")
     names = [f"train/{job.key}" for job in (done, other)] + ["merge/cccccccccccc"]
-    assert finished(names, tmp_path) == {"train": (1, 2), "merge": (0, 1)}
+    assert by_kind(names, partial(is_finished, root=tmp_path)) == {"train": (1, 2), "merge": (0, 1)}
 
 
 def test_the_table_is_aligned_and_says_what_is_left(stages, tmp_path):

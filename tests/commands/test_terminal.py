@@ -8,9 +8,10 @@ import time
 import pytest
 from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter, LogEvent
 
-from commands import dry_run, job_texts, terminal
+from commands import job_texts, terminal
 from commands.forecast.left import Left, job_of
 from commands.forecast.schedule import Job
+from commands.snakemake_internals import replace_terminal_handler
 from teleport.running.files import write_json
 
 NAME = "train/aaaaaaaaaaaa"
@@ -39,7 +40,7 @@ def logger(tmp_path, monkeypatch):
         handler.addFilter(DefaultFilter(set(), False, False, False, False))
         made.addHandler(handler)
         made.stream, made.left = stream, None
-        terminal.use_terminal(made, SCORES, lambda: made.left)
+        replace_terminal_handler(made, lambda usual: terminal.Terminal(usual, SCORES, lambda: made.left))
         return made
 
     yield start
@@ -280,8 +281,8 @@ def test_what_a_forecast_calls_a_job(output, name):
 
 
 def test_a_dry_run_lists_jobs_without_hashes_and_ends_with_what_it_would_cost(logger, monkeypatch):
-    monkeypatch.setattr(dry_run, "MOST_JOBS", 2)
-    monkeypatch.setattr(terminal, "use_terminal", lambda made, *_: dry_run.use_dry_run(made, lambda s: f"{sorted(s)}"))
+    monkeypatch.setattr(terminal, "MOST_JOBS", 2)
+    monkeypatch.setattr(terminal, "Terminal", lambda usual, *_: terminal.DryRun(usual, lambda s: f"{sorted(s)}"))
     logger = logger(io.StringIO())
     stats = {"event": LogEvent.RUN_INFO, "stats": {"train": 3, "total": 3}}
     logger.info("stats", extra=stats)

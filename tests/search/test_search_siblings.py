@@ -13,8 +13,7 @@ from paths import REPOSITORY
 from teleport.arrays import save_array
 from teleport.cpu import search
 from teleport.running.artefact import MANIFEST
-from teleport.running.run import FINISHED, UNCLAIMED, run, take
-from teleport.running.siblings import claim, make_siblings
+from teleport.running.run import FINISHED, UNCLAIMED, claim, make_siblings, run, take
 from teleport.search import engines, index, retrieve
 
 QUERIES = {"train": 11, "dev": 5, "test": 3}

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from snakemake.settings.types import ConfigSettings
 
-from commands.settings_tables import TABLES, with_tables
+from commands.settings_tables import TABLES, WITHIN, with_tables
 from paths import REPOSITORY
 from teleport.settings import read as config
 from teleport.settings.experiment import EpisodeTraining
@@ -548,7 +548,7 @@ def test_an_override_replaces_a_loss_whole(tmp_path):
 def test_the_tables_of_the_readme_are_those_of_the_settings():
     text = (REPOSITORY / "config/README.md").read_text()
     assert with_tables(text) == text, "config/README.md is stale: run `make schema`"
-    assert set(re.findall(r"<!-- settings: (\w+) -->", text)) == set(TABLES)
+    assert set(re.findall(r"<!-- settings: (\w+) -->", text)) == {*TABLES, *WITHIN}
 
 
 def test_the_readme_has_every_key_of_the_schema():

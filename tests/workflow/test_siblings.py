@@ -70,7 +70,7 @@ def test_a_new_split_reruns_only_itself(world):
 @pytest.fixture
 def killed(world):
     """(world, folders of searches, names of those made) where the process that makes three dies after the second."""
-    path = world.folder / "workflow_scripts/teleport/running/siblings.py"
+    path = world.folder / "workflow_scripts/teleport/running/run.py"
     text, found = path.read_text(), forget(world)
     path.write_text(text.replace(*DIES))
     said = world.snakemake(*targets(found), check=False)

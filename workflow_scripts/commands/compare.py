@@ -22,8 +22,7 @@ def compare(first, second, measure, query, most):
     """The comparison of two systems as text: of all queries, or of one.
 
     first, second: evaluate stages, as `runs_at` takes them; measure: a name in both, by default the first; most: how
-    many of the largest differences are listed. Raises Refusal for stages of other kinds, collections or splits, and for
-    a measure or a query that they lack.
+    many of the largest differences are listed
     """
     systems = [runs_at(path) for path in (first, second)]
     for path, stages in zip((first, second), systems, strict=True):
@@ -44,7 +43,7 @@ def compare(first, second, measure, query, most):
 
 def runs_at(path):
     """The finished stages (list of `Artefact`) at a path: the one that lies or is linked there, or that of every seed
-    where the path leaves out their folders, seed-N. Raises Refusal where there is none."""
+    where the path leaves out their folders, seed-N."""
     if not (path / MANIFEST).is_file():
         for folder in path.parents:
             of_seeds = f"seed-*/{escape(str(path.relative_to(folder)))}/{MANIFEST}"
@@ -62,7 +61,6 @@ def seed_of(stage):
 
 
 def scores(stage, measure):
-    """{query id: value} of a measure. Raises Refusal when the stage has no such measure."""
     if measure not in stage.facts["means"]:
         raise Refusal(f"there is no measure {measure!r} there, but {', '.join(stage.facts['means'])}.")
     rows = pq.read_table(stage.path("per_query.parquet"), filters=[("measure", "=", measure)]).to_pylist()
@@ -83,7 +81,7 @@ def of_all(systems, measure, texts, most):
         f"{measure} of {len(names)} queries: A {a_Q.mean():.4f}, B {b_Q.mean():.4f}, B - A {found.difference:+.4f}, "
         f"p {p_text(found.p)}",
         f"B wins {found.won}, loses {found.lost}, ties {len(names) - found.won - found.lost}",
-        how_tested(found, *(len(each.seeds) for each in (one, two))),
+        how_tested(found, len(one.seeds), len(two.seeds)),
     ]
     differences_Q = b_Q - a_Q
     largest = np.argsort(-np.abs(differences_Q), kind="stable")[:most]
@@ -95,7 +93,6 @@ def of_all(systems, measure, texts, most):
 
 
 def how_tested(found, seeds_of_a, seeds_of_b):
-    """What p is of (text)."""
     if found.method == "crossed":
         return f"p: two-sided, over queries and seeds ({seeds_of_a} of A, {seeds_of_b} of B), both random"
     text = f"p: two-sided, over queries, permutation test with {RESAMPLES:,} resamples"

@@ -22,7 +22,7 @@ OTHERS = "Unfinished experiments of other configurations are not known here: nam
 
 
 def prune(planned, delete):
-    """Print the stages that nothing uses, and remove them if asked to. Raises Refusal while work is unfinished."""
+    """Print the stages that nothing uses, and remove them if asked to."""
     folders, num_stages, unfinished = unused(planned)
     if delete and unfinished:
         raise Refusal(f"{unfinished} Nothing was removed.")
@@ -43,26 +43,20 @@ def prune(planned, delete):
 def unused(planned):
     """(folders of the stages that nothing uses, number of all stages, a sentence about unfinished work or "").
 
-    A stage is used when it is in `planned` ("kind/key"), when an experiment or a table shows it, and when one that is
-    used was made from it. The sentence is about state of other stages: their jobs may run, or be continued; what they
-    read cannot be told from the state.
+    A stage is used when it is in `planned` ("kind/key"), when an experiment (by links or plan.tsv) or a table (by
+    .sources.csv) shows it, and when one that is used was made from it. The sentence is about state of other stages:
+    their jobs may run, or be continued; what they read cannot be told from the state.
     """
-    used = with_upstream(planned | shown_stages())
+    shown = set(stage_links(EXPERIMENTS).values()) | rows(EXPERIMENTS.rglob("plan.tsv"), "\t", "kind", "key")
+    used = with_upstream(planned | shown | rows(TABLES.rglob("*.sources.csv"), ",", "stage"))
     states = ", ".join(str(folder) for folder in orphans(used, RESUME, SHARDS)[0])
     reason = f"Stages that no given configuration plans run or were killed; their state is in {states}."
     remedy = "Name their configurations after --also, or delete these folders to give the stages up."
     return *orphans(used, STAGES), f"{reason} {remedy}" if states else ""
 
 
-def shown_stages():
-    """The names of the stages that experiments (by links or plan.tsv) and tables (by .sources.csv) show."""
-    linked = set(stage_links(EXPERIMENTS).values())
-    planned = rows(EXPERIMENTS.rglob("plan.tsv"), "\t", "kind", "key")
-    return linked | planned | rows(TABLES.rglob("*.sources.csv"), ",", "stage")
-
-
 def rows(paths, delimiter, *columns):
-    """The stages ("kind/key") that these columns of tables name (set). Raises Refusal for a file that is torn."""
+    """The stages ("kind/key") that these columns of tables name (set)."""
     found = set()
     for path in filter(Path.is_file, paths):
         try:
@@ -120,7 +114,6 @@ def check_stages():
 
 
 def size_of(folder):
-    """Bytes of the files of a stage by its manifest; 0 where that is torn."""
     try:
         return Artefact(folder).bytes
     except Refusal:
@@ -128,7 +121,6 @@ def size_of(folder):
 
 
 def wrong_in(folder):
-    """What is wrong with the artefact in a folder (text), or None."""
     try:
         Artefact(folder).verify()
     except Refusal as refusal:

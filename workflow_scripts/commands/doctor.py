@@ -163,26 +163,15 @@ def forecast(make_plan):
     return verdict, " ".join(found) or "names no lack of memory or disk"
 
 
-def drawn_encoder():
-    """A BERT of two layers whose weights are drawn."""
-    import torch
-
-    from teleport.encoder.backbone import Backbone
-    from teleport.encoder.model import Encoder
-
-    backbone = Backbone(TINY)
-    for name, weight in backbone.named_parameters():
-        norm = "LayerNorm.weight" in name
-        torch.nn.init.constant_(weight, 1.0) if norm else torch.nn.init.normal_(weight, std=0.02)
-    return Encoder(backbone, "mean")
-
-
 def step_and_search():
-    """Two steps in the precision that stages take, then a search of the encoded texts beside a plain product."""
+    """Two steps of a drawn BERT in the precision that stages take, then a search of the encoded texts beside a plain
+    product."""
     import torch
 
     from teleport.arrays import Ragged
+    from teleport.encoder.backbone import Backbone
     from teleport.encoder.batches import TOKEN_BUDGET
+    from teleport.encoder.model import Encoder
     from teleport.encoder.precision import pick_device, resolve_precision
     from teleport.encoder.side import Side
     from teleport.search.engines import open_exact
@@ -193,7 +182,11 @@ def step_and_search():
 
     rng, device, threads = np.random.default_rng(0), pick_device(), len(os.sched_getaffinity(0))
     tokens = Ragged(20 * np.arange(TEXTS + 1), rng.integers(4, 200, 20 * TEXTS).astype(np.uint16))
-    side = Side(drawn_encoder(), tokens, 24, SPECIAL, resolve_precision("auto", device))
+    backbone = Backbone(TINY)
+    for name, weight in backbone.named_parameters():
+        norm = "LayerNorm.weight" in name
+        torch.nn.init.constant_(weight, 1.0) if norm else torch.nn.init.normal_(weight, std=0.02)
+    side = Side(Encoder(backbone, "mean"), tokens, 24, SPECIAL, resolve_precision("auto", device))
     pools = Ragged(8 * np.arange(QUERIES + 1), rng.integers(QUERIES, TEXTS, 8 * QUERIES).astype(np.int32))
     positives = Ragged(np.arange(QUERIES + 1), np.arange(QUERIES, dtype=np.int32))
     options = {"loss": {"kind": "softmax"}, "batch_queries": 4, "negatives_per_query": 3, "steps": 2}

@@ -22,7 +22,6 @@ def export(link, output):
 
     merge: negatives as Tevatron's JSON lines; evaluate: a folder of the run and its judgments, in TREC's forms; train:
     a folder of the checkpoint, its card with scores and an example. All is made beside `output` and renamed at the end.
-    Raises Refusal for a stage of another kind, a torn one, and an `output` that cannot be written.
     """
     stage = stage_at(link)
     exporters = {"merge": export_negatives, "evaluate": export_run, "train": export_checkpoint}
@@ -37,8 +36,8 @@ def export(link, output):
 
 
 def stage_at(path, example="train"):
-    """The finished stage (`Artefact`) at `path`, its folder or a link to it. Raises Refusal where there is none, as in
-    a folder that only has a file of that name: the remedy for torn stages would name one that never was."""
+    """The finished stage (`Artefact`) at `path`, its folder or a link to it."""
+    # Else the remedy for torn stages would name one that never was.
     if not (path / MANIFEST).is_file() or not KEY.fullmatch(path.resolve().name):
         found = f"{path} is no finished stage, nor a link to one"
         raise Refusal(f"{found}. Give one such as results/experiments/NAME/episode-1/{example}.")
@@ -46,7 +45,6 @@ def stage_at(path, example="train"):
 
 
 def collection_of(stage):
-    """The collection (`Artefact`) that a stage (`Artefact`) was made with."""
     return Artefact(stage.folder.parents[1] / stage.manifest["inputs"]["collection"])
 
 
@@ -57,7 +55,6 @@ def passage_texts(collection, ids):
 
 
 def split_of(stage):
-    """The split whose queries a stage evaluates."""
     return stage.manifest["settings"]["split"]
 
 
@@ -166,7 +163,7 @@ def example_text(link):
 
 
 def push(folder, repository, send):
-    """Upload a checkpoint to the Hugging Face hub; without `send` list its files. Raises Refusal where it cannot."""
+    """Upload a checkpoint to the Hugging Face hub; without `send` list its files."""
     if not (folder / "config.json").is_file() and not (folder / "passage").is_dir():
         raise Refusal(f"{folder} is no checkpoint: give a folder that `manage.py export` wrote.")
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]

@@ -37,7 +37,7 @@ def how_far(report):
 
 
 def episode_scores(plan):
-    """The `scores` of `use_terminal`: after each episode, by the first measure of the first split."""
+    """The `scores` of `Terminal`: after each episode, by the first measure of the first split."""
     splits, scores = plan.config.evaluation.splits, {}
     for split in splits[:1]:
         measure = plan.config.evaluation.measures_of(split)[0]

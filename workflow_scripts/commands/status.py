@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 from teleport.refusal import Refusal
-from teleport.report.progress import by_kind, of_seed
+from teleport.report.progress import of_seed
 from teleport.report.units import duration
 from teleport.running.artefact import MANIFEST, is_finished
 from teleport.running.job import RESUME, SHARDS
@@ -97,11 +97,6 @@ def read_report(path):
     return {key: report[key] for key in zeros}
 
 
-def finished(names, root=Path(".")):
-    """{kind: (finished stages, all stages)} of the stages `names` ("kind/key"), in their order."""
-    return by_kind(names, partial(is_finished, root=root))
-
-
 def seeds_table(plan, root=Path(".")):
     """Finished episodes, with their training and evaluations, and stages of every experiment and seed, as text."""
     lines, done = [["experiment", "seed", "episodes", "stages"]], cache(partial(is_finished, root=root))
@@ -154,7 +149,6 @@ def render(stages, counts):
 
 
 def cells(stage):
-    """One row of the table as text."""
     left = duration((stage.total - stage.done) / stage.rate) if stage.rate and stage.state == "runs" else "-"
     done = f"{stage.done}/{stage.total} {stage.unit}" if stage.total else "-"
     rate = f"{stage.rate:.4g}/s" if stage.rate else "-"

@@ -1,9 +1,9 @@
-"""What a run of the workflow says: a line per job, how far long ones are, and how well each episode did.
+"""What a run of the workflow says: a line per job, how far long ones are, and how well each episode did; and a dry run.
 
-`Terminal` takes the place of the handler by which Snakemake writes to the terminal. A line for a job has its kind,
-episode, experiments, seed and log. Of a job that goes on, the first report comes after `FIRST_SECONDS`: a bar that is
-drawn anew on a terminal, plain lines ever further apart elsewhere. Warnings, errors and all else that is not named here
-are written as Snakemake writes them, and its own log in .snakemake/log has everything.
+`Terminal` and `DryRun` take the place of the handler by which Snakemake writes to the terminal. A line for a job has
+its kind, episode, experiments, seed and log. Of a job that goes on, the first report comes after `FIRST_SECONDS`: a bar
+that is drawn anew on a terminal, plain lines ever further apart elsewhere. Warnings, errors and all else that is not
+named here are written as Snakemake writes them, and its own log in .snakemake/log has everything.
 """
 
 import shutil
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from commands.forecast.left import job_of
 from commands.job_texts import how_far, reason, report_folder, score_line
-from commands.snakemake_internals import LogEvent, TerminalHandler, get_event, replace_terminal_handler
+from commands.snakemake_internals import LogEvent, TerminalHandler, get_event
 from commands.status import duration, read_report, read_text
 from teleport.running.files import OF_THE_SYSTEM
 
@@ -33,6 +33,9 @@ CHATTER += ("Removing output files of failed job", "Shutting down, this might ta
 # What `failed` says better: these have the shell command, and name no cause.
 TOLD = ("CalledProcessError in file", "At least one job did not complete successfully")
 INTERRUPTED = "Terminating processes on user request"
+MOST_JOBS = 200  # that a dry run lists
+REASONS = ("Reasons:", "    (check individual jobs", "    ")  # the hashes behind each job, in a dry run
+LAST = "This was a dry-run"
 
 
 @dataclass
@@ -49,20 +52,12 @@ class Running:
     waits: str = ""
 
 
-def use_terminal(logger, scores, left):
-    """Have `logger`, Snakemake's, write to the terminal by a `Terminal`; a plugin that does so already stays.
+class Terminal(TerminalHandler):
+    """Writes in the place of Snakemake's handler `usual`.
 
     scores: {evaluate stage: (its label, its measure, the evaluate stage of the episode before)}; left: function that
-    gives a `forecast.left.Left`, or None as long as none can be told; it is asked once jobs run
-    """
-    replace_terminal_handler(logger, lambda usual: Terminal(usual, scores, left))
-
-
-class Terminal(TerminalHandler):
-    """Writes in the place of Snakemake's handler `usual`; scores, left: as `use_terminal`.
-
-    A defect in it costs no result: it is shown with its traceback, Snakemake's own lines follow, the run goes on and
-    ends with status 1.
+    gives a `forecast.left.Left`, or None as long as none can be told; it is asked once jobs run. A defect in it costs
+    no result: it is shown with its traceback, Snakemake's own lines follow, the run goes on and ends with status 1.
     """
 
     def __init__(self, usual, scores, left):
@@ -238,3 +233,35 @@ class Terminal(TerminalHandler):
         if self.interrupted or self.failures:
             what = "interrupted" if self.interrupted else f"{self.failures} failed"
             self.write(f"{what}: what is finished stays, what was saved goes on, by the same command again")
+
+
+class DryRun(TerminalHandler):
+    """What a dry run says: a line per job, and at the end what `costs` (function of the stages' names) says of all."""
+
+    def __init__(self, usual, costs):
+        super().__init__(usual)
+        self.costs, self.jobs, self.stages, self.counted = costs, 0, set(), False
+
+    def emit(self, record):
+        event, text = get_event(record), str(record.msg)
+        if event == LogEvent.JOB_INFO:
+            if record.rule_msg:
+                self.jobs += 1
+                self.stages |= {"/".join(Path(path).parts[-3:-1]) for path in record.output[:1]}
+                if self.jobs <= MOST_JOBS:
+                    self.say(f"Job {record.jobid}: {' '.join(record.rule_msg.split())}")
+        elif event == LogEvent.RUN_INFO:
+            if not self.counted:
+                super().emit(record)
+            self.counted = True
+        elif not text.startswith(REASONS):
+            last = text.startswith(LAST) and self.jobs
+            if last and self.jobs > MOST_JOBS:
+                more = f"and {self.jobs - MOST_JOBS} more jobs"
+                self.say(f"{more}: name results/experiments/NAME, or a folder below it, to see those of one experiment")
+            super().emit(record)
+            if last:  # not in `close`, whose errors Snakemake drops
+                self.say(self.costs(self.stages))
+
+    def say(self, text):
+        self.stream.write(f"{text}\n")

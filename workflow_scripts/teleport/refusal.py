@@ -3,8 +3,9 @@
 
 class Refusal(ValueError):
     """One sentence for a person: the rule, the offending value and where it is, the remedy. Shown without a traceback;
-    every other error is a defect and keeps its own. Inside pydantic's validators a plain ValueError serves: what reads
-    the settings makes a refusal of it."""
+    every other error is a defect and keeps its own. What reads a configuration, a file or a finished stage refuses what
+    is missing, torn or in another form. Inside pydantic's validators a plain ValueError serves: what reads the settings
+    makes a refusal of it."""
 
 
 class Remedy(str):

@@ -19,13 +19,12 @@ NEIGHBOUR_BYTES = 8  # an id and a score
 FILE_NEGATIVES = 100  # per query in a file of negatives: an assumption, because it is read only by its stage
 
 
-def finished(stage):
-    """The Artefact of a planned stage, or None when it is not made yet. Raises Refusal for a torn manifest."""
+def artefact_of(stage):
+    """The Artefact of a planned stage, or None when it is not made yet."""
     return Artefact(STAGES / stage.name) if is_finished(stage.name) else None
 
 
 def of_kind(plan, kind):
-    """The stages of a plan that are of one kind (list)."""
     return [stage for stage in plan.stages.values() if stage.kind == kind]
 
 
@@ -43,12 +42,11 @@ class Counts:
     """Sizes of a plan's collection, and what follows from them for its stages.
 
     passages: int; queries and positives: {split: int}, 0 for another split; source: where they are from, for the
-    reader; download_bytes: of all files, or None where nobody says.
-    Raises Refusal when the collection is neither built nor counted in the configuration.
+    reader; download_bytes: of all files, or None where nobody says
     """
 
     def __init__(self, plan):
-        self.plan, self.expected, built = plan, plan.config.counts, finished(plan.collection)
+        self.plan, self.expected, built = plan, plan.config.counts, artefact_of(plan.collection)
         self.download_bytes = self.expected and self.expected.download_bytes
         if built is not None:
             splits = built.facts["splits"]
@@ -69,7 +67,7 @@ class Counts:
     def tokens_per_text(self, tokens, name, limit):
         """Mean tokens per text of a planned stage `tokens` as the encoder sees it, special tokens included, cut at
         `limit`; name: `passages` or `queries.SPLIT`. Measured, else from `counts`, else `limit`, the most it can be."""
-        artefact = finished(tokens)
+        artefact = artefact_of(tokens)
         if artefact is not None and (measured := mean_length(artefact.folder.resolve(), name, limit)):
             return measured
         kind = "passage_tokens" if name == "passages" else "query_tokens"
@@ -80,7 +78,7 @@ class Counts:
         where it is not measured."""
         if most == 1:
             return 1.0
-        if (artefact := finished(tokens)) is not None:
+        if (artefact := artefact_of(tokens)) is not None:
             return mean_length(artefact.folder.resolve(), "passages", most, limit) or 1.0
         return min(most, self.tokens_per_text(tokens, "passages", most * limit) / limit + 0.5)
 
@@ -92,7 +90,7 @@ class Counts:
 
     def text_tokens(self, tokens, limit):
         """Mean tokens per passage without cut and special tokens; a lower bound before the `tokens` stage is made."""
-        if (artefact := finished(tokens)) is not None:
+        if (artefact := artefact_of(tokens)) is not None:
             return artefact.facts["passages"].get("mean", 0.0)
         return (getattr(self.expected, "passage_tokens", None) or limit) - SPECIAL_TOKENS
 
@@ -156,7 +154,7 @@ def encoder_shape(pretrained):
 
 def config_folders(pretrained):
     """Where the config.json of a checkpoint may lie, without loading or downloading it."""
-    if (artefact := finished(pretrained)) is not None:
+    if (artefact := artefact_of(pretrained)) is not None:
         checkpoint = artefact.folder / "checkpoint"
         yield from (checkpoint, checkpoint / "passage")
     source = pretrained.settings.checkpoint

@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from commands.forecast.costs import stage_cost
-from commands.forecast.costs.models import sharded
-from commands.forecast.counts import Counts, finished
+from commands.forecast.costs import sharded, stage_cost
+from commands.forecast.counts import Counts, artefact_of
 from commands.forecast.hardware import Cost, Place
 from commands.forecast.schedule import Job, most_bytes, schedule
 from teleport.plan.kinds import KINDS, needs
@@ -28,24 +27,21 @@ class Estimate:
 
 
 class Line(NamedTuple):
-    """Some stages together. stages: list of `Estimate`; left: those of them that are to do"""
+    """Some stages together (list of `Estimate`)."""
 
     kind: str
     stages: list
-    left: list
 
-    @classmethod
-    def of(cls, kind, stages):
-        return cls(kind, stages, [each for each in stages if not each.done])
+    @property
+    def left(self):
+        return [each for each in self.stages if not each.done]
 
     @property
     def done(self):
-        """How many stages are finished."""
         return len(self.stages) - len(self.left)
 
     @property
     def forecast_of_done(self):
-        """Seconds forecast for the stages that are done."""
         return total("seconds", self.stages) - total("seconds", self.left)
 
 
@@ -59,7 +55,7 @@ class Forecast:
     """What the stages of a plan cost on a `Hardware`.
 
     gpus: {kind: how many GPUs a job takes}, in the place of what kinds.py says; shards: jobs that encode the passages
-    of a stage. counts: the `Counts` used; stages: {name: Estimate}. Raises Refusal for a collection of unknown size.
+    of a stage. counts: the `Counts` used; stages: {name: Estimate}
     """
 
     def __init__(self, plan, hardware, gpus=None, shards=1):
@@ -71,12 +67,10 @@ class Forecast:
         return {name: self.estimate(stage) for name, stage in self.plan.stages.items()}
 
     def needs(self, stage):
-        """What a job of a stage asks for (`Kind`)."""
         row = needs(stage, self.plan.deleted_vectors)
         return row._replace(gpus=self.gpus.get(stage.kind, row.gpus))
 
     def place(self, stage):
-        """Where a job of a stage computes (`Place`)."""
         room, row = self.hardware.room, self.needs(stage)
         has_gpus = self.hardware.device_memory is not None and KINDS[stage.kind].gpus
         return Place(min(row.threads, room["cores"]), min(row.gpus, room["gpu"]) if has_gpus else 0)
@@ -92,7 +86,7 @@ class Forecast:
         return cost, self.hardware.seconds(cost, place.gpus)
 
     def earlier(self, stage):
-        """The stages that the same process makes before this one, which opens nothing then (running/siblings.py), of
+        """The stages that the same process makes before this one, which opens nothing then (running/run.py), of
         those that are left (list)."""
         opening = self.plan.searches.get(stage.opened, ())
         left = [other for other in opening if other.input_names == stage.input_names and not is_finished(other.name)]
@@ -106,8 +100,7 @@ class Forecast:
         return [(part, self.hardware.seconds(part, gpus)) for part in costs]
 
     def estimate(self, stage):
-        """The `Estimate` of a stage."""
-        (cost, _), artefact = self.cost(stage), finished(stage)
+        (cost, _), artefact = self.cost(stage), artefact_of(stage)
         made = artefact.manifest.get("provenance", {}) if artefact else {}
         if made.get("beside", stage.name) != stage.name:
             cost = replace(cost, work=cost.work | {"read": 0.0})
@@ -125,11 +118,10 @@ class Forecast:
         by_kind = {kind: [] for kind in KINDS}
         for each in self.stages.values():
             by_kind[each.kind].append(each)
-        return [*(Line.of(*item) for item in by_kind.items() if item[1]), Line.of("total", [*self.stages.values()])]
+        return [*(Line(*item) for item in by_kind.items() if item[1]), Line("total", [*self.stages.values()])]
 
     @cached_property
     def jobs(self):
-        """{name: Job} of the stages that are not done; see `jobs_of`."""
         return self.jobs_of({name for name, each in self.stages.items() if not each.done})
 
     def jobs_of(self, left):

@@ -97,10 +97,7 @@ class Hardware(Section):
 
 
 def read_hardware(name=None, measured=MEASURED, lines=LINES):
-    """(name, Hardware): the line `name`; without one, the measured line of this machine, or else the first line.
-
-    Raises Refusal when there is no such line or one is not complete.
-    """
+    """(name, Hardware): the line `name`; without one, the measured line of this machine, or else the first line."""
     entries = yaml.safe_load(Path(lines).read_text(encoding="utf-8"))
     if Path(measured).is_file():
         entries = {THIS: yaml.safe_load(Path(measured).read_text(encoding="utf-8"))} | entries

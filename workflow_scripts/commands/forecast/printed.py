@@ -7,7 +7,7 @@ from collections import Counter
 from functools import lru_cache
 from itertools import groupby
 
-from commands.forecast.costs.models import live, train_steps
+from commands.forecast.costs import live, train_steps
 from commands.forecast.counts import encoder_shape, of_kind
 from commands.forecast.forecast import Forecast, total
 from commands.forecast.hardware import MEASURED, read_hardware
@@ -15,16 +15,14 @@ from commands.forecast.schedule import critical_path, together
 from commands.status import columns, duration
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, is_finished
-from teleport.running.devices import DEVICE_FILES
+from teleport.running.devices import DEVICE_FILES, LARGER
 from teleport.running.files import PRUNE
 
 GB, WIDTH = 1e9, 100
 WORTH_SAYING = 0.003  # of the wall clock: what runs together for less is left out
 REMEDIES = {
     "retrieve": "Vectors that do not fit are read from the disk again for every block of queries, slowly.",
-    "train": "Set training.gradient_caching: true, which gives the same gradients, or share the training among GPUs "
-    "(--set-resources train:gpu=4); where it is set already, training.precision: bf16 or a device with more memory is "
-    "left. A lower training.batch_queries or training.negatives_per_query changes the result.",
+    "train": f"{LARGER['train']} A lower training.batch_queries or training.negatives_per_query changes the result.",
 }
 
 
@@ -53,7 +51,7 @@ def foreseen(plan, hardware):
 
 
 def forecast_here(plan, shards=1):
-    """The `Forecast` on this machine. Raises Refusal where there is none, and where nobody has measured its GPUs."""
+    """The `Forecast` on this machine; refused where nobody has measured its GPUs."""
     if glob.glob(DEVICE_FILES) and not MEASURED.is_file():
         raise Refusal("nobody has measured the GPUs of this machine: `python bench/calibrate.py` does")
     return Forecast(plan, read_hardware()[1], shards=shards)
@@ -130,7 +128,6 @@ def render(forecast):
 
 
 def cells(line):
-    """A Line as text."""
     memory = [gigabytes(size) if (size := total(what, line.stages)) else "" for what in ("memory", "device_memory")]
     times = [duration(total("seconds", stages)) for stages in (line.stages, line.left)]
     compared = [duration(total("took", line.stages)), duration(line.forecast_of_done)] if line.done else ["", ""]
@@ -236,6 +233,5 @@ def print_forecast(plan, name=None, gpus=None, shards=1, machine=None):
 
 
 def wrapped(lines):
-    """Lines of text for a terminal (str)."""
     filled = (textwrap.fill(line, WIDTH, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
     return "\n".join(filled)

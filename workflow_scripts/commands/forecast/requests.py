@@ -36,7 +36,7 @@ class Requests:
     """The requests of a plan's stages on a cluster, described by the mapping `cluster`.
 
     Where that names no hardware, or the size of the collection is not known yet, they are those of plan/kinds.py; those
-    are the least where the forecast lacks something. Raises Refusal for another key and for hardware that is not there.
+    are the least where the forecast lacks something.
     """
 
     def __init__(self, plan, cluster):
@@ -50,7 +50,6 @@ class Requests:
 
     @cached_property
     def forecast(self):
-        """The `Forecast` on such a node, or None."""
         try:
             return Forecast(self.plan, self.hardware) if self.hardware else None
         except Refusal:  # the size of the collection is not known

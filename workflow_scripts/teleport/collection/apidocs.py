@@ -35,8 +35,6 @@ MARKUP = re.compile(r"(?::[\w:+-]+:)?(`+)[~!]?([^`]+?)(?:\s*<[^`<>]*>)?\1_{0,2}"
 
 
 class Doc(NamedTuple):
-    """One documented object."""
-
     name: str
     summary: str
     body: str
@@ -46,7 +44,6 @@ def source(versions, min_words):
     """The Source of some packages ({package: version}) without bodies of fewer than `min_words` words.
 
     Passages are sorted by name, which is id and title. Query `query:NAME` has the one positive `NAME` of grade 1.
-    Raises Refusal as `harvest` does.
     """
     place = "API documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
     docs = list(enumerate(harvest(versions, min_words), 1))
@@ -70,7 +67,7 @@ def harvest(versions, min_words):
     """The documented objects of the packages `versions` ({package: version}) as Docs sorted by name.
 
     Left out: bodies of fewer than `min_words` words; summaries that are none (SUMMARY_WORDS, NOT_A_SUMMARY); objects
-    with the summary or body of an earlier one, ignoring case. Raises Refusal as `package_docs` does.
+    with the summary or body of an earlier one, ignoring case.
     """
     docs, seen = [], set()
     for doc in sorted(doc for package, version in versions.items() for doc in package_docs(package, version)):
@@ -83,11 +80,8 @@ def harvest(versions, min_words):
 
 
 def package_docs(package, version):
-    """The Docs of all public objects in the .py files of an installed package, unfiltered.
-
-    The files are those that its distribution's record lists: stray files in its folder change nothing. Raises
-    Refusal when the package is missing, has another public version than `version`, or has no docstrings.
-    """
+    """The Docs of all public objects in the .py files of an installed package, unfiltered. The files are those that its
+    distribution's record lists: stray files in its folder change nothing."""
     if (installed := package_version(package)) != version:
         pinned = f"{package} {installed} is installed, but {version} is pinned, and other versions have other texts"
         raise Refusal(f"collection.packages: {pinned}. Install the pinned version.")
@@ -100,10 +94,8 @@ def package_docs(package, version):
 
 
 def package_version(name):
-    """The installed public version of the distribution of package `name`, for example sklearn → 1.9.1.
-
-    The local part is dropped: torch 2.13.0+cpu and 2.13.0+cu130 are built from the same sources.
-    """
+    """The installed public version of the distribution of package `name`, for example sklearn → 1.9.1. The local part
+    is dropped: torch 2.13.0+cpu and 2.13.0+cu130 are built from the same sources."""
     try:
         return metadata.version(DISTRIBUTIONS.get(name, name)).split("+")[0]
     except metadata.PackageNotFoundError:

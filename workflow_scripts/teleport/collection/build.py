@@ -19,13 +19,7 @@ from teleport.running.log import log
 from teleport.seed import derive_seed
 from teleport.settings.collection import CollectionSettings as Settings  # noqa: F401
 
-READERS = {
-    "folder": sources.folder,
-    "beir": sources.beir,
-    "tsv": sources.tsv,
-    "ir_datasets": ir.source,
-}
-
+READERS = {"folder": sources.folder, "beir": sources.beir, "tsv": sources.tsv, "ir_datasets": ir.source}
 ROW_GROUP = 65536  # passages held in memory while writing: about 25 MB of MS MARCO,
 ROW_GROUP_CHARACTERS = 2**26  # of whose documents fewer make as much
 CORPUS = pa.schema({"doc_id": pa.string(), "title": pa.string(), "text": pa.string()})
@@ -40,8 +34,7 @@ def run(job):
     `positive_grade` (and, where answers decide the positives, without answers too) and those that `train_queries` does
     not draw, in other splits those without any judgment and without answers. Returns num_passages, corpus_digest
     (SHA-256 over ids, titles and texts in order), positive_grade, splits {split: {queries, judgments, positives,
-    dropped}}; for apidocs the packages' versions, for judgments alone judged_only. Raises Refusal for a file that is
-    missing, and naming file, line and remedy for every row that is wrong.
+    dropped}}; for apidocs the packages' versions, for judgments alone judged_only.
     """
     settings = job.settings.source
     if settings.source == "apidocs":

@@ -5,7 +5,7 @@ The files stay where they are and are used there: this stage's artefact is its m
 
 import codecs
 import json
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from teleport.collection.fetch import fetch, forget, has_digest, part_of, verified
@@ -23,10 +23,7 @@ BEGINNINGS = {".gz": b"\x1f\x8b", ".tgz": b"\x1f\x8b", ".zip": b"PK", ".bz2": b"
 
 
 def run(job):
-    """Fetch what is missing, verify everything; returns {files: {name: {path, bytes, sha256}}}.
-
-    Raises Refusal when no mirror has a file, when it is not the expected one, and when the local folder lacks it.
-    """
+    """Fetch what is missing, verify everything; returns {files: {name: {path, bytes, sha256}}}."""
     show_licences(job.origins.get("licences", {}))
     files = {}
     for name, expected in job.settings.model_dump()["files"].items():
@@ -46,7 +43,10 @@ def obtain(name, expected, origins):
         remedy = "collection.local replaces every download, so put it there, or set collection.local to null."
         raise Refusal(f"{path}: no such file. {remedy}")
     if not path.is_file():
-        with alone_at(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path.with_name(f".{path.name}.lock"), "a") as file:
+            with suppress(OSError):  # without locks in the file system nobody waits
+                wait_until(lambda: try_lock(file), f"another workflow fetches {path}")
             if not path.is_file():  # nor has another workflow fetched it meanwhile
                 return path, fetch(path, origins["mirrors"][name], expected)
     if not local:
@@ -57,16 +57,6 @@ def obtain(name, expected, origins):
         if not local:
             path.unlink()
         raise
-
-
-@contextmanager
-def alone_at(path):
-    """Within this context no other process fetches the file `path`; without locks in the file system nobody waits."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_name(f".{path.name}.lock"), "a") as file:
-        with suppress(OSError):
-            wait_until(lambda: try_lock(file), f"another workflow fetches {path}")
-        yield
 
 
 def trust(path, digests):
@@ -102,7 +92,7 @@ def what_it_is_instead(path):
 
 
 def read_recorded():
-    """The digests of first uses, {path: {bytes, sha256}}. Raises Refusal when their file is torn."""
+    """The digests of first uses, {path: {bytes, sha256}}."""
     if not RECORDED.exists():
         return {}
     try:

@@ -28,15 +28,16 @@ NO_HTTP, NO_URL, HTTP_ERROR, WRITE_ERROR, NO_RANGES, TOO_LARGE = 1, 3, 22, 23, 3
 CURL = ["curl", "-q", "--silent", "--show-error", "--fail", "--location", "--globoff", "--proto", "=http,https"]
 CURL += ["--user-agent", "teleport", "--continue-at", "-"]
 CURL += ["--write-out", "%{http_code} %{content_type}\n%header{content-range}"]
-# With which a mirror may answer that has moved or wants a login, and what the name of such a file has.
+# With which a mirror may answer that has moved or wants a login, and what the name of such a file has. A digest would
+# tell better.
 PAGES = {"text/html": ".htm", "application/xhtml+xml": ".htm", "application/json": ".json"}
 
 
 def fetch(path, mirrors, expected):
     """Fetch a file to `path` from the first of `mirrors` (URLs) that has it; returns {bytes, sha256, md5}.
 
-    An interrupted download is continued, also by a later call. Raises Refusal for a wrong size or digest, of which
-    nothing is kept, when every mirror fails, listing why, and without curl or room; OSError when the disk is full.
+    An interrupted download is continued, also by a later call. Of a wrong size or digest nothing is kept. OSError is
+    raised when the disk is full.
     """
     if not shutil.which("curl"):
         remedy = "install it (apt install curl), or put all files into a folder and name it in collection.local."
@@ -61,7 +62,7 @@ def fetch(path, mirrors, expected):
 
 
 def fetch_from(url, part, expected, what):
-    """{bytes, sha256, md5} of `part` once it is whole and verified. Raises as `receive_all` and `verified` do."""
+    """{bytes, sha256, md5} of `part` once it is whole and verified."""
     for again in (True, False):
         continued = receive_all(url, part, expected)
         try:
@@ -75,16 +76,14 @@ def fetch_from(url, part, expected, what):
 
 def receive_all(url, part, expected):
     """Receive `url` into the file `part`, connecting again after every cut; returns whether anything was continued.
-
-    Raises ConnectionError when in vain, OSError when `part` cannot be written, Refusal when it is too large.
-    """
+    Raises ConnectionError when in vain, OSError when `part` cannot be written, Refusal when it is too large."""
     fruitless, continued = 0, False
     while True:
         options = version_options(part, expected)
         before, started, free = size(part), time.monotonic(), shutil.disk_usage(part.parent).free
         continued = continued or before > 0
         status, answer, kind, whole, reason = run_curl(url, part, [*options, "--max-filesize", str(free)])
-        if answer in (200, 206) and is_a_page(kind, part.name, expected):
+        if answer in (200, 206) and not has_digest(expected) and PAGES.get(kind, "") not in part.name:
             forget(part)
             raise ConnectionError(f"the answer is of the type {kind}, not the file")
         if (status == 0 and size(part) and whole in (None, size(part))) or (before and answer == NOTHING_AFTER):
@@ -111,7 +110,7 @@ def version_options(part, expected):
     """Options of curl by which no halves of two versions are joined where no digest would tell; or `part` goes."""
     if has_digest(expected):
         return []
-    headers = headers_of(part)
+    headers = headers_of(part)  # whose ETag names the version
     last = headers.read_text(errors="replace").strip().rpartition("\n\n")[2] if headers.is_file() else ""
     # A weak one, W/"…", does not promise the same bytes.
     etag = re.search('^etag: *("[!#-~]{1,200}")$', last, re.IGNORECASE | re.MULTILINE)
@@ -140,34 +139,24 @@ def run_curl(url, part, options):
     return done.returncode, int(answer or 0), kind, whole and int(whole[1]), re.sub(r"^curl: \(\d+\) ", "", reason)
 
 
-def is_a_page(kind, name, expected):
-    """Whether a content type tells a web page or an error instead of the file `name`; a digest would tell better."""
-    return not has_digest(expected) and PAGES.get(kind, "") not in name
-
-
 def size(path):
-    """The bytes of a file, 0 when there is none."""
     return path.stat().st_size if path.exists() else 0
 
 
 def part_of(path):
-    """Where what has come of a file lies until it is complete."""
     return path.with_name(path.name + ".part")
 
 
 def headers_of(part):
-    """Beside an unfinished download without a digest: the answer's headers, whose ETag names the version."""
     return part.with_name(part.name + ".headers")
 
 
 def forget(part):
-    """Remove an unfinished download and the headers beside it."""
     part.unlink(missing_ok=True)
     headers_of(part).unlink(missing_ok=True)
 
 
 def has_digest(expected):
-    """Whether a digest is given, so that the content cannot be another one."""
     return bool(expected["sha256"] or expected["md5"])
 
 

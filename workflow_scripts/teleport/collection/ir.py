@@ -16,7 +16,7 @@ HOME = Path("data/ir_datasets")
 
 
 def source(settings):
-    """The Source of `settings` (settings.IrDatasets). Raises Refusal for an id that is unknown or lacks rows."""
+    """The Source of `settings` (settings.IrDatasets)."""
     registry = open_registry()
     corpus = set_with("docs", registry, settings.corpus, "collection.corpus")
     splits = {name: split(registry, dataset, name) for name, dataset in settings.splits.items()}
@@ -26,7 +26,7 @@ def source(settings):
 
 
 def rows(place, records, fields):
-    """Rows of the records that `records()` iterates over, numbered from 1; `fields` takes one record apart."""
+    """Rows of the records that `records()` iterates over, numbered from 1; fields: takes one record apart"""
     return Rows(place, lambda _: ((number, *fields(record)) for number, record in enumerate(records(), 1)))
 
 

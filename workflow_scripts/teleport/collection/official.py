@@ -23,10 +23,7 @@ HALF_PAIR = re.compile(rb"\\u[dD][89abAB]..(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-f
 
 
 def downloads(settings, files):
-    """The Source of `settings` (settings.Downloads); `files` are the facts of the download stage ({name: {path, …}}).
-
-    Raises Refusal when a file has changed since it was verified, or is not in its form.
-    """
+    """The Source of `settings` (settings.Downloads); files: facts of the download stage, {name: {path, …}}"""
     passages = corpus = Rows(located(settings.corpus.file, files), PASSAGES[settings.corpus.form])
     if settings.corpus.titles:
         titles = located(settings.corpus.titles, files)
@@ -35,7 +32,7 @@ def downloads(settings, files):
 
 
 def located(name, files):
-    """The path of a file, or PATH!MEMBER. Raises Refusal when it is not as the download stage left it."""
+    """The path of a file, or PATH!MEMBER; refused when it is not as the download stage left it."""
     archive, mark, member = name.partition("!")
     path, expected = Path(files[archive]["path"]), files[archive]["bytes"]
     if not path.is_file() or path.stat().st_size != expected:
@@ -45,7 +42,6 @@ def located(name, files):
 
 
 def split(form, files):
-    """The Split of one settings.OfficialSplit."""
     path = located(form.queries, files)
     if form.form == "tsv":
         qrels = Rows(located(form.qrels, files), lambda path: records.unique(path, records.judgment_rows(path)))
@@ -66,9 +62,7 @@ def split(form, files):
 
 def judgments(settings, files):
     """Judgments alone (settings.JudgmentsAlone): queries and passages are those that are judged, their texts are ids.
-
-    files: as `downloads` takes them, of the files that are fetched. Raises Refusal when a file is missing.
-    """
+    files: as `downloads` takes them, of the files that are fetched"""
     splits, qrels = {}, []
     for name, split in settings.splits.items():
         fetched, key = split.qrels.partition("!")[0] in files, f"collection.splits.{name}.qrels"
@@ -177,7 +171,7 @@ def tevatron_questions(path):
 
 
 def json_array(path):
-    """The elements of a file that is one JSON array, read in pieces. Raises Refusal for any other file."""
+    """The elements of a file that is one JSON array, read in pieces."""
     try:
         yield from ijson.items(ijson.from_iter(json_bytes(path)), "item", use_float=True)
     except Refusal:
@@ -188,10 +182,8 @@ def json_array(path):
 
 
 def json_bytes(path):
-    """The bytes of a file in pieces, looked through for what ijson does not refuse by itself.
-
-    It takes an object for an empty array and half a surrogate pair for a question mark, and the memory that it needs
-    grows with the square of the nesting. Raises ValueError for these and for bytes that are not UTF-8.
+    """The bytes of a file in pieces. Raises ValueError for what ijson does not refuse by itself: it takes an object for
+    an empty array and half a surrogate pair for a question mark, and its memory grows with the square of the nesting.
     """
     decode, end = codecs.getincrementaldecoder("utf-8")().decode, b""
     with open_bytes(path) as file:

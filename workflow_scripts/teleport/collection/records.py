@@ -57,16 +57,14 @@ class Source(NamedTuple):
 
 
 def wrong_row(place, line, problem):
-    """The `Refusal` of a row: `problem` says what is wrong with it, and the remedy."""
+    """The `Refusal` of a row; problem: with the remedy."""
     return Refusal(f"{place}, line {line}: {problem}")
 
 
 @contextmanager
 def open_bytes(path):
-    """The bytes of a file, of a .gz uncompressed, or of the member of a tar archive (`ARCHIVE!MEMBER`), for reading.
-
-    Raises Refusal for an archive without that member, and for a damaged .gz or archive, also while it is read.
-    """
+    """The bytes of a file, of a .gz uncompressed, or of the member of a tar archive (`ARCHIVE!MEMBER`), for reading. A
+    damaged .gz or archive is refused also while it is read."""
     archive, member = archive_and_member(path)
     try:
         if not member:
@@ -93,11 +91,8 @@ def archive_and_member(path):
 
 
 def lines(path):
-    """(line number from 1, text without the line end) of a UTF-8 file as `open_bytes` takes it.
-
-    Only a line feed ends a line. Raises Refusal for bytes that are not UTF-8, and as `open_bytes` does; logs a
-    warning for what is read but hardly meant: NUL bytes, and a last line without its end.
-    """
+    """(line number from 1, text without the line end) of a UTF-8 file as `open_bytes` takes it. Only a line feed ends a
+    line. Warns of what is read but hardly meant: NUL bytes, and a last line without its end."""
     with open_bytes(path) as file:
         number, line, nul_bytes = 0, b"\n", False
         for number, line in enumerate(iter(partial(file.readline, MOST_LINE_BYTES), b""), 1):
@@ -124,11 +119,8 @@ def warn_once(text):
 
 
 def tab_rows(path, counts, meaning):
-    """(line number, fields...) of tab-separated lines; only tabs separate columns, and quotes are text.
-
-    All lines have as many columns as the first one, and that is one of `counts`; else raises Refusal, in which
-    `meaning` tells what the columns are.
-    """
+    """(line number, fields...) of tab-separated lines, which all have as many columns as the first, one of `counts`;
+    quotes are text. meaning: of the columns, for a refusal"""
     expected = " or ".join(map(str, counts))
     for number, line in lines(path):
         fields = line.split("\t")
@@ -155,15 +147,12 @@ def document_rows(path):
 
 
 def query_rows(path):
-    """(line number, id, text) of a tab-separated file of queries."""
     return tab_rows(path, (2,), "query id, text")
 
 
 def judgment_rows(path, header=None):
-    """(line number, query id, passage id, grade as text) of judgments: TREC's four columns, or three.
-
-    White space separates. With `header` the first line must consist of these names. Raises Refusal otherwise.
-    """
+    """(line number, query id, passage id, grade as text) of judgments: TREC's four columns, or three, between white
+    space. With `header` the first line must consist of these names."""
     for number, line in lines(path):
         fields = line.split()
         if header and number == 1:
@@ -190,10 +179,8 @@ def unique(place, rows):
 
 
 def json_rows(path, types, defaults=None):
-    """(line number, values of the keys in `types`) of JSON lines; `types` is {key: Python type of its value}.
-
-    `defaults` are values of keys that a line may leave out. Raises Refusal for a line that is not such an object.
-    """
+    """(line number, values of the keys in `types`) of JSON lines; `types` is {key: Python type of its value},
+    `defaults` are values of keys that a line may leave out."""
     for number, line in lines(path):
         try:
             record = {**(defaults or {}), **json.loads(line)}

@@ -11,7 +11,7 @@ BEIR_HEADER = ["query-id", "corpus-id", "score"]
 
 
 def tsv(settings):
-    """MS MARCO-style files, each named in the configuration (settings.Tsv). Raises Refusal when one is missing."""
+    """MS MARCO-style files, each named in the configuration (settings.Tsv)."""
     corpus = existing(settings.corpus, "collection.corpus")
     splits = {}
     for name, files in settings.splits.items():
@@ -25,7 +25,7 @@ def folder(settings):
     """corpus.tsv, queries.SPLIT.tsv, qrels.SPLIT.tsv and maybe answers.SPLIT.jsonl, plain or .gz (settings.Folder).
 
     Every split that has queries or judgments must have both; only a split other than train that has answers needs no
-    judgments. Raises Refusal when a file is missing.
+    judgments.
     """
     corpus = existing(Path(settings.path, "corpus.tsv"), "collection.path")
     home, key = Path(settings.queries or settings.path), "collection.queries" if settings.queries else "collection.path"
@@ -45,11 +45,8 @@ def folder(settings):
 
 
 def beir(settings):
-    """A BEIR folder: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv, plain or .gz (settings.Beir).
-
-    queries.jsonl holds the queries of all splits; those of one split are the ones that its judgments name.
-    Raises Refusal when a file is missing.
-    """
+    """A BEIR folder: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv, plain or .gz (settings.Beir). queries.jsonl holds
+    the queries of all splits; those of one split are the ones that its judgments name."""
     home, key = Path(settings.path), "collection.path"
     corpus, queries = existing(home / "corpus.jsonl", key), existing(home / "queries.jsonl", key)
 
@@ -69,7 +66,7 @@ def judged_queries(path, qrels):
 
 
 def existing(path, key):
-    """`path` or `path`.gz, whichever is there. Raises Refusal naming the file and the setting `key`."""
+    """`path` or `path`.gz, whichever is there; key: the setting of it, for a refusal."""
     if place := found(path):
         return place
     raise Refusal(f"{path}: no such file, and no {Path(path).name}.gz beside it. Put it there, or correct {key}.")

@@ -89,7 +89,7 @@ def contrast(plan, run):
 
 
 def reference(plan):
-    """The run that others are compared with. Raises Refusal when there is none of that name."""
+    """The run that others are compared with."""
     evaluation, external = plan.config.evaluation, plan.config.external
     split, name = evaluation.contrast_split, evaluation.analyses.against.run
     if name == "BM25":

@@ -60,10 +60,8 @@ def most_candidates(name, draw, mining):
 
 
 def pool_warnings(draws, episode, place):
-    """Sentences for a person on the pool of a settings.Episode, before it is made; `place` begins each of them.
-
-    Raises Refusal, where negatives.short_pool asks for it, when a pool is smaller than negatives_per_query.
-    """
+    """Sentences for a person on the pool of a settings.Episode, before it is made; `place` begins each of them. One
+    smaller than negatives_per_query is refused where negatives.short_pool asks for it."""
     warnings, size = [], 0
     for name, draw in draws.items():
         most = most_candidates(name, draw, episode.mining)

@@ -112,7 +112,6 @@ class Trajectory:
         return stage
 
     def start(self, start_from):
-        """The `Checkpoint` that an episode starts from. Raises Refusal when there is none of that name."""
         if start_from == "previous" and self.episodes:
             return self.episodes[-1].checkpoint
         if isinstance(start_from, Start):
@@ -135,8 +134,7 @@ class Trajectory:
         precision = encoder.precision or (training.precision if training else "auto")
         sides = [side for side in SIDES if side in sides]
         settings = EncodeSettings.taken_from(encoder, sides=sides, precision=precision)
-        inputs = {"collection": self.collection, "tokens": self.tokens, "checkpoint": stage}
-        return Stage("encode", settings, inputs)
+        return Stage("encode", settings, {"collection": self.collection, "tokens": self.tokens, "checkpoint": stage})
 
     def evaluate(self, episode):
         """Append an episode whose checkpoint is encoded: search and evaluate every split, and analyse it."""
@@ -161,22 +159,20 @@ class Trajectory:
 
     @property
     def trains(self):
-        """The train stages, in order."""
         return [episode.train for episode in self.episodes[1:]]
 
     @property
     def pools(self):
-        """The merge stages of the episodes that have negatives, in order."""
         return [episode.pool for episode in self.episodes if episode.pool]
 
 
 def pretrained_settings(encoder, seed):
     """The settings of a pretrained stage. seed: of the projection, where the encoder has one."""
-    keys = ("checkpoint", "query_checkpoint")
-    given = {key: identify_checkpoint(getattr(encoder, key), f"encoder.{key}") for key in keys if getattr(encoder, key)}
-    return PretrainedSettings.taken_from(
-        encoder, seed=seed if encoder.projection else None, **dict.fromkeys(keys) | given
-    )
+    others = {"seed": seed if encoder.projection else None}
+    for key in ("checkpoint", "query_checkpoint"):
+        given = getattr(encoder, key)
+        others[key] = given and identify_checkpoint(given, f"encoder.{key}")
+    return PretrainedSettings.taken_from(encoder, **others)
 
 
 def check_settings(evaluation, method):

@@ -22,7 +22,7 @@ PATTERNS = {
 
 
 def identify_source(source):
-    """The `CollectionSettings` of a source, with what pins its content. Raises Refusal for what is not there."""
+    """The `CollectionSettings` of a source, with what pins its content."""
     if source.source == "apidocs":
         return CollectionSettings(source=source, versions={name: package_version(name) for name in source.packages})
     if source.source == "ir_datasets":
@@ -42,7 +42,7 @@ def identify_downloads(source):
 
 
 def source_digests(source):
-    """{path: SHA-256} of the local files of a collection. Raises Refusal when one or its folder is missing."""
+    """{path: SHA-256} of the local files of a collection."""
     if source.source in ("tsv", "judgments"):
         named = {"corpus": source.corpus} if source.source == "tsv" else {}
         for split, files in source.splits.items():
@@ -66,9 +66,7 @@ def source_digests(source):
 
 def identify_checkpoint(checkpoint, key):
     """A `CheckpointSource` as `Identified`: with the version of its package, or digests of the files of its folder.
-
-    Raises Refusal, naming the configuration's `key`, when there is no such package, folder or weights.
-    """
+    key: of the configuration, for a refusal"""
     if checkpoint.package:
         return Identified.taken_from(checkpoint, version=package_version(checkpoint.package))
     if not checkpoint.folder:
@@ -84,11 +82,8 @@ def identify_checkpoint(checkpoint, key):
 
 
 def identify_file(file, key):
-    """The digest of a file from elsewhere; Refusal, naming the configuration's `key`, when it cannot be read.
-
-    A named pipe, a device or a socket is not read at all: it may never end.
-    """
-    if Path(file).exists() and not Path(file).is_file():
+    """The digest of a file from elsewhere; key: of the configuration, for a refusal."""
+    if Path(file).exists() and not Path(file).is_file():  # it may never end
         raise Refusal(f"{key}: {file} is a folder, pipe, device or socket. Give the path of a regular file.")
     try:
         return file_digest(Path(file))

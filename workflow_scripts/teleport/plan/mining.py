@@ -52,7 +52,6 @@ class Mining:
 
     @cached_property
     def queries(self):
-        """The retrieval of the training queries."""
         return self.retrieve("queries", "retrieve-queries")
 
     @cached_property
@@ -66,12 +65,9 @@ class Mining:
 
     @cached_property
     def dev(self):
-        """{"dev": stage}, the retrieval of the dev queries by the checkpoint that mines, or that of the start; {} where
-        nobody looks at them.
-
-        Also where an episode mines nothing. It searches exactly, to the depth of evaluation: where the split is
-        evaluated so, that is the same stage.
-        """
+        """{"dev": stage}, the retrieval of the dev queries by the checkpoint that mines, or that of the start, also
+        where an episode mines nothing; {} where nobody looks at them. It searches exactly, to the depth of evaluation:
+        where the split is evaluated so, that is the same stage."""
         if not self.settings.watched_by:
             return {}
         split, depth = self.settings.watched_by.split, self.trajectory.evaluation.depth
@@ -91,13 +87,11 @@ class Mining:
 
     @property
     def bm25(self):
-        """The BM25 run of the training queries."""
         run = self.trajectory.plan.bm25("train", self.settings.mining.depth, self.experiment.encoder.title)
         return self.trajectory.link(run, self.number, "retrieve-bm25")
 
     @property
     def file(self):
-        """The negatives of a file from elsewhere, in the form of a retrieval."""
         file, inputs = self.settings.negatives.file, {"collection": self.trajectory.collection}
         settings = NegativesFileSettings.taken_from(file, sha256=identify_file(file.path, "negatives.file.path"))
         if file.form == "token-ids":
@@ -121,7 +115,6 @@ class Mining:
 
     @cached_property
     def start(self):
-        """The `Checkpoint` that it starts from."""
         return self.trajectory.start(self.settings.training.start_from)
 
     def train(self, pool):
@@ -146,13 +139,10 @@ class Mining:
         return trajectory.link(Stage("train", settings, inputs, train_loads(settings)), self.number)
 
     def train_settings(self):
-        """The settings of the train stage."""
         negatives, training, encoder = self.settings.negatives, self.settings.training, self.experiment.encoder
         if negatives.live and encoder.chunks > 1:
-            raise Refusal(
-                f"{self.place}: negatives.live searches one vector a passage, and encoder.chunks is {encoder.chunks}. "
-                "Set it to 1."
-            )
+            several = f"negatives.live searches one vector a passage, and encoder.chunks is {encoder.chunks}"
+            raise Refusal(f"{self.place}: {several}. Set it to 1.")
         one_run = self.continued and training.continues is True
         return TrainSettings.taken_from(
             encoder,
@@ -168,10 +158,7 @@ class Mining:
 
     @cached_property
     def continued(self):
-        """The train stage of the last episode, with which this one goes on; None where it does not.
-
-        Raises Refusal when it asks for that and cannot.
-        """
+        """The train stage of the last episode, with which this one goes on; None where it does not."""
         training, before = self.settings.training, self.trajectory.episodes[-1]
         if not (before.train and before.settings.training.continues and training.continues):
             return None
@@ -179,9 +166,9 @@ class Mining:
         for name in ("start_from", "trains", "optimizer", *one_schedule):
             expected = "previous" if name == "start_from" else getattr(before.settings.training, name)
             if getattr(training, name) != expected:
+                why = f"training.continues goes on with episode {before.number}"
                 raise Refusal(
-                    f"{self.place}: training.continues goes on with episode {before.number}, so training.{name} must "
-                    f"be {expected}, not {getattr(training, name)}."
+                    f"{self.place}: {why}, so training.{name} must be {expected}, not {getattr(training, name)}."
                 )
         return before.train
 

@@ -30,7 +30,7 @@ def split_names(source):
 
 
 def require_splits(config, experiments):
-    """Raise Refusal when the collection lacks a split that is evaluated, watched, or trained on."""
+    """Refuse a collection without a split that is evaluated, watched, or trained on."""
     episodes = [episode for experiment in experiments.values() for episode in experiment.method]
     watched = [episode.watched_by.split for episode in episodes if episode.watched_by]
     names = split_names(config.collection)
@@ -118,7 +118,6 @@ class Plan:
         return found
 
     def trajectory(self, name, seed):
-        """The `Trajectory` of an experiment under a seed, planned once. Raises Refusal for starts in a circle."""
         if (name, seed) not in self.planned:
             self.planned[name, seed] = None  # until it is planned
             self.planned[name, seed] = Trajectory(self, name, seed)
@@ -128,14 +127,11 @@ class Plan:
         return self.planned[name, seed]
 
     def checkpoint_of(self, start, trajectory):
-        """The `Checkpoint` that a `settings.Start` names. Raises Refusal for no such episode, or another encoder."""
         where = f"experiments.{trajectory.name}: training.start_from"
         if start.experiment not in self.experiments:
             raise Refusal(f"{where}: no experiment is called {start.experiment!r}. Add it, or name another one.")
-        other = self.experiments[start.experiment]
-        one, two = (
-            encoder.model_dump(exclude=MAY_CHANGE) for encoder in (other.encoder, trajectory.experiment.encoder)
-        )
+        encoders = self.experiments[start.experiment].encoder, trajectory.experiment.encoder
+        one, two = (encoder.model_dump(exclude=MAY_CHANGE) for encoder in encoders)
         if one != two:
             remedy = "Make them equal, but for lengths, prefixes, chunks and vectors."
             raise Refusal(f"{where}: {start.experiment} has other settings of `encoder`. {remedy}")
@@ -161,8 +157,8 @@ class Plan:
         parameters = self.config.bm25 or Bm25()
         settings = LexicalIndexSettings.taken_from(parameters, title=title)
         index = Stage("lexical_index", settings, {"collection": self.collection})
-        settings = Bm25Settings(split=split, depth=depth)
-        return Stage("bm25", settings, {"collection": self.collection, "index": index})
+        inputs = {"collection": self.collection, "index": index}
+        return Stage("bm25", Bm25Settings(split=split, depth=depth), inputs)
 
     @property
     def encoder(self):
@@ -177,7 +173,6 @@ class Plan:
 
     @property
     def collapse(self):
-        """The `Collapse` of runs of passages to runs of documents."""
         evaluation = self.config.evaluation
         return Collapse.taken_from(evaluation) if evaluation.collapse else Collapse()
 
@@ -202,10 +197,9 @@ class Plan:
     def external(self, name, split):
         """The run of one split of an entry of `external`. Over judgments alone it may have any passages."""
         external, judgments = self.config.external[name], self.config.collection.source == "judgments"
-        file, unknown = external.runs[split], "keep" if judgments else "error"
-        run = {"file": file, "form": "trec", "split": split, "unknown_passages": unknown}
-        digest = identify_file(file, f"external.{name}.runs.{split}")
-        settings = ExternalSettings.taken_from(external, sha256=digest, **run)
+        run = {"file": external.runs[split], "form": "trec", "split": split}
+        run |= {"sha256": identify_file(run["file"], f"external.{name}.runs.{split}")}
+        settings = ExternalSettings.taken_from(external, unknown_passages="keep" if judgments else "error", **run)
         return Stage("external", settings, {"collection": self.collection})
 
     def label(self, name):

@@ -15,8 +15,8 @@ ALWAYS_HASHED_BYTES = 64 * 2**20
 
 
 def read_manifest(folder, missing, remedy):
-    """The manifest in a folder (dict). Raises Refusal when there is none (`missing` says why) or a torn one; those of
-    shards, and old ones, have no digest of their content."""
+    """The manifest in a folder (dict); `missing` says why there is none. Those of shards have no digest of their
+    content, nor have old ones."""
     path = folder / MANIFEST
     if not path.is_file():  # or a pipe, at which a reader would wait
         raise Refusal(f"{path} is missing: {missing}")
@@ -60,7 +60,7 @@ def cpu_code_on_gpu(path):
 
 
 class Artefact:
-    """A finished stage, for its readers. Raises Refusal for a manifest that is missing, torn or another stage's."""
+    """A finished stage, for its readers; refused where the manifest is missing, torn or another stage's."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -72,12 +72,11 @@ class Artefact:
 
     @property
     def facts(self):
-        """What the stage returned (dict)."""
         return self.manifest["facts"]
 
     def path(self, name, full=False):
         """The path of file or folder `name` of this artefact, after comparing sizes with the manifest, and SHA-256
-        up to 64 MiB or, with `full`, always. Raises Refusal naming a file that differs."""
+        up to 64 MiB or, with `full`, always."""
         files = self.manifest["files"]
         listed = [file for file in files if file == name or file.startswith(name + "/")]
         if not listed:
@@ -111,7 +110,7 @@ class Artefact:
             (self.folder / file).unlink(missing_ok=True)
 
     def verify(self):
-        """Check every file that was not deleted by its full SHA-256. Raises Refusal naming the first bad one."""
+        """Check every file that was not deleted by its full SHA-256; the first bad one is refused."""
         for name in self.manifest["files"]:
             if not self.is_deleted(name):
                 self.path(name, full=True)
@@ -130,7 +129,7 @@ def file_entry(path):
 
 
 def check_file(path, expected, full, remedy):
-    """Compare a file with its manifest entry `{bytes, sha256}`. Raises Refusal that names file and remedy."""
+    """Compare a file with its manifest entry `{bytes, sha256}`."""
     if not path.is_file():
         raise Refusal(f"{path} is missing although its manifest lists it. {remedy}")
     size = path.stat().st_size

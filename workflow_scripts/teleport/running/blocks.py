@@ -44,12 +44,11 @@ class RowBlocks:
         }
 
     def __getitem__(self, name):
-        """The array called `name`, a writable memory map."""
         return self.arrays[name]
 
     def __iter__(self):
         """Yield (start, stop) of every block that no earlier run has finished; done when the next one is asked for, and
-        saved every `job.save_every` seconds. Raises OSError when the disk has no room for a block."""
+        saved every `job.save_every` seconds."""
         saved = time.monotonic()
         for start in range(self.done, self.rows, self.block_rows):
             stop = min(start + self.block_rows, self.rows)

@@ -77,9 +77,8 @@ def drop_unread_texts(function):
 
 def is_unread_text(statement, read):
     """Whether a parsed statement gives text, written where it stands, a name that is not among those `read`."""
-    if not (isinstance(statement, ast.Assign) and is_text(statement.value)):
-        return False
-    return all(isinstance(target, ast.Name) and target.id not in read for target in statement.targets)
+    gives = isinstance(statement, ast.Assign) and is_text(statement.value)
+    return gives and all(isinstance(target, ast.Name) and target.id not in read for target in statement.targets)
 
 
 def is_text(node):
@@ -90,7 +89,6 @@ def is_text(node):
 
 
 def imported_names(node):
-    """The modules that a parsed statement may import; none for others."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom) and node.module:
@@ -114,8 +112,7 @@ def substance(path):
 def parsed(path):
     """(digest of the syntax tree without words, files of the library modules it imports anywhere) of a file."""
     tree, names = substance(path)
-    files = {file for name in names if (file := module_path(name))}
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), files
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), set(filter(None, map(module_path, names)))
 
 
 @functools.cache
@@ -131,7 +128,7 @@ def import_closure(path):
 
 
 def module_digest(name):
-    """12 hex digits of the library module `name` and all that it computes with. Raises Refusal when there is none."""
+    """12 hex digits of the library module `name` and all that it computes with."""
     path = module_path(name)
     if path is None:
         raise Refusal(f"there is no library module {name}: it needs a file below {LIBRARY}, or another name.")

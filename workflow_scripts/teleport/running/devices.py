@@ -51,7 +51,7 @@ def lease_devices(count, folder=LEASES):
 
 def visible_devices():
     """Names of the CUDA devices that this process may use (list of str), without loading torch; CUDA's own numbers
-    without nvidia-smi, as in some containers. Raises Refusal when that fails."""
+    without nvidia-smi, as in some containers."""
     listed = os.environ.get(VISIBLE)
     if listed is not None:  # CUDA itself reads it up to the first name that is none
         names = (name.strip() for name in listed.split(","))

@@ -30,7 +30,6 @@ OF_THE_SYSTEM |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NO_ACCE
 
 
 def sha256_file(path):
-    """Hex SHA-256 of one file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -78,7 +77,6 @@ def remove_parts(path):
 
 
 def remove(path):
-    """Remove a file, a link or a folder, where it is there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

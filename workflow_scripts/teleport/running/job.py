@@ -64,7 +64,6 @@ class Job:
 
     @cached_property
     def settings(self):
-        """The settings of the stage, typed by its module."""
         return self.module.Settings.model_validate(self.raw_settings)
 
     def load(self, name):
@@ -76,7 +75,6 @@ class Job:
         return self.inputs[role].path(name)
 
     def facts(self, role):
-        """What the upstream stage in `role` reported (dict)."""
         return self.inputs[role].facts
 
     def output(self, name):

@@ -28,9 +28,7 @@ STOP_SECONDS = 600.0  # after SIGTERM, for a step to end and its state to be sav
 
 def launch(size, command):
     """Run `command` as processes 0 to `size` - 1, told apart by `RANK`; returns 0, or 143 when SIGTERM stopped them.
-
-    Raises Refusal when one fails, after ending the others.
-    """
+    When one fails, the others are ended, and Refusal is raised."""
     with TemporaryDirectory() as folder:
         shared = {PROCESSES: str(size), RENDEZVOUS: f"file://{folder}/store"}
         if "lo" in (name for _, name in socket.if_nameindex()):
@@ -143,7 +141,6 @@ def begin(given):
 
 
 def of_shared(function, task):
-    """`function` of a task in a process of the pool."""
     return function(shared, task)
 
 

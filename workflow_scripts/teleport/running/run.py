@@ -1,9 +1,13 @@
-"""One run of a stage, from its inputs to its manifest: the work, its resume state, and what is refused beforehand."""
+"""One run of a stage, from its inputs to its manifest: the work, its resume state, and what is refused beforehand.
+
+A process that has made a search goes on with others of the same vectors, its siblings, so that these are opened once,
+each under its own lock. Their jobs still come, and end at once: `take`.
+"""
 
 import os
 import shutil
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from pydantic import ValidationError
 
@@ -11,10 +15,10 @@ from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
 from teleport.running.artefact import MANIFEST, file_entry, signed
 from teleport.running.code import cpu_code, files_digest, stage_code
-from teleport.running.files import remove_parts, sync, write_json
+from teleport.running.files import read_saved, remove_parts, sync, write_json
 from teleport.running.job import STAMP
 from teleport.running.launch import RANK
-from teleport.running.locks import read_finished
+from teleport.running.locks import read_finished, try_lock
 from teleport.running.log import log
 from teleport.running.provenance import provenance
 
@@ -28,7 +32,7 @@ def take(job, attempt_on_cluster=0):
     """Publish a stage that is finished but for its manifest; returns whether it is. What is taken is sound, and made by
     the same code from the same inputs.
 
-    The job of another stage may have made it (`siblings.py`). attempt_on_cluster: 0 on one machine. For a group of
+    The job of another stage may have made it. attempt_on_cluster: 0 on one machine. For a group of
     stages submitted again, Snakemake deletes the manifests of finished ones and asks for all.
     """
     for name in (UNCLAIMED, FINISHED) if attempt_on_cluster > 1 else (UNCLAIMED,):
@@ -109,8 +113,37 @@ def clean_up_after_refusal(job):
         raise
 
 
+def claim(job, specs):
+    """Add to `job.siblings` those of the stages `specs` that can be made and that no process makes or has made; returns
+    their locks."""
+    locks = []
+    for spec in specs:
+        with ExitStack() as held, suppress(Refusal, OSError):  # what it reads is not finished; there are no locks
+            sibling = job.sibling(spec)
+            sibling.lock.parent.mkdir(parents=True, exist_ok=True)
+            if try_lock(held.enter_context(open(sibling.lock, "a"))) and not is_made(sibling):
+                job.siblings.append(sibling)
+                locks.append(held.pop_all())
+    return locks
+
+
+def is_made(job):
+    """Whether the stage is there, by its own job or not; one that other code made is to be made anew."""
+    return any(read_saved(job.folder / name).get("stamp") == job.stamp() for name in (MANIFEST, UNCLAIMED, FINISHED))
+
+
+def make_siblings(job, locks):
+    """Make the siblings of a job that is finished, and give back the lock of each."""
+    for sibling, lock in zip(job.siblings, locks, strict=True):
+        with lock:
+            try:
+                with clean_up_after_refusal(sibling):
+                    run(sibling, beside=job)
+            except Exception as error:  # what is wrong with it is said by its own job: this one has done its work
+                log.warning("%s/%s is left to its own job: %s", sibling.kind, sibling.key, error)
+
+
 def has_work(folder):
-    """Whether a resume folder has more than what every attempt leaves in it."""
     return any(path.name not in BOOKKEEPING for path in folder.iterdir())
 
 
@@ -127,7 +160,7 @@ def run_shard(job):
 
 
 def begin_attempt(job, name):
-    """Open the resume state of a job; returns which attempt this is, from 1 on, as the log tells with `name`."""
+    """Open the resume state of a job; returns which attempt this is, from 1 on, which the log says of `name`."""
     resumed = job.open_resume() and has_work(job.resume)
     attempt = count_attempt(job)
     log.info("%s attempt %d%s", name, attempt, ", resume state kept" if resumed else "")
@@ -143,7 +176,7 @@ def count_attempt(job):
 
 
 def require_settings(job):
-    """Load the module of the stage; raises Refusal, one sentence, when the settings are not what it takes."""
+    """Load the module of the stage; settings that are not what it takes are refused in one sentence."""
     try:
         job.settings  # noqa: B018
     except ValidationError as error:
@@ -156,7 +189,7 @@ def require_settings(job):
 
 
 def require_unedited(job, files):
-    """Raise Refusal when the code on disk is not that of the job; files: the `files_digest` of that, or None."""
+    """Refuse code on disk that is not that of the job; files: the `files_digest` of that, or None."""
     with suppress(OSError, SyntaxError, ValueError):  # files that vanish or are half written are an edit
         if files == files_digest():
             return

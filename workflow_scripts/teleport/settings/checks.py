@@ -42,13 +42,8 @@ def unfit_names(config):
         elif place[0] == "external" and name in experiments:
             yield place, "an experiment has this name. Rename one of them."
         elif place == ("ablations", name) and (name == MAIN_TABLE or name.split("-")[0] == ANALYSES_TABLE):
-            yield (
-                place,
-                (
-                    f"the table of every system and episode is {MAIN_TABLE}, those of analyses begin with "
-                    f"{ANALYSES_TABLE}. Rename the ablation."
-                ),
-            )
+            taken = f"the table of every system and episode is {MAIN_TABLE}, those of analyses begin with"
+            yield place, f"{taken} {ANALYSES_TABLE}. Rename the ablation."
 
 
 def missing_keys(config):
@@ -67,15 +62,12 @@ def missing_texts(config):
     if config.collection.source != "judgments":
         return
     evaluation, rule = config.evaluation, "the collection has judgments alone, no texts"
-    asked = {place: "to encode. Leave it out" for place, _, _ in named_experiments(config)}
-    asked |= {
-        ("external", n): "to encode. Leave it out"
-        for n, external in config.external.items()
-        if external.encoder is not None
-    }
+    places = [place for place, _, _ in named_experiments(config)]
+    places += [("external", name) for name, external in config.external.items() if external.encoder is not None]
+    places += [("evaluation", "rerank", split) for split in evaluation.rerank]
+    asked = dict.fromkeys(places, "to encode. Leave it out")
     if config.bm25 and "bm25" in config.model_fields_set:
         asked["bm25",] = "to search. Leave the key out"
-    asked |= {("evaluation", "rerank", split): "to encode. Leave it out" for split in evaluation.rerank}
     for split in evaluation.splits:
         for measure in evaluation.measures_of(split):
             if measure.startswith("Cov@"):

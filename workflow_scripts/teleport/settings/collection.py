@@ -21,9 +21,7 @@ class Judged(Section):
     positives: Literal["given", "answers"] = Field(
         "given", description="Of training queries: those judged; or else the best passage found with an answer (QA)."
     )
-    train_queries: TrainQueries | None = Field(
-        None, exclude_if=is_none, description="Only some of the training queries; null: all."
-    )
+    train_queries: TrainQueries | None = Field(None, exclude_if=is_none, description="Only some of them; null: all.")
 
 
 class ApiDocs(Judged):
@@ -111,9 +109,7 @@ class IrDatasets(Judged):
 
     source: Literal["ir_datasets"]
     corpus: str = Field(description="The id whose documents are the passages, for example `msmarco-passage`.")
-    splits: dict[SplitName, str] = Field(
-        min_length=1, description="Split → its id, such as `msmarco-passage/dev/small`."
-    )
+    splits: dict[SplitName, str] = Field(min_length=1, description="Split → its id, as `msmarco-passage/dev/small`.")
 
 
 class PassageFile(Section):
@@ -172,7 +168,7 @@ CollectionSource = Annotated[
 
 
 class CollectionSettings(Section):
-    """The settings of a `collection` stage: the source, and what pins its content."""
+    """Of the stage `collection`: the source, and what pins its content."""
 
     source: CollectionSource
     versions: dict[str, str] = {}
@@ -180,8 +176,6 @@ class CollectionSettings(Section):
 
 
 class DownloadSettings(Section):
-    """The settings of a `download` stage."""
-
     files: dict[str, Expected]
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from teleport.settings.collection import CollectionSource, Counts
 from teleport.settings.encoder import Encoder
@@ -43,11 +43,6 @@ class Report(Section):
     )
 
 
-def none_of_them(entries):
-    """So that a file can leave out the entries of the files before it, with which a mapping would be merged."""
-    return {} if entries is None else entries
-
-
 class Config(Defaults):
     """The whole configuration after all `--configfile`s are merged."""
 
@@ -60,8 +55,8 @@ class Config(Defaults):
     ablations: dict[str, Ablation] = Field({}, description="One table per entry.")
     evaluation: Evaluation = Field(Evaluation(), description="Measures, splits, significance.")
     bm25: Bm25 | None = Field(Bm25(), description="The lexical baseline; null leaves it out.")
-    external: Annotated[
-        dict[str, External], BeforeValidator(none_of_them, json_schema_input_type=dict[str, External] | None)
+    external: Annotated[  # with null a file leaves out the entries of the files before it, instead of merging them
+        dict[str, External] | None, AfterValidator(lambda entries: entries or {})
     ] = Field({}, description="Name → a run or a checkpoint from elsewhere, one row each; null: none of those before.")
     published: list[str] = Field([], description="Published tables beside ours: names in config/published, or paths.")
     figures: dict[Annotated[str, Field(pattern=TABLE_NAME)], Figure] = Field(

@@ -142,7 +142,7 @@ class PretrainedSettings(Pooling, Cut):
 
 
 class EncodeSettings(Encoded):
-    """The settings of an `encode` stage. sides: what is encoded, queries and passages, or one of them."""
+    """Of the stage `encode`. sides: what is encoded, queries and passages, or one of them"""
 
     sides: list[Literal["query", "passage"]]
     precision: Precision

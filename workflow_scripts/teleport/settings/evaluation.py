@@ -138,17 +138,14 @@ class Evaluation(Collapse):
 
     @property
     def contrast_split(self):
-        """The split of `analyses.against`, None where it is not asked for."""
         against = self.analyses and self.analyses.against
         return (against.split or self.splits[0]) if against else None
 
     @property
     def contrast_measure(self):
-        """The measure of `analyses.against`."""
         return self.analyses.against.measure or self.measures_of(self.contrast_split)[0]
 
     def measures_of(self, split):
-        """The names of the measures of one split."""
         return list(self.measures[split] if isinstance(self.measures, dict) else self.measures)
 
 

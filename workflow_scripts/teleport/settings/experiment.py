@@ -143,9 +143,7 @@ class Defaults(Section):
     negatives: Negatives = Field(Negatives(), description="How the pool of an episode is made.")
     training: EpisodeTraining | None = Field(None, description="How an episode trains; as for `encoder`.")
     search_index: FrozenIndex = Field(FlatIndex(), description="What evaluation searches: flat, exactly; or pq.")
-    seeds: Unique[Integer] = Field(
-        [42], min_length=1, description="Root seeds of every experiment; tables give means and deviations."
-    )
+    seeds: Unique[Integer] = Field([42], min_length=1, description="Root seeds; tables give means and deviations.")
 
 
 class WrittenExperiment(Defaults):

@@ -17,8 +17,6 @@ UNREADABLE = (NameError, ValueError, AssertionError, KeyError)  # of ir-measures
 
 
 class Own(NamedTuple):
-    """A measure that ir-measures does not know: its name, and its cut-off."""
-
     name: str
     cutoff: Integer
 
@@ -32,10 +30,8 @@ def meaning(measure):
 
 
 def parse_measures(names):
-    """The ir-measures objects called `names` (list of str), in order; for `Hole@k` and `Errors@k` an `Own`.
-
-    Raises ValueError for a name that ir-measures does not know or cannot compute with what is installed, and for a
-    cut-off or lowest relevant grade (`rel`) below 1: unjudged passages have grade 0.
+    """The ir-measures objects called `names` (list of str), in order; for `Hole@k` and `Errors@k` an `Own`. Raises
+    ValueError for others, and for a cut-off or lowest relevant grade (`rel`) below 1: unjudged passages have grade 0.
     """
     measures = []
     for name in names:

@@ -56,8 +56,6 @@ class Pool(Removal):
 
 
 class NegativesFileSettings(Section):
-    """The settings of a `negatives_file` stage."""
-
     path: str
     sha256: str
     form: Literal["tevatron", "dpr", "token-ids"]

@@ -14,10 +14,8 @@ from teleport.settings.yaml_mapping import Locations, read_mapping
 
 
 def load(raw, files=()):
-    """Validate the merged mapping `raw`; `files` are the YAML files it came from, for the lines in messages.
-
-    Returns (Config, {experiment name: Experiment}). Raises Refusal with one line per mistake.
-    """
+    """(Config, {experiment name: Experiment}) of the merged mapping `raw`; `files` are the YAML files it came from, for
+    the lines in messages. Raises Refusal with one line per mistake."""
     locations = Locations(files)
     if raw.get("ablations") and "collection" not in raw:
         raise Refusal(

@@ -1,4 +1,4 @@
-"""What the stages are told that score runs and compare them."""
+"""What the stages are told that score runs and compare them: NAMESettings are those of the stage NAME."""
 
 from typing import Literal
 
@@ -17,8 +17,6 @@ class Collapse(Section):
 
 
 class CheckSettings(Section):
-    """The settings of a `check` stage."""
-
     splits: list[str]
     evaluation_depth: Integer = Field(description="0 where it is left out, and cut to the collection.")
     measures: list[str] = Field(description="Those of all splits, each once.")
@@ -32,16 +30,12 @@ class CheckSettings(Section):
 
 
 class EvaluateSettings(Collapse):
-    """The settings of an `evaluate` stage."""
-
     split: str
     measures: list[str]
 
 
 class ExternalSettings(Section):
-    """The settings of an `external` stage.
-
-    sha256: of the file, so that another content is another run; null where the stage `download` has verified it.
+    """sha256: of the file, so that another content is another run; null where the stage `download` has verified it.
     unknown_passages: of lines whose passage the collection lacks; keep: as one without judgment
     """
 
@@ -54,20 +48,18 @@ class ExternalSettings(Section):
 
 
 class RerankSettings(Section):
-    """The settings of a `rerank` stage."""
-
     split: str
 
 
 class ErrorsSettings(Section):
-    """The settings of an `errors` stage. top: errors of a positive count up to so many in the top-K errors."""
+    """top: errors of a positive count up to so many in the top-K errors."""
 
     split: str
     top: Integer = 200
 
 
 class ContrastSettings(Collapse):
-    """The settings of a `contrast` stage. depth: of the lists whose overlap is measured."""
+    """depth: of the lists whose overlap is measured."""
 
     split: str
     measure: str
@@ -75,6 +67,6 @@ class ContrastSettings(Collapse):
 
 
 class NegativesOverlapSettings(Section):
-    """The settings of a `negatives_overlap` stage. depth: how many of the first negatives are compared."""
+    """depth: how many of the first negatives are compared."""
 
     depth: Integer = 100

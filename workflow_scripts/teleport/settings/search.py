@@ -1,4 +1,4 @@
-"""What is searched, and how: indexes over passage vectors, retrievals, BM25."""
+"""What is searched, and how: indexes over passage vectors, retrievals, BM25. NAMESettings are of the stage NAME."""
 
 from typing import Annotated, Literal
 
@@ -50,14 +50,14 @@ FrozenIndex = Annotated[FlatIndex | PqIndex, Field(discriminator="kind")]
 
 
 class IndexSettings(Section):
-    """The settings of an `index` stage. depth: at which the recall of an index for mining is measured."""
+    """depth: at which the recall of an index for mining is measured."""
 
     index: Index = FlatIndex()
     depth: Integer | None = None
 
 
 class RetrieveSettings(Section):
-    """The settings of a `retrieve` stage: neighbours of the queries of a split, or of their positives (lookahead).
+    """Neighbours of the queries of a split, or of their positives (lookahead).
 
     scores: what orders the passages that are found: their vectors, or what a pq index keeps of them
     part: of the queries of the split, the only ones that are searched for
@@ -81,13 +81,9 @@ class Bm25(Section):
 
 
 class LexicalIndexSettings(Bm25):
-    """The settings of a `lexical_index` stage."""
-
     title: Literal["sep", "space", "none"]
 
 
 class Bm25Settings(Section):
-    """The settings of a `bm25` stage, which searches the index of a `lexical_index` stage."""
-
     split: str
     depth: Integer

@@ -29,7 +29,6 @@ def is_none(value):
 
 
 def distinct(values):
-    """Refuse a list that has a value twice."""
     if len(set(values)) < len(values):
         raise ValueError("values must differ from each other")
     return values
@@ -116,7 +115,6 @@ class Chosen(Section):
 
     @property
     def own(self):
-        """Its own settings (dict)."""
         return dict(self.model_extra)
 
 

@@ -1,5 +1,7 @@
 """YAML files that hold one mapping, as configurations and published tables do, and where a key stands in them."""
 
+import math
+from itertools import chain
 from pathlib import Path
 
 import yaml
@@ -20,7 +22,7 @@ class Loader(yaml.SafeLoader):
 
 
 def read_mapping(path):
-    """The content (dict) of a YAML file. Raises Refusal, with file and line, when it is no mapping in YAML."""
+    """The content (dict) of a YAML file; whatever else it holds is refused with file and line."""
     content = parsed(path, Loader("").construct_document)
     if not isinstance(content, dict):
         state = "empty" if content is None else f"a {type(content).__name__}"
@@ -29,10 +31,7 @@ def read_mapping(path):
 
 
 def parsed(path, construct=lambda tree: tree):
-    """The node tree of a YAML file, or what `construct` makes of it; None of an empty one.
-
-    Raises Refusal with path, line and remedy for what is no YAML in UTF-8.
-    """
+    """The node tree of a YAML file, or what `construct` makes of it; None of an empty one."""
     if not Path(path).is_file():  # a pipe might never end
         state = "is no regular file" if Path(path).exists() else "is not there"
         raise Refusal(f"{path}: the file {state}. Give the path of a YAML file.")
@@ -55,19 +54,16 @@ def parsed(path, construct=lambda tree: tree):
 
 
 def count_nodes(node, sizes):
-    """How many nodes there are below `node` and at it, aliases followed; `sizes`: of those known, by id.
-
-    Raises MarkedYAMLError for aliases that go in a circle or stand for too much.
-    """
+    """How many nodes there are below `node` and at it, aliases followed; `sizes`: of those known, by id. Raises
+    MarkedYAMLError for aliases that go in a circle or stand for too much."""
     if id(node) not in sizes:
-        sizes[id(node)] = None  # it is being counted
-        children = node.value if isinstance(node, yaml.CollectionNode) else []
-        nodes = [below for child in children for below in (child if isinstance(child, tuple) else (child,))]
-        sizes[id(node)] = 1 + sum(count_nodes(below, sizes) for below in nodes)
-    problem = "an alias stands for what it is a part of" if sizes[id(node)] is None else None
-    if problem is None and sizes[id(node)] > MOST_NODES:
-        problem = f"more than {MOST_NODES:,} values, aliases followed"
-    if problem:
+        sizes[id(node)] = math.inf  # while it is counted: what it is a part of
+        below = node.value if isinstance(node, yaml.SequenceNode) else []
+        below = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else below
+        sizes[id(node)] = 1 + sum(count_nodes(each, sizes) for each in below)
+    if sizes[id(node)] > MOST_NODES:
+        circle, large = "an alias stands for what it is a part of", f"more than {MOST_NODES:,} values, aliases followed"
+        problem = circle if sizes[id(node)] == math.inf else large
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
     return sizes[id(node)]
 
