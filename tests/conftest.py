@@ -1,12 +1,14 @@
 """Fixtures shared by all tests: the library on the path, and stages run in a temporary results folder."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many hundred processes would compile the library anew
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in its background ignores Ctrl-C
 sys.path.insert(0, str(Path(__file__).parent))
 
 from paths import SHARED  # noqa: E402
