@@ -26,7 +26,7 @@ import yaml
 
 import texts
 from commands.forecast.costs import stage_cost
-from commands.forecast.counts import Counts, finished
+from commands.forecast.counts import Counts, artefact_of
 from commands.forecast.hardware import MEASURED, Hardware, read_hardware
 from rates import (
     answer_rate,
@@ -105,7 +105,7 @@ def run_stages(plan, threads):
             run(Job(json.loads(stage.spec()) | {"code": "calibration"}, threads=threads))
             seconds[stage.kind] = stage, clock(used) - started
         if stage.kind in COMPUTING and not clock.shared:
-            seconds[stage.kind] = stage, finished(stage).facts[COMPUTING[stage.kind]]
+            seconds[stage.kind] = stage, artefact_of(stage).facts[COMPUTING[stage.kind]]
         done.add(stage.name)
     return seconds
 

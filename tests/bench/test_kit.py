@@ -113,4 +113,4 @@ def test_a_python_or_torch_that_does_not_fit_is_refused_in_a_sentence(tmp_path, 
     python.chmod(0o755)
     done = subprocess.run(["sh", IN_KIT / "run.sh", python], capture_output=True, text=True, env=dict(os.environ))
     assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr
-    assert sorted(path.name for path in IN_KIT.iterdir() if path.is_dir()) == []
+    assert {path.name for path in IN_KIT.iterdir() if path.is_dir()} <= {"__pycache__"}

@@ -247,6 +247,13 @@ def test_type_embeddings_may_be_zero_as_those_of_roberta_are(stages, tmp_path):
     assert_same_weights(run(stages, source)[0], source)
 
 
+def test_a_tokenizer_without_words_is_refused(stages, source):
+    """The library makes one of the special tokens where the vocabulary has another name."""
+    path = source / "tokenizer.json"
+    path.write_text(path.read_text().replace('"vocab"', '"v|ocab"'))
+    assert f"the tokenizer of {source} has special tokens alone. Give the tokenizer.json" in refused(stages, source)
+
+
 def test_a_tokenizer_without_special_tokens(stages, source):
     tokenizer = json.loads((source / "tokenizer.json").read_text()) | {"post_processor": None}
     for path in source.glob("*token*"):

@@ -141,7 +141,7 @@ WRONG = [
     (
         "tevatron",
         '{"query_id": "a", "negative_passages": [{"title": "T"}]}',
-        r"line 1: a negative passage has neither docid nor text. Add one of them",
+        r"line 1: a negative passage has neither docid nor a text. Add one of them",
     ),
     ("tevatron", '{"query_id": "a", "negative_passages": ["d1"]}', r"line 1: a negative passage has neither docid"),
     (

@@ -1,5 +1,6 @@
 """What a person sees when the plan or a command fails: of a defect its traceback, of a refusal one sentence."""
 
+import os
 import subprocess
 import sys
 
@@ -32,8 +33,9 @@ def repository(tmp_path_factory):
 
 
 def failure(repository, command):
-    """What a command says that must fail."""
-    done = subprocess.run(command, cwd=repository, capture_output=True, text=True)
+    """What a command says that must fail. Bytecode has whole seconds: an edit within the last one would be missed."""
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, env=environment)
     assert done.returncode, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -200,7 +200,12 @@ def refuse_no_weights(folder, backbone):
 
 
 def refuse_unfit_tokenizer(folder, tokenizer, vocab_size):
-    """Raise Refusal unless every id has an embedding, and every text gets one token before it and one after it."""
+    """Raise Refusal unless every id has an embedding, every text gets one token before it and one after it, and there
+    are words: of a damaged file the library may take special tokens alone."""
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise Refusal(
+            f"{KEY}: the tokenizer of {folder} has special tokens alone. Give the tokenizer.json of the checkpoint."
+        )
     if len(ids := tokenizer.backend_tokenizer.encode("").ids) != 2:
         raise Refusal(
             f"{KEY}: the tokenizer of {folder} puts {len(ids)} special tokens around a text, an encoder has 2. "

@@ -112,9 +112,9 @@ def tevatron(job):
         try:
             with_id = np.array(["docid" in passage for passage in negatives], bool)
             ids = [str(passage["docid"]) for passage in negatives if "docid" in passage]
-            texts = [f"{p.get('title') or ''}\0{p['text']}" for p in negatives if "docid" not in p]
+            texts = ["\0".join((p.get("title") or "", p["text"])) for p in negatives if "docid" not in p]
         except (KeyError, TypeError, AttributeError):
-            raise Refusal(f"{place}: a negative passage has neither docid nor text. Add one of them.") from None
+            raise Refusal(f"{place}: a negative passage has neither docid nor a text. Add one of them.") from None
         rows = np.empty(len(negatives), np.int32)
         rows[with_id] = find_ids(lookup, place, ids)
         if texts:
