@@ -19,6 +19,7 @@ def read_table(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_candidates_are_reranked_and_errors_counted_in_the_whole_corpus(world, monkeypatch):
     """The runs are as deep as the corpus is large, so that errors can be read from them too."""
     candidates = [f"q{n}\td{(n + k) % NUM_PASSAGES}\tquery\tpassage\n" for n in SPLITS["test"] for k in range(5)]
