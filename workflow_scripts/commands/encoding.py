@@ -5,6 +5,7 @@ from itertools import islice
 import numpy as np
 
 from teleport.encoder.source import locate
+from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished
 
 LEFT_OUT = ("pooling", "normalize", "query_prefix", "passage_prefix", "max_query_tokens", "max_passage_tokens")
@@ -37,10 +38,15 @@ def sentence(encoder):
 
 
 def cut_of_tokens(encoder, plan, name):
-    """How many passages are cut, by the finished stage `tokens` of an experiment; "" before."""
+    """How many passages are cut, by the finished stage `tokens` of an experiment; "" before, and where that is damaged:
+    whoever reads it says so, and the workflow that makes it anew begins here."""
     for stage in plan.stages.values():
         if stage.kind == "tokens" and name in plan.users[stage.name] and is_finished(stage.name):
-            lengths = np.diff(np.load(Artefact(STAGES / stage.name).path("passages.offsets.npy"), mmap_mode="r"))
+            try:
+                offsets = np.load(Artefact(STAGES / stage.name).path("passages.offsets.npy"), mmap_mode="r")
+            except Refusal:
+                return ""
+            lengths = np.diff(offsets)
             cut = np.mean(lengths + 2 > encoder.chunks * encoder.max_passage_tokens)
             return f"; {cut:.0%} of the {len(lengths):,} passages are longer and are cut"
     return ""

@@ -18,6 +18,8 @@ def reason(log):
     defect = any(line.startswith("Traceback (most recent call last)") for line in lines[-LAST_LINES:])
     if said and not defect:
         return said[0], False
+    if lines[-1:] == ["KeyboardInterrupt"]:  # while Python itself started
+        return "it was interrupted (SIGINT) before it began", False
     return (lines or ["it said nothing"])[-1].removeprefix("error: ").strip(), defect
 
 

@@ -1,0 +1,21 @@
+"""Why a job has failed, by the end of its log."""
+
+import pytest
+
+from commands.job_texts import reason
+
+STARTING = 'Traceback (most recent call last):\n  File "run_stage.py", line 0, in <module>\nKeyboardInterrupt\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("12:00:00 attempt 1\nerror: the file is torn. Make it anew.\n", ("the file is torn. Make it anew.", False)),
+        ("Traceback (most recent call last):\nKeyError: 'a'\n", ("KeyError: 'a'", True)),
+        (STARTING, ("it was interrupted (SIGINT) before it began", False)),
+        ("", ("it said nothing", False)),
+    ],
+)
+def test_the_cause_and_whether_it_is_a_defect(tmp_path, text, said):
+    (tmp_path / "a.log").write_text(text)
+    assert reason(tmp_path / "a.log") == said
