@@ -141,6 +141,7 @@ def test_a_cluster_s_queue_is_not_said_to_run(logger, monkeypatch):
     time.sleep(0.3)
     assert logger.stream.getvalue() == "train  results/logs/x.log\n"
     later(logger, 200)
+    time.sleep(0.1)  # nothing is due because nothing was said
     report(3, 300, 0.0)
     wait_for(logger, "train: 3/300 steps; 0 jobs\n")
 

@@ -174,10 +174,9 @@ class Terminal(TerminalHandler):
             return
         for job in jobs:
             spent = time.time() - job.started
-            if spent >= job.due:
+            if spent >= job.due and (said := self.said(job)):
                 job.due = spent + min(max(spent, LINE_SECONDS[0]), LINE_SECONDS[1])
-                if said := self.said(job):
-                    self.write(f"{job.message}: {said}; {self.of_all()}")
+                self.write(f"{job.message}: {said}; {self.of_all()}")
 
     def say_what_it_waits_for(self, job):
         """Where the last line of a job's log is what it waits for, such as a lock of another process: once."""
