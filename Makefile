@@ -38,7 +38,7 @@ test-gpu: .venv/installed  ## the tests that need a CUDA device
 	$(VENV)/python -m pytest -m gpu
 
 test-faults: .venv/installed  ## faults of every kind, CASES bad inputs of each reader; FAULT_LOG=FILE keeps a log of the cases
-	FAULT_CASES=$(or $(CASES),400) $(VENV)/python -m pytest -n 2 -m faults tests/faults
+	FAULT_CASES=$(or $(CASES),250) $(VENV)/python -m pytest -n 2 -m faults tests/faults
 
 test-mutants: .venv/installed  ## whether the tests notice when a line that keeps a promise is broken, in copies
 	$(VENV)/python tests/faults/mutants.py

@@ -102,17 +102,34 @@ DRAWN = {
 }  # fmt: skip
 
 
+# What decides no result; together, because each dry run takes seconds.
+NO_RESULT = {
+    "12 to 12.0": change("negatives", "pool", 12.0),
+    "20.0 to 20": change("encoder", "scale", 20),
+    "a comment and a description": comment,
+    "every module that runs stages": edit_all_that_runs,
+    "sentences of rules, refusals and the log": edit_sentences,
+    "what the rules say of a killed process": lambda w: edit(
+        w, "running/launch.py", "Unless you or", "If neither you nor"
+    ),
+    "the module of a loss that is not used": lambda w: add_code(w, "training/losses/nll.py"),
+    "settings that the plan resolves": lambda w: add_code(w, "settings/negatives.py"),
+    "times of files": touch,
+}
+
+
+def test_what_decides_no_result_reruns_nothing(world):
+    for apply in NO_RESULT.values():
+        apply(world)
+    assert world.would_run() == (NOTHING, [])
+
+
 @pytest.mark.parametrize(
     ("apply", "expected", "first"),
     [
-        pytest.param(lambda world: None, NOTHING, None, id="unchanged"),
         pytest.param(change("negatives", "alpha", 0.4), episodes(2), "merge, episode 2", id="alpha"),
         pytest.param(change("negatives", "beta", 0.4), episodes(1), "merge, episode 1", id="beta"),
-        pytest.param(change("negatives", "pool", 12.0), NOTHING, None, id="12 to 12.0"),
-        pytest.param(change("encoder", "scale", 20), NOTHING, None, id="20.0 to 20"),
         pytest.param(lambda w: w.config["experiments"]["tele"].update(label="Télé"), WRITTEN, None, id="label"),
-        pytest.param(touch, NOTHING, None, id="touch"),
-        pytest.param(comment, NOTHING, None, id="comment, docstring and description"),
         pytest.param(
             lambda w: add_code(w, "negatives/merge.py"),
             in_place(episodes(1)),
@@ -130,27 +147,13 @@ DRAWN = {
             id="engine for CPUs",
         ),
         pytest.param(made_on_a_gpu, NOTHING, None, id="package for CPUs, of what a GPU made"),
-        pytest.param(edit_all_that_runs, NOTHING, None, id="every module that runs stages"),
-        pytest.param(edit_sentences, NOTHING, None, id="sentences of rules, refusals and the log"),
         pytest.param(
             lambda w: add_code(w, "negatives/sources/momentum.py"),
             in_place(episodes(2)),
             "merge, episode 2",
             id="module of a source",
         ),
-        pytest.param(
-            lambda w: add_code(w, "training/losses/nll.py"), NOTHING, None, id="module of a loss that is not used"
-        ),
-        pytest.param(
-            lambda w: add_code(w, "settings/negatives.py"), NOTHING, None, id="settings that the plan resolves"
-        ),
         pytest.param(lambda w: add_code(w, "report/table.py"), WRITTEN, None, id="module of the table"),
-        pytest.param(
-            lambda w: edit(w, "running/launch.py", "Unless you or", "If neither you nor"),
-            NOTHING,
-            None,
-            id="what the rules say of a killed process",
-        ),
     ],
 )
 def test_exactly_the_invalidated_stages_rerun(finished, world, apply, expected, first):
