@@ -11,9 +11,18 @@ import signal
 import sys
 from pathlib import Path
 
-if ON_CTRL_C := __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main`: no traceback of imports
-INTERRUPTS = []  # signals of Ctrl-C: a library may turn a KeyboardInterrupt into an error of its own, as pydantic does
+INTERRUPTED = "interrupted: nothing half made is left; the same command starts anew."
+INTERRUPTS = []  # signals of Ctrl-C: a library may turn SystemExit into an error of its own, as pydantic does
+
+
+def interrupt(number, _frame):
+    """End the command at Ctrl-C; what is half made is removed on the way out."""
+    INTERRUPTS.append(number)
+    sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, interrupt)  # before the other imports, which it would end with a traceback
 sys.path.insert(0, str(Path(__file__).absolute().parent))  # also with PYTHONSAFEPATH
 
 import argparse
@@ -363,11 +372,6 @@ def delete_vectors(arguments):
     Artefact(arguments.output).delete_files()
 
 
-def interrupt(number, _frame):
-    INTERRUPTS.append(number)
-    raise KeyboardInterrupt
-
-
 def main():
     parser = argparse.ArgumentParser(description="The commands about results.")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -379,12 +383,10 @@ def main():
             sub.add_argument(*names, **options)
     arguments = parser.parse_args()
     try:
-        if ON_CTRL_C:
-            signal.signal(signal.SIGINT, interrupt)  # what is half made is removed
         sys.exit(arguments.command(arguments))
     except BaseException as error:
-        if INTERRUPTS or isinstance(error, KeyboardInterrupt):
-            sys.exit("interrupted: nothing half made is left; the same command starts anew.")
+        if INTERRUPTS:
+            sys.exit(INTERRUPTED)
         if isinstance(error, Refusal):
             sys.exit(f"error: {error}")
         if known := isinstance(error, OSError) and of_the_system(error):
