@@ -37,6 +37,7 @@ COMMANDS = []  # (function, its arguments), in the order in which the help lists
 
 
 def argument(*names, **options):
+    """An argument of a command, as argparse's add_argument takes it."""
     return names, options
 
 
@@ -51,29 +52,35 @@ def command(*arguments):
 
 
 def number_or_all(text):
+    """A whole number, or "all", as argparse takes it."""
     return text if text == "all" else int(text)
 
 
 def at_least_one(text):
+    """A whole number from 1 on, as argparse takes it."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
     return int(text)
 
 
 def comma_separated(text):
+    """The words of WORD,WORD (list), as argparse takes them."""
     return [word for word in text.split(",") if word]
 
 
 def gpus_of_kind(text):
+    """(kind, number) of KIND:gpu=NUMBER, as argparse takes it."""
     kind, _, number = text.partition(":gpu=")
     return kind, at_least_one(number)
 
 
 def shards(text):
+    """The number of encode=NUMBER, as argparse takes it."""
     return at_least_one(text.removeprefix("encode="))
 
 
 def folder(text):
+    """The Path of a folder that is there or can be made, as argparse takes it."""
     path = Path(text)
     for taken in (each for each in (path, *path.parents) if each.exists() and not each.is_dir()):
         raise argparse.ArgumentTypeError(f"{taken} is no folder")
@@ -84,6 +91,7 @@ OUTPUT = argument("--output", required=True, type=folder, help="the folder to wr
 
 
 def plan_of(files):
+    """The `Plan` of the configuration in YAML files. Raises Refusal for what is wrong in them."""
     from teleport.plan.plan import Plan
     from teleport.settings.read import load_files
 
@@ -373,6 +381,7 @@ def delete_vectors(arguments):
 
 
 def main():
+    """Run one command, and end the process with its status."""
     parser = argparse.ArgumentParser(description="The commands about results.")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for function, arguments in COMMANDS:

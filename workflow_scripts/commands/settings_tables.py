@@ -16,6 +16,7 @@ MARKED = re.compile(r"(<!-- settings: (\w+) -->\n).*?(<!-- end of settings -->)"
 
 
 def write_tables(path):
+    """Make the tables of the page at `path` anew."""
     write_text(path, with_tables(Path(path).read_text()))
 
 
@@ -91,6 +92,7 @@ def alternatives(schema):
 
 
 def models_in(schema):
+    """Those of the `alternatives` of a schema that are models."""
     return [each for each in alternatives(schema) if "properties" in each]
 
 
@@ -107,6 +109,7 @@ def words_of(schema):
 
 
 def listed(values):
+    """Values as code, with commas between them (text)."""
     return ", ".join(f"`{in_yaml(value)}`" for value in values)
 
 

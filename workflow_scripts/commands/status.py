@@ -149,6 +149,7 @@ def render(stages, counts):
 
 
 def cells(stage):
+    """An `Unfinished` as text cells, in the order of COLUMNS."""
     left = duration((stage.total - stage.done) / stage.rate) if stage.rate and stage.state == "runs" else "-"
     done = f"{stage.done}/{stage.total} {stage.unit}" if stage.total else "-"
     rate = f"{stage.rate:.4g}/s" if stage.rate else "-"

@@ -130,6 +130,7 @@ class Run(NamedTuple):
 
     @classmethod
     def read(cls, job, role):
+        """The run that the stage in `role` made, memory-mapped."""
         return cls(*(np.load(job.input(role, f"{name}.npy"), mmap_mode="r") for name in cls._fields))
 
     def write(self, job):

@@ -73,6 +73,7 @@ def cost_sentence(plan, names):
 
 
 def warnings_of(forecast):
+    """What is too small for a `Forecast` on its hardware: one sentence each (list of str)."""
     return disk_shortage(forecast.bytes_to_come) + memory_shortages(forecast)
 
 
@@ -128,6 +129,7 @@ def render(forecast):
 
 
 def cells(line):
+    """A `Line` as text cells, in the order of the heads of `render`."""
     memory = [gigabytes(size) if (size := total(what, line.stages)) else "" for what in ("memory", "device_memory")]
     times = [duration(total("seconds", stages)) for stages in (line.stages, line.left)]
     compared = [duration(total("took", line.stages)), duration(line.forecast_of_done)] if line.done else ["", ""]
@@ -136,6 +138,7 @@ def cells(line):
 
 
 def gigabytes(size):
+    """Bytes as text in GB (1e9 bytes), without the unit."""
     return f"{size / GB:.3f}" if size < GB else f"{size / GB:.1f}"
 
 
@@ -233,5 +236,6 @@ def print_forecast(plan, name=None, gpus=None, shards=1, machine=None):
 
 
 def wrapped(lines):
+    """Lines of text, folded for a terminal (str)."""
     filled = (textwrap.fill(line, WIDTH, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
     return "\n".join(filled)

@@ -147,6 +147,7 @@ def document_rows(path):
 
 
 def query_rows(path):
+    """(line number, id, text) of a tab-separated file of queries."""
     return tab_rows(path, (2,), "query id, text")
 
 

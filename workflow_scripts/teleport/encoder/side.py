@@ -112,6 +112,7 @@ class Side(Encoded):
         return self.encode_packed(*self.packed(rows))
 
     def encode_packed(self, ids_T, lengths_B):
+        """Vectors of a packed batch: token ids [T] of texts of `lengths_B` tokens."""
         return (self.prepared or prepare(self.encoder, self.dtype, self.compiled))(ids_T, lengths_B)
 
     def count_tokens(self, rows):
@@ -173,4 +174,5 @@ class Frozen:
         return to_device(torch.from_numpy(np.array(self.array[rows], np.float32)), self.device)
 
     def count_tokens(self, rows):
+        """0: nothing is encoded."""
         return 0

@@ -125,6 +125,7 @@ class Negatives(Removal):
         return given.count if isinstance(given, OfSource) else given
 
     def settings_of(self, name):
+        """The source's own settings (dict), with their defaults."""
         given = (self.counts or {}).get(name)
         return given.model_extra if isinstance(given, OfSource) else {}
 

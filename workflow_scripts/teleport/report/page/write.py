@@ -275,6 +275,7 @@ class Page:
         return contents
 
     def query_page(self, content, texts):
+        """Write the page of one query. texts: {passage row: [id, title, text]}"""
         split, row, page = content["split"], content["row"], f"{content['split']}-{content['row']}"
         number = {passage: at for at, passage in enumerate(content["passages"])}
         for each in content["lives"]:
