@@ -18,7 +18,7 @@ from teleport.report.page.forgetting import (
 from teleport.report.page.queries import GROUPS, selected
 from teleport.search.exact import PairScorer
 
-VALUES_CQ = np.random.default_rng(1).choice([0.0, 0.25, 1.0], (4, 200))
+VALUES_EQ = np.random.default_rng(1).choice([0.0, 0.25, 1.0], (4, 200))
 
 
 def test_one_definition_of_forgetting_counts_states_rates_and_letters():
@@ -26,7 +26,7 @@ def test_one_definition_of_forgetting_counts_states_rates_and_letters():
     expected = [dict.fromkeys(STATES, 0) for _ in range(3)]
     for step in range(3):
         for q in range(200):
-            *earlier, before, after = VALUES_CQ[: step + 2, q].tolist()
+            *earlier, before, after = VALUES_EQ[: step + 2, q].tolist()
             if after < before:
                 state = "forgotten"
             elif after > before:
@@ -34,12 +34,12 @@ def test_one_definition_of_forgetting_counts_states_rates_and_letters():
             else:
                 state = "kept" if after else "missed"
             expected[step][state] += 1
-            assert STATES[states(VALUES_CQ)[step][q]] == state
-    assert count_states(VALUES_CQ) == expected
+            assert STATES[states(VALUES_EQ)[step][q]] == state
+    assert count_states(VALUES_EQ) == expected
     assert expected[0]["swung back"] == 0 and min(expected[2].values()) > 0
     for step, counts in enumerate(expected):
-        dropped = forgets(VALUES_CQ[step], VALUES_CQ[step + 1])
-        letters = [path[step] == LETTERS[STATES.index("forgotten")] for path in paths(VALUES_CQ)]
+        dropped = forgets(VALUES_EQ[step], VALUES_EQ[step + 1])
+        letters = [path[step] == LETTERS[STATES.index("forgotten")] for path in paths(VALUES_EQ)]
         assert counts["forgotten"] == dropped.sum() and letters == dropped.tolist()
 
 
@@ -76,13 +76,13 @@ def test_swing_sizes():
 
 def test_queries_are_chosen_by_gains_losses_and_swings_and_drawn():
     rows = np.arange(0, 400, 2)
-    groups = selected(rows, [VALUES_CQ], 40)
+    groups = selected(rows, [VALUES_EQ], 40)
     assert len(groups) == 40 and set(groups) <= set(rows.tolist())
-    change = dict(zip(rows.tolist(), VALUES_CQ[-1] - VALUES_CQ[0], strict=True))
+    change = dict(zip(rows.tolist(), VALUES_EQ[-1] - VALUES_EQ[0], strict=True))
     by_group = {group: [row for row, of_row in groups.items() if group in of_row] for group in GROUPS}
     assert all(change[row] == max(change.values()) for row in by_group["gain"]) and len(by_group["gain"]) == 10
     assert all(change[row] == min(change.values()) for row in by_group["loss"]) and len(by_group["loss"]) == 10
     assert by_group["swing"] and by_group["random"]
-    assert selected(rows, [VALUES_CQ], 40) == groups
-    assert sorted(selected(rows, [VALUES_CQ], "all")) == rows.tolist()
+    assert selected(rows, [VALUES_EQ], 40) == groups
+    assert sorted(selected(rows, [VALUES_EQ], "all")) == rows.tolist()
     assert list(selected(rows, [], 2).values()) == [["random"], ["random"]]
