@@ -44,8 +44,8 @@ def test_one_definition_of_forgetting_counts_states_rates_and_letters():
 
 
 def test_the_path_of_a_query_has_a_letter_per_step():
-    values_CQ = np.array([[1.0, 0.0, 0.0, 0.5], [0.25, 1.0, 0.0, 0.5], [0.5, 1.0, 0.0, 1.0]])
-    assert paths(values_CQ) == ["fs", "lk", "mm", "kl"] and dict(zip(STATES, LETTERS, strict=True))["swung back"] == "s"
+    values_EQ = np.array([[1.0, 0.0, 0.0, 0.5], [0.25, 1.0, 0.0, 0.5], [0.5, 1.0, 0.0, 1.0]])
+    assert paths(values_EQ) == ["fs", "lk", "mm", "kl"] and dict(zip(STATES, LETTERS, strict=True))["swung back"] == "s"
     assert way_text([1.0, 0.0, 1 / 12], "RR@100") == "1 → – → 12" and way_text([0.5, 1.0], "nDCG@10") == "0.50 → 1.00"
 
 
@@ -70,8 +70,8 @@ def test_ranks_of_positives_equal_a_sort():
 
 
 def test_swing_sizes():
-    values_CQ = np.array([[0, 0, 1.0], [1, 0.5, 0], [0, 1, 1]])
-    assert swing_sizes(values_CQ).tolist() == [2, 0, 2]
+    values_EQ = np.array([[0, 0, 1.0], [1, 0.5, 0], [0, 1, 1]])
+    assert swing_sizes(values_EQ).tolist() == [2, 0, 2]
 
 
 def test_queries_are_chosen_by_gains_losses_and_swings_and_drawn():
