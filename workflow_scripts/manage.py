@@ -142,15 +142,13 @@ def status(arguments):
     argument("--memory", type=at_least_one, help="of the machine in GB; default: as in the hardware line"),
     argument("--set-resources", nargs="+", type=gpus_of_kind, default=[], help="KIND:gpu=N, as Snakemake takes it"),
     argument("--set-scatter", type=shards, default=1, help="encode=N, as Snakemake takes it"),
-    argument("--strict", action="store_true", help="end with status 1 when something is too small"),
 )
 def forecast(arguments):
     """Forecast stages, disk, memory, work and hours of a configuration, before anything starts.
 
     Hardware lines are in config/hardware.yaml; `bench/calibrate.py` measures this machine, and its line is then the
     default. How fast each job is remains the line's, also with other --cores; with `--gpus 8 --set-resources
-    train:gpu=8` a training has eight GPUs, and with `--gpus 8 --set-scatter encode=8` an encoding. With --strict a
-    warning ends the command with status 1.
+    train:gpu=8` a training has eight GPUs, and with `--gpus 8 --set-scatter encode=8` an encoding.
     """
     from commands.forecast.printed import print_forecast
 
@@ -158,8 +156,7 @@ def forecast(arguments):
     given = {"cores": arguments.cores, "gpus": arguments.gpus, "memory": memory}
     machine = {name: value for name, value in given.items() if value}
     plan, gpus = plan_of(arguments.files), dict(arguments.set_resources)
-    warnings = print_forecast(plan, arguments.hardware, gpus, arguments.set_scatter, machine)
-    return 1 if warnings and arguments.strict else 0
+    print_forecast(plan, arguments.hardware, gpus, arguments.set_scatter, machine)
 
 
 @command(

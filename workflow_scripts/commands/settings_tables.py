@@ -5,13 +5,13 @@ from pathlib import Path
 
 from teleport.running.files import write_text
 from teleport.settings.configuration import Config
+from teleport.settings.validated import KINDS
 
 HEADS = ("key", "default, and other values", "what it says")
 # Names in the markers: keys of the configuration that have a table of their own, and keys of these sections.
 TABLES = ("configuration", "collection", "counts", "encoder", "mining", "negatives", "training", "episodes")
 TABLES += ("evaluation", "bm25", "external", "ablations", "figures", "report")
 WITHIN = {"index": "mining", "live": "negatives", "dev": "training"}
-KINDS = ("source", "kind")  # keys that say which of several models one is
 MARKED = re.compile(r"(<!-- settings: (\w+) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
 
 

@@ -209,13 +209,13 @@ def live_search(forecast):
 
 
 def print_forecast(plan, name=None, gpus=None, shards=1, machine=None):
-    """Print the forecast of a plan on the hardware called `name`, or this machine; returns its warnings (list).
+    """Print the forecast of a plan on the hardware called `name`, or this machine.
 
     gpus, shards: as `Forecast` takes them; machine: {cores, gpus, memory in bytes}, each instead of the hardware line's
     """
     name, hardware = read_hardware(name)
     forecast = Forecast(plan, hardware.model_copy(update=machine or {}), gpus, shards)
-    whole, warnings, said = forecast.lines[-1], warnings_of(forecast), live_search(forecast)
+    whole, said = forecast.lines[-1], live_search(forecast)
     if plan.deleted_vectors:
         gone = sum(forecast.stages[name].cost.bytes for name in plan.deleted_vectors) / GB
         there = total("bytes", whole.stages) - total("bytes", whole.left)
@@ -226,13 +226,12 @@ def print_forecast(plan, name=None, gpus=None, shards=1, machine=None):
         expected = whole.forecast_of_done
         said.append(f"done stages took {took:.0f} s, forecast {expected:.0f} s: {expected / took:.2f} times")
     said += dict.fromkeys(f"in no sum: {each.cost.lacks}" for each in whole.left if each.cost.lacks)
-    said += [f"warning: {text}" for text in warnings]
+    said += [f"warning: {text}" for text in warnings_of(forecast)]
     done = "; of done stages disk and memory are those measured" if whole.done else ""
     print(wrapped(heading(forecast, name)), render(forecast), sep="\n\n", end="\n\n")
     print(f"time: of all jobs one after another{done}", wrapped(timing(forecast)), sep="\n\n")
     if said:
         print("", wrapped(said), sep="\n")
-    return warnings
 
 
 def wrapped(lines):
