@@ -124,14 +124,12 @@ def new(arguments):
 @command(files(nargs="*", default=["config/config.yaml"]))
 def status(arguments):
     """Show what runs where, how much of the plan is finished by experiment and seed, and what is left."""
-    from commands.status import left, render, seeds_table, unfinished
+    from commands.status import left, render, seeds_table, unfinished_of
     from teleport.report.progress import by_kind
     from teleport.running.artefact import is_finished
 
     plan = plan_of(arguments.files)
-    labels = {name: plan.label(name) for name in plan.stages}
-    stages = unfinished(lambda name: labels.get(name, "not of this configuration"))
-    print(render(stages, by_kind(plan.stages, is_finished)), left(plan), "", seeds_table(plan), sep="\n")
+    print(render(unfinished_of(plan), by_kind(plan.stages, is_finished)), left(plan), "", seeds_table(plan), sep="\n")
 
 
 @command(
@@ -305,7 +303,7 @@ def report(arguments):
 
     plan = plan_of(arguments.files)
     folder, spec = page_spec(plan, arguments.files, arguments.queries)
-    status = as_seen(plan, {name: plan.label(name) for name in plan.stages})
+    status = as_seen(plan)
     arguments.output = arguments.output or Path(folder)
     page(arguments, json.loads(spec.text) | {"status": status})
 
