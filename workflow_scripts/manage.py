@@ -11,9 +11,18 @@ import signal
 import sys
 from pathlib import Path
 
-if ON_CTRL_C := __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main`: no traceback of imports
-INTERRUPTS = []  # signals of Ctrl-C: a library may turn a KeyboardInterrupt into an error of its own, as pydantic does
+INTERRUPTED = "interrupted: nothing half made is left; the same command starts anew."
+INTERRUPTS = []  # signals of Ctrl-C: a library may turn SystemExit into an error of its own, as pydantic does
+
+
+def interrupt(number, _frame):
+    """End the command at Ctrl-C; what is half made is removed on the way out."""
+    INTERRUPTS.append(number)
+    sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, interrupt)  # before the other imports, which it would end with a traceback
 sys.path.insert(0, str(Path(__file__).absolute().parent))  # also with PYTHONSAFEPATH
 
 import argparse
@@ -28,6 +37,7 @@ COMMANDS = []  # (function, its arguments), in the order in which the help lists
 
 
 def argument(*names, **options):
+    """An argument of a command, as argparse's add_argument takes it."""
     return names, options
 
 
@@ -42,29 +52,35 @@ def command(*arguments):
 
 
 def number_or_all(text):
+    """A whole number, or "all", as argparse takes it."""
     return text if text == "all" else int(text)
 
 
 def at_least_one(text):
+    """A whole number from 1 on, as argparse takes it."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
     return int(text)
 
 
 def comma_separated(text):
+    """The words of WORD,WORD (list), as argparse takes them."""
     return [word for word in text.split(",") if word]
 
 
 def gpus_of_kind(text):
+    """(kind, number) of KIND:gpu=NUMBER, as argparse takes it."""
     kind, _, number = text.partition(":gpu=")
     return kind, at_least_one(number)
 
 
 def shards(text):
+    """The number of encode=NUMBER, as argparse takes it."""
     return at_least_one(text.removeprefix("encode="))
 
 
 def folder(text):
+    """The Path of a folder that is there or can be made, as argparse takes it."""
     path = Path(text)
     for taken in (each for each in (path, *path.parents) if each.exists() and not each.is_dir()):
         raise argparse.ArgumentTypeError(f"{taken} is no folder")
@@ -75,6 +91,7 @@ OUTPUT = argument("--output", required=True, type=folder, help="the folder to wr
 
 
 def plan_of(files):
+    """The `Plan` of the configuration in YAML files. Raises Refusal for what is wrong in them."""
     from teleport.plan.plan import Plan
     from teleport.settings.read import load_files
 
@@ -107,14 +124,12 @@ def new(arguments):
 @command(files(nargs="*", default=["config/config.yaml"]))
 def status(arguments):
     """Show what runs where, how much of the plan is finished by experiment and seed, and what is left."""
-    from commands.status import left, render, seeds_table, unfinished
+    from commands.status import left, render, seeds_table, unfinished_of
     from teleport.report.progress import by_kind
     from teleport.running.artefact import is_finished
 
     plan = plan_of(arguments.files)
-    labels = {name: plan.label(name) for name in plan.stages}
-    stages = unfinished(lambda name: labels.get(name, "not of this configuration"))
-    print(render(stages, by_kind(plan.stages, is_finished)), left(plan), "", seeds_table(plan), sep="\n")
+    print(render(unfinished_of(plan), by_kind(plan.stages, is_finished)), left(plan), "", seeds_table(plan), sep="\n")
 
 
 @command(
@@ -125,15 +140,13 @@ def status(arguments):
     argument("--memory", type=at_least_one, help="of the machine in GB; default: as in the hardware line"),
     argument("--set-resources", nargs="+", type=gpus_of_kind, default=[], help="KIND:gpu=N, as Snakemake takes it"),
     argument("--set-scatter", type=shards, default=1, help="encode=N, as Snakemake takes it"),
-    argument("--strict", action="store_true", help="end with status 1 when something is too small"),
 )
 def forecast(arguments):
     """Forecast stages, disk, memory, work and hours of a configuration, before anything starts.
 
     Hardware lines are in config/hardware.yaml; `bench/calibrate.py` measures this machine, and its line is then the
     default. How fast each job is remains the line's, also with other --cores; with `--gpus 8 --set-resources
-    train:gpu=8` a training has eight GPUs, and with `--gpus 8 --set-scatter encode=8` an encoding. With --strict a
-    warning ends the command with status 1.
+    train:gpu=8` a training has eight GPUs, and with `--gpus 8 --set-scatter encode=8` an encoding.
     """
     from commands.forecast.printed import print_forecast
 
@@ -141,8 +154,7 @@ def forecast(arguments):
     given = {"cores": arguments.cores, "gpus": arguments.gpus, "memory": memory}
     machine = {name: value for name, value in given.items() if value}
     plan, gpus = plan_of(arguments.files), dict(arguments.set_resources)
-    warnings = print_forecast(plan, arguments.hardware, gpus, arguments.set_scatter, machine)
-    return 1 if warnings and arguments.strict else 0
+    print_forecast(plan, arguments.hardware, gpus, arguments.set_scatter, machine)
 
 
 @command(
@@ -291,7 +303,7 @@ def report(arguments):
 
     plan = plan_of(arguments.files)
     folder, spec = page_spec(plan, arguments.files, arguments.queries)
-    status = as_seen(plan, {name: plan.label(name) for name in plan.stages})
+    status = as_seen(plan)
     arguments.output = arguments.output or Path(folder)
     page(arguments, json.loads(spec.text) | {"status": status})
 
@@ -363,12 +375,8 @@ def delete_vectors(arguments):
     Artefact(arguments.output).delete_files()
 
 
-def interrupt(number, _frame):
-    INTERRUPTS.append(number)
-    raise KeyboardInterrupt
-
-
 def main():
+    """Run one command, and end the process with its status."""
     parser = argparse.ArgumentParser(description="The commands about results.")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for function, arguments in COMMANDS:
@@ -379,12 +387,10 @@ def main():
             sub.add_argument(*names, **options)
     arguments = parser.parse_args()
     try:
-        if ON_CTRL_C:
-            signal.signal(signal.SIGINT, interrupt)  # what is half made is removed
         sys.exit(arguments.command(arguments))
     except BaseException as error:
-        if INTERRUPTS or isinstance(error, KeyboardInterrupt):
-            sys.exit("interrupted: nothing half made is left; the same command starts anew.")
+        if INTERRUPTS:
+            sys.exit(INTERRUPTED)
         if isinstance(error, Refusal):
             sys.exit(f"error: {error}")
         if known := isinstance(error, OSError) and of_the_system(error):

@@ -60,6 +60,7 @@ def about_saved_work(job):
 
 
 def parse_arguments():
+    """The command line (argparse.Namespace)."""
     parser = argparse.ArgumentParser(description="Run one stage of the workflow.")
     add = parser.add_argument
     add("--spec", required=True, type=json.loads, help="the stage as JSON: kind, key, settings, inputs, loads")
@@ -110,6 +111,7 @@ def run_alone(job, arguments, processes):
 
 
 def main():
+    """Make the stage of the command line, and end the process with its status."""
     arguments = parse_arguments()
     threads = max(1, arguments.threads // int(os.environ.get(PROCESSES, 1)))
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):

@@ -61,6 +61,7 @@ def seed_of(stage):
 
 
 def scores(stage, measure):
+    """{query id: value} of a measure. Raises Refusal when the stage (`Artefact`) has no such measure."""
     if measure not in stage.facts["means"]:
         raise Refusal(f"there is no measure {measure!r} there, but {', '.join(stage.facts['means'])}.")
     rows = pq.read_table(stage.path("per_query.parquet"), filters=[("measure", "=", measure)]).to_pylist()
@@ -93,6 +94,7 @@ def of_all(systems, measure, texts, most):
 
 
 def how_tested(found, seeds_of_a, seeds_of_b):
+    """What p is of (text). found: of `significance.compare`; seeds_of_a, seeds_of_b: how many each system has"""
     if found.method == "crossed":
         return f"p: two-sided, over queries and seeds ({seeds_of_a} of A, {seeds_of_b} of B), both random"
     text = f"p: two-sided, over queries, permutation test with {RESAMPLES:,} resamples"

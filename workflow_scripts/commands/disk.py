@@ -114,6 +114,7 @@ def check_stages():
 
 
 def size_of(folder):
+    """Bytes of the files of a stage by its manifest; 0 where that is torn."""
     try:
         return Artefact(folder).bytes
     except Refusal:
@@ -121,6 +122,7 @@ def size_of(folder):
 
 
 def wrong_in(folder):
+    """What is wrong with the artefact in a folder (text), or None."""
     try:
         Artefact(folder).verify()
     except Refusal as refusal:

@@ -56,12 +56,14 @@ def checks(make_plan):
 
 
 def devices():
+    """The CUDA devices that torch would see, and the cores."""
     names = visible_devices()
     computing = f"CUDA {', '.join(names)}" if names else "no GPU: stages compute on the processor"
     return OK, f"{computing}; {len(os.sched_getaffinity(0))} cores"
 
 
 def torch_build():
+    """What torch was built for, and whether a GPU that is there computes with it."""
     import torch
 
     built = f"torch {torch.__version__} for {f'CUDA {torch.version.cuda}' if torch.version.cuda else 'the processor'}"
@@ -74,6 +76,7 @@ def torch_build():
 
 
 def bfloat16():
+    """Whether precision auto computes in bfloat16."""
     from teleport.encoder.precision import pick_device, resolve_precision
 
     if resolve_precision("auto"):
@@ -103,6 +106,7 @@ def nccl():
 
 
 def compiler():
+    """Whether torch.compile can prepare the encoder: a C compiler and triton."""
     import torch
 
     from teleport.encoder.precision import compiles
@@ -136,6 +140,7 @@ def locks():
 
 
 def memory():
+    """Free memory, by the system."""
     from teleport.search.engines import free_bytes
 
     free = free_bytes()
@@ -145,6 +150,7 @@ def memory():
 
 
 def disk():
+    """Free space below results."""
     import shutil
 
     RESULTS.mkdir(exist_ok=True)

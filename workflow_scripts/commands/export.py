@@ -45,6 +45,7 @@ def stage_at(path, example="train"):
 
 
 def collection_of(stage):
+    """The collection (`Artefact`) that a stage (`Artefact`) was made with."""
     return Artefact(stage.folder.parents[1] / stage.manifest["inputs"]["collection"])
 
 
@@ -55,6 +56,7 @@ def passage_texts(collection, ids):
 
 
 def split_of(stage):
+    """The split whose queries a stage (`Artefact`) evaluates."""
     return stage.manifest["settings"]["split"]
 
 
@@ -65,6 +67,7 @@ def run_lines(stage):
 
 
 def export_negatives(link, stage, output, folder):
+    """The pool of a merge stage as the file `output`, in Tevatron's form; returns a sentence."""
     from teleport.negatives.export import export_tevatron
 
     number = export_tevatron(stage, collection_of(stage), folder / "lines")

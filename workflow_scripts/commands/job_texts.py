@@ -18,7 +18,7 @@ def reason(log):
     defect = any(line.startswith("Traceback (most recent call last)") for line in lines[-LAST_LINES:])
     if said and not defect:
         return said[0], False
-    if lines[-1:] == ["KeyboardInterrupt"]:  # while Python itself started
+    if lines[-1:] == ["KeyboardInterrupt"]:  # Python's own, from before run_stage.py could say how it takes Ctrl-C
         return "it was interrupted (SIGINT) before it began", False
     return (lines or ["it said nothing"])[-1].removeprefix("error: ").strip(), defect
 

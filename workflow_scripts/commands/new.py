@@ -121,6 +121,7 @@ def configured(text, name, source, roles, counts):
 
 
 def flow(value):
+    """A value as YAML in one line."""
     return yaml.safe_dump(value, default_flow_style=True, width=math.inf, allow_unicode=True).split("\n")[0]
 
 

@@ -5,17 +5,18 @@ from pathlib import Path
 
 from teleport.running.files import write_text
 from teleport.settings.configuration import Config
+from teleport.settings.validated import KINDS
 
 HEADS = ("key", "default, and other values", "what it says")
 # Names in the markers: keys of the configuration that have a table of their own, and keys of these sections.
 TABLES = ("configuration", "collection", "counts", "encoder", "mining", "negatives", "training", "episodes")
 TABLES += ("evaluation", "bm25", "external", "ablations", "figures", "report")
 WITHIN = {"index": "mining", "live": "negatives", "dev": "training"}
-KINDS = ("source", "kind")  # keys that say which of several models one is
 MARKED = re.compile(r"(<!-- settings: (\w+) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
 
 
 def write_tables(path):
+    """Make the tables of the page at `path` anew."""
     write_text(path, with_tables(Path(path).read_text()))
 
 
@@ -91,6 +92,7 @@ def alternatives(schema):
 
 
 def models_in(schema):
+    """Those of the `alternatives` of a schema that are models."""
     return [each for each in alternatives(schema) if "properties" in each]
 
 
@@ -107,6 +109,7 @@ def words_of(schema):
 
 
 def listed(values):
+    """Values as code, with commas between them (text)."""
     return ", ".join(f"`{in_yaml(value)}`" for value in values)
 
 

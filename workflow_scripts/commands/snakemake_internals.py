@@ -28,6 +28,7 @@ class Call(NamedTuple):
 
 
 def how_called(workflow):
+    """The `Call` of a workflow."""
     return Call(
         main=workflow.is_main_process,
         dry=workflow.output_settings.dryrun,

@@ -10,7 +10,7 @@ import os
 import re
 import time
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -56,6 +56,11 @@ def unfinished(label, root=Path("."), now=None):
     return sorted(found, key=lambda stage: stage.name)
 
 
+def unfinished_of(plan):
+    """`unfinished`, labelled as messages call the stages of a plan."""
+    return unfinished(lambda name: plan.label(name) if name in plan.stages else "not of this configuration")
+
+
 def read_unfinished(folder, name, label, now):
     """The `Unfinished` of one resume folder; what is missing or torn in it counts as unknown."""
     attempts = ATTEMPT.findall(read_text(folder / "history.log"))
@@ -97,9 +102,9 @@ def read_report(path):
     return {key: report[key] for key in zeros}
 
 
-def seeds_table(plan, root=Path(".")):
+def seeds_table(plan):
     """Finished episodes, with their training and evaluations, and stages of every experiment and seed, as text."""
-    lines, done = [["experiment", "seed", "episodes", "stages"]], cache(partial(is_finished, root=root))
+    lines, done = [["experiment", "seed", "episodes", "stages"]], cache(is_finished)
     for trajectory in chain(*plan.trajectories.values()):
         needed = [{stage.name for stage in (e.train, *e.runs.values())} for e in trajectory.episodes[1:]]
         stages = {row.stage.name for row in trajectory.rows}
@@ -126,11 +131,10 @@ def left(plan):
     return f"left by the forecast: {time} ({by_kind}){lacks and '; '}{lacks}"
 
 
-def as_seen(plan, labels):
-    """For the report page: what runs, what is left and when that was so (plain JSON). labels: {stage: text}"""
-    stages = unfinished(lambda name: labels.get(name, "not of this configuration"))
-    seen = time.strftime("%Y-%m-%d %H:%M")
-    return {"columns": COLUMNS, "unfinished": list(map(cells, stages)), "left": left(plan), "seen": seen}
+def as_seen(plan):
+    """For the report page: what runs, what is left and when that was so (plain JSON)."""
+    seen, stages = time.strftime("%Y-%m-%d %H:%M"), list(map(cells, unfinished_of(plan)))
+    return {"columns": COLUMNS, "unfinished": stages, "left": left(plan), "seen": seen}
 
 
 def columns(rows, align=str.ljust):
@@ -149,6 +153,7 @@ def render(stages, counts):
 
 
 def cells(stage):
+    """An `Unfinished` as text cells, in the order of COLUMNS."""
     left = duration((stage.total - stage.done) / stage.rate) if stage.rate and stage.state == "runs" else "-"
     done = f"{stage.done}/{stage.total} {stage.unit}" if stage.total else "-"
     rate = f"{stage.rate:.4g}/s" if stage.rate else "-"

@@ -83,6 +83,7 @@ class Terminal(TerminalHandler):
         return self.defect is None
 
     def tell(self, record):
+        """Write what a log record says, each event in its own form; what has none as Snakemake does."""
         event = get_event(record)
         if event is None and str(record.msg).startswith(INTERRUPTED):
             self.interrupted = True
@@ -117,6 +118,7 @@ class Terminal(TerminalHandler):
             self.drawn = ""
 
     def begin(self, record):
+        """A job has started: its line, and from now on it is watched."""
         message, output = " ".join(record.rule_msg.split()), str(record.output[0]) if record.output else ""
         self.write(f"{message}  {', '.join(record.log)}")
         self.running[record.jobid] = Running(message, output, report_folder(output), next(iter(record.log), None))
@@ -125,6 +127,7 @@ class Terminal(TerminalHandler):
             self.thread.start()
 
     def end(self, jobid):
+        """A job has ended: a line if it took long, and the score of an episode's evaluation."""
         self.ended += 1
         if job := self.running.pop(jobid, None):
             self.took[job_of(job.output)] = spent = time.time() - job.started
@@ -166,6 +169,7 @@ class Terminal(TerminalHandler):
             self.sound(self.look)
 
     def look(self):
+        """Say how far the jobs are that have run for a while: on the bar, or in lines when these are due."""
         jobs = [job for job in list(self.running.values()) if time.time() - job.started >= FIRST_SECONDS]
         for job in jobs:
             self.say_what_it_waits_for(job)

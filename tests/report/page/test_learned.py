@@ -18,7 +18,7 @@ from teleport.report.page.forgetting import (
 from teleport.report.page.queries import GROUPS, selected
 from teleport.search.exact import PairScorer
 
-VALUES_CQ = np.random.default_rng(1).choice([0.0, 0.25, 1.0], (4, 200))
+VALUES_EQ = np.random.default_rng(1).choice([0.0, 0.25, 1.0], (4, 200))
 
 
 def test_one_definition_of_forgetting_counts_states_rates_and_letters():
@@ -26,7 +26,7 @@ def test_one_definition_of_forgetting_counts_states_rates_and_letters():
     expected = [dict.fromkeys(STATES, 0) for _ in range(3)]
     for step in range(3):
         for q in range(200):
-            *earlier, before, after = VALUES_CQ[: step + 2, q].tolist()
+            *earlier, before, after = VALUES_EQ[: step + 2, q].tolist()
             if after < before:
                 state = "forgotten"
             elif after > before:
@@ -34,18 +34,18 @@ def test_one_definition_of_forgetting_counts_states_rates_and_letters():
             else:
                 state = "kept" if after else "missed"
             expected[step][state] += 1
-            assert STATES[states(VALUES_CQ)[step][q]] == state
-    assert count_states(VALUES_CQ) == expected
+            assert STATES[states(VALUES_EQ)[step][q]] == state
+    assert count_states(VALUES_EQ) == expected
     assert expected[0]["swung back"] == 0 and min(expected[2].values()) > 0
     for step, counts in enumerate(expected):
-        dropped = forgets(VALUES_CQ[step], VALUES_CQ[step + 1])
-        letters = [path[step] == LETTERS[STATES.index("forgotten")] for path in paths(VALUES_CQ)]
+        dropped = forgets(VALUES_EQ[step], VALUES_EQ[step + 1])
+        letters = [path[step] == LETTERS[STATES.index("forgotten")] for path in paths(VALUES_EQ)]
         assert counts["forgotten"] == dropped.sum() and letters == dropped.tolist()
 
 
 def test_the_path_of_a_query_has_a_letter_per_step():
-    values_CQ = np.array([[1.0, 0.0, 0.0, 0.5], [0.25, 1.0, 0.0, 0.5], [0.5, 1.0, 0.0, 1.0]])
-    assert paths(values_CQ) == ["fs", "lk", "mm", "kl"] and dict(zip(STATES, LETTERS, strict=True))["swung back"] == "s"
+    values_EQ = np.array([[1.0, 0.0, 0.0, 0.5], [0.25, 1.0, 0.0, 0.5], [0.5, 1.0, 0.0, 1.0]])
+    assert paths(values_EQ) == ["fs", "lk", "mm", "kl"] and dict(zip(STATES, LETTERS, strict=True))["swung back"] == "s"
     assert way_text([1.0, 0.0, 1 / 12], "RR@100") == "1 → – → 12" and way_text([0.5, 1.0], "nDCG@10") == "0.50 → 1.00"
 
 
@@ -70,19 +70,19 @@ def test_ranks_of_positives_equal_a_sort():
 
 
 def test_swing_sizes():
-    values_CQ = np.array([[0, 0, 1.0], [1, 0.5, 0], [0, 1, 1]])
-    assert swing_sizes(values_CQ).tolist() == [2, 0, 2]
+    values_EQ = np.array([[0, 0, 1.0], [1, 0.5, 0], [0, 1, 1]])
+    assert swing_sizes(values_EQ).tolist() == [2, 0, 2]
 
 
 def test_queries_are_chosen_by_gains_losses_and_swings_and_drawn():
     rows = np.arange(0, 400, 2)
-    groups = selected(rows, [VALUES_CQ], 40)
+    groups = selected(rows, [VALUES_EQ], 40)
     assert len(groups) == 40 and set(groups) <= set(rows.tolist())
-    change = dict(zip(rows.tolist(), VALUES_CQ[-1] - VALUES_CQ[0], strict=True))
+    change = dict(zip(rows.tolist(), VALUES_EQ[-1] - VALUES_EQ[0], strict=True))
     by_group = {group: [row for row, of_row in groups.items() if group in of_row] for group in GROUPS}
     assert all(change[row] == max(change.values()) for row in by_group["gain"]) and len(by_group["gain"]) == 10
     assert all(change[row] == min(change.values()) for row in by_group["loss"]) and len(by_group["loss"]) == 10
     assert by_group["swing"] and by_group["random"]
-    assert selected(rows, [VALUES_CQ], 40) == groups
-    assert sorted(selected(rows, [VALUES_CQ], "all")) == rows.tolist()
+    assert selected(rows, [VALUES_EQ], 40) == groups
+    assert sorted(selected(rows, [VALUES_EQ], "all")) == rows.tolist()
     assert list(selected(rows, [], 2).values()) == [["random"], ["random"]]

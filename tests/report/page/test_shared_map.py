@@ -8,9 +8,9 @@ from teleport.report.maps import shared_map
 
 @pytest.mark.parametrize("dim", [3, 200])  # fewer and more dimensions than vectors
 def test_the_map_is_the_first_two_principal_components(dim):
-    vectors_END = np.random.default_rng(0).normal(size=(3, 10, dim)) * np.linspace(3, 1, dim)
-    points = shared_map(vectors_END)
-    flat = vectors_END.reshape(30, dim)
+    vectors_EBD = np.random.default_rng(0).normal(size=(3, 10, dim)) * np.linspace(3, 1, dim)
+    points = shared_map(vectors_EBD)
+    flat = vectors_EBD.reshape(30, dim)
     left, sizes, _ = np.linalg.svd(flat - flat.mean(axis=0), full_matrices=False)
     expected = left[:, :2] * sizes[:2]
     expected *= np.where(expected[0] < 0, -1, 1)

@@ -79,6 +79,7 @@ def download(stage, counts, place):
 
 
 def collection(stage, counts, place):
+    """Passages are read, checked and written; their ids are in memory."""
     form = stage.settings.source.source
     texts = counts.passages * (APIDOCS_TEXTS if form == "apidocs" else 1)
     size, memory = counts.corpus_tokens * BYTES_PER_TOKEN, BASE + counts.passages * ID_BYTES
@@ -87,6 +88,7 @@ def collection(stage, counts, place):
 
 
 def check(stage, counts, place):
+    """Counts of the collection are compared: a process, and nothing besides."""
     return Cost()
 
 
@@ -112,10 +114,12 @@ def positives(stage, counts, place):
 
 
 def pool_size(stage):
+    """Negatives per query of a `merge` stage."""
     return sum(draw.count for draw in stage.settings.sources.values())
 
 
 def merge(stage, counts, place):
+    """Candidates of all sources are drawn from and joined; with `positive_score` each is scored again."""
     settings, inputs = stage.settings, stage.inputs
     queries = in_part(counts.queries["train"], settings.part)
     read = [inputs[name] for name in settings.sources if name in inputs and name != "momentum"]
@@ -137,6 +141,7 @@ def merge(stage, counts, place):
 
 
 def negatives_overlap(stage, counts, place):
+    """The lists of a run beside the pool."""
     lines, depth = counts.run(stage.inputs["queries"])
     rows = lines * (depth + pool_size(stage.inputs["negatives"]))
     return Cost(memory=BASE + rows * NEIGHBOUR_BYTES, work={"merge_rows": rows})
@@ -148,6 +153,7 @@ def ranks(stage, counts):
 
 
 def evaluate(stage, counts, place):
+    """A run is measured, and written compressed."""
     rows = ranks(stage, counts)
     return Cost(rows * RUN_BYTES, memory=MEASURES_BASE + PAIR_BYTES * rows, work={"run_rows": rows})
 
@@ -160,12 +166,14 @@ def external(stage, counts, place):
 
 
 def contrast(stage, counts, place):
+    """Two runs are measured and compared."""
     rows = 2 * ranks(stage, counts)
     size = counts.queries[stage.settings.split] * 40
     return Cost(size, memory=MEASURES_BASE + PAIR_BYTES * rows, work={"run_rows": rows})
 
 
 def forgetting(stage, counts, place):
+    """Two runs of the training queries are compared."""
     rows = 2 * math.prod(counts.run(stage.inputs["after"]))
     return Cost(memory=MEASURES_BASE + rows * NEIGHBOUR_BYTES, work={"run_rows": rows})
 
@@ -179,6 +187,7 @@ def index_bytes(index, passages, dim):
 
 
 def index(stage, counts, place):
+    """All vectors are read; only an index that is not flat is written."""
     passages, dim, vectors = counts.vectors(stage.inputs["passages"])
     flat = stage.settings.index.kind == "flat"
     size = 0.0 if flat else index_bytes(stage.settings.index, passages, dim)
@@ -215,6 +224,7 @@ def retrieve(stage, counts, place):
 
 
 def lexical_index(stage, counts, place):
+    """All texts are split, stemmed and inverted; the postings are on the disk twice for a while."""
     tokens = counts.corpus_tokens
     size = tokens * POSTINGS_PER_TOKEN * 8
     memory = BASE + LEXICAL_BUFFERS + tokens * VOCABULARY_BYTES + 12 * counts.passages
@@ -263,6 +273,7 @@ def is_fetched(source):
 
 
 def pretrained(stage, counts, place):
+    """The weights are fetched where they are not local, loaded and written."""
     shape, _, encoders = counts.encoder(stage)
     weights, sources = 4 * shape.parameters, (stage.settings.checkpoint, stage.settings.query_checkpoint)
     fetched = weights * sum(is_fetched(source) for source in sources if source)
@@ -270,6 +281,7 @@ def pretrained(stage, counts, place):
 
 
 def tokens(stage, counts, place):
+    """All texts are tokenised: 2 or 4 bytes a token, and offsets of 8 bytes a text."""
     shape, encoder = encoder_shape(stage.inputs["pretrained"])[0], counts.plan.encoder
     total = counts.passages * counts.text_tokens(stage, encoder.max_passage_tokens)
     for split, num in counts.queries.items():
@@ -280,6 +292,7 @@ def tokens(stage, counts, place):
 
 
 def encode(stage, counts, place):
+    """A forward pass of every text; token maps and vectors are memory-mapped."""
     shape, dim, encoders = counts.encoder(stage)
     settings, queries, flop = stage.settings, counts.queries if "query" in stage.settings.sides else {}, 0.0
     for split, num in queries.items():
@@ -348,6 +361,7 @@ def live(stage, counts, place):
 
 
 def train(stage, counts, place):
+    """Forward and backward passes of the steps, forward ones of the dev set, and live search where there is one."""
     shape, _, encoders = counts.encoder(stage)
     settings, training, tokens = stage.settings, stage.settings.training, stage.inputs["tokens"]
     chunks, passage_tokens = counts.chunks(stage)

@@ -25,6 +25,7 @@ def artefact_of(stage):
 
 
 def of_kind(plan, kind):
+    """The stages of a plan that are of one kind (list)."""
     return [stage for stage in plan.stages.values() if stage.kind == kind]
 
 
@@ -35,6 +36,7 @@ def in_part(number, part):
 
 
 def run_bytes(lines, depth):
+    """Bytes of a run of so many lines of `depth` passages."""
     return lines * (depth * NEIGHBOUR_BYTES + 4)
 
 

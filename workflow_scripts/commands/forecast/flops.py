@@ -45,6 +45,7 @@ def step_flop(shape, queries, passages, query_tokens, passage_tokens):
 
 
 def search_flop(lines, passages, dim):
+    """Inner products of `lines` vectors with those of all passages."""
     return 2 * lines * passages * dim
 
 

@@ -67,10 +67,12 @@ class Forecast:
         return {name: self.estimate(stage) for name, stage in self.plan.stages.items()}
 
     def needs(self, stage):
+        """What a job of a stage asks for (`Kind`), with the GPUs of this forecast."""
         row = needs(stage, self.plan.deleted_vectors)
         return row._replace(gpus=self.gpus.get(stage.kind, row.gpus))
 
     def place(self, stage):
+        """Where a job of a stage computes (`Place`), at most on what the machine has."""
         room, row = self.hardware.room, self.needs(stage)
         has_gpus = self.hardware.device_memory is not None and KINDS[stage.kind].gpus
         return Place(min(row.threads, room["cores"]), min(row.gpus, room["gpu"]) if has_gpus else 0)
@@ -100,6 +102,7 @@ class Forecast:
         return [(part, self.hardware.seconds(part, gpus)) for part in costs]
 
     def estimate(self, stage):
+        """The `Estimate` of a stage; of a finished one sizes and time are those of its manifest."""
         (cost, _), artefact = self.cost(stage), artefact_of(stage)
         made = artefact.manifest.get("provenance", {}) if artefact else {}
         if made.get("beside", stage.name) != stage.name:
@@ -122,6 +125,7 @@ class Forecast:
 
     @cached_property
     def jobs(self):
+        """{name: Job} of the stages that are not done; see `jobs_of`."""
         return self.jobs_of({name for name, each in self.stages.items() if not each.done})
 
     def jobs_of(self, left):
@@ -146,6 +150,7 @@ class Forecast:
 
     @property
     def wall_seconds(self):
+        """When the last job ends, in seconds from now."""
         return max((end for _, end in self.times.values()), default=0.0)
 
     @property

@@ -73,6 +73,7 @@ def cost_sentence(plan, names):
 
 
 def warnings_of(forecast):
+    """What is too small for a `Forecast` on its hardware: one sentence each (list of str)."""
     return disk_shortage(forecast.bytes_to_come) + memory_shortages(forecast)
 
 
@@ -128,6 +129,7 @@ def render(forecast):
 
 
 def cells(line):
+    """A `Line` as text cells, in the order of the heads of `render`."""
     memory = [gigabytes(size) if (size := total(what, line.stages)) else "" for what in ("memory", "device_memory")]
     times = [duration(total("seconds", stages)) for stages in (line.stages, line.left)]
     compared = [duration(total("took", line.stages)), duration(line.forecast_of_done)] if line.done else ["", ""]
@@ -136,6 +138,7 @@ def cells(line):
 
 
 def gigabytes(size):
+    """Bytes as text in GB (1e9 bytes), without the unit."""
     return f"{size / GB:.3f}" if size < GB else f"{size / GB:.1f}"
 
 
@@ -206,13 +209,13 @@ def live_search(forecast):
 
 
 def print_forecast(plan, name=None, gpus=None, shards=1, machine=None):
-    """Print the forecast of a plan on the hardware called `name`, or this machine; returns its warnings (list).
+    """Print the forecast of a plan on the hardware called `name`, or this machine.
 
     gpus, shards: as `Forecast` takes them; machine: {cores, gpus, memory in bytes}, each instead of the hardware line's
     """
     name, hardware = read_hardware(name)
     forecast = Forecast(plan, hardware.model_copy(update=machine or {}), gpus, shards)
-    whole, warnings, said = forecast.lines[-1], warnings_of(forecast), live_search(forecast)
+    whole, said = forecast.lines[-1], live_search(forecast)
     if plan.deleted_vectors:
         gone = sum(forecast.stages[name].cost.bytes for name in plan.deleted_vectors) / GB
         there = total("bytes", whole.stages) - total("bytes", whole.left)
@@ -223,15 +226,15 @@ def print_forecast(plan, name=None, gpus=None, shards=1, machine=None):
         expected = whole.forecast_of_done
         said.append(f"done stages took {took:.0f} s, forecast {expected:.0f} s: {expected / took:.2f} times")
     said += dict.fromkeys(f"in no sum: {each.cost.lacks}" for each in whole.left if each.cost.lacks)
-    said += [f"warning: {text}" for text in warnings]
+    said += [f"warning: {text}" for text in warnings_of(forecast)]
     done = "; of done stages disk and memory are those measured" if whole.done else ""
     print(wrapped(heading(forecast, name)), render(forecast), sep="\n\n", end="\n\n")
     print(f"time: of all jobs one after another{done}", wrapped(timing(forecast)), sep="\n\n")
     if said:
         print("", wrapped(said), sep="\n")
-    return warnings
 
 
 def wrapped(lines):
+    """Lines of text, folded for a terminal (str)."""
     filled = (textwrap.fill(line, WIDTH, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
     return "\n".join(filled)

@@ -50,6 +50,7 @@ class Requests:
 
     @cached_property
     def forecast(self):
+        """The `Forecast` on a node of the cluster; None where nothing can be forecast."""
         try:
             return Forecast(self.plan, self.hardware) if self.hardware else None
         except Refusal:  # the size of the collection is not known

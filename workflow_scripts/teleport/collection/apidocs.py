@@ -35,6 +35,8 @@ MARKUP = re.compile(r"(?::[\w:+-]+:)?(`+)[~!]?([^`]+?)(?:\s*<[^`<>]*>)?\1_{0,2}"
 
 
 class Doc(NamedTuple):
+    """A public name of a package: its dotted name, the first paragraph of its docstring in one line, and the rest."""
+
     name: str
     summary: str
     body: str

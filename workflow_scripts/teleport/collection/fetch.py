@@ -140,23 +140,28 @@ def run_curl(url, part, options):
 
 
 def size(path):
+    """Bytes of a file, 0 when there is none."""
     return path.stat().st_size if path.exists() else 0
 
 
 def part_of(path):
+    """Where what has come of a file lies until it is complete."""
     return path.with_name(path.name + ".part")
 
 
 def headers_of(part):
+    """Beside an unfinished download without a digest: the answer's headers, whose ETag names the version."""
     return part.with_name(part.name + ".headers")
 
 
 def forget(part):
+    """Remove an unfinished download and the headers beside it."""
     part.unlink(missing_ok=True)
     headers_of(part).unlink(missing_ok=True)
 
 
 def has_digest(expected):
+    """Whether a digest is given, so that the content cannot be another one."""
     return bool(expected["sha256"] or expected["md5"])
 
 

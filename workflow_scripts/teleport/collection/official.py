@@ -42,6 +42,7 @@ def located(name, files):
 
 
 def split(form, files):
+    """The `Split` of one settings.OfficialSplit."""
     path = located(form.queries, files)
     if form.form == "tsv":
         qrels = Rows(located(form.qrels, files), lambda path: records.unique(path, records.judgment_rows(path)))

@@ -134,9 +134,9 @@ def tab_rows(path, counts, meaning):
         yield number, *fields
 
 
-def passage_rows(path, counts=(2, 3)):
+def passage_rows(path):
     """(line number, id, title, text) of a tab-separated corpus; the title is empty in a corpus of two columns."""
-    for number, doc_id, *title, text in tab_rows(path, counts, "passage id, title if any, text"):
+    for number, doc_id, *title, text in tab_rows(path, (2, 3), "passage id, title if any, text"):
         yield number, doc_id, title[0] if title else "", text
 
 
@@ -147,6 +147,7 @@ def document_rows(path):
 
 
 def query_rows(path):
+    """(line number, id, text) of a tab-separated file of queries."""
     return tab_rows(path, (2,), "query id, text")
 
 

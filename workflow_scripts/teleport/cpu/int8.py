@@ -7,6 +7,7 @@ the last rank so far by more than the error of the product, so no passage of the
 import numpy as np
 import torch
 
+from teleport.arrays import in_slots
 from teleport.cpu.threads import threads_apart
 from teleport.search.exact import ID_BITS, NO_KEY, NO_RANK, ids_of, keys_of, scores_of, scores_of_ranks
 from teleport.search.flat import MARGIN, OUTLIERS
@@ -47,7 +48,8 @@ class Int8Flat(Reduced):
                 list(pool.map(lambda group, block=block: group.add(*block), candidates))
             list(pool.map(Candidates.merge, candidates))
         rows = np.concatenate([c.kept[0][0] + np.int64(g[0]) for c, g in zip(candidates, groups, strict=True)])
-        keys_QM = padded(rows, np.concatenate([c.kept[0][1] for c in candidates]), len(queries_QD), NO_KEY)
+        counts_Q = np.bincount(rows, minlength=len(queries_QD))
+        keys_QM = in_slots(counts_Q, np.concatenate([c.kept[0][1] for c in candidates]), NO_KEY)
         keys_QM.sort(axis=1)
         others_Q = np.concatenate([c.floor_Q for c in candidates]) + shift_Q
         return scores_of(keys_QM) + shift_Q[:, None], np.where(keys_QM == NO_KEY, 0, ids_of(keys_QM)), others_Q
@@ -91,7 +93,8 @@ class Candidates:
         rows, keys = (np.concatenate(arrays) for arrays in zip(*self.kept, strict=True))
         order = np.argsort(rows, kind="stable")
         rows, keys = rows[order], keys[order]
-        ranks_QM = padded(rows, (keys >> ID_BITS).astype(np.int32), len(self.queries_QD), NO_RANK)
+        counts_Q = np.bincount(rows, minlength=len(self.queries_QD))
+        ranks_QM = in_slots(counts_Q, (keys >> ID_BITS).astype(np.int32), NO_RANK)
         ends = [end for end in (self.depth - 1, self.count) if end < ranks_QM.shape[1]]  # the depth comes first
         if ends:
             ranks_QM.partition(ends, axis=1)
@@ -103,12 +106,3 @@ class Candidates:
         reaches = keys <= lowest_Q[rows]
         self.kept = [(rows[reaches], keys[reaches])]
         self.merge_threshold = max(MERGED * len(self.kept[0][0]), self.depth * len(self.queries_QD))
-
-
-def padded(rows, values, num_rows, fill):
-    """Values of rows (ascending) as one line a row, filled up with `fill`: [num_rows, M]."""
-    counts_Q = np.bincount(rows, minlength=num_rows)
-    columns = np.arange(len(rows)) - np.repeat(np.cumsum(counts_Q) - counts_Q, counts_Q)
-    values_QM = np.full((num_rows, counts_Q.max()), fill, values.dtype)
-    values_QM[rows, columns] = values
-    return values_QM

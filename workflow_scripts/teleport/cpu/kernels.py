@@ -37,6 +37,7 @@ class CpuEncoder(PackedEncoder):
         return InShares.apply(super().pooled, shares, torch.is_grad_enabled(), hidden_TH, *products, *norms)
 
     def product(self, *modules):
+        """As `PackedEncoder.product`, the weight prepacked."""
         weight, bias = super().product(*modules)
         return prepack_for_onednn(weight), bias
 

@@ -87,10 +87,12 @@ def output(width, config, rate):
 
 
 def norm_and_dropout(config, rate):
+    """{"LayerNorm", "dropout": module}, under the names of BERT's checkpoints."""
     return {"LayerNorm": nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps), "dropout": nn.Dropout(rate)}
 
 
 def activation(name):
+    """The module of an activation, by its name. Raises Refusal for one that is not supported."""
     if name not in ACTIVATIONS:
         raise Refusal(
             f"the checkpoint's hidden_act is {name!r}; supported are {', '.join(ACTIVATIONS)}. Take another checkpoint."

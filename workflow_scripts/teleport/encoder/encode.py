@@ -128,6 +128,7 @@ def dtype_of(job, name):
 
 
 def vector_bytes(job, name, rows, facts):
+    """Bytes of so many vectors of one side on the disk."""
     return rows * facts["dim"] * np.dtype(dtype_of(job, name)).itemsize
 
 

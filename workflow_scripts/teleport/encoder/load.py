@@ -49,6 +49,7 @@ def load_encoders(checkpoint, load_backbone=load_backbone):
 
 
 def save_encoder(encoder, folder, tokenizer_source, max_tokens=None):
+    """Write one encoder as a folder of transformers and sentence-transformers; see `save_encoders`."""
     encoder.backbone.save_pretrained(folder)
     copy_tokenizer(tokenizer_source, folder)
     write_modules(folder, encoder, max_tokens or encoder.max_tokens)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from teleport.arrays import Ragged
+from teleport.arrays import Ragged, in_slots, slots_within
 from teleport.encoder.architectures import ARCHITECTURES
 from teleport.encoder.batches import Chunks, in_order, length_buckets
 from teleport.encoder.model import Encoder, PackedEncoder
@@ -45,10 +45,8 @@ class PlainEncoder:
     def __call__(self, ids_T, lengths_B):
         """As `PackedEncoder.__call__`."""
         device = self.encoder.device
-        mask_BT = np.arange(lengths_B.max()) < lengths_B[:, None]
-        ids_BT = np.full(mask_BT.shape, self.encoder.backbone.config.pad_token_id, np.int64)
-        ids_BT[mask_BT] = ids_T
-        ids_BT, mask_BT = (to_device(torch.from_numpy(array), device) for array in (ids_BT, mask_BT.astype(np.int64)))
+        padded = in_slots(lengths_B, ids_T, self.encoder.backbone.config.pad_token_id), slots_within(lengths_B)
+        ids_BT, mask_BT = (to_device(torch.from_numpy(array.astype(np.int64)), device) for array in padded)
         with torch.autocast(device.type, dtype=self.dtype or torch.bfloat16, enabled=self.dtype is not None):
             return self.encoder(ids_BT, mask_BT)
 
@@ -112,6 +110,7 @@ class Side(Encoded):
         return self.encode_packed(*self.packed(rows))
 
     def encode_packed(self, ids_T, lengths_B):
+        """Vectors of a packed batch: token ids [T] of texts of `lengths_B` tokens."""
         return (self.prepared or prepare(self.encoder, self.dtype, self.compiled))(ids_T, lengths_B)
 
     def count_tokens(self, rows):
@@ -173,4 +172,5 @@ class Frozen:
         return to_device(torch.from_numpy(np.array(self.array[rows], np.float32)), self.device)
 
     def count_tokens(self, rows):
+        """0: nothing is encoded."""
         return 0

@@ -242,6 +242,7 @@ def require_modules(file, modules):
 
 
 def refuse(file, what):
+    """Raise the Refusal of `what` a file of the checkpoint has."""
     raise Refusal(
         f"{KEY}: {file} has {what}, which is not computed here. Give a checkpoint of transformer, pooling (cls or "
         "mean), maybe a linear layer with a LayerNorm, maybe normalisation."
@@ -249,6 +250,7 @@ def refuse(file, what):
 
 
 def read_sizes(config, file):
+    """The `Sizes` of the content of config.json (dict). Raises Refusal for what can be no size of a model."""
     checked(Kind, config, file)
     sizes = checked(Sizes, with_berts_names(config), file)
     if sizes.hidden_size and (heads := sizes.num_attention_heads) and sizes.hidden_size % heads:

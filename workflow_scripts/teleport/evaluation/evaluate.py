@@ -59,6 +59,7 @@ def run(job):
 
 
 def read_judgments(job, split):
+    """The `Judgments` of a split."""
     table = pq.read_table(job.input("collection", f"qrels.{split}.parquet"), columns=["query", "passage", "grade"])
     return Judgments(*(column.to_numpy() for column in table.columns))
 

@@ -67,6 +67,7 @@ def order_within(query_J):
 
 
 def divided(sums, counts):
+    """sums / counts, 0 where the count is 0."""
     return np.divide(sums, counts, out=np.zeros(len(sums)), where=counts > 0)
 
 

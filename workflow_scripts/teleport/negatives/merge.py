@@ -110,6 +110,7 @@ class Merge:
         return np.bincount(queries, minlength=last - first), items
 
     def facts(self):
+        """What the manifest keeps of all blocks (dict)."""
         facts = {"wanted": self.wanted, "drawn": self.drawn, "short_queries": self.short}
         facts["overlap"] = self.duplicates / max(1, sum(self.drawn.values()))
         facts["first_episodes"] = {str(n): int(count) for n, count in enumerate(self.first_episodes) if n}

@@ -1,6 +1,5 @@
 """How many negatives of which source a pool has: modes become counts here, and no stage knows a mode."""
 
-from teleport.refusal import Refusal
 from teleport.settings.pool import Draw
 from teleport.settings.registry import SOURCES
 
@@ -60,8 +59,7 @@ def most_candidates(name, draw, mining):
 
 
 def pool_warnings(draws, episode, place):
-    """Sentences for a person on the pool of a settings.Episode, before it is made; `place` begins each of them. One
-    smaller than negatives_per_query is refused where negatives.short_pool asks for it."""
+    """Sentences for a person on the pool of a settings.Episode, before it is made; `place` begins each of them."""
     warnings, size = [], 0
     for name, draw in draws.items():
         most = most_candidates(name, draw, episode.mining)
@@ -73,6 +71,4 @@ def pool_warnings(draws, episode, place):
             f"{place}: the pool has {size} negatives per query, fewer than training.negatives_per_query "
             f"{episode.training.negatives_per_query}: every step repeats some of them."
         )
-        if episode.negatives.short_pool == "error":
-            raise Refusal(f"{warnings[-1]} Enlarge the pool, or set negatives.short_pool to warn.")
     return warnings

@@ -112,6 +112,7 @@ class Trajectory:
         return stage
 
     def start(self, start_from):
+        """The `Checkpoint` that the next episode starts from; start_from: as in the settings of training"""
         if start_from == "previous" and self.episodes:
             return self.episodes[-1].checkpoint
         if isinstance(start_from, Start):

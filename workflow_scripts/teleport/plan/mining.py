@@ -60,6 +60,8 @@ class Mining:
         return self.retrieve("positives", "retrieve-positives", self.positives, anchor=self.settings.mining.anchor)
 
     def retrieve(self, of, link, inputs=None, **anchor):
+        """The retrieve stage of neighbours of queries or positives (`of`), linked as `link`; inputs: see
+        Trajectory.retrieve"""
         settings = RetrieveSettings(of=of, split="train", depth=self.settings.mining.depth, part=self.part, **anchor)
         return self.trajectory.retrieve(self.vectors, self.index, settings, self.number, link, inputs)
 
@@ -92,6 +94,7 @@ class Mining:
 
     @property
     def file(self):
+        """The negatives of a file from elsewhere, in the form of a retrieval."""
         file, inputs = self.settings.negatives.file, {"collection": self.trajectory.collection}
         settings = NegativesFileSettings.taken_from(file, sha256=identify_file(file.path, "negatives.file.path"))
         if file.form == "token-ids":
@@ -139,6 +142,7 @@ class Mining:
         return trajectory.link(Stage("train", settings, inputs, train_loads(settings)), self.number)
 
     def train_settings(self):
+        """The settings of the train stage. Raises Refusal for live search among chunks."""
         negatives, training, encoder = self.settings.negatives, self.settings.training, self.experiment.encoder
         if negatives.live and encoder.chunks > 1:
             several = f"negatives.live searches one vector a passage, and encoder.chunks is {encoder.chunks}"

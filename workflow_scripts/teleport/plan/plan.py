@@ -118,6 +118,7 @@ class Plan:
         return found
 
     def trajectory(self, name, seed):
+        """The `Trajectory` of an experiment under a seed, planned once. Raises Refusal for starts in a circle."""
         if (name, seed) not in self.planned:
             self.planned[name, seed] = None  # until it is planned
             self.planned[name, seed] = Trajectory(self, name, seed)
@@ -127,6 +128,7 @@ class Plan:
         return self.planned[name, seed]
 
     def checkpoint_of(self, start, trajectory):
+        """The `Checkpoint` that a `settings.Start` names. Raises Refusal for no such episode, or another encoder."""
         where = f"experiments.{trajectory.name}: training.start_from"
         if start.experiment not in self.experiments:
             raise Refusal(f"{where}: no experiment is called {start.experiment!r}. Add it, or name another one.")
@@ -173,6 +175,7 @@ class Plan:
 
     @property
     def collapse(self):
+        """The settings by which runs of passages become runs of documents; the default where passages are scored."""
         evaluation = self.config.evaluation
         return Collapse.taken_from(evaluation) if evaluation.collapse else Collapse()
 

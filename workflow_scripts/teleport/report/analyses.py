@@ -96,10 +96,12 @@ def figures_of(row, spec, analyses):
 
 
 def histogram(row):
+    """The histogram of a row's errors under its first seed; empty without one."""
     return row["errors"][0].facts["histogram"] if "errors" in row else []
 
 
 def cells(spec, table, figures):
+    """The table as text (DataFrame)."""
     texts = table.rows.astype(str).rename(columns=str.capitalize)
     deviations = table.deviations.reindex(columns=table.means.columns)
     unmarked = [""] * len(texts)
@@ -112,6 +114,7 @@ def cells(spec, table, figures):
 
 
 def footer(spec, table, rows, stages):
+    """What a reader must know beside the figures: a list of sentences."""
     notes = [f"Collection {collection_text(stages.facts(spec['collection']))}"]
     if not table.deviations.empty:
         notes.append(SEVERAL_SEEDS)

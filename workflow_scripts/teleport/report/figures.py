@@ -85,6 +85,8 @@ def hours(run, figure):
 
 
 def analysis(run, figure):
+    """A figure of the kind `analyses` from the facts of its stage; NAME from N: of the histogram's decades from N
+    on."""
     name, _, lowest = figure.partition(" from ")
     analysis, fact = ANALYSES[name]
     facts = run[analysis][0].facts

@@ -11,14 +11,14 @@ def places(scorers, row, chosen):
     return np.round(points / max(1e-9, float(np.abs(points).max())), 3).tolist()
 
 
-def shared_map(vectors_END):
-    """float [E, N, 2]: where each of N texts lies under each of E checkpoints, on one plane (ANCE-Tele Figure 6).
+def shared_map(vectors_EBD):
+    """float [E, B, 2]: where each of B texts lies under each of E checkpoints, on one plane (ANCE-Tele Figure 6).
 
-    The plane is that of the largest variance of all E x N vectors together, their first two principal components; each
+    The plane is that of the largest variance of all E x B vectors together, their first two principal components; each
     axis points to where the vector of the first text under the first checkpoint has no negative coordinate, so that a
     page is the same whenever it is made.
     """
-    flat = vectors_END.reshape(-1, vectors_END.shape[-1]).astype(np.float64)
+    flat = vectors_EBD.reshape(-1, vectors_EBD.shape[-1]).astype(np.float64)
     centred = flat - flat.mean(axis=0)
     small = len(centred) <= centred.shape[1]  # the smaller of the two products has the same first components
     product = centred @ centred.T if small else centred.T @ centred
@@ -26,4 +26,4 @@ def shared_map(vectors_END):
     values, axes = eigh(product, subset_by_index=[max(0, size - 2), size - 1])
     points = axes * np.sqrt(np.maximum(values, 0)) if small else centred @ axes
     points = points[:, ::-1] * np.where(points[0, ::-1] < 0, -1.0, 1.0)
-    return np.pad(points, ((0, 0), (0, 2 - points.shape[1]))).reshape(*vectors_END.shape[:2], 2)
+    return np.pad(points, ((0, 0), (0, 2 - points.shape[1]))).reshape(*vectors_EBD.shape[:2], 2)

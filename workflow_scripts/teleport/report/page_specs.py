@@ -165,6 +165,7 @@ class Named:
         return system if system == "BM25" else label_of(self.plan, self.seeds(system)[0].name)
 
     def seeds(self, system):
+        """The trajectories of an experiment, one per seed. Raises Refusal where there is none of this name."""
         if system not in self.plan.trajectories:
             raise Refusal(
                 f"{self.place}: there is no experiment {system!r}. There are {', '.join(self.plan.experiments)}."
@@ -175,6 +176,7 @@ class Named:
         return self.seeds(system)[0].episodes[-1]
 
     def of_split(self, runs, split):
+        """The evaluate stage of a split. Raises Refusal where it is not evaluated."""
         if split not in runs:
             raise Refusal(f"{self.place}.split: {split!r} is not evaluated. There are {', '.join(runs) or 'none'}.")
         return runs[split]
@@ -185,6 +187,7 @@ class Named:
         return self.of_split(runs, split).inputs["run"]
 
     def pool(self, system):
+        """The last pool of an experiment. Raises Refusal where it has none."""
         pools = self.seeds(system)[0].pools
         if not pools:
             raise Refusal(f"{self.place}.systems: {system} has no pool of negatives. Name another split, or system.")
@@ -204,6 +207,8 @@ class Named:
 
 
 def map_of(named, figure):
+    """What a settings.Map is drawn from: {"planes": [label, vectors of queries and passages], "shown": [label,
+    stage]}."""
     shown = [
         [named.label(each), named.pool(each) if figure.split == "train" else named.search(each, figure.split)]
         for each in figure.systems
@@ -218,10 +223,13 @@ def map_of(named, figure):
 
 
 def scores_of(named, figure):
+    """What a settings.Scores is drawn from: a list per system."""
     return [[named.label(s), named.search(s, figure.split), *named.vectors(s)] for s in figure.systems]
 
 
 def curves_of(named, figure):
+    """What a settings.Curves is drawn from: [label, its seeds with their train and evaluate stages] per system."""
+
     def of_seed(trajectory):
         runs = [named.of_split(e.runs, figure.split) for e in trajectory.episodes] if figure.measure else []
         return {"seed": trajectory.seed, "episodes": [{"train": each} for each in trajectory.trains], "runs": runs}

@@ -132,6 +132,7 @@ class PublishedTable(Section):
         return self
 
     def kind_of(self, column):
+        """What a column's figures are, its own kind or the table's."""
         return column.kind or self.kind
 
 

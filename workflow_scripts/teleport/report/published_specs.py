@@ -13,6 +13,7 @@ from teleport.running.artefact import MANIFEST, STAGES
 
 
 def published_specs(plan):
+    """{(folder, name): Spec} of the published tables. Raises Refusal for a wrong file, and for two of one name."""
     specs, folder = {}, in_folder("published", plan.config)
     for name in plan.config.published:
         path = published_path(name)

@@ -165,6 +165,7 @@ def paper_shape(lines, texts):
 
 
 def footer(table, spec, lines, stages):
+    """What a reader must know beside the figures: a list of sentences."""
     filling = {column.configuration for column in table.columns if column.configuration}
     others = sorted(filling - set(spec["collections"]))
     notes = [f"Published: {table.source}.", count_verdicts(lines)]
@@ -208,6 +209,7 @@ def count_verdicts(lines):
 
 
 def spent_on(lines, stages):
+    """Where our times were spent: a list of sentences."""
     finished = list(map(stages.artefact, sorted(filter(stages.finished, set(lines["stages"].sum())))))
     notes = [f"Times of ours on {machines(finished)}."] if finished else []
     if any(stage.manifest["provenance"]["attempt"] > 1 for stage in finished):

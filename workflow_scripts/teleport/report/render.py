@@ -51,6 +51,7 @@ def cell(mean, deviation, form, bold=False, mark=""):
 
 
 def markdown(table):
+    """A `Printed` table in Markdown, with title and notes (text)."""
     rows = [[text.replace("|", "\\|") for text in row] for row in table.frame.to_numpy().tolist()]
     names = list(table.frame.columns)
     lines = [names, [":--" if name in WORDS else "--:" for name in names], *rows]
@@ -86,6 +87,7 @@ def latex_cell(text):
 
 
 def escape(text):
+    """Plain text for LaTeX."""
     return text.translate(str.maketrans(LATEX_SIGNS))
 
 

@@ -40,6 +40,7 @@ def in_folder(kind, config):
 
 
 def label_of(plan, name):
+    """The label of an experiment in tables."""
     return plan.experiments[name].label or name
 
 
@@ -143,6 +144,8 @@ def table_specs(plan):
 
 
 def table_spec(plan, name, title, rows, test, columns):
+    """The Spec of one table, as table.py reads it. Raises Refusal for two systems of one name, or a baseline that is no
+    row."""
     owners = {}
     for row in rows:
         label, owner = unicodedata.normalize("NFKC", row["system"]).casefold(), row["of"]
@@ -210,6 +213,7 @@ def nearest(path, linked):
 
 
 def experiment_specs(plan):
+    """{folder: Spec} of the indexes below results/experiments."""
     folders = {f"{in_folder('experiments', plan.config)}/{name}": of for name, of in plan.trajectories.items()}
     rows = {folder: [row._asdict() for each in of for row in each.rows] for folder, of in folders.items()}
     return {folder: Spec.of({"folder": folder, "rows": rows[folder]}) for folder in folders}

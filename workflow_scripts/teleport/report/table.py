@@ -71,6 +71,7 @@ def cost_text(row, stages):
 
 
 def make_table(spec, stages):
+    """The `Table` of a specification. stages: `figures.Stages`"""
     rows = pd.DataFrame([describe(row, spec["columns"], stages) for row in spec["rows"]])
     by_seed, tested, pairs = [{} for _ in spec["rows"]], {}, []
     firsts = {split: names[0] for split, names in spec["measures"].items() if names}
@@ -171,6 +172,7 @@ def marks_of(table, column, significance, split):
 
 
 def footer(spec, table, stages):
+    """What a reader must know beside the figures: a list of sentences."""
     facts, test = stages.facts(spec["collection"]), spec["significance"]
     notes = [f"Collection {collection_text(facts, *count_queries(spec, stages))}"]
     if "versions" in facts:

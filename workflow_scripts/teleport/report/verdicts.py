@@ -94,6 +94,7 @@ def significance_text(significance, splits, comparisons):
 
 
 def baseline_text(significance, mark):
+    """What the rows of a mark are compared with, in words."""
     *first, last = baselines(significance)[mark]
     names = f"each of {', '.join(first)} and {last}" if first else last
     return names + (" of the same episode" if significance.get("by_episode") else "")

@@ -72,6 +72,7 @@ class Artefact:
 
     @property
     def facts(self):
+        """The counts and measurements that the stage returned (dict)."""
         return self.manifest["facts"]
 
     def path(self, name, full=False):

@@ -89,6 +89,7 @@ def is_text(node):
 
 
 def imported_names(node):
+    """The modules that a parsed statement may import (list of dotted names); none for other statements."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom) and node.module:

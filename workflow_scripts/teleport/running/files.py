@@ -30,6 +30,7 @@ OF_THE_SYSTEM |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NO_ACCE
 
 
 def sha256_file(path):
+    """Hex SHA-256 of the bytes of one file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -77,6 +78,7 @@ def remove_parts(path):
 
 
 def remove(path):
+    """Remove a file, a link or a folder, where it is there; what of a folder cannot go stays."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -64,6 +64,7 @@ class Job:
 
     @cached_property
     def settings(self):
+        """The settings of the stage, typed by its module."""
         return self.module.Settings.model_validate(self.raw_settings)
 
     def load(self, name):
@@ -75,6 +76,7 @@ class Job:
         return self.inputs[role].path(name)
 
     def facts(self, role):
+        """The facts (dict) of the manifest of the upstream stage in `role`."""
         return self.inputs[role].facts
 
     def output(self, name):

@@ -141,6 +141,7 @@ def begin(given):
 
 
 def of_shared(function, task):
+    """`function` of what all share and a task, in a process of the pool."""
     return function(shared, task)
 
 

@@ -144,6 +144,7 @@ def make_siblings(job, locks):
 
 
 def has_work(folder):
+    """Whether a resume folder has more than what every attempt leaves in it."""
     return any(path.name not in BOOKKEEPING for path in folder.iterdir())
 
 

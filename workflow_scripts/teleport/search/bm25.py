@@ -74,6 +74,7 @@ class LexicalIndex(NamedTuple):
 
     @classmethod
     def open(cls, job, role):
+        """The index that the stage in `role` made, memory-mapped."""
         arrays = (np.load(job.input(role, f"{name}.npy"), mmap_mode="r") for name in cls._fields[:3])
         return cls(*map(np.asarray, arrays), job.facts(role)["num_passages"])
 
@@ -142,4 +143,5 @@ def replace_worst(ids_K, scores_K, passage, score):
 
 @njit(nogil=True)
 def worse(score, passage, other_score, other_passage):
+    """Whether a passage (score, number) comes after another: a lower score, or an equal one and a higher number."""
     return score < other_score or (score == other_score and passage > other_passage)

@@ -118,6 +118,7 @@ class FaissOnGpu(FaissFlat):
 
 
 def require_depth(depth, total):
+    """Raise Refusal when `total` passages are fewer than are asked for."""
     if depth > total:
         raise Refusal(
             f"depth {depth} is more than the collection's {total} passages: lower mining.depth or evaluation.depth."
@@ -165,6 +166,7 @@ class Exact:
         self.engine = f"{self.kind} x {len(self.ranges) if self.overlaps else 1}"
 
     def part(self, number):
+        """The engine of a part, opened when it is first asked for."""
         if number not in self.engines:
             part = self.vectors[slice(*self.ranges[number])]
             self.engines[number] = self.open_part(number, part, OUTLIERS // len(self.ranges))

@@ -123,6 +123,7 @@ class Reduced:
         return torch.from_numpy(queries_QD).to(self.device).double() @ self.mean.double()
 
     def errors(self, queries_QD):
+        """The largest error of a score proposed for a passage that is no outlier, float64 [Q]."""
         reduced, factors_Q = self.reduce_queries(queries_QD)
         near, exact = reduced.double() * factors_Q, torch.from_numpy(queries_QD).to(self.device).double()
         norms_Q, lost_Q = exact.norm(dim=1), (exact - near).norm(dim=1)

@@ -176,6 +176,8 @@ class CollectionSettings(Section):
 
 
 class DownloadSettings(Section):
+    """Of the stage `download`: the files, by their names."""
+
     files: dict[str, Expected]
 
 

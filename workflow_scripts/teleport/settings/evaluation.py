@@ -138,6 +138,7 @@ class Evaluation(Collapse):
 
     @property
     def contrast_split(self):
+        """The split of `analyses.against`, None where it is not asked for."""
         against = self.analyses and self.analyses.against
         return (against.split or self.splits[0]) if against else None
 
@@ -146,6 +147,7 @@ class Evaluation(Collapse):
         return self.analyses.against.measure or self.measures_of(self.contrast_split)[0]
 
     def measures_of(self, split):
+        """The names of the measures of one split (list)."""
         return list(self.measures[split] if isinstance(self.measures, dict) else self.measures)
 
 

@@ -71,7 +71,6 @@ class Negatives(Removal):
     live: Live | None = Field(None, description="No pool: every step searches for its negatives (ADORE); null: a pool.")
     filters: Filters = Field(Filters(), description="Leave out probable false negatives.")
     draw: ChosenDraw = Field("uniform", validate_default=True, description="uniform: all with the same chance.")
-    short_pool: Literal["warn", "error"] = Field("warn", description="If a planned pool is below negatives_per_query.")
 
     @field_validator("counts", "ranks")
     @classmethod
@@ -125,6 +124,7 @@ class Negatives(Removal):
         return given.count if isinstance(given, OfSource) else given
 
     def settings_of(self, name):
+        """The source's own settings (dict), with their defaults."""
         given = (self.counts or {}).get(name)
         return given.model_extra if isinstance(given, OfSource) else {}
 

@@ -56,6 +56,8 @@ class Pool(Removal):
 
 
 class NegativesFileSettings(Section):
+    """Of the stage `negatives_file`. sha256: of the file"""
+
     path: str
     sha256: str
     form: Literal["tevatron", "dpr", "token-ids"]

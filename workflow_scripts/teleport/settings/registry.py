@@ -160,6 +160,7 @@ class Filters(Loaded):
 
     @property
     def on(self):
+        """{name: setting} of those that are not null."""
         return {name: setting for name, setting in self.model_extra.items() if setting is not None}
 
     @classmethod

@@ -17,6 +17,8 @@ class Collapse(Section):
 
 
 class CheckSettings(Section):
+    """What the collection has to have for the plan; of the stage `check`."""
+
     splits: list[str]
     evaluation_depth: Integer = Field(description="0 where it is left out, and cut to the collection.")
     measures: list[str] = Field(description="Those of all splits, each once.")
@@ -30,6 +32,8 @@ class CheckSettings(Section):
 
 
 class EvaluateSettings(Collapse):
+    """Of the stage `evaluate`."""
+
     split: str
     measures: list[str]
 
@@ -48,6 +52,8 @@ class ExternalSettings(Section):
 
 
 class RerankSettings(Section):
+    """Of the stage `rerank`."""
+
     split: str
 
 

@@ -81,9 +81,13 @@ class Bm25(Section):
 
 
 class LexicalIndexSettings(Bm25):
+    """Of the stage `lexical_index`. title: as encoder.title"""
+
     title: Literal["sep", "space", "none"]
 
 
 class Bm25Settings(Section):
+    """Of the stage `bm25`."""
+
     split: str
     depth: Integer

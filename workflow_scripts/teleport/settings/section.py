@@ -29,6 +29,7 @@ def is_none(value):
 
 
 def distinct(values):
+    """Refuse a list that has a value twice."""
     if len(set(values)) < len(values):
         raise ValueError("values must differ from each other")
     return values
@@ -115,6 +116,7 @@ class Chosen(Section):
 
     @property
     def own(self):
+        """The settings besides `kind` (dict)."""
         return dict(self.model_extra)
 
 

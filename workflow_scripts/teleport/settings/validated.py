@@ -63,6 +63,7 @@ def walked(model, location, data):
 
 
 def models_in(annotation):
+    """The pydantic models that occur in a type annotation (list)."""
     if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
         return [annotation] if issubclass(annotation, BaseModel) else []
     return [model for part in typing.get_args(annotation) for model in models_in(part)]

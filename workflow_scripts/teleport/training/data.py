@@ -82,6 +82,7 @@ class TrainingSet:
         return distinct_order(rows, drawn, self.known_positives, self.training.batch_queries)
 
     def batch(self, step):
+        """The `Batch` of step 0, 1, ..."""
         queries_Q, row_Q, epoch = self.queries(step)
         passages = {query: self.passages(query, epoch) for query in dict.fromkeys(queries_Q)}
         if self.training.triples:
@@ -172,6 +173,7 @@ class QuerySet(TrainingSet):
     """Batches of queries alone, in the same order: a live search gives their passages once they are encoded."""
 
     def batch(self, step):
+        """The `Batch` of step 0, 1, ..., without passages."""
         none = np.empty(0, np.int64)
         return Batch(self.queries(step)[0], none, none, none.reshape(0, 0))
 

@@ -40,6 +40,7 @@ class TrainingState:
 
     @property
     def losses(self):
+        """The loss of each step (list of floats)."""
         return [values[0] for values in self.curves]
 
 
@@ -84,6 +85,7 @@ def load_state(folder, encoders, optimizer, computed, first_step=0):
 
 
 def read(path):
+    """({name: tensor}, the metadata) of a safetensors file."""
     with safe_open(path, framework="pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118 - not a dict
 
@@ -103,6 +105,7 @@ def moments(encoders, optimizer):
 
 
 def set_moments(tensors, encoders, optimizer):
+    """Give the optimiser the moments that `moments` took."""
     for name, parameter in encoders.named_parameters():
         keys = {m: f"{m}/{name}" for m in ("step", "exp_avg", "exp_avg_sq")}  # LAMB, which corrects none, has no "step"
         if own := {m: tensors[key].to(parameter.device, copy=True) for m, key in keys.items() if key in tensors}:
@@ -110,6 +113,7 @@ def set_moments(tensors, encoders, optimizer):
 
 
 def save_moments(path, encoders, optimizer, steps):
+    """Write the optimiser's moments, with the number of steps since the training began."""
     save_file(moments(encoders, optimizer), path, metadata={"steps": str(steps)})
 
 

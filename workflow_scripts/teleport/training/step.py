@@ -142,6 +142,7 @@ class Trainer:
         return batch.split(self.processes.size)[self.processes.rank]
 
     def on_device(self, array):
+        """A numpy array as a tensor where the encoders compute."""
         return to_device(torch.from_numpy(array), self.device)
 
     def vector_rows(self, passages_P):

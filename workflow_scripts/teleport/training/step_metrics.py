@@ -100,6 +100,7 @@ def tables(job, trainer, state, steps=0, scores=0):
 
 
 def write_curves(job, trainer, state):
+    """Write the `tables` as outputs, tab-separated."""
     for name, (columns, lines) in tables(job, trainer, state).items():
         lines = ["\t".join(map(str, line)) + "\n" for line in [["step", *columns], *lines]]
         job.output(name).write_text("".join(lines))

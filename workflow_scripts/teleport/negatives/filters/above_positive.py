@@ -10,4 +10,5 @@ Settings = Annotated[
 
 
 def drops_scores(scores_QS, positive_scores_Q1, on):
+    """bool: the score is above s+."""
     return scores_QS > positive_scores_Q1

@@ -10,4 +10,5 @@ Settings = Annotated[NumberOrNull, Field(ge=0, description="Leave out one with a
 
 
 def drops_scores(scores_QS, positive_scores_Q1, margin):
+    """bool: the score is at least s+ - margin."""
     return scores_QS >= positive_scores_Q1 - margin

@@ -14,4 +14,5 @@ Settings = Annotated[
 
 
 def drops_ranks(ranks_LK, skipped):
+    """bool: the rank is one of the first `skipped`."""
     return ranks_LK <= skipped

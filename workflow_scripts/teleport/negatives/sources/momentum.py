@@ -8,6 +8,7 @@ from teleport.negatives.pool import Items, read_pool
 
 
 def open_source(job, name, known):
+    """The `Momentum` in the role `name`: the last pool; known: positives of every query (Ragged)"""
     return Momentum(read_pool(lambda file: job.input(name, file)), known, job.settings.sources[name].flag)
 
 

@@ -17,6 +17,7 @@ EXTRA_DRAWS = 8  # drawn beyond the slots at first: known and repeated passages 
 
 
 def open_source(job, name, known):
+    """The `Random` source `name` of a job, without passages that have an answer where the settings say so."""
     settings, draw = job.settings, job.settings.sources[name]
     streams_Q = splitmix64(hashes_of_job(job) ^ np.uint64(derive_seed(settings.seed, "random", name, settings.episode)))
     source = Random(streams_Q, job.facts("collection")["num_passages"], known, draw, settings.episode)

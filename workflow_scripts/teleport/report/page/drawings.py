@@ -98,6 +98,7 @@ def training_figures(curves):
 
 
 def spelled(name):
+    """A name of the code as words, the first with a capital letter."""
     text = name.replace("_", " ")
     return text[:1].upper() + text[1:]
 

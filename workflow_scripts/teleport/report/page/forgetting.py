@@ -25,7 +25,7 @@ class Traces:
         self.searched, self.ranked = functools.cache(self.searched), functools.cache(self.ranked)
 
     def training(self, trajectory):
-        """(checkpoints, float [C, Q], their rows): RR@100 of training queries, as the paper measures forgetting."""
+        """(checkpoints, float [E, Q], their rows): RR@100 of training queries, as the paper measures forgetting."""
         searches = {int(n): name for n, name in trajectory["searches"].items() if self.reader.finished(name)}
         values = {n: self.searched(name) for n, name in searches.items()}
         for n, names in trajectory["vectors"].items():  # such as the last checkpoint, which nothing was mined with
@@ -55,7 +55,7 @@ class Traces:
         return reciprocal_ranks(ids_QK[:, :DEPTH], [positives[row] for row in rows])
 
     def evaluated(self, trajectory, split, measure):
-        """(checkpoints, float [C, Q], their rows): a measure on the judged queries of a split."""
+        """(checkpoints, float [E, Q], their rows): a measure on the judged queries of a split."""
         runs = [(n, run[split]) for n, run in enumerate(trajectory["runs"]) if self.reader.finished(run.get(split))]
         values = np.array([self.reader.scores(name, split)[measure] for _, name in runs])
         if not len(values):
@@ -90,22 +90,22 @@ def forgetting_of(traces, trajectory, splits, measures):
     return contents
 
 
-def states(values_CQ):
-    """Per step from one checkpoint to the next, what becomes of each query: indices into STATES, int [C - 1, Q].
+def states(values_EQ):
+    """Per step from one checkpoint to the next, what becomes of each query: indices into STATES, int [E - 1, Q].
 
     By its score r. forgotten: r falls, as the paper has it; learned: r rises above all that it was; swung back: r rises
     to what it once was, or less; kept, missed: r stays, above 0 or at it.
     """
-    before, after = values_CQ[:-1], values_CQ[1:]
-    best = np.maximum.accumulate(values_CQ, axis=0)[:-1]
+    before, after = values_EQ[:-1], values_EQ[1:]
+    best = np.maximum.accumulate(values_EQ, axis=0)[:-1]
     conditions = {"forgotten": forgets(before, after), "learned": after > best, "swung back": after > before}
     conditions["kept"] = after > 0
     return np.select(list(conditions.values()), [*map(STATES.index, conditions)], STATES.index("missed"))
 
 
-def paths(values_CQ):
+def paths(values_EQ):
     """The states of each query, a letter per step: [str]."""
-    letters = np.array(list(LETTERS))[states(values_CQ)]
+    letters = np.array(list(LETTERS))[states(values_EQ)]
     return ["".join(path) for path in letters.T.tolist()]
 
 
@@ -116,12 +116,12 @@ def way_text(values, measure):
     return " → ".join(f"{value:.2f}" for value in values)
 
 
-def count_states(values_CQ):
+def count_states(values_EQ):
     """[{state: number of queries}], one per step; the share of the forgotten is the rate of Figure 4 and Table 9."""
-    return [{state: int((line == n).sum()) for n, state in enumerate(STATES)} for line in states(values_CQ)]
+    return [{state: int((line == n).sum()) for n, state in enumerate(STATES)} for line in states(values_EQ)]
 
 
-def swing_sizes(values_CQ):
+def swing_sizes(values_EQ):
     """How far each query went and came back: the way that its score went, less the distance that it got (float [Q])."""
-    way = np.abs(np.diff(values_CQ, axis=0)).sum(axis=0)
-    return way - np.abs(values_CQ[-1] - values_CQ[0])
+    way = np.abs(np.diff(values_EQ, axis=0)).sum(axis=0)
+    return way - np.abs(values_EQ[-1] - values_EQ[0])

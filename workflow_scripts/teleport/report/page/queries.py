@@ -32,15 +32,15 @@ def mean_scores(reader, names, split):
     return {measure: np.mean([scores[measure] for scores in by_seed], axis=0) for measure in by_seed[0]}
 
 
-def compared_queries(scores_RQ, number, split):
+def compared_queries(scores, number, split):
     """The rows of the queries of a split whose top tens are shown (sorted): those that differ most, and some drawn.
 
-    scores_RQ: the first measure of every system, NaN for queries without a score
+    scores: the first measure, float [systems, queries], NaN for queries without a score
     """
-    judged = np.flatnonzero(~np.isnan(scores_RQ).any(axis=0))
+    judged = np.flatnonzero(~np.isnan(scores).any(axis=0))
     if number == "all" or len(judged) <= number:
         return judged
-    spread = np.ptp(scores_RQ[:, judged], axis=0)
+    spread = np.ptp(scores[:, judged], axis=0)
     far = judged[np.argsort(-spread, kind="stable")[: number - number // DRAWN]]
     others = np.setdiff1d(judged, far)
     return np.union1d(far, others[sample(len(others), number // DRAWN, f"compared {split}")])
@@ -78,7 +78,7 @@ def tops_of(reader, rows, split, full):
 def selected(rows, values, number):
     """The training queries that are shown in full: {row: [groups]}, drawn from `rows`, `number` ("all", or at most).
 
-    values: per experiment the scores of `rows` at each of its checkpoints, float [C, Q]; a group has the queries with
+    values: per experiment the scores of `rows` at each of its checkpoints, float [E, Q]; a group has the queries with
     the largest positive gains, losses or swings
     """
     changes = [each[-1] - each[0] for each in values if len(each) > 1]

@@ -110,9 +110,9 @@ def flat(value, key=""):
     return [pair for name, each in value.items() for pair in flat(each, f"{key}.{name}" if key else str(name))]
 
 
-def stage_link(name, text=""):
+def stage_link(name):
     """A link to the page of a stage."""
-    return Markup('<a class="stage" href="stage-{}.html">{}</a>').format(name.replace("/", "-"), text or name)
+    return Markup('<a class="stage" href="stage-{}.html">{}</a>').format(name.replace("/", "-"), name)
 
 
 def bold(text):

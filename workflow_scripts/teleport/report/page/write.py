@@ -254,7 +254,7 @@ class Page:
     def training_queries(self):
         """What the pages of training queries show, for first seeds; puts their list, and what opens the others."""
         values = {name: self.traces.training(seed) for name, seed in self.trained.items()}
-        compared = [scores_CQ for _, scores_CQ, _ in values.values() if len(scores_CQ)]
+        compared = [scores_EQ for _, scores_EQ, _ in values.values() if len(scores_EQ)]
         number = fitting(self.spec["queries"], self.reader, self.trained.values())
         rows, positives = self.traces.rows, self.reader.positives()
         chosen = sorted(selected(rows, compared, number))
@@ -265,8 +265,8 @@ class Page:
         for row in chosen:
             lives = []
             for name, seed in self.trained.items():
-                checkpoints, scores_CQ, of = values[name]
-                trace = scores_CQ[:, np.searchsorted(of, row)].tolist() if len(scores_CQ) else ()
+                checkpoints, scores_EQ, of = values[name]
+                trace = scores_EQ[:, np.searchsorted(of, row)].tolist() if len(scores_EQ) else ()
                 life = query_life(self.reader, seed, row, self.spec["flags"])
                 said = {"name": name, "label": self.labels[name], "life": life}
                 lives.append(said | {"trace": list(zip(checkpoints, trace, strict=True))})
@@ -275,6 +275,7 @@ class Page:
         return contents
 
     def query_page(self, content, texts):
+        """Write the page of one query. texts: {passage row: [id, title, text]}"""
         split, row, page = content["split"], content["row"], f"{content['split']}-{content['row']}"
         number = {passage: at for at, passage in enumerate(content["passages"])}
         for each in content["lives"]:

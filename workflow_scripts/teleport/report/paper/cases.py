@@ -18,6 +18,7 @@ def cases(reader, name, figure, against):
 
 
 def case_table(reader, name, figure, label, stage, against):
+    """(the `Printed` table, its DataFrame) of the queries that a system wins and loses against another."""
     frame, facts = pq.read_table(reader.artefact(stage).path("contrast.parquet")).to_pandas(), reader.facts(stage)
     frame = chosen(frame.assign(difference=frame["value"] - frame["reference_value"]), name, figure)
     split = reader.artefact(stage).manifest["settings"]["split"]
