@@ -334,13 +334,25 @@ def test_the_stage_fetches_once_and_verifies_ever_after(stages, server, tmp_path
     assert not (tmp_path / path).exists()
 
 
-def test_workflows_that_fetch_one_file_at_once_fetch_it_once(server, tmp_path):
+def test_workflows_that_fetch_one_file_at_once_fetch_it_once(server, tmp_path, monkeypatch):
     """Each in a process of its own: one fetches, the others wait for it and take its file."""
+    answer = server.answer
+
+    def answer_once_all_have_begun(request):
+        while len(list(tmp_path.glob("begun.*"))) < 3:
+            time.sleep(0.01)
+        time.sleep(0.5)
+        answer(request)
+
+    monkeypatch.setattr(server, "answer", answer_once_all_have_begun)
     expected, origins = (
         {"bytes": None, "sha256": SHA256, "md5": None},
         {"mirrors": {"file.bin": [server.url("file.bin")]}},
     )
-    script = f"from teleport.collection import download; print(download.obtain('file.bin', {expected}, {origins}))"
+    script = (
+        "import os; from teleport.collection import download; open(f'begun.{os.getpid()}', 'w').close(); "
+        f"print(download.obtain('file.bin', {expected}, {origins}))"
+    )
     command, environment = [sys.executable, "-c", script], os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) for _ in range(3)]
     printed = {process.communicate()[0] for process in started}
