@@ -110,6 +110,15 @@ def test_the_parts_of_a_collection(bench, monkeypatch, tmp_path):
     assert [plan.config.name for plan in made] == [f"{NAME}-seeds"]  # nothing to choose
 
 
+def test_what_cannot_be_trained_on_a_collection_is_left_out_of_its_parts(bench, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    systems = {}
+    for collection in ("docstrings", "nfcorpus"):
+        (file,) = bench.part("all", bench.files(collection, "whole"), {})
+        systems[collection] = set(json.loads((tmp_path / file).read_text())["ablations"]["comparison"]["experiments"])
+    assert systems["docstrings"] - systems["nfcorpus"] == {"filter-relative", "filter-above"}
+
+
 def test_a_part_is_one_call_of_snakemake(bench, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     called = []
