@@ -6,11 +6,21 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
-from teleport.report.figures import MINING, seconds
+from teleport.report.figures import seconds
 from teleport.report.progress import by_kind, of_seed
 from teleport.report.render import Printed
-from teleport.report.table import Table, columns, describe, measure_cells, over_seeds, row_cells
-from teleport.report.verdicts import PAIRS, baseline_text, baselines, first_verdicts, labels_of, significance_text
+from teleport.report.table import (
+    Table,
+    columns,
+    cost_of,
+    describe,
+    measure_cells,
+    over_seeds,
+    row_cells,
+    seconds_text,
+    verdicts_with_costs,
+)
+from teleport.report.verdicts import PAIRS, baseline_text, baselines, labels_of, significance_text
 from teleport.settings.section import RERANKED
 
 NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
@@ -21,7 +31,7 @@ def page_table(reader, spec, table, folder=None):
     """A table with its finished rows, its verdicts and its pairs.
 
     {name, title, columns, printed: its `Printed`, rows: [{at, label, system, episode, differs, cells: {column: cell}}],
-    starts: {label of an experiment: cell of the first column}, verdicts: [[label, sentence]], note, matrices: {column:
+    starts: {label of an experiment: cell of the first column}, verdicts: [sentence], note, matrices: {column:
     {"at b": {"at a": pair}}}}. folder: where the written table is, which may be missing or of other rows. Nothing is
     tested twice: what is tested is the table's.
     """
@@ -40,7 +50,7 @@ def page_table(reader, spec, table, folder=None):
     content = {"name": table["name"], "title": table["title"], "columns": list(columns(table)), "rows": rows}
     content["printed"] = printed(reader, table, rows, tested) if rows else None
     content["starts"] = starts_of(reader, spec, *next(iter(columns(table).values())))
-    return content | answers(table, tested, written(folder, table, ".pairs"))
+    return content | answers(reader, table, tested, written(folder, table, ".pairs"))
 
 
 def printed(reader, table, rows, tested):
@@ -72,19 +82,19 @@ def written(folder, table, suffix):
     return frames[suffix] if current else pd.DataFrame()
 
 
-def answers(table, tested, pairs):
+def answers(reader, table, tested, pairs):
     """{verdicts, note, matrices} of a table, from its CSV and that of its pairs."""
     if pairs.empty or not {*PAIRS} <= {*pairs}:
         return {"verdicts": [], "note": "", "matrices": {}}
-    first, labels = next(iter(columns(table))), labels_of(table["rows"])
-    said, note = first_verdicts(table, first, tested[first], pairs)
+    first = next(iter(columns(table)))
+    said, note = verdicts_with_costs(table, first, tested[first], pairs, reader)
     matrices = {}
     for pair in pairs.to_dict("records"):
         turned = pair | {"difference": -pair["difference"], "won": pair["lost"], "lost": pair["won"]}
         lines = matrices.setdefault(pair["column"], {})
         lines.setdefault(pair["b"], {})[pair["a"]] = pair
         lines.setdefault(pair["a"], {})[pair["b"]] = turned
-    return {"verdicts": [[labels[at], sentence] for at, sentence in said], "note": note, "matrices": matrices}
+    return {"verdicts": said, "note": note, "matrices": matrices}
 
 
 def starts_of(reader, spec, split, measure):
@@ -128,17 +138,14 @@ def differences(spec, name, above):
     return [[key, mine.get(key), other.get(key)] for key in keys]
 
 
-def costs(spec, stages):
-    """{label: (seconds of mining, of training)} of each experiment, means over seeds, as if each system ran alone."""
-    spent = {}
-    for experiment in spec["experiments"]:
-        by_seed = []
-        for seed in experiment["seeds"]:
-            names = {row["stage"] for row in seed["rows"]} & stages.keys()
-            kinds = [(name.split("/")[0], stages[name]["seconds"] or 0) for name in names]
-            by_seed.append([sum(each for kind, each in kinds if kind in of) for of in (MINING, ("train",))])
-        spent[experiment["label"]] = tuple(np.mean(by_seed, axis=0).tolist())
-    return {label: each for label, each in spent.items() if any(each)}
+def costs_table(reader, spec, note):
+    """What each system of the tables has cost up to its last finished episode, as the tables count it (`Printed`)."""
+    lines = {}
+    for row in chain.from_iterable(table["rows"] for table in spec["tables"]):
+        if cost := cost_of(row, reader):
+            lines[row["system"]] = [row["system"], str(row["episode"]), *map(seconds_text, (*cost, sum(cost)))]
+    frame = pd.DataFrame(lines.values(), columns=["System", "Episodes", "Mining", "Training", "Together"])
+    return Printed("costs", "What it cost", frame, [note])
 
 
 def stage_content(artefact, planned):

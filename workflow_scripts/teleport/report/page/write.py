@@ -3,7 +3,6 @@
 from itertools import chain
 
 import numpy as np
-import pandas as pd
 
 from teleport.report.charts import drawn, shown
 from teleport.report.curves import MOST_POINTS, training_curves
@@ -21,14 +20,14 @@ from teleport.report.page.drawings import (
 )
 from teleport.report.page.forgetting import LETTERS, STATES, Traces, forgetting_of
 from teleport.report.page.negatives import negatives_of
-from teleport.report.page.overview import costs, page_table, stage_content, status_of
+from teleport.report.page.overview import costs_table, page_table, stage_content, status_of
 from teleport.report.page.queries import compared_rows, fitting, selected, split_content, tops_of, with_pools
 from teleport.report.page.query_pages import MOST_DRAWN, life_figures, light, mined_lists, query_life, ranking_table
 from teleport.report.page.site import Site, read_texts
-from teleport.report.page.tables import brief, pools_table, rate_table, stages_table, state_address, states_table
+from teleport.report.page.tables import pools_table, rate_table, stages_table, state_address, states_table
 from teleport.report.published_table import printed_published
 from teleport.report.reader import Reader
-from teleport.report.render import NONE, Printed
+from teleport.report.render import NONE
 from teleport.report.verdicts import better, labels_of, p_text
 
 NAVIGATION = {"index": "Verdicts", "diff": "Compare", "list": "Queries", "experiments": "Experiments"}
@@ -114,16 +113,12 @@ class Page:
         about["Stages"] = f"{len(stages):,} of {len(spec['stages']):,}"
         for table in self.tables:
             table |= {"figures": shown(*system_figures(table)), "by_episode": shown(*episode_figures(table))}
-        spent = costs(spec, stages)
-        lines = [[label, *map(brief, (*parts, sum(parts)))] for label, parts in spent.items()]
-        frame = pd.DataFrame(lines, columns=["System", "Mining", "Training", "Together"])
         note = f"Means over seeds, as if each system ran alone, one stage after another, on {machines}. All stages of "
         note += f"this configuration took {self.spent(stages) / 3600:.2f} hours, each counted once."
         content = {"about": about.items(), "tables": self.tables, "evaluated": bool(self.compared), "spent": self.spent}
         content |= {"methods": [(e["label"], e["method"]) for e in spec["experiments"]], "behind": self.behind}
-        content |= {"spends": {label: brief(sum(parts)) for label, parts in spent.items()}, "better": better}
-        content |= {"costs": Printed("costs", "What it cost", frame, [note]), "kinds": shown(kind_figure(stages))}
-        self.site.add("index.html", "index.html", "Verdicts", diff_of=self.diff_of, **content)
+        content |= {"costs": costs_table(self.reader, spec, note), "kinds": shown(kind_figure(stages))}
+        self.site.add("index.html", "index.html", "Verdicts", diff_of=self.diff_of, better=better, **content)
 
     def diff_of(self, column, a, b):
         """The address of two rows (labels), query by query; column: of a table."""
