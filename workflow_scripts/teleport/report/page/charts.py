@@ -8,6 +8,7 @@ from teleport.report.charts import (
     DOT,
     EPISODE,
     FREE,
+    GHOST,
     GREY,
     INK,
     NUMBER,
@@ -82,7 +83,7 @@ def negatives_charts():
     ranks = chart(220, "line", interpolate="step-after", strokeWidth=1.8).encode(
         x=alt.X("rank:Q", title="Rank"),
         y=alt.Y("count:Q", title="Negatives", axis=COUNTS),
-        color=by_source,
+        color=colour("source:N", "Source", SOURCE_COLOURS),
         strokeDash=alt.StrokeDash("episode:O", title="Episode", legend=alt.Legend(orient="top")),
         tooltip=[EPISODE, tip("source:N"), tip("rank:Q"), NUMBER],
     )
@@ -117,7 +118,7 @@ def query_charts():
     base = chart(alt.Step(16)).encode(x=rate, y=in_order("label:N"), **by_step)
     tips = [SYSTEM, tip("step:O", "Episode"), tip("rate:Q", "Rate", ".1%")]
     ours = base.transform_filter("!datum.paper").mark_bar().encode(tooltip=tips)
-    paper = base.transform_filter("datum.paper").mark_point(shape="diamond", size=50, strokeWidth=1.6, opacity=1)
+    paper = base.transform_filter("datum.paper").mark_point(**GHOST)
     river = {"x": "step:O", "x_title": "From checkpoint to checkpoint", "y_title": "Queries", "href": "url:N"}
     # A query, its positives and negatives on the plane that all episodes share, an episode at a time.
     episode = alt.param(name="shown", value=1, bind=alt.binding_range(min=1, max=9, step=1, name="Episode "))

@@ -139,12 +139,11 @@ def differences(spec, name, above):
 
 
 def costs_table(reader, spec, note):
-    """What each system of the tables has cost up to its last finished episode, as the tables count it (`Printed`)."""
-    lines = {}
-    for row in chain.from_iterable(table["rows"] for table in spec["tables"]):
-        if cost := cost_of(row, reader):
-            lines[row["system"]] = [row["system"], str(row["episode"]), *map(seconds_text, (*cost, sum(cost)))]
-    frame = pd.DataFrame(lines.values(), columns=["System", "Episodes", "Mining", "Training", "Together"])
+    """What each system whose trainings are finished has cost, as the tables count it (`Printed`)."""
+    last = {row["system"]: row for table in spec["tables"] for row in table["rows"]}
+    found = {system: cost for system, row in last.items() if (cost := cost_of(row, reader))}
+    lines = [[system, *map(seconds_text, (*cost, sum(cost)))] for system, cost in found.items()]
+    frame = pd.DataFrame(lines, columns=["System", "Mining", "Training", "Together"])
     return Printed("costs", "What it cost", frame, [note])
 
 
