@@ -36,7 +36,7 @@ def page_table(reader, spec, table, folder=None):
     tested twice: what is tested is the table's.
     """
     there = [all(map(reader.finished, chain(*row["runs"].values()))) for row in table["rows"]]
-    rows, above, tested, labels = [], None, written(folder, table, ""), labels_of(table["rows"])
+    rows, above, labels, (tested, pairs) = [], None, labels_of(table["rows"]), written(folder, table)
     for at, row in [(at, row) for at, row in enumerate(table["rows"]) if there[at]]:
         content = {"at": at, "label": labels[at], "system": row["system"], "episode": row["episode"]}
         experiment = experiment_of(spec, row)
@@ -50,7 +50,7 @@ def page_table(reader, spec, table, folder=None):
     content = {"name": table["name"], "title": table["title"], "columns": list(columns(table)), "rows": rows}
     content["printed"] = printed(reader, table, rows, tested) if rows else None
     content["starts"] = starts_of(reader, spec, *next(iter(columns(table).values())))
-    return content | answers(reader, table, tested, written(folder, table, ".pairs"))
+    return content | answers(reader, table, tested, pairs)
 
 
 def printed(reader, table, rows, tested):
@@ -72,14 +72,12 @@ def printed(reader, table, rows, tested):
     return Printed(table["name"], table["title"], cells, [*notes, "Best of each column in bold."])
 
 
-def written(folder, table, suffix):
-    """A CSV of the written table (DataFrame); an empty one where it is missing, or of other rows."""
-    frames = {}
-    for each in ("", suffix):
-        path = folder and folder / f"{table['name']}{each}.csv"
-        frames[each] = pd.read_csv(path) if path and path.is_file() else pd.DataFrame()
-    current = frames[""].get("system", NOTHING).tolist() == [row["system"] for row in table["rows"]]
-    return frames[suffix] if current else pd.DataFrame()
+def written(folder, table):
+    """The CSVs of the written table and of its pairs (DataFrames); empty ones where it is missing, or of other rows."""
+    paths = [folder and folder / f"{table['name']}{suffix}.csv" for suffix in ("", ".pairs")]
+    frames = [pd.read_csv(path) if path and path.is_file() else pd.DataFrame() for path in paths]
+    current = frames[0].get("system", NOTHING).tolist() == [row["system"] for row in table["rows"]]
+    return frames if current else [pd.DataFrame(), pd.DataFrame()]
 
 
 def answers(reader, table, tested, pairs):

@@ -252,7 +252,7 @@ class Page:
         compared = [scores_EQ for _, scores_EQ, _ in values.values() if len(scores_EQ)]
         number = fitting(self.spec["queries"], self.reader, self.trained.values())
         rows, positives = self.traces.rows, self.reader.positives()
-        chosen = sorted(selected(rows, compared, number))
+        chosen = selected(rows, compared, number)
         self.put_queries("train", rows, chosen)
         lists = mined_lists(self.reader, {self.labels[n]: seed for n, seed in self.trained.items()}, rows.tolist())
         self.site.put("light-train", light(self.reader, rows.tolist(), chosen, positives, lists))
