@@ -46,12 +46,15 @@ def overview_charts():
     queries = base.mark_rule().encode(alt.X("low:Q", **FREE), x2="high:Q")
     seeds = base.mark_rule(strokeWidth=4, color=GREY).encode(alt.X("seed_low:Q", **FREE), x2="seed_high:Q")
     tips = [SYSTEM, tip("mean:Q", "Mean", ".4f"), tip("low:Q", "from", ".4f"), tip("high:Q", "to", ".4f")]
-    dots = base.mark_point(size=55, color=BLUE, **DOT).encode(alt.X("mean:Q", **FREE), tooltip=tips)
+    mean = alt.X("mean:Q", **FREE)
+    ours, paper = base.transform_filter("!datum.paper"), base.transform_filter("datum.paper")
+    dots = ours.mark_point(size=55, color=BLUE, **DOT).encode(mean, tooltip=tips)
+    ghosts = paper.mark_point(color=ORANGE, **GHOST).encode(mean, tooltip=[SYSTEM, tips[1], tip("what:N", "By")])
     seconds = alt.X("seconds:Q", title="Seconds, all stages of a kind one after another")
     kinds = [tip("kind:N", "Kind"), tip("stages:Q", "Stages"), tip("seconds:Q", "Seconds", ",.1f")]
     return {
-        "systems": queries + dots,
-        "systems of seeds": queries + seeds + dots,
+        "systems": queries + dots + ghosts,
+        "systems of seeds": queries + seeds + dots + ghosts,
         "episodes": episodes(),
         "kinds": bars(18, "kind:N", seconds, *kinds, fill=BLUE),
         "curve": curve("episode:O", "Episode"),

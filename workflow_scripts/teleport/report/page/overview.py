@@ -111,7 +111,7 @@ def cell(reader, names, split, measure):
     by_seed = by_seed[:, ~np.isnan(by_seed).all(axis=0)]
     queries, seeds = by_seed.mean(axis=0), by_seed.mean(axis=1)
     content = {"mean": float(seeds.mean()), "queries": len(queries), "seeds": seeds.tolist(), "stages": names, "p": []}
-    content |= dict.fromkeys(("over_queries", "over_seeds"))
+    content |= {"measure": measure, "over_queries": None, "over_seeds": None}
     if len(queries) > 1:
         content["over_queries"] = float(NORMAL_95 * queries.std(ddof=1) / np.sqrt(len(queries)))
     if len(seeds) > 1:

@@ -25,7 +25,7 @@ from teleport.report.page.queries import compared_rows, fitting, selected, split
 from teleport.report.page.query_pages import MOST_DRAWN, life_figures, light, mined_lists, query_life, ranking_table
 from teleport.report.page.site import Site, read_texts
 from teleport.report.page.tables import pools_table, rate_table, stages_table, state_address, states_table
-from teleport.report.published_table import printed_published
+from teleport.report.published_table import printed_published, published_measures
 from teleport.report.reader import Reader
 from teleport.report.render import NONE
 from teleport.report.verdicts import better, labels_of, p_text
@@ -111,8 +111,9 @@ class Page:
         about |= {"Queries": queries or NONE, "Evaluated on": ", ".join(spec["splits"]), "Commit": self.commit[:12]}
         about |= {"Last stage": self.written, "Machine": machines}
         about["Stages"] = f"{len(stages):,} of {len(spec['stages']):,}"
+        published = published_measures(spec.get("published", ()), self.reader.root)
         for table in self.tables:
-            table |= {"figures": shown(*system_figures(table)), "by_episode": shown(*episode_figures(table))}
+            table |= {"figures": shown(*system_figures(table, published)), "by_episode": shown(*episode_figures(table))}
         note = f"Means over seeds, as if each system ran alone, one stage after another, on {machines}. All stages of "
         note += f"this configuration took {self.spent(stages) / 3600:.2f} hours, each counted once."
         content = {"about": about.items(), "tables": self.tables, "evaluated": bool(self.compared), "spent": self.spent}
