@@ -237,7 +237,7 @@ def swing_figure(contents):
 def rate_figure(sets, ghosts=()):
     """Forgetting rates, means over seeds; sets: {label: [what `forgetting_of` says of one set of queries, per seed]}.
 
-    ghosts: [(label, step, rate)] of a paper
+    ghosts: [[label, step, rate]] of a paper
     """
     rows = []
     for label, seeds in sets.items():

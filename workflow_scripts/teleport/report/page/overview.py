@@ -62,10 +62,10 @@ def printed(reader, table, rows, tested):
         suffix = f" p {mark}" if len(marks) > 1 else " p"
         lines = tested.reindex(columns=[f"{column}{suffix}" for column in columns(table)]).iloc[[r["at"] for r in rows]]
         p_values[mark] = lines.set_axis(list(columns(table)), axis=1).reset_index(drop=True)
-        for row in rows:
-            for column, each in row["cells"].items():
-                if not np.isnan(p := tested.get(f"{column}{suffix}", NOTHING).get(row["at"], np.nan)):
-                    each["p"].append(f"{p} against {baseline_text(test, mark)}")
+        for row, of_row in zip(rows, p_values[mark].to_dict("records"), strict=True):
+            for column, p in of_row.items():
+                if column in row["cells"] and not np.isnan(p):
+                    row["cells"][column]["p"].append(f"{p} against {baseline_text(test, mark)}")
     full = Table(said, *over_seeds(by_seed, columns(table)), p_values, [])
     cells = pd.concat([row_cells(said), measure_cells(table, full)], axis=1)
     notes = significance_text(test, table["splits"], []) if p_values else []

@@ -172,7 +172,7 @@ class Page:
                 rates.setdefault((said["split"], said["measure"]), {}).setdefault(label, []).append(said)
             self.experiment_page(experiment, pools, sets)
         if self.labels:
-            ghosts = [tuple(each) for each in self.spec.get("ghosts", ())]
+            ghosts = self.spec.get("ghosts", ())
             figures = [rate_figure(sets, ghosts if key[0] == "train" else ()) for key, sets in rates.items()]
             tables = [(rate_table(*key, figure), figure) for key, figure in zip(rates, figures, strict=True)]
             all_ = shown(share_figure({label: said["pools"][-1] for label, said in first.items()}), swing_figure(first))
