@@ -10,8 +10,9 @@ from comparison import COLLECTIONS, MEASURE, PARTS, STARTS, TABLE, files, plan_o
 from results import made_by, made_text, markdown, number, plus_minus, wrapped
 from teleport.evaluation.significance import Scores, compare, holm
 from teleport.plan.mining import is_mined
-from teleport.report.figures import Stages, seconds
-from teleport.report.specs import mining_stages
+from teleport.report.figures import Stages
+from teleport.report.specs import cost_stages
+from teleport.report.table import mean_cost
 from teleport.running.artefact import is_finished
 
 SPLIT, RECALL, BASELINE, LEVEL = "test", "R@100", "in-batch", 0.05
@@ -104,14 +105,14 @@ def mines(trajectory):
 
 def costs(trajectories, stages):
     """{seconds of mining and of training, passages encoded for the mining}, means over seeds, as if each ran alone."""
-    of_seeds = []
+    of_seeds, passages = [], []
     for trajectory in trajectories:
-        mining = mining_stages(trajectory.trains)
-        encoded = [stage for stage in mining if stage.kind == "encode" and "passage" in stage.settings.sides]
-        spent = [sum(seconds(stages.artefact(stage.name)) for stage in of) for of in (mining, trajectory.trains)]
-        passages = stages.facts(trajectory.collection.name)["num_passages"]
-        of_seeds.append([*spent, len(encoded) * passages])
-    return dict(zip(("mining", "training", "encoded"), np.mean(of_seeds, axis=0).tolist(), strict=True))
+        spent = cost_stages(trajectory.trains)
+        encoded = [stage for stage in spent if stage.kind == "encode" and "passage" in stage.settings.sides]
+        of_seeds.append([stage.name for stage in spent])
+        passages.append(len(encoded) * stages.facts(trajectory.collection.name)["num_passages"])
+    mining, training = mean_cost(of_seeds, stages)
+    return {"mining": mining, "training": training, "encoded": float(np.mean(passages))}
 
 
 def names_of(part):

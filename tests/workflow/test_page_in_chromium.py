@@ -145,7 +145,7 @@ def test_what_did_a_system_cost_and_how_is_a_cell_reproduced(opened, marked):
     go, browser = opened
     go()
     cost = shown(browser, '.costs tr[data-system="ANCE-Tele"]')
-    assert re.fullmatch(r"ANCE-Tele( ?[\d.]+ (s|min)){3}", cost) and browser.clicks == 0
+    assert re.fullmatch(r"ANCE-Tele( ?[\d,]+ s){3}", cost) and browser.clicks == 0
     follow(browser, '.cell[data-system="ANCE-Tele"][data-episode="3"][data-column="RR@10"]', to=".behind .command code")
     key = episode(marked, 3, "evaluate-test").resolve().name
     command = shown(browser, ".behind .command code")

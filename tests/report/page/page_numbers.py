@@ -44,11 +44,15 @@ def spent(manifest):
     return manifest["provenance"]["wall_seconds"] + manifest["facts"].get("earlier_seconds", 0.0)
 
 
-def seconds_of(text):
-    """(seconds, by how much they may differ) of a time as text."""
-    hours, minutes, rest = re.fullmatch(r"(?:(\d+) h )?(?:(\d+) min)?(?:([\d.]+) s)?", text).groups()
-    shown = 3600 * int(hours or 0) + 60 * int(minutes or 0) + float(rest or 0)
-    return shown, 30 if minutes else 0.05 if "." in rest else 0.5
+def mined_for(trainings, stages):
+    """{name: manifest} of the stages that mined for trainings (manifests), but for those of an earlier pool."""
+    found, unread = {}, list(trainings)
+    while unread:
+        for role, name in unread.pop()["inputs"].items():
+            if name.split("/")[0] in MINING and role != "momentum" and name not in found:
+                found[name] = json.loads((stages / name / "manifest.json").read_text())
+                unread.append(found[name])
+    return found
 
 
 def numbers(results, page, experiments):
@@ -95,10 +99,11 @@ def of_experiment(index, page, label, folder):
     manifests = [json.loads(path.read_text()) for path in manifests if path.is_file()]
     line = re.search(rf'data-system="{label}">(.*?)</tr>', index.partition('class="costs"')[2], re.S)
     found = {"costs": [], "sources": [], "first": [], "losses": []}
-    for text, kinds in zip(re.findall(r"<td>([^<]*)</td>", line[1]), (MINING, ("train",)), strict=False):
-        shown, slack = seconds_of(text)
-        true = sum(spent(manifest) for manifest in manifests if manifest["kind"] in kinds)
-        found["costs"].append(((label, kinds[-1]), shown, shown if abs(shown - true) <= slack else true))
+    trained = {f"train/{manifest['key']}": manifest for manifest in manifests if manifest["kind"] == "train"}
+    mined = mined_for(trained.values(), folder.parents[1] / "stages")
+    for text, stages in zip(re.findall(r"<td>([^<]*) s</td>", line[1]), (mined, trained), strict=False):
+        shown, true = float(text.replace(",", "")), sum(map(spent, stages.values()))
+        found["costs"].append(((label, *stages), shown, shown if abs(shown - true) <= 0.5 else true))
     charts = dict(charts_of((page / f"experiment-{folder.name}.html").read_text()))
     episodes = sorted(folder.glob("episode-*"), key=lambda path: int(path.name.rpartition("-")[2]))
     pools = {}

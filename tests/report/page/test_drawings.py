@@ -25,7 +25,7 @@ from teleport.report.page.overview import starts_of
 
 
 def cell(mean, half=0.1):
-    return {"mean": mean, "over_queries": half, "over_seeds": None}
+    return {"mean": mean, "over_queries": half, "over_seeds": None, "stages": [f"evaluate/{mean}"], "measure": "RR@10"}
 
 
 def table(column="RR@10", means=(0.5, 0.6, 0.7), starts=None):
@@ -89,9 +89,20 @@ def test_intervals_stay_within_the_bounds_of_their_measure(column, mean, half, l
 
 @pytest.mark.parametrize(("column", "order"), [("RR@10", "B A A"), ("Errors@20", "A A B"), ("Hole@10", "A A B")])
 def test_the_best_system_comes_first_also_where_less_is_better(column, order):
-    (figure,) = system_figures(table(column))
+    (figure,) = system_figures(table(column), {})
     assert [row["label"][0] for row in figure.rows] == order.split()
     assert figure.text.startswith("Best first" if column == "RR@10" else "Fewest first")
+
+
+def test_what_a_paper_prints_of_a_system_is_a_diamond_beside_it():
+    published = {(("evaluate/0.6",), "RR@10"): [("Table 1", 0.61), ("Table 2", 0.63)], (("evaluate/0.6",), "R@5"): []}
+    (figure,) = system_figures(table(), published)
+    ghosts = [(row["label"], row["mean"], row["what"]) for row in figure.rows if row.get("paper")]
+    assert ghosts == [("A 2", 0.61, "Table 1"), ("A 2", 0.63, "Table 2")] and figure.text.endswith("the paper's own.")
+    svg = vl_convert.vegalite_to_svg(figure.spec | {"width": 500, "autosize": "pad"})
+    assert svg.count('stroke="white"') == 2 and len(re.findall(r'<path aria-label="[^"]*System', svg)) == 5
+    (without,) = system_figures(table(), {})
+    assert not any(row.get("paper") for row in without.rows) and "Diamonds" not in without.text
 
 
 def texts(figure):
@@ -107,7 +118,7 @@ def test_axes_say_what_they_show():
     assert "Loss" in [text for _, _, text in texts(loss)] and "Gradient norm by layer" in [
         t for _, _, t in texts(layers)
     ]
-    (by_episode,), (systems,) = episode_figures(table()), system_figures(table())
+    (by_episode,), (systems,) = episode_figures(table()), system_figures(table(), {})
     assert [text for _, _, text in texts(by_episode)].count("RR@10") == 1
     assert [text for _, _, text in texts(systems)].count("RR@10") == 1
     assert [row["value"] for row in loss.rows] == [2.0, 1.0]

@@ -1,6 +1,8 @@
 """Thirty numbers of a page drawn at random are those of the artefacts: of the toy, of runs alone, of own data."""
 
+import html
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,8 @@ from collection_world import WORDS, random_passages, write_lines
 from teleport.plan.plan import Plan
 from teleport.report.page_specs import page_spec
 from teleport.report.paper import write
+from teleport.report.specs import table_specs
+from teleport.report.table import write_table
 from teleport.settings.read import load_files
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "workflow"))
@@ -40,6 +44,23 @@ def check(folder, report, experiments, kinds):
 
 def test_the_toy(finished):  # noqa: F811
     check(finished.folder, "report", {"ANCE-Tele": "tele"}, TRAINED | {"sources", "first"})
+
+
+def test_page_and_table_say_the_same_cost(finished, monkeypatch, tmp_path):  # noqa: F811
+    """In their verdicts, in the page's table of costs, and in the column of seconds of a table."""
+    monkeypatch.chdir(finished.folder)
+    page = Path("results/report/_page/index.html").read_text()
+    said = next(line[2:] for line in Path("results/tables/main.md").read_text().splitlines() if line.startswith("* "))
+    assert f"<li>{html.escape(said)}</li>" in page and said.endswith(" s of mining and training.")
+    Path("toy.yaml").write_text(yaml.safe_dump(finished.config))
+    spec = json.loads(table_specs(Plan(*load_files(["toy.yaml"])))["results/tables", "main"].text)
+    (row,) = (each for each in spec["rows"] if each.get("cost") and each["episode"] == 3)
+    (cost,) = re.findall(r'data-system="ANCE-Tele">.*?</tr>', page.partition('class="costs"')[2], re.S)
+    spec |= {"columns": ["seconds"], "rows": [row | {"columns": {"seconds": row["cost"]}}], "significance": None}
+    write_table(spec, Path("."), tmp_path)
+    seconds = (tmp_path / "main.csv").read_text().splitlines()[1].split(",")[2]
+    together = re.findall(r"<td>(.*?)</td>", cost)[2]
+    assert together == f"{float(seconds):,.0f} s" and f"; {together} of mining" in said
 
 
 def test_figures_for_a_paper_have_the_rows_of_the_page(finished, monkeypatch, tmp_path):  # noqa: F811

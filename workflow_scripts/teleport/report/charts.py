@@ -25,13 +25,14 @@ PLACE = {
 }
 PLANE = {"x": alt.X("x:Q", title=None, **PLACE), "y": alt.Y("y:Q", title=None, **PLACE)}
 DOT = {"filled": True, "opacity": 1}
+GHOST = DOT | {"shape": "diamond", "size": 80, "stroke": "white"}  # a paper's figure, which may lie on our bar
 HEAT, ON_HEAT = ["#dce9f5", "#62a8d8"], "#1b1d22"  # cells, from 0 to 1, and the numbers on them
 INK = "currentColor"
 AXIS = {"labelColor": INK, "titleColor": INK, "domainColor": INK, "tickColor": INK, "gridColor": INK}
 CONFIG = {
     "background": "transparent",
     "view": {"stroke": None},
-    "axis": AXIS | {"gridOpacity": 0.15, "titleFontWeight": "normal"},
+    "axis": AXIS | {"gridOpacity": 0.15, "titleFontWeight": "normal", "labelSeparation": 8},
     "legend": {"labelColor": INK, "titleColor": INK, "titleFontWeight": "normal", "labelLimit": 400},
     "header": {"labelColor": INK, "titleColor": INK},
     "text": {"color": INK},

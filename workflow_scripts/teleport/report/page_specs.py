@@ -32,6 +32,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from teleport.refusal import Refusal
+from teleport.report.dotted import flat
 from teleport.report.published import published_path, read_published
 from teleport.report.published_specs import published_spec, published_specs
 from teleport.report.specs import Spec, in_folder, label_of, reference_name, system_columns, table_specs
@@ -105,17 +106,6 @@ def ghosts(plan, table):
         for ours, value in found
         if ours and ours.experiment in plan.experiments
     ]
-
-
-def flat(value, key=""):
-    """Yield (dotted key, value) of nested mappings and of lists of mappings, which count from 1."""
-    if isinstance(value, list) and any(isinstance(entry, dict) for entry in value):
-        value = {str(number): entry for number, entry in enumerate(value, 1)}
-    if not isinstance(value, dict):
-        yield key, value
-        return
-    for name, entry in value.items():
-        yield from flat(entry, f"{key}.{name}" if key else name)
 
 
 def trajectory_content(trajectory):

@@ -44,6 +44,22 @@ def printed_published(spec, root):
     return printed, paper, values
 
 
+def published_measures(specs, root):
+    """{(evaluate stages of all seeds, measure): [(title of a table, its figure as a measure)]} of specifications."""
+    found = {}
+    for spec in specs:
+        table = read_published(root / spec["file"])
+        for line in spec["lines"]:
+            column, value = table.columns[line["column"]], table.rows[line["row"]].values[line["column"]]
+            if table.kind_of(column) != "measures" or value is None:
+                continue
+            said = table.title, value / (column.scale or table.scale)
+            for runs in filter(None, (line["ours"], line["released"])):
+                names = tuple(dict.fromkeys(run["evaluate"][0] for run in runs))
+                found.setdefault((names, column.measure), []).append(said)
+    return found
+
+
 def make_lines(table, spec, stages):
     """The lines of a table (`make_line`): those of its configurations, or all when they are none of the table's. Left
     out: figures that the paper does not print, except for a system of ours of which no figure is published at all."""

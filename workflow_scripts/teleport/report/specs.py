@@ -72,7 +72,7 @@ def checkpoint_row(plan, name, episode, system):
     row = {"system": system, "episode": episode, "of": f"that of {name}"}
     row["seeds"] = [trajectory.seed for trajectory in plan.trajectories[name]] if seeded else []
     # Names: they are finished before the evaluations, for which alone a table waits.
-    row["cost"] = [[stage.name for stage in mining_stages(trains) + trains] for trains in trained if trains]
+    row["cost"] = [[stage.name for stage in cost_stages(trains)] for trains in trained if trains]
     for kind in ("runs", "analyses"):
         row[kind] = {key: [getattr(of_seed, kind)[key] for of_seed in seeds] for key in getattr(seeds[0], kind)}
     trains = [of_seed.train for of_seed in seeds if of_seed.train]
@@ -237,7 +237,7 @@ def system_columns(trajectories, wanted):
         "refreshes": refreshes(last) if last else 0,
         "gap": mined[-1] if mined else None,
         "index": run and [index_text(run.inputs["index"].settings.index), run.inputs["index"], run],
-        "seconds": [mining_stages(trajectory.trains) + trajectory.trains for trajectory in trained],
+        "seconds": [cost_stages(trajectory.trains) for trajectory in trained],
     }
     return {name: columns[name] for name in wanted}
 
@@ -271,6 +271,11 @@ def negatives_text(train):
 def index_text(index):
     """A settings.FrozenIndex as "flat" or "pq 24", with the number of parts (text)."""
     return f"pq {index.m}" if index.kind == "pq" else index.kind
+
+
+def cost_stages(trains):
+    """The stages whose seconds are the cost of a system: those that mined for its trainings, and these."""
+    return mining_stages(trains) + trains
 
 
 def mining_stages(stages):

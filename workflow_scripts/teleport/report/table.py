@@ -53,21 +53,39 @@ def write_table(spec, root, output_folder):
     if "Seconds" in cells:
         cells["Seconds"] = cells.pop("Seconds")  # last, after the measures
     first = next(iter(columns(spec)))
-    found, note = first_verdicts(spec, first, table.means[first], table.pairs)
-    said = [f"* {sentence[:-1]}{cost_text(spec['rows'][i], stages)}." for i, sentence in found[:MOST_VERDICTS]]
+    found, note = verdicts_with_costs(spec, first, table.means[first], table.pairs, stages)
+    said = [f"* {sentence}" for sentence in found[:MOST_VERDICTS]]
     said += ["", note] * bool(said)
     printed = Printed(spec["name"], spec["title"], cells, footer(spec, table, stages), verdicts=said)
     write_forms(printed, csv_frame(table), output_folder, sources=sources, pairs=table.pairs)
 
 
-def cost_text(row, stages):
-    """ "; 93 s of mining and training" of a row, a mean over its seeds, as if one stage ran after another (text); ""
-    where nothing was trained, or a stage is not there any more."""
+def verdicts_with_costs(spec, column, means, pairs, stages):
+    """`first_verdicts`, whose sentences end with what the system cost: "…; 93 s of mining and training."."""
+    found, note = first_verdicts(spec, column, means, pairs)
+    costs = [cost_of(spec["rows"][i], stages) for i, _ in found]
+    ends = [f"; {seconds_text(sum(cost))} of mining and training" if cost else "" for cost in costs]
+    return [f"{sentence[:-1]}{end}." for (_, sentence), end in zip(found, ends, strict=True)], note
+
+
+def cost_of(row, stages):
+    """What `mean_cost` says of a row; None where nothing was trained, or a stage is not there (any more)."""
     cost = row.get("cost")
-    if not cost or not all(map(stages.finished, chain(*cost))):
-        return ""
-    spent = [sum(seconds(stages.artefact(name)) for name in of_seed) for of_seed in cost]
-    return f"; {np.mean(spent):,.0f} s of mining and training"
+    return mean_cost(cost, stages) if cost and all(map(stages.finished, chain(*cost))) else None
+
+
+def mean_cost(by_seed, stages):
+    """(seconds of mining, of training) by the stages of each seed, means over seeds, as if one ran after another."""
+
+    def spent(names, in_training):
+        return sum(seconds(stages.artefact(name)) for name in names if name.startswith("train/") == in_training)
+
+    return tuple(np.mean([[spent(names, False), spent(names, True)] for names in by_seed], axis=0).tolist())
+
+
+def seconds_text(number):
+    """Seconds in a table or verdict: "1,234 s"."""
+    return f"{number:,.0f} s"
 
 
 def make_table(spec, stages):
@@ -108,8 +126,7 @@ def describe(row, names, stages):
     if cells.get("step"):
         cells["step"] = ", ".join(str(stages.facts(name)["selected_step"]) for name in cells["step"])
     if "seconds" in cells:
-        spent = [sum(seconds(stages.artefact(name)) for name in of_seed) for of_seed in cells["seconds"]]
-        cells["seconds"] = np.mean(spent) if spent else float("nan")
+        cells["seconds"] = sum(mean_cost(cells["seconds"], stages)) if cells["seconds"] else float("nan")
     if cells.get("gap"):
         facts = stages.facts(cells["gap"])
         cells["gap"] = f"{facts['gap']:,}-{facts['gap'] + facts['steps'] - 1:,}"

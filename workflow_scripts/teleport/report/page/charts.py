@@ -8,6 +8,7 @@ from teleport.report.charts import (
     DOT,
     EPISODE,
     FREE,
+    GHOST,
     GREY,
     INK,
     NUMBER,
@@ -45,12 +46,15 @@ def overview_charts():
     queries = base.mark_rule().encode(alt.X("low:Q", **FREE), x2="high:Q")
     seeds = base.mark_rule(strokeWidth=4, color=GREY).encode(alt.X("seed_low:Q", **FREE), x2="seed_high:Q")
     tips = [SYSTEM, tip("mean:Q", "Mean", ".4f"), tip("low:Q", "from", ".4f"), tip("high:Q", "to", ".4f")]
-    dots = base.mark_point(size=55, color=BLUE, **DOT).encode(alt.X("mean:Q", **FREE), tooltip=tips)
+    mean = alt.X("mean:Q", **FREE)
+    ours, paper = base.transform_filter("!datum.paper"), base.transform_filter("datum.paper")
+    dots = ours.mark_point(size=55, color=BLUE, **DOT).encode(mean, tooltip=tips)
+    ghosts = paper.mark_point(color=ORANGE, **GHOST).encode(mean, tooltip=[SYSTEM, tips[1], tip("what:N", "By")])
     seconds = alt.X("seconds:Q", title="Seconds, all stages of a kind one after another")
     kinds = [tip("kind:N", "Kind"), tip("stages:Q", "Stages"), tip("seconds:Q", "Seconds", ",.1f")]
     return {
-        "systems": queries + dots,
-        "systems of seeds": queries + seeds + dots,
+        "systems": queries + dots + ghosts,
+        "systems of seeds": queries + seeds + dots + ghosts,
         "episodes": episodes(),
         "kinds": bars(18, "kind:N", seconds, *kinds, fill=BLUE),
         "curve": curve("episode:O", "Episode"),
@@ -82,7 +86,7 @@ def negatives_charts():
     ranks = chart(220, "line", interpolate="step-after", strokeWidth=1.8).encode(
         x=alt.X("rank:Q", title="Rank"),
         y=alt.Y("count:Q", title="Negatives", axis=COUNTS),
-        color=by_source,
+        color=colour("source:N", "Source", SOURCE_COLOURS),
         strokeDash=alt.StrokeDash("episode:O", title="Episode", legend=alt.Legend(orient="top")),
         tooltip=[EPISODE, tip("source:N"), tip("rank:Q"), NUMBER],
     )
@@ -117,7 +121,7 @@ def query_charts():
     base = chart(alt.Step(16)).encode(x=rate, y=in_order("label:N"), **by_step)
     tips = [SYSTEM, tip("step:O", "Episode"), tip("rate:Q", "Rate", ".1%")]
     ours = base.transform_filter("!datum.paper").mark_bar().encode(tooltip=tips)
-    paper = base.transform_filter("datum.paper").mark_point(shape="diamond", size=50, strokeWidth=1.6, opacity=1)
+    paper = base.transform_filter("datum.paper").mark_point(**GHOST)
     river = {"x": "step:O", "x_title": "From checkpoint to checkpoint", "y_title": "Queries", "href": "url:N"}
     # A query, its positives and negatives on the plane that all episodes share, an episode at a time.
     episode = alt.param(name="shown", value=1, bind=alt.binding_range(min=1, max=9, step=1, name="Episode "))

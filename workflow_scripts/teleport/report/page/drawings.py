@@ -14,11 +14,12 @@ CURVES = ("loss", "learning_rate", "gradient_norm", "positive_score", "negative_
 LAYERS = ("lower_layers", "middle_layers", "upper_layers", "last_layer")  # gradient norms that are drawn together
 MOST_LINES = 10  # systems in one chart of lines
 FORGOTTEN = "|{q : r(q, after) < r(q, before)}|"  # ANCE-Tele, §5.4
+DIAMONDS = " Diamonds: the paper's own."
 LABEL_GAP = 0.07  # between the names of lines, of the height of their chart: 10 of them fit
 
 
-def system_figures(table):
-    """The systems of a table by each of its columns, best first: [Figure]."""
+def system_figures(table, published):
+    """The systems of a table by each of its columns, best first: [Figure]; published: as `published_measures` gives."""
     figures = []
     for column in table["columns"]:
         cells = [(row["label"], row["cells"][column]) for row in table["rows"] if column in row["cells"]]
@@ -27,6 +28,12 @@ def system_figures(table):
         seeded = any(row["seed_low"] is not None for row in rows)
         order = "Best first" if better(column) > 0 else "Fewest first"
         text = f"{order}. Thin lines: 95 % intervals over queries{'; thick: over seeds' * seeded}."
+        ghosts = [
+            {"label": label, "mean": value, "paper": True, "what": title}
+            for label, cell in cells
+            for title, value in published.get((tuple(cell["stages"]), cell["measure"]), ())
+        ]
+        rows, text = rows + ghosts, text + DIAMONDS * bool(ghosts)
         figures.append(
             Figure("systems of seeds" if seeded else "systems", rows, f"{column}.", text, axes={"x": column})
         )
@@ -230,7 +237,7 @@ def swing_figure(contents):
 def rate_figure(sets, ghosts=()):
     """Forgetting rates, means over seeds; sets: {label: [what `forgetting_of` says of one set of queries, per seed]}.
 
-    ghosts: [(label, step, rate)] of a paper
+    ghosts: [[label, step, rate]] of a paper
     """
     rows = []
     for label, seeds in sets.items():
@@ -243,7 +250,7 @@ def rate_figure(sets, ghosts=()):
         if label in sets
     ]
     text = f"The share of queries that an episode makes a system forget, {FORGOTTEN} / |Q|. Means over seeds."
-    text += " Diamonds: the paper's own." if any(row["paper"] for row in rows) else ""
+    text += DIAMONDS * any(row["paper"] for row in rows)
     return Figure("rates", rows, "Forgetting rate.", text, "ANCE-Tele, Figure 4 and Table 9")
 
 

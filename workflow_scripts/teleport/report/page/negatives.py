@@ -144,16 +144,15 @@ def count_sources(sources, flags):
 
 def pool_facts(reader, stages, rows, positives, flags):
     """What one pool holds: counts by source, by source and rank (1-10, 11-20, ...), score gaps, facts of the merge."""
-    pool, facts = reader.pool(stages["pool"]), reader.facts(stages["pool"])
+    pool = reader.pool(stages["pool"])
     _, sources, ranks = flat(pool, rows, "sources", "ranks")
-    kept = ("wanted", "drawn", "short_queries", "empty_queries", "overlap", "filters")
     found = [value for value in np.unique(sources[ranks > 0]).tolist() if not value & flags[MOMENTUM]]
     bins = {value: np.bincount((ranks[(sources == value) & (ranks > 0)] - 1) // RANK_BIN) for value in found}
     return {
         "stage": stages["pool"],
         "negatives": len(sources),
         "sources": count_sources(sources, flags),
-        "facts": {name: facts[name] for name in kept if name in facts},
+        "facts": reader.facts(stages["pool"]),
         "ranks": {source_name(value, flags): counts.tolist() for value, counts in bins.items()},
     } | score_gaps(reader, stages, rows, pool, positives)
 

@@ -6,11 +6,21 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
-from teleport.report.figures import MINING, seconds
+from teleport.report.figures import seconds
 from teleport.report.progress import by_kind, of_seed
 from teleport.report.render import Printed
-from teleport.report.table import Table, columns, describe, measure_cells, over_seeds, row_cells
-from teleport.report.verdicts import PAIRS, baseline_text, baselines, first_verdicts, labels_of, significance_text
+from teleport.report.table import (
+    Table,
+    columns,
+    cost_of,
+    describe,
+    measure_cells,
+    over_seeds,
+    row_cells,
+    seconds_text,
+    verdicts_with_costs,
+)
+from teleport.report.verdicts import PAIRS, baseline_text, baselines, labels_of, significance_text
 from teleport.settings.section import RERANKED
 
 NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
@@ -21,12 +31,12 @@ def page_table(reader, spec, table, folder=None):
     """A table with its finished rows, its verdicts and its pairs.
 
     {name, title, columns, printed: its `Printed`, rows: [{at, label, system, episode, differs, cells: {column: cell}}],
-    starts: {label of an experiment: cell of the first column}, verdicts: [[label, sentence]], note, matrices: {column:
+    starts: {label of an experiment: cell of the first column}, verdicts: [sentence], note, matrices: {column:
     {"at b": {"at a": pair}}}}. folder: where the written table is, which may be missing or of other rows. Nothing is
     tested twice: what is tested is the table's.
     """
     there = [all(map(reader.finished, chain(*row["runs"].values()))) for row in table["rows"]]
-    rows, above, tested, labels = [], None, written(folder, table, ""), labels_of(table["rows"])
+    rows, above, labels, (tested, pairs) = [], None, labels_of(table["rows"]), written(folder, table)
     for at, row in [(at, row) for at, row in enumerate(table["rows"]) if there[at]]:
         content = {"at": at, "label": labels[at], "system": row["system"], "episode": row["episode"]}
         experiment = experiment_of(spec, row)
@@ -40,7 +50,7 @@ def page_table(reader, spec, table, folder=None):
     content = {"name": table["name"], "title": table["title"], "columns": list(columns(table)), "rows": rows}
     content["printed"] = printed(reader, table, rows, tested) if rows else None
     content["starts"] = starts_of(reader, spec, *next(iter(columns(table).values())))
-    return content | answers(table, tested, written(folder, table, ".pairs"))
+    return content | answers(reader, table, tested, pairs)
 
 
 def printed(reader, table, rows, tested):
@@ -52,39 +62,37 @@ def printed(reader, table, rows, tested):
         suffix = f" p {mark}" if len(marks) > 1 else " p"
         lines = tested.reindex(columns=[f"{column}{suffix}" for column in columns(table)]).iloc[[r["at"] for r in rows]]
         p_values[mark] = lines.set_axis(list(columns(table)), axis=1).reset_index(drop=True)
-        for row in rows:
-            for column, each in row["cells"].items():
-                if not np.isnan(p := tested.get(f"{column}{suffix}", NOTHING).get(row["at"], np.nan)):
-                    each["p"].append(f"{p} against {baseline_text(test, mark)}")
+        for row, of_row in zip(rows, p_values[mark].to_dict("records"), strict=True):
+            for column, p in of_row.items():
+                if column in row["cells"] and not np.isnan(p):
+                    row["cells"][column]["p"].append(f"{p} against {baseline_text(test, mark)}")
     full = Table(said, *over_seeds(by_seed, columns(table)), p_values, [])
     cells = pd.concat([row_cells(said), measure_cells(table, full)], axis=1)
     notes = significance_text(test, table["splits"], []) if p_values else []
     return Printed(table["name"], table["title"], cells, [*notes, "Best of each column in bold."])
 
 
-def written(folder, table, suffix):
-    """A CSV of the written table (DataFrame); an empty one where it is missing, or of other rows."""
-    frames = {}
-    for each in ("", suffix):
-        path = folder and folder / f"{table['name']}{each}.csv"
-        frames[each] = pd.read_csv(path) if path and path.is_file() else pd.DataFrame()
-    current = frames[""].get("system", NOTHING).tolist() == [row["system"] for row in table["rows"]]
-    return frames[suffix] if current else pd.DataFrame()
+def written(folder, table):
+    """The CSVs of the written table and of its pairs (DataFrames); empty ones where it is missing, or of other rows."""
+    paths = [folder and folder / f"{table['name']}{suffix}.csv" for suffix in ("", ".pairs")]
+    frames = [pd.read_csv(path) if path and path.is_file() else pd.DataFrame() for path in paths]
+    current = frames[0].get("system", NOTHING).tolist() == [row["system"] for row in table["rows"]]
+    return frames if current else [pd.DataFrame(), pd.DataFrame()]
 
 
-def answers(table, tested, pairs):
+def answers(reader, table, tested, pairs):
     """{verdicts, note, matrices} of a table, from its CSV and that of its pairs."""
     if pairs.empty or not {*PAIRS} <= {*pairs}:
         return {"verdicts": [], "note": "", "matrices": {}}
-    first, labels = next(iter(columns(table))), labels_of(table["rows"])
-    said, note = first_verdicts(table, first, tested[first], pairs)
+    first = next(iter(columns(table)))
+    said, note = verdicts_with_costs(table, first, tested[first], pairs, reader)
     matrices = {}
     for pair in pairs.to_dict("records"):
         turned = pair | {"difference": -pair["difference"], "won": pair["lost"], "lost": pair["won"]}
         lines = matrices.setdefault(pair["column"], {})
         lines.setdefault(pair["b"], {})[pair["a"]] = pair
         lines.setdefault(pair["a"], {})[pair["b"]] = turned
-    return {"verdicts": [[labels[at], sentence] for at, sentence in said], "note": note, "matrices": matrices}
+    return {"verdicts": said, "note": note, "matrices": matrices}
 
 
 def starts_of(reader, spec, split, measure):
@@ -103,7 +111,7 @@ def cell(reader, names, split, measure):
     by_seed = by_seed[:, ~np.isnan(by_seed).all(axis=0)]
     queries, seeds = by_seed.mean(axis=0), by_seed.mean(axis=1)
     content = {"mean": float(seeds.mean()), "queries": len(queries), "seeds": seeds.tolist(), "stages": names, "p": []}
-    content |= dict.fromkeys(("over_queries", "over_seeds"))
+    content |= {"measure": measure, "over_queries": None, "over_seeds": None}
     if len(queries) > 1:
         content["over_queries"] = float(NORMAL_95 * queries.std(ddof=1) / np.sqrt(len(queries)))
     if len(seeds) > 1:
@@ -128,17 +136,13 @@ def differences(spec, name, above):
     return [[key, mine.get(key), other.get(key)] for key in keys]
 
 
-def costs(spec, stages):
-    """{label: (seconds of mining, of training)} of each experiment, means over seeds, as if each system ran alone."""
-    spent = {}
-    for experiment in spec["experiments"]:
-        by_seed = []
-        for seed in experiment["seeds"]:
-            names = {row["stage"] for row in seed["rows"]} & stages.keys()
-            kinds = [(name.split("/")[0], stages[name]["seconds"] or 0) for name in names]
-            by_seed.append([sum(each for kind, each in kinds if kind in of) for of in (MINING, ("train",))])
-        spent[experiment["label"]] = tuple(np.mean(by_seed, axis=0).tolist())
-    return {label: each for label, each in spent.items() if any(each)}
+def costs_table(reader, spec, note):
+    """What each system whose trainings are finished has cost, as the tables count it (`Printed`)."""
+    last = {row["system"]: row for table in spec["tables"] for row in table["rows"]}
+    found = {system: cost for system, row in last.items() if (cost := cost_of(row, reader))}
+    lines = [[system, *map(seconds_text, (*cost, sum(cost)))] for system, cost in found.items()]
+    frame = pd.DataFrame(lines, columns=["System", "Mining", "Training", "Together"])
+    return Printed("costs", "What it cost", frame, [note])
 
 
 def stage_content(artefact, planned):

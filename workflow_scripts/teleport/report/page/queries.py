@@ -10,7 +10,6 @@ from teleport.report.verdicts import labels_of
 
 TOP = 10
 DRAWN = 4  # one in so many of the queries shown in full is drawn at random, the others differ most between systems
-GROUPS = ("gain", "loss", "swing", "random")
 LEAST_SHOWN = 20  # training queries
 MOST_CELLS = 6_000  # of the tables of all training queries: fewer queries are shown where each has more
 
@@ -76,25 +75,22 @@ def tops_of(reader, rows, split, full):
 
 
 def selected(rows, values, number):
-    """The training queries that are shown in full: {row: [groups]}, drawn from `rows`, `number` ("all", or at most).
+    """The training queries that are shown in full, some of `rows`: at most `number`, or "all" (sorted list).
 
-    values: per experiment the scores of `rows` at each of its checkpoints, float [E, Q]; a group has the queries with
-    the largest positive gains, losses or swings
+    values: per experiment the scores of `rows` at each of its checkpoints, float [E, Q]. A quarter each are those with
+    the largest gains, losses and swings, the others are drawn at random.
     """
+    if number == "all":
+        return rows.tolist()
     changes = [each[-1] - each[0] for each in values if len(each) > 1]
-    swings = [swing_sizes(each) for each in values if len(each) > 2]
-    total = len(rows) if number == "all" else number
-    share, groups = total if number == "all" else max(1, number // len(GROUPS)), {}
-    for group, sizes, sign in (("gain", changes, 1), ("loss", changes, -1), ("swing", swings, 1)):
+    swings, chosen = [swing_sizes(each) for each in values if len(each) > 2], set()
+    for sizes, sign in ((changes, 1), (changes, -1), (swings, 1)):
         means = sign * np.mean(sizes, axis=0) if sizes else np.zeros(0)
-        for first in np.argsort(-means, kind="stable")[:share].tolist():
-            if means[first] > 0:
-                groups.setdefault(int(rows[first]), []).append(group)
-    for drawn in np.random.default_rng(0).permutation(len(rows)).tolist():
-        if len(groups) >= total:
-            break
-        groups.setdefault(int(rows[drawn]), []).append("random")
-    return groups
+        largest = np.argsort(-means, kind="stable")[: max(1, number // 4)]
+        chosen.update(rows[largest[means[largest] > 0]].tolist())
+    drawn = np.random.default_rng(0).permutation(rows).tolist()
+    left = [row for row in drawn if row not in chosen][: max(0, number - len(chosen))]
+    return sorted(chosen.union(left))
 
 
 def fitting(number, reader, trajectories):

@@ -31,7 +31,8 @@ def light(reader, rows, full, positives, lists):
     {columns, most, lists: per query a text of ids per column, positives: per query a text of ids}, null for those in
     full. lists: {column: {row: [passages, best first]}}, of which at most `most` stay, for MOST_CHARACTERS in all.
     """
-    others, full = [row for row in rows if row not in set(full)], set(full)
+    full = set(full)
+    others = [row for row in rows if row not in full]
     most = max(1, min(TOP, MOST_CHARACTERS // max(1, ID_CHARACTERS * len(others) * len(lists))))
     cut = {row: [of[row][:most] for of in lists.values()] for row in others}
     known = {row: positives[row][:TOP].tolist() for row in others}

@@ -10,6 +10,7 @@ import vl_convert
 from markupsafe import Markup, escape
 
 from teleport.report.charts import SOURCE_COLOURS
+from teleport.report.dotted import flat
 from teleport.report.render import WORDS
 from teleport.report.units import duration, size
 from teleport.report.verdicts import figure, p_text
@@ -103,13 +104,6 @@ def script_json(value):
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def flat(value, key=""):
-    """[(dotted key, value)] of nested mappings."""
-    if not isinstance(value, dict):
-        return [(key, value)]
-    return [pair for name, each in value.items() for pair in flat(each, f"{key}.{name}" if key else str(name))]
-
-
 def stage_link(name):
     """A link to the page of a stage."""
     return Markup('<a class="stage" href="stage-{}.html">{}</a>').format(name.replace("/", "-"), name)
@@ -129,7 +123,7 @@ FILTERS = {
     "p": p_text,
     "duration": lambda seconds: duration(seconds, 1),
     "bytes": size,
-    "flat": flat,
+    "flat": lambda value: list(flat(value)),
     "bold": bold,
 }
 

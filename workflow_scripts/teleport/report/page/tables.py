@@ -9,11 +9,6 @@ from teleport.report.render import NONE, Printed
 from teleport.report.units import duration
 
 
-def brief(seconds):
-    """Seconds as text, of short ones with a decimal."""
-    return duration(seconds, 1)
-
-
 def state_address(name, said):
     """(step, state) → the address of the list of those queries of an experiment."""
     return lambda at, state: f"list.html#{said['split']}/{name}/{at}/{state}"
@@ -70,7 +65,7 @@ def stages_table(rows, stages):
             shared = Markup(' <span class="shared">shared</span>') if len(stage["users"]) > 1 else ""
             address, heat = f"stage-{row['stage'].replace('/', '-')}.html", (stage["seconds"] or 0) / most
             link = Markup('<a class="heat" style="--heat: {:.3f}" href="{}">{}{}</a>')
-            text = link.format(heat, address, brief(stage["seconds"]), shared)
+            text = link.format(heat, address, duration(stage["seconds"], 1), shared)
         name = row["link"].rpartition("/")[2]
         line = lines.setdefault(name, {"Stage": name} | dict.fromkeys(names.values(), Markup("")))
         line[names[row["episode"]]] += text

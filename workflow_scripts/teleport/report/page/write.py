@@ -3,7 +3,6 @@
 from itertools import chain
 
 import numpy as np
-import pandas as pd
 
 from teleport.report.charts import drawn, shown
 from teleport.report.curves import MOST_POINTS, training_curves
@@ -21,14 +20,14 @@ from teleport.report.page.drawings import (
 )
 from teleport.report.page.forgetting import LETTERS, STATES, Traces, forgetting_of
 from teleport.report.page.negatives import negatives_of
-from teleport.report.page.overview import costs, page_table, stage_content, status_of
+from teleport.report.page.overview import costs_table, page_table, stage_content, status_of
 from teleport.report.page.queries import compared_rows, fitting, selected, split_content, tops_of, with_pools
 from teleport.report.page.query_pages import MOST_DRAWN, life_figures, light, mined_lists, query_life, ranking_table
 from teleport.report.page.site import Site, read_texts
-from teleport.report.page.tables import brief, pools_table, rate_table, stages_table, state_address, states_table
-from teleport.report.published_table import printed_published
+from teleport.report.page.tables import pools_table, rate_table, stages_table, state_address, states_table
+from teleport.report.published_table import printed_published, published_measures
 from teleport.report.reader import Reader
-from teleport.report.render import NONE, Printed
+from teleport.report.render import NONE
 from teleport.report.verdicts import better, labels_of, p_text
 
 NAVIGATION = {"index": "Verdicts", "diff": "Compare", "list": "Queries", "experiments": "Experiments"}
@@ -112,18 +111,15 @@ class Page:
         about |= {"Queries": queries or NONE, "Evaluated on": ", ".join(spec["splits"]), "Commit": self.commit[:12]}
         about |= {"Last stage": self.written, "Machine": machines}
         about["Stages"] = f"{len(stages):,} of {len(spec['stages']):,}"
+        published = published_measures(spec.get("published", ()), self.reader.root)
         for table in self.tables:
-            table |= {"figures": shown(*system_figures(table)), "by_episode": shown(*episode_figures(table))}
-        spent = costs(spec, stages)
-        lines = [[label, *map(brief, (*parts, sum(parts)))] for label, parts in spent.items()]
-        frame = pd.DataFrame(lines, columns=["System", "Mining", "Training", "Together"])
+            table |= {"figures": shown(*system_figures(table, published)), "by_episode": shown(*episode_figures(table))}
         note = f"Means over seeds, as if each system ran alone, one stage after another, on {machines}. All stages of "
         note += f"this configuration took {self.spent(stages) / 3600:.2f} hours, each counted once."
         content = {"about": about.items(), "tables": self.tables, "evaluated": bool(self.compared), "spent": self.spent}
         content |= {"methods": [(e["label"], e["method"]) for e in spec["experiments"]], "behind": self.behind}
-        content |= {"spends": {label: brief(sum(parts)) for label, parts in spent.items()}, "better": better}
-        content |= {"costs": Printed("costs", "What it cost", frame, [note]), "kinds": shown(kind_figure(stages))}
-        self.site.add("index.html", "index.html", "Verdicts", diff_of=self.diff_of, **content)
+        content |= {"costs": costs_table(self.reader, spec, note), "kinds": shown(kind_figure(stages))}
+        self.site.add("index.html", "index.html", "Verdicts", diff_of=self.diff_of, better=better, **content)
 
     def diff_of(self, column, a, b):
         """The address of two rows (labels), query by query; column: of a table."""
@@ -176,7 +172,7 @@ class Page:
                 rates.setdefault((said["split"], said["measure"]), {}).setdefault(label, []).append(said)
             self.experiment_page(experiment, pools, sets)
         if self.labels:
-            ghosts = [tuple(each) for each in self.spec.get("ghosts", ())]
+            ghosts = self.spec.get("ghosts", ())
             figures = [rate_figure(sets, ghosts if key[0] == "train" else ()) for key, sets in rates.items()]
             tables = [(rate_table(*key, figure), figure) for key, figure in zip(rates, figures, strict=True)]
             all_ = shown(share_figure({label: said["pools"][-1] for label, said in first.items()}), swing_figure(first))
@@ -257,7 +253,7 @@ class Page:
         compared = [scores_EQ for _, scores_EQ, _ in values.values() if len(scores_EQ)]
         number = fitting(self.spec["queries"], self.reader, self.trained.values())
         rows, positives = self.traces.rows, self.reader.positives()
-        chosen = sorted(selected(rows, compared, number))
+        chosen = selected(rows, compared, number)
         self.put_queries("train", rows, chosen)
         lists = mined_lists(self.reader, {self.labels[n]: seed for n, seed in self.trained.items()}, rows.tolist())
         self.site.put("light-train", light(self.reader, rows.tolist(), chosen, positives, lists))

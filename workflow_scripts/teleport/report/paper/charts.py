@@ -2,7 +2,7 @@
 
 import altair as alt
 
-from teleport.report.charts import BLUE, FREE, ORANGE, TEN, UPRIGHT, chart, colour, in_order, plane, steps, tip
+from teleport.report.charts import BLUE, FREE, GHOST, ORANGE, TEN, UPRIGHT, chart, colour, in_order, plane, steps, tip
 
 SHAPES = {"passage": "circle", "relevant": "cross", "query": "diamond"}
 
@@ -41,9 +41,7 @@ def beside():
     )
     tips = [tip("group:N"), tip("system:N"), tip("value:Q", "Figure", ".4g")]
     ours = base.transform_filter("!datum.paper").mark_bar().encode(tooltip=tips)
-    paper = base.transform_filter("datum.paper").mark_point(
-        shape="diamond", size=60, filled=True, opacity=1, stroke="white"
-    )  # it may lie on a bar
+    paper = base.transform_filter("datum.paper").mark_point(**GHOST)
     return ours + paper.encode(tooltip=tips)
 
 

@@ -49,7 +49,7 @@ def write_figures(spec, root, output_folder):
         drawn = training_figures(training_curves(reader, [seed])) + (negatives_figures(said) if said else [])
         figures |= {f"{FILES[each.title]}-{name}": each for each in drawn if each.title in FILES}
     if sets:
-        figures["forgetting"] = rate_figure(sets, [tuple(each) for each in spec.get("ghosts", ())])
+        figures["forgetting"] = rate_figure(sets, spec.get("ghosts", ()))
     for name, figure in figures.items():
         write_figure(figure, Path(output_folder) / name)
     return [*figures, *write_paper_figures(spec, reader, Path(output_folder))]
