@@ -186,29 +186,40 @@ def missing(data):
 
 
 def figure(data):
-    """Quality against cost, a panel for each part (Vega-Lite, dict); None without data."""
+    """Quality against cost of what has an encoder, a panel for each part (Vega-Lite, dict); None without data."""
     import altair as alt
 
     from teleport.report.charts import CONFIG as STYLE
 
-    rows = [
-        {"part": ", ".join(names_of(name)), "system": row["label"], "encoded": row.get("encoded", 0.0)}
-        | {"mean": row[MEASURE], "low": row[MEASURE] - (row[f"{MEASURE} sd"] or 0)}
-        | {"high": row[MEASURE] + (row[f"{MEASURE} sd"] or 0)}
-        for name, part in data.items()
-        for row in part["rows"]
-    ]
+    rows = []
+    for name, part in data.items():
+        systems = [row for row in part["rows"] if row["row"] != "BM25"]
+        places = label_places([(row.get("encoded", 0.0), row[MEASURE]) for row in systems])
+        for row, place in zip(systems, places, strict=True):
+            spread = row[f"{MEASURE} sd"] or 0
+            rows.append(
+                {"part": ", ".join(names_of(name)), "system": row["label"], "encoded": row.get("encoded", 0.0)}
+                | {"mean": row[MEASURE], "low": row[MEASURE] - spread, "high": row[MEASURE] + spread, "label": place}
+            )
+    if not rows:
+        return None
     x = alt.X("encoded:Q", title="Passages encoded for the mining")
-    y = alt.Y("mean:Q", title=f"{MEASURE}, mean ± deviation over seeds", scale=alt.Scale(zero=False))
+    scale = alt.Scale(zero=False)
+    y = alt.Y("mean:Q", title=f"{MEASURE}, mean ± deviation over seeds", scale=scale)
     base = alt.Chart(alt.Data(values=rows)).encode(x=x, y=y).properties(width=520, height=340)
-    bars = base.mark_rule(opacity=0.4).encode(y=alt.Y("low:Q", title=None), y2="high:Q")
-    names = base.mark_text(align="left", dx=6, fontSize=9).encode(text="system:N")
-    layers = bars + base.mark_circle(size=45, opacity=1) + names
-    return (
-        (
-            layers.facet("part:N", columns=1).resolve_scale(x="independent", y="independent").to_dict()
-            | {"config": STYLE}
-        )
-        if rows
-        else None
-    )
+    bars = base.mark_rule(opacity=0.4).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q")
+    names = base.mark_text(align="left", dx=6, fontSize=9).encode(y=alt.Y("label:Q", scale=scale), text="system:N")
+    layers = base.mark_circle(size=45, opacity=1) + bars + names
+    panels = layers.facet(alt.Facet("part:N", title=None), columns=1)
+    return panels.resolve_scale(x="independent", y="independent").to_dict() | {"config": STYLE}
+
+
+def label_places(points):
+    """Where on the y axis the names of points (x, y) stand: at their points, but apart where several have one x."""
+    apart = (max(y for _, y in points) - min(y for _, y in points)) / 25  # about a line of text
+    places = [0.0] * len(points)
+    for column in {x for x, _ in points}:
+        last = -np.inf
+        for point in sorted((n for n, (x, _) in enumerate(points) if x == column), key=lambda n: points[n][1]):
+            places[point] = last = max(points[point][1], last + apart)
+    return places
