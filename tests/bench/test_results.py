@@ -72,6 +72,7 @@ def test_the_commits_of_the_data_lead_to_this_one(results, name):
         pytest.skip("the history is not here")
     for part in results.read_data(name).values():
         for commit in part["made"]["commits"]:
+            commit = commit.removesuffix("+changes")  # which the page names
             subprocess.run(["git", "merge-base", "--is-ancestor", commit, "HEAD"], cwd=REPOSITORY, check=True)
 
 

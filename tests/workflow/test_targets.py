@@ -10,10 +10,7 @@ HOME = "results/experiments/tele"
 @pytest.mark.parametrize(
     ("paths", "stages"),
     [
-        (
-            [f"{HOME}/episode-2/encode", f"{HOME}/episode-1/index/manifest.json", f"./{HOME}/episode-3/merge/"],
-            {"encode": 1, "index": 1, "merge": 1},
-        ),
+        ([f"{HOME}/episode-3/encode/manifest.json", f"./{HOME}/episode-3/index/"], {"encode": 1, "index": 1}),
         ([f"{HOME}/episode-3"], {"merge": 1, "train": 1, "encode": 1, "index": 1, "retrieve": 3, "evaluate": 1}),
     ],
 )
