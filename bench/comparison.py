@@ -23,8 +23,7 @@ from rounds import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.running.artefact import STAGES, Artefact, is_finished
 from teleport.running.files import write_json, write_text
-from teleport.settings.read import load_files
-from teleport.settings.yaml_mapping import read_mapping
+from teleport.settings.read import load_files, merged_files
 
 CONFIG = REPOSITORY / "config/comparison.yaml"
 COLLECTIONS = ("apidocs", "squad", "nfcorpus", "docstrings")
@@ -46,9 +45,7 @@ def files(collection, start):
 def part(name, base, overrides):
     """The files of a part, a list of one: what the files `base` say, but for the systems in `WITHOUT`, and `overrides`
     (dict)."""
-    path, raw = PARTS / f"{name}.yaml", {}
-    for file in base:
-        update_config(raw, read_mapping(file))
+    path, raw = PARTS / f"{name}.yaml", merged_files(base)
     for system in WITHOUT.get(raw.get("name"), ()):
         del raw["ablations"][TABLE]["experiments"][system]
     update_config(raw, overrides | {"name": name})

@@ -62,12 +62,17 @@ def experiment_of(config, raw, overrides, place, locations):
 
 def load_files(files):
     """What `load` returns for YAML files, merged in order as `--configfile` does."""
+    return load(merged_files(files), files)
+
+
+def merged_files(files):
+    """The mapping (dict) of YAML files, merged in order as `--configfile` does."""
     from snakemake.utils import update_config  # here: a benchmark reads no files, and may have no Snakemake
 
     raw = {}
     for file in files:
         update_config(raw, read_mapping(file))  # Snakemake's own: every mapping deeply, also those in WHOLE
-    return load(raw, files)
+    return raw
 
 
 def json_schema():
