@@ -91,6 +91,15 @@ def test_ms_marco_with_titles_and_trec_dl(stages, files):
     assert counts == {"train": (1, 1), "dev": (1, 0), "dl19": (1, 1)}
 
 
+def test_titles_in_the_order_of_the_passages_are_read_as_these_are(monkeypatch):
+    read = []
+    titles = ((row, read.append(row) or f"{row}\tTitle {row}") for row in range(4))
+    monkeypatch.setattr(official, "lines", lambda path: titles)
+    rows = official.with_titles([(row + 1, str(row), "", "text") for row in range(3)], "titles")
+    assert [(next(rows)[2], list(read)) for _ in range(2)] == [("Title 0", [0]), ("Title 1", [0, 1])]
+    assert [row[2] for row in rows] == ["Title 2"] and read == [0, 1, 2, 3]
+
+
 def test_judgments_alone_may_be_fetched(stages, files):
     """One split's file is fetched, the other's is a path of one's own."""
     official_file, own = put(files, "qrels.txt", "1 0 a 1\n1 0 b 0\n"), put(files, "own.txt", "2 0 b 1\n")

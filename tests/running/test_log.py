@@ -4,6 +4,7 @@ import json
 import logging
 import time
 
+from commands.job_texts import how_far
 from teleport.running.log import Progress
 
 
@@ -20,3 +21,14 @@ def test_the_log_has_a_line_in_ten_seconds_and_the_file_is_two_seconds_old_at_mo
         "0/250 texts", "100/250 texts", "200/250 texts", "250/250 texts"
     ]  # fmt: skip
     assert caplog.messages[1] == "100/250 texts, 10.0 texts/s, 15 s left"
+
+
+def test_what_has_no_known_total_has_a_rate_in_the_log_alone(tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "teleport")
+    progress = Progress(tmp_path / "progress.json")
+    for second in range(11):
+        monkeypatch.setattr(time, "monotonic", lambda second=second: float(second))
+        progress(10 * second, 0, "passages")
+    assert caplog.messages == ["0 passages, 0.0 passages/s", "100 passages, 10.0 passages/s"]
+    report = json.loads((tmp_path / "progress.json").read_text())
+    assert report["rate"] == 0 and how_far(report) == "100 passages"

@@ -3,7 +3,7 @@
 from itertools import chain, pairwise
 from pathlib import Path
 
-from commands.status import duration, read_text
+from commands.status import done_of, duration, read_text
 from teleport.running.artefact import MANIFEST, STAGES
 from teleport.running.files import read_saved
 from teleport.running.job import RESUME
@@ -30,8 +30,8 @@ def report_folder(output):
 
 
 def how_far(report):
-    """A stage's report as text: "120/300 steps, 2.1 steps/s, 85 s left"."""
-    text = f"{report['done']}/{report['total']} {report['unit']}"
+    """A stage's report as text: "120/300 steps, 2.1 steps/s, 85 s left"; "120 steps" where nobody knows the total."""
+    text = done_of(report["done"], report["total"], report["unit"])
     if not report["rate"]:
         return text
     left = duration((report["total"] - report["done"]) / report["rate"])

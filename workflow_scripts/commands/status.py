@@ -152,10 +152,15 @@ def render(stages, counts):
     return "\n".join([*lines, f"{done} of {planned} stages finished: {by_kind}"])
 
 
+def done_of(done, total, unit):
+    """ "120/300 steps", or "120 steps" where nobody knows the total."""
+    return f"{done}/{total} {unit}" if total else f"{done} {unit}"
+
+
 def cells(stage):
     """An `Unfinished` as text cells, in the order of COLUMNS."""
     left = duration((stage.total - stage.done) / stage.rate) if stage.rate and stage.state == "runs" else "-"
-    done = f"{stage.done}/{stage.total} {stage.unit}" if stage.total else "-"
+    done = done_of(stage.done, stage.total, stage.unit) if stage.unit else "-"
     rate = f"{stage.rate:.4g}/s" if stage.rate else "-"
     age = f"{duration(stage.age)} ago" if stage.age < float("inf") else "-"
     who = [stage.host, str(stage.process or "?"), str(stage.attempt or "?")]

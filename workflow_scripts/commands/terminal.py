@@ -197,7 +197,7 @@ class Terminal(TerminalHandler):
 
     def said(self, job):
         """How far a job is (text); nothing while it waits in the queue of a cluster, perhaps."""
-        if (report := self.report(job))["total"]:
+        if (report := self.report(job))["unit"]:
             return how_far(report)
         return "" if self.on_cluster else f"{duration(time.time() - job.started)} so far"
 

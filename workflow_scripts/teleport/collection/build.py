@@ -44,7 +44,7 @@ def run(job):
         source = getattr(official, settings.source)(settings, files)
     else:
         source = READERS[settings.source](settings)
-    passages, digest = write_corpus(job.output("corpus.parquet"), source.corpus)
+    passages, digest = write_corpus(job.output("corpus.parquet"), source.corpus, job.progress)
     log.info("%d passages, corpus digest %s", len(passages), digest)
     doc_ids, splits = pa.array(list(passages), pa.string()), {}
     for name, split in source.splits.items():
@@ -54,8 +54,8 @@ def run(job):
     return facts | {"positive_grade": settings.positive_grade} | source.facts
 
 
-def write_corpus(path, corpus):
-    """Write the passages; returns ({doc_id: row}, SHA-256 over ids, titles and texts in order)."""
+def write_corpus(path, corpus, progress):
+    """Write the passages; returns ({doc_id: row}, SHA-256 over ids, titles and texts in order). progress: as of a job"""
     passages, digest = {}, hashlib.sha256()
     rows = checked(corpus, passages)
     with pq.ParquetWriter(path, CORPUS, compression="zstd", use_dictionary=False, write_statistics=False) as writer:
@@ -63,6 +63,7 @@ def write_corpus(path, corpus):
             _, *columns = zip(*block, strict=True)
             digest.update("".join(f"{doc_id}\0{title}\0{text}\0" for _, doc_id, title, text in block).encode())
             writer.write_table(pa.table(dict(zip(CORPUS.names, map(list, columns), strict=True)), schema=CORPUS))
+            progress(len(passages), 0, "passages")
     if not passages:
         raise Refusal(f"{corpus.place}: no passages. Give a corpus with at least one.")
     return passages, digest.hexdigest()

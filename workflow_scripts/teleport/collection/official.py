@@ -86,13 +86,17 @@ def first_of_each(rows):
 
 
 def with_titles(passages, path):
-    """`passages` with the titles of a file of id TAB title, or empty ones; Refusal when not one is of a passage."""
-    titles = dict(line.partition("\t")[::2] for _, line in lines(path))
+    """`passages` with the titles of a file of id TAB title, or empty ones; Refusal when not one is of a passage. Where
+    the lines of both are in the same order, as those of MS MARCO are, none is kept."""
+    titles, early = (line.partition("\t")[::2] for _, line in lines(path)), {}
     untitled = count = 0
     for number, doc_id, _, text in passages:
-        title = titles.get(doc_id, "")
+        while doc_id not in early and (line := next(titles, None)):
+            early[line[0]] = line[1]
+        title = early.pop(doc_id, "")
         count, untitled = count + 1, untitled + (not title)
         yield number, doc_id, title, text
+    early.update(titles)  # so that a damaged end is refused
     if count and untitled == count:
         raise Refusal(f"{path}: no line gives a passage a title. Give a file of passage id, tab, title.")
     log.info("%s: %d of %d passages have no title", path, untitled, count)

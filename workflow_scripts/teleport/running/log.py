@@ -20,20 +20,21 @@ class Progress:
         self.path, self.started, self.logged, self.written = path, None, None, None
 
     def __call__(self, done, total, unit):
-        """Report `done` of `total` units, for example `progress(128, 5000, "passages")`."""
+        """Report `done` of `total` units, for example `progress(128, 5000, "passages")`; total 0: nobody knows."""
         now = time.monotonic()
         if self.started is None:
             self.started, self.first = now, done
         rate = (done - self.first) / max(now - self.started, 1e-9)
-        if self.logged is None or now - self.logged >= PROGRESS_SECONDS or done >= total:
+        if self.logged is None or now - self.logged >= PROGRESS_SECONDS or done >= total > 0:
             self.logged = now
-            eta = f"{(total - done) / rate:.0f} s left" if rate > 0 else "rate not known yet"
-            log.info("%d/%d %s, %.1f %s/s, %s", done, total, unit, rate, unit, eta)
+            eta = f", {(total - done) / rate:.0f} s left" if rate > 0 else ", rate not known yet"
+            log.info("%d%s %s, %.1f %s/s%s", done, f"/{total}" if total else "", unit, rate, unit, eta if total else "")
         elif now - self.written < REPORT_SECONDS:
             return
         self.written = now
         if self.path is not None:
-            write_json(self.path, {"done": done, "total": total, "unit": unit, "rate": rate, "time": time.time()})
+            report = {"done": done, "total": total, "unit": unit, "rate": rate if total else 0.0, "time": time.time()}
+            write_json(self.path, report)
 
 
 def configure_logging():
