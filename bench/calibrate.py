@@ -51,7 +51,6 @@ from teleport.settings.read import load
 
 # The rate that the time of a stage gives; the others are in rates.py.
 RATES = {
-    "collection": "texts",
     "encode": "encode_flop",
     "train": "train_flop",
     "evaluate": "run_rows",
@@ -140,7 +139,7 @@ def calibrate(scale, threads, bert_base=False, layers=12, checkpoint=None):
         write_collection(Path("collection"), scale)
         given = bert_base_checkpoint(folder, layers) if bert_base else checkpoint and str(checkpoint)
         rates = stage_rates(Plan(*load(configuration(scale, given))), threads)
-        rates |= text_rates(folder, threads) | {"disk": disk_rate(Path(folder)), "read": read_rate(Path(folder))}
+        rates |= text_rates(Path(folder), threads) | {"disk": disk_rate(Path(folder)), "read": read_rate(Path(folder))}
         rates |= search_rates(Path(folder), scale, threads, dim) | lexical_rates(Path(folder), scale, threads)
         rates |= {"answers": answer_rate(Path(folder), threads)}
     rates |= {"merge_rows": merge_rate()} | process_seconds()

@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import yaml
+from bm25s.stopwords import STOPWORDS_EN
 
 import texts
 from commands.forecast.counts import SPECIAL_TOKENS
@@ -49,7 +50,7 @@ def prepare(paper, scale, questions, folder):
     files.mkdir(parents=True, exist_ok=True)
     source = folder_in_package(texts.PACKAGE)
     tokenizer, special = load_tokenizer(source, None)
-    words = Words(shuffled(texts.whole_words(tokenizer)), seed=42)
+    words = Words(by_frequency(texts.whole_words(tokenizer)), seed=42)
     ranks = {tokenizer.token_to_id(word): rank for rank, word in enumerate(words.vocabulary.tolist())}
     write_miniature(checkpoint, source, ranks, special["vocab_size"])
     started = time.monotonic()
@@ -62,9 +63,9 @@ def prepare(paper, scale, questions, folder):
     return override
 
 
-def shuffled(words):
-    """The words in an order that is not the alphabet's: the first one is the most frequent."""
-    return sorted(words, key=lambda word: hashlib.sha256(word.encode()).digest())
+def by_frequency(words):
+    """The words from the most frequent one on: the stop words, then the others in an order that is not the alphabet's."""
+    return sorted(words, key=lambda word: (word not in STOPWORDS_EN, hashlib.sha256(word.encode()).digest()))
 
 
 def overrides(paper, counts, files, checkpoint):

@@ -93,13 +93,13 @@ class Corpus:
                 yield row, " ".join(title), body
 
     def note(self, row, title, body, rng):
-        """The question whose positive the passage is: some of its words; its answer: two that follow each other."""
+        """The question whose positive the passage is: some of its words; its answer: three that follow each other."""
         split, number = self.splits_of[row]
         size = min(len(body) - 2, 2 + rng.poisson(self.counts.question_words - 2))
         start = int(rng.integers(0, len(body) - size))
-        at = int(rng.integers(0, len(body) - 1))
+        at = int(rng.integers(0, len(body) - 2))
         self.questions[split][number] = " ".join(body[start : start + size])
-        self.answers[split][number] = [" ".join(body[at : at + 2])]
+        self.answers[split][number] = [" ".join(body[at : at + 3])]
         if self.counts.contexts and split == "train":
             self.contexts[number] = (" ".join(title), " ".join(body))
 

@@ -1,9 +1,11 @@
-"""Texts of words with Zipf's frequencies, in blocks that are drawn alike whenever they are asked for."""
+"""Texts of words with Zipf's frequencies, which come again within a text as they do in real ones, in blocks that are
+drawn alike whenever they are asked for."""
 
 import numpy as np
 
 BLOCK_TEXTS = 50_000
 ZIPF_SHIFT = 2.7  # of Zipf and Mandelbrot: p(rank) ~ 1 / (rank + 2.7)
+REPEATED, NEAR = 0.4, 20  # share of words that repeat one of those before them in their text, at most so far before
 
 
 class Words:
@@ -17,8 +19,13 @@ class Words:
     def block(self, name, number, lengths):
         """Texts (lists of words) of block `number` of the set `name`; lengths: int [n], words of each."""
         rng = self.rng(name, number)
-        drawn = self.vocabulary[np.searchsorted(self.cumulative, rng.random(lengths.sum()))].tolist()
-        ends = np.cumsum(lengths).tolist()
+        places = np.arange(lengths.sum())
+        ends = np.cumsum(lengths)
+        earlier = places - rng.integers(1, NEAR + 1, len(places))
+        repeats = (rng.random(len(places)) < REPEATED) & (earlier >= np.repeat(ends - lengths, lengths))
+        places = np.where(repeats, earlier, places)
+        ranks = np.searchsorted(self.cumulative, rng.random(len(places)))
+        drawn, ends = self.vocabulary[ranks[places]].tolist(), ends.tolist()
         return [drawn[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
 
     def rng(self, name, number=0):

@@ -2,6 +2,8 @@
 
 import importlib
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -43,6 +45,27 @@ def test_the_paper_s_own_configuration_reads_the_files(paper, tmp_path, monkeypa
     assert len(set(train)) > 0.95 * len(train)
 
 
+def test_the_paper_s_whole_workflow_runs_and_every_stage_is_beside_its_forecast(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rehearse = importlib.import_module("rehearse")
+    without_released = REPOSITORY / "config" / "variants" / "without-released.yaml"
+    asked = ["--scale", "0.0005", "--folder", "made", "--configs", str(without_released), "--json", "lines.json"]
+    snakefile = ["--snakefile", str(REPOSITORY / "Snakefile")]
+    command = [sys.executable, rehearse.__file__, "marco", *asked, *snakefile]
+    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout
+    override = tmp_path / "made" / "marco-0.0005-1" / "rehearsal.yaml"
+    plan = Plan(*load_files([REPOSITORY / "config" / "marco.yaml", override, without_released]))
+    lines = json.loads((tmp_path / "lines.json").read_text())
+    assert sorted(line["stage"] for line in lines) == sorted(plan.stages)
+    assert all(line[what] > 0 for line in lines for what in ("seconds", "memory", "memory_forecast"))
+    results = tmp_path / "results"
+    table = (results / "tables" / "main.md").read_text()
+    assert "ANCE-Tele" in table and "–" not in table.partition("| BM25")[2].partition("\n")[0]
+    assert (results / "report" / "marco" / "index.html").is_file()
+    assert "of 6 figures were run" in (results / "published" / "marco" / "ance-tele-table-1.md").read_text()
+
+
 def test_steps_that_are_stated_are_as_many_as_the_questions():
     rehearse = importlib.import_module("rehearse")
     given = {
@@ -79,7 +102,7 @@ def test_vectors_are_spread_and_questions_near_their_passages(tmp_path):
     from teleport.encoder.tokens import load_tokenizer, write_tokens
 
     tokenizer, special = load_tokenizer(tmp_path / "checkpoint", None)
-    words = Words(rehearse.shuffled(rehearse.texts.whole_words(tokenizer)), seed=42)
+    words = Words(rehearse.by_frequency(rehearse.texts.whole_words(tokenizer)), seed=42)
     corpus = Corpus(words, rehearse.PAPERS["marco"].scaled(0.0005, 1.0))
     passages = [" ".join(body) for _, _, body in corpus.passages()]
 

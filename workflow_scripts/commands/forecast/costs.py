@@ -224,11 +224,12 @@ def retrieve(stage, counts, place):
 
 
 def lexical_index(stage, counts, place):
-    """All texts are split, stemmed and inverted; the postings are on the disk twice for a while."""
+    """All texts are split, stemmed and inverted; the postings are on the disk twice for a while, and read again from
+    memory maps."""
     tokens = counts.corpus_tokens
     size = tokens * POSTINGS_PER_TOKEN * 8
     memory = BASE + LEXICAL_BUFFERS + tokens * VOCABULARY_BYTES + 12 * counts.passages
-    return Cost(size, scratch=size, memory=memory, work={"bm25_tokens": tokens})
+    return Cost(size, scratch=size, memory=memory, mapped=size, work={"bm25_tokens": tokens})
 
 
 def bm25(stage, counts, place):

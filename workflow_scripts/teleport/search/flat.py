@@ -29,6 +29,7 @@ CANDIDATES = 2**25  # (query, candidate) pairs in memory at a time: 0.7 GB of nu
 BLOCK = 16384  # vectors read at a time
 GPU_MOST = 2048  # neighbours that faiss returns on a GPU, and lists that it probes there, at most
 GPU_STEP = 8192  # queries that a GPU proposes for while the host scores the candidates of as many others
+SLACK = 0.01  # of a bound on errors: against the rounding of what is computed with it
 OUTLIERS, OUTLYING = 64, 1.5  # at most so many passages, with so many times the measure of those after them
 ROUNDING = 2.0**-24  # largest relative error of a float32 operation that rounds to nearest
 # Tensor cores cut instead. Products of fp16 numbers are exact in float32; k of them and the running sum are aligned to
@@ -129,8 +130,8 @@ class Proposals(NamedTuple):
     """What products say of some passages for Q queries.
 
     keys_QM: `keys_of` the scores and passages that were proposed, sorted, `NO_KEY` at the end of shorter lists
-    others_Q: float64, upper bound on the scores of the passages that were not; errors_Q: float64, by how much a score
-    may be off; outliers: int64, passages of which neither says anything; total: how many passages were compared
+    errors_Q: float64, by how much a score may be off; others_Q: float64, upper bound on the exact scores of the passages
+    that were not proposed; outliers: int64, passages of which neither says anything; total: how many passages were compared
     """
 
     keys_QM: np.ndarray
@@ -143,9 +144,9 @@ class Proposals(NamedTuple):
         """These and `more`, of other passages: of all candidates the `count` with the highest scores."""
         keys_QM = np.hstack([self.keys_QM, more.keys_QM])
         keys_QM.sort(axis=1)
-        dropped_Q = scores_of(keys_QM[:, count]) if count < keys_QM.shape[1] else -np.inf
-        others_Q = np.maximum.reduce([self.others_Q, more.others_Q, np.broadcast_to(dropped_Q, len(keys_QM))])
         errors_Q, outliers = np.maximum(self.errors_Q, more.errors_Q), np.union1d(self.outliers, more.outliers)
+        dropped_Q = scores_of(keys_QM[:, count]) + errors_Q if count < keys_QM.shape[1] else -np.inf
+        others_Q = np.maximum.reduce([self.others_Q, more.others_Q, np.broadcast_to(dropped_Q, len(keys_QM))])
         return Proposals(keys_QM[:, :count], others_Q, errors_Q, outliers, self.total + more.total)
 
 
@@ -178,32 +179,36 @@ class Exact:
         require_depth(depth, len(self.vectors))
         ids_QK = np.empty((len(queries_QD), depth), np.int32)
         scores_QK = np.empty((len(queries_QD), depth), np.float32)
+        last_Q = np.full(len(queries_QD), -np.inf)
         unsettled, count = np.arange(len(queries_QD)), self.part(0).first_count(depth)
         while len(unsettled):
             step, remaining = max(1, min(self.part(0).step, CANDIDATES // count)), []
             steps = [unsettled[start : start + step] for start in range(0, len(unsettled), step)]
-            proposed = (self.propose(queries_QD[rows], depth, count, state) for rows in steps)
+            proposed = (self.propose(queries_QD[rows], depth, count, last_Q[rows], state) for rows in steps)
             for rows, proposals in zip(steps, prefetch(proposed) if self.overlaps else proposed, strict=True):
                 ids_QK[rows], scores_QK[rows], others_Q = self.rank(queries_QD[rows], depth, proposals)
                 remaining.append(rows[scores_QK[rows, -1] <= others_Q])
+                # So high is the last rank by the candidates so far; only what may reach it is asked for again.
+                last_Q[rows] = scores_QK[rows, -1] - SLACK * proposals.errors_Q
             unsettled, count = np.concatenate(remaining), GROWTH * count
         return ids_QK, scores_QK
 
-    def propose(self, queries_QD, depth, count, state=None):
+    def propose(self, queries_QD, depth, count, known_Q, state=None):
         """The `Proposals` of all parts: side by side where they are devices.
 
+        known_Q: what the exact score at the last rank is known to exceed (-inf: nothing is known)
         state: `load(queries, count)` gives (how many parts are done, their Proposals or None), `save(queries, count,
         parts done, of all, Proposals)` is told what was proposed; None where parts are proposed side by side
         """
-        unknown_Q = np.full(len(queries_QD), -np.inf)
         if self.overlaps:
             with ThreadPoolExecutor(len(self.ranges)) as pool:
-                propose = partial(self.propose_part, queries_QD=queries_QD, depth=depth, count=count, last_Q=unknown_Q)
+                propose = partial(self.propose_part, queries_QD=queries_QD, depth=depth, count=count, last_Q=known_Q)
                 return reduce(lambda one, two: one.join(two, count), pool.map(propose, range(len(self.ranges))))
         done, proposals = state.load(queries_QD, count) if state else (0, None)
         for number in range(done, len(self.ranges)):
             ranked = proposals is not None and proposals.keys_QM.shape[1] >= depth
-            last_Q = scores_of(proposals.keys_QM[:, depth - 1]) - proposals.errors_Q if ranked else unknown_Q
+            ranked_Q = scores_of(proposals.keys_QM[:, depth - 1]) - proposals.errors_Q if ranked else known_Q
+            last_Q = np.maximum(known_Q, ranked_Q)
             part = self.propose_part(number, queries_QD, depth, count, last_Q)
             proposals = proposals.join(part, count) if proposals else part
             if state:
@@ -218,7 +223,7 @@ class Exact:
         scores_QM, ids_QM, others_Q = engine.propose(queries_QD, min(depth, total), count, errors_Q, last_Q)
         keys_QM = np.where(np.isneginf(scores_QM), NO_KEY, keys_of(scores_QM.astype(np.float32), ids_QM + first))
         keys_QM.sort(axis=1)
-        others_Q = np.full(len(queries_QD), -np.inf) if count == total else others_Q
+        others_Q = np.full(len(queries_QD), -np.inf) if count == total else others_Q + errors_Q
         return Proposals(keys_QM, others_Q, errors_Q, engine.outliers + first, total)
 
     def rank(self, queries_QD, depth, proposals):
@@ -236,7 +241,7 @@ class Exact:
             zeros_QM = np.zeros(outliers_QM.shape)
             exact_QM = rescore(self.vectors, queries_QD, zeros_QM, outliers_QM, count, errors_Q, self.threads)
             scores_QM, ids_QM = np.hstack([scores_QM, exact_QM]), np.hstack([ids_QM, outliers_QM])
-        return *stable_topk(scores_QM, ids_QM, depth), proposals.others_Q + errors_Q
+        return *stable_topk(scores_QM, ids_QM, depth), proposals.others_Q
 
 
 def prefetch(items):

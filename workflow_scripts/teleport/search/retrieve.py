@@ -111,10 +111,10 @@ def lookahead_anchors(positives, anchor):
 
 class PartsDone:
     """The proposals of the lines that are being searched, saved between parts of the passages (`flat.Exact.propose`).
-    first: the first line of the block that is searched, of `total`"""
+    first: the first line of the block that is searched, of `total`; told: of how many lines was told"""
 
     def __init__(self, job, total):
-        self.job, self.total, self.first, self.saved = job, total, 0, time.monotonic()
+        self.job, self.total, self.first, self.told, self.saved = job, total, 0, 0, time.monotonic()
         self.path = job.resume / "proposals.npz"
 
     def identity(self, queries_QD, count):
@@ -133,8 +133,9 @@ class PartsDone:
     def save(self, queries_QD, count, done, parts, proposals):
         """Report the progress, and save what is proposed every `save_every` seconds."""
         if done < parts:
-            lines = self.first + len(queries_QD) * done // parts
-            self.job.progress(lines, self.total, self.job.settings.of)
+            # Those whose last rank is not settled are searched again: no progress, and no step back either.
+            self.told = max(self.told, self.first + len(queries_QD) * done // parts)
+            self.job.progress(self.told, self.total, self.job.settings.of)
             if time.monotonic() - self.saved >= self.job.save_every:
                 with open(part := self.path.with_suffix(".part"), "wb") as file:
                     identity = self.identity(queries_QD, count)
