@@ -1,5 +1,6 @@
 """Rates of a hardware line that no stage's time gives by itself: each is timed at the size that it needs."""
 
+import gzip
 import hashlib
 import os
 import resource
@@ -22,6 +23,7 @@ from rounds import REPOSITORY
 from search import Timed
 from teleport.collection.answers import find_answers
 from teleport.collection.build import write_corpus
+from teleport.collection.official import with_titles
 from teleport.collection.records import Rows, passage_rows
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
@@ -69,9 +71,11 @@ def text_rates(folder, threads):
     sizes = texts.lengths(TEXTS, 1)
     passages = texts.make_texts(texts.whole_words(tokenizer), sizes, 2)
     seconds = timed(lambda: texts.write_map(folder, "timed", tokenizer, special, passages), threads)
-    given = folder / "passages.tsv"
-    given.write_text("".join(f"{row}\t\t{text}\n" for row, text in enumerate(passages)))
-    corpus = Rows(given, passage_rows)
+    given, titles = folder / "passages.tsv.gz", folder / "titles.tsv.gz"
+    for path in (given, titles):
+        with gzip.open(path, "wt") as file:
+            file.writelines(f"{row}\t{text[:30] if path == titles else text}\n" for row, text in enumerate(passages))
+    corpus = Rows(given, lambda _: with_titles(Rows(given, passage_rows), titles))
     writing = timed(lambda: write_corpus(folder / "corpus.parquet", corpus, lambda *progress: None))
     return {"tokens": sizes.sum() / seconds, "texts": TEXTS / writing}
 
