@@ -106,6 +106,26 @@ def test_settled_queries_are_searched_once(open_index, monkeypatch):
     assert counts == [index.first_count(10)]
 
 
+def test_the_second_search_asks_for_what_may_reach_the_last_rank(monkeypatch):
+    """Passages so dense that the errors of int8 products hide the last rank, in parts whose errors differ."""
+    rng = np.random.default_rng(21)
+    vectors, queries = (rng.standard_normal((rows, 2)).astype(np.float32) for rows in (9000, 16))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    index = Exact(vectors, 3, lambda _, part, most: Int8Flat(part, 2, most_outliers=most), 2)
+    errors_NQ = np.array([index.part(number).errors(queries) for number in range(3)])
+    assert (np.ptp(errors_NQ, axis=0) > 0).all()
+    exact_QP = (queries.astype(np.float64) @ vectors.T.astype(np.float64)).astype(np.float32)
+    rounds, propose = [], index.propose
+    monkeypatch.setattr(index, "propose", lambda *asked: rounds.append(found := propose(*asked)) or found)
+    ids, scores = index.search(queries, 20)
+    np.testing.assert_array_equal(ids, np.argsort(-exact_QP, axis=1, kind="stable")[:, :20])
+    counts_Q = [(found.keys_QM != exact.NO_KEY).sum(axis=1) for found in rounds]
+    assert [len(count_Q) for count_Q in counts_Q] == [16, 16] and (counts_Q[0] == 192).all()
+    # Asked for is what is up to the largest error below the last rank; by approximate scores alone, up to twice as far.
+    reachable_Q = (exact_QP >= scores[:, -1:] - 1.5 * errors_NQ.max(axis=0)[:, None]).sum(axis=1)
+    assert (counts_Q[1] <= reachable_Q).all() and (reachable_Q < 1000).all()
+
+
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_steps_leave_no_trace(open_index, monkeypatch, overlaps):
     rng = np.random.default_rng(16)
