@@ -37,6 +37,7 @@ from teleport.running.files import write_json
 SIDES = ("checkpoint", "query_checkpoint")
 STEPS = ("steps", "stop_after_steps", "warmup_steps")  # stated as numbers, where most papers have epochs
 LEAST_STEPS = 20
+SHORT = 6  # letters of a word that is more frequent than longer ones, as in English: a text is as long as a real one
 
 
 def prepare(paper, scale, questions, folder):
@@ -64,8 +65,12 @@ def prepare(paper, scale, questions, folder):
 
 
 def by_frequency(words):
-    """The words from the most frequent one on: the stop words, then the others in an order that is not the alphabet's."""
-    return sorted(words, key=lambda word: (word not in STOPWORDS_EN, hashlib.sha256(word.encode()).digest()))
+    """The words from the most frequent one on: stop words, short words, long words, these not by the alphabet."""
+
+    def rank(word):
+        return word not in STOPWORDS_EN, len(word) > SHORT, hashlib.sha256(word.encode()).digest()
+
+    return sorted(words, key=rank)
 
 
 def overrides(paper, counts, files, checkpoint):
