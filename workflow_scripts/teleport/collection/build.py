@@ -55,7 +55,7 @@ def run(job):
 
 
 def write_corpus(path, corpus, progress):
-    """Write the passages; returns ({doc_id: row}, SHA-256 over ids, titles and texts in order). progress: as of a job"""
+    """Write the passages, telling `progress`; returns ({doc_id: row}, SHA-256 over ids, titles and texts in order)."""
     passages, digest = {}, hashlib.sha256()
     rows = checked(corpus, passages)
     with pq.ParquetWriter(path, CORPUS, compression="zstd", use_dictionary=False, write_statistics=False) as writer:

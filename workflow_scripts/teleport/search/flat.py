@@ -130,8 +130,8 @@ class Proposals(NamedTuple):
     """What products say of some passages for Q queries.
 
     keys_QM: `keys_of` the scores and passages that were proposed, sorted, `NO_KEY` at the end of shorter lists
-    errors_Q: float64, by how much a score may be off; others_Q: float64, upper bound on the exact scores of the passages
-    that were not proposed; outliers: int64, passages of which neither says anything; total: how many passages were compared
+    errors_Q: float64, by how much a score may be off; others_Q: float64, upper bound on the exact scores of all other
+    passages; outliers: int64, passages of which neither says anything; total: how many passages were compared
     """
 
     keys_QM: np.ndarray
