@@ -6,6 +6,7 @@ that is drawn anew on a terminal, plain lines ever further apart elsewhere. Warn
 named here are written as Snakemake writes them, and its own log in .snakemake/log has everything.
 """
 
+import re
 import shutil
 import sys
 import threading
@@ -19,6 +20,7 @@ from commands.job_texts import how_far, reason, report_folder, score_line
 from commands.snakemake_internals import LogEvent, TerminalHandler, get_event
 from commands.status import duration, read_report, read_text
 from teleport.running.files import OF_THE_SYSTEM
+from teleport.running.job import RESUME
 
 FIRST_SECONDS = 8.0
 LINE_SECONDS = 120.0, 600.0  # between two lines about a job: at least and at most; in between as long as it has run
@@ -36,6 +38,8 @@ INTERRUPTED = "Terminating processes on user request"
 MOST_JOBS = 200  # that a dry run lists
 REASONS = ("Reasons:", "    (check individual jobs", "    ")  # the hashes behind each job, in a dry run
 LAST = "This was a dry-run"
+PROGRESS = "progress.json"
+BEGUN = re.compile(r" ([a-z_]+/[0-9a-f]{12}) attempt ")  # in the log of a job
 
 
 @dataclass
@@ -191,8 +195,11 @@ class Terminal(TerminalHandler):
         job.waits = waits
 
     def report(self, job):
-        """The last report of a job; zeros where it has made none since it was begun."""
-        report = read_report(job.folder / "progress.json")
+        """The last report of a job, or of the sibling that its process makes after it; zeros where there is none since
+        it was begun."""
+        report = read_report(job.folder / PROGRESS)
+        if not report["time"] and job.log and (made := BEGUN.findall(read_text(Path(job.log)))):
+            report = read_report(RESUME / made[-1] / PROGRESS)
         return report if report["time"] >= job.started else dict.fromkeys(report, 0)
 
     def said(self, job):
