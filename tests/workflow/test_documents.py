@@ -9,7 +9,7 @@ import pytest
 from official_world import NUM_PASSAGES, SMALL, OfficialWorld, document_files
 
 pytestmark = pytest.mark.slow
-SHORT = {"steps": 8, "stop_after_steps": 4, "batch_queries": 4, "accumulate": 2, "precision": "fp32"}
+SHORT = {"steps": 8, "stop_after_steps": 4, "warmup_steps": 2, "batch_queries": 4, "accumulate": 2, "precision": "fp32"}
 EXPERIMENTS = {
     "bm25-neg": {"episodes": [{"training": {"start_from": "pretrained", "continues": False} | SHORT}]},
     "ance": {"episodes": []},

@@ -79,7 +79,8 @@ def checked_counts(source):
     """The block `counts` of a collection (dict), which is built once in a temporary folder, with all checks of that."""
     with TemporaryDirectory() as folder:
         settings = CollectionSettings(source=source)
-        facts = build.run(SimpleNamespace(settings=settings, output=lambda name: Path(folder, name)))
+        outputs = {"output": lambda name: Path(folder, name), "progress": lambda *said: None}
+        facts = build.run(SimpleNamespace(settings=settings, **outputs))
     splits = facts["splits"].items()
     counts = {what: {name: split[what] for name, split in splits} for what in ("queries", "positives")}
     return {"passages": facts["num_passages"]} | counts
