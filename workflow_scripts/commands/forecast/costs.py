@@ -34,7 +34,8 @@ MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
 ANSWER_COST = 0.25  # of a further question of a passage, in passages that are looked through for the answers of one
 PROCESSES, PASSAGES = 8, 50_000  # at most so many look for answers, in so many passages each (collection.answers)
 PROCESS_MEMORY = 0.45e9
-RUN_BYTES = 24  # a line of a compressed run; measured on 764 queries x 1,000
+RUN_BYTES = 15  # a line of a compressed run: 12 with MS MARCO's numbers for ids, 24 with names of functions
+FAULT_BYTES = 2**16  # of a memory-mapped file: what Linux makes resident around a place that is read
 MEASURES_BASE = 0.3e9  # memory of a process that has loaded what measures runs
 # Indexes and searches, by vectors and by words.
 CANDIDATE_BYTES = 2**25 * 20  # search.flat.CANDIDATES: numbers, scores proposed and exact
@@ -397,6 +398,7 @@ def train(stage, counts, place):
         # Weights and moments of the resume state, and maybe the best weights, twice while it is replaced.
         scratch=(8 if training.select == "dev" else 6) * weights * trained,
         memory=processes * (TORCH_BASE + weights * encoders) + searching.memory + (0 if place.gpus else computing),
+        mapped=min(stage_cost(tokens, counts).bytes, steps * (queries + passages) * FAULT_BYTES),
         device_memory=computing + searching.device_memory if place.gpus else 0.0,
         work=dict(work + Counter(searching.work)),
         at_once=(("train_flop", "launches"),),

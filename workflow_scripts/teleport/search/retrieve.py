@@ -45,7 +45,9 @@ def run(job):
     `sample_recall`. A depth of more passages than there are is all of them: the stage `check` has refused one that the
     configuration states.
     """
-    vectors, offsets = open_passages(job)
+    if "passages" not in job.opened:  # a second memory map would count once more as memory
+        job.opened["passages"] = open_passages(job)
+    vectors, offsets = job.opened["passages"]
     num_passages, depth = len(vectors) if offsets is None else len(offsets) - 1, job.settings.depth
     if num_passages < depth:
         text = "the collection has %d passages, fewer than the depth %d: lists have all of them"
