@@ -5,7 +5,7 @@ import numpy as np
 
 BLOCK_TEXTS = 50_000
 ZIPF_SHIFT = 2.7  # of Zipf and Mandelbrot: p(rank) ~ 1 / (rank + 2.7)
-REPEATED, NEAR = 0.4, 20  # share of words that repeat one of those before them in their text, at most so far before
+REPEATED, NEAR = 0.6, 20  # share of words that are those of a place before them in their text, at most so far before
 
 
 class Words:
