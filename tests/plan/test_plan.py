@@ -233,6 +233,16 @@ def test_a_pool_smaller_than_what_a_step_takes_is_said_before_anything_runs():
     assert "300 negatives of query are asked for, its lists have 200 passages" in plan(negatives=deep).warnings[0]
 
 
+def test_shares_that_the_mode_does_not_read_are_said():
+    """Else who ablates alpha on a configuration of the released mode reads that nothing is left to run."""
+    shares = {"mode": "released_code", "alpha": 0.3, "beta": 0.5, "pool": 180}
+    (warning,) = plan(negatives=shares, episodes=[{}]).warnings
+    said = "mode released_code does not read negatives.alpha, negatives.beta, negatives.pool"
+    assert warning == f"experiment tele, episode 1: {said}: set negatives.mode to mixture."
+    assert plan(negatives=shares | {"mode": "mixture"}, episodes=[{}]).warnings == []
+    assert plan(negatives=shares | {"counts": {"query": 60}}, episodes=[{}]).warnings == []
+
+
 ANCE = [{"negatives": {"counts": {"bm25": 40}}}, {"repeat": 3, "lag": 1, "training": {"start_from": "previous"}}]
 
 

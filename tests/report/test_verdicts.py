@@ -12,6 +12,7 @@ from teleport.report.verdicts import (
     comparison_text,
     first_verdicts,
     labels_of,
+    p_text,
     pairs_of_rows,
     verdicts,
 )
@@ -119,3 +120,8 @@ def test_the_note_says_whether_another_seed_may_turn_it(seeds, few):
     said, note = first_verdicts(spec, "RR@10", [0.5, 0.6], pairs)
     assert first_verdicts(spec | {"significance": None}, "RR@10", [0.5, 0.6], pairs) == ([], "")
     assert len(said) == 1 and note.startswith("By RR@10, at 0.05") and ("another seed" in note) == few
+
+
+def test_no_p_is_said_to_be_zero():
+    said = [p_text(p) for p in (1.0, 0.82, 0.0006, 2e-5, 3e-16, 0.0)]
+    assert said == ["1", ".82", ".0006", "2e-05", "3e-16", "under 1e-16"]

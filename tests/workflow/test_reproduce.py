@@ -14,7 +14,7 @@ from toy import World
 
 from paths import REPOSITORY
 
-CELL = r'data-system="Zero-shot" data-episode="0" data-column="RR@10".*?<code>(.*?)</code>'
+CELL = r'data-system="Zero-shot"\s+data-episode="0" data-column="RR@10".*?<code>(.*?)</code>'
 
 
 def git(folder, *arguments):

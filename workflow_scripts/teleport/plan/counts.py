@@ -60,7 +60,11 @@ def most_candidates(name, draw, mining):
 
 def pool_warnings(draws, episode, place):
     """Sentences for a person on the pool of a settings.Episode, before it is made; `place` begins each of them."""
-    warnings, size = [], 0
+    warnings, size, negatives = [], 0, episode.negatives
+    unread = {"alpha", "beta", "pool"} & negatives.model_fields_set
+    if unread and negatives.counts is None and negatives.mode == "released_code":
+        names = ", ".join(f"negatives.{name}" for name in sorted(unread))
+        warnings.append(f"{place}: mode released_code does not read {names}: set negatives.mode to mixture.")
     for name, draw in draws.items():
         most = most_candidates(name, draw, episode.mining)
         size += draw.count if most is None else min(draw.count, most)

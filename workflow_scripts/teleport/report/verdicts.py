@@ -175,8 +175,8 @@ def figure(value, sign=""):
 
 
 def p_text(p):
-    """A p-value as text, with two digits: ".82", ".0006", "2e-05"."""
-    return f"{p:.2g}".removeprefix("0") or "0"
+    """A p-value as text, with two digits: ".82", ".0006", "2e-05"; below what a float tells of it, "under 1e-16"."""
+    return "under 1e-16" if p < 1e-16 else f"{p:.2g}".removeprefix("0")
 
 
 def first_verdicts(spec, column, means, pairs):
