@@ -1,5 +1,7 @@
 """The workflow with a training job of two processes: how many there are is no setting, so nothing runs again."""
 
+import re
+
 import pytest
 
 pytestmark = pytest.mark.slow
@@ -22,5 +24,7 @@ def test_two_processes_train_and_nothing_reruns_with_one(world):
 def test_a_batch_that_two_processes_cannot_share_says_so(world):
     world.config["training"]["batch_queries"] = 3
     text = world.snakemake(*TWO, check=False)
-    assert "error: training.batch_queries 3 with accumulate 1 is 3 queries at a time, which 2 processes" in text
-    assert "multiple of 2" in text and "the others were ended too" in text
+    said = "training.batch_queries 3 with accumulate 1 is 3 queries at a time, which 2 processes"
+    assert re.search(rf"failed: train.*: {said} .* a multiple of 2", text), text
+    (log,) = (log for log in (world.folder / "results/logs/train").glob("*.log") if said in log.read_text())
+    assert "the others were ended too" in log.read_text()
