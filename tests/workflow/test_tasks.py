@@ -84,7 +84,7 @@ def test_an_exported_checkpoint_loads_without_a_warning(tasks):
     tasks("Use the model")
     model = tasks.folder / "my-retriever"
     card = (model / "README.md").read_text()
-    assert re.findall(r"^\| (\d) \| test \|", card, re.M) == ["0", "1", "2"]
+    assert re.findall(r"^\| (\d) \| test \|", card, re.M) == ["0", "1", "2", "3"]
     assert "## An example\nFor the query: " in card and "\n3. `d" in card
     mask = os.umask(0)
     os.umask(mask)
