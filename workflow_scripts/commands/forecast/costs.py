@@ -27,6 +27,7 @@ ON_A_GPU = Place()
 # Collection, pools of negatives, evaluations.
 ID_BYTES = 150  # a passage's text id in memory: as a Python string in a table of rows
 PAIR_BYTES = 40  # a retrieved passage in memory: ids, scores and a sorted copy of the ids
+ROW_GROUP_BYTES = 0.15e9  # collection.build.ROW_GROUP passages as strings and as columns
 BYTES_PER_TOKEN = 2.0  # of text in the compressed corpus.parquet: 4.5 characters of English, compressed 2.2 times
 APIDOCS_TEXTS = 20  # packages are parsed: a passage takes as long as so many lines of a file
 POOL_BYTES = 14  # a negative: passage 4, source 1, first episode 1, rank 4, score 4
@@ -45,6 +46,7 @@ LEXICAL_BUFFERS = 0.6e9  # search.lexical_index: a block of passages, or a range
 VOCABULARY_BYTES = 1.0  # a token adds to the terms in memory: 150 bytes a term, a new one in 150 tokens
 QUERY_TERMS_BYTES = 500  # a query as a list of numbers
 MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
+CPU_LINES, CPU_WIDTH = 4096, 8  # search.retrieve.BLOCK_ROWS; cpu.int8.WIDTH: candidates a rank
 RERANKED = 1000  # candidates of a query in a file
 ERROR_PAIRS, ERROR_ROWS = 8192, 16384  # search.errors.BLOCK_PAIRS, BLOCK_ROWS
 # Encoding and training.
@@ -83,7 +85,7 @@ def collection(stage, counts, place):
     """Passages are read, checked and written; their ids are in memory."""
     form = stage.settings.source.source
     texts = counts.passages * (APIDOCS_TEXTS if form == "apidocs" else 1)
-    size, memory = counts.corpus_tokens * BYTES_PER_TOKEN, BASE + counts.passages * ID_BYTES
+    size, memory = counts.corpus_tokens * BYTES_PER_TOKEN, BASE + ROW_GROUP_BYTES + counts.passages * ID_BYTES
     lacks = "what ir_datasets downloads" if form == "ir_datasets" else ""
     return Cost(size, memory=memory, work={"texts": texts}, lacks=lacks)
 
@@ -214,10 +216,12 @@ def retrieve(stage, counts, place):
     depth *= stage.inputs["passages"].settings.chunks  # search.retrieve.chunks_needed
     candidates = lines * (depth + MARGIN)
     work = {"search_flop": search_flop(lines, passages, dim), "rescored": candidates * dim, "read": vectors}
+    proposed = candidates if place.gpus else min(lines, CPU_LINES) * (CPU_WIDTH * depth + MARGIN)
+    reduced = 0 if place.gpus else passages * dim  # in int8, where they have room
     return Cost(
         size,
-        memory=BASE + vectors + min(CANDIDATE_BYTES, candidates * 20),
-        mapped=size,
+        memory=BASE + vectors + min(CANDIDATE_BYTES, proposed * 20),
+        mapped=size + reduced,
         device_memory=vector_bytes(passages, dim, 2) / place.gpus + SCORE_BYTES if place.gpus else 0.0,  # in fp16
         work=work,
         at_once=(("search_flop", "rescored"),),
