@@ -98,9 +98,11 @@ def test_siblings_have_the_files_of_searches_alone(stages, world, jobs):
         ]
 
 
-def test_the_vectors_are_opened_once_for_the_lines_of_all(jobs, opened):
+def test_the_vectors_are_opened_once_for_the_lines_of_all(jobs, opened, monkeypatch):
+    mapped, open_passages = [], retrieve.open_passages
+    monkeypatch.setattr(retrieve, "open_passages", lambda job: mapped.append(job.key) or open_passages(job))
     together(*jobs)
-    assert opened == [5 + 11 + 3 + 3]
+    assert opened == [5 + 11 + 3 + 3] and mapped == [jobs[0].key]
 
 
 def test_alone_each_search_opens_them(jobs, opened):
