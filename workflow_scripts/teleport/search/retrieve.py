@@ -45,9 +45,7 @@ def run(job):
     `sample_recall`. A depth of more passages than there are is all of them: the stage `check` has refused one that the
     configuration states.
     """
-    if "passages" not in job.opened:  # a second memory map would count once more as memory
-        job.opened["passages"] = open_passages(job)
-    vectors, offsets = job.opened["passages"]
+    vectors, offsets = shared_passages(job)
     num_passages, depth = len(vectors) if offsets is None else len(offsets) - 1, job.settings.depth
     if num_passages < depth:
         text = "the collection has %d passages, fewer than the depth %d: lists have all of them"
@@ -82,6 +80,13 @@ def run(job):
         of_chunks = index if offsets is None else index.index
         facts |= sample_recall(of_chunks, vectors, anchors, depth, job.threads)
     return facts
+
+
+def shared_passages(job):
+    """`open_passages`, once for a job and its siblings: a second memory map would count once more as memory."""
+    if "passages" not in job.opened:
+        job.opened["passages"] = open_passages(job)
+    return job.opened["passages"]
 
 
 def read_anchors(job, vectors, offsets):
