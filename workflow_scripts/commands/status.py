@@ -17,7 +17,7 @@ from pathlib import Path
 from teleport.refusal import Refusal
 from teleport.report.progress import of_seed
 from teleport.report.units import duration
-from teleport.running.artefact import MANIFEST, is_finished
+from teleport.running.artefact import HISTORY, MANIFEST, PROGRESS, is_finished
 from teleport.running.job import RESUME, SHARDS
 
 ATTEMPT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) host (\S+) process (\d+)")
@@ -63,10 +63,10 @@ def unfinished_of(plan):
 
 def read_unfinished(folder, name, label, now):
     """The `Unfinished` of one resume folder; what is missing or torn in it counts as unknown."""
-    attempts = ATTEMPT.findall(read_text(folder / "history.log"))
+    attempts = ATTEMPT.findall(read_text(folder / HISTORY))
     moment, host, process = attempts[-1] if attempts else (None, "?", "0")
     started = time.mktime(time.strptime(moment, "%Y-%m-%dT%H:%M:%S")) if moment else 0.0
-    report = read_report(folder / "progress.json")
+    report = read_report(folder / PROGRESS)
     if (reported := report.pop("time")) < started:
         report["rate"] = 0.0  # an earlier attempt's
     last = max(started, reported)

@@ -19,6 +19,7 @@ from commands.forecast.left import job_of
 from commands.job_texts import how_far, reason, report_folder, score_line
 from commands.snakemake_internals import LogEvent, TerminalHandler, get_event
 from commands.status import duration, read_report, read_text
+from teleport.running.artefact import PROGRESS
 from teleport.running.files import OF_THE_SYSTEM
 from teleport.running.job import RESUME
 
@@ -38,7 +39,6 @@ INTERRUPTED = "Terminating processes on user request"
 MOST_JOBS = 200  # that a dry run lists
 REASONS = ("Reasons:", "    (check individual jobs", "    ")  # the hashes behind each job, in a dry run
 LAST = "This was a dry-run"
-PROGRESS = "progress.json"
 BEGUN = re.compile(r" ([a-z_]+/[0-9a-f]{12}) attempt ")  # in the log of a job
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from teleport.plan.kinds import KINDS
-from teleport.running.artefact import STAGES, Artefact, file_entry
+from teleport.running.artefact import PROGRESS, STAGES, Artefact, file_entry
 from teleport.running.devices import visible_devices
 from teleport.running.files import files_below, read_saved, share, write_json
 from teleport.running.log import Progress
@@ -49,7 +49,7 @@ class Job:
         self.lock = root / LOCKS / self.kind / (f"{self.key}.{self.shard}" if self.shard else self.key)
         self.inputs = {role: Artefact(root / STAGES / name) for role, name in spec["inputs"].items()}
         self.outputs, self.siblings, self.opened = {}, [], {}
-        self.progress = Progress(self.resume / "progress.json")
+        self.progress = Progress(self.resume / PROGRESS)
 
     def sibling(self, spec):
         """The job of another stage of the same kind, run as this one is and with what this one has opened."""

@@ -5,7 +5,7 @@ import time
 from contextlib import contextmanager, suppress
 
 from teleport.refusal import Refusal
-from teleport.running.artefact import MANIFEST, check_file
+from teleport.running.artefact import HISTORY, MANIFEST, check_file
 from teleport.running.files import read_saved
 from teleport.running.log import log
 
@@ -47,7 +47,7 @@ def sole_process(job):
         if not free:
             last = "which has just begun or is about to end"
             with suppress(FileNotFoundError, IndexError):
-                last = (job.resume / "history.log").read_text(encoding="utf-8").splitlines()[-1]
+                last = (job.resume / HISTORY).read_text(encoding="utf-8").splitlines()[-1]
             reason = f"another process makes {job.kind}/{job.key} ({last}); end it, or let it finish"
             wait_until(lambda: try_lock(file), reason)
         yield version(manifest) != before and read_finished(job, manifest) is not None

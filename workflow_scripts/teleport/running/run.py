@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
-from teleport.running.artefact import MANIFEST, file_entry, signed
+from teleport.running.artefact import HISTORY, MANIFEST, PROGRESS, file_entry, signed
 from teleport.running.code import cpu_code, files_digest, stage_code
 from teleport.running.files import read_saved, remove_parts, sync, write_json
 from teleport.running.job import STAMP
@@ -24,7 +24,7 @@ from teleport.running.provenance import provenance
 
 FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Snakemake does not know and delete
 UNCLAIMED = "unclaimed.json"  # the manifest of a stage made beside another, until its own job takes it
-BOOKKEEPING = (STAMP, "history.log", "progress.json")  # what every attempt leaves, whether it saved work or not
+BOOKKEEPING = (STAMP, HISTORY, PROGRESS)  # what every attempt leaves, whether it saved work or not
 IS_HELPER = os.environ.get(RANK, "0") != "0"  # another process, the first of those started together, writes the files
 
 
@@ -170,7 +170,7 @@ def begin_attempt(job, name):
 
 def count_attempt(job):
     """Append to the stage's history, which outlives Snakemake's log; returns which attempt this is."""
-    history = job.resume / "history.log"
+    history = job.resume / HISTORY
     with open(history, "a", encoding="utf-8") as file:
         file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} host {os.uname().nodename} process {os.getpid()}\n")
     return len(history.read_bytes().splitlines())
