@@ -1,9 +1,9 @@
 """What is drawn of experiments and systems: the rows of each chart, for the page and for a paper's figure files."""
 
-from collections import Counter
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 
 from teleport.report.charts import SOURCE_COLOURS, Figure, shown
 from teleport.report.curves import NAMED, column_points
@@ -33,10 +33,8 @@ def system_figures(table, published):
             for label, cell in cells
             for title, value in published.get((tuple(cell["stages"]), cell["measure"]), ())
         ]
-        rows, text = rows + ghosts, text + DIAMONDS * bool(ghosts)
-        figures.append(
-            Figure("systems of seeds" if seeded else "systems", rows, f"{column}.", text, axes={"x": column})
-        )
+        text += DIAMONDS * bool(ghosts)
+        figures.append(Figure("systems", rows + ghosts, f"{column}.", text, axes={"x": column}))
     return figures
 
 
@@ -151,9 +149,9 @@ def source_rows(named, pool):
     return parts(named, "source", {name: pool["sources"][name] for name in names if name in pool["sources"]})
 
 
-def share_figure(pools):
-    """Sources of the last pool of every system; pools: {label: what `pool_facts` gives}."""
-    rows = [row for label, pool in pools.items() for row in source_rows({"label": label}, pool)]
+def share_figure(contents):
+    """Sources of the last pool of every system; contents: {label: what `negatives_of` gives of its first seed}."""
+    rows = [row for label, said in contents.items() for row in source_rows({"label": label}, said["pools"][-1])]
     return Figure("shares", rows, "Sources of every system.", "The pool of the last episode.", "ANCE-Tele, Figure 9")
 
 
@@ -254,26 +252,23 @@ def rate_figure(sets, ghosts=()):
     return Figure("rates", rows, "Forgetting rate.", text, "ANCE-Tele, Figure 4 and Table 9")
 
 
-def steps_of(said):
-    """[("1 → 2", {state: number of queries})] of what `forgetting_of` says of one set of queries."""
-    return [
-        (f"{a} → {b}", counts) for (a, b), counts in zip(pairwise(said["checkpoints"]), said["states"], strict=True)
-    ]
+def state_rows(said, experiment):
+    """A row per step and state of what `forgetting_of` says of one set of queries, with the address of their list."""
+    rows = []
+    for at, (before, after) in enumerate(pairwise(said["checkpoints"])):
+        of_step = parts({"step": f"{before} → {after}"}, "state", said["states"][at])
+        rows += [row | {"url": f"list.html#{said['split']}/{experiment}/{at}/{row['state']}"} for row in of_step]
+    return rows
 
 
-def river_figure(said, address):
-    """What becomes of all queries of a set from checkpoint to checkpoint; address: (step, state) → of their list."""
-    rows = [
-        row | {"url": address(at, row["state"])}
-        for at, (step, counts) in enumerate(steps_of(said))
-        for row in parts({"step": step}, "state", counts)
-    ]
+def river_figure(said, experiment):
+    """What becomes of all queries of a set from checkpoint to checkpoint."""
     text = (
         f"{said['queries']:,} {said['split']} queries under seed {said['seed']}, by r, their {said['measure']}. "
         f"Forgotten, as the paper counts: {FORGOTTEN}. Learned: r rises above all that it was. Swung back: r rises to "
         "what it once was, or less. Kept, missed: r stays, above 0 or at 0. A click lists the queries."
     )
-    return Figure("river", rows, "What becomes of queries.", text, "ANCE-Tele, §3")
+    return Figure("river", state_rows(said, experiment), "What becomes of queries.", text, "ANCE-Tele, §3")
 
 
 def trace_figure(said):
@@ -285,9 +280,9 @@ def trace_figure(said):
 
 
 def kind_figure(stages):
-    """Time by kind of stage; stages: {name: what `stage_content` gives}."""
-    seconds, counts = Counter(), Counter(name.split("/")[0] for name in stages)
-    for name, stage in stages.items():
-        seconds[name.split("/")[0]] += stage["seconds"] or 0
-    rows = [{"kind": kind, "seconds": spent, "stages": counts[kind]} for kind, spent in seconds.most_common()]
+    """Time by kind of stage; stages: {name: what `finished_stages` says}."""
+    frame = pd.DataFrame({"kind": [name.split("/")[0] for name in stages], "stages": 1})
+    frame["seconds"] = [stage["seconds"] or 0.0 for stage in stages.values()]
+    totals = frame.groupby("kind", sort=False).sum().sort_values("seconds", ascending=False, kind="stable")
+    rows = totals.reset_index().to_dict("records")
     return Figure("kinds", rows, "Time by kind of stage.", "Every stage of this configuration counts once.")

@@ -6,68 +6,58 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
+from teleport.report import table as tables
 from teleport.report.figures import seconds
 from teleport.report.progress import by_kind, of_seed
 from teleport.report.render import Printed
-from teleport.report.table import (
-    Table,
-    columns,
-    cost_of,
-    describe,
-    measure_cells,
-    over_seeds,
-    row_cells,
-    seconds_text,
-    verdicts_with_costs,
-)
 from teleport.report.verdicts import PAIRS, baseline_text, baselines, labels_of, significance_text
 from teleport.settings.section import RERANKED
 
 NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
-NOTHING = pd.Series(dtype=float)
+PROVENANCE = ("started", "code", "git_commit", "peak_memory_bytes")  # that a stage may lack
 
 
 def page_table(reader, spec, table, folder=None):
     """A table with its finished rows, its verdicts and its pairs.
 
-    {name, title, columns, printed: its `Printed`, rows: [{at, label, system, episode, differs, cells: {column: cell}}],
-    starts: {label of an experiment: cell of the first column}, verdicts: [sentence], note, matrices: {column:
-    {"at b": {"at a": pair}}}}. folder: where the written table is, which may be missing or of other rows. Nothing is
-    tested twice: what is tested is the table's.
+    {title, columns, printed: its `Printed`, rows: [{at, label, system, episode, differs, cells: {column: cell}}],
+    starts: {label of an experiment: cell of the first column}, verdicts: [sentence], note, matrices: {column: {(b, a):
+    pair}}}. folder: where the written table is, which may be missing or of other rows. Nothing is tested twice.
     """
-    there = [all(map(reader.finished, chain(*row["runs"].values()))) for row in table["rows"]]
-    rows, above, labels, (tested, pairs) = [], None, labels_of(table["rows"]), written(folder, table)
-    for at, row in [(at, row) for at, row in enumerate(table["rows"]) if there[at]]:
-        content = {"at": at, "label": labels[at], "system": row["system"], "episode": row["episode"]}
-        experiment = experiment_of(spec, row)
-        content["cells"] = {
-            column: cell(reader, row["runs"][split], split.removesuffix(RERANKED), measure)
-            for column, (split, measure) in columns(table).items()
-            if split in row["runs"]
-        }
-        rows.append(content | {"differs": differences(spec, experiment, above)})
-        above = experiment or above
-    content = {"name": table["name"], "title": table["title"], "columns": list(columns(table)), "rows": rows}
+    columns, labels, (tested, pairs) = tables.columns(table), labels_of(table["rows"]), written(folder, table)
+    rows, above = [], {}
+    for at, row in enumerate(table["rows"]):
+        if all(map(reader.finished, chain(*row["runs"].values()))):
+            cells = {
+                column: cell(reader, row["runs"][split], split.removesuffix(RERANKED), measure)
+                for column, (split, measure) in columns.items()
+                if split in row["runs"]
+            }
+            settings = settings_of(spec, row)
+            content = {"at": at, "label": labels[at], "system": row["system"], "episode": row["episode"]}
+            rows.append(content | {"cells": cells, "differs": differences(settings, above)})
+            above = settings or above
+    content = {"title": table["title"], "columns": list(columns), "rows": rows}
     content["printed"] = printed(reader, table, rows, tested) if rows else None
-    content["starts"] = starts_of(reader, spec, *next(iter(columns(table).values())))
+    content["starts"] = starts_of(reader, spec, *next(iter(columns.values())))
     return content | answers(reader, table, tested, pairs)
 
 
 def printed(reader, table, rows, tested):
     """The `Printed` of a table's finished rows, as `page_table` gives them; tested: its CSV, or an empty frame."""
-    said = pd.DataFrame([describe(table["rows"][row["at"]], table["columns"], reader) for row in rows])
+    columns, places, test = list(tables.columns(table)), [row["at"] for row in rows], table["significance"]
+    said = pd.DataFrame([tables.describe(table["rows"][at], table["columns"], reader) for at in places])
     by_seed = [{column: each["seeds"] for column, each in row["cells"].items()} for row in rows]
-    marks, test, p_values = list(baselines(table["significance"])), table["significance"], {}
+    marks, p_values = list(baselines(test)), {}
     for mark in marks if len(tested) else ():
-        suffix = f" p {mark}" if len(marks) > 1 else " p"
-        lines = tested.reindex(columns=[f"{column}{suffix}" for column in columns(table)]).iloc[[r["at"] for r in rows]]
-        p_values[mark] = lines.set_axis(list(columns(table)), axis=1).reset_index(drop=True)
+        names = [f"{column} p {mark}" if len(marks) > 1 else f"{column} p" for column in columns]
+        p_values[mark] = tested.reindex(places, columns=names).set_axis(columns, axis=1).reset_index(drop=True)
         for row, of_row in zip(rows, p_values[mark].to_dict("records"), strict=True):
             for column, p in of_row.items():
                 if column in row["cells"] and not np.isnan(p):
                     row["cells"][column]["p"].append(f"{p} against {baseline_text(test, mark)}")
-    full = Table(said, *over_seeds(by_seed, columns(table)), p_values, [])
-    cells = pd.concat([row_cells(said), measure_cells(table, full)], axis=1)
+    full = tables.Table(said, *tables.over_seeds(by_seed, columns), p_values, [])
+    cells = pd.concat([tables.row_cells(said), tables.measure_cells(table, full)], axis=1)
     notes = significance_text(test, table["splits"], []) if p_values else []
     return Printed(table["name"], table["title"], cells, [*notes, "Best of each column in bold."])
 
@@ -76,7 +66,7 @@ def written(folder, table):
     """The CSVs of the written table and of its pairs (DataFrames); empty ones where it is missing, or of other rows."""
     paths = [folder and folder / f"{table['name']}{suffix}.csv" for suffix in ("", ".pairs")]
     frames = [pd.read_csv(path) if path and path.is_file() else pd.DataFrame() for path in paths]
-    current = frames[0].get("system", NOTHING).tolist() == [row["system"] for row in table["rows"]]
+    current = list(frames[0].get("system", ())) == [row["system"] for row in table["rows"]]
     return frames if current else [pd.DataFrame(), pd.DataFrame()]
 
 
@@ -84,14 +74,13 @@ def answers(reader, table, tested, pairs):
     """{verdicts, note, matrices} of a table, from its CSV and that of its pairs."""
     if pairs.empty or not {*PAIRS} <= {*pairs}:
         return {"verdicts": [], "note": "", "matrices": {}}
-    first = next(iter(columns(table)))
-    said, note = verdicts_with_costs(table, first, tested[first], pairs, reader)
-    matrices = {}
-    for pair in pairs.to_dict("records"):
-        turned = pair | {"difference": -pair["difference"], "won": pair["lost"], "lost": pair["won"]}
-        lines = matrices.setdefault(pair["column"], {})
-        lines.setdefault(pair["b"], {})[pair["a"]] = pair
-        lines.setdefault(pair["a"], {})[pair["b"]] = turned
+    columns, labels, matrices = tables.columns(table), labels_of(table["rows"]), {}
+    first = next(iter(columns))
+    said, note = tables.verdicts_with_costs(table, first, tested[first], pairs, reader)
+    turned = pairs.rename(columns={"a": "b", "b": "a", "won": "lost", "lost": "won"})
+    for pair in pd.concat([pairs, turned.assign(difference=-turned["difference"])]).to_dict("records"):
+        named = {"of": columns[pair["column"]], "labels": (labels[pair["a"]], labels[pair["b"]])}
+        matrices.setdefault(pair["column"], {})[pair["b"], pair["a"]] = pair | named
     return {"verdicts": said, "note": note, "matrices": matrices}
 
 
@@ -106,64 +95,55 @@ def starts_of(reader, spec, split, measure):
 
 
 def cell(reader, names, split, measure):
-    """A figure with its intervals: mean, sd over seeds, half the widths of 95 % intervals over queries and seeds."""
+    """A figure with its intervals: mean, figures of seeds, half the widths of 95 % intervals over queries and seeds."""
     by_seed = np.array([reader.scores(name, split)[measure] for name in names])
     by_seed = by_seed[:, ~np.isnan(by_seed).all(axis=0)]
     queries, seeds = by_seed.mean(axis=0), by_seed.mean(axis=1)
     content = {"mean": float(seeds.mean()), "queries": len(queries), "seeds": seeds.tolist(), "stages": names, "p": []}
-    content |= {"measure": measure, "over_queries": None, "over_seeds": None}
-    if len(queries) > 1:
-        content["over_queries"] = float(NORMAL_95 * queries.std(ddof=1) / np.sqrt(len(queries)))
-    if len(seeds) > 1:
-        content["over_seeds"] = float(t.ppf(0.975, len(seeds) - 1) * seeds.std(ddof=1) / np.sqrt(len(seeds)))
-    return content
+    content |= {"measure": measure, "over_queries": half_width(queries, NORMAL_95)}
+    return content | {"over_seeds": half_width(seeds, t.ppf(0.975, len(seeds) - 1))}
 
 
-def experiment_of(spec, row):
-    """The name of the experiment whose checkpoint a row scores; None for BM25 and runs from elsewhere."""
+def half_width(values, errors):
+    """Half the width of an interval of so many standard errors around a mean; None of a single value."""
+    return float(errors * values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+
+
+def settings_of(spec, row):
+    """The settings of the experiment whose checkpoint a row scores; none of BM25 and runs from elsewhere."""
     names = set(chain(*row["runs"].values()))
     for experiment in [each for each in spec["experiments"] if each["label"] == row["system"]]:
         if any(names & set(run.values()) for seed in experiment["seeds"] for run in seed["runs"]):
-            return experiment["name"]
-    return None
+            return experiment["settings"]
+    return {}
 
 
-def differences(spec, name, above):
-    """[[key, value, value of the row above]] of the settings in which two experiments differ (None: not set)."""
-    settings = {experiment["name"]: experiment["settings"] for experiment in spec["experiments"]}
-    mine, other = (settings[name], settings[above]) if name and above else ({}, {})
-    keys = [k for k in sorted({*mine, *other}) if k not in mine or k not in other or mine[k] != other[k]]
-    return [[key, mine.get(key), other.get(key)] for key in keys]
+def differences(mine, other):
+    """[[key, value, value of the other]] in which the settings of two experiments differ (None: not set)."""
+    keys = sorted({*mine, *other}) if mine and other else ()
+    return [[key, mine.get(key), other.get(key)] for key in keys if mine.get(key) != other.get(key)]
 
 
 def costs_table(reader, spec, note):
     """What each system whose trainings are finished has cost, as the tables count it (`Printed`)."""
     last = {row["system"]: row for table in spec["tables"] for row in table["rows"]}
-    found = {system: cost for system, row in last.items() if (cost := cost_of(row, reader))}
-    lines = [[system, *map(seconds_text, (*cost, sum(cost)))] for system, cost in found.items()]
+    found = {system: cost for system, row in last.items() if (cost := tables.cost_of(row, reader))}
+    lines = [[system, *map(tables.seconds_text, (*cost, sum(cost)))] for system, cost in found.items()]
     frame = pd.DataFrame(lines, columns=["System", "Mining", "Training", "Together"])
     return Printed("costs", "What it cost", frame, [note])
 
 
-def stage_content(artefact, planned):
-    """What the page says of a finished stage; planned: its entry in the specification."""
-    manifest, provenance = artefact.manifest, artefact.manifest.get("provenance", {})
-    hardware = provenance.get("hardware", {})
-    return {
-        "users": planned["users"],
-        "label": planned["label"],
-        "inputs": manifest.get("inputs", {}),
-        "seconds": seconds(artefact) if "wall_seconds" in provenance else None,
-        "started": provenance.get("started"),
-        "code": provenance.get("code"),
-        "commit": provenance.get("git_commit"),
-        "memory": provenance.get("peak_memory_bytes"),
-        "machine": hardware.get("gpu") or hardware.get("processor"),
-        "attempt": provenance.get("attempt", 1),
-        "bytes": sum(file["bytes"] for file in manifest["files"].values()),
-        "settings": manifest["settings"],
-        "facts": manifest["facts"],
-    }
+def finished_stages(reader, spec):
+    """{name: what the page says of a finished stage}: its entry in the specification, its manifest and provenance."""
+    found = {}
+    for name in filter(reader.finished, spec["stages"]):
+        artefact, manifest = reader.artefact(name), reader.artefact(name).manifest
+        content = dict.fromkeys(PROVENANCE) | {"attempt": 1, "hardware": {}} | manifest.get("provenance", {})
+        content["seconds"] = seconds(artefact) if "wall_seconds" in content else None
+        content["machine"] = content["hardware"].get("gpu") or content["hardware"].get("processor")
+        content["bytes"] = sum(file["bytes"] for file in manifest["files"].values())
+        found[name] = spec["stages"][name] | content | {"inputs": {}} | manifest
+    return found
 
 
 def status_of(reader, spec):

@@ -45,33 +45,31 @@ def compared_queries(scores, number, split):
     return np.union1d(far, others[sample(len(others), number // DRAWN, f"compared {split}")])
 
 
-def split_content(reader, spec, split, rows):
-    """{systems, measures, scores: {measure: [[per system] per query]}, rows, full} of a split; None without a system.
+def split_contents(reader, spec, rows):
+    """{split: {systems, measures, scores: {measure: float [systems, queries]}, rows, full}} of those with a system.
 
     rows: as `compared_rows` gives; systems: numbers of those with the split; full: rows of the queries in full
     """
-    systems = [number for number, row in enumerate(rows) if split in row["runs"]]
-    if not systems:
-        return None
-    scores = [mean_scores(reader, rows[number]["runs"][split], split) for number in systems]
-    measures = [name for name in spec["measures"][split] if all(name in of_system for of_system in scores)]
-    firsts = np.array([of_system[measures[0]] for of_system in scores])
-    judged = np.flatnonzero(~np.isnan(firsts).any(axis=0))
-    by_measure = {name: np.array([of_system[name][judged] for of_system in scores]) for name in measures}
-    full = compared_queries(firsts, spec["queries"], split)
-    return {"systems": systems, "measures": measures, "scores": by_measure, "rows": judged, "full": full}
+    contents = {}
+    for split in spec["splits"]:
+        systems = [number for number, row in enumerate(rows) if split in row["runs"]]
+        if systems:
+            scores = [mean_scores(reader, rows[number]["runs"][split], split) for number in systems]
+            measures = [name for name in spec["measures"][split] if all(name in of_system for of_system in scores)]
+            firsts = np.array([of_system[measures[0]] for of_system in scores])
+            judged = np.flatnonzero(~np.isnan(firsts).any(axis=0))
+            by_measure = {name: np.array([of_system[name][judged] for of_system in scores]) for name in measures}
+            full = compared_queries(firsts, spec["queries"], split).tolist()
+            contents[split] = {"systems": systems, "measures": measures, "scores": by_measure, "full": full}
+            contents[split]["rows"] = judged.tolist()
+    return contents
 
 
-def tops_of(reader, rows, split, full):
-    """{query row: {number of a system: [passages, best first]}} of the first seeds' searches."""
-    tops = {row: {} for row in full}
-    for number, system in enumerate(rows):
-        if split in system["runs"]:
-            name = reader.input(system["runs"][split][0], "run")
-            names = reader.names(name)
-            for row in full:
-                tops[row][number] = [names.get(passage, passage) for passage in reader.found(name, row)[:TOP]]
-    return tops
+def tops_of(reader, evaluation, rows):
+    """{query row: [passages, best first]} of the search that an evaluate stage has scored."""
+    search = reader.input(evaluation, "run")
+    names = reader.names(search)
+    return {row: [names.get(passage, passage) for passage in reader.found(search, row)[:TOP]] for row in rows}
 
 
 def selected(rows, values, number):

@@ -3,13 +3,15 @@
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 
 from teleport.report.charts import Figure, shown
 from teleport.report.maps import places
-from teleport.report.page.negatives import SUSPECT, source_name
+from teleport.report.page.negatives import SUSPECT, flat, source_name
 from teleport.report.page.queries import TOP
 
 MAPPED = 48  # negatives on the map of a query, those in most pools first
+MARK = ("what", "shape", "size", "passage")  # of a point on the map
 MOST_DRAWN = 4  # experiments of which a query's page has charts; of more, it has tables alone
 MOST_CHARACTERS = 1_200_000  # of the ids of passages that open the queries of a split which have no page of their own
 ID_CHARACTERS = 9  # of an id and the space behind it, as in MS MARCO
@@ -53,42 +55,38 @@ def mined_lists(reader, seeds, rows):
     for label, seed in seeds.items():
         for number, stages in enumerate(seed["episodes"], 1):
             if reader.finished(stages["pool"]):
-                pool = reader.pool(stages["pool"])
-                passages, ranks = np.asarray(pool.items.passages), np.asarray(pool.items.ranks).astype(np.int64)
-                ranks[ranks == 0] = np.iinfo(np.int64).max  # found by no search
-                lists[f"{label}, episode {number}"] = {
-                    row: list(dict.fromkeys(passages[start:end][np.argsort(ranks[start:end], kind="stable")].tolist()))
-                    for row, start, end in zip(rows, pool.offsets[rows], pool.offsets[1:][rows], strict=True)
-                }
+                queries, passages, ranks = flat(reader.pool(stages["pool"]), np.array(rows), "passages", "ranks")
+                frame = pd.DataFrame({"query": queries, "passage": passages, "rank": ranks})
+                frame["rank"] = frame["rank"].replace(0, np.iinfo(np.int32).max)  # found by no search
+                by_rank = frame.sort_values(["query", "rank"], kind="stable").drop_duplicates(["query", "passage"])
+                found = by_rank.groupby("query")["passage"].agg(list)
+                lists[f"{label}, episode {number}"] = dict.fromkeys(rows, []) | found.to_dict()
     return lists
 
 
 def query_life(reader, trajectory, row, flags):
     """What one experiment gave one training query, episode by episode.
 
-    {"episodes": [number], "positive": {episode: (rank, score)}, "lines": {passage: {episode: {source, first, then, now,
-    score, suspect}}}, "pools": [(stages, passages)]}. then: the rank in the search that found the passage; now, score:
-    by the model that mined the episode; None where there is none.
+    {"episodes": [number], "positive": {episode: (rank, score)}, "lines": {passage: {episode: {source, then, now, score,
+    suspect}}}, "pools": [stages]}. then: the rank in the search that found the passage; now, score: by the model that
+    mined the episode; None where there is none.
     """
     life = {"episodes": [], "positive": {}, "lines": {}, "pools": []}
     for number, stages in enumerate(trajectory["episodes"], 1):
         if not reader.finished(stages["pool"]):
             continue
-        pool = reader.pool(stages["pool"])
-        slots = slice(pool.offsets[row], pool.offsets[row + 1])
-        items = [np.asarray(field[slots]).tolist() for field in pool.items]
+        fields = flat(reader.pool(stages["pool"]), np.array([row]), "passages", "sources", "ranks")
+        passages, sources, ranks = (field.tolist() for field in fields[1:])
         now = {passage: rank for rank, passage in enumerate(reader.found(stages["query"], row), 1)}
         positives = reader.positives(stages["positives"])[row].tolist()
-        scores, positive = scores_now(reader, stages, row, items[0], positives[:1])
-        ranks = [now[passage] for passage in positives if passage in now]
+        scores, positive = scores_now(reader, stages, row, passages, positives[:1])
         life["episodes"].append(number)
-        life["positive"][number] = min(ranks, default=None), positive
-        for passage, source, first, rank, _, score in zip(*items, scores, strict=True):
+        life["pools"].append(stages)
+        life["positive"][number] = min((now[known] for known in positives if known in now), default=None), positive
+        for passage, source, rank, score in zip(passages, sources, ranks, scores, strict=True):
             suspect = None not in (score, positive) and score >= positive - abs(positive) * (1 - SUSPECT)
-            named = {"source": source_name(source, flags), "first": first, "then": rank or None, "score": score}
-            named |= {"now": now.get(passage), "suspect": suspect}
-            life["lines"].setdefault(passage, {}).setdefault(number, named)
-        life["pools"].append((stages, items[0]))
+            line = {"source": source_name(source, flags), "then": rank or None, "now": now.get(passage)}
+            life["lines"].setdefault(passage, {}).setdefault(number, line | {"score": score, "suspect": suspect})
     return life
 
 
@@ -101,23 +99,21 @@ def scores_now(reader, stages, row, passages, positives):
     return scores[: len(passages)], scores[-1] if positives else None
 
 
-def life_figures(reader, life, row, name_of, address):
-    """The life of a query's negatives, and its map: [Figure]; name_of, address: passage → its id, its place."""
-    rows = [
-        {"episode": number, "rank": line["now"] or line["then"], "what": part_of(line), "passage": name_of(passage)}
-        | {"url": address(passage)}
-        for passage, lines in life["lines"].items()
-        for number, line in lines.items()
-        if line["now"] or line["then"]
-    ]
+def life_figures(reader, life, row, named):
+    """The life of a query's negatives, and its map: [Figure]; named: {passage: (its id, its place on the page)}."""
+    rows = []
+    for passage, lines in life["lines"].items():
+        for number, line in lines.items():
+            said = {"episode": number, "rank": line["now"] or line["then"], "what": part_of(line)}
+            rows.append(said | dict(zip(("passage", "url"), named[passage], strict=True)))
     for number, (rank, _) in life["positive"].items():
-        if rank:
-            rows.append({"episode": number, "rank": rank, "what": "positive", "passage": "the positive"})
+        rows.append({"episode": number, "rank": rank, "what": "positive", "passage": "the positive"})
+    rows = [each for each in rows if each["rank"]]
     text = (
         "Each dot is a negative of an episode, at its rank by the model that mined the episode (where that has it no "
         "more: in the search that found it). The thick line is the positive: negatives above it outrank it."
     )
-    return shown(Figure("life", rows, "The life of its negatives.", text), map_figure(reader, life, row, name_of))
+    return shown(Figure("life", rows, "The life of its negatives.", text), map_figure(reader, life, row, named))
 
 
 def part_of(line):
@@ -125,31 +121,30 @@ def part_of(line):
     return line["source"].split(" + ")[0]
 
 
-def map_figure(reader, life, row, name_of):
+def map_figure(reader, life, row, named):
     """A query, its first positives and some negatives on one plane, an episode at a time; None for fewer than two."""
-    scorers = [reader.scorer(stages["queries"], stages["passages"]) for stages, _ in life["pools"]]
+    scorers = [reader.scorer(stages["queries"], stages["passages"]) for stages in life["pools"]]
     if len(scorers) < 2 or None in scorers:
         return None
     times = Counter({passage: len(lines) for passage, lines in life["lines"].items()})
     positives = reader.positives()[row][:2].tolist()
     chosen = positives + [passage for passage, _ in times.most_common(MAPPED)]
-    points = places(scorers, row, chosen)
     rows = []
-    for number, of_episode in zip(life["episodes"], points, strict=True):
-        for at, (x, y) in reversed(list(enumerate(of_episode))):
-            what, shape, size, passage = "query itself", "query itself", 190, "the query"
-            if at:
-                passage, line = name_of(chosen[at - 1]), life["lines"].get(chosen[at - 1], {}).get(number)
-                what, shape, size = part_of(line) if line else "another episode's", "negative", 55 if line else 30
-            if 0 < at <= len(positives):
-                what, shape, size = "positive", "positive", 150
-            rows.append(
-                {"episode": number, "x": x, "y": y, "what": what, "shape": shape, "size": size} | {"passage": passage}
-            )
+    for number, places_of_all in zip(life["episodes"], places(scorers, row, chosen), strict=True):
+        marks = [("query itself", "query itself", 190, "the query")]
+        marks += [("positive", "positive", 150, named[passage][0]) for passage in positives]
+        for passage in chosen[len(positives) :]:
+            line = life["lines"][passage].get(number)
+            what, size = (part_of(line), 55) if line else ("another episode's", 30)
+            marks.append((what, "negative", size, named[passage][0]))
+        for (x, y), mark in zip(places_of_all, marks, strict=True):
+            rows.append({"episode": number, "x": x, "y": y} | dict(zip(MARK, mark, strict=True)))
     text = (
         "Two principal components of the vectors of all episodes together, so that places compare; at most "
         f"{MAPPED} negatives, coloured by source where the episode has them."
     )
     first, last = life["episodes"][0], life["episodes"][-1]
     bind = {"input": "range", "min": first, "max": last, "step": 1, "name": "Episode "}
-    return Figure("map", rows, "The neighbourhood.", text, "ANCE-Tele, Figure 6", {}, {"value": last, "bind": bind})
+    return Figure(
+        "map", rows[::-1], "The neighbourhood.", text, "ANCE-Tele, Figure 6", {}, {"value": last, "bind": bind}
+    )

@@ -3,26 +3,20 @@
 import pandas as pd
 from markupsafe import Markup
 
-from teleport.report.page.drawings import steps_of
+from teleport.report.page.drawings import state_rows
 from teleport.report.page.site import stage_link
 from teleport.report.render import NONE, Printed
 from teleport.report.units import duration
 
 
-def state_address(name, said):
-    """(step, state) → the address of the list of those queries of an experiment."""
-    return lambda at, state: f"list.html#{said['split']}/{name}/{at}/{state}"
-
-
-def states_table(name, said, listed):
+def states_table(said, experiment, listed):
     """How many queries each step left in each state, as links to their lists where these are listed."""
-    rows, address = [], state_address(name, said)
-    for at, (step, counts) in enumerate(steps_of(said)):
-        rows.append({"From → to": step})
-        for state, n in counts.items():
-            link = Markup('<a href="{}">{:,}</a>').format(address(at, state).replace(" ", "%20"), n)
-            rows[-1][state.capitalize()] = link if listed and n else f"{n:,}"
-    return Printed("states", "Queries by state", pd.DataFrame(rows, dtype=object), [])
+    lines = {}
+    for row in state_rows(said, experiment):
+        link = Markup('<a href="{}">{:,}</a>').format(row["url"].replace(" ", "%20"), row["count"])
+        line = lines.setdefault(row["step"], {"From → to": row["step"]})
+        line[row["state"].capitalize()] = link if listed and row["count"] else f"{row['count']:,}"
+    return Printed("states", "Queries by state", pd.DataFrame(lines.values(), dtype=object), [])
 
 
 def pools_table(said):
@@ -54,7 +48,7 @@ def rate_table(split, measure, figure):
 
 
 def stages_table(rows, stages):
-    """The stages of a seed by link and episode, each with its time; stages: {name: what `stage_content` gives}."""
+    """The stages of a seed by link and episode, each with its time; stages: {name: what `finished_stages` says}."""
     episodes = sorted({row["episode"] for row in rows})
     names = {episode: f"Episode {episode}" if episode else "Start" for episode in episodes}
     most = max((stages[row["stage"]]["seconds"] or 0 for row in rows if row["stage"] in stages), default=0) or 1

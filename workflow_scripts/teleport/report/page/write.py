@@ -3,35 +3,21 @@
 from itertools import chain
 
 import numpy as np
+import pandas as pd
 
 from teleport.report.charts import drawn, shown
 from teleport.report.curves import MOST_POINTS, training_curves
-from teleport.report.page.drawings import (
-    episode_figures,
-    kind_figure,
-    negatives_figures,
-    rate_figure,
-    river_figure,
-    share_figure,
-    swing_figure,
-    system_figures,
-    trace_figure,
-    training_figures,
-)
+from teleport.report.page import drawings, overview, queries, query_pages, tables
 from teleport.report.page.forgetting import LETTERS, STATES, Traces, forgetting_of
 from teleport.report.page.negatives import negatives_of
-from teleport.report.page.overview import costs_table, page_table, stage_content, status_of
-from teleport.report.page.queries import compared_rows, fitting, selected, split_content, tops_of, with_pools
-from teleport.report.page.query_pages import MOST_DRAWN, life_figures, light, mined_lists, query_life, ranking_table
 from teleport.report.page.site import Site, read_texts
-from teleport.report.page.tables import pools_table, rate_table, stages_table, state_address, states_table
 from teleport.report.published_table import printed_published, published_measures
 from teleport.report.reader import Reader
 from teleport.report.render import NONE
-from teleport.report.verdicts import better, labels_of, p_text
+from teleport.report.verdicts import better, p_text
 
-NAVIGATION = {"index": "Verdicts", "diff": "Compare", "list": "Queries", "experiments": "Experiments"}
-NAVIGATION |= {"stages": "Stages", "papers": "Beside the papers"}
+NAVIGATION = {"index.html": "Verdicts", "diff.html": "Compare", "list.html": "Queries"}
+NAVIGATION |= {"experiments.html": "Experiments", "stages.html": "Stages", "papers.html": "Beside the papers"}
 MOST_LISTED = 120  # characters of a query in a list; in a long one fewer
 LONG_LIST = 2000
 MOST_NAMED = 3  # systems in a title
@@ -61,28 +47,27 @@ class Page:
 
     def __init__(self, spec, root):
         self.spec, self.reader = spec, Reader(root, spec["collection"])
-        finished = [name for name in spec["stages"] if self.reader.finished(name)]
-        self.stage_facts = {name: stage_content(self.reader.artefact(name), spec["stages"][name]) for name in finished}
+        self.finished = overview.finished_stages(self.reader, spec)
         folder = root / "results/tables" / spec["name"]
-        self.tables = [page_table(self.reader, spec, table, folder) for table in spec["tables"]]
-        self.traces, self.compared = Traces(self.reader), compared_rows(self.reader, spec)
-        self.splits = {split: split_content(self.reader, spec, split, self.compared) for split in spec["splits"]}
-        self.splits = {split: content for split, content in self.splits.items() if content}
-        self.trained, self.labels = with_pools(self.reader, spec), {e["name"]: e["label"] for e in spec["experiments"]}
+        self.tables = [overview.page_table(self.reader, spec, table, folder) for table in spec["tables"]]
+        self.traces, self.compared = Traces(self.reader), queries.compared_rows(self.reader, spec)
+        self.splits = queries.split_contents(self.reader, spec, self.compared)
+        self.trained = queries.with_pools(self.reader, spec)
+        self.labels = {each["name"]: each["label"] for each in spec["experiments"]}
         self.numbers = {row["label"]: number for number, row in enumerate(self.compared)}
-        last = max(self.stage_facts.values(), key=lambda each: each["started"] or "", default={})
-        self.written, self.commit = (last.get("started") or "")[:16].replace("T", " "), last.get("commit") or "unknown"
+        last = max(self.finished.values(), key=lambda each: each["started"] or "", default={})
+        self.written = (last.get("started") or "")[:16].replace("T", " ")
+        self.commit = (last.get("git_commit") or "unknown")[:12]
         systems = list(self.labels.values()) or [row["label"] for row in self.compared]
         more = f" and {len(systems) - MOST_NAMED} more" if len(systems) > MOST_NAMED else ""
         title = spec["name"] or ", ".join(systems[:MOST_NAMED]) + more or "Results"
-        made = f"Made from {', '.join(spec['configuration'])} at commit {self.commit[:12]}"
-        navigation = [(f"{name}.html", text) for name, text in NAVIGATION.items()]
-        self.site = Site(title, f"{made}; last stage begun {self.written}.", navigation)
-        self.site.templates.globals |= {"reproduce": self.reproduce, "stages": self.stage_facts}
+        made = f"Made from {', '.join(spec['configuration'])} at commit {self.commit}; last stage begun {self.written}."
+        self.site = Site(title, made, NAVIGATION)
+        self.site.templates.globals |= {"reproduce": self.reproduce, "stages": self.finished}
 
     def reproduce(self, names):
         """The command that makes stages in a fresh clone, at the commit that made them."""
-        commit, changed, _ = (self.stage_facts[names[0]]["commit"] or "COMMIT").partition("+changes")
+        commit, changed, _ = (self.finished[names[0]]["git_commit"] or "COMMIT").partition("+changes")
         files = "".join(f" {file}" for file in self.spec["configuration"])
         targets = " ".join(f"results/stages/{name}/manifest.json" for name in names)
         command = CONFIGURED.format(files=f" --configfile{files}" if files else "", targets=targets)
@@ -94,37 +79,38 @@ class Page:
         found, unread = {}, list(names)
         while unread:
             name = unread.pop()
-            if name in self.stage_facts and name not in found:
+            if name in self.finished and name not in found:
                 found[name] = None
-                unread += self.stage_facts[name]["inputs"].values()
+                unread += self.finished[name]["inputs"].values()
         return list(found)
 
     def spent(self, names):
-        return sum(self.stage_facts[name]["seconds"] or 0 for name in names)
+        return sum(self.finished[name]["seconds"] or 0 for name in names)
 
     def first_page(self):
         """Verdicts, methods, tables, every pair of systems, and costs."""
-        spec, stages, facts = self.spec, self.stage_facts, self.reader.facts(self.spec["collection"])
+        spec, stages, facts = self.spec, self.finished, self.reader.facts(self.spec["collection"])
         machines = ", ".join(sorted({each["machine"] for each in stages.values() if each["machine"]})) or NONE
-        queries = ", ".join(f"{each['queries']:,} {split}" for split, each in facts.get("splits", {}).items())
+        numbers = ", ".join(f"{each['queries']:,} {split}" for split, each in facts.get("splits", {}).items())
         about = {"Configuration": " ".join(spec["configuration"]), "Passages": f"{facts['num_passages']:,}"}
-        about |= {"Queries": queries or NONE, "Evaluated on": ", ".join(spec["splits"]), "Commit": self.commit[:12]}
+        about |= {"Queries": numbers or NONE, "Evaluated on": ", ".join(spec["splits"]), "Commit": self.commit}
         about |= {"Last stage": self.written, "Machine": machines}
         about["Stages"] = f"{len(stages):,} of {len(spec['stages']):,}"
         published = published_measures(spec.get("published", ()), self.reader.root)
         for table in self.tables:
-            table |= {"figures": shown(*system_figures(table, published)), "by_episode": shown(*episode_figures(table))}
+            table["figures"] = shown(*drawings.system_figures(table, published))
+            table["by_episode"] = shown(*drawings.episode_figures(table))
         note = f"Means over seeds, as if each system ran alone, one stage after another, on {machines}. All stages of "
         note += f"this configuration took {self.spent(stages) / 3600:.2f} hours, each counted once."
-        content = {"about": about.items(), "tables": self.tables, "evaluated": bool(self.compared), "spent": self.spent}
-        content |= {"methods": [(e["label"], e["method"]) for e in spec["experiments"]], "behind": self.behind}
-        content |= {"costs": costs_table(self.reader, spec, note), "kinds": shown(kind_figure(stages))}
-        self.site.add("index.html", "index.html", "Verdicts", diff_of=self.diff_of, better=better, **content)
+        content = {"about": about, "tables": self.tables, "methods": spec["experiments"], "evaluated": self.compared}
+        content |= {"costs": overview.costs_table(self.reader, spec, note), "kinds": drawings.kind_figure(stages)}
+        functions = {"behind": self.behind, "spent": self.spent, "diff_of": self.diff_of, "better": better}
+        self.site.add("index.html", "index.html", "Verdicts", **content, **functions)
 
-    def diff_of(self, column, a, b):
-        """The address of two rows (labels), query by query; column: of a table."""
-        split = next((split for split in self.splits if column.startswith(f"{split} ")), next(iter(self.splits), ""))
-        return f"diff.html#{split}/{self.numbers.get(a, 0)}/{self.numbers.get(b, 0)}"
+    def diff_of(self, pair):
+        """The address of a pair of a table's rows, query by query."""
+        a, b = (self.numbers.get(label, 0) for label in pair["labels"])
+        return f"diff.html#{pair['of'][0]}/{a}/{b}"
 
     def comparison(self):
         """The page that compares two systems, and the scores and queries that it loads."""
@@ -133,90 +119,79 @@ class Page:
             said = {"systems": content["systems"], "measures": content["measures"], "scores": rounded}
             said["fewer"] = [name for name in content["measures"] if better(name) < 0]
             self.site.put(f"scores-{split}", said)
-            self.put_queries(split, content["rows"], content["full"].tolist())
+            self.put_queries(split, content["rows"], content["full"])
         if len(self.compared) > 1:
-            labels = [row["label"] for row in self.compared]
-            index = {"splits": list(self.splits), "labels": labels, "pairs": self.pairs()}
-            self.site.add("diff.html", "diff.html", "Compare", index=index, scatter=drawn("scatter", []))
+            self.site.add("diff.html", "diff.html", "Compare", scatter=drawn("scatter", []))
 
     def pairs(self):
-        """{split: {"a b": p as text}} of all pairs of numbers of systems that a table has tested."""
+        """{"split measure": {"a b": p as text}} of all pairs of numbers of systems that a table has tested."""
         pairs = {}
-        for table, spec in zip(self.tables, self.spec["tables"], strict=True):
-            labels = labels_of(spec["rows"])
-            for split, content in self.splits.items():
-                column = f"{split} " * (len(self.spec["splits"]) > 1) + content["measures"][0]
-                for b, line in table["matrices"].get(column, {}).items():
-                    for a, pair in line.items():
-                        both = self.numbers.get(labels[a]), self.numbers.get(labels[b])
-                        if None not in both and both[0] < both[1]:
-                            pairs.setdefault(split, {})[f"{both[0]} {both[1]}"] = p_text(pair["p"])
+        for lines in chain.from_iterable(table["matrices"].values() for table in self.tables):
+            for pair in lines.values():
+                a, b = (self.numbers.get(label, -1) for label in pair["labels"])
+                if 0 <= a < b:
+                    pairs.setdefault(" ".join(pair["of"]), {})[f"{a} {b}"] = p_text(pair["p"])
         return pairs
 
     def put_queries(self, split, rows, full):
-        """The list of the queries of a split."""
+        """The list of the queries of a split (lists of rows: all, and those in full)."""
         ids, texts = (self.reader.queries(split, name).take(rows).to_pylist() for name in ("query_id", "text"))
         limit = MOST_LISTED if len(rows) < LONG_LIST else MOST_LISTED // 2
         short = [text[:limit] for text in texts]
-        self.site.put(f"queries-{split}", {"rows": rows.tolist(), "ids": ids, "texts": short, "full": full})
+        self.site.put(f"queries-{split}", {"rows": rows, "ids": ids, "texts": short, "full": full})
 
     def experiments(self):
         """A page for each experiment, and one for all of them."""
         first, rates, self.listed = {}, {}, []
         for experiment in self.spec["experiments"]:
             label, seeds = experiment["label"], experiment["seeds"]
-            pools = [said for seed in seeds if (said := negatives_of(self.reader, seed, self.spec["flags"]))]
+            pools = list(filter(None, (negatives_of(self.reader, seed, self.spec["flags"]) for seed in seeds)))
             first |= {label: pools[0]} if pools else {}
             sets = [forgetting_of(self.traces, seed, self.spec["splits"], self.spec["measures"]) for seed in seeds]
             for said in chain(*sets):
                 rates.setdefault((said["split"], said["measure"]), {}).setdefault(label, []).append(said)
             self.experiment_page(experiment, pools, sets)
         if self.labels:
-            ghosts = self.spec.get("ghosts", ())
-            figures = [rate_figure(sets, ghosts if key[0] == "train" else ()) for key, sets in rates.items()]
-            tables = [(rate_table(*key, figure), figure) for key, figure in zip(rates, figures, strict=True)]
-            all_ = shown(share_figure({label: said["pools"][-1] for label, said in first.items()}), swing_figure(first))
-            content = {"links": self.labels, "all": all_, "rates": tables}
+            drawn_rates = []
+            for (split, measure), by_label in rates.items():
+                figure = drawings.rate_figure(by_label, self.spec.get("ghosts", ()) if split == "train" else ())
+                drawn_rates.append((tables.rate_table(split, measure, figure), figure))
+            content = {"links": self.labels, "rates": drawn_rates}
+            content["all"] = shown(drawings.share_figure(first), drawings.swing_figure(first))
             self.site.add("experiments.html", "experiments.html", "Experiments", **content)
 
     def experiment_page(self, experiment, pools, sets):
         """What one experiment's negatives, queries, trainings and stages were, of every seed."""
-        name, seeds = experiment["name"], experiment["seeds"]
-        curves = training_curves(self.reader, seeds)
-        lists = {said["split"]: self.aligned(said) for said in (sets[0] if sets else ())}
+        name, seeds, curves = experiment["name"], experiment["seeds"], training_curves(self.reader, experiment["seeds"])
+        lists = {said["split"]: self.aligned(said) for said in sets[0]}
         if lists:
             self.site.put(f"paths-{name}", lists)
             self.listed.append({"name": name, "label": experiment["label"], "splits": list(lists)})
         negatives, learned = [], []
         for said in pools:
             summary = f"Seed {said['seed']}, counted over {said['queries']:,} training queries"
-            negatives.append((summary, negatives_figures(said), pools_table(said)))
+            negatives.append((summary, drawings.negatives_figures(said), tables.pools_table(said)))
         for said in chain(*sets):
-            listed = said["split"] in lists and said["seed"] == seeds[0]["seed"]
             summary = f"{said['queries']:,} {said['split']} queries, {said['measure']}, seed {said['seed']}"
-            figures = shown(river_figure(said, state_address(name, said)), trace_figure(said))
-            learned.append((summary, figures, states_table(name, said, listed)))
+            figures = shown(drawings.river_figure(said, name), drawings.trace_figure(said))
+            learned.append((summary, figures, tables.states_table(said, name, said["seed"] == seeds[0]["seed"])))
         thinned = f"Curves of more than {MOST_POINTS:,} steps are thinned evenly." * any(curves["lines"] > MOST_POINTS)
-        training = [(None, training_figures(curves), None)] if len(curves) else []
-        ran = [(f"Seed {seed['seed']}", (), stages_table(seed["rows"], self.stage_facts)) for seed in seeds]
+        training = [(None, drawings.training_figures(curves), None)] if len(curves) else []
+        ran = [(f"Seed {seed['seed']}", (), tables.stages_table(seed["rows"], self.finished)) for seed in seeds]
         sections = [("negatives", "Negatives", negatives, ""), ("forgetting", "Learned and forgotten", learned, "")]
         sections += [("training", "Training", training, thinned), ("stages", "The stages as they ran", ran, "")]
-        content = {"label": experiment["label"], "method": experiment["method"]}
-        content["sections"] = [section for section in sections if section[2]]
+        content = {"experiment": experiment, "sections": [section for section in sections if section[2]]}
         self.site.add(f"experiment-{name}.html", "experiment.html", experiment["label"], **content)
 
     def aligned(self, said):
         """The paths of a set of queries in the order of the list of their split."""
-        rows = self.traces.rows if said["split"] == "train" else self.splits[said["split"]]["rows"]
-        of = {key: dict(zip(said["rows"], said[key], strict=True)) for key in ("paths", "ways")}
-        lists = {key: [given.get(row, "") for row in rows.tolist()] for key, given in of.items()}
-        return {"checkpoints": said["checkpoints"], "measure": said["measure"]} | lists
+        rows = self.traces.rows.tolist() if said["split"] == "train" else self.splits[said["split"]]["rows"]
+        paths = pd.DataFrame({key: said[key] for key in ("paths", "ways")}, said["rows"]).reindex(rows, fill_value="")
+        return {"checkpoints": said["checkpoints"], "measure": said["measure"]} | paths.to_dict("list")
 
     def queries(self):
         """A page for each query that is shown in full, the list of all, and what opens the others."""
-        contents, full, links = [], {}, {"splits": [*self.splits, *["train"] * bool(self.trained)]}
-        for split, content in self.splits.items():
-            contents += self.evaluated_queries(split, content)
+        contents = list(chain.from_iterable(self.evaluated_queries(split, of) for split, of in self.splits.items()))
         contents += self.training_queries() if self.trained else []
         for content in contents:
             lives = chain.from_iterable(each["life"]["lines"] for each in content["lives"])
@@ -225,45 +200,48 @@ class Page:
         texts = read_texts(self.reader, [content["passages"] for content in contents])
         for content in contents:
             self.query_page(content, texts)
-            full.setdefault(content["split"], []).append([content["row"], content["id"], content["text"]])
-        if links["splits"]:
-            links |= {"experiments": self.listed, "states": list(STATES), "letters": LETTERS}
-            self.site.add("list.html", "list.html", "Queries", index=links, full=full)
-            self.site.add("query.html", "light.html", "Query", index=links | {"scored": list(self.splits)})
+        splits = [*self.splits, *["train"] * bool(self.trained)]
+        index = {"splits": splits, "scored": list(self.splits), "labels": [row["label"] for row in self.compared]}
+        index |= {"pairs": self.pairs(), "experiments": self.listed, "states": list(STATES), "letters": LETTERS}
+        self.site.put("index", index)
+        if splits:
+            self.site.add("list.html", "list.html", "Queries", full=contents)
+            self.site.add("query.html", "light.html", "Query")
 
     def evaluated_queries(self, split, content):
         """What the pages of some queries of a split show; puts what opens the others."""
-        rows, full, measure = content["rows"].tolist(), content["full"].tolist(), content["measures"][0]
-        tops, positives = tops_of(self.reader, self.compared, split, rows), self.reader.positives(split=split)
-        lists = {self.compared[n]["label"]: {row: tops[row].get(n, []) for row in rows} for n in content["systems"]}
-        self.site.put(f"light-{split}", light(self.reader, rows, full, positives, lists))
-        systems = [(number, self.compared[number]["label"]) for number in content["systems"]]
-        columns = dict(zip(rows, content["scores"][measure].T.tolist(), strict=True))
-        said = {"split": split, "measure": measure, "systems": systems, "lives": []}
+        rows, systems, measure = content["rows"], content["systems"], content["measures"][0]
+        labels, positives = [self.compared[n]["label"] for n in systems], self.reader.positives(split=split)
+        tops = {n: queries.tops_of(self.reader, self.compared[n]["runs"][split][0], rows) for n in systems}
+        lists = dict(zip(labels, tops.values(), strict=True))
+        self.site.put(f"light-{split}", query_pages.light(self.reader, rows, content["full"], positives, lists))
+        scores = dict(zip(rows, content["scores"][measure].T.tolist(), strict=True))
+        said = {"split": split, "measure": measure, "systems": list(zip(systems, labels, strict=True)), "lives": []}
         return [
             said
-            | {"row": row, "ranking": ranking_table(tops[row]), "positives": positives[row].tolist()}
-            | {"scores": dict(zip(content["systems"], columns[row], strict=True))}
-            for row in full
+            | {"row": row, "ranking": query_pages.ranking_table({n: of[row] for n, of in tops.items()})}
+            | {"positives": positives[row].tolist(), "scores": dict(zip(systems, scores[row], strict=True))}
+            for row in content["full"]
         ]
 
     def training_queries(self):
         """What the pages of training queries show, for first seeds; puts their list, and what opens the others."""
         values = {name: self.traces.training(seed) for name, seed in self.trained.items()}
         compared = [scores_EQ for _, scores_EQ, _ in values.values() if len(scores_EQ)]
-        number = fitting(self.spec["queries"], self.reader, self.trained.values())
-        rows, positives = self.traces.rows, self.reader.positives()
-        chosen = selected(rows, compared, number)
+        number = queries.fitting(self.spec["queries"], self.reader, self.trained.values())
+        rows, positives = self.traces.rows.tolist(), self.reader.positives()
+        chosen = queries.selected(self.traces.rows, compared, number)
         self.put_queries("train", rows, chosen)
-        lists = mined_lists(self.reader, {self.labels[n]: seed for n, seed in self.trained.items()}, rows.tolist())
-        self.site.put("light-train", light(self.reader, rows.tolist(), chosen, positives, lists))
+        by_label = {self.labels[name]: seed for name, seed in self.trained.items()}
+        lists = query_pages.mined_lists(self.reader, by_label, rows)
+        self.site.put("light-train", query_pages.light(self.reader, rows, chosen, positives, lists))
         contents = []
         for row in chosen:
             lives = []
             for name, seed in self.trained.items():
                 checkpoints, scores_EQ, of = values[name]
                 trace = scores_EQ[:, np.searchsorted(of, row)].tolist() if len(scores_EQ) else ()
-                life = query_life(self.reader, seed, row, self.spec["flags"])
+                life = query_pages.query_life(self.reader, seed, row, self.spec["flags"])
                 said = {"name": name, "label": self.labels[name], "life": life}
                 lives.append(said | {"trace": list(zip(checkpoints, trace, strict=True))})
             content = {"split": "train", "row": row, "lives": lives, "positives": positives[row].tolist()}
@@ -274,25 +252,26 @@ class Page:
         """Write the page of one query. texts: {passage row: [id, title, text]}"""
         split, row, page = content["split"], content["row"], f"{content['split']}-{content['row']}"
         number = {passage: at for at, passage in enumerate(content["passages"])}
+        few = len(content["lives"]) <= query_pages.MOST_DRAWN
         for each in content["lives"]:
-            address, name_of = lambda passage: f"#{page}-p{number[passage]}", lambda passage: texts[passage][0]
-            few = len(content["lives"]) <= MOST_DRAWN
-            each["figures"] = life_figures(self.reader, each["life"], row, name_of, address) if few else []
-        ids, queries = (self.reader.queries(split, name) for name in ("query_id", "text"))
-        content |= {"id": ids[row].as_py(), "text": queries[row].as_py()}
+            named = {passage: (texts[passage][0], f"#{page}-p{number[passage]}") for passage in number}
+            each["figures"] = query_pages.life_figures(self.reader, each["life"], row, named) if few else []
+        content |= {
+            name: self.reader.queries(split, of)[row].as_py() for name, of in (("id", "query_id"), ("text", "text"))
+        }
         seeded = any(len(names) > 1 for each in self.compared for names in each["runs"].values())
-        named = {"page": page, "number": number, "texts": texts, "seeded": seeded}
-        self.site.add(f"query-{page}.html", "query.html", content["id"], **content, **named)
+        content |= {"page": page, "number": number, "texts": texts, "seeded": seeded}
+        self.site.add(f"query-{page}.html", "query.html", content["id"], **content)
 
     def stages(self):
         """A page for each finished stage, and the list of all."""
         readers = {}
-        for name, stage in self.stage_facts.items():
+        for name, stage in self.finished.items():
             for read in stage["inputs"].values():
                 readers.setdefault(read, []).append(name)
-        status, kinds = status_of(self.reader, self.spec)
-        counted = {"kinds": kinds, "planned": len(self.spec["stages"])}
-        self.site.add("stages.html", "stages.html", "Stages", status=status, **counted)
-        for name in self.stage_facts:
+        status, kinds = overview.status_of(self.reader, self.spec)
+        planned = len(self.spec["stages"])
+        self.site.add("stages.html", "stages.html", "Stages", status=status, kinds=kinds, planned=planned)
+        for name in self.finished:
             named = {"name": name, "readers": readers.get(name, ()), "pages": self.labels}
             self.site.add(f"stage-{name.replace('/', '-')}.html", "stage.html", name, **named)
