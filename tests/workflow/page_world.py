@@ -31,7 +31,7 @@ class Html(HTMLParser):
     def handle_starttag(self, tag, attributes):
         given = dict(attributes)
         self.inside = tag if tag in ("script", "style") else None
-        self.chart = given.get("type") == "application/json" and given.get("class") != "index"
+        self.chart = given.get("type") == "application/json"
         self.links += [given["href"]] if tag == "a" and "href" in given else []
         self.ids += [given["id"]] if "id" in given else []
 

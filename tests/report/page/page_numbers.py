@@ -68,8 +68,7 @@ def numbers(results, page, experiments):
     }
     found["means"] = [(key, mean, true[key]) for key, (mean, _) in cells.items()]
     found["scores"], scores, queries = [], data_of(page, "scores-test"), data_of(page, "queries-test")
-    diff = re.search(r'class="index">(.*?)</script>', (page / "diff.html").read_text(), re.S)
-    labels = json.loads(diff[1])["labels"]
+    labels = data_of(page, "index")["labels"]
     for (label, measure), (_, keys) in cells.items():
         values, shown = query_scores(results, keys[0], measure), scores["scores"][measure][labels.index(label)]
         pairs = zip(queries["ids"], shown, strict=True)

@@ -27,9 +27,14 @@ def sample(number, at_most, name):
     return np.sort(np.random.default_rng(derive_seed(SEED, "report", name)).choice(number, at_most, replace=False))
 
 
+def finished_pools(reader, trajectory):
+    """{number: stages} of the episodes of an experiment and seed whose pool is finished."""
+    return {n: each for n, each in enumerate(trajectory["episodes"], 1) if reader.finished(each["pool"])}
+
+
 def negatives_of(reader, trajectory, flags):
     """What the page says of the negatives of one experiment and seed (plain JSON); None without a finished pool."""
-    episodes = {n: each for n, each in enumerate(trajectory["episodes"], 1) if reader.finished(each["pool"])}
+    episodes = finished_pools(reader, trajectory)
     if not episodes:
         return None
     numbers, stages = list(episodes), list(episodes.values())
@@ -42,12 +47,10 @@ def negatives_of(reader, trajectory, flags):
         for role, pairs in searched.items():
             there = reader.finished(each[role])
             pairs.append(searched_pairs(reader.search(each[role]), rows, positives) if there else None)
-    content = {"queries": len(rows), "episodes": numbers, "seed": trajectory["seed"], "pools": pools}
     mined, near = searched.values()
-    content["trained"] = comings_and_goings(numbers, trained) | {"new": new_near_positive(trained, near)}
-    if not any(pairs is None for pairs in mined):
-        content["mined"] = comings_and_goings(numbers, mined) | {"new": new_near_positive(mined, near)}
-    return content
+    levels = {"trained": trained} | ({} if any(pairs is None for pairs in mined) else {"mined": mined})
+    content = {"queries": len(rows), "episodes": numbers, "seed": trajectory["seed"], "pools": pools}
+    return content | {level: comings_and_goings(numbers, pairs, near) for level, pairs in levels.items()}
 
 
 def flat(pool, rows, *fields):
@@ -73,13 +76,14 @@ def searched_pairs(run, rows, positives):
     return np.setdiff1d(pairs_of(np.repeat(queries, filled.sum(axis=1)), ids[filled]), known, assume_unique=True)
 
 
-def comings_and_goings(numbers, pairs):
-    """First encounters, overlaps and swings of the pairs of some episodes (plain JSON)."""
+def comings_and_goings(numbers, pairs, near):
+    """First encounters, overlaps, swings and new ones of the pairs of some episodes (plain JSON)."""
     shares = np.round(overlaps(pairs), 4)
     return {
         "pairs": list(map(len, pairs)),
         "first": first_encounters(pairs).tolist(),
         "overlap": np.where(np.isnan(shares), None, shares).tolist(),
+        "new": new_near_positive(pairs, near),
         "swings": {numbers[e - 1]: len(swung) for e, swung in swings(pairs).items()},
     }
 
@@ -103,11 +107,10 @@ def overlaps(episodes):
 
 def swings(episodes):
     """{e: pairs in episode e (from 1), out of the next, in again} (Table 10: class A is e = 2, class B is e = 3)."""
-    swung = {}
-    for e, (first, second, third) in enumerate(zip(episodes, episodes[1:], episodes[2:], strict=False), 1):
-        back = np.intersect1d(first, third, assume_unique=True)
-        swung[e] = np.setdiff1d(back, second, assume_unique=True)
-    return swung
+    back = [
+        np.intersect1d(before, after, assume_unique=True) for before, after in zip(episodes, episodes[2:], strict=False)
+    ]
+    return {e: np.setdiff1d(each, episodes[e], assume_unique=True) for e, each in enumerate(back, 1)}
 
 
 def new_near_positive(episodes, near):
@@ -137,8 +140,8 @@ def source_name(flags_of_source, flags):
 def count_sources(sources, flags):
     """{name of a source: number of negatives}, from the bit flags of negatives (uint8)."""
     counts = Counter()
-    for value, number in zip(*map(np.ndarray.tolist, np.unique(sources, return_counts=True)), strict=True):
-        counts[source_name(value, flags)] += number
+    for value in np.unique(sources).tolist():
+        counts[source_name(value, flags)] += int((sources == value).sum())
     return dict(counts)
 
 

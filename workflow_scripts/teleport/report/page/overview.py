@@ -20,9 +20,9 @@ PROVENANCE = ("started", "code", "git_commit", "peak_memory_bytes")  # that a st
 def page_table(reader, spec, table, folder=None):
     """A table with its finished rows, its verdicts and its pairs.
 
-    {title, columns, printed: its `Printed`, rows: [{at, label, system, episode, differs, cells: {column: cell}}],
-    starts: {label of an experiment: cell of the first column}, verdicts: [sentence], note, matrices: {column: {(b, a):
-    pair}}}. folder: where the written table is, which may be missing or of other rows. Nothing is tested twice.
+    {title, columns, printed: its `Printed`, rows: [{at, label, system, episode, runs, differs, cells: {column:
+    cell}}], starts: {label of an experiment: cell of the first column}, verdicts: [sentence], note, matrices: {column:
+    {(b, a): pair}}}. folder: where the written table is, which may be missing or of other rows. It tests nothing.
     """
     columns, labels, (tested, pairs) = tables.columns(table), labels_of(table["rows"]), written(folder, table)
     rows, above = [], {}
@@ -34,7 +34,7 @@ def page_table(reader, spec, table, folder=None):
                 if split in row["runs"]
             }
             settings = settings_of(spec, row)
-            content = {"at": at, "label": labels[at], "system": row["system"], "episode": row["episode"]}
+            content = {name: row[name] for name in ("system", "episode", "runs")} | {"at": at, "label": labels[at]}
             rows.append(content | {"cells": cells, "differs": differences(settings, above)})
             above = settings or above
     content = {"title": table["title"], "columns": list(columns), "rows": rows}
@@ -151,19 +151,19 @@ def status_of(reader, spec):
 
     The specification's `status`, what runs and what is left by the forecast, is only there for who looks meanwhile.
     """
-    tables, seeds, seen = [], [], spec.get("status")
+    shown, seeds, seen = [], [], spec.get("status")
     if seen:
         names = [name.capitalize() for name in seen["columns"]]
         note = f"{seen['left'][:1].upper()}{seen['left'][1:]}. Seen at {seen['seen']}."
         nothing = [] if seen["unfinished"] else ["No stage is running, and none was stopped."]
-        tables.append(Printed("", "What runs", pd.DataFrame(seen["unfinished"], columns=names), [*nothing, note]))
-    for label, seed in ((e["label"], seed) for e in spec["experiments"] for seed in e["seeds"]):
-        episodes = [
-            [episode["train"], *runs.values()] for episode, runs in zip(seed["episodes"], seed["runs"][1:], strict=True)
-        ]
-        stages = {row["stage"] for row in seed["rows"]}
-        seeds.append(of_seed(label, seed["seed"], episodes, stages, reader.finished))
+        shown.append(Printed("", "What runs", pd.DataFrame(seen["unfinished"], columns=names), [*nothing, note]))
+    for experiment in spec["experiments"]:
+        for seed in experiment["seeds"]:
+            by_episode = zip(seed["episodes"], seed["runs"][1:], strict=True)
+            episodes = [[episode["train"], *runs.values()] for episode, runs in by_episode]
+            stages = {row["stage"] for row in seed["rows"]}
+            seeds.append(of_seed(experiment["label"], seed["seed"], episodes, stages, reader.finished))
     if seeds:
         frame = pd.DataFrame(seeds, columns=["Experiment", "Seed", "Episodes", "Stages"])
-        tables.append(Printed("", "Experiments and seeds", frame, []))
-    return tables, by_kind(spec["stages"], reader.finished)
+        shown.append(Printed("", "Experiments and seeds", frame, []))
+    return shown, by_kind(spec["stages"], reader.finished)

@@ -5,8 +5,7 @@ from itertools import chain
 import numpy as np
 
 from teleport.report.page.forgetting import swing_sizes
-from teleport.report.page.negatives import sample
-from teleport.report.verdicts import labels_of
+from teleport.report.page.negatives import finished_pools, sample
 
 TOP = 10
 DRAWN = 4  # one in so many of the queries shown in full is drawn at random, the others differ most between systems
@@ -14,14 +13,11 @@ LEAST_SHOWN = 20  # training queries
 MOST_CELLS = 6_000  # of the tables of all training queries: fewer queries are shown where each has more
 
 
-def compared_rows(reader, spec):
-    """The finished rows of all tables, each once: [{label, runs: {split: [evaluate stages]}}]."""
+def compared_rows(tables):
+    """The rows of all tables (as `page_table` gives them), each once."""
     rows = {}
-    for table in spec["tables"]:
-        for row, label in zip(table["rows"], labels_of(table["rows"]), strict=True):
-            names = tuple(chain(*row["runs"].values()))
-            if all(map(reader.finished, names)):
-                rows.setdefault(names, {"label": label, "runs": row["runs"]})
+    for row in chain.from_iterable(table["rows"] for table in tables):
+        rows.setdefault(tuple(chain(*row["runs"].values())), row)
     return list(rows.values())
 
 
@@ -95,12 +91,7 @@ def fitting(number, reader, trajectories):
     """At most `number` queries ("all" is not cut), LEAST_SHOWN or so few that their tables stay within MOST_CELLS."""
     if number == "all":
         return number
-    pools = [e["pool"] for trajectory in trajectories for e in trajectory["episodes"] if reader.finished(e["pool"])]
+    episodes = chain.from_iterable(finished_pools(reader, trajectory).values() for trajectory in trajectories)
+    pools = [each["pool"] for each in episodes]
     per_query = sum(reader.facts(pool)["negatives"] / max(1, len(reader.pool(pool).offsets) - 1) for pool in pools)
     return min(number, max(LEAST_SHOWN, int(MOST_CELLS / max(1.0, per_query))))
-
-
-def with_pools(reader, spec):
-    """{name: first seed} of the experiments with a finished pool."""
-    seeds = {each["name"]: each["seeds"][0] for each in spec["experiments"]}
-    return {n: seed for n, seed in seeds.items() if any(reader.finished(e["pool"]) for e in seed["episodes"])}

@@ -7,7 +7,7 @@ import pandas as pd
 
 from teleport.report.charts import Figure, shown
 from teleport.report.maps import places
-from teleport.report.page.negatives import SUSPECT, flat, source_name
+from teleport.report.page.negatives import SUSPECT, finished_pools, flat, source_name
 from teleport.report.page.queries import TOP
 
 MAPPED = 48  # negatives on the map of a query, those in most pools first
@@ -53,28 +53,25 @@ def mined_lists(reader, seeds, rows):
     """{"SYSTEM, episode N": {row: [its negatives, by their rank]}} of all finished pools; seeds: {label: seed}."""
     lists = {}
     for label, seed in seeds.items():
-        for number, stages in enumerate(seed["episodes"], 1):
-            if reader.finished(stages["pool"]):
-                queries, passages, ranks = flat(reader.pool(stages["pool"]), np.array(rows), "passages", "ranks")
-                frame = pd.DataFrame({"query": queries, "passage": passages, "rank": ranks})
-                frame["rank"] = frame["rank"].replace(0, np.iinfo(np.int32).max)  # found by no search
-                by_rank = frame.sort_values(["query", "rank"], kind="stable").drop_duplicates(["query", "passage"])
-                found = by_rank.groupby("query")["passage"].agg(list)
-                lists[f"{label}, episode {number}"] = dict.fromkeys(rows, []) | found.to_dict()
+        for number, stages in finished_pools(reader, seed).items():
+            queries, passages, ranks = flat(reader.pool(stages["pool"]), np.array(rows), "passages", "ranks")
+            last = np.where(ranks, ranks, np.iinfo(np.int64).max)  # what no search found
+            frame = pd.DataFrame({"query": queries, "passage": passages, "rank": last})
+            by_rank = frame.sort_values(["query", "rank"], kind="stable").drop_duplicates(["query", "passage"])
+            found = by_rank.groupby("query")["passage"].agg(list)
+            lists[f"{label}, episode {number}"] = dict.fromkeys(rows, []) | found.to_dict()
     return lists
 
 
 def query_life(reader, trajectory, row, flags):
     """What one experiment gave one training query, episode by episode.
 
-    {"episodes": [number], "positive": {episode: (rank, score)}, "lines": {passage: {episode: {source, then, now, score,
-    suspect}}}, "pools": [stages]}. then: the rank in the search that found the passage; now, score: by the model that
-    mined the episode; None where there is none.
+    {"episodes": [number], "positive": {episode: (rank, score)}, "lines": {passage: {episode: {source, what, then, now,
+    score, suspect}}}, "pools": [stages]}. what: its first source; then: the rank in the search that found the passage;
+    now, score: by the model that mined the episode; None where there is none.
     """
     life = {"episodes": [], "positive": {}, "lines": {}, "pools": []}
-    for number, stages in enumerate(trajectory["episodes"], 1):
-        if not reader.finished(stages["pool"]):
-            continue
+    for number, stages in finished_pools(reader, trajectory).items():
         fields = flat(reader.pool(stages["pool"]), np.array([row]), "passages", "sources", "ranks")
         passages, sources, ranks = (field.tolist() for field in fields[1:])
         now = {passage: rank for rank, passage in enumerate(reader.found(stages["query"], row), 1)}
@@ -85,7 +82,8 @@ def query_life(reader, trajectory, row, flags):
         life["positive"][number] = min((now[known] for known in positives if known in now), default=None), positive
         for passage, source, rank, score in zip(passages, sources, ranks, scores, strict=True):
             suspect = None not in (score, positive) and score >= positive - abs(positive) * (1 - SUSPECT)
-            line = {"source": source_name(source, flags), "then": rank or None, "now": now.get(passage)}
+            name = source_name(source, flags)
+            line = {"source": name, "what": name.split(" + ")[0], "then": rank or None, "now": now.get(passage)}
             life["lines"].setdefault(passage, {}).setdefault(number, line | {"score": score, "suspect": suspect})
     return life
 
@@ -104,7 +102,7 @@ def life_figures(reader, life, row, named):
     rows = []
     for passage, lines in life["lines"].items():
         for number, line in lines.items():
-            said = {"episode": number, "rank": line["now"] or line["then"], "what": part_of(line)}
+            said = {"episode": number, "rank": line["now"] or line["then"], "what": line["what"]}
             rows.append(said | dict(zip(("passage", "url"), named[passage], strict=True)))
     for number, (rank, _) in life["positive"].items():
         rows.append({"episode": number, "rank": rank, "what": "positive", "passage": "the positive"})
@@ -114,11 +112,6 @@ def life_figures(reader, life, row, named):
         "more: in the search that found it). The thick line is the positive: negatives above it outrank it."
     )
     return shown(Figure("life", rows, "The life of its negatives.", text), map_figure(reader, life, row, named))
-
-
-def part_of(line):
-    """The colour of a negative: its first source."""
-    return line["source"].split(" + ")[0]
 
 
 def map_figure(reader, life, row, named):
@@ -135,7 +128,7 @@ def map_figure(reader, life, row, named):
         marks += [("positive", "positive", 150, named[passage][0]) for passage in positives]
         for passage in chosen[len(positives) :]:
             line = life["lines"][passage].get(number)
-            what, size = (part_of(line), 55) if line else ("another episode's", 30)
+            what, size = (line["what"], 55) if line else ("another episode's", 30)
             marks.append((what, "negative", size, named[passage][0]))
         for (x, y), mark in zip(places_of_all, marks, strict=True):
             rows.append({"episode": number, "x": x, "y": y} | dict(zip(MARK, mark, strict=True)))

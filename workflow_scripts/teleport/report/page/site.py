@@ -39,7 +39,7 @@ class Site:
             loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
         )
         self.templates.filters |= FILTERS
-        self.templates.globals |= {"words": WORDS | WORDS_HERE, "stage": stage_link}
+        self.templates.globals |= {"words": WORDS | WORDS_HERE}
 
     def add(self, path, template, heading, **content):
         """Add a page: what `template` makes of `content`."""
@@ -52,13 +52,10 @@ class Site:
     def write(self, folder):
         """Write the pages to `folder`/_page, and a door to them; returns the number of their bytes."""
         files = Path(folder) / FILES
-        for path, (heading, body) in self.pages.items():
-            write_text(files / path, self.whole(path, heading, body))
-        for name, text in self.data.items():
-            write_text(files / f"{name}.js", text)
-        write_text(files / "page.css", css())
-        write_text(files / "page.js", (ASSETS / "page.js").read_text(encoding="utf-8"))
-        write_text(files / "vega.js", vega())
+        texts = {path: self.whole(path, heading, body) for path, (heading, body) in self.pages.items()}
+        texts |= {f"{name}.js": text for name, text in self.data.items()}
+        for path, text in (texts | {"page.css": css(), "page.js": script(), "vega.js": vega()}).items():
+            write_text(files / path, text)
         write_text(Path(folder) / "index.html", DOOR.format(f"{FILES}/index.html", jinja2.filters.escape(self.title)))
         return sum(path.stat().st_size for path in files.rglob("*") if path.is_file())
 
@@ -68,8 +65,7 @@ class Site:
             f'<article id="{name}"{" hidden" * bool(at)}>{LINK.sub(self.inner_link, body)}</article>'
             for at, (name, (_, body)) in enumerate(self.pages.items())
         ]
-        script = (ASSETS / "page.js").read_text(encoding="utf-8")
-        scripts = [Markup(text) for text in (vega(), script, *self.data.values())]
+        scripts = [Markup(text) for text in (vega(), script(), *self.data.values())]
         text = self.whole("index.html", self.title, "\n".join(articles), {"css": Markup(css()), "scripts": scripts})
         write_text(Path(path), LINK.sub(self.inner_link, text))
         return Path(path).stat().st_size
@@ -91,6 +87,11 @@ def css():
     """The style of all pages, with the colours of sources as in the charts."""
     colours = "".join(f".source.{name} {{ --colour: {colour}; }}\n" for name, colour in SOURCE_COLOURS.items())
     return (ASSETS / "page.css").read_text(encoding="utf-8") + colours
+
+
+def script():
+    """What a page does beside being read (JavaScript)."""
+    return (ASSETS / "page.js").read_text(encoding="utf-8")
 
 
 def vega():
@@ -125,6 +126,7 @@ FILTERS = {
     "bytes": size,
     "flat": lambda value: list(flat(value)),
     "bold": bold,
+    "stage": stage_link,
 }
 
 
@@ -147,9 +149,8 @@ def longest_that_fit(lengths, total, least):
     """The length (int) at which texts are cut to have `total` characters together, at least `least`; None: they fit."""
     if sum(lengths) <= total:
         return None
-    left = total
-    for number, length in enumerate(sorted(lengths)):
-        level = left // (len(lengths) - number)  # what each of the rest may have
-        if length >= level:
-            return max(least, level)
-        left -= length
+    ordered = np.sort(lengths)
+    levels = (total - (np.cumsum(ordered) - ordered)) // np.arange(
+        len(ordered), 0, -1
+    )  # what each of the rest may have
+    return max(least, int(levels[ordered >= levels][0]))

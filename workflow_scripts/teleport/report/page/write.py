@@ -9,7 +9,7 @@ from teleport.report.charts import drawn, shown
 from teleport.report.curves import MOST_POINTS, training_curves
 from teleport.report.page import drawings, overview, queries, query_pages, tables
 from teleport.report.page.forgetting import LETTERS, STATES, Traces, forgetting_of
-from teleport.report.page.negatives import negatives_of
+from teleport.report.page.negatives import finished_pools, negatives_of
 from teleport.report.page.site import Site, read_texts
 from teleport.report.published_table import printed_published, published_measures
 from teleport.report.reader import Reader
@@ -50,9 +50,10 @@ class Page:
         self.finished = overview.finished_stages(self.reader, spec)
         folder = root / "results/tables" / spec["name"]
         self.tables = [overview.page_table(self.reader, spec, table, folder) for table in spec["tables"]]
-        self.traces, self.compared = Traces(self.reader), queries.compared_rows(self.reader, spec)
+        self.traces, self.compared = Traces(self.reader), queries.compared_rows(self.tables)
         self.splits = queries.split_contents(self.reader, spec, self.compared)
-        self.trained = queries.with_pools(self.reader, spec)
+        first_seeds = {each["name"]: each["seeds"][0] for each in spec["experiments"]}
+        self.trained = {name: seed for name, seed in first_seeds.items() if finished_pools(self.reader, seed)}
         self.labels = {each["name"]: each["label"] for each in spec["experiments"]}
         self.numbers = {row["label"]: number for number, row in enumerate(self.compared)}
         last = max(self.finished.values(), key=lambda each: each["started"] or "", default={})

@@ -18,7 +18,7 @@ const page = (() => {
 
   // The value of a data file, which is a script: browsers refuse to fetch from the disk.
   function load(name) {
-    if (store.has(name)) return Promise.resolve(store.get(name));
+    if (store.has(name)) return store.get(name);
     return new Promise((resolve) => {
       waiting.set(name, resolve);
       document.head.append(h("script", { src: `${name}.js` }));
@@ -46,10 +46,9 @@ const page = (() => {
 
   // Draws every chart that is visible and not drawn yet; data-ready says when all are.
   async function draw() {
-    const visible = (each) => each.offsetParent;
-    const charts = [...shown().querySelectorAll(".chart:not([data-drawn], .later)")].filter(visible);
+    const charts = [...shown().querySelectorAll(".chart:not([data-drawn], .later)")];
     document.documentElement.dataset.ready = "";
-    await Promise.all(charts.map((each) => {
+    await Promise.all(charts.filter((each) => each.offsetParent).map((each) => {
       each.dataset.drawn = "";
       return chart(each, JSON.parse(each.querySelector("script").textContent));
     }));
@@ -72,16 +71,13 @@ const page = (() => {
     else window.scrollTo(0, 0);
   }
 
+  // On the page of a query: the two systems that its address names, or all.
   function onlyTwo() {
-    const table = shown().querySelector("table.tops"), two = place()[0].match(/^(\d+)-(\d+)$/);
+    const table = shown().querySelector("table.tops"), two = place()[0].match(/^\d+-\d+$/)?.[0].split("-");
     if (!table) return;
-    const systems = [...table.querySelectorAll("[data-of]")].map((cell) => cell.dataset.of);
-    for (const line of table.rows) {
-      systems.forEach((number, at) => { line.cells[at + 1].hidden = Boolean(two) && !two.slice(1).includes(number); });
-    }
-    for (const line of table.querySelectorAll("tbody tr")) {
-      line.hidden = [...line.querySelectorAll("td")].every((cell) => cell.hidden || !cell.textContent);
-    }
+    const others = [...table.rows[0].cells].map(({ dataset }) => dataset.of && two && !two.includes(dataset.of));
+    for (const line of table.rows) others.forEach((each, at) => { line.cells[at].hidden = each; });
+    for (const line of table.tBodies[0].rows) line.hidden = !line.querySelector("td:not([hidden], :empty)");
     shown().querySelector(".only").hidden = !two;
   }
 
@@ -90,8 +86,7 @@ const page = (() => {
     if (articles.length) route();
     onlyTwo();
     const app = shown().querySelector("[data-app]");
-    const index = () => JSON.parse(shown().querySelector("script.index").textContent);
-    if (app) await apps[app.dataset.app](app, index());
+    if (app) await apps[app.dataset.app](app, await load("index"));
     await draw();
   }
 
@@ -113,13 +108,29 @@ const page = (() => {
 page.query = (split, row, full, ...rest) =>
   full.has(row) ? page.address(`query-${split}-${row}`, ...rest) : page.address("query", split, row, ...rest);
 
-// A list of queries: [{row, id, text, more: [elements]}] that hold the text searched for.
+// Fills the form of an app; lists: [name, options, chosen, (value) → what follows the app's name in the address].
+page.form = (root, lists) => {
+  const { h } = page;
+  const label = ([name, options, chosen, place]) => {
+    const address = (value) => page.address(root.dataset.app, ...place(value)).replace(/^[^#]*/, "");
+    const go = (event) => { location.hash = address(event.target.value); };
+    const selected = (value) => (String(value) === String(chosen) ? "" : null);
+    const option = ([value, text = value]) => h("option", { value, selected: selected(value) }, text);
+    const select = h("select", { onchange: go }, options.map((each) => option([each].flat())));
+    return h("label", { class: "choice" }, h("span", {}, name), select);
+  };
+  root.querySelector("form").replaceChildren(...lists.map(label));
+};
+
+// A list of queries: [{row, url, id, text, more: [elements]}] that hold the text searched for.
 page.MOST = 300;
-page.listQueries = (root, split, all, full, rest) => {
+page.listQueries = (root, all, full) => {
   const { h } = page, input = root.querySelector("input[type=search]"), list = root.querySelector(".queries");
-  const named = (row, text) =>
-    h("a", { href: page.query(split, row, full, ...rest), "data-row": row, dir: "auto" }, text);
-  const show = () => {
+  const line = ({ row, url, id, text, more }) => {
+    const link = h("a", { href: url, "data-row": row, dir: "auto" }, text);
+    return h("li", {}, h("span", { class: "text" }, link, h("small", {}, id)), more);
+  };
+  input.oninput = () => {
     const wanted = input.value.toLowerCase();
     const found = all.filter(({ id, text }) => `${id} ${text}`.toLowerCase().includes(wanted));
     const whole = found.filter(({ row }) => full.has(row)).length;
@@ -127,63 +138,46 @@ page.listQueries = (root, split, all, full, rest) => {
     const cut = found.length > page.MOST ? `the first ${page.MOST} of ` : "";
     const said = `${cut}${found.length.toLocaleString("en")} queries, ${whole} in full${missing}`;
     root.querySelector(".note").textContent = said;
-    const words = (row, id, text) => h("span", { class: "text" }, named(row, text), h("small", {}, id));
-    const line = ({ row, id, text, more }) => h("li", {}, words(row, id, text), more);
     list.replaceChildren(...found.slice(0, page.MOST).map(line));
   };
-  input.oninput = show;
-  show();
-};
-
-page.choice = (name, options, chosen, change) => {
-  const { h } = page;
-  const select = h("select", { onchange: (event) => change(event.target.value) });
-  const selected = (value) => (String(value) === String(chosen) ? "" : null);
-  for (const [value, text] of options) select.append(h("option", { value, selected: selected(value) }, text));
-  return h("label", { class: "choice" }, h("span", {}, name), select);
+  input.oninput();
 };
 
 // Two systems on all queries of a split.
-page.apps.diff = async (root, { splits, labels, pairs }) => {
-  const [given, ...rest] = page.place(), split = splits.includes(given) ? given : splits[0];
-  const data = await page.load(`scores-${split}`), queries = await page.load(`queries-${split}`);
-  const known = (value, other) => (value !== undefined && data.systems.includes(Number(value)) ? Number(value) : other);
-  const a = known(rest[0], data.systems[Math.min(1, data.systems.length - 1)]);
-  const b = known(rest[1], data.systems.at(-1));
-  const measure = data.measures.includes(rest[2]) ? rest[2] : data.measures[0];
-  const go = (...parts) => { location.hash = page.address("diff", ...parts).replace(/^[^#]*/, ""); };
-  const systems = data.systems.map((n) => [n, labels[n]]), twice = (names) => names.map((n) => [n, n]);
-  root.querySelector("form").replaceChildren(
-    ...(splits.length > 1 ? [page.choice("Split", twice(splits), split, (value) => go(value))] : []),
-    page.choice("From", systems, a, (value) => go(split, value, b, measure)),
-    page.choice("To", systems, b, (value) => go(split, a, value, measure)),
-    page.choice("Measure", twice(data.measures), measure, (value) => go(split, a, b, value)));
-  const column = (n) => data.scores[measure][data.systems.indexOf(n)], full = new Set(queries.full);
-  const [ofA, ofB] = [column(a), column(b)];
-  const query = (row, at) => ({ row, id: queries.ids[at], text: queries.texts[at], a: ofA[at], b: ofB[at] });
-  const rows = queries.rows.map(query), sign = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`;
-  const mean = (key) => rows.reduce((sum, row) => sum + row[key], 0) / rows.length;
-  const better = data.fewer.includes(measure) ? -1 : 1;
-  const [won, lost] = [better, -better].map((way) => rows.filter((row) => way * (row.b - row.a) > 1e-9).length);
-  const pair = measure === data.measures[0] ? pairs[split]?.[`${Math.min(a, b)} ${Math.max(a, b)}`] : undefined;
-  const [meanA, meanB] = [mean("a"), mean("b")];
+page.apps.diff = async (root, { scored, labels, pairs }) => {
+  const [given, ...rest] = page.place(), split = scored.includes(given) ? given : scored[0];
+  const { systems, measures, scores, fewer } = await page.load(`scores-${split}`);
+  const queries = await page.load(`queries-${split}`), full = new Set(queries.full);
+  const known = (text, other) => (text !== undefined && systems.includes(Number(text)) ? Number(text) : other);
+  const [a, b] = [known(rest[0], systems[Math.min(1, systems.length - 1)]), known(rest[1], systems.at(-1))];
+  const measure = measures.includes(rest[2]) ? rest[2] : measures[0], named = systems.map((n) => [n, labels[n]]);
+  const ofSplit = ["Split", scored, split, (value) => [value]];
+  page.form(root, [...(scored.length > 1 ? [ofSplit] : []),
+    ["From", named, a, (value) => [split, value, b, measure]],
+    ["To", named, b, (value) => [split, a, value, measure]],
+    ["Measure", measures, measure, (value) => [split, a, b, value]]]);
+  const [ofA, ofB] = [a, b].map((n) => scores[measure][systems.indexOf(n)]);
+  const rows = queries.rows.map((row, at) => {
+    const url = page.query(split, row, full, `${a}-${b}`);
+    return { row, at, id: queries.ids[at], text: queries.texts[at], a: ofA[at], b: ofB[at], url };
+  });
+  const sign = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`;
+  const better = fewer.includes(measure) ? -1 : 1;
+  const way = (value) => (Math.abs(value) > 1e-9 ? better * Math.sign(value) : 0);
+  const [won, lost] = [1, -1].map((wanted) => rows.filter((row) => way(row.b - row.a) === wanted).length);
+  const [meanA, meanB] = [ofA, ofB].map((values) => values.reduce((sum, value) => sum + value, 0) / rows.length);
+  const p = pairs[`${split} ${measure}`]?.[`${Math.min(a, b)} ${Math.max(a, b)}`];
   const means = `${labels[b]} ${meanB.toFixed(3)}, ${labels[a]} ${meanA.toFixed(3)}: ${sign(meanB - meanA)}`;
   const counts = `won ${won}, lost ${lost}, the same on ${rows.length - won - lost} queries`;
-  const chance = pair === undefined ? "" : `, p ${pair}`;
+  const chance = p === undefined ? "" : `, p ${p}`;
   root.querySelector(".said").textContent = `${means}${chance} (${measure}, ${split}); ${counts}.`;
-  const places = new Map();
-  for (const row of rows) {
-    const key = `${row.a} ${row.b}`, url = page.query(split, row.row, full, `${a}-${b}`);
-    const there = places.get(key) ?? { a: row.a, b: row.b, count: 0, queries: row.id, url };
-    places.set(key, { ...there, count: there.count + 1 });
-  }
   const element = root.querySelector(".chart"), spec = JSON.parse(element.querySelector("script").textContent);
-  spec.datasets.values = [...places.values()].sort((one, other) => other.count - one.count);
+  spec.datasets.values = rows;
   await page.chart(element, spec);
-  rows.sort((one, other) => better * ((one.b - one.a) - (other.b - other.a)) || one.row - other.row);
-  const way = (value) => (better * value > 1e-9 ? "up" : better * value < -1e-9 ? "down" : "");
-  const change = (value) => page.h("span", { class: `change ${way(value)}` }, sign(value));
-  page.listQueries(root, split, rows.map((row) => ({ ...row, more: [change(row.b - row.a)] })), full, [`${a}-${b}`]);
+  const change = ({ a: from, b: to }) =>
+    page.h("span", { class: `change ${{ "1": "up", "-1": "down" }[way(to - from)] ?? ""}` }, sign(to - from));
+  const sorted = rows.toSorted((one, other) => better * ((one.b - one.a) - (other.b - other.a)) || one.row - other.row);
+  page.listQueries(root, sorted.map((row) => ({ ...row, more: [change(row)] })), full);
 };
 
 page.spelled = (path, states, letters) => [...path].map((each) => states[letters.indexOf(each)]).join(", ");
@@ -220,27 +214,25 @@ page.apps.light = async (root, { splits, scored, experiments, states, letters })
 // All queries of a split, or those that one step of an experiment left in one state.
 page.apps.list = async (root, { splits, experiments, states, letters }) => {
   const [given, name, step, state] = page.place(), split = splits.includes(given) ? given : splits[0];
-  const go = (...parts) => { location.hash = page.address("list", ...parts).replace(/^[^#]*/, ""); };
-  const queries = await page.load(`queries-${split}`), twice = (names) => names.map((n) => [n, n]);
+  const queries = await page.load(`queries-${split}`), full = new Set(queries.full);
   const able = experiments.filter((each) => each.splits.includes(split));
   const chosen = able.find((each) => each.name === name);
-  const paths = chosen && (await page.load(`paths-${chosen.name}`))[split];
+  const paths = chosen && (await page.load(`paths-${name}`))[split];
   const steps = paths ? paths.checkpoints.slice(1).map((to, at) => [at, `${paths.checkpoints[at]} → ${to}`]) : [];
-  const at = Math.max(0, Math.min(Number(step) || 0, steps.length - 1)), wanted = states.indexOf(state);
+  const at = Math.max(0, Math.min(Number(step) || 0, steps.length - 1)), wanted = letters[states.indexOf(state)];
   const named = [["", "all queries"], ...able.map((each) => [each.name, each.label])];
-  root.querySelector("form").replaceChildren(
-    page.choice("Split", twice(splits), split, (value) => go(value)),
-    page.choice("Experiment", named, chosen?.name ?? "", (value) => go(split, value, 0, state ?? "forgotten")),
-    ...(paths ? [
-      page.choice("From checkpoint to checkpoint", steps, at, (value) => go(split, name, value, state)),
-      page.choice("Queries", [["", "all"], ...twice(states)], state ?? "", (value) => go(split, name, at, value)),
-    ] : []));
-  const glyph = ({ path, way }) =>
-    page.h("span", { class: "path", title: page.spelled(path, states, letters) }, page.measured(paths.measure) + way);
-  const way = (n) => ({ path: paths?.paths[n], way: paths?.ways[n] });
-  const query = (row, n) => ({ row, id: queries.ids[n], text: queries.texts[n], ...way(n) });
-  const kept = queries.rows.map(query)
-    .filter(({ path }) => !paths || (path && (wanted < 0 || path[at] === letters[wanted])))
-    .map((row) => ({ ...row, more: row.path ? [glyph(row)] : [] }));
-  page.listQueries(root, split, kept, new Set(queries.full), []);
+  const ofPaths = [
+    ["From checkpoint to checkpoint", steps, at, (value) => [split, name, value, state]],
+    ["Queries", [["", "all"], ...states], state ?? "", (value) => [split, name, at, value]]];
+  page.form(root, [
+    ["Split", splits, split, (value) => [value]],
+    ["Experiment", named, chosen?.name ?? "", (value) => [split, value, 0, state ?? "forgotten"]],
+    ...(paths ? ofPaths : [])]);
+  const glyph = (n) => page.h("span", { class: "path", title: page.spelled(paths.paths[n], states, letters) },
+    page.measured(paths.measure) + paths.ways[n]);
+  const kept = queries.rows
+    .map((row, n) => ({ row, n, url: page.query(split, row, full), id: queries.ids[n], text: queries.texts[n] }))
+    .filter(({ n }) => !paths || (paths.paths[n] && (!wanted || paths.paths[n][at] === wanted)))
+    .map((query) => ({ ...query, more: paths ? [glyph(query.n)] : [] }));
+  page.listQueries(root, kept, full);
 };
