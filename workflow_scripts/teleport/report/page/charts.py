@@ -136,17 +136,18 @@ def scatter():
     """The scores of two systems on every query; larger: several queries lie there, of which the first one is named."""
     base, axis = chart(320), {"scale": alt.Scale(nice=False, padding=14), "axis": alt.Axis(tickCount=6)}
     places = base.transform_aggregate(count="count()", first="argmin(at)", groupby=["a", "b"])
+    places = places.transform_calculate(url="datum.first.url", queries="datum.first.id")
     points = places.mark_point(color=shared.BLUE, stroke="white", strokeWidth=0.7, **shared.DOT).encode(
         x=alt.X("a:Q", title="From", **axis),
         y=alt.Y("b:Q", title="To", **axis),
         size=alt.Size("count:Q", scale=alt.Scale(type="sqrt", range=[24, 900]), legend=None),
         order=alt.Order("count:Q", sort="descending"),
-        href="first.url:N",
+        href="url:N",
         tooltip=[
             tip("a:Q", "From", ".3f"),
             tip("b:Q", "To", ".3f"),
             tip("count:Q", "Queries", ","),
-            tip("first.id:N", "such as"),
+            tip("queries:N", "such as"),
         ],
     )
     diagonal = base.transform_aggregate(low="min(a)", high="max(a)").mark_rule(strokeDash=[4, 3])

@@ -62,7 +62,7 @@ class Site:
     def write_one_file(self, path):
         """Write all pages as one file that needs no other; returns the number of its bytes."""
         articles = [
-            f'<article id="{name}"{" hidden" * bool(at)}>{LINK.sub(self.inner_link, body)}</article>'
+            f'<article id="{name}"{" hidden" * bool(at)}>{body}</article>'
             for at, (name, (_, body)) in enumerate(self.pages.items())
         ]
         scripts = [Markup(text) for text in (vega(), script(), *self.data.values())]

@@ -257,9 +257,7 @@ class Page:
         for each in content["lives"]:
             named = {passage: (texts[passage][0], f"#{page}-p{number[passage]}") for passage in number}
             each["figures"] = query_pages.life_figures(self.reader, each["life"], row, named) if few else []
-        content |= {
-            name: self.reader.queries(split, of)[row].as_py() for name, of in (("id", "query_id"), ("text", "text"))
-        }
+        content["id"], content["text"] = (self.reader.queries(split, of)[row].as_py() for of in ("query_id", "text"))
         seeded = any(len(names) > 1 for each in self.compared for names in each["runs"].values())
         content |= {"page": page, "number": number, "texts": texts, "seeded": seeded}
         self.site.add(f"query-{page}.html", "query.html", content["id"], **content)
