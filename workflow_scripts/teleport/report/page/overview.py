@@ -63,19 +63,20 @@ def printed(reader, table, rows, tested):
 
 
 def written(folder, table):
-    """The CSVs of the written table and of its pairs (DataFrames); empty ones where it is missing, or of other rows."""
+    """The CSVs of the written table and of its pairs (DataFrames); empty where it is missing or outdated."""
     paths = [folder and folder / f"{table['name']}{suffix}.csv" for suffix in ("", ".pairs")]
     frames = [pd.read_csv(path) if path and path.is_file() else pd.DataFrame() for path in paths]
     current = list(frames[0].get("system", ())) == [row["system"] for row in table["rows"]]
-    return frames if current else [pd.DataFrame(), pd.DataFrame()]
+    return frames if current and {*tables.columns(table)} <= {*frames[0]} else [pd.DataFrame(), pd.DataFrame()]
 
 
 def answers(reader, table, tested, pairs):
     """{verdicts, note, matrices} of a table, from its CSV and that of its pairs."""
-    if pairs.empty or not {*PAIRS} <= {*pairs}:
-        return {"verdicts": [], "note": "", "matrices": {}}
     columns, labels, matrices = tables.columns(table), labels_of(table["rows"]), {}
     first = next(iter(columns))
+    if not {*PAIRS} <= {*pairs} or first not in {*pairs["column"]}:
+        return {"verdicts": [], "note": "", "matrices": {}}
+    pairs = pairs[pairs["column"].isin([*columns])]
     said, note = tables.verdicts_with_costs(table, first, tested[first], pairs, reader)
     turned = pairs.rename(columns={"a": "b", "b": "a", "won": "lost", "lost": "won"})
     for pair in pd.concat([pairs, turned.assign(difference=-turned["difference"])]).to_dict("records"):

@@ -1,0 +1,38 @@
+"""What the page takes from a written table, which may be older than the configuration."""
+
+import pytest
+
+from teleport.report.page.overview import answers, written
+
+PAIRS = "column,a,b,difference,p,method,checkpoints,won,lost\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A written table of two systems by RR@10, with their pair."""
+    (tmp_path / "main.csv").write_text("system,episode,RR@10,R@5\nA,1,0.5,0.9\nB,1,0.6,0.8\n")
+    (tmp_path / "main.pairs.csv").write_text(f"{PAIRS}RR@10,0,1,0.1,0.04,t-test,False,3,2\n")
+    return tmp_path
+
+
+def table(*measures):
+    rows = [{"system": system, "episode": 1, "seeds": [], "columns": {}} for system in "AB"]
+    spec = {"name": "main", "splits": ["test"], "measures": {"test": list(measures)}, "rows": rows}
+    return spec | {"significance": None}
+
+
+def test_pairs_are_there_both_ways_with_their_split_and_labels(folder):
+    spec = table("RR@10", "R@5")
+    (pairs,) = answers(None, spec, *written(folder, spec))["matrices"].values()
+    assert {places: (pair["difference"], pair["won"], pair["labels"]) for places, pair in pairs.items()} == {
+        (1, 0): (0.1, 3, ("A", "B")),
+        (0, 1): (-0.1, 2, ("B", "A")),
+    }
+    assert pairs[1, 0]["of"] == ("test", "RR@10")
+
+
+@pytest.mark.parametrize("measures", [("nDCG@10", "RR@10"), ("R@5", "RR@10"), ("R@5",)])
+def test_a_table_of_other_measures_than_the_configuration_answers_nothing(folder, measures):
+    """As while the workflow makes it anew, with another first measure."""
+    spec = table(*measures)
+    assert answers(None, spec, *written(folder, spec))["matrices"] == {}
