@@ -55,7 +55,7 @@ def mined_lists(reader, seeds, rows):
     for label, seed in seeds.items():
         for number, stages in finished_pools(reader, seed).items():
             queries, passages, ranks = flat(reader.pool(stages["pool"]), np.array(rows), "passages", "ranks")
-            last = np.where(ranks, ranks, np.iinfo(np.int64).max)  # what no search found
+            last = np.where(ranks, ranks, np.inf)  # what no search found
             frame = pd.DataFrame({"query": queries, "passage": passages, "rank": last})
             by_rank = frame.sort_values(["query", "rank"], kind="stable").drop_duplicates(["query", "passage"])
             found = by_rank.groupby("query")["passage"].agg(list)

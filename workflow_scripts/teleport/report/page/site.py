@@ -28,7 +28,7 @@ LEAST_CUT = 120  # but none to less than this
 class Site:
     """Pages by file name, in the order in which they are added, and data that scripts load.
 
-    title: of all pages; footer: a sentence below each; navigation: {file name: text} of the pages that may be there
+    title: of all pages; footer: a sentence below each; navigation: [(file name, text)] of the pages that may be there
     """
 
     def __init__(self, title, footer, navigation):
@@ -77,7 +77,7 @@ class Site:
 
     def whole(self, path, heading, body, inline=None):
         """The HTML of a page."""
-        navigation = [(name, text) for name, text in self.navigation.items() if name in self.pages]
+        navigation = [(name, text) for name, text in self.navigation if name in self.pages]
         named = {"title": self.title, "footer": self.footer, "nav": navigation, "here": path}
         base = self.templates.get_template("base.html")
         return base.render(heading=heading, body=Markup(body), inline=inline, **named)

@@ -63,7 +63,7 @@ class Page:
         more = f" and {len(systems) - MOST_NAMED} more" if len(systems) > MOST_NAMED else ""
         title = spec["name"] or ", ".join(systems[:MOST_NAMED]) + more or "Results"
         made = f"Made from {', '.join(spec['configuration'])} at commit {self.commit}; last stage begun {self.written}."
-        self.site = Site(title, made, NAVIGATION)
+        self.site = Site(title, made, list(NAVIGATION.items()))
         self.site.templates.globals |= {"reproduce": self.reproduce, "stages": self.finished}
 
     def reproduce(self, names):
