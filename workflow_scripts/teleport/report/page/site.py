@@ -149,8 +149,9 @@ def longest_that_fit(lengths, total, least):
     """The length (int) at which texts are cut to have `total` characters together, at least `least`; None: they fit."""
     if sum(lengths) <= total:
         return None
-    ordered = np.sort(lengths)
-    levels = (total - (np.cumsum(ordered) - ordered)) // np.arange(
-        len(ordered), 0, -1
-    )  # what each of the rest may have
-    return max(least, int(levels[ordered >= levels][0]))
+    left = total
+    for number, length in enumerate(sorted(lengths)):
+        level = left // (len(lengths) - number)  # what each of the rest may have
+        if length >= level:
+            return max(least, level)
+        left -= length
