@@ -85,21 +85,22 @@ def numbers(results, page, experiments):
         for row in rows if any(title == f"{column}." for _, column in cells) else ():
             found.setdefault("dots", []).append((row["label"], row["mean"], true[row["label"], title[:-1]]))
     for label, folder in experiments.items():
-        for kind, given in of_experiment(index, page, label, folder).items():
+        for kind, given in of_experiment(results, page, label, folder).items():
             found.setdefault(kind, []).extend(given)
     if experiments:
-        found["rates"] = rates(page, experiments, next(iter(scores["scores"])))
+        found["rates"] = rates(results, page, experiments, next(iter(scores["scores"])))
     return {kind: given for kind, given in found.items() if given}
 
 
-def of_experiment(index, page, label, folder):
+def of_experiment(results, page, label, folder):
     """{kind of number: [(what, shown, true)]} of one experiment: costs, pools and losses."""
     manifests = {path.resolve() / "manifest.json" for path in folder.rglob("*") if path.is_symlink()}
     manifests = [json.loads(path.read_text()) for path in manifests if path.is_file()]
+    index = (page / "index.html").read_text()
     line = re.search(rf'data-system="{label}">(.*?)</tr>', index.partition('class="costs"')[2], re.S)
     found = {"costs": [], "sources": [], "first": [], "losses": []}
     trained = {f"train/{manifest['key']}": manifest for manifest in manifests if manifest["kind"] == "train"}
-    mined = mined_for(trained.values(), folder.parents[1] / "stages")
+    mined = mined_for(trained.values(), results / "stages")
     for text, stages in zip(re.findall(r"<td>([^<]*) s</td>", line[1]), (mined, trained), strict=False):
         shown, true = float(text.replace(",", "")), sum(map(spent, stages.values()))
         found["costs"].append(((label, *stages), shown, shown if abs(shown - true) <= 0.5 else true))
@@ -128,7 +129,7 @@ def of_experiment(index, page, label, folder):
     return found
 
 
-def rates(page, experiments, measure):
+def rates(results, page, experiments, measure):
     """[(what, shown, true)] of the forgetting rates of the test queries."""
     shown = [rows for title, rows in charts_of((page / "experiments.html").read_text()) if title == "Forgetting rate."][
         -1
@@ -138,7 +139,6 @@ def rates(page, experiments, measure):
         count = len(list(folder.glob("episode-*")))
         folders = [folder / "evaluate-test", *(folder / f"episode-{n}/evaluate-test" for n in range(1, count + 1))]
         keys = [each.resolve().name for each in folders]
-        results = next(each for each in folder.parents if each.name == "results")
         values = [query_scores(results, key, measure) for key in keys]
         for step, (before, after) in enumerate(pairwise(values), 1):
             true = np.mean([after[query] < before[query] for query in before])
