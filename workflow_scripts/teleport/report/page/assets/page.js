@@ -169,7 +169,7 @@ page.apps.diff = async (root, { scored, labels, pairs }) => {
   const p = pairs[`${split} ${measure}`]?.[`${Math.min(a, b)} ${Math.max(a, b)}`];
   const means = `${labels[b]} ${meanB.toFixed(3)}, ${labels[a]} ${meanA.toFixed(3)}: ${sign(meanB - meanA)}`;
   const counts = `won ${won}, lost ${lost}, the same on ${rows.length - won - lost} queries`;
-  const chance = p === undefined ? "" : `, p ${p}`;
+  const chance = p === undefined ? "" : `, p ${p} of this pair alone`;
   root.querySelector(".said").textContent = `${means}${chance} (${measure}, ${split}); ${counts}.`;
   const element = root.querySelector(".chart"), spec = JSON.parse(element.querySelector("script").textContent);
   spec.datasets.values = rows;
