@@ -26,7 +26,7 @@ from teleport.encoder.model import PackedEncoder
 from teleport.encoder.precision import pick_device, resolve_precision
 from train import QUERIES, make_trainer, stage_step, training_set
 
-ALL, NONE = "all", "the whole folder"
+ALL, NONE = "nothing", "the whole folder"
 ENCODER = kernels.CpuEncoder
 # What stands in the place of each trick: [(object, name, value)].
 GROUPS = [(ENCODER, "attention", staticmethod(PackedEncoder.attention))]
@@ -96,10 +96,12 @@ def main(arguments=None):
     with TemporaryDirectory() as folder:
         world = texts.Texts(texts.checkpoint(arguments, folder), folder, max(QUERIES, arguments.passages), QUERIES)
         encode = interleaved(encoders(world, device, precision, arguments.threads), arguments.rounds)
-        report("tricks-encode", encode, [ALL], arguments.passages, "passages", arguments, **gains(encode))
         step = interleaved(steps(world, training_set(arguments), device, precision), STEP_ROUNDS * arguments.rounds)
-        read = arguments.queries * (1 + arguments.negatives)
-        report("tricks-step", step, [ALL], read, "passages", arguments, **gains(step))
+    seconds, figures = {}, {}
+    for kind, of_kind in (("encode", encode), ("step", step)):
+        seconds |= {f"stage, {kind} without {name}": times for name, times in of_kind.items()}
+        figures |= {f"{kind}: {sentence}": times for sentence, times in gains(of_kind).items()}
+    report("tricks", seconds, (), 1, "runs", arguments, **figures)
 
 
 if __name__ == "__main__":

@@ -21,12 +21,14 @@ from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, disk_shortage, live_search, memory_shortages, render, shortages
 from paths import REPOSITORY
 from teleport.collection import answers
+from teleport.cpu import int8
 from teleport.encoder import encode
 from teleport.plan.kinds import KINDS, Kind
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
 from teleport.running.artefact import Artefact
 from teleport.running.files import sha256_file
+from teleport.search import errors, flat, retrieve
 from teleport.settings import read as config
 from teleport.settings.encoder import PretrainedSettings
 from teleport.settings.section import NoSettings
@@ -480,6 +482,9 @@ def test_batches_are_as_large_as_those_of_the_stages():
     assert encode.TOKEN_BUDGET["encode"]["cpu"] == costs_of_kinds.BATCH_TOKENS
     assert encode.TOKEN_BUDGET["train"]["cuda"] == costs_of_kinds.BUCKET_TOKENS
     assert answers.PASSAGES == costs_of_kinds.PASSAGES
+    assert (flat.MARGIN, flat.CANDIDATES * 20) == (costs_of_kinds.MARGIN, costs_of_kinds.CANDIDATE_BYTES)
+    assert (retrieve.BLOCK_ROWS, int8.WIDTH) == (costs_of_kinds.CPU_LINES, costs_of_kinds.CPU_WIDTH)
+    assert (errors.BLOCK_PAIRS, errors.BLOCK_ROWS) == (costs_of_kinds.ERROR_PAIRS, costs_of_kinds.ERROR_ROWS)
 
 
 def test_a_dev_set_costs_a_forward_pass_of_its_texts_at_every_evaluation(marco):

@@ -1,8 +1,11 @@
 """What the page takes from a written table, which may be older than the configuration."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from teleport.report.page.overview import answers, written
+from teleport.report.page.write import Page
 
 PAIRS = "column,a,b,difference,p,method,checkpoints,won,lost\n"
 
@@ -36,3 +39,9 @@ def test_a_table_of_other_measures_than_the_configuration_answers_nothing(folder
     """As while the workflow makes it anew, with another first measure."""
     spec = table(*measures)
     assert answers(None, spec, *written(folder, spec))["matrices"] == {}
+
+
+@pytest.mark.parametrize("split", ["dev", "dev (re-ranked)"])
+def test_a_pair_opens_the_queries_of_its_split(split):
+    pair = {"of": (split, "RR@10"), "labels": ("A", "B")}
+    assert Page.diff_of(SimpleNamespace(numbers={"A": 2, "B": 5}), pair) == "diff.html#dev/2/5"

@@ -101,9 +101,10 @@ def life_figures(reader, life, row, named):
     """The life of a query's negatives, and its map: [Figure]; named: {passage: (its id, its place on the page)}."""
     rows = []
     for passage, lines in life["lines"].items():
+        name, url = named[passage]
         for number, line in lines.items():
             said = {"episode": number, "rank": line["now"] or line["then"], "what": line["what"]}
-            rows.append(said | dict(zip(("passage", "url"), named[passage], strict=True)))
+            rows.append(said | {"passage": name, "url": url})
     for number, (rank, _) in life["positive"].items():
         rows.append({"episode": number, "rank": rank, "what": "positive", "passage": "the positive"})
     rows = [each for each in rows if each["rank"]]

@@ -15,6 +15,7 @@ from teleport.report.published_table import printed_published, published_measure
 from teleport.report.reader import Reader
 from teleport.report.render import NONE
 from teleport.report.verdicts import better, p_text
+from teleport.settings.section import RERANKED
 
 NAVIGATION = {"index.html": "Verdicts", "diff.html": "Compare", "list.html": "Queries"}
 NAVIGATION |= {"experiments.html": "Experiments", "stages.html": "Stages", "papers.html": "Beside the papers"}
@@ -111,7 +112,7 @@ class Page:
     def diff_of(self, pair):
         """The address of a pair of a table's rows, query by query."""
         a, b = (self.numbers.get(label, 0) for label in pair["labels"])
-        return f"diff.html#{pair['of'][0]}/{a}/{b}"
+        return f"diff.html#{pair['of'][0].removesuffix(RERANKED)}/{a}/{b}"
 
     def comparison(self):
         """The page that compares two systems, and the scores and queries that it loads."""
