@@ -5,7 +5,8 @@ import json
 import pytest
 
 from encoder_world import make_pretrained, source_folder
-from teleport.encoder.source import completed, own_settings
+from teleport.encoder.completed import completed
+from teleport.encoder.own_settings import own_settings
 from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
 

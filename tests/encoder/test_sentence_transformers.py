@@ -10,7 +10,8 @@ from sentence_transformers import SentenceTransformer
 
 from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
 from teleport.encoder import encode
-from teleport.encoder.source import completed, own_settings
+from teleport.encoder.completed import completed
+from teleport.encoder.own_settings import own_settings
 from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
 

@@ -26,7 +26,7 @@ from commands.export import export  # noqa: E402
 from commands.new import new  # noqa: E402
 from commands.status import unfinished  # noqa: E402
 from teleport.encoder import pretrained  # noqa: E402
-from teleport.encoder.source import completed  # noqa: E402
+from teleport.encoder.completed import completed  # noqa: E402
 from teleport.plan.plan import Plan  # noqa: E402
 from teleport.refusal import Refusal  # noqa: E402
 from teleport.report.page_specs import page_spec  # noqa: E402

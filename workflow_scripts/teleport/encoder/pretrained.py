@@ -6,14 +6,15 @@ import json
 import torch
 from transformers import AutoTokenizer
 
-from teleport.encoder import source
 from teleport.encoder.architectures import ARCHITECTURES, DPR, named_as_bert
 from teleport.encoder.backbone import activation
 from teleport.encoder.checkpoint import module_paths, sides, write_prompts
+from teleport.encoder.completed import refuse_conflict
 from teleport.encoder.load import save_encoders
 from teleport.encoder.model import HEAD, Encoder
+from teleport.encoder.own_settings import Dense, own_settings, read_form, read_sizes, require_sizes
 from teleport.encoder.reference import backbone_weights, head_weights, load_backbone, read_weights, refusing
-from teleport.encoder.source import KEY, find_weights, locate, own_settings, require_sizes
+from teleport.encoder.source import KEY, find_weights, locate, require_digest
 from teleport.refusal import Refusal, Remedy
 from teleport.running.files import require_free_space, sha256_file
 from teleport.running.log import log
@@ -67,13 +68,13 @@ def find(checkpoint):
     their digest, and the commit of a hub repository, which `main` may not be tomorrow."""
     folder = locate(checkpoint)
     weights = find_weights(folder)
-    source.require_digest(weights, digest := sha256_file(weights), checkpoint.sha256)
+    require_digest(weights, digest := sha256_file(weights), checkpoint.sha256)
     return folder, read_config(folder), {"weights_sha256": digest} | ({"commit": folder.name} if checkpoint.hub else {})
 
 
 def read(folder, settings):
     """(tokenizer, `Encoder`) of a transformers folder; a projection head that it lacks is drawn from settings.seed."""
-    source.refuse_conflict(own_settings(folder), settings, ("pooling", "normalize"))  # of the hub: not known before
+    refuse_conflict(own_settings(folder), settings, ("pooling", "normalize"))  # of the hub: not known before
     tokenizer = load_fast_tokenizer(folder)
     backbone, head = read_model(folder)
     if settings.layers:
@@ -124,7 +125,7 @@ def read_model(folder):
     try:
         weights = read_weights(find_weights(folder))
         file = folder / "config.json"
-        require_sizes(source.read_sizes(read_config(folder), file), backbone_weights(weights), file)
+        require_sizes(read_sizes(read_config(folder), file), backbone_weights(weights), file)
         return load_backbone(folder, weights), head_weights(weights) or head_of_modules(folder)
     except Refusal as refusal:
         raise Refusal(str(refusal) if KEY in str(refusal) else f"{KEY}: {refusal}") from None
@@ -147,7 +148,7 @@ def head_of_modules(folder):
     paths = module_paths(folder)
     if not all(name in paths for name, _ in HEAD):
         return None
-    function = source.read_form(source.Dense, paths["Dense"] / "config.json").activation_function
+    function = read_form(Dense, paths["Dense"] / "config.json").activation_function
     if not function.endswith("Identity"):
         raise Refusal(f"{paths['Dense']} has the activation {function}; a projection head is linear.")
     found = [read_weights(find_weights(paths[name])) for name, _ in HEAD]
@@ -172,7 +173,7 @@ def read_config(folder):
     path = folder / "config.json"
     if not path.is_file():
         raise Refusal(f"{KEY}: {folder} has no config.json. Give a folder in the form of transformers.")
-    config = source.read_form(dict, path)
+    config = read_form(dict, path)
     for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
         if config.get(name):
             raise Refusal(f"{KEY}: {path} has {name}, but texts are encoded, not generated. {ELSE}")
@@ -180,7 +181,7 @@ def read_config(folder):
         raise Refusal(f"{KEY}: {path} has position_embedding_type {positions!r}; only absolute is computed. {ELSE}")
     if "auto_map" in config or "trust_remote_code" in config:
         log.warning("%s: its auto_map or trust_remote_code is ignored: no code comes with a checkpoint", path)
-    source.read_sizes(config, path)
+    read_sizes(config, path)
     if config.get("model_type") == DPR:
         if config.get("projection_dim"):
             raise Refusal(f"{KEY}: {path} has projection_dim {config['projection_dim']}; only 0 is computed. {ELSE}")

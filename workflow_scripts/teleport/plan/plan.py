@@ -4,7 +4,7 @@ from functools import cached_property
 from itertools import chain
 
 from teleport.collection import apidocs, sources
-from teleport.encoder.source import completed
+from teleport.encoder.completed import completed
 from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import contrast
 from teleport.plan.experiment import Trajectory

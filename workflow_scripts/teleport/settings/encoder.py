@@ -109,7 +109,7 @@ class Cut(Section):
 class Encoder(TokensSettings, Encoded, Pooling, Cut):
     """The dual encoder: vectors of queries and passages, compared by inner product.
 
-    `encoder.source.completed` replaces every null that the checkpoint's files may fill, before stages are planned.
+    `encoder.completed.completed` replaces every null that the checkpoint's files may fill, before stages are planned.
     """
 
     checkpoint: CheckpointSource = Field(description="Where episodes start; only passages beside a query_checkpoint.")

@@ -1,0 +1,90 @@
+"""An encoder's settings in which everything is said: by the configuration, by the checkpoint's files, or as usual."""
+
+import math
+
+from teleport.encoder.own_settings import own_settings
+from teleport.encoder.source import OWN_FILES, locate
+from teleport.refusal import Refusal
+
+LENGTHS = {"max_query_tokens": 32, "max_passage_tokens": 128}  # where nobody says them (ANCE-Tele, Table 5)
+
+
+def refuse_conflict(own, settings, names=("pooling", "normalize", "query_prefix", "passage_prefix", "lower_case")):
+    """Raise Refusal when `settings` (attributes) say something else than the files; None says nothing."""
+    cut = {"pooling"} if getattr(settings, "layers", None) else set()  # the files speak of the last layer
+    for name in set(names) & set(own) - cut:
+        said, (value, file) = getattr(settings, name), own[name]
+        if said is not None and said != value:
+            raise Refusal(
+                f"encoder.{name} is {said!r}, but {file} says {value!r}. Set it to {value!r}, or to null, which takes "
+                "what the checkpoint says."
+            )
+    length, file = own.get("max_tokens", (math.inf, None))
+    for name in LENGTHS:
+        if (said := getattr(settings, name, None) or 0) > length:
+            raise Refusal(
+                f"encoder.{name} is {said}, but {file} says that a text has at most {length} tokens. Set it to "
+                f"{length} at most, or to null, which takes that."
+            )
+
+
+def refuse_no_positions(own, made, silent):
+    """Raise Refusal when a text may have more tokens than the model has positions; `silent`: what nobody has set."""
+    most, file = own.get("positions", (math.inf, None))
+    for name in LENGTHS:
+        if (length := getattr(made, name)) > most:
+            said = f"encoder.{name} is {length}"
+            if name in silent:
+                said = f"{own['max_tokens'].file} says that a text has at most {length} tokens"
+            raise Refusal(f"{said}, but {file} has positions for {most}. Set encoder.{name} to {most} at most.")
+
+
+def refuse_long_queries(queries, length):
+    """Raise Refusal when queries may be longer (tokens) than their own checkpoint says, or has positions for."""
+    for name in ("max_tokens", "positions"):
+        most, file = queries.get(name, (math.inf, None))
+        if length > most:
+            said = (
+                f"says that a text has at most {most} tokens" if name == "max_tokens" else f"has positions for {most}"
+            )
+            raise Refusal(
+                f"encoder.max_query_tokens is {length}, but {file} of encoder.query_checkpoint "
+                f"{said}. Set encoder.max_query_tokens to {most} at most."
+            )
+
+
+def completed(encoder):
+    """A settings.Encoder in which everything is said: by the configuration, by the checkpoint's files, or as usual. The
+    small files of one on the hub are fetched only where something is left out."""
+    usual = {"normalize": False, "query_prefix": "", "passage_prefix": ""} | LENGTHS
+    silent = [name for name in ("pooling", *usual) if getattr(encoder, name) is None]
+    checkpoint, own, queries = encoder.checkpoint, {}, {}
+    if silent or not checkpoint.hub:
+        own = own_settings(locate(checkpoint, OWN_FILES))
+        if encoder.query_checkpoint:
+            queries = own_settings(locate(encoder.query_checkpoint, OWN_FILES))
+            own.pop("query_prefix", None)
+            own |= {name: queries[name] for name in queries if name == "query_prefix"}
+        refuse_conflict(own, encoder)
+    known = {name: value for name, (value, _) in own.items()}
+    if "max_tokens" in own:
+        known |= dict.fromkeys(LENGTHS, known["max_tokens"])
+    elif "positions" in own:
+        usual |= {name: min(usual[name], known["positions"]) for name in LENGTHS}
+    if encoder.pooling is None and "pooling" not in known:
+        place = checkpoint.hub or checkpoint.folder or checkpoint.package
+        raise Refusal(
+            f"encoder.pooling: neither the configuration nor {place} says it (there is no modules.json with a Pooling "
+            "module). Set it to cls or mean, whichever the checkpoint was trained with."
+        )
+    if encoder.lower_case is None and "lower_case" in known:
+        silent.append("lower_case")
+    made = encoder.model_copy(update={name: (usual | known)[name] for name in silent})
+    refuse_no_positions(own, made, silent)
+    refuse_long_queries(queries, made.max_query_tokens)
+    if not known.get("include_prompt", True) and (made.query_prefix or made.passage_prefix):
+        raise Refusal(
+            f"encoder: {own['include_prompt'].file} leaves prompts out of the pooling (include_prompt: false), which "
+            "is not computed here. Take another checkpoint, or one without prompts."
+        )
+    return made

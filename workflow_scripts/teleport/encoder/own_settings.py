@@ -1,0 +1,218 @@
+"""What the small files of a published checkpoint say of its encoder.
+
+Nobody has checked what others wrote, so files are read in typed forms. Vectors are those of sentence-transformers'
+`encode_query` and `encode_document`, or one sentence says what is not computed here. Its versions 2 to 6 write these
+files; 6 has the longest text in tokenizer_config.json.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
+
+from teleport.encoder.architectures import ARCHITECTURES, with_berts_names
+from teleport.encoder.source import KEY
+from teleport.refusal import Refusal
+from teleport.settings.section import not_bool
+
+# The modules that are computed here, in the order in which they may follow each other.
+MODULES = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
+HEAD = MODULES[2:4]  # which go together
+POOLINGS = {"cls": "cls", "mean": "mean", "cls_token": "cls", "mean_tokens": "mean"}  # by today's and older names
+PROMPTS = {"query_prefix": ("query",), "passage_prefix": ("document", "passage", "corpus")}
+NO_LIMIT = 10**6  # transformers writes 1e30 where a tokenizer has no longest text
+LAYER = re.compile(r"\blayers?\.(\d+)\.")  # in the name of a weight
+
+Count = Annotated[int, Field(ge=1, le=10**9, strict=True)]
+# Published ones are 1e-12 to 1e-5; with a large one every vector is nearly the same, and nothing would say so.
+Epsilon = Annotated[float, Field(gt=0, le=0.01, allow_inf_nan=False, strict=True)]
+Words = Annotated[int, Field(ge=4), BeforeValidator(not_bool)]  # two special tokens and some text
+
+
+class Module(BaseModel):
+    """An entry of modules.json."""
+
+    type: str
+    path: str
+
+
+class Pooling(BaseModel, extra="allow"):
+    """1_Pooling/config.json; before version 6 a `pooling_mode_…` of true instead of `pooling_mode`."""
+
+    pooling_mode: str | list[str] | None = None
+    include_prompt: bool = True
+
+    @property
+    def modes(self):
+        """The names of its poolings (list), of which several are joined."""
+        flags = [key.removeprefix("pooling_mode_") for key, on in self.model_extra.items() if on is True]
+        modes = self.pooling_mode or flags
+        return [modes] if isinstance(modes, str) else modes
+
+
+class Dense(BaseModel):
+    """The config.json of a linear layer."""
+
+    bias: bool = True
+    activation_function: str = "torch.nn.modules.linear.Identity"
+    use_residual: bool = False
+
+
+class Lengths(BaseModel):
+    """sentence_bert_config.json."""
+
+    max_seq_length: Words | None = None
+    do_lower_case: bool | None = False
+
+
+class Tokenizer(BaseModel):
+    """tokenizer_config.json."""
+
+    model_max_length: Annotated[float, Field(ge=4), BeforeValidator(not_bool)] | None = None
+
+
+class Prompts(BaseModel):
+    """config_sentence_transformers.json."""
+
+    prompts: dict[str, str | None] | None = None
+    truncate_dim: Count | None = None
+
+
+class Kind(BaseModel):
+    """What config.json says first: whose names its other keys are."""
+
+    model_type: str | None = None
+
+
+class Sizes(BaseModel):
+    """The sizes in config.json, by BERT's names."""
+
+    hidden_size: Count | None = None
+    num_hidden_layers: Count | None = None
+    num_attention_heads: Count | None = None
+    intermediate_size: Count | None = None
+    vocab_size: Count | None = None
+    max_position_embeddings: Count | None = None
+    pad_token_id: Annotated[int, Field(ge=0, strict=True)] | None = None
+    layer_norm_eps: Epsilon | None = None
+    norm_eps: Epsilon | None = None  # ModernBERT's name
+
+
+class Own(NamedTuple):
+    """A setting of a checkpoint: its value, and the file that says so."""
+
+    value: object
+    file: Path
+
+
+def own_settings(folder):
+    """{key: Own} of a folder, as far as it says them: pooling, normalize, lower_case and the two prefixes of `encoder`,
+    max_tokens, include_prompt; positions, the most tokens that its weights have room for."""
+    said, sentences = {}, read_form(Prompts, folder / "config_sentence_transformers.json")
+    if sentences.truncate_dim:
+        refuse(folder / "config_sentence_transformers.json", f"truncate_dim {sentences.truncate_dim}")
+    lengths, tokenizer = read_form(Lengths, folder / "sentence_bert_config.json"), folder / "tokenizer_config.json"
+    if modules := read_form(list[Module], folder / "modules.json"):
+        paths = {module.type.rpartition(".")[2]: folder / module.path for module in modules}
+        require_modules(folder / "modules.json", modules)
+        said["normalize"] = Own("Normalize" in paths, folder / "modules.json")
+        if "Pooling" in paths:
+            file = paths["Pooling"] / "config.json"
+            pooling = read_form(Pooling, file)
+            if len(pooling.modes) != 1 or pooling.modes[0] not in POOLINGS:
+                refuse(file, f"the pooling {' and '.join(pooling.modes) or 'none'}")
+            said["pooling"] = Own(POOLINGS[pooling.modes[0]], file)
+            said["include_prompt"] = Own(pooling.include_prompt, file)
+        dense = read_form(Dense, paths.get("Dense", folder / "none") / "config.json")
+        if dense.use_residual or not dense.bias:
+            refuse(paths["Dense"] / "config.json", f"use_residual {dense.use_residual}, bias {dense.bias}")
+        if (length := read_form(Tokenizer, tokenizer).model_max_length or NO_LIMIT) < NO_LIMIT:
+            said["max_tokens"] = Own(int(length), tokenizer)
+    sizes = read_sizes(config := read_form(dict, folder / "config.json"), folder / "config.json")
+    architecture, padding = ARCHITECTURES.get(config.get("model_type")), sizes.pad_token_id
+    if architecture and sizes.max_position_embeddings:
+        # transformers' default for what counts from the padding on
+        positions = architecture.most_tokens(sizes.max_position_embeddings, 1 if padding is None else padding)
+        said |= {"positions": Own(positions, folder / "config.json")} if positions else {}
+    if lengths.max_seq_length:
+        said["max_tokens"] = Own(lengths.max_seq_length, folder / "sentence_bert_config.json")
+    if lengths.do_lower_case:
+        said["lower_case"] = Own(True, folder / "sentence_bert_config.json")
+    prompts = sentences.prompts or {}
+    for key, names in PROMPTS.items():
+        if found := [prompts[name] or "" for name in names if name in prompts]:
+            said[key] = Own(found[0], folder / "config_sentence_transformers.json")
+    return said
+
+
+def require_modules(file, modules):
+    """Raise Refusal for a module that is not computed here, one that comes twice, and another order."""
+    names, places = [module.type.rpartition(".")[2] for module in modules], []
+    for module, name in zip(modules, names, strict=True):
+        if name not in MODULES or name in HEAD and not set(HEAD) <= set(names):
+            refuse(file, f"the module {name}")
+        if name == "Transformer" and Path(module.path) != Path():
+            refuse(file, f"the transformer in a folder of its own, {module.path!r}")
+        if Path(module.path).is_absolute() or ".." in Path(module.path).parts:
+            raise Refusal(f"{KEY}: {file} has the path {module.path!r}, outside the checkpoint. Get it anew.")
+        places.append(MODULES.index(name))
+    if places != sorted(set(places)) or names[0] != MODULES[0]:
+        refuse(file, f"the modules {', '.join(names)} in this order")
+
+
+def refuse(file, what):
+    """Raise the Refusal of `what` a file of the checkpoint has."""
+    raise Refusal(
+        f"{KEY}: {file} has {what}, which is not computed here. Give a checkpoint of transformer, pooling (cls or "
+        "mean), maybe a linear layer with a LayerNorm, maybe normalisation."
+    )
+
+
+def read_sizes(config, file):
+    """The `Sizes` of the content of config.json (dict). Raises Refusal for what can be no size of a model."""
+    checked(Kind, config, file)
+    sizes = checked(Sizes, with_berts_names(config), file)
+    if sizes.hidden_size and (heads := sizes.num_attention_heads) and sizes.hidden_size % heads:
+        wrong = f"num_attention_heads {heads}, of which hidden_size {sizes.hidden_size} is no multiple"
+        raise Refusal(f"{KEY}: {file} has {wrong}. Get the checkpoint anew.")
+    return sizes
+
+
+def require_sizes(sizes, weights, file):
+    """Raise Refusal where config.json asks for more layers or other widths than the weights have, before a model of
+    such a size is built. weights: {name: tensor} of the backbone"""
+    has = {"num_hidden_layers": len({match[1] for match in map(LAYER.search, weights) if match})}
+    for name, tensor in weights.items():
+        if name.endswith(("word_embeddings.weight", "tok_embeddings.weight")):
+            has |= dict(zip(("vocab_size", "hidden_size"), tensor.shape, strict=False))  # of others torch complains
+        elif name.endswith(("intermediate.dense.bias", "ffn.lin1.bias")):
+            has["intermediate_size"] = tensor.numel()
+        elif name.endswith("position_embeddings.weight"):
+            has["max_position_embeddings"] = next(iter(tensor.shape), 1)
+    for name, number in has.items():
+        if (getattr(sizes, name) or 0) > number:
+            said = f"{name} {getattr(sizes, name)}, the weights have {number}"
+            raise Refusal(f"{KEY}: {file} has {said}. Get the checkpoint anew.")
+
+
+def read_form(form, path):
+    """The content of a JSON file as a pydantic form; that of an empty one where there is no file."""
+    if not path.is_file():
+        return TypeAdapter(form).validate_python([] if form == list[Module] else {})
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise Refusal(f"{KEY}: {path} is not JSON in UTF-8 ({error}). Get the checkpoint anew.") from None
+    return checked(form, content, path)
+
+
+def checked(form, content, path):
+    """`content` as a pydantic form. Raises Refusal that names the file and the key."""
+    try:
+        return TypeAdapter(form).validate_python(content)
+    except ValidationError as error:
+        mistake = error.errors()[0]
+        key, given = ".".join(map(str, mistake["loc"])) or "its content", repr(mistake["input"])[:60]
+        raise Refusal(f"{KEY}: {path}: {key}: {mistake['msg']}, not {given}. Get the checkpoint anew.") from None
