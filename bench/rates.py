@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 import merge
 import texts
-from commands.forecast.costs import MARGIN
+from commands.forecast.costs.search import MARGIN
 from commands.forecast.flops import search_flop
 from rounds import REPOSITORY
 from search import Timed

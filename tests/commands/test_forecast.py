@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 import yaml
 
-from commands.forecast import costs as costs_of_kinds
-from commands.forecast.costs import sharded, stage_cost
+from commands.forecast.costs import encoder as encoder_costs
+from commands.forecast.costs import negatives as negatives_costs
+from commands.forecast.costs import search as search_costs
+from commands.forecast.costs import stage_cost
+from commands.forecast.costs import training as training_costs
+from commands.forecast.costs.encoder import sharded
 from commands.forecast.counts import Counts, encoder_shape, of_kind
 from commands.forecast.flops import Shape, forward_flop, step_flop
 from commands.forecast.forecast import Forecast, total
@@ -454,7 +458,7 @@ def test_paper_scale_configurations_can_be_forecast_without_their_data():
 
 def test_smaller_batches_at_once_need_less_memory_and_a_second_forward_pass_more_work(marco, monkeypatch):
     """A step of 8 x (9 + 32 x 76) tokens: halves of it; chunks of 16,384 tokens; and those of the halves (9,764)."""
-    monkeypatch.setattr("commands.forecast.costs.BUCKET_TOKENS", 16384)
+    monkeypatch.setattr("commands.forecast.costs.training.BUCKET_TOKENS", 16384)
     used = {"accumulate": 2}, {"gradient_caching": True}, {"accumulate": 2, "gradient_caching": True}
     plain, *others = (costs(make_plan(training=changes), "train")[0] for changes in ({}, *used))
     states = 18 * 108_891_648  # weights, gradients and moments of BERT-base
@@ -479,12 +483,12 @@ def test_without_a_gpu_each_thread_has_a_batch_or_the_gradients_of_a_part_in_mem
 
 
 def test_batches_are_as_large_as_those_of_the_stages():
-    assert encode.TOKEN_BUDGET["encode"]["cpu"] == costs_of_kinds.BATCH_TOKENS
-    assert encode.TOKEN_BUDGET["train"]["cuda"] == costs_of_kinds.BUCKET_TOKENS
-    assert answers.PASSAGES == costs_of_kinds.PASSAGES
-    assert (flat.MARGIN, flat.CANDIDATES * 20) == (costs_of_kinds.MARGIN, costs_of_kinds.CANDIDATE_BYTES)
-    assert (retrieve.BLOCK_ROWS, int8.WIDTH) == (costs_of_kinds.CPU_LINES, costs_of_kinds.CPU_WIDTH)
-    assert (errors.BLOCK_PAIRS, errors.BLOCK_ROWS) == (costs_of_kinds.ERROR_PAIRS, costs_of_kinds.ERROR_ROWS)
+    assert encode.TOKEN_BUDGET["encode"]["cpu"] == encoder_costs.BATCH_TOKENS
+    assert encode.TOKEN_BUDGET["train"]["cuda"] == training_costs.BUCKET_TOKENS
+    assert answers.PASSAGES == negatives_costs.PASSAGES
+    assert (flat.MARGIN, flat.CANDIDATES * 20) == (search_costs.MARGIN, search_costs.CANDIDATE_BYTES)
+    assert (retrieve.BLOCK_ROWS, int8.WIDTH) == (search_costs.CPU_LINES, search_costs.CPU_WIDTH)
+    assert (errors.BLOCK_PAIRS, errors.BLOCK_ROWS) == (search_costs.ERROR_PAIRS, search_costs.ERROR_ROWS)
 
 
 def test_a_dev_set_costs_a_forward_pass_of_its_texts_at_every_evaluation(marco):

@@ -16,6 +16,8 @@ from teleport.running.artefact import STAGES, Artefact, is_finished
 SPECIAL_TOKENS = 2  # CLS and SEP
 NO_ENCODER_TOKENS = 100  # of a passage, where no encoder says how many it reads: DPR's passages of 100 words
 NEIGHBOUR_BYTES = 8  # an id and a score
+ID_BYTES = 150  # a passage's text id in memory: as a Python string in a table of rows
+PAIR_BYTES = 40  # a retrieved passage in memory: ids, scores and a sorted copy of the ids
 FILE_NEGATIVES = 100  # per query in a file of negatives: an assumption, because it is read only by its stage
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from commands.forecast.costs import sharded, stage_cost
+from commands.forecast.costs import stage_cost
+from commands.forecast.costs.encoder import sharded
 from commands.forecast.counts import Counts, artefact_of
 from commands.forecast.hardware import Cost, Place
 from commands.forecast.schedule import Job, most_bytes, schedule

@@ -7,7 +7,7 @@ from collections import Counter
 from functools import lru_cache
 from itertools import groupby
 
-from commands.forecast.costs import live, train_steps
+from commands.forecast.costs.training import live, train_steps
 from commands.forecast.counts import encoder_shape, of_kind
 from commands.forecast.forecast import Forecast, total
 from commands.forecast.hardware import MEASURED, read_hardware

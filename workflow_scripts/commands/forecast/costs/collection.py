@@ -1,0 +1,33 @@
+"""What fetching and reading a collection costs."""
+
+from pathlib import Path
+
+from commands.forecast.counts import ID_BYTES
+from commands.forecast.hardware import BASE, Cost
+from teleport.collection.download import FOLDER
+
+ROW_GROUP_BYTES = 0.15e9  # collection.build.ROW_GROUP passages as strings and as columns
+BYTES_PER_TOKEN = 2.0  # of text in the compressed corpus.parquet: 4.5 characters of English, compressed 2.2 times
+APIDOCS_TEXTS = 20  # packages are parsed: a passage takes as long as so many lines of a file
+
+
+def download(stage, counts, place):
+    """What is there already is only hashed. Files of unknown size are what `counts.download_bytes` leaves for them."""
+    files, local = stage.settings.files, stage.origins.get("local")  # in the place of all downloads
+    paths = {name: Path(local or FOLDER) / name for name in files}
+    there = sum(path.stat().st_size for path in paths.values() if path.is_file())
+    missing = [] if local else [name for name, path in paths.items() if not path.is_file()]
+    known, unsized = sum(files[name].bytes or 0 for name in missing), [n for n in missing if not files[n].bytes]
+    fetched = max(known, (counts.download_bytes or 0) - there) if missing else 0
+    lacks = f"{', '.join(unsized)}, because their sizes are unknown (counts.download_bytes)" if unsized else ""
+    work = {"network": fetched, "disk": there}
+    return Cost(fetched, work=work, lacks="" if counts.download_bytes else lacks)
+
+
+def collection(stage, counts, place):
+    """Passages are read, checked and written; their ids are in memory."""
+    form = stage.settings.source.source
+    texts = counts.passages * (APIDOCS_TEXTS if form == "apidocs" else 1)
+    size, memory = counts.corpus_tokens * BYTES_PER_TOKEN, BASE + ROW_GROUP_BYTES + counts.passages * ID_BYTES
+    lacks = "what ir_datasets downloads" if form == "ir_datasets" else ""
+    return Cost(size, memory=memory, work={"texts": texts}, lacks=lacks)

@@ -1,0 +1,45 @@
+"""What measuring and comparing runs costs."""
+
+import math
+
+from commands.forecast.counts import ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES
+from commands.forecast.hardware import BASE, Cost
+
+RUN_BYTES = 15  # a line of a compressed run: 12 with MS MARCO's numbers for ids, 24 with names of functions
+MEASURES_BASE = 0.3e9  # memory of a process that has loaded what measures runs
+
+
+def check(stage, counts, place):
+    """Counts of the collection are compared: a process, and nothing besides."""
+    return Cost()
+
+
+def ranks(stage, counts):
+    """Lines of a run of the stage's split that is evaluated."""
+    return counts.plan.config.evaluation.depth * counts.queries[stage.settings.split]
+
+
+def evaluate(stage, counts, place):
+    """A run is measured, and written compressed."""
+    rows = ranks(stage, counts)
+    return Cost(rows * RUN_BYTES, memory=MEASURES_BASE + PAIR_BYTES * rows, work={"run_rows": rows})
+
+
+def external(stage, counts, place):
+    """A run from elsewhere, as deep as ours; each line is a few Python objects before it is an array."""
+    rows = ranks(stage, counts)
+    memory = BASE + rows * ID_BYTES + counts.passages * ID_BYTES / 3
+    return Cost(rows * NEIGHBOUR_BYTES, memory=memory, work={"run_rows": rows})
+
+
+def contrast(stage, counts, place):
+    """Two runs are measured and compared."""
+    rows = 2 * ranks(stage, counts)
+    size = counts.queries[stage.settings.split] * 40
+    return Cost(size, memory=MEASURES_BASE + PAIR_BYTES * rows, work={"run_rows": rows})
+
+
+def forgetting(stage, counts, place):
+    """Two runs of the training queries are compared."""
+    rows = 2 * math.prod(counts.run(stage.inputs["after"]))
+    return Cost(memory=MEASURES_BASE + rows * NEIGHBOUR_BYTES, work={"run_rows": rows})

@@ -1,0 +1,103 @@
+"""What indexes and searches cost, by vectors and by words."""
+
+from commands.forecast.counts import run_bytes
+from commands.forecast.flops import search_flop, vector_bytes
+from commands.forecast.hardware import BASE, Cost
+
+CANDIDATE_BYTES = 2**25 * 20  # search.flat.CANDIDATES: numbers, scores proposed and exact
+SCORE_BYTES = 2**30  # on a GPU: search.flat_torch.QUERIES x BLOCK_PASSAGES, in float32
+POSTINGS_PER_TOKEN = 0.4  # of BM25's index: without stop words and repeats, and a word is more than one token
+LEXICAL_BUFFERS = 0.6e9  # search.lexical_index: a block of passages, or a range of postings
+VOCABULARY_BYTES = 1.0  # a token adds to the terms in memory: 150 bytes a term, a new one in 150 tokens
+QUERY_TERMS_BYTES = 500  # a query as a list of numbers
+MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
+CPU_LINES, CPU_WIDTH = 4096, 8  # search.retrieve.BLOCK_ROWS; cpu.int8.WIDTH: candidates a rank
+RERANKED = 1000  # candidates of a query in a file
+ERROR_PAIRS, ERROR_ROWS = 8192, 16384  # search.errors.BLOCK_PAIRS, BLOCK_ROWS
+
+
+def index_bytes(index, passages, dim):
+    """The size of an index: codes, vectors, or vectors and links of 4 bytes, 2 M a passage."""
+    if index.kind == "pq":
+        return passages * index.m * index.bits / 8
+    links = 8 * index.M if index.kind == "hnsw" else 8 if index.kind == "ivf" else 0
+    return vector_bytes(passages, dim) + passages * links
+
+
+def index(stage, counts, place):
+    """All vectors are read; only an index that is not flat is written."""
+    passages, dim, vectors = counts.vectors(stage.inputs["passages"])
+    flat = stage.settings.index.kind == "flat"
+    size = 0.0 if flat else index_bytes(stage.settings.index, passages, dim)
+    lacks = "" if flat else "training the indexes that are not flat, and adding the passages"
+    return Cost(size, memory=BASE + size, mapped=vectors, work={"read": vectors}, lacks=lacks)
+
+
+def pq_work(index, lines, passages):
+    """Searching by codes adds up numbers of a table, taken to be as fast as scoring again."""
+    return lines * passages * index.m
+
+
+def retrieve(stage, counts, place):
+    """By codes alone on the processor: there the vectors are read for the recall of a sample."""
+    passages, dim, vectors = counts.vectors(stage.inputs["passages"])
+    lines, depth = counts.run(stage)
+    size = run_bytes(lines, depth)
+    if stage.settings.scores == "compressed":
+        index = stage.inputs["index"].settings.index
+        codes = index_bytes(index, counts.passages, dim)
+        work = {"rescored": pq_work(index, lines, counts.passages), "read": codes + vectors}
+        return Cost(size, memory=BASE + codes + min(CANDIDATE_BYTES, lines * depth * 20), work=work)
+    depth *= stage.inputs["passages"].settings.chunks  # search.retrieve.chunks_needed
+    candidates = lines * (depth + MARGIN)
+    work = {"search_flop": search_flop(lines, passages, dim), "rescored": candidates * dim, "read": vectors}
+    proposed = candidates if place.gpus else min(lines, CPU_LINES) * (CPU_WIDTH * depth + MARGIN)
+    reduced = 0 if place.gpus else passages * dim  # in int8, where they have room
+    return Cost(
+        size,
+        memory=BASE + vectors + min(CANDIDATE_BYTES, proposed * 20),
+        mapped=size + reduced,
+        device_memory=vector_bytes(passages, dim, 2) / place.gpus + SCORE_BYTES if place.gpus else 0.0,  # in fp16
+        work=work,
+        at_once=(("search_flop", "rescored"),),
+    )
+
+
+def lexical_index(stage, counts, place):
+    """All texts are split, stemmed and inverted; the postings are on the disk twice for a while, and read again from
+    memory maps."""
+    tokens = counts.corpus_tokens
+    size = tokens * POSTINGS_PER_TOKEN * 8
+    memory = BASE + LEXICAL_BUFFERS + tokens * VOCABULARY_BYTES + 12 * counts.passages
+    return Cost(size, scratch=size, memory=memory, mapped=size, work={"bm25_tokens": tokens})
+
+
+def bm25(stage, counts, place):
+    """The postings are memory-mapped: as much of them as the queries' terms have is in memory, at most all."""
+    lines, depth = counts.run(stage)
+    postings = counts.corpus_tokens * POSTINGS_PER_TOKEN * 8
+    work = {"bm25_scores": lines * counts.passages}
+    return Cost(run_bytes(lines, depth), memory=BASE + postings + lines * QUERY_TERMS_BYTES, work=work)
+
+
+def rerank(stage, counts, place):
+    """At most: a file of candidates is not opened here, and has as many as MS MARCO's."""
+    _, dim, _ = counts.vectors(stage.inputs["passages"])
+    depth = getattr(stage.inputs["candidates"].settings, "depth", RERANKED)
+    lines = counts.queries[stage.settings.split]
+    size = run_bytes(lines, depth)
+    return Cost(size, memory=BASE + size, work={"rescored": lines * depth * dim})
+
+
+def errors(stage, counts, place):
+    """All products on the processor, a look at each block of a positive's, and the vectors once more for every 8,192
+    positives."""
+    passages, dim, vectors = counts.vectors(stage.inputs["passages"])
+    pairs = counts.positives[stage.settings.split]
+    work = {
+        "host_flop": search_flop(pairs, passages, dim),
+        "looked": pairs * -(-passages // ERROR_ROWS),
+        "read": vectors * -(-pairs // ERROR_PAIRS),
+    }
+    block = min(pairs, ERROR_PAIRS) * min(counts.passages, ERROR_ROWS) * 4
+    return Cost(pairs * 24, memory=BASE + vectors + block, work=work)
