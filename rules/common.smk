@@ -17,6 +17,7 @@ sys.path.insert(0, str(HOME / "workflow_scripts"))
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
+from commands.dry_run import MOST_JOBS, DryRun
 from commands.encoding import encodings_said
 from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, shortages
@@ -34,7 +35,7 @@ from commands.snakemake_internals import (
     room,
     unfinished,
 )
-from commands.terminal import MOST_JOBS, DryRun, Terminal
+from commands.terminal import Terminal
 from teleport.plan.kinds import needs
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal

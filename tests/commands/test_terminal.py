@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter, LogEvent
 
-from commands import job_texts, terminal
+from commands import dry_run, job_texts, terminal
 from commands.forecast.left import Left, job_of
 from commands.forecast.schedule import Job
 from commands.snakemake_internals import replace_terminal_handler
@@ -294,8 +294,8 @@ def test_what_a_forecast_calls_a_job(output, name):
 
 
 def test_a_dry_run_lists_jobs_without_hashes_and_ends_with_what_it_would_cost(logger, monkeypatch):
-    monkeypatch.setattr(terminal, "MOST_JOBS", 2)
-    monkeypatch.setattr(terminal, "Terminal", lambda usual, *_: terminal.DryRun(usual, lambda s: f"{sorted(s)}"))
+    monkeypatch.setattr(dry_run, "MOST_JOBS", 2)
+    monkeypatch.setattr(terminal, "Terminal", lambda usual, *_: dry_run.DryRun(usual, lambda s: f"{sorted(s)}"))
     logger = logger(io.StringIO())
     stats = {"event": LogEvent.RUN_INFO, "stats": {"train": 3, "total": 3}}
     logger.info("stats", extra=stats)

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from teleport.plan.plan import Plan
-from teleport.report.specs import system_columns, table_specs
+from teleport.report.specs import table_specs
+from teleport.report.systems import system_columns
 from teleport.settings import read as config
 
 BASE = """

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from teleport.plan.plan import Plan
-from teleport.report.specs import mining_stages, system_columns, table_specs
+from teleport.report.specs import table_specs
+from teleport.report.systems import mining_stages, system_columns
 from teleport.settings import read as config
 
 CONFIG = """

@@ -108,13 +108,13 @@ def test_targets_messages_records_and_the_terminal(call):
 SHORT = f"""
 import sys
 sys.path.insert(0, "{REPOSITORY}/workflow_scripts")
-from commands import terminal
+from commands import dry_run
 from commands.snakemake_internals import plan_in_short, replace_terminal_handler
 from snakemake.logging import logger
 
-terminal.MOST_JOBS = 3
-replace_terminal_handler(logger, lambda usual: terminal.DryRun(usual, lambda stages: f"STAGES {{len(stages)}}"))
-plan_in_short(workflow, logger, terminal.MOST_JOBS)
+dry_run.MOST_JOBS = 3
+replace_terminal_handler(logger, lambda usual: dry_run.DryRun(usual, lambda stages: f"STAGES {{len(stages)}}"))
+plan_in_short(workflow, logger, dry_run.MOST_JOBS)
 
 def asked(wildcards):
     print("PARAMS", wildcards.key)

@@ -1,9 +1,9 @@
-"""What a run of the workflow says: a line per job, how far long ones are, and how well each episode did; and a dry run.
+"""What a run of the workflow says: a line per job, how far long ones are, and how well each episode did.
 
-`Terminal` and `DryRun` take the place of the handler by which Snakemake writes to the terminal. A line for a job has
-its kind, episode, experiments, seed and log. Of a job that goes on, the first report comes after `FIRST_SECONDS`: a bar
-that is drawn anew on a terminal, plain lines ever further apart elsewhere. Warnings, errors and all else that is not
-named here are written as Snakemake writes them, and its own log in .snakemake/log has everything.
+`Terminal` takes the place of the handler by which Snakemake writes to the terminal. A line for a job has its kind,
+episode, experiments, seed and log. Of a job that goes on, the first report comes after `FIRST_SECONDS`: a bar that is
+drawn anew on a terminal, plain lines ever further apart elsewhere. Warnings, errors and all else that is not named here
+are written as Snakemake writes them, and its own log in .snakemake/log has everything.
 """
 
 import re
@@ -36,9 +36,6 @@ CHATTER += ("Removing output files of failed job", "Shutting down, this might ta
 # What `failed` says better: these have the shell command, and name no cause.
 TOLD = ("CalledProcessError in file", "At least one job did not complete successfully")
 INTERRUPTED = "Terminating processes on user request"
-MOST_JOBS = 200  # that a dry run lists
-REASONS = ("Reasons:", "    (check individual jobs", "    ")  # the hashes behind each job, in a dry run
-LAST = "This was a dry-run"
 BEGUN = re.compile(r" ([a-z_]+/[0-9a-f]{12}) attempt ")  # in the log of a job
 
 
@@ -243,35 +240,3 @@ class Terminal(TerminalHandler):
         if self.interrupted or self.failures:
             what = "interrupted" if self.interrupted else f"{self.failures} failed"
             self.write(f"{what}: what is finished stays, what was saved goes on, by the same command again")
-
-
-class DryRun(TerminalHandler):
-    """What a dry run says: a line per job, and at the end what `costs` (function of the stages' names) says of all."""
-
-    def __init__(self, usual, costs):
-        super().__init__(usual)
-        self.costs, self.jobs, self.stages, self.counted = costs, 0, set(), False
-
-    def emit(self, record):
-        event, text = get_event(record), str(record.msg)
-        if event == LogEvent.JOB_INFO:
-            if record.rule_msg:
-                self.jobs += 1
-                self.stages |= {"/".join(Path(path).parts[-3:-1]) for path in record.output[:1]}
-                if self.jobs <= MOST_JOBS:
-                    self.say(f"Job {record.jobid}: {' '.join(record.rule_msg.split())}")
-        elif event == LogEvent.RUN_INFO:
-            if not self.counted:
-                super().emit(record)
-            self.counted = True
-        elif not text.startswith(REASONS):
-            last = text.startswith(LAST) and self.jobs
-            if last and self.jobs > MOST_JOBS:
-                more = f"and {self.jobs - MOST_JOBS} more jobs"
-                self.say(f"{more}: name results/experiments/NAME, or a folder below it, to see those of one experiment")
-            super().emit(record)
-            if last:  # not in `close`, whose errors Snakemake drops
-                self.say(self.costs(self.stages))
-
-    def say(self, text):
-        self.stream.write(f"{text}\n")

@@ -35,7 +35,8 @@ from teleport.refusal import Refusal
 from teleport.report.dotted import flat
 from teleport.report.published import published_path, read_published
 from teleport.report.published_specs import published_spec, published_specs
-from teleport.report.specs import Spec, in_folder, label_of, reference_name, system_columns, table_specs
+from teleport.report.specs import Spec, in_folder, label_of, reference_name, table_specs
+from teleport.report.systems import system_columns
 from teleport.running.files import files_below, sha256_file
 from teleport.settings.configuration import Report
 from teleport.settings.registry import SOURCES

@@ -8,7 +8,8 @@ from teleport.plan.identity import file_digest
 from teleport.refusal import Refusal
 from teleport.report.figures import ANALYSES, cost_roles
 from teleport.report.published import published_path, read_published
-from teleport.report.specs import Spec, in_folder, mining_stages, needs_training
+from teleport.report.specs import Spec, in_folder, needs_training
+from teleport.report.systems import mining_stages
 from teleport.running.artefact import MANIFEST, STAGES
 
 
