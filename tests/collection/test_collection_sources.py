@@ -10,6 +10,7 @@ import pytest
 from teleport.collection.build import run
 from teleport.collection.reader import read_positives
 from teleport.running.artefact import Artefact
+from teleport.running.files import sha256_file
 
 # Quotes, a lone quote, a line separator and spaces at the ends are text and must survive.
 PASSAGES = [
@@ -294,3 +295,13 @@ def test_real_collections(stages, shared, name):
         assert positives.offsets[-1] == len(positives.values) == judgments
         if name != "nfcorpus":
             assert pq.read_metadata(job.folder / f"answers.{split}.parquet").num_rows == queries
+
+
+def test_a_file_that_has_changed_since_it_was_planned_is_refused(stages, tmp_path):
+    """Else its content would be kept under the digest of another one."""
+    source = folder(tmp_path)
+    files = {str(path): sha256_file(path) for path in tmp_path.glob("q*.tsv")}
+    run(stages.make("collection", {"source": source, "files": files}))
+    write(tmp_path / "queries.test.tsv", ["q4\tanother text"])
+    with pytest.raises(ValueError, match="queries.test.tsv has changed since it was planned"):
+        run(stages.make("collection", {"source": source, "files": files}))

@@ -449,3 +449,8 @@ def test_the_checkpoint_loads_as_a_plain_model(stages, source):
         found = AutoModel.from_pretrained(job.folder / "checkpoint").eval()(ids).last_hidden_state
         expected = AutoModel.from_pretrained(source).eval()(ids).last_hidden_state
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_a_file_of_the_checkpoint_that_has_changed_since_it_was_planned_is_refused(stages, source):
+    files = {"config.json": "0" * 64}
+    assert "config.json has changed since it was planned" in refused(stages, source, {"files": files})

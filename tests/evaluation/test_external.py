@@ -12,6 +12,7 @@ import collection_world
 from teleport.collection import build
 from teleport.evaluation import evaluate, external
 from teleport.running.artefact import Artefact
+from teleport.running.files import sha256_file
 
 GOOD = """\
 qb Q0 d3 1 0.5 tag
@@ -31,7 +32,8 @@ def make_collection(stages, judgments, passages):
 
 def read_run(stages, collection, path, **settings):
     usual = {"form": "trec", "unknown_queries": "error", "unknown_passages": "error"}
-    settings = {"file": str(path), "sha256": "0" * 64, "split": "test"} | usual | settings
+    digest = sha256_file(path) if path.exists() else "0" * 64
+    settings = {"file": str(path), "sha256": digest, "split": "test"} | usual | settings
     return stages.run(external.run, "external", settings, {"collection": collection})
 
 
@@ -230,3 +232,10 @@ def test_trec_eval_s_own_files_through_the_stages(stages, shared):
     lines = [line.split() for line in (folder / "out.test.aq").read_text().splitlines()]
     printed = {measure: float(value) for measure, query, value in lines if query == "all" and measure != "runid"}
     assert {name: round(value, 4) for name, value in found.items()} == {n: printed[o] for n, o in names.items()}
+
+
+def test_a_run_that_has_changed_since_it_was_planned_is_refused(stages, collection, tmp_path):
+    path = tmp_path / "a.run"
+    path.write_text(GOOD)
+    with pytest.raises(ValueError, match="a.run has changed since it was planned .*Run the workflow again"):
+        read_run(stages, collection, path, sha256="0" * 64)

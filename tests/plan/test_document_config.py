@@ -39,6 +39,10 @@ def test_values_are_those_of_the_released_scripts(name):
     assert (training.steps, training.stop_after_steps, training.optimizer) == (1_000_000, 10_000, "lamb")
     assert (training.loss.kind, experiment.mining.depth, experiment.negatives.counts) == ("nll", 200, {"query": 20})
     assert [episode.lag for episode in experiment.method] == [0] + [1] * (len(trainings) - 1)
+    (trajectory,) = plan().trajectories[name]
+    mined = [pool.inputs["query"].inputs["queries"].inputs["checkpoint"].name for pool in trajectory.pools]
+    checkpoints = [episode.checkpoint.stage.name for episode in trajectory.episodes]
+    assert mined == [checkpoints[0], *checkpoints[:-2]]  # the first two segments with the start, then one behind
     encoder = experiment.encoder
     assert (encoder.max_query_tokens, encoder.max_passage_tokens, encoder.max_characters) == (64, 512, 10_000)
     assert (encoder.projection, encoder.lower_case, encoder.pooling) == (768, True, "cls")

@@ -6,6 +6,7 @@ import socket
 import pytest
 import yaml
 
+from teleport.plan import identity
 from teleport.plan.identity import identify_checkpoint, identify_source
 from teleport.settings.collection import Beir, Folder, Tsv
 from teleport.settings.encoder import CheckpointSource
@@ -83,3 +84,30 @@ def test_other_files_of_the_folder_are_no_part_of_it(folder):
     (folder / "corpus.tsv~").write_text("an editor's copy")
     pipe(folder / "corpus.tsv.lock")
     assert identify_source(Folder(source="folder", path=".")) == before
+
+
+def test_of_a_folder_with_queries_elsewhere_only_what_is_read_counts(folder):
+    os.mkdir("home")
+    for name in ("corpus.tsv", "queries.dev.tsv", "queries.test.tsv.gz"):
+        (folder / "home" / name).write_text("x")
+    files = identify_source(Folder(source="folder", path="home", queries=".")).files
+    assert set(files) == {"home/corpus.tsv", "queries.test.tsv", "qrels.test.tsv"}
+
+
+def test_of_a_checkpoint_neither_its_card_nor_its_repository_counts(tmp_path):
+    for name in ("config.json", "model.safetensors", "1_Pooling/config.json", "README.md", ".git/index"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    files = identify_checkpoint(CheckpointSource(folder=str(tmp_path)), "encoder.checkpoint").files
+    assert set(files) == {"config.json", "model.safetensors", "1_Pooling/config.json"}
+
+
+def test_a_large_file_with_its_old_time_put_back_is_read_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(identity, "REMEMBER_FROM_BYTES", 1)
+    path = tmp_path / "file"
+    path.write_text("one")
+    before, status = identity.file_digest(path), path.stat()
+    path.write_text("two")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert identity.file_digest(path) != before

@@ -11,6 +11,7 @@ from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
 from teleport.report.specs import experiment_specs, table_specs
 from teleport.settings import read as config
+from teleport.settings import registry
 from teleport.settings.collection import CollectionSettings
 from teleport.settings.encoder import PretrainedSettings
 from teleport.settings.section import Section, in_one_spelling
@@ -258,16 +259,78 @@ def test_a_stop_after_the_end_of_the_schedule_is_said():
     ]
 
 
+def miners(trajectory):
+    """Of each pool the number of the checkpoint that mined with the queries; None without such."""
+    checkpoints = [episode.checkpoint.stage.name for episode in trajectory.episodes]
+    mined = [pool.inputs.get("query") for pool in trajectory.pools]
+    return [run and checkpoints.index(run.inputs["queries"].inputs["checkpoint"].name) for run in mined]
+
+
+def test_an_entry_that_continues_the_one_before_lags_behind_it():
+    """Segment e + 1 trains on what the checkpoint of segment e - 1 has mined, the first two on what the start has."""
+    segment = {"start_from": "previous", "continues": True, "steps": 100, "stop_after_steps": 10}
+    first = {"training": segment | {"start_from": "pretrained"}}
+    continued = plan(training=segment, episodes=[first, {"repeat": 3, "lag": 1}]).trajectories["tele"][0]
+    assert miners(continued) == [0, 0, 1, 2]
+
+
+def test_a_lag_that_has_no_earlier_checkpoint_in_its_entry_is_refused():
+    with pytest.raises(ValueError, match="episodes.1.lag: lag mines with an earlier checkpoint of the same entry"):
+        plan(episodes=[{}, {"lag": 1}])
+
+
+def test_segments_beyond_their_schedule_are_refused_before_anything_runs():
+    segment = {"start_from": "previous", "continues": True, "steps": 20, "stop_after_steps": 6}
+    first = {"training": segment | {"start_from": "pretrained"}}
+
+    def of(segments):
+        return plan(training=segment, episodes=[first, {"repeat": segments - 1}])
+
+    assert len(of(4).trajectories["tele"][0].trains) == 4  # the last one stops at step 20
+    with pytest.raises(ValueError, match="episode 5: training.steps is 20, and the episodes that .* take 24"):
+        of(5)
+
+
+def test_momentum_needs_a_pool_of_the_same_queries_and_something_beside_it():
+    with pytest.raises(ValueError, match="negatives.counts: momentum alone has nothing to draw from"):
+        plan(negatives={"counts": {"momentum": 20}})
+    part = {"mining": {"parts": 2}, "negatives": {"sources": ["query"]}}
+    with pytest.raises(ValueError, match="episode 2: momentum draws from the last pool, which has a part"):
+        plan(episodes=[part, {}])
+
+
+def test_what_counts_do_not_read_is_refused_where_it_is_changed():
+    """Else the rows of an ablation of alpha are one system."""
+    arms = {"experiments": {"low": {"negatives": {"alpha": 0.1}}}}
+    assert plan(**arms).stages
+    with pytest.raises(ValueError, match="negatives.alpha is set, and negatives.counts, which is in force"):
+        plan(negatives={"counts": {"query": 60}}, **arms)
+    with pytest.raises(ValueError, match="negatives.pool is set, and negatives.counts"):
+        plan(episodes=[{"negatives": {"pool": 10}}], experiments={"tele": {"negatives": {"counts": {"query": 60}}}})
+    mode = {"counts": None, "alpha": 0.1}
+    assert plan(negatives={"counts": {"query": 60}}, experiments={"tele": {"negatives": mode}}).stages
+
+
+def test_seeds_share_the_tokens_also_where_each_draws_a_projection():
+    several = plan(encoder={"projection": 16}, seeds=[1, 2, 3])
+    kinds = [name.split("/")[0] for name in several.stages]
+    assert (kinds.count("pretrained"), kinds.count("tokens")) == (3, 1)
+
+
+def test_another_source_may_read_the_last_pool(monkeypatch):
+    further = registry.Source("teleport.negatives.sources.momentum", 64, "last_pool")
+    monkeypatch.setitem(registry.SOURCES, "older", further)
+    first, second, _ = plan(negatives={"counts": {"query": 40, "older": 20}}).trajectories["tele"][0].pools
+    assert set(first.settings.sources) == {"query"} and set(second.settings.sources) == {"query", "older"}
+    assert second.inputs["older"] is first
+
+
 def test_with_a_lag_training_and_the_mining_for_the_next_episode_are_independent():
     lagged = plan(episodes=ANCE).trajectories["tele"][0]
     synchronous = plan(episodes=[ANCE[0], ANCE[1] | {"lag": 0}]).trajectories["tele"][0]
 
-    def miners(trajectory):
-        mined = [pool.inputs["query"].inputs["queries"].inputs["checkpoint"].name for pool in trajectory.pools[1:]]
-        return [[episode.checkpoint.stage.name for episode in trajectory.episodes].index(name) for name in mined]
-
-    assert miners(synchronous) == [1, 2, 3]
-    assert miners(lagged) == [1, 1, 2]  # never with what was there before the warm-up ended
+    assert miners(synchronous)[1:] == [1, 2, 3]
+    assert miners(lagged)[1:] == [1, 1, 2]  # never with what was there before the warm-up ended
     for trajectory, independent in ((lagged, True), (synchronous, False)):
         train, pool = (
             trajectory.episodes[3].train,
@@ -541,3 +604,10 @@ def test_a_message_names_the_seed_of_a_stage_that_only_one_seed_has():
     assert "pretrained · tele" in labels
     one = plan()
     assert not any("seed" in one.label(name) for name in one.stages)
+
+
+def test_two_means_are_not_weighed_by_masks_that_differ_between_micro_batches():
+    training = {"loss": {"kind": "ranknet", "star_alpha": 1.0}, "masks": ["known_positives"], "accumulate": 2}
+    with pytest.raises(ValueError, match="star_alpha adds two means, of which masks leave unequal parts"):
+        plan(training=training)
+    assert plan(training=training | {"masks": []}).stages and plan(training=training | {"accumulate": 1}).stages

@@ -14,6 +14,7 @@ from snakemake.settings.types import ConfigSettings
 
 from commands.settings_tables import TABLES, WITHIN, with_tables
 from paths import REPOSITORY
+from teleport.refusal import Refusal
 from teleport.settings import read as config
 from teleport.settings.experiment import EpisodeTraining
 
@@ -608,3 +609,22 @@ def test_table_2_and_table_3_of_the_paper_have_their_rows():
     rows = yaml.safe_load((REPOSITORY / "config/ablations/negatives.yaml").read_text())["ablations"]["negatives"]
     labels = [e["label"] for e in rows["experiments"].values()]
     assert labels == ["Zero-shot", "Q-Neg", "Q-Neg w/ Mom-Neg", "Q-Neg w/ LA-Neg", "ANCE-Tele"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"negatives": {"draw": {"kind": ["uniform"]}}},
+        {"training": {"loss": {"kind": {"a": 1}}}},
+    ],
+)
+def test_a_kind_that_is_no_name_is_a_mistake_of_the_user(changes):
+    with pytest.raises(Refusal):
+        config.load(config.merged(yaml.safe_load(BASE), changes))
+
+
+def test_what_an_experiment_sets_to_null_its_episodes_may_say():
+    training = {"steps": 3, "learning_rate": 1e-5}
+    changes = {"experiments": {"tele": {"training": None}}, "episodes": [{"training": training}]}
+    _, experiments = config.load(config.merged(yaml.safe_load(BASE), changes))
+    assert experiments["tele"].method[0].training.steps == 3

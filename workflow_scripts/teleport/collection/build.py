@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from teleport.collection import apidocs, ir, official, sources
 from teleport.refusal import Refusal
+from teleport.running.files import require_planned
 from teleport.running.log import log
 from teleport.seed import derive_seed
 from teleport.settings.collection import CollectionSettings as Settings  # noqa: F401
@@ -37,6 +38,7 @@ def run(job):
     dropped}}; for apidocs the packages' versions, for judgments alone judged_only.
     """
     settings = job.settings.source
+    require_planned(job.settings.files)
     if settings.source == "apidocs":
         source = apidocs.source(job.settings.versions, settings.min_words)
     elif settings.source in ("downloads", "judgments"):

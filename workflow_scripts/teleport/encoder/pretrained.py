@@ -16,7 +16,7 @@ from teleport.encoder.own_settings import Dense, own_settings, read_form, read_s
 from teleport.encoder.reference import backbone_weights, head_weights, load_backbone, read_weights, refusing
 from teleport.encoder.source import KEY, find_weights, locate, require_digest
 from teleport.refusal import Refusal, Remedy
-from teleport.running.files import require_free_space, sha256_file
+from teleport.running.files import require_free_space, require_planned, sha256_file
 from teleport.running.log import log
 from teleport.seed import derive_seed
 from teleport.settings.encoder import PretrainedSettings as Settings  # noqa: F401
@@ -67,6 +67,7 @@ def find(checkpoint):
     """(folder, its config (dict), facts that pin it) of a source, verified as far as is possible without its weights:
     their digest, and the commit of a hub repository, which `main` may not be tomorrow."""
     folder = locate(checkpoint)
+    require_planned({str(folder / name): digest for name, digest in checkpoint.files.items()})
     weights = find_weights(folder)
     require_digest(weights, digest := sha256_file(weights), checkpoint.sha256)
     return folder, read_config(folder), {"weights_sha256": digest} | ({"commit": folder.name} if checkpoint.hub else {})

@@ -12,6 +12,7 @@ from teleport.collection import records
 from teleport.collection.official import located
 from teleport.evaluation.names import OWN_PASSAGES, read_column
 from teleport.refusal import Refusal
+from teleport.running.files import require_planned
 from teleport.settings.scoring import ExternalSettings as Settings  # noqa: F401
 
 
@@ -28,6 +29,7 @@ def run(job):
     """
     settings, split = job.settings, job.settings.split
     file = located(settings.file, job.facts("download")["files"]) if "download" in job.inputs else settings.file
+    require_planned({file: settings.sha256} if settings.sha256 else {})
     query_ids = read_column(job, f"queries.{split}.parquet", "query_id").to_pylist()
     row_of = {query_id: row for row, query_id in enumerate(query_ids)}
     lines, rows, passages, scores, dropped = read_lines(file, settings.form, row_of, settings.unknown_queries == "drop")

@@ -20,7 +20,7 @@ from teleport.collection.official import json_array
 from teleport.collection.records import json_rows
 from teleport.negatives.draw import hash_bytes, hash_ids
 from teleport.refusal import Refusal, Remedy
-from teleport.running.files import sha256_file
+from teleport.running.files import require_planned
 from teleport.settings.pool import NegativesFileSettings as Settings  # noqa: F401
 
 CHUNK_TEXTS = 65536  # in memory at a time: about 25 MB of MS MARCO
@@ -38,9 +38,8 @@ def run(job):
     Facts: lines (or records) of the file, queries (training queries with a line), other_queries (lines of others, left
     out), negatives, unmatched (negatives whose text or token ids no passage has, left out).
     """
-    path, found = job.settings.path, sha256_file(job.settings.path)
-    if found != job.settings.sha256:
-        raise Refusal(f"{path} has changed since it was planned (SHA-256 {found}). Run the workflow again.")
+    path = job.settings.path
+    require_planned({path: job.settings.sha256})
     form, other_queries, other_texts = FORMS[job.settings.form]
     (records, queries, find), counts, rows, lists = form(job), Counter(), [], []
     for place, query, negatives in records:

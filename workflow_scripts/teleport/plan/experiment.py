@@ -87,8 +87,9 @@ class Trajectory:
         for stage in (*self.collection.inputs.values(), self.collection):
             self.link(stage, 0)
         self.pretrained = self.link(Stage("pretrained", pretrained_settings(encoder, self.seed), {}), 0)
-        text = TokensSettings.taken_from(encoder)
-        self.tokens = self.link(Stage("tokens", text, collection | {"pretrained": self.pretrained}), 0)
+        # No seed decides a token: all take the tokenizer of the first one's checkpoint.
+        tokenizer = {"pretrained": Stage("pretrained", pretrained_settings(encoder, self.experiment.seeds[0]), {})}
+        self.tokens = self.link(Stage("tokens", TokensSettings.taken_from(encoder), collection | tokenizer), 0)
         self.link(Stage("check", check_settings(self.evaluation, method), collection), 0)
         start_from = method[0].training.start_from if method else "pretrained"
         self.from_pretrained = not isinstance(start_from, Start)
@@ -157,6 +158,15 @@ class Trajectory:
         searched = {"index": index, "passages": vectors.passages, "queries": vectors.queries}
         inputs = searched | {"collection": self.collection} | (inputs or {})
         return self.link(Stage("retrieve", settings, inputs), episode, name)
+
+    def steps_done(self):
+        """Steps of one schedule that the last episodes have done, those that go on with each other."""
+        done = 0
+        for episode in reversed(self.episodes[1:]):
+            done += episode.settings.training.stop_after_steps or episode.settings.training.steps
+            if "continued" not in episode.train.inputs:
+                break
+        return done
 
     @property
     def trains(self):

@@ -4,6 +4,7 @@ A changed file or package is another collection, with its own stages; results of
 """
 
 import hashlib
+import re
 from pathlib import Path
 
 from teleport.collection.apidocs import package_version
@@ -15,6 +16,7 @@ from teleport.settings.encoder import Identified
 
 REMEMBERED = Path("results/digests.json")
 REMEMBER_FROM_BYTES = 8 * 2**20  # smaller files are hashed faster than they are looked up
+UNREAD = re.compile(r"(^|/)\.|\.md$")  # of a checkpoint's folder: .git and a model card decide nothing
 PATTERNS = {
     "folder": ["corpus.tsv", "queries.*.tsv", "qrels.*.tsv", "answers.*.jsonl"],
     "beir": ["corpus.jsonl", "queries.jsonl", "qrels/*.tsv"],
@@ -54,7 +56,9 @@ def source_digests(source):
         folder = getattr(source, key, None)
         if folder is not None and not Path(folder).is_dir():
             raise Refusal(f"collection.{key}: there is no folder {folder}. Give the path of an existing folder.")
-        names = [pattern + ending for pattern in patterns if folder for ending in ("", ".gz")]
+        # Where `queries` is another folder, the corpus is read from `path`, and all else from there.
+        read = patterns if not getattr(source, "queries", None) else patterns[:1] if key == "path" else patterns[1:]
+        names = [pattern + ending for pattern in read if folder for ending in ("", ".gz")]
         files |= {path: f"collection.{key}" for name in names for path in Path(folder).glob(name)}
     if not any(path.name.startswith("corpus.") for path in files):
         raise Refusal(f"collection.path: {source.path} has no {patterns[0]}, plain or .gz. Name the corpus's folder.")
@@ -74,8 +78,9 @@ def identify_checkpoint(checkpoint, key):
     folder = Path(checkpoint.folder)
     if not folder.is_dir():
         raise Refusal(f"{key}.folder: there is no folder {folder}. Give the path of a checkpoint.")
-    paths = sorted(path for path in folder.rglob("*") if path.exists() and not path.is_dir())
-    files = {str(path.relative_to(folder)): identify_file(path, f"{key}.folder") for path in paths}
+    paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.exists()}
+    read = [name for name, path in paths.items() if not (path.is_dir() or UNREAD.search(name))]
+    files = {name: identify_file(paths[name], f"{key}.folder") for name in read}
     weights = find_weights(folder, key)
     require_digest(weights, files[weights.name], checkpoint.sha256, key)
     return Identified.taken_from(checkpoint, sha256=files[weights.name], files=files)
@@ -94,12 +99,13 @@ def identify_file(file, key):
 
 
 def file_digest(path):
-    """SHA-256 of a file, from memory when a large file has not changed its size and modification time."""
+    """SHA-256 of a file, from memory while a large file has its size and times; no tool sets the time of its change."""
     status = path.stat()
     if status.st_size < REMEMBER_FROM_BYTES:
         return sha256_file(path)
     digests = read_saved(REMEMBERED)
-    stamp = hashlib.sha256(f"{path.resolve()} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()
+    times = f"{status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+    stamp = hashlib.sha256(f"{path.resolve()} {status.st_size} {times}".encode()).hexdigest()
     if stamp not in digests:
         digests[stamp] = sha256_file(path)
         write_json(REMEMBERED, digests)

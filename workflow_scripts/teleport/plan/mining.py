@@ -106,12 +106,18 @@ class Mining:
         negatives, last = self.settings.negatives, self.last_pool
         last_size = sum(draw.count for draw in last.settings.sources.values()) if last else 0
         draws = resolve_draws(negatives, self.number, last_size)
+        if not draws:
+            said = "momentum alone has nothing to draw from before there is a pool"
+            raise Refusal(f"{self.place}: negatives.counts: {said}. Give another source, or an episode before it.")
         self.trajectory.warnings += pool_warnings(draws, self.settings, self.place)
+        if "momentum" in draws and last.settings.part:
+            said = "momentum draws from the last pool, which has a part of the queries (mining.parts)"
+            raise Refusal(f"{self.place}: {said}. Leave momentum out, or set mining.parts to 1.")
         settings = negatives.of_pool(episode=self.number, seed=self.seed, sources=draws, part=self.part)
         inputs = {"collection": self.trajectory.collection} | self.positives
         for name in draws:
             if needs := SOURCES[name].needs:
-                inputs["momentum" if needs == "last_pool" else name] = getattr(self, needs)
+                inputs[name] = getattr(self, needs)
         if settings.positive_score:
             inputs |= {"queries": self.vectors.queries, "passages": self.vectors.passages}
         return self.trajectory.link(Stage("merge", settings, inputs, merge_loads(settings)), self.number)
@@ -174,6 +180,9 @@ class Mining:
                 raise Refusal(
                     f"{self.place}: {why}, so training.{name} must be {expected}, not {getattr(training, name)}."
                 )
+        if training.continues is True and training.steps and (done := self.trajectory.steps_done()) >= training.steps:
+            said = f"training.steps is {training.steps}, and the episodes that this one continues take {done}"
+            raise Refusal(f"{self.place}: {said}. Raise it, let earlier ones stop sooner, or leave this one out.")
         return before.train
 
 

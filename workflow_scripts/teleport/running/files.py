@@ -35,6 +35,14 @@ def sha256_file(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def require_planned(digests):
+    """Raise Refusal for a file that has not the content that it was planned with; digests: {path: SHA-256}. Who reads a
+    file that is not there says so itself."""
+    for path in filter(os.path.isfile, digests):
+        if (found := sha256_file(path)) != digests[path]:
+            raise Refusal(f"{path} has changed since it was planned (SHA-256 {found}). Run the workflow again.")
+
+
 def sync(path):
     """Have the bytes of a file on the disk, whatever cuts the power from then on."""
     with open(path, "rb") as file:

@@ -53,7 +53,10 @@ class Override(Section):
 
     repeat: Natural = Field(1, le=MOST_EPISODES, description="How many episodes in a row this entry stands for.")
     lag: Integer = Field(
-        0, ge=0, description="Mine this many checkpoints back, within the entry; mining can overlap training (ANCE: 1)."
+        0,
+        ge=0,
+        description="Mine this many checkpoints back, within the entry and those that it `continues`; mining can "
+        "overlap training (ANCE: 1).",
     )
     mining: dict = Field({}, description="Settings of `mining` for this episode.")
     negatives: dict = Field({}, description="Settings of `negatives` for this episode.")
@@ -61,7 +64,8 @@ class Override(Section):
 
 
 class Episode(Section):
-    """One episode with all its settings. entry: the first episode of its entry in `episodes`, which bounds the lag."""
+    """One episode with all its settings. entry: the first episode of its entry in `episodes`, or of the
+    entry whose training it continues, which bounds the lag."""
 
     mining: Mining
     negatives: Negatives
@@ -98,6 +102,11 @@ class Episode(Section):
             raise ValueError(
                 "training.loss.star_alpha weighs own negatives against the rest of the batch: it goes with "
                 "negatives_per_query of 1 or more. Set it to null, or change that"
+            )
+        if getattr(loss, "star_alpha", None) is not None and training.masks and training.accumulate > 1:
+            raise ValueError(
+                "training.loss.star_alpha adds two means, of which masks leave unequal parts to micro-batches: set "
+                "training.accumulate to 1, masks to [], or star_alpha to null"
             )
         if (takes == "lists") != (live is not None):
             others = ", ".join(name for name in LOSSES if name not in lists)

@@ -12,6 +12,8 @@ from teleport.settings.section import merged
 from teleport.settings.validated import validated
 from teleport.settings.yaml_mapping import Locations, read_mapping
 
+OF_MODES = {"mode", "alpha", "beta", "pool", "per_source", "sources"}  # settings that `counts` takes the place of
+
 
 def load(raw, files=()):
     """(Config, {experiment name: Experiment}) of the merged mapping `raw`; `files` are the YAML files it came from, for
@@ -54,10 +56,35 @@ def experiment_of(config, raw, overrides, place, locations):
         settings = {"lag": override.lag, "entry": len(method) + 1}
         for section in ("mining", "negatives", "training"):
             own = getattr(override, section)
-            settings[section] = merged(plain.get(section, {}), own) if own else getattr(experiment, section)
+            settings[section] = merged(plain.get(section) or {}, own) if own else getattr(experiment, section)
         entry = (*(place if "episodes" in overrides else ()), "episodes", number)
-        method += [validated(Episode, settings, entry, locations)] * override.repeat
+        episode = validated(Episode, settings, entry, locations)
+        if method and method[-1].training.continues and episode.training.continues:  # one training goes on
+            episode = episode.model_copy(update={"entry": method[-1].entry})
+        refuse_unread(episode, override, (overrides.get("negatives"), override.negatives), entry, locations)
+        method += [episode] * override.repeat
     return Experiment.taken_from(experiment, method=method)
+
+
+def refuse_unread(episode, override, negatives, place, locations):
+    """Raise Refusal for what an `Episode` says and nothing reads: `lag` where there is no earlier checkpoint to mine
+    with, and what a mode reads beside `counts` from further above.
+
+    override: the entry of `episodes`, at `place`; negatives: the overrides of that section, the experiment's first
+    """
+    if override.lag and override.repeat == 1 and not episode.training.continues:
+        raise Refusal(
+            f"{locations.of((*place, 'lag'))}: lag mines with an earlier checkpoint of the same entry, and this entry "
+            "is one episode. Write the episodes that lag as one entry with `repeat`, or leave lag out."
+        )
+    given = [set(own or ()) for own in negatives]
+    counted = max((at for at, own in enumerate(given, 1) if "counts" in own), default=0)
+    unread = set().union(*given[counted:]) & OF_MODES
+    if unread and episode.has_pool and episode.negatives.counts is not None:
+        raise Refusal(
+            f"{locations.of(place)}: negatives.{min(unread)} is set, and negatives.counts, which is in force, does not "
+            "read it. Set counts to null beside it, or leave it out."
+        )
 
 
 def load_files(files):

@@ -123,8 +123,9 @@ class Choice(Loaded, Chosen):
 
     @classmethod
     def model_of(cls, given):
-        """The pydantic model of a mapping of this kind."""
-        kind = given["kind"]
+        """The pydantic model of a mapping of this kind; of no kind that there is, this one."""
+        if (kind := given.get("kind")) not in list(cls.table):  # a list is in no dict
+            return cls
         title = re.sub("[^A-Za-z]", "", f"{kind} {cls.nouns[0]}".replace("_", " ").title())
         return create_model(title, __base__=own_settings(cls.table[kind].module), kind=(Literal[kind], ...))
 
