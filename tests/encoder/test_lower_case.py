@@ -63,3 +63,18 @@ def test_a_training_writes_rule_and_card(stages, lower_case):
     assert ("keeps the case of letters" in card) == (lower_case is False)
     start = world.finished(world.job({"steps": 1}, inputs={"checkpoint": job}))
     assert AutoTokenizer.from_pretrained(start.folder / "checkpoint")("W3 w4")["input_ids"] == ids
+
+
+def test_a_tokenizer_without_an_unknown_token_needs_none(stages, tmp_path):
+    """Byte-level BPE, which has a token for every byte."""
+    pretrained = make_pretrained(stages, source_folder(tmp_path / "source", "roberta"))
+    for folder in sides(pretrained.folder / "checkpoint"):
+        path = folder / "tokenizer.json"
+        path.write_text(path.read_text().replace('"<unk>"', '"a byte"'))
+    copy = tmp_path / "checkpoint"
+    shutil.copytree(pretrained.folder / "checkpoint", copy)
+    tokenizer, special = load_tokenizer(sides(copy)[0], True)
+    assert special["unk"] is None
+    save_lower_case(copy, True)
+    found = AutoTokenizer.from_pretrained(sides(copy)[0])(TEXTS[0])["input_ids"]
+    assert found == tokenizer.encode(TEXTS[0]).ids

@@ -195,8 +195,8 @@ def test_blocks_leave_no_trace(open_index, monkeypatch, room):
     monkeypatch.setattr(flat, "CANDIDATES", 2000)
     monkeypatch.setattr(exact, "PAIRS", 7)
     narrow_blocks(monkeypatch, 64)
-    for module in (int8, flat_torch):
-        monkeypatch.setattr(module, "QUERIES", 5)
+    monkeypatch.setattr(int8, "QUERIES", 5)
+    monkeypatch.setattr(flat_torch, "SCORES", 5 * 64)
     assert_exact(open_index(vectors, room=room), queries, 100)
 
 
@@ -206,7 +206,8 @@ def test_vectors_that_were_reduced_in_small_blocks_are_searched_in_large_ones(mo
     rng = np.random.default_rng(6)
     found = open_engine("cpu", integers(rng, 300, 5))
     assert [len(part) for _, part in found.blocks()] == [64] * 4 + [44]
-    found.block = flat_torch.STEP_BLOCK
+    found.block = 2048
+    monkeypatch.setattr(flat_torch, "SCORES", 5 * 2048)  # not more scores at a time than with small blocks
     assert [len(part) for _, part in found.blocks()] == [300]
     assert_exact(found, integers(rng, 17, 5), 100)
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from search_world import search
+from search_world import ENGINES, search
 from teleport.cpu.int8 import Int8Flat
-from teleport.search import flat_torch
-from teleport.search.flat import FaissFlat
+from teleport.search import flat, flat_torch
+from teleport.search.flat import Exact, FaissFlat
 from teleport.search.flat_torch import TorchFlat, top
 from teleport.search.reduced import Reduced
 
@@ -107,3 +107,39 @@ def test_vectors_stay_on_a_device_where_they_and_the_search_have_room(monkeypatc
 def test_the_papers_collections_fit_on_cards_of_their_size(passages, card):
     """MS MARCO on 24 GB, Wikipedia on 40 GB, of which a context takes a part."""
     assert 2 * passages * 768 + flat_torch.workspace(768) < card - 1e9
+
+
+def outlying(scale):
+    """(queries, vectors): what query 0 has at the top are 20 outliers of the first half of the passages, of which a few
+    others score higher than all of the second half, whose products in int8 say much less."""
+    queries = np.zeros((2, 32), np.float32)
+    queries[0, 0] = queries[1, 1] = 1
+    first, second = normal(3000, 32) * np.float32(0.1), normal(3000, 32, 1) * np.float32(scale)
+    first[:4] = first[100:120] = 0
+    first[:4, 0], first[100:120, 0] = (0.8, 0.7, 0.7, 0.7), np.linspace(20, 40, 20)
+    second[:, :2] = -5 * scale
+    return queries, np.concatenate([first, second])
+
+
+@pytest.mark.parametrize(("scale", "depth"), [(10, 24), (800, 10)])
+def test_a_list_with_fewer_candidates_than_its_depth_has_no_passage_twice(monkeypatch, scale, depth):
+    """The rest of the list are outliers, which are joined later; its empty places are no passage."""
+    queries, vectors = outlying(scale)
+    expected = Exact(vectors, 2, ENGINES["faiss"]).search(queries, depth)
+    short, real = [], flat.rescore
+
+    def watched(vectors, queries_QD, proposed_QM, *others):
+        short.append((np.count_nonzero(proposed_QM > -np.inf, axis=1) < depth).any())
+        return real(vectors, queries_QD, proposed_QM, *others)
+
+    monkeypatch.setattr(flat, "rescore", watched)
+    found = Exact(vectors, 2, ENGINES["int8"]).search(queries, depth)
+    assert any(short), "not vacuous"
+    assert all(np.array_equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+def test_queries_whose_scores_no_number_holds_end():
+    queries, vectors = np.full((2, 8), 3e38, np.float32), -10 * np.abs(normal(300, 8))
+    with np.errstate(all="ignore"):
+        ids, _ = Exact(vectors, 1, ENGINES["faiss"]).search(queries, 5)
+    assert ids.shape == (2, 5)

@@ -215,6 +215,22 @@ def test_vectors_that_are_not_finite_end_the_training_with_a_sentence(stages):
         train.run(job)
 
 
+def test_a_vector_that_is_not_finite_is_not_searched_with(stages):
+    """With infinite scores the search would never end."""
+    world = World(stages)
+    trainer, _ = opened(world, **world.live())
+    rows = trainer.data.batch(1).queries_Q
+    vectors_QD, searched, search = trainer.vectors(trainer.queries, rows).detach(), [], trainer.live.index.search
+    plain, *_ = trainer.live.lists(rows, vectors_QD)
+    trainer.live.index.search = lambda queries_QD, depth: searched.append(len(queries_QD)) or search(queries_QD, depth)
+    vectors_QD[0], vectors_QD[1, 0] = float("inf"), float("nan")
+    found, *_ = trainer.live.lists(rows, vectors_QD)
+    width = min(found.shape[1], plain.shape[1])
+    assert searched == [len(rows) - 2] and torch.equal(found[2:, :width], plain[2:, :width])
+    trainer.live.lists(rows[:2], vectors_QD[:2])
+    assert len(searched) == 1
+
+
 def test_no_pool_is_read_and_the_card_says_how_negatives_were_found(stages):
     world = World(stages)
     job = world.finished(world.job(**world.live()))

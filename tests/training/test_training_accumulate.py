@@ -9,6 +9,7 @@ from reference_encoder import padded, reference_of
 from teleport.settings.training import Training
 from teleport.training import train
 from teleport.training.data import Batch, read_training_set
+from teleport.training.losses import hardest
 from training_world import World, backward, facts_of, losses_of, on_cpu  # noqa: F401
 
 WITHOUT_NEGATIVES = {"loss": {"kind": "softmax"}, "steps": 1, "batch_queries": 4, "negatives_per_query": 0}
@@ -56,6 +57,11 @@ def test_step_is_the_mean_of_the_micro_batches_losses(stages, caches):
     assert found.keys() == expected.keys() and len(found) > 30
     for name, gradient in expected.items():
         assert (found[name] - gradient).abs().max() < 2e-5 * largest, name  # ten roundings of the largest score
+
+
+def test_the_hardest_pairs_are_those_of_queries_that_have_one():
+    counted_QP = np.array([[True, False, True], [False, True, False]])
+    assert hardest.num_pairs(counted_QP, np.array([0, 1]), np.zeros((2, 0), np.int64)) == 1
 
 
 @pytest.mark.parametrize("loss", ["nll", "ranknet"])

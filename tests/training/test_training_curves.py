@@ -86,6 +86,12 @@ def test_the_head_is_the_last_layer_where_there_is_one():
     assert groups[1:3].isnan().all() and members.shape[1] == 4 and shares.shape[0] == 4
 
 
+def test_layers_of_modernbert_are_layers_and_without_any_nothing_is_said():
+    assert layer_of("0.backbone.layers.3.mlp.Wi.weight") == (0, 3)
+    members, shares = group_matrices(["0.backbone.embeddings.a", "0.backbone.other.b"])
+    assert (shares @ (members @ torch.ones(2))).isnan().tolist() == [True] * 4
+
+
 def test_mean_scores_literally():
     scores = torch.tensor([[4.0, 1.0, 2.0, 7.0], [9.0, 9.0, 3.0, MASKED]])
     found = mean_scores(scores, torch.tensor([0, 2]), torch.tensor([[1, 2], [1, 3]]))
@@ -118,3 +124,10 @@ def test_micro_batches_give_the_scores_of_the_whole_batch(stages):
     rows = [curves_of(world.finished(world.job({"steps": 1, "loss": "nll", "accumulate": a}))) for a in (1, 2)]
     for name in COLUMNS:
         np.testing.assert_allclose(rows[0][name], rows[1][name], rtol=1e-5)
+
+
+def test_a_micro_batch_without_a_negative_leaves_the_mean_of_the_others(stages):
+    trainer = with_gradients(stages, accumulate=2)
+    scores = [torch.tensor([1.0, float("nan")]), torch.tensor([3.0, 5.0])]
+    trainer.backward = lambda *_: (torch.tensor(0.0), scores.pop(0))
+    assert trainer.step(1).read()[-2:] == [2.0, 5.0]

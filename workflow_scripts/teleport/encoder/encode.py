@@ -105,12 +105,7 @@ def open_sides(job):
         if encoder not in prepared:  # a tied one is prepared once
             with torch.inference_mode():
                 prepared[encoder] = prepare(encoder.to(device), dtype, compiled)
-        sides[name] = side = open_side(job, name, encoder, dtype, compiled, prepared[encoder])
-        if side.max_tokens > (most := encoder.max_tokens):
-            key = "encoder.max_passage_tokens" if name == "passages" else "encoder.max_query_tokens"
-            raise Refusal(
-                f"{key} is {side.max_tokens}, but the checkpoint has {most} positions. Set {key} to {most} or less."
-            )
+        sides[name] = open_side(job, name, encoder, dtype, compiled, prepared[encoder])
     facts = {"dim": passage_encoder.dim, "dtype": "float32" if dtype is None else "bfloat16", "device": device.type}
     return sides, facts | {"compiled": compiled}
 

@@ -15,6 +15,7 @@ from teleport.encoder.model import Encoder, PackedEncoder
 from teleport.encoder.precision import pick_device, to_device
 from teleport.encoder.tokens import open_tokens
 from teleport.on_cpu import cpu_module
+from teleport.refusal import Refusal
 
 
 def prepare(encoder, dtype=None, compiled=False):
@@ -119,10 +120,14 @@ class Side(Encoded):
 
 
 def open_side(job, name, encoder, dtype, compiled, prepared=None):
-    """The `Side` of "passages" or "queries.SPLIT" from the token maps of a job, whose settings have both lengths."""
+    """The `Side` of "passages" or "queries.SPLIT" from the token maps of a job, whose settings have both lengths.
+    Raises Refusal for texts that may be longer than the encoder has positions for."""
     settings, special = job.settings, json.loads(job.input("tokens", "special.json").read_text())
     of_passages = settings.max_passage_tokens, settings.chunks
     length, chunks = of_passages if name == "passages" else (settings.max_query_tokens, 1)
+    if length > (most := encoder.max_tokens):
+        key = "encoder.max_passage_tokens" if name == "passages" else "encoder.max_query_tokens"
+        raise Refusal(f"{key} is {length}, but the checkpoint has {most} positions. Set {key} to {most} or less.")
     return Side(encoder, open_tokens(job, name), length, special, dtype, compiled, prepared, chunks)
 
 

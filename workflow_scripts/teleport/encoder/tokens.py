@@ -84,7 +84,8 @@ def load_tokenizer(folder, lower_case):
     cls, sep = tokenizer.encode("").ids  # an empty text is its special tokens alone, whatever they are called
     config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1  # some vocabularies have gaps
-    unk = tokenizer.token_to_id(definition["model"].get("unk_token") or "<unk>")
+    names = definition["model"].get("unk_token"), "<unk>", "[UNK]"
+    unk = next((found for name in filter(None, names) if (found := tokenizer.token_to_id(name)) is not None), None)
     return tokenizer, {"cls": cls, "sep": sep, "pad": config["pad_token_id"], "unk": unk, "vocab_size": size}
 
 
@@ -99,7 +100,8 @@ def save_lower_case(checkpoint, lower_case):
         tokenizer.save(str(folder / "tokenizer.json"))
         path = folder / "tokenizer_config.json"
         config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        config |= {f"{name}_token": tokenizer.id_to_token(special[name]) for name in ("cls", "sep", "pad", "unk")}
+        has = [name for name in ("cls", "sep", "pad", "unk") if special[name] is not None]  # one of bytes needs no unk
+        config |= {f"{name}_token": tokenizer.id_to_token(special[name]) for name in has}
         config |= {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": lower_case}
         write_json(path, config | {"model_input_names": ["input_ids", "attention_mask"]})
 

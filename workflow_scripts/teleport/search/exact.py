@@ -71,9 +71,11 @@ def rescore(vectors, queries_QD, proposed_QM, ids_QM, depth, errors_Q, threads):
         scorer = Scorer(vectors)
         for row in rows:
             query, ids, scores = queries_QD[row].astype(np.float64), ids_QM[row], scores_QM[row]
-            scorer.score(query, ids[:depth], scores[:depth])
-            possible = np.count_nonzero(proposed_QM[row] >= scores[:depth].min() - errors_Q[row])
-            scorer.score(query, ids[depth:possible], scores[depth:possible])
+            real = np.count_nonzero(proposed_QM[row] > -np.inf)  # candidates, maybe fewer than the depth
+            scorer.score(query, ids[: min(depth, real)], scores[: min(depth, real)])
+            if real > depth:
+                possible = np.count_nonzero(proposed_QM[row] >= scores[:depth].min() - errors_Q[row])
+                scorer.score(query, ids[depth:possible], scores[depth:possible])
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(score_rows, np.array_split(np.arange(len(queries_QD)), threads)))

@@ -190,6 +190,8 @@ class Exact:
                 remaining.append(rows[scores_QK[rows, -1] <= others_Q])
                 # So high is the last rank by the candidates so far; only what may reach it is asked for again.
                 last_Q[rows] = scores_QK[rows, -1] - SLACK * proposals.errors_Q
+            if count >= len(self.vectors):
+                break  # all were proposed; left are queries whose scores no float32 can tell
             unsettled, count = np.concatenate(remaining), GROWTH * count
         return ids_QK, scores_QK
 

@@ -9,15 +9,15 @@ from teleport.search.flat import GPU_STEP, OUTLIERS
 from teleport.search.reduced import Reduced
 
 BLOCK_PASSAGES = 65536  # at a time: launching the kernels of a block costs little beside them
-QUERIES = 4096  # scores of a block: 1 GB in float32
-STEP_BLOCK = 2**21  # where a few dozen queries are searched at a time: the same room, and few kernels to launch
+SCORES = 2**28  # of queries with a block of passages at a time: 1 GB in float32
+STEP_BLOCK = 2**21  # where a few dozen queries are searched at a time: few kernels to launch
 LEAST_GROUP = 4  # scores per group from which looking at their maxima first is worth it
 
 
 def workspace(dim):
     """Bytes of device memory that a search takes besides its vectors: scores and what is selected from them, and some
     blocks of vectors in float32, as read, as centred and as they come back from their reduction."""
-    return 4 * BLOCK_PASSAGES * (2 * QUERIES + 8 * dim)
+    return 4 * (2 * SCORES + 8 * BLOCK_PASSAGES * dim)
 
 
 class TorchFlat(Reduced):
@@ -41,7 +41,7 @@ class TorchFlat(Reduced):
     @torch.inference_mode()
     def propose(self, queries_QD, depth, count, errors_Q, last_Q):
         reduced, factors_Q = self.reduce_queries(queries_QD)
-        groups, lists = reduced.split(QUERIES), {}
+        groups, lists = reduced.split(SCORES // self.block), {}
         for first, passages_PD in self.blocks():
             for group, reduced_QD in enumerate(groups):
                 if self.device.type == "cuda":  # where the product never exists in fp16

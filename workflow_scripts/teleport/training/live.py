@@ -77,10 +77,12 @@ class LiveSearch:
     def lists(self, queries_Q, vectors_QD):
         """Search for a (micro-)batch with the vectors of its queries: those of the lists' passages [Q, K, D] on the
         device, and bool tensors [Q, K] on the CPU that say which of them are positives, and which negatives."""
+        queries_QD, started = vectors_QD.float().cpu().numpy(), time.monotonic()
         # A vector that is not finite makes the loss so, and the training ends with a sentence; it must not search.
-        queries_QD = np.nan_to_num(vectors_QD.float().cpu().numpy())
-        started = time.monotonic()
-        ids_QK, _ = self.index.search(queries_QD, self.live.depth)
+        finite_Q = np.isfinite(queries_QD).all(axis=1)
+        ids_QK = np.tile(np.arange(self.live.depth), (len(queries_QD), 1))
+        if finite_Q.any():
+            ids_QK[finite_Q], _ = self.index.search(queries_QD[finite_Q], self.live.depth)
         positives, relevant = ([of[row] for row in queries_Q] for of in (self.data.positives, self.data.relevant))
         passages_QK, *labels = make_lists(ids_QK, positives, relevant, self.live.append_positives == "all")
         vectors_QKD = torch.from_numpy(self.compared(passages_QK)).to(vectors_QD.dtype)

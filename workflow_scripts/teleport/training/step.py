@@ -70,7 +70,7 @@ class Trainer:
             group["lr"] = self.rate(step)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        values = torch.cat([torch.stack([sum(losses), norm]), layer_norms, torch.stack(scores).mean(0)])
+        values = torch.cat([torch.stack([sum(losses), norm]), layer_norms, torch.stack(scores).nanmean(0)])
         return StepMetrics(step, batch, values, self.live and self.live.take_result())
 
     def micro_batches(self, batch):

@@ -13,7 +13,7 @@ import torch
 
 NORMS = ("gradient_norm", "lower_layers", "middle_layers", "upper_layers", "last_layer")
 COLUMNS = ("loss", *NORMS, "positive_score", "negative_score")
-LAYER = re.compile(r"(\d+)\.(?:head\.|.*\blayer\.(\d+)\.)")  # in a parameter's name: encoder, layer unless the head
+LAYER = re.compile(r"(\d+)\.(?:head\.|.*\blayers?\.(\d+)\.)")  # in a parameter's name: encoder, layer unless the head
 FLUSH_SECONDS = 10
 
 
@@ -57,6 +57,8 @@ def group_matrices(names):
     """(0 or 1 [layers, tensors]: which of the tensors `names` each layer has; [4, layers]: its share in each group)."""
     layers = [layer_of(name) for name in names]
     known = sorted({layer for layer in layers if layer}, key=str)
+    if not known:
+        return torch.zeros(1, len(layers)), torch.full((4, 1), torch.nan)
     members = torch.tensor([[float(layer == one) for layer in layers] for one in known])
     heights = [height for _, height in known]  # None for a head
     depth = 1 + max((height for height in heights if height is not None), default=-1)

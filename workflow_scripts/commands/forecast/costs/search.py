@@ -5,7 +5,7 @@ from commands.forecast.flops import search_flop, vector_bytes
 from commands.forecast.hardware import BASE, Cost
 
 CANDIDATE_BYTES = 2**25 * 20  # search.flat.CANDIDATES: numbers, scores proposed and exact
-SCORE_BYTES = 2**30  # on a GPU: search.flat_torch.QUERIES x BLOCK_PASSAGES, in float32
+SCORE_BYTES = 2**30  # on a GPU: search.flat_torch.SCORES, in float32
 POSTINGS_PER_TOKEN = 0.4  # of BM25's index: without stop words and repeats, and a word is more than one token
 LEXICAL_BUFFERS = 0.6e9  # search.lexical_index: a block of passages, or a range of postings
 VOCABULARY_BYTES = 1.0  # a token adds to the terms in memory: 150 bytes a term, a new one in 150 tokens
