@@ -52,8 +52,8 @@ def command(*arguments):
 
 
 def number_or_all(text):
-    """A whole number, or "all", as argparse takes it."""
-    return text if text == "all" else int(text)
+    """A whole number from 1 on, or "all", as argparse takes it."""
+    return text if text == "all" else at_least_one(text)
 
 
 def at_least_one(text):
@@ -85,6 +85,13 @@ def folder(text):
     for taken in (each for each in (path, *path.parents) if each.exists() and not each.is_dir()):
         raise argparse.ArgumentTypeError(f"{taken} is no folder")
     return path
+
+
+def file(text):
+    """The Path of a file, as argparse takes it."""
+    if Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder")
+    return Path(text)
 
 
 OUTPUT = argument("--output", required=True, type=folder, help="the folder to write to")
@@ -291,7 +298,7 @@ def schema(arguments):
     files(),
     argument("--queries", type=number_or_all, help="of each split shown in full, or all; default: report.queries"),
     argument("--output", type=folder, help="the folder to write to; default: results/report, or NAME below it"),
-    argument("--share", metavar="FILE", help="write one HTML file with all of it, in the place of the folder"),
+    argument("--share", type=file, metavar="FILE", help="write one HTML file with all of it, not the folder"),
 )
 def report(arguments):
     """Write the report page of a configuration from the stages that are finished now, also while others run.

@@ -80,6 +80,14 @@ FOLDER_ERRORS = {
         {"qrels.train.tsv": "q1 0 d1 1\nq2 d2\n"},
         "qrels.train.tsv, line 2: column count 2, expected 4 (query id, iteration, passage id, grade) or 3 (",
     ),
+    "UTF-16": (
+        {"corpus.tsv": FILES["corpus.tsv"].encode("utf-16")},
+        "corpus.tsv, line 1: byte 0xff at position 0 is not UTF-8. It is UTF-16: convert it with `iconv -f utf-16",
+    ),
+    "compressed by another name": (
+        {"corpus.tsv": gzip.compress(b"d1\tone")},
+        "corpus.tsv, line 1: byte 0x8b at position 1 is not UTF-8. It is compressed by gzip: let its name end",
+    ),
     "not UTF-8": (
         {"corpus.tsv": FILES["corpus.tsv"].encode() + "d3\tCafé\tDrink.\n".encode("latin1")},
         "corpus.tsv, line 3: byte 0xe9 at position 6 is not UTF-8. Convert the file, for example with `iconv",

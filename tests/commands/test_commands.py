@@ -1,5 +1,6 @@
 """The commands: beside the library, which does without them; one sentence for a mistake, a traceback for a defect."""
 
+import gzip
 import json
 import re
 import signal
@@ -188,15 +189,16 @@ def test_a_damaged_weight_file_is_refused_and_nothing_is_left(checkpoint, tmp_pa
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def evaluation(stages, collection, values, seed=None):
-    """An evaluate stage of two queries; seed: of the training behind it."""
+def evaluation(stages, collection, values, seed=None, found="", **settings):
+    """An evaluate stage of two queries; seed: of the training behind it; found: the lines of its run."""
     inputs = {"collection": collection}
     if seed is not None:
         checkpoint = stages.finish(stages.make("train", {"seed": seed}))
         queries = stages.finish(stages.make("encode", {}, {"checkpoint": checkpoint}))
         inputs["run"] = stages.finish(stages.make("retrieve", {}, {"queries": queries}))
-    job = stages.make("evaluate", {"split": "test", "measures": ["RR@10"]}, inputs)
+    job = stages.make("evaluate", {"split": "test", "measures": ["RR@10"]} | settings, inputs)
     table = {"query_id": ["q0", "q1"], "measure": ["RR@10"] * 2, "value": values}
+    job.output("test.run.gz").write_bytes(gzip.compress(found.encode()))
     pq.write_table(pa.table(table), job.output("per_query.parquet"))
     return stages.finish(job, {"means": {"RR@10": float(np.mean(values))}}).folder
 
@@ -206,6 +208,10 @@ def two_queries(stages):
     collection = stages.make("collection")
     queries = {"query_id": ["q0", "q1"], "text": ["one", "two"]}
     pq.write_table(pa.table(queries), collection.output("queries.test.parquet"))
+    passages = {"doc_id": ["D7#0", "D7#1"], "title": ["", ""], "text": ["first", "second"]}
+    pq.write_table(pa.table(passages), collection.output("corpus.parquet"))
+    judged = {"query_id": ["q0", "q0"], "doc_id": ["D7#0", "D7#1"], "grade": [1, 3]}
+    pq.write_table(pa.table(judged), collection.output("qrels.test.parquet"))
     return stages.finish(collection)
 
 
@@ -245,6 +251,22 @@ def test_two_evaluations_side_by_side(stages):
         compare(one, two, None, "q9", 10)
     with pytest.raises(Refusal, match="two collections or splits"):
         compare(one, evaluation(stages, collections[1], [0.0, 0.0]), None, None, 10)
+
+
+def test_documents_are_compared_with_documents(stages):
+    collection, documents = two_queries(stages), {"collapse": "maxp", "separator": "#"}
+    of_documents, others = (
+        evaluation(stages, collection, values, found="q0 Q0 D7 1 0.5 x\n", **documents)
+        for values in ([0.5, 1.0], [1.0, 1.0])
+    )
+    passages = evaluation(stages, collection, [0.25, 1.0], found="q1 Q0 D7#0 1 0.5 x\n")
+    with pytest.raises(Refusal, match="score documents and passages: their settings of evaluation.collapse differ"):
+        compare(of_documents, passages, None, None, 10)
+    said = compare(of_documents, others, None, "q0", 10).splitlines()
+    assert [line.split() for line in said if "D7" in line] == [["1", "3", "D7"]] * 2  # its highest grade
+    said = compare(passages, passages, None, "q0", 10)
+    assert said.count("nothing found") == 2
+    assert compare(passages, passages, None, "q1", 10).count("D7#0  first") == 2
 
 
 def test_what_the_hub_refuses_is_one_sentence(checkpoint, monkeypatch):

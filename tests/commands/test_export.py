@@ -54,3 +54,18 @@ def test_an_export_without_scores_says_so(train, tmp_path):
     assert "| 1 |" not in (tmp_path / "model/README.md").read_text() and (tmp_path / "model/config.json").is_file()
     said = export.export(train.resolve(), tmp_path / "alone")
     assert said.endswith(", without scores: only a link below results/experiments leads to them")
+
+
+def test_splits_with_other_measures_have_columns_of_their_own(train, stages, tmp_path):
+    job = stages.make("evaluate", {"measures": ["R@5", "RR@10"]})
+    stages.finish(job, {"means": {"R@5": 0.75, "RR@10": 0.125}})
+    (train.parent / "evaluate-dev").symlink_to(job.folder)
+    export.export(train, tmp_path / "model")
+    table = [line for line in (tmp_path / "model/README.md").read_text().splitlines() if line.startswith("|")]
+    assert table == [
+        "| episode | split | RR@10 | R@5 |",
+        "| --: | :-- | --: | --: |",
+        "| 0 | test | 0.250 | – |",
+        "| 1 | dev | 0.125 | 0.750 |",
+        "| 1 | test | 0.500 | – |",
+    ]

@@ -261,3 +261,26 @@ def test_make_passes_on_what_is_given_as_it_is(tmp_path, texts, given, status, s
     done = subprocess.run(["make", "-s", "new", *given], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, "Traceback" in done.stderr) == (status, False) and said in done.stdout + done.stderr
     assert not (tmp_path / "f").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("query-id\tcorpus-id\tscore\n", "given/qrels.tsv, line 1: query 'query-id' is not among"),
+        ("q1\td1\t1\nq2\tnone\t1\n", "given/qrels.tsv, line 2: the judged passage 'none' is not in the corpus"),
+        ("q1\td1\t0.5\n", "given/qrels.tsv, line 1: grade '0.5'"),
+    ],
+)
+def test_what_is_wrong_with_judgments_is_said_of_the_file_that_was_given(tmp_path, texts, text, said):
+    """Not of those that they are divided into, which are gone then."""
+    in_tables(tmp_path / "given", texts)
+    (tmp_path / "given/qrels.tsv").write_text(text)
+    with pytest.raises(Refusal, match=said):
+        new("mine", tmp_path / "given", REPOSITORY)
+    assert [path.name for path in tmp_path.iterdir()] == ["given"]
+
+
+def test_a_split_that_is_not_there_is_refused_also_where_queries_are_not_divided(tmp_path, texts):
+    in_tables(tmp_path / "given", texts)
+    with pytest.raises(Refusal, match="given has one file of queries, no nonsense. Correct TEST or DEV"):
+        new("mine", tmp_path / "given", REPOSITORY, dev="nonsense")

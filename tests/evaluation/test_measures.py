@@ -79,7 +79,8 @@ def test_random_runs_against_plain_formulas():
         assert scores["nDCG@10"][query] == pytest.approx(dcg / ideal)
 
 
-@pytest.mark.parametrize("name", ["Foo@10", "nDCG@", "", "nDCG@ten", "SDCG@10", "nDCG(foo=3)@10", "alpha_nDCG@10"])
+@pytest.mark.parametrize("name", ["Foo@10", "nDCG@", "", "nDCG@ten", "SDCG@10", "nDCG(foo=3)@10", "alpha_nDCG@10"]
+    + ["P", "R", "Success", "P@5.5", "Rprec@5", "nDCG(rel=2)@10", "Judged(rel=2)@3"])  # fmt: skip
 def test_unknown_measures_are_refused_by_name(name):
     message = f"there is no measure {name!r} that ir-measures can compute here. Give its names, for example RR@10"
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -275,3 +276,8 @@ def test_many_judgments_are_looked_for_in_blocks(monkeypatch):
     whole = score_queries(run, judgments, ALL)
     monkeypatch.setattr(judged, "BLOCK", 7)
     assert score_queries(run, judgments, ALL) == whole
+
+
+def test_grades_far_below_zero_are_negative_ones():
+    """pytrec_eval ends the process where all judgments of a query are -2, TREC Web's grade of spam."""
+    assert score_queries({"q": ["a", "b"]}, {"q": {"a": -2, "b": -2}}, ["Bpref"])["Bpref"] == {"q": 0.0}

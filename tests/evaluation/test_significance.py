@@ -11,6 +11,7 @@ from teleport.evaluation.significance import (
     BATCH_VALUES,
     Scores,
     compare,
+    crossed_p_value,
     holm,
     paired_p_value,
     paired_t_p_value,
@@ -89,6 +90,7 @@ def test_the_t_test_by_hand():
     assert paired_t_p_value([2, 4, 6], [1, 2, 3]) == pytest.approx(p)
     assert paired_t_p_value([1, 2, 3], [2, 4, 6]) == pytest.approx(p)
     assert paired_t_p_value(np.ones(5), np.ones(5)) == 1
+    assert paired_t_p_value(np.ones(3), np.zeros(3)) == 0.25  # one and the same difference: as by swaps, not 0
     assert paired_t_p_value([1.0], [0.0]) == 1
 
 
@@ -185,7 +187,13 @@ def test_equal_systems_and_single_queries_are_no_evidence_with_seeds_either():
     values = np.random.default_rng(5).random((10, 3))
     assert compare(Scores(values, (1, 2, 3)), Scores(values, (1, 2, 3))).p == 1
     assert compare(Scores(values[:1], (1, 2, 3)), Scores(values[1:2], (1, 2, 3))).p == 1
-    assert compare(Scores(np.ones((10, 3)), (1, 2, 3)), Scores(np.zeros((10, 3)), (1, 2, 3))).p == 0
+    assert compare(Scores(np.ones((10, 3)), (1, 2, 3)), Scores(np.zeros((10, 3)), (1, 2, 3))).p == 2**-9
     same = Scores(np.repeat(values[:, :1], 3, axis=1), (1, 2, 3))  # no seed differs: a t-test over queries
     expected = paired_t_p_value(values[:, 0], values[:, 1])
     assert compare(same, Scores(values[:, 1:2])).p == pytest.approx(expected)
+
+
+def test_one_and_the_same_difference_says_as_little_as_its_swaps():
+    """No variance is seen, and of two queries none can be known."""
+    better, worse = (Scores(np.full((2, 3), value), (1, 2, 3)) for value in (0.75, 0.25))
+    assert crossed_p_value(better, worse) == paired_p_value([0.75] * 2, [0.25] * 2, 9999, 1) == 0.5

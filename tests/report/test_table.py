@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy.stats import ttest_rel
 
 from teleport.evaluation.significance import Scores, crossed_p_value, holm, paired_p_value
+from teleport.report import table
 from teleport.report.table import write_table
 from teleport.running.artefact import MANIFEST
 from teleport.running.files import write_json
@@ -530,3 +532,11 @@ def test_the_columns_of_a_table_are_those_that_are_asked_for_in_their_order(worl
     assert "| System | Episode | Loss | Negatives | RR@10 |\n" in texts["md"]
     assert "| A | 2 | nll | in batch | **1.000** |\n" in texts["md"]
     assert texts["sources.csv"].splitlines()[1].startswith("A,2,test,0,")
+
+
+def test_means_are_rounded_as_verdicts_and_logs_print_them():
+    """pandas rounds 233 of 400 to .582, as it multiplies before; `.3f` says .583."""
+    figures = [pd.DataFrame({"RR@10": values}) for values in ([233 / 400, 13 / 400], [np.nan, np.nan])]
+    spec = {"splits": ["test"], "measures": {"test": ["RR@10"]}, "significance": None}
+    cells = table.measure_cells(spec, table.Table(pd.DataFrame(index=[0, 1]), *figures, {}, []))
+    assert cells["RR@10"].tolist() == [f"**{233 / 400:.3f}**", f"{13 / 400:.3f}"] == ["**0.583**", "0.033"]

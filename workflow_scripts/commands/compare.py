@@ -30,6 +30,10 @@ def compare(first, second, measure, query, most):
             raise Refusal(f"{path} is a {kind} stage: give evaluate stages, such as evaluate-test.")
     if len({(stage.manifest["inputs"]["collection"], split_of(stage)) for stage in chain(*systems)}) > 1:
         raise Refusal(f"{first} and {second} are of two collections or splits: their queries differ.")
+    if len({documents_of(stage) for stage in chain(*systems)}) > 1:
+        raise Refusal(
+            f"{first} and {second} score documents and passages: their settings of evaluation.collapse differ."
+        )
     one = systems[0][0]
     collection, split = collection_of(one), split_of(one)
     queries = pq.read_table(collection.path(f"queries.{split}.parquet")).to_pylist()
@@ -39,6 +43,12 @@ def compare(first, second, measure, query, most):
     if query not in texts:
         raise Refusal(f"the split has no query {query!r}. Its first is {next(iter(texts))!r}.")
     return of_query([stages[0] for stages in systems], collection, split, query, texts[query])
+
+
+def documents_of(stage):
+    """(collapse, separator) of an evaluation: what makes documents of its passages; None where it scores these."""
+    settings = stage.manifest["settings"]
+    return settings.get("collapse") and (settings["collapse"], settings["separator"])
 
 
 def runs_at(path):
@@ -104,13 +114,17 @@ def how_tested(found, seeds_of_a, seeds_of_b):
 def of_query(stages, collection, split, query, text):
     """The first passages of both systems for a query, those judged relevant marked by their grade."""
     qrels = pq.read_table(collection.path(f"qrels.{split}.parquet"), filters=[("query_id", "=", query)]).to_pylist()
-    grades = {row["doc_id"]: row["grade"] for row in qrels}
+    grades, documents = {}, documents_of(stages[0])
+    for row in qrels:  # of a document its highest
+        name = documents and row["doc_id"].rpartition(documents[1])[0] or row["doc_id"]
+        grades[name] = max(row["grade"], grades.get(name, row["grade"]))
     lines = [f"{query}: {text}"]
     for system, stage in zip("AB", stages, strict=True):
         measures = stage.manifest["settings"]["measures"]
         lines += ["", f"{system}: {', '.join(f'{name} {scores(stage, name).get(query, 0):.3f}' for name in measures)}"]
         ids = list(islice((line[2] for line in run_lines(stage) if line[0] == query), PASSAGES))
         passages = passage_texts(collection, ids)
+        lines += [] if ids else ["nothing found"]
         for rank, name in enumerate(ids, 1):
             lines.append(f"{rank:3} {grades.get(name, '-'):>2}  {name}  {passages.get(name, '')[:CHARACTERS]}")
     return "\n".join(lines)

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import shutil
-from itertools import islice
+from itertools import chain, islice
 
 import pyarrow.parquet as pq
 
@@ -51,7 +51,8 @@ def collection_of(stage):
 
 def passage_texts(collection, ids):
     """{id: title and text in one line} of some passages (list of ids); those of elsewhere are not there."""
-    rows = pq.read_table(collection.path("corpus.parquet"), filters=[("doc_id", "in", ids)]).to_pylist()
+    filters = [("doc_id", "in", ids or [""])]  # an empty list has no type
+    rows = pq.read_table(collection.path("corpus.parquet"), filters=filters).to_pylist()
     return {row["doc_id"]: " ".join(f"{row['title']} {row['text']}".split()) for row in rows}
 
 
@@ -141,14 +142,18 @@ def scores_text(link):
     home = link.parent.parent
     numbered = {path.name.removeprefix("episode-"): path for path in home.glob("episode-*")}
     folders = {0: home} | {int(number): path for number, path in numbered.items() if number.isdecimal()}
-    lines = []
+    rows = []
     for episode, folder in sorted(folders.items()):
         for split, stage in evaluations(folder).items():
-            means = {name: stage.facts["means"][name] for name in stage.manifest["settings"]["measures"]}
-            if not lines:
-                lines = [f"| episode | split | {' | '.join(means)} |", "| --: | :-- " + "| --: " * len(means) + "|"]
-            lines.append(f"| {episode} | {split} | {' | '.join(f'{mean:.3f}' for mean in means.values())} |")
-    return "## Scores\nEpisode 0 is the pretrained checkpoint.\n\n" + "\n".join(lines) + "\n\n" if lines else ""
+            means = {name: f"{stage.facts['means'][name]:.3f}" for name in stage.manifest["settings"]["measures"]}
+            rows.append({"episode": str(episode), "split": split} | means)
+    if not rows:
+        return ""
+    columns = list(dict.fromkeys(chain.from_iterable(rows)))  # splits may have other measures
+    lines = [columns, ["--:", ":--", *["--:"] * (len(columns) - 2)]]
+    lines += [[row.get(column, "–") for column in columns] for row in rows]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"## Scores\nEpisode 0 is the pretrained checkpoint.\n\n{table}\n\n"
 
 
 def example_text(link):
@@ -159,7 +164,7 @@ def example_text(link):
         query, ids = run[0][0], [line[2] for line in run if line[0] == run[0][0]]
         queries = pq.read_table(collection.path(f"queries.{split}.parquet"), filters=[("query_id", "=", query)])
         texts = passage_texts(collection, ids)
-        lines = [f"{rank}. `{name}` {texts[name][:EXAMPLE_CHARACTERS]}" for rank, name in enumerate(ids, 1)]
+        lines = [f"{rank}. `{name}` {texts.get(name, '')[:EXAMPLE_CHARACTERS]}" for rank, name in enumerate(ids, 1)]
         asked = f"{queries['text'][0].as_py()} (`{query}`, {split})"
         return "\n".join([f"## An example\nFor the query: {asked}", "", *lines, "", ""])
     return ""

@@ -138,6 +138,8 @@ def tables(name, folder, test, dev):
     roles, notes = roles_of(list(files), folder, test, dev), []
     if roles.divided is not None:
         queries, qrels = files.pop(roles.divided)
+        given = {"train": {"queries": str(queries), "qrels": str(qrels)}}
+        checked_counts(Tsv(source="tsv", corpus=str(corpus), splits=given))  # what is wrong there is said of that file
         drawn, notes = divide(name, qrels, list(sources.judgment_rows(qrels)), missing(roles, files), "qrels.{}.tsv")
         files |= {split: (queries, path) for split, path in drawn.items()}
     splits = {split: {"queries": str(queries), "qrels": str(qrels)} for split, (queries, qrels) in files.items()}
@@ -150,6 +152,7 @@ def beir(name, folder, test, dev):
     roles = roles_of(names, folder, test, dev)
     if roles.divided is None:
         return Beir(source="beir", path=str(folder)), roles, []
+    checked_counts(Beir(source="beir", path=str(folder)))  # what is wrong there is said of its files
     qrels = sources.existing(folder / "qrels" / f"{roles.divided}.tsv", "FROM")
     rows, others = list(sources.judgment_rows(qrels, sources.BEIR_HEADER)), set(names) - {roles.divided}
     _, notes = divide(name, qrels, rows, missing(roles, others), "qrels/{}.tsv", QRELS_HEADER)
@@ -172,13 +175,13 @@ def roles_of(names, folder, test, dev):
 
     Raises Refusal where no split is known to train on, and where more than one guess would do.
     """
+    have = f"{folder} has the splits {', '.join(names)}" if any(names) else f"{folder} has one file of queries"
+    if unknown := [split for split in (*test, *filter(None, [dev])) if split not in (*names, "train")]:
+        raise Refusal(f"{have}, no {', '.join(unknown)}. Correct TEST or DEV.")
     if len(names) == 1 and not test:
         return Roles(["test"], "dev", names[0], "The table is of test; dev chooses the step that is kept.")
-    have = f"{folder} has the splits {', '.join(names)}"
     if "train" not in names:
         raise Refusal(f"{have}, and none is called train. Name the queries and judgments to train on so.")
-    if unknown := [split for split in (*test, *filter(None, [dev])) if split not in names]:
-        raise Refusal(f"{have}, no {', '.join(unknown)}. Correct TEST or DEV.")
     if dev in test or "train" in test:
         raise Refusal(f"TEST={','.join(test)} DEV={dev}: a split that trains or chooses the step is not reported.")
     why = {split: "as you say" for split in (*test, dev)}

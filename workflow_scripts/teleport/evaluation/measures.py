@@ -54,7 +54,7 @@ def score_by_ir_measures(ids_QK, rows, judgments, measures):
     """{measure: float64 [judged queries]} by ir-measures, several hundred times slower."""
     grades = {}
     for query, passage, grade in zip(*(column.tolist() for column in judgments), strict=True):
-        grades.setdefault(str(query), {})[str(passage)] = grade
+        grades.setdefault(str(query), {})[str(passage)] = max(grade, -1)  # pytrec_eval crashes where all are lower
     ranked = {
         str(row): {str(passage): -rank for rank, passage in enumerate(ids[ids >= 0].tolist())}
         for row, ids in zip(rows.tolist(), ids_QK, strict=True)

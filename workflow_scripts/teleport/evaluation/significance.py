@@ -76,10 +76,15 @@ def crossed_p_value(ours, theirs):
     seeds = over_seeds.sum()
     queries = max(0.0, differences_Q.var(ddof=1) / num_queries - interactions.sum())
     if seeds + queries == 0:
-        return 0.0
+        return least_p(num_queries)
     statistic, share = difference / np.sqrt(seeds + queries), seeds / (seeds + queries)
     welch = seeds**2 / np.sum(over_seeds**2 / freedom) if seeds else num_queries - 1
     return float(2 * (share * stdtr(welch, -statistic) + (1 - share) * stdtr(num_queries - 1, -statistic)))
+
+
+def least_p(num_queries):
+    """The p of one and the same difference on all queries: that of the two of 2^Q swaps that are as extreme (float)."""
+    return 2.0 ** (1 - num_queries)
 
 
 def variances(values_QR):
@@ -119,6 +124,8 @@ def paired_t_p_value(scores_Q, baseline_Q):
 
     if len(scores_Q) < 2 or np.array_equal(scores_Q, baseline_Q):
         return 1.0
+    if np.ptp(np.subtract(scores_Q, baseline_Q)) < TIE:
+        return least_p(len(scores_Q))
     return float(ttest_rel(scores_Q, baseline_Q).pvalue)
 
 

@@ -171,7 +171,7 @@ def measure_cells(spec, table):
     of each, as printed, **bold**: of errors (`Errors@k`) the lowest, of a hole rate (`Hole@k`), no quality, none."""
     cells = {}
     for name, (split, _) in columns(spec).items():
-        means = table.means[name].round(3)
+        means = table.means[name].map("{:.3f}".format, na_action="ignore").astype(float)  # pandas' own rounds otherwise
         best = None if "Hole@" in name else means.min() if "Errors@" in name else means.max()
         marks = marks_of(table, name, spec["significance"], split.removesuffix(RERANKED))
         figures = zip(means, table.deviations[name], marks, strict=True)
