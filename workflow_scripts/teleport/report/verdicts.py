@@ -97,7 +97,7 @@ def baseline_text(significance, mark):
     """What the rows of a mark are compared with, in words."""
     *first, last = baselines(significance)[mark]
     names = f"each of {', '.join(first)} and {last}" if first else last
-    return names + (" of the same episode" if significance.get("by_episode") else "")
+    return names + (" of the same episode, or its last" if significance.get("by_episode") else "")
 
 
 def labels_of(rows):
