@@ -264,17 +264,18 @@ def test_make_passes_on_what_is_given_as_it_is(tmp_path, texts, given, status, s
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("line", "said"),
     [
-        ("query-id\tcorpus-id\tscore\n", "given/qrels.tsv, line 1: query 'query-id' is not among"),
-        ("q1\td1\t1\nq2\tnone\t1\n", "given/qrels.tsv, line 2: the judged passage 'none' is not in the corpus"),
-        ("q1\td1\t0.5\n", "given/qrels.tsv, line 1: grade '0.5'"),
+        ("query-id\tcorpus-id\tscore", "given/qrels.tsv, line 61: query 'query-id' is not among"),
+        ("q1\tnone\t1", "given/qrels.tsv, line 61: the judged passage 'none' is not in the corpus"),
+        ("q1\td2\t0.5", "given/qrels.tsv, line 61: grade '0.5'"),
     ],
 )
-def test_what_is_wrong_with_judgments_is_said_of_the_file_that_was_given(tmp_path, texts, text, said):
+def test_what_is_wrong_with_judgments_is_said_of_the_file_that_was_given(tmp_path, texts, line, said):
     """Not of those that they are divided into, which are gone then."""
     in_tables(tmp_path / "given", texts)
-    (tmp_path / "given/qrels.tsv").write_text(text)
+    with open(tmp_path / "given/qrels.tsv", "a") as file:
+        file.write(f"{line}\n")
     with pytest.raises(Refusal, match=said):
         new("mine", tmp_path / "given", REPOSITORY)
     assert [path.name for path in tmp_path.iterdir()] == ["given"]
@@ -284,3 +285,4 @@ def test_a_split_that_is_not_there_is_refused_also_where_queries_are_not_divided
     in_tables(tmp_path / "given", texts)
     with pytest.raises(Refusal, match="given has one file of queries, no nonsense. Correct TEST or DEV"):
         new("mine", tmp_path / "given", REPOSITORY, dev="nonsense")
+    assert new("mine", tmp_path / "given", REPOSITORY, dev="dev")

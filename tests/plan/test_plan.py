@@ -274,9 +274,19 @@ def test_an_entry_that_continues_the_one_before_lags_behind_it():
     assert miners(continued) == [0, 0, 1, 2]
 
 
+def test_a_warm_up_that_is_continued_mines_nothing_so_nothing_lags_behind_it():
+    segment = {"start_from": "previous", "continues": True, "steps": 100, "stop_after_steps": 10}
+    warm = {"negatives": {"counts": {"bm25": 60}}, "training": segment | {"start_from": "pretrained"}}
+    continued = plan(training=segment, episodes=[warm, {"repeat": 3, "lag": 1}]).trajectories["tele"][0]
+    assert miners(continued) == [None, 1, 1, 2]
+
+
 def test_a_lag_that_has_no_earlier_checkpoint_in_its_entry_is_refused():
     with pytest.raises(ValueError, match="episodes.1.lag: lag mines with an earlier checkpoint of the same entry"):
         plan(episodes=[{}, {"lag": 1}])
+    alone = {"start_from": "previous", "continues": True, "steps": 100, "stop_after_steps": 10}
+    with pytest.raises(ValueError, match="episodes.1.lag"):
+        plan(episodes=[{}, {"lag": 1, "training": alone}])
 
 
 def test_segments_beyond_their_schedule_are_refused_before_anything_runs():
@@ -289,6 +299,9 @@ def test_segments_beyond_their_schedule_are_refused_before_anything_runs():
     assert len(of(4).trajectories["tele"][0].trains) == 4  # the last one stops at step 20
     with pytest.raises(ValueError, match="episode 5: training.steps is 20, and the episodes that .* take 24"):
         of(5)
+    of_its_own = segment | {"continues": "moments"}  # a schedule for each
+    before = [{"training": of_its_own | {"start_from": "pretrained"}}, {"repeat": 5, "training": of_its_own}]
+    assert plan(training=segment, episodes=[*before, {}]).stages
 
 
 def test_momentum_needs_a_pool_of_the_same_queries_and_something_beside_it():
@@ -303,7 +316,7 @@ def test_what_counts_do_not_read_is_refused_where_it_is_changed():
     """Else the rows of an ablation of alpha are one system."""
     arms = {"experiments": {"low": {"negatives": {"alpha": 0.1}}}}
     assert plan(**arms).stages
-    with pytest.raises(ValueError, match="negatives.alpha is set, and negatives.counts, which is in force"):
+    with pytest.raises(ValueError, match="experiments.low.negatives.alpha: negatives.alpha is set, and"):
         plan(negatives={"counts": {"query": 60}}, **arms)
     with pytest.raises(ValueError, match="negatives.pool is set, and negatives.counts"):
         plan(episodes=[{"negatives": {"pool": 10}}], experiments={"tele": {"negatives": {"counts": {"query": 60}}}})
@@ -312,9 +325,11 @@ def test_what_counts_do_not_read_is_refused_where_it_is_changed():
 
 
 def test_seeds_share_the_tokens_also_where_each_draws_a_projection():
-    several = plan(encoder={"projection": 16}, seeds=[1, 2, 3])
+    several, turned = (plan(encoder={"projection": 16}, seeds=seeds) for seeds in ([1, 2, 3], [3, 1]))
     kinds = [name.split("/")[0] for name in several.stages]
-    assert (kinds.count("pretrained"), kinds.count("tokens")) == (3, 1)
+    assert (kinds.count("pretrained"), kinds.count("tokens")) == (3 + 1, 1)
+    assert set(turned.stages) < set(several.stages)  # whatever their order
+    assert [name.split("/")[0] for name in plan(seeds=[1, 2]).stages].count("pretrained") == 1
 
 
 def test_another_source_may_read_the_last_pool(monkeypatch):

@@ -31,9 +31,7 @@ def compare(first, second, measure, query, most):
     if len({(stage.manifest["inputs"]["collection"], split_of(stage)) for stage in chain(*systems)}) > 1:
         raise Refusal(f"{first} and {second} are of two collections or splits: their queries differ.")
     if len({documents_of(stage) for stage in chain(*systems)}) > 1:
-        raise Refusal(
-            f"{first} and {second} score documents and passages: their settings of evaluation.collapse differ."
-        )
+        raise Refusal(f"{first} and {second} score documents and passages, or documents by other separators.")
     one = systems[0][0]
     collection, split = collection_of(one), split_of(one)
     queries = pq.read_table(collection.path(f"queries.{split}.parquet")).to_pylist()
@@ -46,9 +44,9 @@ def compare(first, second, measure, query, most):
 
 
 def documents_of(stage):
-    """(collapse, separator) of an evaluation: what makes documents of its passages; None where it scores these."""
+    """What parts the documents of an evaluation from its passages in their ids (text); None where it scores these."""
     settings = stage.manifest["settings"]
-    return settings.get("collapse") and (settings["collapse"], settings["separator"])
+    return settings.get("collapse") and settings["separator"]
 
 
 def runs_at(path):
@@ -116,7 +114,7 @@ def of_query(stages, collection, split, query, text):
     qrels = pq.read_table(collection.path(f"qrels.{split}.parquet"), filters=[("query_id", "=", query)]).to_pylist()
     grades, documents = {}, documents_of(stages[0])
     for row in qrels:  # of a document its highest
-        name = documents and row["doc_id"].rpartition(documents[1])[0] or row["doc_id"]
+        name = documents and row["doc_id"].rpartition(documents)[0] or row["doc_id"]
         grades[name] = max(row["grade"], grades.get(name, row["grade"]))
     lines = [f"{query}: {text}"]
     for system, stage in zip("AB", stages, strict=True):

@@ -58,8 +58,9 @@ def new(name, folder, home, test=(), dev=None):
         raise Refusal(f"{path} is there already. Take another NAME, or remove it.")
     made = next((each for each in (data.parent, data) if not each.exists()), None)
     try:
-        source, roles, notes = (beir if sources.found(folder / "corpus.jsonl") else tables)(name, folder, test, dev)
-        counts = checked_counts(source)
+        form = beir if sources.found(folder / "corpus.jsonl") else tables
+        source, given, roles, notes = form(name, folder, test, dev)
+        counts = checked_counts(source, given)
         text = configured((home / "config/own-data.yaml").read_text(encoding="utf-8"), name, source, roles, counts)
         notes += [roles.why, encoding_said(Plan(*load(yaml.safe_load(text))).encoder, source)]
     except BaseException:
@@ -75,8 +76,18 @@ def new(name, folder, home, test=(), dev=None):
     return path, notes
 
 
-def checked_counts(source):
-    """The block `counts` of a collection (dict), which is built once in a temporary folder, with all checks of that."""
+def checked_counts(source, given):
+    """The block `counts` of a collection (dict), which is built once in a temporary folder, with all checks of that.
+    given: the collection as it was before its judgments were divided, of whose files a mistake is told"""
+    try:
+        return counts_of(source)
+    except Refusal:
+        counts_of(given)
+        raise
+
+
+def counts_of(source):
+    """What `checked_counts` gives. Raises Refusal for what is wrong in the files of the collection."""
     with TemporaryDirectory() as folder:
         settings = CollectionSettings(source=source)
         outputs = {"output": lambda name: Path(folder, name), "progress": lambda *said: None}
@@ -127,7 +138,8 @@ def flow(value):
 
 
 def tables(name, folder, test, dev):
-    """(source, Roles, sentences on what is drawn): corpus.tsv; queries and judgments by split, or in a file each."""
+    """(source, source before judgments are divided, Roles, sentences on what is drawn): corpus.tsv; queries and
+    judgments by split, or in a file each."""
     corpus = sources.existing(folder / "corpus.tsv", "FROM (or corpus.jsonl, for BEIR's form)")
     if sources.found(folder / "queries.tsv"):
         files = {"": [folder / f"{role}.tsv" for role in ("queries", "qrels")]}
@@ -136,23 +148,28 @@ def tables(name, folder, test, dev):
         files = {split: [folder / f"{role}.{split}.tsv" for role in ("queries", "qrels")] for split in names}
     files = {split: [sources.existing(path, "FROM") for path in paths] for split, paths in files.items()}
     roles, notes = roles_of(list(files), folder, test, dev), []
+    given = tsv(corpus, files | ({"train": files[roles.divided]} if roles.divided is not None else {}))
     if roles.divided is not None:
         queries, qrels = files.pop(roles.divided)
-        given = {"train": {"queries": str(queries), "qrels": str(qrels)}}
-        checked_counts(Tsv(source="tsv", corpus=str(corpus), splits=given))  # what is wrong there is said of that file
         drawn, notes = divide(name, qrels, list(sources.judgment_rows(qrels)), missing(roles, files), "qrels.{}.tsv")
         files |= {split: (queries, path) for split, path in drawn.items()}
-    splits = {split: {"queries": str(queries), "qrels": str(qrels)} for split, (queries, qrels) in files.items()}
-    return Tsv(source="tsv", corpus=str(corpus), splits=splits), roles, notes
+    return tsv(corpus, files), given, roles, notes
+
+
+def tsv(corpus, files):
+    """The source of files {split: (queries, judgments)}."""
+    splits = {
+        split: {"queries": str(queries), "qrels": str(qrels)} for split, (queries, qrels) in files.items() if split
+    }
+    return Tsv(source="tsv", corpus=str(corpus), splits=splits)
 
 
 def beir(name, folder, test, dev):
-    """(source, Roles, sentences on drawn splits): a BEIR folder; where judgments are divided, linked to data/NAME."""
+    """As `tables`: a BEIR folder; where judgments are divided, linked to data/NAME."""
     names = sources.split_names(folder / "qrels", r"(.+)\.tsv", "FROM")
-    roles = roles_of(names, folder, test, dev)
+    roles, given = roles_of(names, folder, test, dev), Beir(source="beir", path=str(folder))
     if roles.divided is None:
-        return Beir(source="beir", path=str(folder)), roles, []
-    checked_counts(Beir(source="beir", path=str(folder)))  # what is wrong there is said of its files
+        return given, given, roles, []
     qrels = sources.existing(folder / "qrels" / f"{roles.divided}.tsv", "FROM")
     rows, others = list(sources.judgment_rows(qrels, sources.BEIR_HEADER)), set(names) - {roles.divided}
     _, notes = divide(name, qrels, rows, missing(roles, others), "qrels/{}.tsv", QRELS_HEADER)
@@ -162,7 +179,7 @@ def beir(name, folder, test, dev):
         link = home / Path(file).with_name(path.name)
         link.unlink(missing_ok=True)
         link.symlink_to(path.resolve())
-    return Beir(source="beir", path=str(home)), roles, notes
+    return Beir(source="beir", path=str(home)), given, roles, notes
 
 
 def missing(roles, there):
@@ -176,8 +193,9 @@ def roles_of(names, folder, test, dev):
     Raises Refusal where no split is known to train on, and where more than one guess would do.
     """
     have = f"{folder} has the splits {', '.join(names)}" if any(names) else f"{folder} has one file of queries"
-    if unknown := [split for split in (*test, *filter(None, [dev])) if split not in (*names, "train")]:
-        raise Refusal(f"{have}, no {', '.join(unknown)}. Correct TEST or DEV.")
+    drawn = ("train", "dev") if len(names) == 1 and not test else ("train",)
+    if unknown := [split for split in (*test, *filter(None, [dev])) if split not in (*names, *drawn)]:
+        raise Refusal(f"{have}, no {', '.join(dict.fromkeys(unknown))}. Correct TEST or DEV.")
     if len(names) == 1 and not test:
         return Roles(["test"], "dev", names[0], "The table is of test; dev chooses the step that is kept.")
     if "train" not in names:

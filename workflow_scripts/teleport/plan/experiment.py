@@ -87,9 +87,12 @@ class Trajectory:
         for stage in (*self.collection.inputs.values(), self.collection):
             self.link(stage, 0)
         self.pretrained = self.link(Stage("pretrained", pretrained_settings(encoder, self.seed), {}), 0)
-        # No seed decides a token: all take the tokenizer of the first one's checkpoint.
-        tokenizer = {"pretrained": Stage("pretrained", pretrained_settings(encoder, self.experiment.seeds[0]), {})}
-        self.tokens = self.link(Stage("tokens", TokensSettings.taken_from(encoder), collection | tokenizer), 0)
+        # No seed decides a token: where it draws a projection, all have the tokenizer of one checkpoint without a seed.
+        source = Stage("pretrained", pretrained_settings(encoder, None), {})
+        if source.name != self.pretrained.name:
+            self.link(source, 0, "pretrained-tokenizer")
+        tokens = Stage("tokens", TokensSettings.taken_from(encoder), collection | {"pretrained": source})
+        self.tokens = self.link(tokens, 0)
         self.link(Stage("check", check_settings(self.evaluation, method), collection), 0)
         start_from = method[0].training.start_from if method else "pretrained"
         self.from_pretrained = not isinstance(start_from, Start)
@@ -164,7 +167,7 @@ class Trajectory:
         done = 0
         for episode in reversed(self.episodes[1:]):
             done += episode.settings.training.stop_after_steps or episode.settings.training.steps
-            if "continued" not in episode.train.inputs:
+            if episode.settings.training.continues is not True or "continued" not in episode.train.inputs:
                 break
         return done
 

@@ -190,9 +190,13 @@ class Exact:
                 remaining.append(rows[scores_QK[rows, -1] <= others_Q])
                 # So high is the last rank by the candidates so far; only what may reach it is asked for again.
                 last_Q[rows] = scores_QK[rows, -1] - SLACK * proposals.errors_Q
-            if count >= len(self.vectors):
-                break  # all were proposed; left are queries whose scores no float32 can tell
-            unsettled, count = np.concatenate(remaining), GROWTH * count
+            unsettled = np.concatenate(remaining)
+            if len(unsettled) and count >= len(self.vectors):  # all were proposed
+                raise Refusal(
+                    "the scores of a query are beyond all numbers of 32 bits. The checkpoint that made its vector is "
+                    "broken: train with a lower learning rate, or with precision fp32."
+                )
+            count *= GROWTH
         return ids_QK, scores_QK
 
     def propose(self, queries_QD, depth, count, known_Q, state=None):

@@ -79,6 +79,11 @@ class Episode(Section):
         return self.training.negatives_per_query > 0
 
     @property
+    def mines(self):
+        """Whether it draws from what a checkpoint retrieves."""
+        return self.has_pool and any(SOURCES[name].needs in ("queries", "lookahead") for name in self.negatives.drawn)
+
+    @property
     def watched_by(self):
         """The `Dev` set that is ranked during its training; None without one."""
         return self.training.dev if self.training.evaluate_every else None
@@ -124,8 +129,7 @@ class Episode(Section):
 
     @model_validator(mode="after")
     def negatives_are_used(self):
-        negatives, counted = self.negatives, self.negatives.counts is not None
-        names = list(filter(negatives.count_of, negatives.counts)) if counted else negatives.sources
+        negatives, names = self.negatives, self.negatives.drawn
         if self.mining.parts > 1 and self.has_pool and "momentum" in names:
             raise ValueError(
                 f"mining.parts is {self.mining.parts} and momentum is a source: the last pool has other queries. Leave "

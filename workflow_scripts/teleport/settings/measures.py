@@ -42,10 +42,8 @@ def parse_measures(names):
             measure = ir_measures.parse_measure(name)
             measure.validate_params()
             supported = (
-                isinstance(measure.params.get("cutoff", 1), int)
-                and (measure.NAME in USUAL and set(measure.params) <= {"cutoff", "rel"})
-                or ir_measures.DefaultPipeline.supports(measure)
-            )
+                measure.NAME in USUAL and set(measure.params) <= {"cutoff", "rel"}
+            ) or ir_measures.DefaultPipeline.supports(measure)
         except UNREADABLE:
             supported = False
         if not supported:

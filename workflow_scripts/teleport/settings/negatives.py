@@ -118,6 +118,11 @@ class Negatives(Removal):
             raise ValueError("counts has the source file: name what it reads in `file`")
         return self
 
+    @property
+    def drawn(self):
+        """The names of the sources that have a count, or that a mode shares the pool among (list)."""
+        return self.sources if self.counts is None else list(filter(self.count_of, self.counts))
+
     def count_of(self, name):
         """How many negatives of a source `counts` asks for."""
         given = (self.counts or {}).get(name, 0)

@@ -59,31 +59,30 @@ def experiment_of(config, raw, overrides, place, locations):
             settings[section] = merged(plain.get(section) or {}, own) if own else getattr(experiment, section)
         entry = (*(place if "episodes" in overrides else ()), "episodes", number)
         episode = validated(Episode, settings, entry, locations)
-        if method and method[-1].training.continues and episode.training.continues:  # one training goes on
-            episode = episode.model_copy(update={"entry": method[-1].entry})
-        refuse_unread(episode, override, (overrides.get("negatives"), override.negatives), entry, locations)
+        if method and method[-1].mines and method[-1].training.continues and episode.training.continues:
+            episode = episode.model_copy(update={"entry": method[-1].entry})  # segments of one training
+        if override.lag and override.repeat == 1 and episode.entry == len(method) + 1:
+            raise Refusal(
+                f"{locations.of((*entry, 'lag'))}: lag mines with an earlier checkpoint of the same entry, and this "
+                "entry is one episode. Write the episodes that lag as one entry with `repeat`, or leave lag out."
+            )
+        refuse_unread(episode, {place: overrides.get("negatives"), entry: override.negatives}, locations)
         method += [episode] * override.repeat
     return Experiment.taken_from(experiment, method=method)
 
 
-def refuse_unread(episode, override, negatives, place, locations):
-    """Raise Refusal for what an `Episode` says and nothing reads: `lag` where there is no earlier checkpoint to mine
-    with, and what a mode reads beside `counts` from further above.
-
-    override: the entry of `episodes`, at `place`; negatives: the overrides of that section, the experiment's first
-    """
-    if override.lag and override.repeat == 1 and not episode.training.continues:
-        raise Refusal(
-            f"{locations.of((*place, 'lag'))}: lag mines with an earlier checkpoint of the same entry, and this entry "
-            "is one episode. Write the episodes that lag as one entry with `repeat`, or leave lag out."
-        )
-    given = [set(own or ()) for own in negatives]
-    counted = max((at for at, own in enumerate(given, 1) if "counts" in own), default=0)
-    unread = set().union(*given[counted:]) & OF_MODES
+def refuse_unread(episode, negatives, locations):
+    """Raise Refusal for what a mode reads and `counts` from further above does not. negatives: {place: overrides of
+    that section there}, those of the experiment first"""
+    given = [(place, key) for place, own in negatives.items() for key in own or ()]
+    counted = max((at for at, (_, key) in enumerate(given) if key == "counts"), default=-1)
+    above = given[counted][0] if counted >= 0 else None
+    unread = [(place, key) for place, key in given[counted + 1 :] if key in OF_MODES and place != above]
     if unread and episode.has_pool and episode.negatives.counts is not None:
+        place, key = unread[0]
         raise Refusal(
-            f"{locations.of(place)}: negatives.{min(unread)} is set, and negatives.counts, which is in force, does not "
-            "read it. Set counts to null beside it, or leave it out."
+            f"{locations.of((*place, 'negatives', key))}: negatives.{key} is set, and negatives.counts, which is in "
+            "force, does not read it. Set counts to null beside it, or leave it out."
         )
 
 
