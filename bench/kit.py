@@ -11,6 +11,7 @@ well: its tokenizer goes along, and weights of its form are drawn there, which i
 Wheels lie unpacked in it, of two with the same file the second as a link, for so they compress to half.
 """
 
+import argparse
 import hashlib
 import io
 import lzma
@@ -105,8 +106,9 @@ def make_kit(output):
 
 
 def main(arguments=None):
-    given = sys.argv[1:] if arguments is None else arguments
-    output = Path(given[0] if given else "results/kit.tar.xz")
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("output", nargs="?", type=Path, default=Path("results/kit.tar.xz"), help="the file to write")
+    output = parser.parse_args(arguments).output
     print("fetching wheels, then compressing: some minutes of one core", flush=True)
     size = make_kit(output)
     print(f"{output}: {size / 1e6:.1f} MB. There: tar xf {output.name} && kit/run.sh")

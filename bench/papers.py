@@ -3,6 +3,7 @@
 It reads docs/papers.yaml, and of config/published/*.yaml how many of the printed figures have one of ours beside them.
 """
 
+import argparse
 from collections import Counter
 from pathlib import Path
 
@@ -92,4 +93,5 @@ def write_page(data):
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     PAGE.write_text(write_page(yaml.safe_load(DATA.read_text())), encoding="utf-8")

@@ -7,6 +7,7 @@ A maker is a module of SECTIONS with two functions. `measured()` reads finished 
 the data alone. Parts whose results are absent, or have fewer seeds than the data, stay as the data have them.
 """
 
+import argparse
 import importlib
 import json
 import re
@@ -117,6 +118,7 @@ def markdown(heads, rows):
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     for section in SECTIONS:
         write_section(section)
         print(f"written: the section of {DATA / section}.json in {PAGE}")

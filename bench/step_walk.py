@@ -7,6 +7,7 @@ or MaxP. Prints the files with the functions entered in each, the calls, and how
 another. `docs/extending.md` has the same list for a reader.
 """
 
+import argparse
 import os
 import sys
 import threading
@@ -55,6 +56,7 @@ def walk():
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     calls, functions = walk(), defaultdict(dict)
     for file, function in calls:
         functions[file][function] = None

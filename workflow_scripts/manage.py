@@ -70,7 +70,11 @@ def comma_separated(text):
 
 def gpus_of_kind(text):
     """(kind, number) of KIND:gpu=NUMBER, as argparse takes it."""
+    from teleport.plan.kinds import KINDS
+
     kind, _, number = text.partition(":gpu=")
+    if kind not in (able := [name for name, row in KINDS.items() if row.gpus]):
+        raise argparse.ArgumentTypeError(f"{kind} takes no GPU; {', '.join(able)} do")
     return kind, at_least_one(number)
 
 

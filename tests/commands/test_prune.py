@@ -147,6 +147,20 @@ def test_a_torn_manifest_stops_it():
     assert (STAGES / "train/000000000000").is_dir()
 
 
+def test_an_experiment_in_a_folder_elsewhere_stops_it(tmp_path):
+    """What it shows would be deleted, as nobody looks there."""
+    make_plan("mine")
+    finish("train/000000000000")
+    elsewhere = tmp_path / "elsewhere/other"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "plan.tsv").write_text("kind\tkey\ntrain\t000000000000\n")
+    Path("results/experiments").mkdir(exist_ok=True)
+    Path("results/experiments/other").symlink_to(elsewhere)
+    refused = prune("--delete", "mine.yaml")
+    assert refused.returncode == 1 and "results/experiments/other is a link to a folder" in refused.stderr
+    assert (STAGES / "train/000000000000").is_dir()
+
+
 def test_what_a_link_below_the_stages_leads_to_is_not_removed(tmp_path):
     make_plan("mine")
     elsewhere = tmp_path / "elsewhere/000000000000"

@@ -17,7 +17,7 @@ def test_times():
 
 
 def test_sizes():
-    assert [size(n) for n in (12, 1500, 2_000_000, 3e12)] == ["12 bytes", "1.5 kB", "2 MB", "3e+03 GB"]
+    assert [size(n) for n in (12, 1500, 999_600, 2e6, 3e12)] == ["12 bytes", "1.5 kB", "1 MB", "2 MB", "3 TB"]
 
 
 def test_what_is_finished():

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import chain
 from pathlib import Path
 
 from teleport.refusal import Refusal
@@ -47,12 +48,20 @@ def unused(planned):
     .sources.csv) shows it, and when one that is used was made from it. The sentence is about state of other stages:
     their jobs may run, or be continued; what they read cannot be told from the state.
     """
+    for path in filter(is_foreign, chain(EXPERIMENTS.rglob("*"), TABLES.rglob("*"))):
+        remedy = "Put the folder there in its place, or remove the link to give up what it shows"
+        raise Refusal(f"{path} is a link to a folder, into which is not looked for what is used. {remedy}.")
     shown = set(stage_links(EXPERIMENTS).values()) | rows(EXPERIMENTS.rglob("plan.tsv"), "\t", "kind", "key")
     used = with_upstream(planned | shown | rows(TABLES.rglob("*.sources.csv"), ",", "stage"))
     states = ", ".join(str(folder) for folder in orphans(used, RESUME, SHARDS)[0])
     reason = f"Stages that no given configuration plans run or were killed; their state is in {states}."
     remedy = "Name their configurations after --also, or delete these folders to give the stages up."
     return *orphans(used, STAGES), f"{reason} {remedy}" if states else ""
+
+
+def is_foreign(path):
+    """Whether a path is a link to a folder that is no stage."""
+    return path.is_symlink() and path.is_dir() and not STAGE.fullmatch("/".join(path.readlink().parts[-2:]))
 
 
 def rows(paths, delimiter, *columns):

@@ -14,12 +14,14 @@ PAIRS = "column,a,b,difference,p,method,checkpoints,won,lost\n"
 def folder(tmp_path):
     """A written table of two systems by RR@10, with their pair."""
     (tmp_path / "main.csv").write_text("system,episode,RR@10,R@5\nA,1,0.5,0.9\nB,1,0.6,0.8\n")
+    (tmp_path / "main.sources.csv").write_text("system,stage\nA,evaluate/A\nB,evaluate/B\n")
     (tmp_path / "main.pairs.csv").write_text(f"{PAIRS}RR@10,0,1,0.1,0.04,t-test,False,3,2\n")
     return tmp_path
 
 
 def table(*measures):
     rows = [{"system": system, "episode": 1, "seeds": [], "columns": {}} for system in "AB"]
+    rows = [row | {"runs": {"test": [f"evaluate/{row['system']}"]}} for row in rows]
     spec = {"name": "main", "splits": ["test"], "measures": {"test": list(measures)}, "rows": rows}
     return spec | {"significance": None}
 
@@ -34,6 +36,19 @@ def test_pairs_are_there_both_ways_with_their_split_and_labels(folder):
     assert pairs[1, 0]["of"] == ("test", "RR@10")
 
 
+def test_a_table_of_other_stages_answers_nothing(folder):
+    """As after an edit of a setting: its verdicts are those of other figures."""
+    spec = table("RR@10", "R@5")
+    spec["rows"][0]["runs"] = {"test": ["evaluate/another"]}
+    assert answers(None, spec, *written(folder, spec))["matrices"] == {}
+
+
+def test_a_pair_is_of_its_systems_whatever_another_table_calls_them(folder):
+    spec = table("RR@10", "R@5")
+    (pairs,) = answers(None, spec, *written(folder, spec))["matrices"].values()
+    assert pairs[1, 0]["systems"] == (("evaluate/A",), ("evaluate/B",))
+
+
 @pytest.mark.parametrize("measures", [("nDCG@10", "RR@10"), ("R@5", "RR@10"), ("R@5",)])
 def test_a_table_of_other_measures_than_the_configuration_answers_nothing(folder, measures):
     """As while the workflow makes it anew, with another first measure."""
@@ -43,5 +58,5 @@ def test_a_table_of_other_measures_than_the_configuration_answers_nothing(folder
 
 @pytest.mark.parametrize("split", ["dev", "dev (re-ranked)"])
 def test_a_pair_opens_the_queries_of_its_split(split):
-    pair = {"of": (split, "RR@10"), "labels": ("A", "B")}
-    assert Page.diff_of(SimpleNamespace(numbers={"A": 2, "B": 5}), pair) == "diff.html#dev/2/5"
+    pair = {"of": (split, "RR@10"), "systems": (("A",), ("B",))}
+    assert Page.diff_of(SimpleNamespace(numbers={("A",): 2, ("B",): 5}), pair) == "diff.html#dev/2/5"

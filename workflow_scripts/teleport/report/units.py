@@ -1,5 +1,7 @@
 """Times and sizes as a person says them."""
 
+UNITS = ("bytes", "kB", "MB", "GB", "TB")
+
 
 def duration(seconds, decimals=0):
     """Seconds as text: "40 s", "12 min", "3 h 05 min"; below 10 s with so many decimals; – for None."""
@@ -12,6 +14,6 @@ def duration(seconds, decimals=0):
 
 
 def size(num_bytes):
-    """A number of bytes as text, in the unit in which it has at most four digits."""
-    unit = next((power for power in range(4) if num_bytes < 1000 ** (power + 1)), 3)
-    return f"{num_bytes / 1000**unit:.3g} {('bytes', 'kB', 'MB', 'GB')[unit]}"
+    """A number of bytes as text with three digits, in the unit in which at most three are before the point."""
+    unit = next((power for power in range(4) if num_bytes < 999.5 * 1000**power), 4)
+    return f"{num_bytes / 1000**unit:.3g} {UNITS[unit]}"

@@ -62,11 +62,17 @@ def printed(reader, table, rows, tested):
     return Printed(table["name"], table["title"], cells, [*notes, "Best of each column in bold."])
 
 
+def stages_of(row):
+    """What tells the systems of all tables apart: the evaluations of a row, whatever the tables call it."""
+    return tuple(chain(*row["runs"].values()))
+
+
 def written(folder, table):
     """The CSVs of the written table and of its pairs (DataFrames); empty where it is missing or outdated."""
-    paths = [folder and folder / f"{table['name']}{suffix}.csv" for suffix in ("", ".pairs")]
-    frames = [pd.read_csv(path) if path and path.is_file() else pd.DataFrame() for path in paths]
+    paths = [folder and folder / f"{table['name']}{suffix}.csv" for suffix in ("", ".pairs", ".sources")]
+    *frames, sources = [pd.read_csv(path) if path and path.is_file() else pd.DataFrame() for path in paths]
     current = list(frames[0].get("system", ())) == [row["system"] for row in table["rows"]]
+    current &= {*sources.get("stage", ())} == {*chain(*map(stages_of, table["rows"]))}  # not those of other settings
     return frames if current and {*tables.columns(table)} <= {*frames[0]} else [pd.DataFrame(), pd.DataFrame()]
 
 
@@ -80,7 +86,9 @@ def answers(reader, table, tested, pairs):
     said, note = tables.verdicts_with_costs(table, first, tested[first], pairs, reader)
     turned = pairs.rename(columns={"a": "b", "b": "a", "won": "lost", "lost": "won"})
     for pair in pd.concat([pairs, turned.assign(difference=-turned["difference"])]).to_dict("records"):
+        a, b = (table["rows"][pair[side]] for side in "ab")
         named = {"of": columns[pair["column"]], "labels": (labels[pair["a"]], labels[pair["b"]])}
+        named["systems"] = (stages_of(a), stages_of(b))
         matrices.setdefault(pair["column"], {})[pair["b"], pair["a"]] = pair | named
     return {"verdicts": said, "note": note, "matrices": matrices}
 

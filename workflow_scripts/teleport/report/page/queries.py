@@ -6,6 +6,7 @@ import numpy as np
 
 from teleport.report.page.forgetting import swing_sizes
 from teleport.report.page.negatives import finished_pools, sample
+from teleport.report.page.overview import stages_of
 
 TOP = 10
 DRAWN = 4  # one in so many of the queries shown in full is drawn at random, the others differ most between systems
@@ -17,7 +18,7 @@ def compared_rows(tables):
     """The rows of all tables (as `page_table` gives them), each once."""
     rows = {}
     for row in chain.from_iterable(table["rows"] for table in tables):
-        rows.setdefault(tuple(chain(*row["runs"].values())), row)
+        rows.setdefault(stages_of(row), row)
     return list(rows.values())
 
 

@@ -56,7 +56,7 @@ class Page:
         first_seeds = {each["name"]: each["seeds"][0] for each in spec["experiments"]}
         self.trained = {name: seed for name, seed in first_seeds.items() if finished_pools(self.reader, seed)}
         self.labels = {each["name"]: each["label"] for each in spec["experiments"]}
-        self.numbers = {row["label"]: number for number, row in enumerate(self.compared)}
+        self.numbers = {overview.stages_of(row): number for number, row in enumerate(self.compared)}
         last = max(self.finished.values(), key=lambda each: each["started"] or "", default={})
         self.written = (last.get("started") or "")[:16].replace("T", " ")
         self.commit = (last.get("git_commit") or "unknown")[:12]
@@ -111,7 +111,7 @@ class Page:
 
     def diff_of(self, pair):
         """The address of a pair of a table's rows, query by query."""
-        a, b = (self.numbers.get(label, 0) for label in pair["labels"])
+        a, b = (self.numbers.get(stages, 0) for stages in pair["systems"])
         return f"diff.html#{pair['of'][0].removesuffix(RERANKED)}/{a}/{b}"
 
     def comparison(self):
@@ -130,7 +130,7 @@ class Page:
         pairs = {}
         for lines in chain.from_iterable(table["matrices"].values() for table in self.tables):
             for pair in lines.values():
-                a, b = (self.numbers.get(label, -1) for label in pair["labels"])
+                a, b = (self.numbers.get(stages, -1) for stages in pair["systems"])  # of one whose stages went: none
                 if 0 <= a < b:
                     pairs.setdefault(" ".join(pair["of"]), {})[f"{a} {b}"] = p_text(pair["p"])
         return pairs

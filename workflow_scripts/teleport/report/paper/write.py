@@ -66,8 +66,10 @@ def write_paper_figures(spec, reader, folder):
             made = cases(reader, name, figure, spec["against"])
         else:
             made = CHARTS[figure["kind"]](reader, name, figure)
-        for suffix, content in made.items():
-            file = name if len(made) == 1 else f"{name}-{file_part(suffix)}"
+        parts = [file_part(suffix) for suffix in made]
+        for number, (part, content) in enumerate(zip(parts, made.values(), strict=True), 1):
+            unlike = part if part and parts.count(part) == 1 else "-".join(filter(None, [part, str(number)]))
+            file = name if len(made) == 1 else f"{name}-{unlike}"
             if figure["kind"] == "cases":
                 write_forms(content[0]._replace(name=file), content[1], folder)
             else:
