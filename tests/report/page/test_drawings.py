@@ -16,6 +16,7 @@ from teleport.report.page.drawings import (
     gap_figure,
     intervals,
     rank_rows,
+    rate_figure,
     spread,
     system_figures,
     training_figures,
@@ -172,3 +173,14 @@ def test_score_gaps_have_their_dashed_line_and_leave_out_what_lies_beyond():
     assert len(figure.rows) == len(counts) - 2 and "10.0% / 10.0% in episode 1" in figure.text
     svg = vl_convert.vegalite_to_svg(figure.spec | {"width": 500, "autosize": "pad"})
     assert len(re.findall(r"<line[^>]*stroke-dasharray=\"4,3\"", svg)) == 1
+
+
+def test_forgetting_rates_are_of_single_episodes_and_of_seeds_that_have_both_checkpoints():
+    """A page may be made while one seed is behind another, or without the checkpoints between first and last."""
+    seeds = [{"checkpoints": [0, 1, 2, 3], "rates": [0.1, 0.2, 0.3]}, {"checkpoints": [0, 2, 3], "rates": [0.5, 0.6]}]
+    rows = rate_figure({"X": seeds, "Y": [{"checkpoints": [0, 3], "rates": [0.9]}]}).rows
+    assert [(row["label"], row["step"], round(row["rate"], 6)) for row in rows] == [
+        ("X", 1, 0.1),
+        ("X", 2, 0.2),
+        ("X", 3, 0.45),
+    ]

@@ -70,7 +70,8 @@ class Trainer:
             group["lr"] = self.rate(step)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        values = torch.cat([torch.stack([sum(losses), norm]), layer_norms, torch.stack(scores).nanmean(0)])
+        means = scores[0] if len(scores) == 1 else torch.stack(scores).nanmean(0)
+        values = torch.cat([torch.stack([sum(losses), norm]), layer_norms, means])
         return StepMetrics(step, batch, values, self.live and self.live.take_result())
 
     def micro_batches(self, batch):

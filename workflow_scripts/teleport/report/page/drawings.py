@@ -1,6 +1,6 @@
 """What is drawn of experiments and systems: the rows of each chart, for the page and for a paper's figure files."""
 
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import pandas as pd
@@ -239,8 +239,12 @@ def rate_figure(sets, ghosts=()):
     """
     rows = []
     for label, seeds in sets.items():
-        for at, step in enumerate(seeds[0]["checkpoints"][1:]):
-            rates = [seed["rates"][at] for seed in seeds if at < len(seed["rates"])]
+        by_step = {}  # of those seeds that have both checkpoints; what lies further apart is no episode
+        steps = (zip(pairwise(seed["checkpoints"]), seed["rates"], strict=True) for seed in seeds)
+        for (before, step), rate in chain.from_iterable(steps):
+            if step == before + 1:
+                by_step.setdefault(step, []).append(rate)
+        for step, rates in sorted(by_step.items()):
             rows.append({"label": label, "step": step, "rate": float(np.mean(rates)), "paper": False, "what": "here"})
     rows += [
         {"label": label, "step": step, "rate": rate, "paper": True, "what": "the paper"}

@@ -157,7 +157,8 @@ class Page:
             drawn_rates = []
             for (split, measure), by_label in rates.items():
                 figure = drawings.rate_figure(by_label, self.spec.get("ghosts", ()) if split == "train" else ())
-                drawn_rates.append((tables.rate_table(split, measure, figure), figure))
+                if figure.rows:
+                    drawn_rates.append((tables.rate_table(split, measure, figure), figure))
             content = {"links": self.labels, "rates": drawn_rates}
             content["all"] = shown(drawings.share_figure(first), drawings.swing_figure(first))
             self.site.add("experiments.html", "experiments.html", "Experiments", **content)

@@ -48,8 +48,8 @@ def write_figures(spec, root, output_folder):
         said = negatives_of(reader, seed, spec["flags"])
         drawn = training_figures(training_curves(reader, [seed])) + (negatives_figures(said) if said else [])
         figures |= {f"{FILES[each.title]}-{name}": each for each in drawn if each.title in FILES}
-    if sets:
-        figures["forgetting"] = rate_figure(sets, spec.get("ghosts", ()))
+    if (figure := rate_figure(sets, spec.get("ghosts", ()))).rows:
+        figures["forgetting"] = figure
     for name, figure in figures.items():
         write_figure(figure, Path(output_folder) / name)
     return [*figures, *write_paper_figures(spec, reader, Path(output_folder))]
