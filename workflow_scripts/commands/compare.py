@@ -4,9 +4,11 @@ from glob import escape
 from itertools import chain, islice
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from commands.export import collection_of, passage_texts, run_lines, split_of, stage_at
+from teleport.evaluation.names import Documents
 from teleport.evaluation.significance import Scores
 from teleport.evaluation.significance import compare as test
 from teleport.refusal import Refusal
@@ -112,9 +114,11 @@ def how_tested(found, seeds_of_a, seeds_of_b):
 def of_query(stages, collection, split, query, text):
     """The first passages of both systems for a query, those judged relevant marked by their grade."""
     qrels = pq.read_table(collection.path(f"qrels.{split}.parquet"), filters=[("query_id", "=", query)]).to_pylist()
-    grades, documents = {}, documents_of(stages[0])
-    for row in qrels:  # of a document its highest
-        name = documents and row["doc_id"].rpartition(documents)[0] or row["doc_id"]
+    names, grades = pa.array([row["doc_id"] for row in qrels], pa.string()), {}
+    if separator := documents_of(stages[0]):
+        documents = Documents(names, separator)
+        names = documents.names.take(documents.document_P)
+    for name, row in zip(names.to_pylist(), qrels, strict=True):  # of a document its highest
         grades[name] = max(row["grade"], grades.get(name, row["grade"]))
     lines = [f"{query}: {text}"]
     for system, stage in zip("AB", stages, strict=True):

@@ -67,8 +67,9 @@ def find(checkpoint):
     """(folder, its config (dict), facts that pin it) of a source, verified as far as is possible without its weights:
     their digest, and the commit of a hub repository, which `main` may not be tomorrow."""
     folder = locate(checkpoint)
-    require_planned({str(folder / name): digest for name, digest in checkpoint.files.items()})
     weights = find_weights(folder)
+    small = {name: digest for name, digest in checkpoint.files.items() if name != weights.name}
+    require_planned({str(folder / name): digest for name, digest in small.items()})
     require_digest(weights, digest := sha256_file(weights), checkpoint.sha256)
     return folder, read_config(folder), {"weights_sha256": digest} | ({"commit": folder.name} if checkpoint.hub else {})
 

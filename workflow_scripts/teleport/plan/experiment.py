@@ -162,15 +162,6 @@ class Trajectory:
         inputs = searched | {"collection": self.collection} | (inputs or {})
         return self.link(Stage("retrieve", settings, inputs), episode, name)
 
-    def steps_done(self):
-        """Steps of one schedule that the last episodes have done, those that go on with each other."""
-        done = 0
-        for episode in reversed(self.episodes[1:]):
-            done += episode.settings.training.stop_after_steps or episode.settings.training.steps
-            if episode.settings.training.continues is not True or "continued" not in episode.train.inputs:
-                break
-        return done
-
     @property
     def trains(self):
         return [episode.train for episode in self.episodes[1:]]

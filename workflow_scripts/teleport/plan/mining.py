@@ -180,7 +180,10 @@ class Mining:
                 raise Refusal(
                     f"{self.place}: {why}, so training.{name} must be {expected}, not {getattr(training, name)}."
                 )
-        if training.continues is True and training.steps and (done := self.trajectory.steps_done()) >= training.steps:
+        done = [train.settings for train in self.trajectory.trains]
+        done = [each.training for each in done if each.run_episode == before.train.settings.run_episode]
+        done = sum(each.stop_after_steps or each.steps or 0 for each in done)  # of the training that this goes on with
+        if training.continues is True and training.steps and done >= training.steps:
             said = f"training.steps is {training.steps}, and the episodes that this one continues take {done}"
             raise Refusal(f"{self.place}: {said}. Raise it, let earlier ones stop sooner, or leave this one out.")
         return before.train

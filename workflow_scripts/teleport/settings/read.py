@@ -74,12 +74,11 @@ def experiment_of(config, raw, overrides, place, locations):
 def refuse_unread(episode, negatives, locations):
     """Raise Refusal for what a mode reads and `counts` from further above does not. negatives: {place: overrides of
     that section there}, those of the experiment first"""
-    given = [(place, key) for place, own in negatives.items() for key in own or ()]
-    counted = max((at for at, (_, key) in enumerate(given) if key == "counts"), default=-1)
-    above = given[counted][0] if counted >= 0 else None
-    unread = [(place, key) for place, key in given[counted + 1 :] if key in OF_MODES and place != above]
+    unread = {}  # since the last `counts`
+    for place, own in negatives.items():
+        unread = {} if "counts" in (own or ()) else unread | {key: place for key in own or () if key in OF_MODES}
     if unread and episode.has_pool and episode.negatives.counts is not None:
-        place, key = unread[0]
+        key, place = next(iter(unread.items()))
         raise Refusal(
             f"{locations.of((*place, 'negatives', key))}: negatives.{key} is set, and negatives.counts, which is in "
             "force, does not read it. Set counts to null beside it, or leave it out."

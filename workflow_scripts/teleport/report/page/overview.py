@@ -78,7 +78,7 @@ def written(folder, table):
 
 def answers(reader, table, tested, pairs):
     """{verdicts, note, matrices} of a table, from its CSV and that of its pairs."""
-    columns, labels, matrices = tables.columns(table), labels_of(table["rows"]), {}
+    columns, matrices = tables.columns(table), {}
     first = next(iter(columns))
     if not {*PAIRS} <= {*pairs} or first not in {*pairs["column"]}:
         return {"verdicts": [], "note": "", "matrices": {}}
@@ -87,8 +87,7 @@ def answers(reader, table, tested, pairs):
     turned = pairs.rename(columns={"a": "b", "b": "a", "won": "lost", "lost": "won"})
     for pair in pd.concat([pairs, turned.assign(difference=-turned["difference"])]).to_dict("records"):
         a, b = (table["rows"][pair[side]] for side in "ab")
-        named = {"of": columns[pair["column"]], "labels": (labels[pair["a"]], labels[pair["b"]])}
-        named["systems"] = (stages_of(a), stages_of(b))
+        named = {"of": columns[pair["column"]], "systems": (stages_of(a), stages_of(b))}
         matrices.setdefault(pair["column"], {})[pair["b"], pair["a"]] = pair | named
     return {"verdicts": said, "note": note, "matrices": matrices}
 

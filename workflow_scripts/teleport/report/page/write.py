@@ -111,7 +111,7 @@ class Page:
 
     def diff_of(self, pair):
         """The address of a pair of a table's rows, query by query."""
-        a, b = (self.numbers.get(stages, 0) for stages in pair["systems"])
+        a, b = (self.numbers[stages] for stages in pair["systems"])
         return f"diff.html#{pair['of'][0].removesuffix(RERANKED)}/{a}/{b}"
 
     def comparison(self):
