@@ -47,6 +47,17 @@ def test_episode_0_of_every_system_that_shares_its_start():
     assert {row["system"] for row in without.rows} == {"A"}  # one episode alone is no line
 
 
+def test_episodes_that_lie_further_apart_are_drawn_so():
+    content = table()
+    content["rows"][1]["episode"] = 5  # 1, then 5, from a start at 0
+    content["starts"] = {"A": cell(0.2)}
+    (figure,) = episode_figures(content)
+    svg = vl_convert.vegalite_to_svg(figure.spec | {"width": 400})
+    found = re.findall(r'aria-label="Episode: (\d+);[^"]*"[^>]*transform="translate\(([\d.]+)', svg)
+    places = {int(episode): float(x) for episode, x in found}
+    assert places[5] - places[1] == pytest.approx(4 * (places[1] - places[0]))
+
+
 def test_starts_are_those_of_the_experiments_whoever_shares_them():
     class Reader:
         def finished(self, name):

@@ -46,7 +46,8 @@ def episodes():
     """A line per system over its episodes, from the checkpoint that it starts with; its name stands at the edge."""
     free = {"title": None, "scale": alt.Scale(zero=False, nice=False)}
     base = chart(250).encode(color=alt.Color("system:N", scale=alt.Scale(range=shared.TEN), legend=None))
-    lines = base.encode(x=alt.X("episode:O", title="Episode", axis=shared.UPRIGHT))
+    scale = alt.Scale(zero=False, nice=False, padding=14)  # what lies far apart is drawn so
+    lines = base.encode(x=alt.X("episode:Q", title="Episode", scale=scale, axis=alt.Axis(tickMinStep=1, format="d")))
     names = base.transform_filter("datum.last").encode(x=alt.value("width"), y=alt.Y("at:Q", **free))
     tips = [tip("system:N"), shared.EPISODE, tip("mean:Q", "Mean", ".4f")]
     return (
