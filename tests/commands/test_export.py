@@ -63,7 +63,7 @@ def test_splits_with_other_measures_have_columns_of_their_own(train, stages, tmp
     export.export(train, tmp_path / "model")
     table = [line for line in (tmp_path / "model/README.md").read_text().splitlines() if line.startswith("|")]
     assert table == [
-        "| episode | split | RR@10 | R@5 |",
+        "| Episode | Split | RR@10 | R@5 |",
         "| --: | :-- | --: | --: |",
         "| 0 | test | 0.250 | – |",
         "| 1 | dev | 0.125 | 0.750 |",

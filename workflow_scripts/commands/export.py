@@ -5,11 +5,13 @@ import json
 import os
 import re
 import shutil
-from itertools import chain, islice
+from itertools import islice
 
+import pandas as pd
 import pyarrow.parquet as pq
 
 from teleport.refusal import Refusal
+from teleport.report.render import NONE, Printed, markdown
 from teleport.running.artefact import MANIFEST, Artefact
 from teleport.running.files import part_of, write_text
 
@@ -146,14 +148,11 @@ def scores_text(link):
     for episode, folder in sorted(folders.items()):
         for split, stage in evaluations(folder).items():
             means = {name: f"{stage.facts['means'][name]:.3f}" for name in stage.manifest["settings"]["measures"]}
-            rows.append({"episode": str(episode), "split": split} | means)
+            rows.append({"Episode": str(episode), "Split": split} | means)
     if not rows:
         return ""
-    columns = list(dict.fromkeys(chain.from_iterable(rows)))  # splits may have other measures
-    lines = [columns, ["--:", ":--", *["--:"] * (len(columns) - 2)]]
-    lines += [[row.get(column, "–") for column in columns] for row in rows]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"## Scores\nEpisode 0 is the pretrained checkpoint.\n\n{table}\n\n"
+    frame = pd.DataFrame(rows).fillna(NONE)  # splits may have other measures
+    return markdown(Printed("scores", "## Scores", frame, ["Episode 0 is the pretrained checkpoint."])) + "\n"
 
 
 def example_text(link):

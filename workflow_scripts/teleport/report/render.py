@@ -11,7 +11,7 @@ from teleport.running.files import write_text
 NONE = "–"
 SEVERAL_SEEDS = "Mean ± standard deviation over seeds."
 # Columns aligned to the left.
-WORDS = {"System", "Negatives", "Loss", "Index", "Group", "Figure", "Verdict", "Experiment", "Here"}
+WORDS = {"System", "Negatives", "Loss", "Index", "Group", "Figure", "Verdict", "Experiment", "Here", "Split"}
 LATEX_SIGNS = {sign: "\\" + sign for sign in "&%$#_{}"} | {"±": r"$\pm$", "†": r"$^{\dagger}$", "<": "$<$", ">": "$>$"}
 LATEX_SIGNS |= {"‡": r"$^{\ddagger}$", "§": r"$^{\S}$", "¶": r"$^{\P}$", "∗": "$^{*}$"}
 LATEX_SIGNS |= {"α": r"$\alpha$", "β": r"$\beta$"}
