@@ -67,7 +67,7 @@ def test_starts_are_those_of_the_experiments_whoever_shares_them():
             return {"RR@10": np.array([0.0, 1.0, np.nan]) if name == "evaluate/start" else np.array([1.0, 1.0, np.nan])}
 
     def experiment(label, *stages):
-        return {"label": label, "seeds": [{"runs": [{"test": stage} if stage else {}]} for stage in stages]}
+        return {"system": label, "seeds": [{"runs": [{"test": stage} if stage else {}]} for stage in stages]}
 
     spec = {"experiments": [experiment("A", *["evaluate/start"] * 3), experiment("B", "evaluate/start")]}
     spec["experiments"] += [

@@ -116,6 +116,7 @@ def spec(stages):
     table |= {"columns": [], "significance": None, "rows": rows, "collection": name_of(collected)}
     experiment = {
         "name": "ance-tele",
+        "system": "ANCE-Tele",
         "label": "ANCE-Tele",
         "method": "three trainings.",
         "settings": {},

@@ -5,16 +5,16 @@ The specification, JSON like that of a table:
     {"name": "systems", "configuration": ["config/systems.yaml"], "collection": "collection/KEY", "flags": {"query": 1},
      "splits": ["test"], "measures": {"test": ["RR@10"]}, "queries": 200, "assets": "DIGEST",
      "tables": [as in table.py], "stages": {"train/KEY": {"inputs": {role: stage}, "users": [...], "label": "..."}},
-     "experiments": [{"name": "ance-tele", "label": "ANCE-Tele", "method": "three trainings, …",
+     "experiments": [{"name": "ance-tele", "system": "ANCE-Tele", "label": "ANCE-Tele", "method": "three trainings, …",
          "settings": {"negatives.alpha": 0.5}, "seeds": [
          {"seed": 42, "rows": [...], "episodes": [...], "runs": [...], "searches": {"0": stage}}]}]}
 
 `manage.py report` adds `status`: what runs at the moment, as commands/status.py describes it.
-`queries`: how many of each split are shown in full, or "all". rows: every stage with its link and episode; episodes:
-of each the pool, what it was mined with and the training, as in `episode_content`; runs: per checkpoint {split:
-evaluate stage}; searches: {checkpoint: retrieval of the training queries with it}; vectors: {checkpoint: encode stages
-of queries and passages}; published: as in published_table.py; ghosts: forgetting rates that a paper prints, [label,
-episode, rate].
+`queries`: how many of each split are shown in full, or "all". system: how tables call an experiment; label: how the
+page does; rows: every stage with its link and episode; episodes: of each the pool, what it was mined with and the
+training, as in `episode_content`; runs: per checkpoint {split: evaluate stage}; searches: {checkpoint: retrieval of the
+training queries with it}; vectors: {checkpoint: encode stages of queries and passages}; published: as in
+published_table.py; ghosts: forgetting rates that a paper prints, [label, episode, rate].
 
 An entry of `figures` has what the configuration says of it, and `behind`, what its kind reads:
 
@@ -28,6 +28,7 @@ An entry of `figures` has what the configuration says of it, and `behind`, what 
 
 import hashlib
 import json
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -50,6 +51,7 @@ def page_spec(plan, files, queries=None):
     config = plan.config
     pools = [stage for stage in plan.stages.values() if stage.kind == "merge"]
     sources = {"momentum"}.union(*(pool.settings.sources for pool in pools))  # momentum: of an earlier episode
+    labels = unlike_labels(plan)
     assets = "\n".join(f"{path.name} {sha256_file(path)}" for path in files_below(ASSETS))  # no digest of code has them
     content = {
         "name": config.name or "",
@@ -68,7 +70,8 @@ def page_spec(plan, files, queries=None):
         "experiments": [
             {
                 "name": name,
-                "label": label_of(plan, name),
+                "system": label_of(plan, name),
+                "label": labels[name],
                 "method": method_text(plan.experiments[name], trajectories),
                 "settings": dict(flat(plan.experiments[name].model_dump(mode="json", exclude_none=True))),
                 "seeds": list(map(trajectory_content, trajectories)),
@@ -78,9 +81,16 @@ def page_spec(plan, files, queries=None):
     }
     content["published"] = [json.loads(spec.text) for spec in published_specs(plan).values()]
     published = [read_published(published_path(name)) for name in config.published]
-    content["ghosts"] = [ghost for table in published for ghost in ghosts(plan, table)]
+    content["ghosts"] = [ghost for table in published for ghost in ghosts(plan, table, labels)]
     content |= {"figures": figure_specs(plan), "against": reference_name(plan)}
     return in_folder("report", config), Spec(Spec.of(content).text, list(plan.stages.values()))
+
+
+def unlike_labels(plan):
+    """{name of an experiment: its label, with the name too where two tables call two experiments alike}."""
+    systems = {name: label_of(plan, name) for name in plan.trajectories}
+    times = Counter(systems.values())
+    return {name: system if times[system] == 1 else f"{system} ({name})" for name, system in systems.items()}
 
 
 def method_text(experiment, trajectories):
@@ -95,7 +105,7 @@ def method_text(experiment, trajectories):
     return f"{trainings}, with the loss {said['loss']}; negatives of the last: {said['negatives']}."
 
 
-def ghosts(plan, table):
+def ghosts(plan, table, labels):
     """[label, episode, rate] of the forgetting rates that a published table prints of experiments of the plan."""
     columns = [(at, each) for at, each in enumerate(table.columns) if each.configuration == plan.config.name]
     cells = [
@@ -103,7 +113,7 @@ def ghosts(plan, table):
     ]
     found = [(row.ours_at(column), value) for row, column, value in cells if row.figure_at(column) == "forgetting"]
     return [
-        [label_of(plan, ours.experiment), ours.episode, value / table.scale]
+        [labels[ours.experiment], ours.episode, value / table.scale]
         for ours, value in found
         if ours and ours.experiment in plan.experiments
     ]

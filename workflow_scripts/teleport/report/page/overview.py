@@ -98,7 +98,7 @@ def starts_of(reader, spec, split, measure):
     for experiment in spec["experiments"]:
         names = list(dict.fromkeys(seed["runs"][0].get(split) for seed in experiment["seeds"]))
         if all(map(reader.finished, names)):
-            starts[experiment["label"]] = cell(reader, names, split.removesuffix(RERANKED), measure)
+            starts[experiment["system"]] = cell(reader, names, split.removesuffix(RERANKED), measure)
     return starts
 
 
@@ -120,7 +120,7 @@ def half_width(values, errors):
 def settings_of(spec, row):
     """The settings of the experiment whose checkpoint a row scores; none of BM25 and runs from elsewhere."""
     names = set(chain(*row["runs"].values()))
-    for experiment in [each for each in spec["experiments"] if each["label"] == row["system"]]:
+    for experiment in [each for each in spec["experiments"] if each["system"] == row["system"]]:
         if any(names & set(run.values()) for seed in experiment["seeds"] for run in seed["runs"]):
             return experiment["settings"]
     return {}
@@ -134,9 +134,9 @@ def differences(mine, other):
 
 def costs_table(reader, spec, note):
     """What each system whose trainings are finished has cost, as the tables count it (`Printed`)."""
-    last = {row["system"]: row for table in spec["tables"] for row in table["rows"]}
-    found = {system: cost for system, row in last.items() if (cost := tables.cost_of(row, reader))}
-    lines = [[system, *map(tables.seconds_text, (*cost, sum(cost)))] for system, cost in found.items()]
+    last = {(table["name"], row["system"]): row for table in spec["tables"] for row in table["rows"]}
+    found = [(system, cost) for (_, system), row in last.items() if (cost := tables.cost_of(row, reader))]
+    lines = [(system, *map(tables.seconds_text, (*cost, sum(cost)))) for system, cost in dict.fromkeys(found)]
     frame = pd.DataFrame(lines, columns=["System", "Mining", "Training", "Together"])
     return Printed("costs", "What it cost", frame, [note])
 

@@ -15,10 +15,14 @@ MOST_CELLS = 6_000  # of the tables of all training queries: fewer queries are s
 
 
 def compared_rows(tables):
-    """The rows of all tables (as `page_table` gives them), each once."""
-    rows = {}
-    for row in chain.from_iterable(table["rows"] for table in tables):
-        rows.setdefault(stages_of(row), row)
+    """The rows of all tables (as `page_table` gives them), each once; where two are called alike, the second has the
+    title of its table too."""
+    rows, taken = {}, set()
+    for title, row in ((table["title"], row) for table in tables for row in table["rows"]):
+        if stages_of(row) not in rows:
+            label = f"{row['label']} ({title})" if row["label"] in taken else row["label"]
+            rows[stages_of(row)] = row | {"label": label}
+            taken.add(label)
     return list(rows.values())
 
 

@@ -1,0 +1,30 @@
+"""Two tables may call two systems alike: the page tells them apart."""
+
+import json
+
+import yaml
+
+from paths import REPOSITORY
+from teleport.plan.plan import Plan
+from teleport.report.page.overview import settings_of
+from teleport.report.page.queries import compared_rows
+from teleport.report.page_specs import page_spec
+from teleport.settings import read as config
+
+
+def test_systems_of_two_tables_that_are_called_alike():
+    given = yaml.safe_load((REPOSITORY / "config/config.yaml").read_text())
+    shares = {"a": 0.25, "b": 0.75}
+    given["ablations"] = {
+        name: {"title": name.upper(), "experiments": {name: {"label": "high", "negatives": {"alpha": share}}}}
+        for name, share in shares.items()
+    }
+    spec = json.loads(page_spec(Plan(*config.load(given)), ["config.yaml"])[1].text)
+    named = {each["label"]: each["system"] for each in spec["experiments"]}
+    assert named | {"high (a)": "high", "high (b)": "high"} == named and "high" not in named
+    tables = [table for table in spec["tables"] if table["name"] in shares]
+    rows = [table | {"rows": [row | {"label": row["system"]} for row in table["rows"]]} for table in tables]
+    assert [row["label"] for row in compared_rows(rows)] == ["high", "high (B)"]
+    assert [row["label"] for row in compared_rows(rows[:1] * 2)] == ["high"]
+    alphas = [settings_of(spec, row)["negatives.alpha"] for table in tables for row in table["rows"]]
+    assert alphas == [0.25, 0.75]
