@@ -6,6 +6,7 @@ A contrast is the mean of the differences that two arms have with the same seeds
 their signs. A table keeps what docs/measured has of it until each of its arms has as many seeds here (results.py).
 """
 
+import argparse
 import json
 
 import numpy as np
@@ -138,4 +139,5 @@ def figure(data):
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     print(write_section("forgetting"))

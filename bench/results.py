@@ -22,7 +22,7 @@ from teleport.running.files import read_saved, write_bytes, write_json, write_te
 
 PAGE, DATA = REPOSITORY / "docs/results.md", REPOSITORY / "docs/measured"
 SECTIONS = {"comparison": "comparison_table", "demo": "demo_table", "forgetting": "forgetting"}  # name: module
-BEGIN, END = "<!-- made by python bench/{module}.py from docs/measured/{name}.json -->\n", "<!-- until here -->\n"
+BEGIN, END = "<!-- made by python bench/results.py from docs/measured/{name}.json -->\n", "<!-- until here -->\n"
 PNG_SCALE = 2  # pixels per point
 
 
@@ -32,11 +32,12 @@ def made_by(names, **budget):
     origins = [artefact.manifest["provenance"] for artefact in artefacts]
     cores = sorted({origin["hardware"]["cores"] for origin in origins})
     minutes = sum(origin["wall_seconds"] for origin in origins) / 60
-    threads = " or ".join(map(str, sorted({origin["threads"] for origin in origins})))
+    threads = sorted({origin["threads"] for origin in origins})
+    each = " or ".join(map(str, threads)) + (" core" if threads == [1] else " cores")
     return budget | {
         "commits": sorted({str(origin["git_commit"]) for origin in origins}),
         "machine": f"{' or '.join(map(str, cores))} cores of {machines(artefacts)}",
-        "time": f"{len(origins):,} stages, {minutes:,.0f} minutes of {threads} of them",
+        "time": f"{len(origins):,} stages, {minutes:,.0f} minutes of {each}",
     }
 
 
@@ -73,7 +74,7 @@ def joined(old, new):
 
 def replace_section(page, name, text):
     """Write `text` between the marks of a section of a page (Path). Raises ValueError when the page lacks them."""
-    begin = BEGIN.format(name=name, module=SECTIONS[name])
+    begin = BEGIN.format(name=name)
     old = page.read_text(encoding="utf-8")
     pattern = re.escape(begin) + ".*?" + re.escape(END)
     new, count = re.subn(pattern, lambda _: begin + text + END, old, flags=re.DOTALL)

@@ -31,13 +31,13 @@ def made(results, monkeypatch, tmp_path):
     monkeypatch.setattr(results, "PAGE", tmp_path / "page.md")
     monkeypatch.setattr(results, "DATA", tmp_path / "measured")
     monkeypatch.setattr(results.importlib, "import_module", {"maker_of_x": maker}.get)
-    begin = results.BEGIN.format(name="x", module="maker_of_x")
+    begin = results.BEGIN.format(name="x")
     results.PAGE.write_text(f"before\n{begin}old\n{results.END}after\n")
     return maker
 
 
 def between_marks(results, name):
-    begin = results.BEGIN.format(name=name, module=results.SECTIONS[name])
+    begin = results.BEGIN.format(name=name)
     (text,) = re.findall(re.escape(begin) + "(.*?)" + re.escape(results.END), results.PAGE.read_text(), re.DOTALL)
     return text
 
@@ -80,7 +80,7 @@ def test_a_section_is_written_and_stays_where_results_are_absent(results, made):
     made.found = {"a": {"rows": [{"row": "q", "seeds": 3}]}}
     assert results.write_section("x") == "a [{'row': 'q', 'seeds': 3}]\n"
     page = results.PAGE.read_text()
-    assert page.startswith("before\n<!-- made by python bench/maker_of_x.py from docs/measured/x.json -->\na [")
+    assert page.startswith("before\n<!-- made by python bench/results.py from docs/measured/x.json -->\na [")
     assert page.endswith("3}]\n<!-- until here -->\nafter\n")
     made.found = {}
     results.write_section("x")
@@ -107,16 +107,16 @@ def test_a_part_is_replaced_where_no_row_and_no_seed_is_lost(results, new, taken
 
 def test_a_page_without_the_marks_is_a_defect(results, made):
     results.PAGE.write_text("nothing\n")
-    with pytest.raises(ValueError, match="has the mark <!-- made by python bench/maker_of_x.py .* 0 times, not once"):
+    with pytest.raises(ValueError, match="has the mark <!-- made by python bench/results.py .* 0 times, not once"):
         results.replace_section(results.PAGE, "x", "text")
     assert results.PAGE.read_text() == "nothing\n"
 
 
 def test_a_stamp_says_commit_machine_time_seeds_and_budget(results):
     commits = [40 * "a", f"{40 * 'b'}+changes"]
-    facts = {"machine": "2 cores of X", "time": "9 stages, 1 minutes of 1 of them", "seeds": [7], "budget": "10 steps"}
+    facts = {"machine": "2 cores of X", "time": "9 stages, 1 minutes of 1 core", "seeds": [7], "budget": "10 steps"}
     text = results.made_text(facts | {"commits": commits})
     assert text == (
-        "*Commit aaaaaaa, bbbbbbb+changes; 2 cores of X; 9 stages, 1 minutes of 1 of them; seed 7; 10 steps.*\n"
+        "*Commit aaaaaaa, bbbbbbb+changes; 2 cores of X; 9 stages, 1 minutes of 1 core; seed 7; 10 steps.*\n"
     )
     assert re.fullmatch(STAMP, text.strip())
