@@ -4,7 +4,7 @@
 
 from functools import partial
 
-from commands.snakemake_internals import translate_targets
+from commands.snakemake_internals import end_on_sigterm, translate_targets
 from teleport.report.specs import linked_stages, nearest
 
 
@@ -34,6 +34,7 @@ def unnamed(requests, shown=()):
 
 
 translate_targets(workflow, partial(unnamed, shown=INDEXES), unnamed)
+end_on_sigterm(workflow)
 
 
 def merged(wildcards):

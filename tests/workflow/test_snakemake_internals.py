@@ -141,3 +141,39 @@ def test_a_dry_run_works_out_no_more_jobs_than_it_lists(call, tmp_path):
     call("results/stages/merge/7/manifest.json")
     text = call("-n")
     assert "STAGES 29" in text and 4 <= text.count("PARAMS") <= 5 and "PARAMS 7" in text, f"{ADVICE}\n{text}"
+
+
+LATE = f"""
+import sys
+sys.path.insert(0, "{REPOSITORY}/workflow_scripts")
+from commands.snakemake_internals import end_on_sigterm
+
+end_on_sigterm(workflow)
+
+rule all:
+    input: "b"
+
+rule a:
+    output: "a"
+    shell: "(sleep 4; touch a) > /dev/null 2>&1 &"
+
+rule b:
+    input: "a"
+    output: "b"
+    shell: "touch b"
+"""
+
+
+def test_sigterm_ends_a_run_that_waits_for_the_files_of_a_job(tmp_path):
+    (tmp_path / "Snakefile").write_text(LATE)
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", "--latency-wait", "60"]
+    run = subprocess.Popen(command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        said = next((line for line in run.stdout if "Waiting at most" in line), "")
+        assert said, ADVICE
+        run.terminate()
+        assert run.wait(40) == 1, ADVICE
+    finally:
+        run.kill()
+        run.communicate()
+    assert (tmp_path / "a").exists() and not (tmp_path / "b").exists(), "it ended by itself, before the next job"

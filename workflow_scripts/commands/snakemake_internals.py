@@ -5,8 +5,10 @@ each function in a small workflow; mend here what fails, then raise `TRIED_ON`.
 """
 
 import gc
+import signal
 from functools import cache
 from itertools import count
+from threading import Thread, current_thread, main_thread
 from typing import NamedTuple
 
 from snakemake.io import IOFile
@@ -80,13 +82,38 @@ def translate_targets(workflow, targets, forced):
     """Have functions replace the files and rules that were asked for, and those after --forcerun (sets), before jobs
     are planned. Snakemake tells them only after the Snakefile was read, and a rule's output cannot be a link."""
 
-    class Translating(type(workflow)):
+    def translate(settings):
+        settings.targets, settings.forcerun = targets(settings.targets), forced(settings.forcerun)
+
+    when_set(workflow, "dag_settings", translate)
+
+
+def end_on_sigterm(workflow):
+    """Have SIGTERM end a run once its jobs have ended, as Snakemake means it. Its own handler asks for a lock which the
+    thread that it interrupts may hold, as while it waits for files of a finished job: the run would wait for itself for
+    ever. In a thread of its own the handler waits for that lock."""
+
+    def handle(scheduler):
+        def end(*_):
+            scheduler._user_kill = "graceful"  # at once, else one more job may begin
+            Thread(target=scheduler.exit_gracefully, daemon=True).start()
+
+        if current_thread() is main_thread():  # no other may say what a signal does
+            signal.signal(signal.SIGTERM, end)
+
+    when_set(workflow, "scheduler", handle)
+
+
+def when_set(workflow, attribute, do):
+    """Call `do` with what Snakemake gives a workflow as an attribute, before it has it."""
+
+    class Watched(type(workflow)):
         def __setattr__(self, name, value):
-            if name == "dag_settings" and value:
-                value.targets, value.forcerun = targets(value.targets), forced(value.forcerun)
+            if name == attribute and value:
+                do(value)
             super().__setattr__(name, value)
 
-    workflow.__class__ = Translating
+    workflow.__class__ = Watched
 
 
 def plan_in_short(workflow, logger, listed):
