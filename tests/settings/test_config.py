@@ -480,6 +480,64 @@ def test_null_removes_a_key_of_the_collection_of_an_earlier_file(tmp_path):
         config.load_files([first, second])
 
 
+FILE = "{path: other.jsonl}"
+LIVE = "counts: {}, live: {depth: 5}"
+TRAINED = "training: {trains: [query], loss: ranknet-list, negatives_per_query: 0}"
+
+
+@pytest.mark.parametrize(
+    ("top", "experiment", "message"),
+    [
+        ("", f"{{negatives: {{file: {FILE}}}}}", "experiments.tele.negatives.file: negatives.file is set, and the"),
+        (
+            f"negatives: {{file: {FILE}}}\n",
+            "{}",
+            "line 10: negatives.file: negatives.file is set, and the negatives come",
+        ),
+        (
+            "",
+            "{negatives: {ranks: {bm25: [[1, 20]]}}}",
+            "come from lookahead, momentum, query alone. Give bm25 a count",
+        ),
+        ("", "{episodes: [{}, {negatives: {ranks: {bm25: [[1, 2]]}}}]}", "tele.episodes.1.negatives.ranks"),
+        (
+            "",
+            f"{{negatives: {{{LIVE}, remove: answers}}, {TRAINED}}}",
+            "by judgments alone and does not read negatives.remove",
+        ),
+        (
+            "",
+            f"{{negatives: {{{LIVE}, filters: {{relative_margin: 0.1}}}}, {TRAINED}}}",
+            "does not read negatives.filters: s",
+        ),
+        (
+            "",
+            "{training: {dev: {measure: nDCG(rel=2)@10}}}",
+            "there is no measure 'nDCG(rel=2)@10' that ir-measures can",
+        ),
+    ],
+)
+def test_what_no_episode_would_read_is_refused(tmp_path, top, experiment, message):
+    with pytest.raises(Refusal) as caught:
+        load(BASE.replace("tele: {}", f"tele: {experiment}") + top, tmp_path)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("top", "experiment"),
+    [
+        ("", f"{{negatives: {{file: {FILE}, counts: {{file: 10}}}}}}"),
+        (f"negatives: {{file: {FILE}}}\n", "{episodes: [{}, {negatives: {counts: {file: 10}}}]}"),
+        ("", "{negatives: {sources: [query], ranks: {query: [[1, 20]], lookahead: [[1, 20]]}}}"),  # shared by an anchor
+        (f"negatives: {{file: {FILE}}}\n", "{episodes: []}"),
+        ("", f"{{negatives: {{{LIVE}, remove: judged}}, {TRAINED}}}"),
+        ("", "{training: {dev: {measure: R(rel=2)@10}}}"),
+    ],
+)
+def test_what_some_episode_reads_is_taken(tmp_path, top, experiment):
+    load(BASE.replace("tele: {}", f"tele: {experiment}") + top, tmp_path)
+
+
 def test_an_episode_overrides_training(tmp_path):
     _, experiments = load(BASE, tmp_path)
     first, second = (episode.training for episode in experiments["tele"].method)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ import torch
 from safetensors.torch import load_file
 
 import training_world
+from teleport.refusal import Refusal
 from teleport.running.files import sha256_file
+from teleport.settings.training import Dev
 from teleport.training import resume, train
-from teleport.training.dev import draw_pool, draw_queries, open_dev
+from teleport.training.dev import draw_pool, draw_queries, open_dev, refuse_unanswerable
 from teleport.training.parallel import Processes
 from teleport.training.selection import averaged, best_of, is_exhausted
 from training_world import World, die_at, facts_of, losses_of, on_cpu  # noqa: F401
@@ -68,6 +71,22 @@ def test_a_small_collection_is_the_pool():
     assert pool.tolist() == list(range(10))
 
 
+def test_a_pool_without_a_place_for_each_query_is_refused():
+    positives = [np.array([row, 50 + row]) for row in range(8)]
+    dev = Dev(split="dev", passages=6, random=2)
+    pool = draw_pool([own.tolist() for own in positives], [[]] * 8, 100, 6, 2, np.random.default_rng(1))
+    assert not {4, 5, 6, 7, 54, 55, 56, 57} & set(pool.tolist()), "the draw would show nothing"
+    with pytest.raises(Refusal, match="of 8 queries of dev 4 have no positive among the 6 passages"):
+        refuse_unanswerable(positives, pool, dev)
+    room = draw_pool([own.tolist() for own in positives], [[]] * 8, 100, 10, 2, np.random.default_rng(1))
+    refuse_unanswerable(positives, room, dev)
+
+
+def test_a_training_on_such_a_pool_does_not_begin(world):
+    with pytest.raises(Refusal, match=r"training.dev: of \d+ queries of dev \d+ have no positive among the 3 passages"):
+        opened(world, dev={"passages": 3, "random": 2})
+
+
 def test_dev_queries_are_some_of_those_with_a_positive():
     lengths = np.array([1, 0, 2, 1, 0, 5])
     assert draw_queries(lengths, 9, np.random.default_rng(0)).tolist() == [0, 2, 3, 5]
@@ -95,6 +114,16 @@ def test_averaged_weights_by_a_plain_loop():
             assert found[row, column] == 0.75 * trained[row, column] + 0.25 * start[row, column]
     odd = torch.rand(1000)
     assert torch.equal(averaged({"w": odd}, {"w": odd}, 0.3)["w"], odd)  # step 0 is where training started
+
+
+@pytest.mark.parametrize("select", ["dev", "last"])
+def test_the_gap_of_negatives_counts_the_steps_that_were_kept(select):
+    """Of a training that ended with an earlier step, those up to it; else all, though an evaluation has chosen too."""
+    trained = {"settings": {"training": {"select": select}}}
+    since = SimpleNamespace(manifest=trained, facts={"steps": 12, "selected_step": 6})
+    mined = SimpleNamespace(manifest={"inputs": {"query": "retrieve/0123456789ab"}})
+    job = SimpleNamespace(inputs={"negatives": mined, "since-2": since, "since-3": since})
+    assert train.gap(job) == (12 if select == "dev" else 24)
 
 
 # The curve.

@@ -115,7 +115,9 @@ def configured(text, name, source, roles, counts):
     every = min(training["evaluate_every"], -(-steps // 2))
     # Ranking dev takes at most a tenth of the training (config/README.md): a passage costs 1 / 4.5 of one trained on.
     pool = min(training["dev"]["passages"], max(LEAST_POOL, int(0.45 * steps * batch / (1 + -(-steps // every)))))
-    dev = training["dev"] | {"split": roles.dev, "passages": pool, "random": min(training["dev"]["random"], pool // 9)}
+    usual = training["dev"]
+    dev = usual | {"split": roles.dev, "passages": pool, "random": min(usual["random"], pool // 9)}
+    dev["queries"] = min(usual["queries"], pool // 3)  # of the template, so that neighbours have a place, too
     blocks = {"collection": source.model_dump(exclude_unset=True), "counts": counts}
     for pattern, value in {
         r"^# Your own(.*\n)*?(?=name:)": "",

@@ -21,6 +21,7 @@ from teleport.settings.section import not_bool
 MODULES = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
 HEAD = MODULES[2:4]  # which go together
 POOLINGS = {"cls": "cls", "mean": "mean", "cls_token": "cls", "mean_tokens": "mean"}  # by today's and older names
+# The first that is there; sentence-transformers 6 takes its own empty `document` before a `passage` of the authors.
 PROMPTS = {"query_prefix": ("query",), "passage_prefix": ("document", "passage", "corpus")}
 NO_LIMIT = 10**6  # transformers writes 1e30 where a tokenizer has no longest text
 LAYER = re.compile(r"\blayers?\.(\d+)\.")  # in the name of a weight

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from teleport.settings.encoder import Encoder
+from teleport.settings.measures import known_measures
 from teleport.settings.negatives import Mining, Negatives
 from teleport.settings.registry import LOSSES, SOURCES, ChosenLoss, ChosenMask
 from teleport.settings.search import FlatIndex, FrozenIndex
@@ -39,6 +40,12 @@ class EpisodeTraining(Training):
     )
 
     dev: Dev = Field(Dev(), description="What evaluate_every ranks.")
+
+    @field_validator("dev")
+    @classmethod
+    def dev_measure_is_computed(cls, dev):
+        known_measures([dev.measure])  # here and not in `Dev`, which trainings load: ir-measures has no nDCG with rel
+        return dev
 
     @field_validator("learning_rate")
     @classmethod
@@ -125,6 +132,13 @@ class Episode(Section):
             )
         if live and self.has_pool:
             raise ValueError("negatives.live takes the place of a pool: set training.negatives_per_query to 0")
+        unread = {"remove answers": self.negatives.remove == "answers", "filters": self.negatives.filters.on}
+        if live and (unread := [name for name, given in unread.items() if given]):
+            raise ValueError(
+                "negatives.live tells negatives from positives by judgments alone and does not read negatives."
+                f"{' or negatives.'.join(unread)}: set remove to judged, and each filter to its default, in this "
+                "experiment"
+            )
         return self
 
     @model_validator(mode="after")

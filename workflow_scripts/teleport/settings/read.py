@@ -31,6 +31,8 @@ def load(raw, files=()):
         experiment = experiment_of(config, raw, overrides, place, locations)
         if experiments.setdefault(name, experiment) != experiment:
             raise Refusal(f"{locations.of(place)}: another experiment has this name but other settings. Rename one.")
+    every = [episode for experiment in experiments.values() for episode in experiment.method]
+    refuse_undrawn(raw.get("negatives"), every, (), locations)
     for name, external in config.external.items():
         if external.encoder is not None:
             own = {"label": external.label, "encoder": external.encoder, "episodes": [], "seeds": config.seeds[:1]}
@@ -67,7 +69,9 @@ def experiment_of(config, raw, overrides, place, locations):
                 "entry is one episode. Write the episodes that lag as one entry with `repeat`, or leave lag out."
             )
         refuse_unread(episode, {place: overrides.get("negatives"), entry: override.negatives}, locations)
+        refuse_undrawn(override.negatives, [episode], entry, locations)
         method += [episode] * override.repeat
+    refuse_undrawn(overrides.get("negatives"), method, place, locations)
     return Experiment.taken_from(experiment, method=method)
 
 
@@ -83,6 +87,21 @@ def refuse_unread(episode, negatives, locations):
             f"{locations.of((*place, 'negatives', key))}: negatives.{key} is set, and negatives.counts, which is in "
             "force, does not read it. Set counts to null beside it, or leave it out."
         )
+
+
+def refuse_undrawn(negatives, episodes, place, locations):
+    """Raise Refusal for `negatives` written at a place (dict or None) that name a file, or ranks of sources, where the
+    episodes that read them draw from none of these: they would train on something else in silence."""
+    drawn = {name for episode in episodes if episode.has_pool for name in episode.negatives.drawn}
+    given = negatives or {}
+    named = {"file": {"file"} if given.get("file") else set(), "ranks": set(given.get("ranks") or ())}
+    for key, names in named.items():
+        if drawn and names and not names & drawn:
+            raise Refusal(
+                f"{locations.of((*place, 'negatives', key))}: negatives.{key} is set, and the negatives come from "
+                f"{', '.join(sorted(drawn))} alone. Give {' or '.join(sorted(names))} a count in negatives.counts, or "
+                "leave the key out."
+            )
 
 
 def load_files(files):

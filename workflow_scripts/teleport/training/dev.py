@@ -15,6 +15,7 @@ from teleport.evaluation.evaluate import read_judgments
 from teleport.evaluation.judged import Judgments
 from teleport.evaluation.measures import score_run
 from teleport.maxp import max_over_chunks
+from teleport.refusal import Refusal
 from teleport.seed import derive_seed
 from teleport.settings.training import Dev
 from teleport.training.parallel import ALONE, Processes
@@ -76,6 +77,18 @@ def draw_pool(positives, neighbours, num_passages, most, random, rng):
     return np.sort(np.concatenate([np.array(known, np.int64), others]))
 
 
+def refuse_unanswerable(positives, passages_P, dev):
+    """Raise Refusal for queries (a list of positives each) that have none among the passages they are ranked against:
+    whatever is trained, they would count as failures."""
+    missing = sum(not np.isin(own, passages_P).any() for own in positives)
+    if missing:
+        raise Refusal(
+            f"training.dev: of {len(positives)} queries of {dev.split} {missing} have no positive among the "
+            f"{len(passages_P)} passages that they are ranked against. Set dev.passages to {len(positives)} more than "
+            "dev.random at least, or lower dev.queries."
+        )
+
+
 def open_dev(job, trainer):
     """The `DevSet` of a train job: the same queries and random passages in all its episodes, by the root seed alone."""
     dev, collection = job.settings.dev, job.inputs["collection"]
@@ -85,6 +98,7 @@ def open_dev(job, trainer):
     neighbours = Run.read(job, "dev").ids[rows_Q]
     lists = [positives[row].tolist() for row in rows_Q], neighbours.tolist()
     passages_P = draw_pool(*lists, collection.facts["num_passages"], dev.passages, dev.random, rng)
+    refuse_unanswerable(lists[0], passages_P, dev)
     judgments = Judgments(*(column[np.isin(judgments.queries, rows_Q)] for column in judgments))
     queries, passages, name = trainer.queries, trainer.passages, f"queries.{dev.split}"
     if isinstance(queries, Frozen):

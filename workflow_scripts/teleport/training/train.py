@@ -172,7 +172,14 @@ def gap(job):
     if "negatives" not in job.inputs:
         return None
     mined = any(name.startswith("retrieve/") for name in job.inputs["negatives"].manifest["inputs"].values())
-    return sum(job.facts(role)["steps"] for role in job.inputs if role.startswith("since-")) if mined else None
+    since = [stage for role, stage in job.inputs.items() if role.startswith("since-")]
+    return sum(map(published_step, since)) if mined else None
+
+
+def published_step(stage):
+    """Which of its steps the checkpoint of a train stage (`Artefact`) is of."""
+    selects = stage.manifest["settings"]["training"].get("select") == "dev"
+    return stage.facts["selected_step" if selects else "steps"]
 
 
 def precision(trainer):
