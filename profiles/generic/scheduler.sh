@@ -2,16 +2,32 @@
 # What Snakemake says to a cluster, in the words of its scheduler:
 #   scheduler.sh submit SCHEDULER NAME THREADS MEM_MB MINUTES GPUS [OPTION …] JOBSCRIPT    prints the id of the job
 #   scheduler.sh status SCHEDULER ID                                                       prints running, success, failed
-# Another scheduler is one more case of both, and its variable in job.sh.
+# Another scheduler is one more case everywhere, and its variable in job.sh.
 set -u
 logs=results/logs/cluster
 do=$1 scheduler=$2
 shift 2
+case $scheduler in
+pbs | lsf | sge) ;;
+*)
+    echo "scheduler.sh knows pbs, lsf and sge, not $scheduler" >&2
+    exit 1
+    ;;
+esac
 
+# An id may have been that of another job, whose status file is not this one's end.
 submit() {
+    mkdir -p "$logs"
+    before=$(mktemp "$logs/.submitted.XXXXXX") || exit
+    id=$(hand_over "$@") || { status=$?; rm -f "$before"; exit $status; }
+    find "$logs" -name "$id.status" ! -newer "$before" -exec rm -f {} +
+    rm -f "$before"
+    echo "$id"
+}
+
+hand_over() {
     name=$1 threads=$2 mem=$3 minutes=$4 gpus=$5
     shift 5
-    mkdir -p "$logs"
     case $scheduler in
     pbs)
         select=select=1:ncpus=$threads:mem=${mem}mb
@@ -28,10 +44,6 @@ submit() {
         [ "$gpus" = 0 ] || set -- -l "gpu=$gpus" "$@"
         qsub -terse -cwd -S /bin/sh -N "$name" -pe smp "$threads" -l "mem_free=$((mem / threads))M" \
             -l "h_rt=$((minutes * 60))" -j y -o "$logs/" "$@"
-        ;;
-    *)
-        echo "scheduler.sh knows pbs, lsf and sge, not $scheduler" >&2
-        exit 1
         ;;
     esac
 }

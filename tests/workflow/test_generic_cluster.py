@@ -126,6 +126,30 @@ def test_a_scheduler_that_does_not_answer_ends_no_job(commands):
     assert commands.ask("status", "12") == "running"
 
 
+def test_the_end_of_an_earlier_job_of_the_same_id_is_none_of_this_one(commands):
+    """Ids begin anew, or a folder comes from another cluster. What the job itself has ended with meanwhile stays."""
+    logs, answer = commands.folder / "results/logs/cluster", ANSWERS[commands.scheduler].replace("$id", "7")
+    logs.mkdir(parents=True)
+    end = logs / ("7.server.status" if commands.scheduler == "pbs" else "7.status")
+    for at_once in ("", f"echo 0 > {end};"):
+        end.write_text("0\n")
+        os.utime(end, (0, 0))
+        for name in ("qsub", "bsub", "qstat", "bjobs"):
+            said = f"{at_once} echo '{answer}'" if name in ("qsub", "bsub") else "echo RUN"
+            (commands.folder / "bin" / name).write_text(f"#!/bin/sh\n{said}\n")
+        number = commands.ask("submit", "train", "1", "8000", "60", "0", "JOB")
+        assert commands.ask("status", number) == ("success" if at_once else "running")
+        assert [path.name for path in logs.iterdir()] == [end.name] * bool(at_once)
+
+
+@pytest.mark.parametrize("do", ["submit", "status"])
+def test_a_scheduler_that_is_not_known_is_named(commands, do):
+    commands.scheduler = "cron"
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        commands.ask(do, "1")
+    assert caught.value.stderr == "scheduler.sh knows pbs, lsf and sge, not cron\n"
+
+
 def until(condition):
     subprocess.run(["true"], check=True)
     for _ in range(500):
