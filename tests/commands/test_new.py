@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -175,6 +176,29 @@ def with_splits(folder, texts, *splits):
     for split in splits:
         for role in ("queries", "qrels"):
             (folder / f"{role}.{split}.tsv").write_text((folder / f"{role}.train.tsv").read_text())
+
+
+def test_one_file_of_queries_beside_splits_is_refused(tmp_path, texts):
+    with_splits(tmp_path / "given", texts, "test")
+    for role in ("queries", "qrels"):
+        (tmp_path / f"given/{role}.tsv").write_text((tmp_path / f"given/{role}.test.tsv").read_text())
+    with pytest.raises(Refusal, match="given has queries.tsv, and qrels.test.tsv of a split. Remove the one or the"):
+        new("mine", tmp_path / "given", REPOSITORY)
+    assert not Path("config").exists() and not Path("data").exists()
+
+
+def test_queries_of_a_split_that_are_trained_on_too_are_said(tmp_path, texts):
+    """By id and text: here dev and test number other queries anew, but for three of test."""
+    with_splits(tmp_path / "given", texts, "dev", "test")
+    for split, same in (("dev", 0), ("test", 3)):
+        file = tmp_path / f"given/queries.{split}.tsv"
+        file.write_text(lines(*((f"q{i}", texts[i][:20] if i < same else f"{split} {i}") for i in range(QUERIES))))
+    (tmp_path / "given/answers.test.jsonl").write_text(json.dumps({"id": "q1", "answers": ["x"]}) + "\n")
+    _, said = new("mine", tmp_path / "given", REPOSITORY)
+    assert [line for line in said if "training queries, too" in line] == [
+        "warning: of the test queries 3 are training queries, too."
+    ]
+    assert "answers.test.jsonl: not read here; `source: folder` of config/README.md reads answers." in said
 
 
 @pytest.mark.parametrize(

@@ -381,6 +381,26 @@ def test_the_footer_counts_what_the_figures_are_means_of(world, measures, counte
     assert f": 9,660 passages, {counted}.\n" in world.write(spec)["md"]
 
 
+def test_the_footer_tells_queries_that_are_trained_on_too(world):
+    """By id and text; a collection without training leaves nothing to tell, nor does a table of untrained systems."""
+    collection = world.stages.make("collection", {"with": "queries"}, {})
+    texts = {"train": ["a", "b", "c"], "test": ["a", "b", "other"], "dev": ["new", "b of dev", "c of dev"]}
+    for split, of_split in texts.items():
+        frame = pa.table({"query_id": ["q0", "q1", "q2"], "text": of_split})
+        pq.write_table(frame, collection.output(f"queries.{split}.parquet"))
+    facts = {"corpus_digest": "0123456789abcdef" * 4, "num_passages": 9660}
+    world.stages.finish(collection, facts)
+    scores = {"RR@10": np.zeros(len(QUERIES))}
+    runs = {split: [world.evaluation(scores, split, kind="bm25")] for split in ("test", "dev")}
+    world.row("BM25", 0, **runs)
+    spec = world.spec(("test", "dev"), ["RR@10"]) | {"significance": None, "collection": f"collection/{collection.key}"}
+    assert "training queries" not in world.write(spec)["md"]
+    world.row("A", 1, **{split: [world.evaluation(scores, split, seed=1)] for split in runs})
+    said = world.write(spec)["md"]
+    assert "\nOf the test queries 2 are training queries, too.\n" in said and said.count("training queries") == 1
+    assert "training queries" not in world.write(spec | {"collection": world.spec()["collection"]})["md"]
+
+
 def test_tables_do_not_load_torch():
     code = "import sys, teleport.report.table; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=SCRIPT.parent, capture_output=True, text=True, check=True)

@@ -12,6 +12,7 @@ import yaml
 
 from commands.encoding import cut_of_rows, sentence
 from teleport.collection import build, sources
+from teleport.collection.overlap import trained_too
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.running.files import write_text
@@ -60,7 +61,7 @@ def new(name, folder, home, test=(), dev=None):
     try:
         form = beir if sources.found(folder / "corpus.jsonl") else tables
         source, given, roles, notes = form(name, folder, test, dev)
-        counts = checked_counts(source, given)
+        counts, shared = checked_counts(source, given)
         text = configured((home / "config/own-data.yaml").read_text(encoding="utf-8"), name, source, roles, counts)
         notes += [roles.why, encoding_said(Plan(*load(yaml.safe_load(text))).encoder, source)]
     except BaseException:
@@ -73,12 +74,16 @@ def new(name, folder, home, test=(), dev=None):
     notes = [f"{counts['passages']} passages, {queries}.", *notes]
     if counts["passages"] < DEPTH:
         notes.append(f"warning: searches return {counts['passages']} passages, not {DEPTH}: there are no more.")
+    notes += [
+        f"warning: of the {split} queries {number} are training queries, too." for split, number in shared.items()
+    ]
     return path, notes
 
 
 def checked_counts(source, given):
-    """The block `counts` of a collection (dict), which is built once in a temporary folder, with all checks of that.
-    given: the collection as it was before its judgments were divided, of whose files a mistake is told"""
+    """(the block `counts` of a collection, {split: how many of its queries are trained on, too}) of a collection, which
+    is built once in a temporary folder, with all checks of that. given: the collection as it was before its judgments
+    were divided, of whose files a mistake is told"""
     try:
         return counts_of(source)
     except Refusal:
@@ -92,9 +97,12 @@ def counts_of(source):
         settings = CollectionSettings(source=source)
         outputs = {"output": lambda name: Path(folder, name), "progress": lambda *said: None}
         facts = build.run(SimpleNamespace(settings=settings, **outputs))
+        files = {split: Path(folder, f"queries.{split}.parquet") for split in facts["splits"]}
+        shared = {split: trained_too(files["train"], path) for split, path in files.items() if split != "train"}
+    shared = {split: number for split, number in shared.items() if number}
     splits = facts["splits"].items()
     counts = {what: {name: split[what] for name, split in splits} for what in ("queries", "positives")}
-    return {"passages": facts["num_passages"]} | counts
+    return {"passages": facts["num_passages"]} | counts, shared
 
 
 def encoding_said(encoder, source):
@@ -143,7 +151,10 @@ def tables(name, folder, test, dev):
     """(source, source before judgments are divided, Roles, sentences on what is drawn): corpus.tsv; queries and
     judgments by split, or in a file each."""
     corpus = sources.existing(folder / "corpus.tsv", "FROM (or corpus.jsonl, for BEIR's form)")
+    by_split = re.compile(r"(?:queries|qrels)\.(.+)\.tsv(?:\.gz)?")
     if sources.found(folder / "queries.tsv"):
+        if other := next((path for path in sorted(folder.iterdir()) if by_split.fullmatch(path.name)), None):
+            raise Refusal(f"{folder} has queries.tsv, and {other.name} of a split. Remove the one or the others.")
         files = {"": [folder / f"{role}.tsv" for role in ("queries", "qrels")]}
     else:
         names = sources.split_names(folder, r"(?:queries|qrels)\.(.+)\.tsv", "FROM")
@@ -155,6 +166,8 @@ def tables(name, folder, test, dev):
         queries, qrels = files.pop(roles.divided)
         drawn, notes = divide(name, qrels, list(sources.judgment_rows(qrels)), missing(roles, files), "qrels.{}.tsv")
         files |= {split: (queries, path) for split, path in drawn.items()}
+    if answers := sorted(path.name for path in folder.glob("answers.*.jsonl*")):
+        notes.append(f"{', '.join(answers)}: not read here; `source: folder` of config/README.md reads answers.")
     return tsv(corpus, files), given, roles, notes
 
 

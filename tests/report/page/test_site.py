@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from page_colours import GROUNDS, contrast, over
 
+from teleport.refusal import Refusal
 from teleport.report.charts import SOURCE_COLOURS, STATE_COLOURS, TEN
 from teleport.report.curves import MOST_POINTS, column_points, read_curve
 from teleport.report.page.site import (
@@ -169,3 +170,10 @@ def test_long_curves_are_thinned_with_their_ends(tmp_path):
     curve = read_curve(path)
     assert (curve["lines"].iloc[0], len(curve)) == (5000, MOST_POINTS)
     assert curve["step"].iloc[[0, -1]].tolist() == [1_000_001, 1_005_000]
+
+
+def test_a_page_of_what_was_never_run_says_to_run_it(tmp_path):
+    with pytest.raises(
+        Refusal, match="results/stages/collection/0123456789ab is not there yet: run the workflow first"
+    ):
+        Reader(tmp_path, "collection/0123456789ab")

@@ -7,18 +7,23 @@ from teleport.arrays import Ragged, Run
 from teleport.collection.reader import read_passages, read_positives
 from teleport.evaluation.names import OWN_PASSAGES
 from teleport.negatives.pool import read_pool
+from teleport.refusal import Refusal
 from teleport.report.figures import Stages
+from teleport.running.artefact import STAGES, remake
 from teleport.search.exact import PairScorer
 
 
 class Reader(Stages):
-    """The stages of a configuration; collection: the name of its collection's stage."""
+    """The stages of a configuration; collection: the name of its collection's stage. Raises Refusal without that."""
 
     cached = (*Stages.cached, "pool", "search", "names", "positives", "scorer", "queries", "scores")
 
     def __init__(self, root, collection):
         super().__init__(root)
         self.collection = collection
+        if not self.finished(collection):
+            again = remake(*collection.split("/"))
+            raise Refusal(f"{STAGES / collection} is not there yet: run the workflow first. If it was there: {again}")
 
     def pool(self, name):
         """The `Pool` of a merge stage, memory-mapped."""

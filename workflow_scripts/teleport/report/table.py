@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from teleport.collection.overlap import trained_too
 from teleport.report.figures import Stages, collection_text, machines, seconds, trace_figures
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
 from teleport.report.verdicts import first_verdicts, level_of, pairs_of_rows, significance_text, test_column
@@ -191,7 +192,7 @@ def marks_of(table, column, significance, split):
 def footer(spec, table, stages):
     """What a reader must know beside the figures: a list of sentences."""
     facts, test = stages.facts(spec["collection"]), spec["significance"]
-    notes = [f"Collection {collection_text(facts, *count_queries(spec, stages))}"]
+    notes = [f"Collection {collection_text(facts, *count_queries(spec, stages))}", *overlaps(spec, stages)]
     if "versions" in facts:
         notes.append(f"Made from {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}.")
     if table.deviations.notna().any(axis=None):
@@ -206,6 +207,18 @@ def footer(spec, table, stages):
         where = machines(map(stages.artefact, names))
         notes.append(f"Seconds of mining and training, as if each system ran alone, one stage after another: {where}.")
     return notes
+
+
+def overlaps(spec, stages):
+    """A sentence for each split with queries that are trained on, too (list)."""
+    collection = stages.artefact(spec["collection"])
+    files = {split: f"queries.{split}.parquet" for split in ("train", *spec["splits"])}
+    if not any(row.get("seeds") for row in spec["rows"]) or not {*files.values()} <= {*collection.manifest["files"]}:
+        return []
+    shared = {s: trained_too(*map(collection.path, (files["train"], files[s]))) for s in spec["splits"]}
+    return [
+        f"Of the {split} queries {number:,} are training queries, too." for split, number in shared.items() if number
+    ]
 
 
 def count_queries(spec, stages):
