@@ -29,5 +29,6 @@ rule all:
 
 
 onsuccess:
-    for line in outcome(files_of(TABLES, ("md",)), f"{PAGE_FOLDER}/index.html"):
+    tables, page = files_of(TABLES, ("md",)), f"{PAGE_FOLDER}/index.html"
+    for line in outcome(made_or_found(workflow, tables), made_or_found(workflow, [page])):
         logger.info(line)

@@ -15,7 +15,9 @@ import argparse
 import hashlib
 import io
 import lzma
+import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
@@ -25,6 +27,7 @@ from pathlib import Path
 
 from rounds import REPOSITORY
 from teleport.encoder.source import folder_in_package
+from teleport.running.files import part_of
 from texts import PACKAGE
 
 PYTHONS, MOST_BYTES = ("3.11", "3.12"), 60e6
@@ -90,11 +93,10 @@ def add_repository(archive):
 
 def make_kit(output):
     """Write the kit; returns its size in bytes."""
-    output.parent.mkdir(parents=True, exist_ok=True)
     checkpoint = folder_in_package(PACKAGE)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, part_of(output) as part:
         download(folder)
-        with lzma.open(output, "w", filters=COMPRESSION) as file, tarfile.open(fileobj=file, mode="w|") as archive:
+        with lzma.open(part, "w", filters=COMPRESSION) as file, tarfile.open(fileobj=file, mode="w|") as archive:
             for name in ("run.sh", "prepare.py"):
                 add(archive, name, (REPOSITORY / "bench/in_kit" / name).read_bytes(), 0o755)
             add_repository(archive)
@@ -102,6 +104,7 @@ def make_kit(output):
                 add(archive, f"checkpoint/{PACKAGE}/model/{path.relative_to(checkpoint)}", path.read_bytes())
             add(archive, f"checkpoint/{PACKAGE}/__init__.py", b"")
             add_wheels(archive, folder)
+        os.replace(part, output)
     return output.stat().st_size
 
 
@@ -109,6 +112,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("output", nargs="?", type=Path, default=Path("results/kit.tar.xz"), help="the file to write")
     output = parser.parse_args(arguments).output
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that wheels and the half of a kit go
     print("fetching wheels, then compressing: some minutes of one core", flush=True)
     size = make_kit(output)
     print(f"{output}: {size / 1e6:.1f} MB. There: tar xf {output.name} && kit/run.sh")

@@ -27,6 +27,7 @@ from commands.outcome import outcome
 from commands.snakemake_internals import (
     attempt,
     how_called,
+    made_or_found,
     name_in_messages,
     plan_in_short,
     recorded_input,

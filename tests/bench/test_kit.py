@@ -64,6 +64,25 @@ def test_the_packed_packages_are_enough_for_the_benchmarks_and_the_tests_of_a_gp
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_kit_that_fails_in_its_midst_leaves_nothing(kit, tmp_path, monkeypatch):
+    """Nor does it touch the one that was there."""
+    output = tmp_path / "kits/kit.tar.xz"
+    output.parent.mkdir()
+    output.write_bytes(b"the one before")
+
+    def fail(archive, folder):
+        assert any(path.name.endswith(".part") for path in output.parent.iterdir()), "nothing was begun"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kit, "download", lambda folder: None)
+    monkeypatch.setattr(kit, "add_wheels", fail)
+    with pytest.raises(KeyboardInterrupt):
+        kit.make_kit(output)
+    assert [path.name for path in output.parent.iterdir()] == [
+        "kit.tar.xz"
+    ] and output.read_bytes() == b"the one before"
+
+
 def test_a_file_that_two_wheels_share_is_packed_once_and_both_come_out_whole(kit, prepare, tmp_path):
     wheel(tmp_path, "lib-1-cp311-cp311-any.whl", big=b"b" * 9000, own=b"11", **{"tests/data": b"t"})
     wheel(tmp_path, "lib-1-cp312-cp312-any.whl", big=b"b" * 9000, own=b"12")

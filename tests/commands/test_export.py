@@ -1,5 +1,6 @@
 """`manage.py export` of a checkpoint: whole or not at all, whatever lies beside the episodes."""
 
+import errno
 import json
 
 import pytest
@@ -69,3 +70,15 @@ def test_splits_with_other_measures_have_columns_of_their_own(train, stages, tmp
         "| 1 | dev | 0.125 | 0.750 |",
         "| 1 | test | 0.500 | – |",
     ]
+
+
+def test_a_copy_that_fails_is_an_error_of_the_system_which_says_what(train, tmp_path, monkeypatch):
+    """Not the list of errors that shutil.copytree raises, in which nobody finds that a disk is full."""
+
+    def full(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device", str(target))
+
+    monkeypatch.setattr(export.shutil, "copyfile", full)
+    with pytest.raises(OSError) as caught:
+        export.export(train, tmp_path / "model")
+    assert caught.value.errno == errno.ENOSPC and list(tmp_path.glob("model*")) == []

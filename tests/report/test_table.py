@@ -15,6 +15,7 @@ from scipy.stats import ttest_rel
 from teleport.evaluation.significance import Scores, crossed_p_value, holm, paired_p_value
 from teleport.report import table
 from teleport.report.table import write_table
+from teleport.report.verdicts import p_text
 from teleport.running.artefact import MANIFEST
 from teleport.running.files import write_json
 from teleport.seed import derive_seed
@@ -118,7 +119,8 @@ Every system
 
 * System & Co .500: not above BM25 (+.050, p .22); +.050 over Zero-shot (p .0039).
 
-By RR@10, at 0.05, two-sided, Holm-corrected over all that is said; of these checkpoints: another seed may turn it.
+By RR@10, at 0.05, two-sided, Holm-corrected over the comparisons of all trained systems; of these checkpoints: \
+another seed may turn it.
 
 | System | Episode | RR@10 | R@100 |
 | :-- | --: | --: | --: |
@@ -399,6 +401,20 @@ def test_the_footer_tells_queries_that_are_trained_on_too(world):
     said = world.write(spec)["md"]
     assert "\nOf the test queries 2 are training queries, too.\n" in said and said.count("training queries") == 1
     assert "training queries" not in world.write(spec | {"collection": world.spec()["collection"]})["md"]
+
+
+def test_verdicts_of_more_systems_than_a_table_has_are_counted(world):
+    """Of seven trained systems five are above the table, all corrected together."""
+    base = np.arange(10) / 10
+    world.row("Zero-shot", 0, test=[world.evaluation({"RR@10": base})])
+    for number in range(7):
+        world.row(f"S{number}", 1, test=[world.evaluation({"RR@10": base + 0.05 + number / 100}, seed=1)])
+    above, _, _ = world.write(world.spec(measures=["RR@10"]))["md"].partition("\n|")
+    assert (
+        above.count("\n* S") == 5
+        and "another seed may turn it. Those of 2 more systems are on the report page.\n" in above
+    )
+    assert f"(p {p_text(7 * 2 / 2**10)})" in above
 
 
 def test_tables_do_not_load_torch():

@@ -3,8 +3,14 @@
 import json
 import os
 import re
+import subprocess
+import sys
 
 import pytest
+import yaml
+
+from teleport.running.artefact import signed
+from teleport.running.files import write_json
 
 # What follows a new checkpoint of one episode, when another episode comes after it.
 LATER = {"encode": 1, "index": 1, "retrieve": 3, "evaluate": 1}
@@ -86,7 +92,7 @@ def made_on_a_gpu(world):
         if path.parent.parent.name in ("encode", "train"):
             manifest, status = json.loads(path.read_text()), path.stat()
             manifest["facts"]["device"] = "cuda"
-            path.write_text(json.dumps(manifest))
+            write_json(path, signed(manifest))
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     add_code(world, "cpu/attention.py")
 
@@ -166,6 +172,28 @@ def test_exactly_the_invalidated_stages_rerun(finished, world, apply, expected, 
         assert any(message.startswith(first) for message in stages)
         # Before the first stage nothing of its episode runs: only what the new checkpoint itself needs.
         assert [m for m in stages if f"episode {numbers[0]}" in m and m.startswith("retrieve")] == []
+
+
+@pytest.mark.parametrize(
+    ("apply", "expected"),
+    [
+        (lambda w: add_code(w, "negatives/merge.py"), episodes(1)),
+        (lambda w: add_code(w, "cpu/attention.py"), ENCODED),
+        (made_on_a_gpu, {}),
+        (lambda w: add_code(w, "report/table.py"), {}),
+    ],
+    ids=["module of merge", "package for CPUs", "made on a GPU", "module of the table"],
+)
+def test_status_and_forecast_tell_as_many_stages_made_by_other_code_as_are_made_anew(world, apply, expected):
+    (world.folder / "toy.yaml").write_text(yaml.safe_dump(world.config))
+    apply(world)
+    for command in ("status", "forecast"):
+        run = [sys.executable, "workflow_scripts/manage.py", command, "toy.yaml"]
+        said = subprocess.run(run, cwd=world.folder, capture_output=True, text=True, check=True).stdout
+        number = sum(expected.values()) - sum(REPORT.values()) * ("table" in expected)
+        sentence = f"made by other code than today's, so made anew: {number} of the finished stages"
+        assert (sentence in said) == bool(number) and ("other code" in said) == bool(number)
+        assert ("nothing is left to run" in said) == (command == "status" and not number)
 
 
 def test_the_number_of_shards_reruns_nothing(finished):

@@ -58,6 +58,9 @@ rule made:
 
 use rule made as stage with:
     output: "stages/{{kind}}/{{key}}"
+
+onsuccess:
+    print("KNOWN", made_or_found(workflow, ["made.txt", "stages/encode/0a1b", "elsewhere.txt"]))
 """
 
 
@@ -103,6 +106,8 @@ def test_targets_messages_records_and_the_terminal(call):
     assert "RECORDED [\"'abc'\"] ['given.txt']" in text and "Nothing to be done" in text, ADVICE
     text = call("stages/encode/0a1b", "made.txt", "--forcerun", "made")
     assert "UNFINISHED set()" in text and "UNFINISHED {'encode/0a1b'}" in text, ADVICE
+    assert "KNOWN ['made.txt', 'stages/encode/0a1b']" in text, ADVICE
+    assert "KNOWN ['stages/encode/0a1b']" in call("stages/encode/0a1b", "--forcerun", "stage"), ADVICE
 
 
 SHORT = f"""

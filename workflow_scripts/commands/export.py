@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from teleport.refusal import Refusal
 from teleport.report.render import NONE, Printed, markdown
 from teleport.running.artefact import MANIFEST, Artefact
-from teleport.running.files import part_of, write_text
+from teleport.running.files import files_below, part_of, write_text
 
 KEY = re.compile("[0-9a-f]{12}")
 EXAMPLE_PASSAGES, EXAMPLE_CHARACTERS = 3, 120
@@ -102,7 +102,11 @@ def export_checkpoint(link, stage, output, folder):
         raise Refusal(f"{output} is there already. Remove it, or give another folder.")
     results = scores_text(link) + example_text(link)
     checkpoint = folder / output.name
-    shutil.copytree(stage.path("checkpoint", full=True), checkpoint, copy_function=shutil.copyfile)
+    source = stage.path("checkpoint", full=True)
+    for path in files_below(source):  # shutil.copytree hides why it failed
+        copy = checkpoint / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
     for side in dict.fromkeys(sides(checkpoint)):
         add_pooler(side)
         card = side / "README.md"

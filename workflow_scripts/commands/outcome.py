@@ -3,12 +3,10 @@
 from pathlib import Path
 
 
-def outcome(tables, page):
-    """Lines (list of str) on Markdown tables and a page (paths), those of them that are there."""
-    lines, made = [], [Path(path) for path in tables if Path(path).exists()]
-    for path in made:
-        lines += verdicts_in(path.read_text(encoding="utf-8"))
-    return lines + [f"to look at: {path}" for path in [*made, *filter(Path.exists, [Path(page)])]]
+def outcome(tables, pages):
+    """Lines (list of str) on Markdown tables and pages (paths)."""
+    lines = [line for path in tables for line in verdicts_in(Path(path).read_text(encoding="utf-8"))]
+    return lines + [f"to look at: {path}" for path in [*tables, *pages]]
 
 
 def verdicts_in(table):

@@ -55,6 +55,12 @@ def unfinished(workflow):
     return {"{kind}/{key}".format_map(wildcards) for wildcards in named}
 
 
+def made_or_found(workflow, paths):
+    """Those of some files (paths) that a run has made, or has found up to date: none that its targets do not need."""
+    known = {str(file) for job in workflow.dag.jobs for file in job.output}
+    return [path for path in paths if path in known]
+
+
 def room(workflow):
     """What the jobs of a run may have at once ({"cores", and "gpu" where that is limited: int})."""
     limits = workflow.global_resources

@@ -114,21 +114,23 @@ def seeds_table(plan):
 
 def left(plan):
     """What the stages that are not finished take by the forecast, as a sentence; or why it cannot tell."""
+    from commands.edited import edited_said
     from commands.forecast.forecast import Forecast, total
     from commands.forecast.hardware import read_hardware
 
+    edited = edited_said(plan)
     try:
         name, hardware = read_hardware()
         *lines, whole = Forecast(plan, hardware).lines
     except Refusal as error:
-        return f"left: no forecast, because {error}"
+        return "; ".join([f"left: no forecast, because {error}", *edited])
     if not whole.left:
-        return "nothing is left to run"
+        return edited[0] if edited else "nothing is left to run"
     seconds = {line.kind: total("seconds", line.left) for line in lines if line.left}
     by_kind = ", ".join(f"{kind} {duration(seconds[kind])}" for kind in sorted(seconds, key=seconds.get, reverse=True))
     lacks = "; ".join(dict.fromkeys(f"without {each.cost.lacks}" for each in whole.left if each.cost.lacks))
     time = f"{duration(total('seconds', whole.left))} on {name}, one job after another"
-    return f"left by the forecast: {time} ({by_kind}){lacks and '; '}{lacks}"
+    return "; ".join(filter(None, [f"left by the forecast: {time} ({by_kind})", lacks, *edited]))
 
 
 def as_seen(plan):

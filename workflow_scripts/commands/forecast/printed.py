@@ -7,6 +7,7 @@ from collections import Counter
 from functools import lru_cache
 from itertools import groupby
 
+from commands.edited import edited_said
 from commands.forecast.costs.training import live, train_steps
 from commands.forecast.counts import encoder_shape, of_kind
 from commands.forecast.forecast import Forecast, total
@@ -226,6 +227,7 @@ def print_forecast(plan, name=None, gpus=None, shards=1, machine=None):
         expected = whole.forecast_of_done
         said.append(f"done stages took {took:.0f} s, forecast {expected:.0f} s: {expected / took:.2f} times")
     said += dict.fromkeys(f"in no sum: {each.cost.lacks}" for each in whole.left if each.cost.lacks)
+    said += edited_said(plan)
     said += [f"warning: {text}" for text in warnings_of(forecast)]
     done = "; of done stages disk and memory are those measured" if whole.done else ""
     print(wrapped(heading(forecast, name)), render(forecast), sep="\n\n", end="\n\n")

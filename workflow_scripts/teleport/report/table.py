@@ -56,6 +56,8 @@ def write_table(spec, root, output_folder):
     first = next(iter(columns(spec)))
     found, note = verdicts_with_costs(spec, first, table.means[first], table.pairs, stages)
     said = [f"* {sentence}" for sentence in found[:MOST_VERDICTS]]
+    if len(found) > MOST_VERDICTS:
+        note += f" Those of {len(found) - MOST_VERDICTS} more systems are on the report page."
     said += ["", note] * bool(said)
     printed = Printed(spec["name"], spec["title"], cells, footer(spec, table, stages), verdicts=said)
     write_forms(printed, csv_frame(table), output_folder, sources=sources, pairs=table.pairs)

@@ -186,5 +186,5 @@ def first_verdicts(spec, column, means, pairs):
     level, rows = level_of(spec["significance"], spec["splits"][0]), spec["rows"]
     found = verdicts(rows, means, pairs[pairs["column"] == column], level)
     few = any(0 < len(row["seeds"]) < LEAST_SEEDS for row in rows)
-    note = f"By {column}, at {level:g}, two-sided, Holm-corrected over all that is said"
+    note = f"By {column}, at {level:g}, two-sided, Holm-corrected over the comparisons of all trained systems"
     return found, note + ("; of these checkpoints: another seed may turn it." if few else ".")
