@@ -330,8 +330,8 @@ def figures(arguments):
 
     folder, spec = page_spec(plan_of(arguments.files), arguments.files)
     output = arguments.output or Path(folder.replace("report", "figures", 1))
-    for name in write_figures(json.loads(spec.text), Path("."), output):
-        print(f"{output}/{name}")
+    written = [f"{output}/{name}" for name in write_figures(json.loads(spec.text), Path("."), output)]
+    print(*written or ["nothing is finished of which there is a figure: it needs experiments, or `figures`"], sep="\n")
 
 
 @command(OUTPUT)

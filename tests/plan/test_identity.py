@@ -2,14 +2,20 @@
 
 import os
 import socket
+from pathlib import Path
+from typing import Literal
 
 import pytest
 import yaml
+from pydantic import Field
 
 from teleport.plan import identity
-from teleport.plan.identity import identify_checkpoint, identify_source
-from teleport.settings.collection import Beir, Folder, Tsv
+from teleport.plan.identity import identify_checkpoint, identify_source, source_digests
+from teleport.plan.plan import split_names
+from teleport.refusal import Refusal
+from teleport.settings.collection import Beir, Folder, Judged, Split, SplitName, Tsv
 from teleport.settings.encoder import CheckpointSource
+from teleport.settings.section import LocalPath
 
 
 def pipe(path):
@@ -111,3 +117,28 @@ def test_a_large_file_with_its_old_time_put_back_is_read_again(tmp_path, monkeyp
     path.write_text("two")
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert identity.file_digest(path) != before
+
+
+class Lines(Judged):
+    """A form of collection as docs/extending.md asks for it: files are settings of the type `LocalPath`."""
+
+    source: Literal["lines"]
+    corpus: LocalPath = Field(description="A passage a line.")
+    splits: dict[SplitName, Split] = Field(description="Files of each split.")
+    note: str = "no file"
+
+
+def test_files_of_a_new_form_are_pinned_by_their_content(tmp_path):
+    paths = {name: str(tmp_path / name) for name in ("corpus", "queries", "qrels")}
+    for path in paths.values():
+        Path(path).write_text("x\n")
+    split = {role: paths[role] for role in ("queries", "qrels")}
+    source = Lines(source="lines", corpus=paths["corpus"], splits={"test": split})
+    before = source_digests(source)
+    assert list(before) == list(paths.values()) and split_names(source) == ["test"]
+    Path(paths["qrels"]).write_text("y\n")
+    changed = [path for path, digest in source_digests(source).items() if digest != before[path]]
+    assert changed == [paths["qrels"]]
+    Path(paths["queries"]).unlink()
+    with pytest.raises(Refusal, match="collection.splits.test.queries: there is no file"):
+        source_digests(source)

@@ -13,11 +13,12 @@ from teleport.refusal import Refusal
 from teleport.running.files import read_saved, sha256_file, write_json
 from teleport.settings.collection import CollectionSettings, Download, DownloadSettings, Expected, Fetched
 from teleport.settings.encoder import Identified
+from teleport.settings.section import Section, in_one_spelling
 
 REMEMBERED = Path("results/digests.json")
 REMEMBER_FROM_BYTES = 8 * 2**20  # smaller files are hashed faster than they are looked up
 UNREAD = re.compile(r"(^|/)\.|\.md$")  # of a checkpoint's folder: .git and a model card decide nothing
-PATTERNS = {
+PATTERNS = {  # files of a form that is a folder
     "folder": ["corpus.tsv", "queries.*.tsv", "qrels.*.tsv", "answers.*.jsonl"],
     "beir": ["corpus.jsonl", "queries.jsonl", "qrels/*.tsv"],
 }
@@ -45,12 +46,10 @@ def identify_downloads(source):
 
 def source_digests(source):
     """{path: SHA-256} of the local files of a collection."""
-    if source.source in ("tsv", "judgments"):
-        named = {"corpus": source.corpus} if source.source == "tsv" else {}
-        for split, files in source.splits.items():
-            named |= {f"splits.{split}.{role}": path for role, path in files.model_dump().items()}
-        fetched = getattr(source, "files", {})
-        return {path: identify_file(path, f"collection.{key}") for key, path in named.items() if path not in fetched}
+    if source.source not in PATTERNS:
+        fetched = source.files if isinstance(source, Fetched) else ()
+        named = named_files(source, "collection")
+        return {path: identify_file(path, key) for key, path in named.items() if path not in fetched}
     files, patterns = {}, PATTERNS[source.source]
     for key in ("path", "queries"):
         folder = getattr(source, key, None)
@@ -66,6 +65,19 @@ def source_digests(source):
         if path.with_name(f"{path.name}.gz") in files:
             raise Refusal(f"{key}: {path} and {path.name}.gz are both there. Remove the one that is not to be read.")
     return {str(path): identify_file(path, key) for path, key in files.items()}
+
+
+def named_files(section, place):
+    """{key of the configuration: path} of the settings of a section that are a `LocalPath`, and of sections in it."""
+    files = {}
+    for name, field in type(section).model_fields.items():
+        value, key = getattr(section, name), f"{place}.{name}"
+        if isinstance(value, dict):
+            for part, of in value.items():
+                files |= named_files(of, f"{key}.{part}") if isinstance(of, Section) else {}
+        elif any(getattr(each, "func", None) is in_one_spelling for each in field.metadata):
+            files[key] = value
+    return files
 
 
 def identify_checkpoint(checkpoint, key):

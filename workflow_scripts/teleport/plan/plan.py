@@ -11,6 +11,7 @@ from teleport.plan.experiment import Trajectory
 from teleport.plan.identity import identify_checkpoint, identify_downloads, identify_file, identify_source
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
+from teleport.settings.collection import Fetched
 from teleport.settings.scoring import Collapse, EvaluateSettings, ExternalSettings
 from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 
@@ -24,9 +25,7 @@ def split_names(source):
     """The names of the splits of a collection's source: of its files, or those that the configuration lists."""
     if source.source == "apidocs":
         return list(apidocs.SPLIT_BELOW)
-    if source.source in ("folder", "beir"):
-        return list(getattr(sources, source.source)(source).splits)
-    return list(source.splits)
+    return list(source.splits if hasattr(source, "splits") else getattr(sources, source.source)(source).splits)
 
 
 def require_splits(config, experiments):
@@ -62,7 +61,7 @@ class Plan:
 
     def __init__(self, config, experiments):
         self.config, fetched = config, {}
-        if getattr(config.collection, "files", None):
+        if isinstance(config.collection, Fetched) and config.collection.files:
             settings, origins = identify_downloads(config.collection)
             fetched["download"] = Stage("download", settings, {}, origins=origins)
         self.collection = Stage("collection", identify_source(config.collection), fetched)
