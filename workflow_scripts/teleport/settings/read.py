@@ -32,7 +32,7 @@ def load(raw, files=()):
         if experiments.setdefault(name, experiment) != experiment:
             raise Refusal(f"{locations.of(place)}: another experiment has this name but other settings. Rename one.")
     every = [episode for experiment in experiments.values() for episode in experiment.method]
-    refuse_undrawn(raw.get("negatives"), every, (), locations)
+    refuse_undrawn(raw, every, (), locations)
     for name, external in config.external.items():
         if external.encoder is not None:
             own = {"label": external.label, "encoder": external.encoder, "episodes": [], "seeds": config.seeds[:1]}
@@ -69,9 +69,9 @@ def experiment_of(config, raw, overrides, place, locations):
                 "entry is one episode. Write the episodes that lag as one entry with `repeat`, or leave lag out."
             )
         refuse_unread(episode, {place: overrides.get("negatives"), entry: override.negatives}, locations)
-        refuse_undrawn(override.negatives, [episode], entry, locations)
+        refuse_undrawn({"negatives": override.negatives}, [episode], entry, locations)
         method += [episode] * override.repeat
-    refuse_undrawn(overrides.get("negatives"), method, place, locations)
+    refuse_undrawn(overrides, method, place, locations)
     return Experiment.taken_from(experiment, method=method)
 
 
@@ -89,12 +89,12 @@ def refuse_unread(episode, negatives, locations):
         )
 
 
-def refuse_undrawn(negatives, episodes, place, locations):
-    """Raise Refusal for `negatives` written at a place (dict or None) that name a file, or ranks of sources, where the
+def refuse_undrawn(written, episodes, place, locations):
+    """Raise Refusal where `negatives` of a mapping written at a place name a file, or ranks of sources, and the
     episodes that read them draw from none of these: they would train on something else in silence."""
     drawn = {name for episode in episodes if episode.has_pool for name in episode.negatives.drawn}
-    given = negatives or {}
-    named = {"file": {"file"} if given.get("file") else set(), "ranks": set(given.get("ranks") or ())}
+    file, ranks = ((written.get("negatives") or {}).get(key) for key in ("file", "ranks"))
+    named = {"file": {"file"} if file else set(), "ranks": set(ranks or ())}
     for key, names in named.items():
         if drawn and names and not names & drawn:
             raise Refusal(
