@@ -6,7 +6,8 @@ from commands.forecast.counts import ID_BYTES
 from commands.forecast.hardware import BASE, Cost
 from teleport.collection.download import FOLDER
 
-ROW_GROUP_BYTES = 0.15e9  # collection.build.ROW_GROUP passages as strings and as columns
+# collection.build.ROW_GROUP passages, or those of ROW_GROUP_CHARACTERS, as strings and as columns
+ROW_GROUP, ROW_GROUP_CHARACTERS, CHARACTERS, CHARACTER_BYTES = 65_536, 2**26, 5.5, 7
 BYTES_PER_TOKEN = 2.0  # of text in the compressed corpus.parquet: 4.5 characters of English, compressed 2.2 times
 APIDOCS_TEXTS = 20  # packages are parsed: a passage takes as long as so many lines of a file
 
@@ -28,6 +29,8 @@ def collection(stage, counts, place):
     """Passages are read, checked and written; their ids are in memory."""
     form = stage.settings.source.source
     texts = counts.passages * (APIDOCS_TEXTS if form == "apidocs" else 1)
-    size, memory = counts.corpus_tokens * BYTES_PER_TOKEN, BASE + ROW_GROUP_BYTES + counts.passages * ID_BYTES
+    size, mean = counts.corpus_tokens * BYTES_PER_TOKEN, counts.corpus_tokens / max(1, counts.passages)
+    row_group = CHARACTER_BYTES * min(ROW_GROUP_CHARACTERS, ROW_GROUP * CHARACTERS * mean)
+    memory = BASE + row_group + counts.passages * ID_BYTES
     lacks = "what ir_datasets downloads" if form == "ir_datasets" else ""
     return Cost(size, memory=memory, work={"texts": texts}, lacks=lacks)

@@ -10,6 +10,7 @@ from teleport.encoder.source import WEIGHTS
 # A batch on a CPU: encoder.batches.TOKEN_BUDGET["encode"]["cpu"] tokens, and bytes by the width of the residual stream;
 # with one to eight threads the peak rose by 70 of these a thread with MiniLM, by 50 with BERT-base.
 BATCH_TOKENS, TOKEN_BYTES = 4096, 64
+TOKENISED, TOKENISED_BYTES = 8192, 43  # texts that are tokenised at a time, and bytes of each of their tokens
 
 
 def is_fetched(source):
@@ -38,7 +39,8 @@ def tokens(stage, counts, place):
         total += num * (counts.tokens_per_text(stage, f"queries.{split}", encoder.max_query_tokens) - 2)
     texts = counts.passages + sum(counts.queries.values())
     size = total * (2 if shape.vocab_size <= 2**16 else 4) + 8 * (texts + 1 + len(counts.queries))
-    return Cost(size, memory=2 * BASE + 16 * counts.passages, work={"tokens": total})
+    at_once = TOKENISED_BYTES * min(TOKENISED, texts) * total / max(1, texts)
+    return Cost(size, memory=2 * BASE + 16 * counts.passages + at_once, work={"tokens": total})
 
 
 def encode(stage, counts, place):

@@ -7,7 +7,8 @@ from commands.forecast.hardware import BASE, Cost
 CANDIDATE_BYTES = 2**25 * 20  # search.flat.CANDIDATES: numbers, scores proposed and exact
 SCORE_BYTES = 2**30  # on a GPU: search.flat_torch.SCORES, in float32
 POSTINGS_PER_TOKEN = 0.4  # of BM25's index: without stop words and repeats, and a word is more than one token
-LEXICAL_BUFFERS = 0.6e9  # search.lexical_index: a block of passages, or a range of postings
+LEXICAL_BUFFERS = 0.4e9  # search.lexical_index: a range of postings; and of its BLOCK_TEXTS passages each token
+LEXICAL_BLOCK, BLOCK_TOKEN_BYTES = 2**18, 11
 VOCABULARY_BYTES = 1.0  # a token adds to the terms in memory: 150 bytes a term, a new one in 150 tokens
 QUERY_TERMS_BYTES = 500  # a query as a list of numbers
 MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
@@ -68,7 +69,9 @@ def lexical_index(stage, counts, place):
     memory maps."""
     tokens = counts.corpus_tokens
     size = tokens * POSTINGS_PER_TOKEN * 8
-    memory = BASE + LEXICAL_BUFFERS + tokens * VOCABULARY_BYTES + 12 * counts.passages
+    of_block = tokens * min(1.0, LEXICAL_BLOCK / max(1, counts.passages))
+    buffers = LEXICAL_BUFFERS + BLOCK_TOKEN_BYTES * of_block
+    memory = BASE + buffers + tokens * VOCABULARY_BYTES + 12 * counts.passages
     return Cost(size, scratch=size, memory=memory, mapped=size, work={"bm25_tokens": tokens})
 
 
