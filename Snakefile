@@ -29,6 +29,5 @@ rule all:
 
 
 onsuccess:
-    tables, page = files_of(TABLES, ("md",)), f"{PAGE_FOLDER}/index.html"
-    for line in outcome(made_or_found(workflow, tables), made_or_found(workflow, [page])):
+    for line in outcome(made_or_found(workflow, [*files_of(TABLES, ("md",)), f"{PAGE_FOLDER}/index.html"])):
         logger.info(line)

@@ -18,6 +18,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 from commands.dry_run import MOST_JOBS, DryRun
+from commands.edited import codes_of
 from commands.encoding import encodings_said
 from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, shortages
@@ -43,8 +44,7 @@ from teleport.refusal import Refusal
 from teleport.report.page_specs import page_spec
 from teleport.report.published_specs import finish_times, published_specs, untrained
 from teleport.report.specs import analysis_specs, experiment_specs, in_folder, table_specs
-from teleport.running.artefact import cpu_code_on_gpu
-from teleport.running.code import digests_of_all, stage_code
+from teleport.running.code import digests_of_all
 from teleport.running.launch import if_killed
 from teleport.settings.read import load
 
@@ -92,15 +92,10 @@ envvars:
 CODE = json.loads(os.environ["TELEPORT_CODE"])
 
 
-def code_of(stage):
-    """The digest of the code that a stage runs: its module, and those that the plan chose for it."""
-    return stage_code(stage.kind, stage.loads, CODE.__getitem__)
-
-
 @cache  # it reads a manifest
-def cpu_code_of(stage):
-    """The digest of what computes a stage on a CPU alone, "" where nothing does; one that a GPU has made keeps its own."""
-    return CODE[stage.kind] and (cpu_code_on_gpu(manifest(stage)) or CODE[stage.kind])
+def codes(stage):
+    """The digests of the code that a stage runs."""
+    return codes_of(stage, CODE)
 
 
 # ---- What a person is told
@@ -191,8 +186,7 @@ def outdated(name):
     """Whether Snakemake will make a stage, or one that it reads, anew because its code has changed."""
     stage = PLAN.stages[name]
     recorded = recorded_params(workflow, manifest(stage))
-    code = {repr(code_of(stage)), repr(cpu_code_of(stage))}
-    edited = recorded is not None and not code <= set(recorded)
+    edited = recorded is not None and not set(map(repr, codes(stage).values())) <= set(recorded)
     return edited or any(outdated(read.name) for read in stage.inputs.values())
 
 

@@ -28,8 +28,8 @@ rule stage:
         in_turn=1,  # stages in one job of a cluster follow each other: profiles/slurm
     params:
         spec=lambda wildcards: planned(wildcards).spec(),
-        code=lambda wildcards: code_of(planned(wildcards)),
-        cpu=lambda wildcards: cpu_code_of(planned(wildcards)),
+        code=lambda wildcards: codes(planned(wildcards))["code"],
+        cpu=lambda wildcards: codes(planned(wildcards))["cpu_code"],
         run=run_stage,
         if_killed=say_if_killed,
     message:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
+from commands.forecast.costs import collection as collection_costs
 from commands.forecast.costs import encoder as encoder_costs
 from commands.forecast.costs import negatives as negatives_costs
 from commands.forecast.costs import search as search_costs
@@ -24,15 +25,15 @@ from commands.forecast.hardware import LINES, THIS, Cost, Hardware, Place, read_
 from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, disk_shortage, live_search, memory_shortages, render, shortages
 from paths import REPOSITORY
-from teleport.collection import answers
+from teleport.collection import answers, build
 from teleport.cpu import int8
-from teleport.encoder import encode
+from teleport.encoder import encode, tokens
 from teleport.plan.kinds import KINDS, Kind
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
 from teleport.running.artefact import Artefact
 from teleport.running.files import sha256_file
-from teleport.search import errors, flat, retrieve
+from teleport.search import errors, flat, lexical_index, retrieve
 from teleport.settings import read as config
 from teleport.settings.encoder import PretrainedSettings
 from teleport.settings.section import NoSettings
@@ -488,6 +489,10 @@ def test_batches_are_as_large_as_those_of_the_stages():
     assert answers.PASSAGES == negatives_costs.PASSAGES
     assert (flat.MARGIN, flat.CANDIDATES * 20) == (search_costs.MARGIN, search_costs.CANDIDATE_BYTES)
     assert (retrieve.BLOCK_ROWS, int8.WIDTH) == (search_costs.CPU_LINES, search_costs.CPU_WIDTH)
+    assert lexical_index.BLOCK_TEXTS == search_costs.LEXICAL_BLOCK
+    assert tokens.CHUNK_TEXTS == encoder_costs.TOKENISED
+    assert build.ROW_GROUP == collection_costs.ROW_GROUP
+    assert build.ROW_GROUP_CHARACTERS == collection_costs.ROW_GROUP_CHARACTERS
     assert (errors.BLOCK_PAIRS, errors.BLOCK_ROWS) == (search_costs.ERROR_PAIRS, search_costs.ERROR_ROWS)
 
 

@@ -28,7 +28,7 @@ def test_verdicts_first_then_where_to_look(tmp_path):
     table.write_text(TABLE)
     bare.write_text("Rows\n\n| System |\n| :-- |\n")
     page.write_text("")
-    assert outcome([table, bare], [page]) == [
+    assert outcome([table, bare, page]) == [
         "Every system and episode:",
         "Tele .589: +.065 over Zero-shot (p .0006); 93 s of mining and training.",
         "Other .577: not above Zero-shot (+.053, p .08).",
@@ -37,4 +37,4 @@ def test_verdicts_first_then_where_to_look(tmp_path):
         f"to look at: {bare}",
         f"to look at: {page}",
     ]
-    assert outcome([], []) == []
+    assert outcome([]) == []

@@ -1,4 +1,4 @@
-"""Finished stages that the workflow makes anew because code has changed since."""
+"""The code that a stage runs, and finished stages that the workflow makes anew because it has changed since."""
 
 from functools import cache
 
@@ -7,18 +7,23 @@ from teleport.running.code import digests_of_all, stage_code
 from teleport.running.files import read_saved
 
 
+def codes_of(stage, digests):
+    """{"code", "cpu_code"}, as provenance has them: the digest of the code that a stage runs, of its module and those
+    that the plan chose for it; and of what computes it on a CPU alone, "" where nothing does. One that a GPU has made
+    keeps its own. digests: as `digests_of_all` gives them"""
+    on_cpu = digests[stage.kind]
+    on_cpu = on_cpu and (cpu_code_on_gpu(STAGES / stage.name / MANIFEST) or on_cpu)
+    return {"code": stage_code(stage.kind, stage.loads, digests.__getitem__), "cpu_code": on_cpu}
+
+
 def edited_stages(plan):
     """The names (set) of finished stages of a plan that other code has made than today's, or that read such ones."""
-    code = digests_of_all()
+    digests = digests_of_all()
 
     @cache
     def is_edited(name):
-        stage, path = plan.stages[name], STAGES / name / MANIFEST
-        made = read_saved(path).get("provenance", {})
-        today = {"code": stage_code(stage.kind, stage.loads, code.__getitem__)}
-        if code[stage.kind] and made and not cpu_code_on_gpu(path):
-            today["cpu_code"] = code[stage.kind]
-        own = any(made.get(key) not in (None, digest) for key, digest in today.items())
+        stage, made = plan.stages[name], read_saved(STAGES / name / MANIFEST).get("provenance", {})
+        own = any(made.get(key) not in (None, digest) for key, digest in codes_of(stage, digests).items())
         return own or any(is_edited(read.name) for read in stage.inputs.values())
 
     return {name for name in plan.stages if is_finished(name) and is_edited(name)}

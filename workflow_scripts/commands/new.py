@@ -31,6 +31,7 @@ LEAST_POOL = 50  # passages that a dev query's are ranked among
 DEPTH = Evaluation().depth
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # those that look as far as the whole collection say nothing
 QRELS_HEADER = "\t".join(sources.BEIR_HEADER) + "\n"
+OF_SPLIT = r"(?:queries|qrels)\.(.+)\.tsv"  # a file of the source `folder`
 DEV_NAMES = ("dev", "valid", "validation", "val")
 
 
@@ -74,16 +75,14 @@ def new(name, folder, home, test=(), dev=None):
     notes = [f"{counts['passages']} passages, {queries}.", *notes]
     if counts["passages"] < DEPTH:
         notes.append(f"warning: searches return {counts['passages']} passages, not {DEPTH}: there are no more.")
-    notes += [
-        f"warning: of the {split} queries {number} are training queries, too." for split, number in shared.items()
-    ]
+    notes += [f"warning: {said[:1].lower()}{said[1:]}" for said in shared]
     return path, notes
 
 
 def checked_counts(source, given):
-    """(the block `counts` of a collection, {split: how many of its queries are trained on, too}) of a collection, which
-    is built once in a temporary folder, with all checks of that. given: the collection as it was before its judgments
-    were divided, of whose files a mistake is told"""
+    """(the block `counts` of a collection, sentences on queries that are trained on, too); it is built once in a
+    temporary folder, with all checks of that. given: the collection as it was before its judgments were divided, of
+    whose files a mistake is told"""
     try:
         return counts_of(source)
     except Refusal:
@@ -97,9 +96,7 @@ def counts_of(source):
         settings = CollectionSettings(source=source)
         outputs = {"output": lambda name: Path(folder, name), "progress": lambda *said: None}
         facts = build.run(SimpleNamespace(settings=settings, **outputs))
-        files = {split: Path(folder, f"queries.{split}.parquet") for split in facts["splits"]}
-        shared = {split: trained_too(files["train"], path) for split, path in files.items() if split != "train"}
-    shared = {split: number for split, number in shared.items() if number}
+        shared = trained_too({split: Path(folder, f"queries.{split}.parquet") for split in facts["splits"]})
     splits = facts["splits"].items()
     counts = {what: {name: split[what] for name, split in splits} for what in ("queries", "positives")}
     return {"passages": facts["num_passages"]} | counts, shared
@@ -151,13 +148,13 @@ def tables(name, folder, test, dev):
     """(source, source before judgments are divided, Roles, sentences on what is drawn): corpus.tsv; queries and
     judgments by split, or in a file each."""
     corpus = sources.existing(folder / "corpus.tsv", "FROM (or corpus.jsonl, for BEIR's form)")
-    by_split = re.compile(r"(?:queries|qrels)\.(.+)\.tsv(?:\.gz)?")
     if sources.found(folder / "queries.tsv"):
-        if other := next((path for path in sorted(folder.iterdir()) if by_split.fullmatch(path.name)), None):
-            raise Refusal(f"{folder} has queries.tsv, and {other.name} of a split. Remove the one or the others.")
+        names = (path.name for path in sorted(folder.iterdir()))
+        if other := next((name for name in names if re.fullmatch(OF_SPLIT, name.removesuffix(".gz"))), None):
+            raise Refusal(f"{folder} has queries.tsv, and {other} of a split. Remove the one or the others.")
         files = {"": [folder / f"{role}.tsv" for role in ("queries", "qrels")]}
     else:
-        names = sources.split_names(folder, r"(?:queries|qrels)\.(.+)\.tsv", "FROM")
+        names = sources.split_names(folder, OF_SPLIT, "FROM")
         files = {split: [folder / f"{role}.{split}.tsv" for role in ("queries", "qrels")] for split in names}
     files = {split: [sources.existing(path, "FROM") for path in paths] for split, paths in files.items()}
     roles, notes = roles_of(list(files), folder, test, dev), []

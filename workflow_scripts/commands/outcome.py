@@ -3,10 +3,11 @@
 from pathlib import Path
 
 
-def outcome(tables, pages):
-    """Lines (list of str) on Markdown tables and pages (paths)."""
-    lines = [line for path in tables for line in verdicts_in(Path(path).read_text(encoding="utf-8"))]
-    return lines + [f"to look at: {path}" for path in [*tables, *pages]]
+def outcome(paths):
+    """Lines (list of str) on tables in Markdown and on pages."""
+    tables = [path for path in map(Path, paths) if path.suffix == ".md"]
+    lines = [line for table in tables for line in verdicts_in(table.read_text(encoding="utf-8"))]
+    return lines + [f"to look at: {path}" for path in paths]
 
 
 def verdicts_in(table):

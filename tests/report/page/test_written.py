@@ -28,7 +28,7 @@ def table(*measures):
 
 def test_pairs_are_there_both_ways_with_their_split_and_systems(folder):
     spec = table("RR@10", "R@5")
-    (pairs,) = answers(None, spec, *written(folder, spec))["matrices"].values()
+    (pairs,) = answers(None, spec, *written(folder, spec, []))["matrices"].values()
     assert {places: (pair["difference"], pair["won"], pair["systems"]) for places, pair in pairs.items()} == {
         (1, 0): (0.1, 3, (("evaluate/A",), ("evaluate/B",))),
         (0, 1): (-0.1, 2, (("evaluate/B",), ("evaluate/A",))),
@@ -40,14 +40,14 @@ def test_a_table_of_other_stages_answers_nothing(folder):
     """As after an edit of a setting: its verdicts are those of other figures."""
     spec = table("RR@10", "R@5")
     spec["rows"][0]["runs"] = {"test": ["evaluate/another"]}
-    assert answers(None, spec, *written(folder, spec))["matrices"] == {}
+    assert answers(None, spec, *written(folder, spec, []))["matrices"] == {}
 
 
 @pytest.mark.parametrize("measures", [("nDCG@10", "RR@10"), ("R@5", "RR@10"), ("R@5",)])
 def test_a_table_of_other_measures_than_the_configuration_answers_nothing(folder, measures):
     """As while the workflow makes it anew, with another first measure."""
     spec = table(*measures)
-    assert answers(None, spec, *written(folder, spec))["matrices"] == {}
+    assert answers(None, spec, *written(folder, spec, []))["matrices"] == {}
 
 
 @pytest.mark.parametrize("split", ["dev", "dev (re-ranked)"])

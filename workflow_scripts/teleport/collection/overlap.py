@@ -4,11 +4,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 
-def trained_too(train, split):
-    """How many queries of a split are training queries, by id and text: sets that number their queries anew share ids.
+def trained_too(files):
+    """Sentences (list of str) on the splits with queries that are training queries, by id and text: sets that number
+    their queries anew share ids.
 
-    train, split: the files queries.SPLIT.parquet of a collection
+    files: {split: its queries.SPLIT.parquet}, of train and of others
     """
-    trained, queries = (pq.read_table(path, columns=["query_id", "text"]) for path in (train, split))
+    tables = {split: pq.read_table(path, columns=["query_id", "text"]) for split, path in files.items()}
+    trained = tables.pop("train")
+    numbers = {split: shared(trained, queries) for split, queries in tables.items()}
+    return [
+        f"Of the {split} queries {number:,} are training queries, too." for split, number in numbers.items() if number
+    ]
+
+
+def shared(trained, queries):
+    """How many queries of a table (query_id, text) are in another one."""
     rows = pc.index_in(queries["query_id"], value_set=trained["query_id"])
     return pc.sum(pc.equal(trained["text"].take(rows), queries["text"])).as_py() or 0

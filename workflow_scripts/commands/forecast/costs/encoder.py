@@ -10,7 +10,7 @@ from teleport.encoder.source import WEIGHTS
 # A batch on a CPU: encoder.batches.TOKEN_BUDGET["encode"]["cpu"] tokens, and bytes by the width of the residual stream;
 # with one to eight threads the peak rose by 70 of these a thread with MiniLM, by 50 with BERT-base.
 BATCH_TOKENS, TOKEN_BYTES = 4096, 64
-TOKENISED, TOKENISED_BYTES = 8192, 43  # texts that are tokenised at a time, and bytes of each of their tokens
+TOKENISED, TOKENISED_BYTES = 2048, 172  # encoder.tokens.CHUNK_TEXTS; bytes of each of their tokens
 
 
 def is_fetched(source):

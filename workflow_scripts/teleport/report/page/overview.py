@@ -25,7 +25,7 @@ def page_table(reader, spec, table, folder=None):
     cell}}], starts: {label of an experiment: cell of the first column}, verdicts: [sentence], note, matrices: {column:
     {(b, a): pair}}}. folder: where the written table is, which may be missing or of other rows. It tests nothing.
     """
-    columns, labels, (tested, pairs) = tables.columns(table), labels_of(table["rows"]), written(folder, table)
+    columns, labels = tables.columns(table), labels_of(table["rows"])
     rows, above = [], {}
     for at, row in enumerate(table["rows"]):
         if all(map(reader.finished, chain(*row["runs"].values()))):
@@ -38,8 +38,7 @@ def page_table(reader, spec, table, folder=None):
             content = {name: row[name] for name in ("system", "episode", "runs")} | {"at": at, "label": labels[at]}
             rows.append(content | {"cells": cells, "differs": differences(settings, above)})
             above = settings or above
-    if not says_the_same(tested, rows):
-        tested, pairs = pd.DataFrame(), pd.DataFrame()
+    tested, pairs = written(folder, table, rows)
     content = {"title": table["title"], "columns": list(columns), "rows": rows}
     content["printed"] = printed(reader, table, rows, tested) if rows else None
     content["starts"] = starts_of(reader, spec, *next(iter(columns.values())))
@@ -70,13 +69,15 @@ def stages_of(row):
     return tuple(chain(*row["runs"].values()))
 
 
-def written(folder, table):
-    """The CSVs of the written table and of its pairs (DataFrames); empty where it is missing or outdated."""
+def written(folder, table, rows):
+    """The CSVs of the written table and of its pairs (DataFrames); empty where it is missing or outdated. rows: the
+    finished ones, as `page_table` gives them"""
     paths = [folder and folder / f"{table['name']}{suffix}.csv" for suffix in ("", ".pairs", ".sources")]
     *frames, sources = [pd.read_csv(path) if path and path.is_file() else pd.DataFrame() for path in paths]
     current = list(frames[0].get("system", ())) == [row["system"] for row in table["rows"]]
     current &= {*sources.get("stage", ())} == {*chain(*map(stages_of, table["rows"]))}  # not those of other settings
-    return frames if current and {*tables.columns(table)} <= {*frames[0]} else [pd.DataFrame(), pd.DataFrame()]
+    current = current and {*tables.columns(table)} <= {*frames[0]} and says_the_same(frames[0], rows)
+    return frames if current else [pd.DataFrame(), pd.DataFrame()]
 
 
 def says_the_same(tested, rows):
