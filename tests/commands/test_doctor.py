@@ -89,6 +89,20 @@ def test_a_lock_that_two_can_have_fails(doctor, monkeypatch):
     assert status == 1 and "gives one lock to two at a time: put results on" in lines["locks"]
 
 
+def test_a_file_system_that_locks_only_what_is_open_to_write_has_locks(doctor, monkeypatch):
+    """As NFS, which makes of flock(2) an exclusive lock of the server."""
+    flock = locks.fcntl.flock
+
+    def on_nfs(file, operation):
+        if not file.writable():
+            raise OSError(9, "Bad file descriptor")
+        flock(file, operation)
+
+    monkeypatch.setattr(locks.fcntl, "flock", on_nfs)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert doctor()[1]["locks"].startswith("ok")
+
+
 def test_a_small_disk_fails_with_how_to_get_room(doctor, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: namedtuple("usage", "free")(5e8))
     status, lines = doctor()

@@ -123,10 +123,11 @@ def compiler():
 
 
 def locks():
-    """Of one file, opened twice: a file system may also grant a lock to both, which is worse than an error."""
+    """Of one file, opened twice, to write, as NFS locks no other (flock(2)): a file system may also grant a lock to
+    both, which is worse than an error."""
     RESULTS.mkdir(exist_ok=True)
     remedy = f"put {RESULTS} on a file system that has locks (a local disk, NFS 4, Lustre with -o flock)"
-    with tempfile.NamedTemporaryFile(dir=RESULTS, prefix=".lock-") as first, open(first.name) as second:
+    with tempfile.NamedTemporaryFile(dir=RESULTS, prefix=".lock-") as first, open(first.name, "a") as second:
         try:
             shared = try_lock(first) and try_lock(second)
         except OSError as error:
