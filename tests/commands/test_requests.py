@@ -1,9 +1,12 @@
 """What jobs ask of a cluster: near their forecast, more with every attempt, within the limits that a profile names."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import yaml
+from snakemake_executor_plugin_slurm.submit_string import get_submit_command
+from snakemake_executor_plugin_slurm.utils import set_gres_string
 
 from commands.forecast.forecast import Forecast
 from commands.forecast.hardware import read_hardware
@@ -15,6 +18,12 @@ from teleport.running.artefact import MANIFEST, STAGES
 from teleport.settings.read import load, load_files, merged
 
 GROUP = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
+
+
+class Asked(dict):
+    """Resources of a job as the executor reads them."""
+
+    __getattr__ = dict.__getitem__
 
 
 @pytest.fixture(autouse=True)
@@ -126,3 +135,10 @@ def test_a_search_whose_vectors_are_there_starts_a_job_of_its_own():
     (STAGES / vectors.name).mkdir(parents=True)
     (STAGES / vectors.name / MANIFEST).touch()
     assert requests.of(search).minutes == before + STARTING
+
+
+def test_slurm_gives_a_job_with_several_gpus_one_node():
+    """With `--gpus` alone it may take as many nodes as these are spread over (sbatch(1), `--nodes`)."""
+    job = SimpleNamespace(threads=8, resources=Asked(GROUP["default-resources"] | {"gpu": 8}))
+    named = dict.fromkeys(("run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir"), "name")
+    assert "--gpus=8" in set_gres_string(job) and " --nodes=1 " in get_submit_command(job, named)

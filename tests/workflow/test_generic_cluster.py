@@ -169,7 +169,8 @@ def test_the_profile_names_the_scheduler_and_is_else_that_of_slurm(scheduler):
     assert read["cluster-generic-cancel-cmd"] == ("bkill" if scheduler == "lsf" else "qdel")
     shared = slurm.keys() - {"executor", "default-resources", "slurm-init-seconds-before-status-checks"}
     assert {key: read[key] for key in shared} == {key: slurm[key] for key in shared}
-    assert read["default-resources"] == slurm["default-resources"] | {"gpu": 0}
+    # PBS and LSF are asked for one node by scheduler.sh; SGE's parallel environment is of one.
+    assert read["default-resources"] | {"nodes": 1} == slurm["default-resources"] | {"gpu": 0}
 
 
 @pytest.mark.slow
