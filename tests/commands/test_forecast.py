@@ -21,7 +21,7 @@ from commands.forecast.costs.encoder import sharded
 from commands.forecast.counts import Counts, encoder_shape, of_kind
 from commands.forecast.flops import Shape, forward_flop, step_flop
 from commands.forecast.forecast import Forecast, total
-from commands.forecast.hardware import LINES, THIS, Cost, Hardware, Place, read_hardware
+from commands.forecast.hardware import LINES, THIS, TORCH_BASE, Cost, Hardware, Place, read_hardware
 from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, disk_shortage, live_search, memory_shortages, render, shortages
 from paths import REPOSITORY
@@ -507,6 +507,19 @@ def test_a_dev_set_costs_a_forward_pass_of_its_texts_at_every_evaluation(marco):
     more = watched.work["train_flop"] / plain.work["train_flop"] - 1
     assert more == pytest.approx(4 * evaluation / (1000 * step), rel=0.02) and more < 0.01
     assert watched.scratch - plain.scratch == 2 * plain.bytes
+
+
+def test_the_state_that_is_written_while_training_goes_on_is_in_memory(marco):
+    """Weights and two moments, also beside a GPU, and of one process alone; with `select: dev` the best weights too."""
+    (kept,), weights = costs(make_plan(episodes=[{}]), "train"), 4 * 108_891_648
+    assert kept.memory == pytest.approx(TORCH_BASE + (1 + 3) * weights)
+    watched = {"evaluate_every": 400, "select": "dev", "dev": {"split": "train"}}
+    assert costs(make_plan(episodes=[{}], training=watched), "train")[0].memory - kept.memory == weights
+    untied = make_plan(episodes=[{}], encoder={"tied": False})
+    assert costs(untied, "train")[0].memory == pytest.approx(TORCH_BASE + (2 + 6) * weights)
+    (stage,) = (stage for stage in untied.stages.values() if stage.kind == "train")
+    eight = stage_cost(stage, Counts(untied), Place(gpus=8)).memory
+    assert eight == pytest.approx(8 * (TORCH_BASE + 2 * weights) + 6 * weights)
 
 
 def test_a_pool_is_as_large_as_its_counts_and_costs_what_its_sources_offer(marco):

@@ -86,11 +86,15 @@ def train(stage, counts, place):
     work = Counter(train_flop=flop, launches=steps * (training.accumulate * launches + UPDATE_LAUNCHES))
     work["exchanged"] = steps * 2 * weights * trained * (processes - 1) / processes
     searching = live(stage, counts, place) if settings.live else Cost(memory=0.0)
+    # Weights and moments, copied by one process and written while training goes on, and maybe the best weights.
+    saved = (4 if training.select == "dev" else 3) * weights * trained
     return Cost(
         weights * (encoders + (2 * trained if training.continues else 0)),  # and two moments for the next stage
-        # Weights and moments of the resume state, and maybe the best weights, twice while it is replaced.
-        scratch=(8 if training.select == "dev" else 6) * weights * trained,
-        memory=processes * (TORCH_BASE + weights * encoders) + searching.memory + (0 if place.gpus else computing),
+        scratch=2 * saved,  # while it is replaced
+        memory=processes * (TORCH_BASE + weights * encoders)
+        + saved
+        + searching.memory
+        + (0 if place.gpus else computing),
         mapped=min(encoder.tokens(tokens, counts, place).bytes, steps * (queries + passages) * FAULT_BYTES),
         device_memory=computing + searching.device_memory if place.gpus else 0.0,
         work=dict(work + Counter(searching.work)),
