@@ -89,6 +89,25 @@ def test_a_lock_that_two_can_have_fails(doctor, monkeypatch):
     assert status == 1 and "gives one lock to two at a time: put results on" in lines["locks"]
 
 
+def test_a_compiler_is_tried(monkeypatch):
+    """Triton's C code includes Python.h, which many machines with a compiler have not."""
+    tried, ones = [], torch.ones
+
+    def without_headers(function):
+        tried.append(function(torch.ones(1)))
+        raise RuntimeError("Command '['/usr/bin/gcc', '/tmp/main.c']' returned non-zero exit status 1.\n\nSet TORCH")
+
+    monkeypatch.setattr("teleport.encoder.precision.pick_device", lambda: torch.device("cuda"))
+    monkeypatch.setattr("teleport.encoder.precision.shutil.which", lambda name: name)
+    monkeypatch.setattr(module, "find_spec", lambda name: True)
+    monkeypatch.setattr(torch, "ones", lambda *sizes, device=None: ones(*sizes))
+    monkeypatch.setattr(torch, "compile", without_headers)
+    verdict, said = module.compiler()
+    assert verdict == "warning" and "exit status 1.; install Python's headers" in said and "\n" not in said and tried
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    assert module.compiler()[0] == "ok"
+
+
 def test_a_file_system_that_locks_only_what_is_open_to_write_has_locks(doctor, monkeypatch):
     """As NFS, which makes of flock(2) an exclusive lock of the server."""
     flock = locks.fcntl.flock

@@ -106,20 +106,26 @@ def nccl():
 
 
 def compiler():
-    """Whether torch.compile can prepare the encoder: a C compiler and triton."""
+    """Whether torch.compile can prepare the encoder: a C compiler, triton, and what these two need besides."""
     import torch
 
-    from teleport.encoder.precision import compiles
+    from teleport.encoder.precision import compiles, pick_device
 
-    if not torch.cuda.is_available():
+    if (device := pick_device()).type != "cuda":
         return NO_GPU
     try:
-        compiles(True, torch.device("cuda"))
+        compiles(True, device)
     except Refusal as error:
         return WARNING, str(error)
     if not find_spec("triton"):
         return WARNING, "triton is not installed: run without the resource `compile`, or install torch's own build"
-    return OK, "found, so stages can have the resource `compile`"
+    try:
+        float(torch.compile(lambda x: 2 * x)(torch.ones(1, device=device)))
+    except Exception as error:  # a subprocess has said what is missing
+        first_line = str(error).strip().partition("\n")[0]
+        helps = "install Python's headers if Python.h is missing (Debian: python3-dev), or run without the resource"
+        return WARNING, f"torch.compile fails: {type(error).__name__}: {first_line}; {helps} `compile`"
+    return OK, "a kernel was compiled, so stages can have the resource `compile`"
 
 
 def locks():
