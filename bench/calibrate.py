@@ -5,10 +5,10 @@
 Runs the stages themselves on random texts with the embedded checkpoint, in a temporary folder, and divides the work
 that `commands.forecast.costs` counts for each by the time it took. --bert-base takes that architecture, and steps of 31
 negatives a query, as in the paper: arithmetic goes faster in larger matrices, most of all on a GPU. --checkpoint takes
-another one in its place, and searches vectors of its width. --scale multiplies
-the texts and the passages searched: on a GPU more of them (the default there is 20) let the arithmetic outweigh the
-start of its kernels. --shared is for a machine that others use at the same time: it times by the processor seconds of
-this process, divided by its threads.
+another one in its place, and searches vectors of its width. --scale multiplies the texts and the passages searched: on
+a GPU more of them (the default there is 20) let the arithmetic outweigh the start of its kernels; BM25, which computes
+on the processor, has there no more. --shared is for a machine that others use at the same time: it times by the
+processor seconds of this process, divided by its threads.
 """
 
 import argparse

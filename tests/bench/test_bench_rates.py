@@ -114,6 +114,20 @@ def test_rates_of_packages_that_are_not_installed_are_those_of_the_first_line(tm
     assert calibrate.taken_over(measured) == {"bm25_tokens": first.bm25_tokens, "bm25_scores": first.bm25_scores}
 
 
+@pytest.mark.parametrize(("device", "passages"), [("cpu", 20), ("cuda", 1)])
+def test_the_scale_of_a_gpu_leaves_the_processor_its_share(device, passages, tmp_path, monkeypatch):
+    """One core inverts 60,000 passages in six seconds, and a step of the campaign has six minutes."""
+    rates, torch, bm25 = (importlib.import_module(name) for name in ("rates", "torch", "bm25"))
+
+    def write(folder, passages, queries):
+        raise InterruptedError(passages)
+
+    monkeypatch.setattr(rates, "pick_device", lambda: torch.device(device))
+    monkeypatch.setattr(bm25, "write_collection", write)
+    with pytest.raises(InterruptedError, match=f"^{passages * rates.BM25_PASSAGES}$"):
+        rates.lexical_rates(tmp_path, 20, 1)
+
+
 def test_vectors_are_read_back_from_the_disk_whole(tmp_path, monkeypatch):
     rates, read = importlib.import_module("rates"), []
     monkeypatch.setattr(rates.np, "copyto", lambda block, vectors: read.append(vectors))
