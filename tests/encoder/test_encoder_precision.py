@@ -46,3 +46,13 @@ def test_compiling_without_a_compiler_is_refused_with_the_remedy(monkeypatch):
     with pytest.raises(ValueError, match="no C compiler.*Debian: gcc"):
         precision.compiles(True, torch.device("cuda"))
     assert precision.compiles(True, CPU) is False
+
+
+def test_what_is_copied_to_a_gpu_is_pinned_in_one_piece(monkeypatch):
+    """The first columns of an array, for one: pin_memory() keeps strides, and of these torch makes a pageable copy."""
+    copied = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: copied.append(tensor) or tensor)
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device, non_blocking: tensor)
+    part = torch.arange(12).view(3, 4)[:, :2]
+    assert precision.to_device(part, torch.device("cuda")).tolist() == part.tolist()
+    assert [tensor.is_contiguous() for tensor in copied] == [True]

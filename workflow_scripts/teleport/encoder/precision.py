@@ -17,8 +17,11 @@ def pick_device():
 
 
 def to_device(tensor, device):
-    """Copy a tensor of the CPU to `device`; from pageable memory a copy to CUDA would wait for all work before it."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    """Copy a tensor of the CPU to `device`; from pageable memory a copy to CUDA would wait for all work before it, and
+    torch copies what is not contiguous by way of such memory, though it be pinned."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.contiguous().pin_memory().to(device, non_blocking=True)
 
 
 def compiles(asked, device):
