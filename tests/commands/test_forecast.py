@@ -33,7 +33,7 @@ from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
 from teleport.running.artefact import Artefact
 from teleport.running.files import sha256_file
-from teleport.search import errors, flat, lexical_index, retrieve
+from teleport.search import errors, flat, flat_torch, lexical_index, retrieve
 from teleport.settings import read as config
 from teleport.settings.encoder import PretrainedSettings
 from teleport.settings.section import NoSettings
@@ -322,7 +322,7 @@ def test_too_little_disk_memory_and_gpu_memory_is_said(marco, tmp_path, monkeypa
     found = memory_shortages(Forecast(marco, gpu))
     assert [text.split(",")[0] for text in found] == [
         "memory: retrieve needs about 28.0 GB",
-        "device memory: retrieve needs about 14.7 GB",
+        "device memory: retrieve needs about 17.3 GB",
         "device memory: train needs about 8.8 GB",
     ]
     large = UNIT.model_copy(update={"memory": 1e12, "device_memory": 1e11})
@@ -489,6 +489,7 @@ def test_batches_are_as_large_as_those_of_the_stages():
     assert answers.PASSAGES == negatives_costs.PASSAGES
     assert (flat.MARGIN, flat.CANDIDATES * 20) == (search_costs.MARGIN, search_costs.CANDIDATE_BYTES)
     assert (retrieve.BLOCK_ROWS, int8.WIDTH) == (search_costs.CPU_LINES, search_costs.CPU_WIDTH)
+    assert search_costs.workspace(768) == flat_torch.workspace(768)
     assert lexical_index.BLOCK_TEXTS == search_costs.LEXICAL_BLOCK
     assert tokens.CHUNK_TEXTS == encoder_costs.TOKENISED
     assert build.ROW_GROUP == collection_costs.ROW_GROUP

@@ -5,7 +5,7 @@ from commands.forecast.flops import search_flop, vector_bytes
 from commands.forecast.hardware import BASE, Cost
 
 CANDIDATE_BYTES = 2**25 * 20  # search.flat.CANDIDATES: numbers, scores proposed and exact
-SCORE_BYTES = 2**30  # on a GPU: search.flat_torch.SCORES, in float32
+SCORES, GPU_BLOCK = 2**28, 65536  # on a GPU: search.flat_torch.SCORES, BLOCK_PASSAGES
 POSTINGS_PER_TOKEN = 0.4  # of BM25's index: without stop words and repeats, and a word is more than one token
 LEXICAL_BUFFERS = 0.4e9  # search.lexical_index: a range of postings; and of its BLOCK_TEXTS passages each token
 LEXICAL_BLOCK, BLOCK_TOKEN_BYTES = 2**18, 11
@@ -23,6 +23,11 @@ def index_bytes(index, passages, dim):
         return passages * index.m * index.bits / 8
     links = 8 * index.M if index.kind == "hnsw" else 8 if index.kind == "ivf" else 0
     return vector_bytes(passages, dim) + passages * links
+
+
+def workspace(dim):
+    """Bytes that must be free on a GPU beside the vectors, else they stream: search.flat_torch.workspace."""
+    return 4 * (2 * SCORES + 8 * GPU_BLOCK * dim)
 
 
 def index(stage, counts, place):
@@ -58,7 +63,7 @@ def retrieve(stage, counts, place):
         size,
         memory=BASE + vectors + min(CANDIDATE_BYTES, proposed * 20),
         mapped=size + reduced,
-        device_memory=vector_bytes(passages, dim, 2) / place.gpus + SCORE_BYTES if place.gpus else 0.0,  # in fp16
+        device_memory=vector_bytes(passages, dim, 2) / place.gpus + workspace(dim) if place.gpus else 0.0,  # in fp16
         work=work,
         at_once=(("search_flop", "rescored"),),
     )
