@@ -64,6 +64,17 @@ def test_what_torch_cannot_use_is_refused_with_driver_build_and_remedy(machine, 
     assert [text for text in said + common if text not in message] == [] and "\n" not in message
 
 
+def test_of_slices_that_nobody_has_leased_cuda_shows_one(machine, monkeypatch):
+    """The user guide of MIG: a process can enumerate a single MIG device, however many there are."""
+    machine(seen=1)
+    monkeypatch.setattr(devices, "visible_devices", lambda: ["MIG-1111", "MIG-2222"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1111,MIG-2222")
+    with pytest.raises(Refusal, match="it sees 1 of them"):
+        require_usable()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    require_usable()
+
+
 def test_a_driver_of_unknown_version_is_said(machine, tmp_path):
     machine(RuntimeError(OLD))
     (tmp_path / "version").unlink()
