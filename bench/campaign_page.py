@@ -48,7 +48,11 @@ def table(lines):
     machines = {}
     for line in lines:
         hardware = line["hardware"]
-        of = hardware.get("gpu", f"no GPU, {hardware['processor']}"), line["versions"]["torch"], line["commit"]
+        of = (
+            hardware.get("gpu", f"no GPU, {hardware['processor']}"),
+            line["versions"]["torch"],
+            line["commit"] or "unknown",
+        )
         machines.setdefault(of, []).append(line)
     text = []
     for (device, torch, commit), own in machines.items():

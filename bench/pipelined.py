@@ -18,9 +18,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import texts
+from commands.doctor import lack_of_compiler
 from rounds import REPOSITORY, report, wait_for_device
-from teleport.encoder.precision import compiles, pick_device, resolve_precision
-from teleport.refusal import Refusal
+from teleport.encoder.precision import pick_device, resolve_precision
 from teleport.training.resume import TrainingState, save_state
 from train import QUERIES, back_to_back, make_trainer, training_set
 
@@ -33,10 +33,10 @@ def formats(device):
     if resolve_precision("auto", device) is not None:
         compiled = {}
         if device.type == "cuda":
-            try:
-                compiled["bf16, compiled"] = "bf16", compiles(True, device)
-            except Refusal as error:  # no C compiler
-                figures["left out, bf16, compiled"] = str(error)
+            if lack := lack_of_compiler(device):
+                figures["left out, bf16, compiled"] = lack
+            else:
+                compiled["bf16, compiled"] = "bf16", True
         named = {"bf16": ("bf16",)} | compiled | named
     return named, figures
 

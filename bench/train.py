@@ -20,13 +20,14 @@ import numpy as np
 import torch
 
 import texts
+from commands.doctor import lack_of_compiler
 from padding import padded
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report, wait_for_device
 from teleport.arrays import Ragged
 from teleport.cpu import kernels
 from teleport.encoder.batches import Chunks
-from teleport.encoder.precision import compiles, pick_device, resolve_precision
+from teleport.encoder.precision import pick_device, resolve_precision
 from teleport.encoder.side import Side
 from teleport.settings.training import Training
 from teleport.training.data import TrainingSet
@@ -158,9 +159,10 @@ def main(arguments=None):
         trainers = {"stage, fp32": make_trainer(world, data, device, "fp32")}
         if resolve_precision("auto", device) is not None:
             trainers["stage, bf16"] = make_trainer(world, data, device, "bf16")
-            if device.type == "cuda":
-                compiled = compiles(True, device)
-                trainers["stage, bf16, compiled"] = make_trainer(world, data, device, "bf16", compiled)
+            if device.type == "cuda" and (lack := lack_of_compiler(device)):
+                print(f"stage, bf16, compiled: left out. {lack}")
+            elif device.type == "cuda":
+                trainers["stage, bf16, compiled"] = make_trainer(world, data, device, "bf16", True)
         steps |= {name: stage_step(trainer) for name, trainer in trainers.items()}
         if device.type == "cpu" and arguments.threads > 1:
             steps["stage, fp32, operators shared"] = shared(stage_step(make_trainer(world, data, device, "fp32")))

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 
 import pytest
 from bench_world import bench_on_path  # noqa: F401
@@ -105,6 +106,9 @@ def test_the_table_of_the_page_is_made_from_the_lines(campaign, tmp_path, monkey
             page.END,
             "after",
         ]
+    (tmp_path / "campaign.jsonl").write_text(json.dumps(lines[4] | own | {"commit": None}) + "\n")
+    assert campaign.main(["--folder", str(tmp_path), "--page"]) == 0  # of a copy without git
+    assert "commit unknown:" in written.read_text()
     (tmp_path / "campaign.jsonl").unlink()
     with pytest.raises(SystemExit, match="has no line of a campaign"):
         campaign.main(["--folder", str(tmp_path), "--page"])
@@ -115,14 +119,21 @@ def test_the_page_has_the_marks():
     assert page.PAGE.read_text().count(page.BEGIN) == page.PAGE.read_text().count(page.END) == 1
 
 
-def test_a_machine_without_a_compiler_measures_the_rest(monkeypatch):
+@pytest.mark.parametrize(("found", "said"), [(None, "no C compiler"), ("cc", "torch.compile fails: .*Python.h")])
+def test_a_machine_that_cannot_compile_measures_the_rest(monkeypatch, found, said):
+    """For want of a compiler, or of Python's headers, by which all figures of a step would be lost."""
     import torch
 
-    pipelined = importlib.import_module("pipelined")
+    def without_headers(function):
+        raise RuntimeError("Command '['/usr/bin/gcc', '/tmp/main.c']' returned non-zero exit status 1.")
+
+    pipelined, doctor = importlib.import_module("pipelined"), importlib.import_module("commands.doctor")
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
-    monkeypatch.setattr("teleport.encoder.precision.shutil.which", lambda name: None)
+    monkeypatch.setattr("teleport.encoder.precision.shutil.which", lambda name: found)
+    monkeypatch.setattr(doctor, "find_spec", lambda name: True)
+    monkeypatch.setattr(torch, "compile", without_headers)
     named, figures = pipelined.formats(torch.device("cuda"))
-    assert list(named) == ["bf16", "fp32"] and "no C compiler" in figures["left out, bf16, compiled"]
+    assert list(named) == ["bf16", "fp32"] and re.search(said, figures["left out, bf16, compiled"])
 
 
 def test_the_tests_come_first_and_are_those_of_stages_processes_and_kernels(campaign, tmp_path):

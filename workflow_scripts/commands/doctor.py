@@ -106,26 +106,34 @@ def nccl():
 
 
 def compiler():
-    """Whether torch.compile can prepare the encoder: a C compiler, triton, and what these two need besides."""
-    import torch
-
-    from teleport.encoder.precision import compiles, pick_device
+    """Whether torch.compile can prepare the encoder."""
+    from teleport.encoder.precision import pick_device
 
     if (device := pick_device()).type != "cuda":
         return NO_GPU
+    if lack := lack_of_compiler(device):
+        return WARNING, lack
+    return OK, "a kernel was compiled, so stages can have the resource `compile`"
+
+
+def lack_of_compiler(device):
+    """What torch.compile lacks on a CUDA device (text), or None: a C compiler, triton, or what these two need."""
+    import torch
+
+    from teleport.encoder.precision import compiles
+
     try:
         compiles(True, device)
-    except Refusal as error:
-        return WARNING, str(error)
-    if not find_spec("triton"):
-        return WARNING, "triton is not installed: run without the resource `compile`, or install torch's own build"
-    try:
+        if not find_spec("triton"):
+            return "triton is not installed: run without the resource `compile`, or install torch's own build"
         float(torch.compile(lambda x: 2 * x)(torch.ones(1, device=device)))
+    except Refusal as error:
+        return str(error)
     except Exception as error:  # a subprocess has said what is missing
         first_line = str(error).strip().partition("\n")[0]
         helps = "install Python's headers if Python.h is missing (Debian: python3-dev), or run without the resource"
-        return WARNING, f"torch.compile fails: {type(error).__name__}: {first_line}; {helps} `compile`"
-    return OK, "a kernel was compiled, so stages can have the resource `compile`"
+        return f"torch.compile fails: {type(error).__name__}: {first_line}; {helps} `compile`"
+    return None
 
 
 def locks():
