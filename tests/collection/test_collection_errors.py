@@ -113,6 +113,14 @@ FOLDER_ERRORS = {
         {"corpus.tsv": "d 1\tCats\tA cat sleeps.\n"},
         "corpus.tsv, line 1: the id 'd 1' is empty or has white space, which separates columns in runs and judgments.",
     ),
+    "id after white space": (
+        {"corpus.tsv": FILES["corpus.tsv"] + " d3\tCows\tA cow grazes.\n"},
+        "corpus.tsv, line 3: the id ' d3' is empty or has white space, which separates columns in runs and judgments.",
+    ),
+    "id before white space": (
+        {"queries.train.tsv": "q1\twhat sleeps\nq2\twhat barks\nq3 \twhat grazes\n"},
+        "queries.train.tsv, line 3: the id 'q3 ' is empty or has white space, which separates columns in runs and",
+    ),
     "judged passage not in the corpus": (
         {"qrels.train.tsv": "q1 0 d1 1\nq2 0 d9 1\n"},
         "qrels.train.tsv, line 2: the judged passage 'd9' is not in the corpus. Remove the line, or give the corpus",

@@ -91,7 +91,7 @@ def checked(rows, ids):
         if name in ids:
             first = next(other[0] for other in rows if other[1] == name)
             raise rows.wrong(line, f"duplicate id {name!r}, first on line {first}. Remove one of them.")
-        if len(name.split()) != 1:
+        if name.split() != [name]:
             separates = "which separates columns in runs and judgments"
             raise rows.wrong(line, f"the id {name!r} is empty or has white space, {separates}. Rename it.")
         # A title is text enough: BEIR's collections have passages of a title alone.
