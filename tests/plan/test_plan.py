@@ -322,6 +322,14 @@ def test_what_counts_do_not_read_is_refused_where_it_is_changed():
         plan(episodes=[{"negatives": {"pool": 10}}], experiments={"tele": {"negatives": {"counts": {"query": 60}}}})
     mode = {"counts": None, "alpha": 0.1}
     assert plan(negatives={"counts": {"query": 60}}, experiments={"tele": {"negatives": mode}}).stages
+    beside = {"negatives": {"counts": {"query": 60}, "alpha": 0.1}}
+    with pytest.raises(ValueError, match="experiments.low.negatives.alpha: negatives.alpha is set, and"):
+        plan(experiments={"low": beside})
+    with pytest.raises(ValueError, match="episodes.0.negatives.alpha: negatives.alpha is set, and"):
+        plan(episodes=[beside])
+    assert plan(negatives=beside["negatives"], experiments={"tele": {"negatives": mode}, "counted": {}}).stages
+    first = [{"negatives": {"counts": None}}, {}]
+    assert plan(experiments={"low": beside | {"episodes": first}}).stages  # the first episode reads it
 
 
 def test_seeds_share_the_tokens_also_where_each_draws_a_projection():

@@ -69,9 +69,11 @@ def experiment_of(config, raw, overrides, place, locations):
                 "entry is one episode. Write the episodes that lag as one entry with `repeat`, or leave lag out."
             )
         refuse_unread(episode, {place: overrides.get("negatives"), entry: override.negatives}, locations)
-        refuse_undrawn({"negatives": override.negatives}, [episode], entry, locations)
+        for refuse in (refuse_beside_counts, refuse_undrawn):
+            refuse({"negatives": override.negatives}, [episode], entry, locations)
         method += [episode] * override.repeat
-    refuse_undrawn(overrides, method, place, locations)
+    for refuse in (refuse_beside_counts, refuse_undrawn):
+        refuse(overrides, method, place, locations)
     return Experiment.taken_from(experiment, method=method)
 
 
@@ -82,11 +84,24 @@ def refuse_unread(episode, negatives, locations):
     for place, own in negatives.items():
         unread = {} if "counts" in (own or ()) else unread | {key: place for key in own or () if key in OF_MODES}
     if unread and episode.has_pool and episode.negatives.counts is not None:
-        key, place = next(iter(unread.items()))
-        raise Refusal(
-            f"{locations.of((*place, 'negatives', key))}: negatives.{key} is set, and negatives.counts, which is in "
-            "force, does not read it. Set counts to null beside it, or leave it out."
-        )
+        raise unread_by_counts(*next(iter(unread.items())), locations)
+
+
+def refuse_beside_counts(written, episodes, place, locations):
+    """Raise Refusal where `negatives` of a mapping written at a place have `counts` and what a mode reads, and no
+    episode takes a mode."""
+    own, with_pool = written.get("negatives") or {}, [episode for episode in episodes if episode.has_pool]
+    unread = [key for key in own if key in OF_MODES] if own.get("counts") is not None else []
+    if unread and with_pool and all(episode.negatives.counts is not None for episode in with_pool):
+        raise unread_by_counts(unread[0], place, locations)
+
+
+def unread_by_counts(key, place, locations):
+    """The Refusal of a key of `negatives` at a place that a mode would read."""
+    return Refusal(
+        f"{locations.of((*place, 'negatives', key))}: negatives.{key} is set, and negatives.counts, which is in "
+        "force, does not read it. Set counts to null beside it, or leave it out."
+    )
 
 
 def refuse_undrawn(written, episodes, place, locations):
