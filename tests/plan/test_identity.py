@@ -125,6 +125,8 @@ class Lines(Judged):
     source: Literal["lines"]
     corpus: LocalPath = Field(description="A passage a line.")
     splits: dict[SplitName, Split] = Field(description="Files of each split.")
+    titles: LocalPath | None = Field(None, description="A title a line.")
+    more: Split | None = Field(None, description="Two files.")
     note: str = "no file"
 
 
@@ -139,6 +141,10 @@ def test_files_of_a_new_form_are_pinned_by_their_content(tmp_path):
     Path(paths["qrels"]).write_text("y\n")
     changed = [path for path, digest in source_digests(source).items() if digest != before[path]]
     assert changed == [paths["qrels"]]
+    more = {"titles": paths["corpus"], "more": Split(**split), "corpus": paths["qrels"], "splits": {}}
+    assert list(source_digests(source.model_copy(update=more))) == [
+        paths[name] for name in ("qrels", "corpus", "queries")
+    ]
     Path(paths["queries"]).unlink()
     with pytest.raises(Refusal, match="collection.splits.test.queries: there is no file"):
         source_digests(source)

@@ -5,7 +5,9 @@ A changed file or package is another collection, with its own stages; results of
 
 import hashlib
 import re
+from itertools import chain
 from pathlib import Path
+from typing import get_args
 
 from teleport.collection.apidocs import package_version
 from teleport.encoder.source import find_weights, require_digest
@@ -68,16 +70,25 @@ def source_digests(source):
 
 
 def named_files(section, place):
-    """{key of the configuration: path} of the settings of a section that are a `LocalPath`, and of sections in it."""
+    """{key of the configuration: path} of the settings of a section that are a `LocalPath`, or null, and of sections in
+    it."""
     files = {}
     for name, field in type(section).model_fields.items():
         value, key = getattr(section, name), f"{place}.{name}"
-        if isinstance(value, dict):
+        if isinstance(value, Section):
+            files |= named_files(value, key)
+        elif isinstance(value, dict):
             for part, of in value.items():
                 files |= named_files(of, f"{key}.{part}") if isinstance(of, Section) else {}
-        elif any(getattr(each, "func", None) is in_one_spelling for each in field.metadata):
+        elif value is not None and any(getattr(each, "func", None) is in_one_spelling for each in notes_of(field)):
             files[key] = value
     return files
+
+
+def notes_of(field):
+    """What is noted of the type of a field, or, of one that may be null, of the types in it (list)."""
+    parts = get_args(field.annotation)
+    return [*field.metadata, *chain.from_iterable(getattr(part, "__metadata__", ()) for part in parts)]
 
 
 def identify_checkpoint(checkpoint, key):
