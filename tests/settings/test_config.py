@@ -443,6 +443,9 @@ def test_files_are_merged_as_snakemake_merges_them(tmp_path, second):
         ("measures: [Cov@2000]", "'Cov@2000' looks at 2000 passages, and evaluation.depth is 1000. Set the depth to"),
         ("measures: [RR@10, 10]", "line 11: evaluation.measures.1: input should be a valid string, not 10"),
         ("splits: [test, dev, test]", "line 11: evaluation.splits: values must differ from each other"),
+        ("measures: RR@10", "line 11: evaluation.measures: input should be a valid list, not 'RR@10'"),
+        ("significance: {baseline: {x: A}}", "line 11: evaluation.significance.baseline: input should be a valid str"),
+        ("significance: {level: {test: 2}}", r"significance.level.test: input should be less than 1, not 2\.$"),
     ],
 )
 def test_columns_that_cannot_be_are_refused(tmp_path, evaluation, message):
@@ -452,6 +455,14 @@ def test_columns_that_cannot_be_are_refused(tmp_path, evaluation, message):
         assert load(f"{text}measures: {json.dumps(distinct)}\n", tmp_path)[0].evaluation.measures == distinct
     with pytest.raises(ValueError, match=message):
         load(text + evaluation, tmp_path)
+
+
+def test_a_value_of_several_types_is_told_by_its_key_alone(tmp_path):
+    for mistake in ("report: {queries: 0}", "report: {queries: {a: 1}}", "negatives: {counts: {query: 2.5}}"):
+        with pytest.raises(ValueError) as caught:
+            load(BASE + mistake + "\n", tmp_path)
+        places = {line.partition(": ")[2].partition(": ")[0] for line in str(caught.value).split("\n")}
+        assert places in ({"report.queries"}, {"negatives.counts.query"}), places
 
 
 def test_every_number_of_the_settings_refuses_truth():

@@ -47,8 +47,8 @@ def walked(model, location, data):
     """
     keys, models = [], [model]
     for key in location:
-        if isinstance(data, list) and not isinstance(key, int):
-            continue  # which type of several pydantic has tried
+        if is_type(key, data, models):
+            continue
         if data == key or (isinstance(data, dict) and key not in data and key in map(data.get, KINDS)):
             of_kind = [m for m in models if typing.Literal[key] in (f.annotation for f in m.model_fields.values())]
             models = of_kind or models
@@ -57,9 +57,19 @@ def walked(model, location, data):
         fields = [m.model_fields[key] for m in models if key in m.model_fields]
         there = data if isinstance(data, dict) else dict(enumerate(data)) if isinstance(data, list) else {}
         data = there.get(key)
-        models = [m for field in fields for m in models_in(field.annotation)] or models
+        if fields:  # else it is a name of the user's, and what it names has the same models
+            models = [m for field in fields for m in models_in(field.annotation)]
         models = [m.model_of(data) if issubclass(m, Loaded) and isinstance(data, dict) else m for m in models]
     return keys, models
+
+
+def is_type(key, data, models):
+    """Whether a key of a location is none of `data`, but which type of several pydantic has tried, such as "list[str]"
+    or the name of one of the `models`."""
+    if isinstance(key, int) or isinstance(data, dict) and key in data:
+        return False
+    names = {"bool", "float", "int", "str", *(model.__name__ for model in models)}
+    return isinstance(data, list) or key.endswith("]") or key in names
 
 
 def models_in(annotation):
