@@ -95,6 +95,20 @@ def test_a_second_checkpoint_replaces_the_first_whole():
     assert config.merged(base, {"query_checkpoint": {"folder": "z"}}) == {"query_checkpoint": {"folder": "z"}}
 
 
+def test_another_checkpoint_does_not_keep_the_queries_of_the_first():
+    """Else its row is of passages by one system and queries by another, which nothing would tell."""
+    shared = {"checkpoint": {"hub": "x/passages", "revision": "a"}, "tied": False}
+    shared |= {"query_checkpoint": {"hub": "x/queries", "revision": "b"}} | SAID
+    other = {"checkpoint": {"hub": "y/one", "revision": "c"}}
+    with pytest.raises(ValueError, match="external.theirs.encoder.checkpoint: the queries would be encoded by the que"):
+        plan(encoder=shared, external={"theirs": {"encoder": other}})
+    with pytest.raises(ValueError, match="experiments.tele.encoder.checkpoint: the queries would be encoded by"):
+        plan(encoder=shared, experiments={"tele": {"encoder": other}})
+    for said in ({"query_checkpoint": None, "tied": True}, {"query_checkpoint": {"hub": "y/two", "revision": "d"}}):
+        assert plan(encoder=shared, external={"theirs": {"encoder": other | said}}).stages
+    assert plan(encoder=shared, external={"theirs": {"encoder": {"checkpoint": shared["checkpoint"]}}}).stages
+
+
 def test_only_systems_from_elsewhere(run):
     """A run file is evaluated without any experiment, checkpoint or check."""
     raw = yaml.safe_load(BASE) | {"experiments": {}, "bm25": None, "external": {"theirs": {"runs": {"dev": run}}}}

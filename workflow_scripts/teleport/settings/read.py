@@ -54,6 +54,7 @@ def experiment_of(config, raw, overrides, place, locations):
     plain = merged({name: raw[name] for name in shared if name in raw}, overrides)
     taken_over = {name: value for name, value in shared.items() if name not in overrides}
     experiment, method = validated(WrittenExperiment, plain | taken_over, place, locations), []
+    refuse_foreign_queries(overrides.get("encoder") or {}, raw.get("encoder") or {}, place, locations)
     for number, override in enumerate(experiment.episodes):
         settings = {"lag": override.lag, "entry": len(method) + 1}
         for section in ("mining", "negatives", "training"):
@@ -75,6 +76,17 @@ def experiment_of(config, raw, overrides, place, locations):
     for refuse in (refuse_beside_counts, refuse_undrawn):
         refuse(overrides, method, place, locations)
     return Experiment.taken_from(experiment, method=method)
+
+
+def refuse_foreign_queries(own, shared, place, locations):
+    """Raise Refusal where the overrides `own` of an encoder at a place name another checkpoint and leave the queries to
+    the query_checkpoint that goes with that of the `shared` settings."""
+    another = "checkpoint" in own and own["checkpoint"] != shared.get("checkpoint")
+    if another and "query_checkpoint" not in own and shared.get("query_checkpoint"):
+        raise Refusal(
+            f"{locations.of((*place, 'encoder', 'checkpoint'))}: the queries would be encoded by the query_checkpoint "
+            "that goes with another checkpoint. Give its own beside it, or `query_checkpoint: null` and `tied: true`."
+        )
 
 
 def refuse_unread(episode, negatives, locations):
