@@ -113,6 +113,10 @@ FOLDER_ERRORS = {
         {"corpus.tsv": "d 1\tCats\tA cat sleeps.\n"},
         "corpus.tsv, line 1: the id 'd 1' is empty or has white space, which separates columns in runs and judgments.",
     ),
+    "text before the title": (
+        {"corpus.tsv": "id\ttext\ttitle\nd1\tA cat sleeps.\tCats\nd2\tA dog barks.\tDogs\n"},
+        "corpus.tsv, line 1: the header names the text before the title, and a title comes first. Exchange them in",
+    ),
     "id after white space": (
         {"corpus.tsv": FILES["corpus.tsv"] + " d3\tCows\tA cow grazes.\n"},
         "corpus.tsv, line 3: the id ' d3' is empty or has white space, which separates columns in runs and judgments.",

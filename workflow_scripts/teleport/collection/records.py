@@ -143,6 +143,9 @@ def tab_rows(path, counts, meaning):
 def passage_rows(path):
     """(line number, id, title, text) of a tab-separated corpus; the title is empty in a corpus of two columns."""
     for number, doc_id, *title, text in tab_rows(path, (2, 3), "passage id, title if any, text"):
+        if number == 1 and title and (title[0].strip().lower(), text.strip().lower()) == ("text", "title"):
+            remedy = "Exchange them in every line and remove this one; DPR's own file is read by `source: downloads`."
+            raise wrong_row(path, 1, f"the header names the text before the title, and a title comes first. {remedy}")
         yield number, doc_id, title[0] if title else "", text
 
 
