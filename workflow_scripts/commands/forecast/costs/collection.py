@@ -10,6 +10,8 @@ from teleport.collection.download import FOLDER
 ROW_GROUP, ROW_GROUP_CHARACTERS, CHARACTERS, CHARACTER_BYTES = 65_536, 2**26, 5.5, 7
 BYTES_PER_TOKEN = 2.0  # of text in the compressed corpus.parquet: 4.5 characters of English, compressed 2.2 times
 APIDOCS_TEXTS = 20  # packages are parsed: a passage takes as long as so many lines of a file
+# Of a question, with its judgments and, as in MS MARCO, with .6 of one that has none and is dropped.
+QUESTION_BYTES, QUESTION_MEMORY = 40, 700
 
 
 def download(stage, counts, place):
@@ -26,11 +28,12 @@ def download(stage, counts, place):
 
 
 def collection(stage, counts, place):
-    """Passages are read, checked and written; their ids are in memory."""
+    """Passages are read, checked and written; their ids are in memory, then the questions of one split."""
     form = stage.settings.source.source
     texts = counts.passages * (APIDOCS_TEXTS if form == "apidocs" else 1)
     size, mean = counts.corpus_tokens * BYTES_PER_TOKEN, counts.corpus_tokens / max(1, counts.passages)
     row_group = CHARACTER_BYTES * min(ROW_GROUP_CHARACTERS, ROW_GROUP * CHARACTERS * mean)
-    memory = BASE + row_group + counts.passages * ID_BYTES
+    questions = counts.queries.values()
+    memory = BASE + row_group + counts.passages * ID_BYTES + max(questions, default=0) * QUESTION_MEMORY
     lacks = "what ir_datasets downloads" if form == "ir_datasets" else ""
-    return Cost(size, memory=memory, work={"texts": texts}, lacks=lacks)
+    return Cost(size + sum(questions) * QUESTION_BYTES, memory=memory, work={"texts": texts}, lacks=lacks)
