@@ -7,11 +7,12 @@ from pydantic import Field, field_validator, model_validator
 from teleport.settings.encoder import Encoder
 from teleport.settings.measures import known_measures
 from teleport.settings.negatives import Mining, Negatives
-from teleport.settings.registry import LOSSES, SOURCES, ChosenLoss, ChosenMask
+from teleport.settings.registry import LOSSES, MASKS, SOURCES, chosen
 from teleport.settings.search import FlatIndex, FrozenIndex
 from teleport.settings.section import Integer, Line, Natural, Section, Unique
 from teleport.settings.training import Dev, Training
 
+ChosenLoss, ChosenMask = chosen(LOSSES, "loss", "losses"), chosen(MASKS, "mask", "masks")
 MOST_EPISODES = 255  # a pool keeps first episodes as uint8
 
 

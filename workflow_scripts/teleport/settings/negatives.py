@@ -6,12 +6,13 @@ from typing import Literal
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from teleport.settings.pool import Pool, Removal
-from teleport.settings.registry import DRAWS, FILTERS, SOURCES, ChosenDraw, Filters, settings_of_source
+from teleport.settings.registry import DRAWS, FILTERS, SOURCES, chosen, filters, settings_of_source
 from teleport.settings.search import FlatIndex, Index
 from teleport.settings.section import Depth, Integer, LocalPath, Natural, Number, PerQuery, Section
 from teleport.settings.training import Live
 
 MIXED = ("query", "lookahead", "momentum")  # what the modes mixture and released_code share out
+ChosenDraw, Filters = chosen(DRAWS, "draw", "draws"), filters()
 
 
 class Mining(Section):

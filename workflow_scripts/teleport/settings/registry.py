@@ -7,9 +7,9 @@ in the keys and digests of the stages that load it, and of no other.
 
 import importlib
 import re
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union
+from typing import Annotated, Literal, NamedTuple, Union
 
-from pydantic import ConfigDict, Field, TypeAdapter, create_model, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
 from teleport.settings.pool import PositiveScore
 from teleport.settings.section import Chosen, Section
@@ -92,64 +92,26 @@ def own_settings(module):
     return getattr(importlib.import_module(module), "Settings", Section)
 
 
-class Loaded(Section):
-    """Settings of modules of the registry: those that it names are imported to validate it, and no others."""
+def chosen(table, noun, nouns):
+    """The type of an entry of a table, given as NAME or {kind: NAME, and its own settings}; it becomes a `Chosen`."""
 
-    model_config = ConfigDict(extra="allow")
-
-    @model_validator(mode="before")
-    @classmethod
-    def by_its_modules(cls, given):
-        return cls.model_of(given).model_validate(given).model_dump() if isinstance(given, dict) else given
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, _, handler):
-        return handler(TypeAdapter(cls.any_of()).core_schema)
-
-
-class Choice(Loaded, Chosen):
-    """An entry of a table, given as NAME or {kind: NAME, and its own settings}."""
-
-    table: ClassVar[dict]
-    nouns: ClassVar[tuple]
-
-    @model_validator(mode="before")
-    @classmethod
-    def by_name(cls, given):
+    def by_name(given):
+        given = given.model_dump() if isinstance(given, Chosen) else given
         given = {"kind": given} if isinstance(given, str) else given
-        if not isinstance(given, Chosen) and not (isinstance(given, dict) and given.get("kind") in list(cls.table)):
-            raise ValueError(f"there is no such {cls.nouns[0]}; {cls.nouns[1]} are {', '.join(cls.table)}")
+        if not isinstance(given, dict) or given.get("kind") not in list(table):  # a list is in no dict
+            raise ValueError(f"there is no such {noun}; {nouns} are {', '.join(table)}")
         return given
 
-    @classmethod
-    def model_of(cls, given):
-        """The pydantic model of a mapping of this kind; of no kind that there is, this one."""
-        if (kind := given.get("kind")) not in list(cls.table):  # a list is in no dict
-            return cls
-        title = re.sub("[^A-Za-z]", "", f"{kind} {cls.nouns[0]}".replace("_", " ").title())
-        return create_model(title, __base__=own_settings(cls.table[kind].module), kind=(Literal[kind], ...))
-
-    @classmethod
-    def any_of(cls):
-        """The type of all that may be given."""
-        kinds = tuple(cls.model_of({"kind": name}) for name in cls.table)
-        one = Annotated[Union[kinds], Field(discriminator="kind")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
-        return Literal[tuple(cls.table)] | one
+    kinds = []
+    for name, entry in table.items():
+        title = re.sub("[^A-Za-z]", "", f"{name} {noun}".replace("_", " ").title())
+        kinds.append(create_model(title, __base__=own_settings(entry.module), kind=(Literal[name], ...)))
+    one = Annotated[Union[tuple(kinds)], Field(discriminator="kind")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
+    named = BeforeValidator(by_name, json_schema_input_type=Literal[tuple(table)] | one)
+    return Annotated[one, named, AfterValidator(lambda own: Chosen(**own.model_dump()))]
 
 
-class ChosenLoss(Choice):
-    table, nouns = LOSSES, ("loss", "losses")
-
-
-class ChosenMask(Choice):
-    table, nouns = MASKS, ("mask", "masks")
-
-
-class ChosenDraw(Choice):
-    table, nouns = DRAWS, ("draw", "draws")
-
-
-class Filters(Loaded):
+class FiltersOn(Section):
     """Passages that are probably positives without a judgment. All are off in the papers' configurations.
 
     Scores are inner products under the checkpoint that mines, whatever the source; s+ is that of the positive.
@@ -162,19 +124,13 @@ class Filters(Loaded):
     @property
     def on(self):
         """{name: setting} of those that are not null."""
-        return {name: setting for name, setting in self.model_extra.items() if setting is not None}
+        return {name: setting for name in FILTERS if (setting := getattr(self, name)) is not None}
 
-    @classmethod
-    def model_of(cls, given):
-        """The pydantic model of a mapping with some of the filters."""
-        of_scores = {name: (field.annotation, field) for name, field in cls.model_fields.items()}
-        own = {name: (own_settings(FILTERS[name].module) if name in given else Any, None) for name in FILTERS}
-        return create_model(cls.__name__, __base__=Section, __doc__=cls.__doc__, **of_scores, **own)
 
-    @classmethod
-    def any_of(cls):
-        """The type of all that may be given."""
-        return cls.model_of(FILTERS)
+def filters():
+    """The pydantic model of all filters, with their own settings."""
+    own = {name: (own_settings(entry.module), None) for name, entry in FILTERS.items()}
+    return create_model("Filters", __base__=FiltersOn, __doc__=FiltersOn.__doc__, **own)
 
 
 def settings_of_source(name, given):

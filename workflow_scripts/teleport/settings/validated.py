@@ -7,7 +7,6 @@ import typing
 from pydantic import BaseModel, ValidationError
 
 from teleport.refusal import Refusal
-from teleport.settings.registry import Loaded
 
 KINDS = ("kind", "source")  # keys that name which of several sections one is
 
@@ -59,7 +58,6 @@ def walked(model, location, data):
         data = there.get(key)
         if fields:  # else it is a name of the user's, and what it names has the same models
             models = [m for field in fields for m in models_in(field.annotation)]
-        models = [m.model_of(data) if issubclass(m, Loaded) and isinstance(data, dict) else m for m in models]
     return keys, models
 
 
