@@ -30,13 +30,6 @@ def test_by_hand(stages):
     assert facts == {"rate": 2 / 5, "gained": 1 / 5, "num_queries": 5} | mrr
 
 
-def test_retrievals_of_other_queries_are_refused(stages):
-    collection = make_collection(stages, 10, {"train": 5}, {"train": JUDGED})
-    inputs = {"collection": collection, "before": make_run(stages, BEFORE[:4]), "after": make_run(stages, AFTER)}
-    with pytest.raises(ValueError, match="have 4 and 5 queries, not the same ones"):
-        stages.run(forgetting.run, "forgetting", {}, inputs)
-
-
 def ranks_by_a_loop(ids, positives):
     """Reciprocal ranks of the first positive among the first 100."""
     found = []

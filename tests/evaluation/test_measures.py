@@ -9,7 +9,7 @@ import pytest
 
 from teleport.evaluation import judged
 from teleport.evaluation.judged import Judgments
-from teleport.evaluation.measures import in_arrays, refuse_repeated_ids, score_run
+from teleport.evaluation.measures import in_arrays, score_run
 from teleport.settings.measures import parse_measures
 
 NAMES = ["RR", "RR@10", "nDCG@10", "P@1", "R@2", "AP", "Success@1"]
@@ -89,16 +89,6 @@ def test_unknown_measures_are_refused_by_name(name):
 
 def test_names_are_kept_as_they_were_given():
     assert list(score_queries({"q": ["a"]}, {"q": {"a": 1}}, ["MRR@10", "nDCG@10"])) == ["MRR@10", "nDCG@10"]
-
-
-def test_a_passage_twice_in_a_list_is_refused_but_not_empty_slots():
-    queries, passages = ["qa", "qb", "qc"], [f"d{number}" for number in range(8)]
-    refuse_repeated_ids(np.array([[3, 1, -1, -1], [1, 3, 0, 2]]), np.array([2, 0]), queries, passages)
-    message = "the run has passage 'd7' more than once for query 'qc': a run lists each passage once per query."
-    with pytest.raises(ValueError, match=re.escape(message)):
-        refuse_repeated_ids(np.array([[3, 1, -1, -1], [7, 3, 7, 2]]), np.array([0, 2]), queries, passages)
-    with pytest.raises(ValueError, match="the run has more than one list for query 'qb'"):
-        refuse_repeated_ids(np.array([[3], [1], [2]]), np.array([1, 0, 1]), queries, passages)
 
 
 def read_judgments(path):

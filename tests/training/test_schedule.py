@@ -53,12 +53,6 @@ def test_a_segment_stops_after_its_own_steps_or_with_the_schedule(first, stop_af
     assert end_of_segment(training(steps=80, stop_after_steps=stop_after), 80, first) == end
 
 
-@pytest.mark.parametrize("first", [80, 90])
-def test_no_step_left_is_an_error(first):
-    with pytest.raises(ValueError, match=f"steps is 80, but .* have done {first} steps already: raise training.steps"):
-        end_of_segment(training(steps=80), 80, first)
-
-
 def test_literal_rates():
     rates = [rate(step, 10, 1.0, 0.2) for step in range(10)]
     assert rates == [0, 0.5, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]

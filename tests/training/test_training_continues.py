@@ -145,12 +145,6 @@ def test_other_trainings_keep_no_moments(world):
     assert "optimizer.safetensors" not in files(world.finished(world.job({"steps": 2})))
 
 
-def test_a_segment_beyond_the_schedule_is_refused_with_the_remedy(world):
-    whole = world.finished(world.job(RUN))
-    with pytest.raises(ValueError, match="steps is 12, but .* have done 12 steps already: raise .*leave this"):
-        train.run(second_segment(world, whole))
-
-
 def test_episodes_that_continue_draw_by_their_run_and_others_by_themselves(world):
     """Episode 2 of a run of its own has the batches of a fresh training with its number."""
     fresh = world.finished(world.job({"steps": 3}, episode=2))

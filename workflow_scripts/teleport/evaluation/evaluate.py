@@ -11,9 +11,8 @@ from teleport.arrays import Run
 from teleport.collection.answers import find_answers
 from teleport.collection.reader import read_answers
 from teleport.evaluation.judged import Judgments, order_within
-from teleport.evaluation.measures import refuse_repeated_ids, score_run
+from teleport.evaluation.measures import score_run
 from teleport.evaluation.names import Documents, read_column, read_doc_ids
-from teleport.refusal import Refusal
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.scoring import EvaluateSettings as Settings  # noqa: F401
 
@@ -34,7 +33,6 @@ def run(job):
     ids_QK, scores_QK, rows = Run.read(job, "run")
     query_ids = read_column(job, f"queries.{split}.parquet", "query_id")
     doc_ids, judgments = read_doc_ids(job, "run"), read_judgments(job, split)
-    refuse_repeated_ids(ids_QK, rows, query_ids, doc_ids)
     passages_QK = ids_QK  # answers are looked for in passages, whatever is judged
     if job.settings.collapse:
         documents = Documents(doc_ids, job.settings.separator)
@@ -82,9 +80,6 @@ def score_coverage(collection, split, ids_QK, rows, cutoffs):
 def write_run(job, query_ids, doc_ids, retrieved):
     """Write a `Run` in TREC's six columns, always the same bytes; its tag names the stage that made it. Scores are
     those of the retrieval, so that a tie in them stays visible; the order of a query's lines is the ranking."""
-    for name, texts in (("query_id", query_ids), ("doc_id", doc_ids)):
-        if len(spaced := texts.filter(pc.match_substring_regex(texts, r"\s"))):
-            raise Refusal(f"{name} {spaced[0].as_py()!r} has white space, which a TREC run cannot hold. Rename the id.")
     source, path = job.inputs["run"].manifest, job.output(f"{job.settings.split}.run.gz")
     with open(path, "wb") as file, gzip.GzipFile("", "wb", 1, file, mtime=0) as zipped:
         for first in range(0, len(retrieved.rows), BLOCK_QUERIES):

@@ -9,25 +9,7 @@ import ir_measures
 import numpy as np
 
 from teleport.evaluation.judged import FAR, MEASURES, OWN_MEASURES, rank_judged
-from teleport.refusal import Refusal
 from teleport.settings.measures import Own, parse_measures
-
-
-def refuse_repeated_ids(ids_QK, rows, query_ids, doc_ids):
-    """Refuse a query with two lists, or a passage twice in one: it would count twice. ids_QK, rows: of a `Run`"""
-    queries, counts = np.unique(rows, return_counts=True)
-    if (counts > 1).any():
-        query = query_ids[int(queries[counts > 1][0])]
-        raise Refusal(f"the run has more than one list for query {str(query)!r}. Make the run anew.")
-    sorted_QK = np.sort(ids_QK, axis=1)
-    repeated_QK = (sorted_QK[:, 1:] == sorted_QK[:, :-1]) & (sorted_QK[:, 1:] >= 0)
-    if repeated_QK.any():
-        line, slot = np.argwhere(repeated_QK)[0]
-        passage, query = str(doc_ids[int(sorted_QK[line, slot])]), str(query_ids[int(rows[line])])
-        raise Refusal(
-            f"the run has passage {passage!r} more than once for query {query!r}: a run lists each passage once per "
-            "query. Make the run anew."
-        )
 
 
 def score_run(ids_QK, rows, judgments, names):

@@ -19,11 +19,6 @@ def schedule_steps(training, data):
 def end_of_segment(training, total, first):
     """The step before which a stage stops that begins at step `first` of a schedule of `total` steps;
     `training.stop_after_steps` is of this stage alone."""
-    if first >= total:
-        raise Refusal(
-            f"training.steps is {total}, but the episodes that this one continues have done {first} steps already: "
-            "raise training.steps, let earlier episodes stop sooner (training.stop_after_steps), or leave this one out."
-        )
     wanted = training.stop_after_steps or 0
     if wanted > total - first:
         log.warning("training.stop_after_steps is %d, but the schedule ends after %d", wanted, total - first)
