@@ -155,15 +155,15 @@ WRONG = [
         r"none of its negatives is in the collection. Give ids, or titles and texts to the character",
     ),
     ("dpr", "{}", r"not a JSON array. Give DPR's training file as it was published"),
-    ("dpr", '[{"question": "who?"}]', r"record 1: DPR's records have a text as question, and hard_neg.*Correct the"),
+    ("dpr", '[{"question": "who?"}]', r"record 1: DPR's records have question \(text\) and hard_neg.*Correct the"),
     ("dpr", '[{"question": "who?", "hard_negative_ctxs": [{"id": 1}]}]', r"record 1: .*passage_id or psg_id"),
     (
         "dpr",
         '[{"question": "who?", "hard_negative_ctxs": [{"passage_id": 5}]}]',
         r"record 1: passage '5' is not in the corpus",
     ),
-    ("dpr", '[{"question": ["who?"], "hard_negative_ctxs": []}]', r"record 1: DPR's records have a text as question"),
-    ("dpr", '[{"question": {"a": 1}, "hard_negative_ctxs": []}]', r"record 1: DPR's records have a text as question"),
+    ("dpr", '[{"question": ["who?"], "hard_negative_ctxs": []}]', r"record 1: DPR's records have question \(text\)"),
+    ("dpr", '[{"question": {"a": 1}, "hard_negative_ctxs": []}]', r"record 1: DPR's records have question \(text\)"),
     ("dpr", '[{"question": "?", "hard_negative_ctxs": []}]', r"none of its 1 queries .* Give the training file of the"),
     (
         "token-ids",

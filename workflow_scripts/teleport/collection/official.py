@@ -148,20 +148,27 @@ def qa_questions(path):
 
 
 def dpr_questions(path):
-    """The Questions of DPR's training JSON; contexts have passage_id (NQ) or psg_id (TriviaQA), ids count from 0."""
-    for row, record in enumerate(json_array(path)):
+    """The Questions of DPR's training JSON; ids count from 0."""
+    for number, question, positives, answers in dpr_records(path, "positive_ctxs", "answers"):
+        yield Question(number, str(number - 1), question, positives, answers)
+
+
+def dpr_records(path, contexts, *lists):
+    """(number from 1, question, passage ids of its contexts under this key, further lists by their keys) of DPR's
+    training JSON; contexts have passage_id (NQ) or psg_id (TriviaQA)."""
+    for number, record in enumerate(json_array(path), 1):
         try:
-            contexts = record["positive_ctxs"]
-            positives = [str(c["passage_id"] if "passage_id" in c else c["psg_id"]) for c in contexts]
-            question, answers = record["question"], record["answers"]
-            if not (isinstance(question, str) and isinstance(answers, list)):
+            ids = [str(c["passage_id"] if "passage_id" in c else c["psg_id"]) for c in record[contexts]]
+            values = [record["question"], *(record[name] for name in lists)]
+            if not all(map(isinstance, values, [str, *[list] * len(lists)])):
                 raise TypeError
         except (KeyError, TypeError):
+            keys = "".join(f", {name} (a list)" for name in lists)
             raise Refusal(
-                f"{path}, record {row + 1}: DPR's records have question (text), answers (a list) and positive_ctxs, "
-                "whose contexts have passage_id or psg_id. Correct the record."
+                f"{path}, record {number}: DPR's records have question (text){keys} and {contexts}, whose contexts "
+                "have passage_id or psg_id. Correct the record."
             ) from None
-        yield Question(row + 1, str(row), question, positives, answers)
+        yield number, values[0], ids, *values[1:]
 
 
 def tevatron_questions(path):

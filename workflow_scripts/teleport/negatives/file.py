@@ -15,9 +15,10 @@ from itertools import pairwise
 import numpy as np
 import pyarrow.parquet as pq
 
-from teleport.arrays import Ragged, Run, in_slots
-from teleport.collection.official import json_array
+from teleport.arrays import Run, in_slots
+from teleport.collection.official import dpr_records
 from teleport.collection.records import json_rows
+from teleport.encoder.tokens import open_tokens
 from teleport.negatives.draw import hash_bytes, hash_ids
 from teleport.refusal import Refusal, Remedy
 from teleport.running.files import require_planned
@@ -126,32 +127,16 @@ def tevatron(job):
 
 def dpr(job):
     """DPR's training JSON: a list of records with a question and its hard_negative_ctxs."""
-
-    def records(path):
-        for number, record in enumerate(json_array(path), 1):
-            try:
-                contexts = record["hard_negative_ctxs"]
-                ids = [str(c["passage_id"] if "passage_id" in c else c["psg_id"]) for c in contexts]
-                if not isinstance(question := record["question"], str):
-                    raise TypeError
-            except (KeyError, TypeError):
-                raise Refusal(
-                    f"{path}, record {number}: DPR's records have a text as question, and hard_negative_ctxs, whose "
-                    "contexts have passage_id or psg_id. Correct the record."
-                ) from None
-            yield f"{path}, record {number}", question, ids
-
-    return records(job.settings.path), queries_by(job, "text"), partial(find_ids, cache(partial(passages_by, job)))
+    path = job.settings.path
+    records = ((f"{path}, record {number}", *record) for number, *record in dpr_records(path, "hard_negative_ctxs"))
+    return records, queries_by(job, "text"), partial(find_ids, cache(partial(passages_by, job)))
 
 
 def token_ids(job):
     """ANCE-Tele's released lines of query and negatives, each text a list of token ids without special tokens. Texts
     were cut at one length, that of the longest one in the file, so passages are compared up to there, as bytes. A
     passage without a title begins with [SEP] in the file, not in the stage `tokens`."""
-    queries, passages = (
-        Ragged.open(job.input("tokens", f"{name}.offsets.npy"), job.input("tokens", f"{name}.ids.npy"))
-        for name in ("queries.train", "passages")
-    )
+    queries, passages = (open_tokens(job, name) for name in ("queries.train", "passages"))
     sep = array("I", [json.loads(job.input("tokens", "special.json").read_text(encoding="utf-8"))["sep"]]).tobytes()
     longest_query = longest = 0
     for _, query, negatives in token_records(job.settings.path):
