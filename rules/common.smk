@@ -23,8 +23,7 @@ from commands.encoding import encodings_said
 from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, shortages
 from commands.forecast.requests import Requests
-from commands.job_texts import episode_scores
-from commands.outcome import outcome
+from commands.job_texts import episode_scores, outcome
 from commands.snakemake_internals import (
     attempt,
     how_called,

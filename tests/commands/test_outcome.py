@@ -6,7 +6,7 @@ from paths import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
 
-from commands.outcome import outcome  # noqa: E402
+from commands.job_texts import outcome  # noqa: E402
 
 TABLE = """Every system and episode
 

@@ -1,4 +1,4 @@
-"""What is said of a job by what its stage leaves behind: its log, its report, its manifest."""
+"""What is said of a job by what its stage leaves behind: log, report, manifest; and of a run, at its end."""
 
 from itertools import chain, pairwise
 from pathlib import Path
@@ -63,3 +63,17 @@ def score_line(scores, output):
     episode, dot, users = label.partition(" · ")
     change = "" if earlier is None else f" ({score - earlier:+.3f})"
     return f"{episode}: {measure} {score:.3f}{change}{dot}{users}"
+
+
+def outcome(paths):
+    """What a run ends with (list of str): the verdicts above its tables in Markdown, and which of these, and of its
+    pages, to look at."""
+    tables = [path for path in map(Path, paths) if path.suffix == ".md"]
+    lines = [line for table in tables for line in verdicts_in(table.read_text(encoding="utf-8"))]
+    return lines + [f"to look at: {path}" for path in paths]
+
+
+def verdicts_in(table):
+    """The verdicts above a table in Markdown, and the sentence on how they were tested (list of str); [] without."""
+    title, *lines = [line for line in table.partition("\n|")[0].splitlines() if line]
+    return [f"{title}:", *(line.removeprefix("* ") for line in lines)] if lines else []

@@ -4,7 +4,7 @@ import math
 from functools import cached_property
 from typing import NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from commands.forecast.forecast import Forecast
 from commands.forecast.hardware import read_hardware
@@ -12,6 +12,8 @@ from teleport.plan.kinds import needs
 from teleport.refusal import Refusal
 from teleport.running.artefact import is_finished
 from teleport.settings.section import Section
+from teleport.settings.validated import validated
+from teleport.settings.yaml_mapping import Locations
 
 MARGIN = 1.5  # times the forecast, of time and of memory; each further attempt asks for twice as much
 STARTING = 2  # minutes besides, but for
@@ -40,12 +42,7 @@ class Requests:
     """
 
     def __init__(self, plan, cluster):
-        try:
-            self.plan, self.cluster = plan, Cluster.model_validate(cluster)
-        except ValidationError as error:
-            mistake = error.errors()[0]
-            where = ".".join(["cluster", *map(str, mistake["loc"])])
-            raise Refusal(f"the profile's config, {where}: {mistake['msg']}. See profiles/slurm/config.yaml.") from None
+        self.plan, self.cluster = plan, validated(Cluster, cluster, ("the profile's config", "cluster"), Locations([]))
         self.hardware = self.cluster.hardware and read_hardware(self.cluster.hardware)[1]
 
     @cached_property
