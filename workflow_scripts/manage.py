@@ -287,15 +287,15 @@ def schema(arguments):
     """Write what is made from the settings: the two schema.json with which editors check keys, and the tables of keys
     in config/README.md.
     """
-    from commands.settings_tables import write_tables
+    from commands.settings_tables import with_tables
     from teleport.report.published import PublishedTable
-    from teleport.running.files import write_json
+    from teleport.running.files import write_json, write_text
     from teleport.settings.read import json_schema
 
     config = Path(__file__).parents[1] / "config"
     write_json(config / "schema.json", json_schema())
     write_json(config / "published" / "schema.json", PublishedTable.model_json_schema())
-    write_tables(config / "README.md")
+    write_text(config / "README.md", with_tables((config / "README.md").read_text()))
 
 
 @command(

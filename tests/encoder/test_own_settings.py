@@ -88,7 +88,7 @@ def test_more_tokens_than_positions_are_refused_before_anything_is_built(folder,
         ({"query_prefix": ""}, "encoder.query_prefix is '', but .*config_sentence_transformers.json says 'q: '"),
         (
             {"max_passage_tokens": 49},
-            "is 49, but .*sentence_bert_config.json says that a text has at most 48 tokens. Set it to 48 at",
+            "is 49, but .*sentence_bert_config.json says that a text has at most 48 tokens. Set encoder.max_pas",
         ),
     ],
 )

@@ -1,9 +1,7 @@
 """The tables of config/README.md: every key with its default and what it says, from the JSON Schema of the settings."""
 
 import re
-from pathlib import Path
 
-from teleport.running.files import write_text
 from teleport.settings.configuration import Config
 from teleport.settings.validated import KINDS
 
@@ -13,11 +11,6 @@ TABLES = ("configuration", "collection", "counts", "encoder", "mining", "negativ
 TABLES += ("evaluation", "bm25", "external", "ablations", "figures", "report")
 WITHIN = {"index": "mining", "live": "negatives", "dev": "training"}
 MARKED = re.compile(r"(<!-- settings: (\w+) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
-
-
-def write_tables(path):
-    """Make the tables of the page at `path` anew."""
-    write_text(path, with_tables(Path(path).read_text()))
 
 
 def with_tables(text):

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from commands.forecast.printed import forecast_here
+from commands.forecast.forecast import Forecast
+from commands.forecast.hardware import read_hardware
+from commands.forecast.printed import has_unmeasured_gpus
 from commands.forecast.schedule import Job, schedule
 from teleport.refusal import Refusal
 
@@ -39,8 +41,10 @@ class Left:
 def left_of_run(plan, names, shards, room):
     """The `Left` of the stages `names` (set) of a plan, by a run that has `room` of this machine; None without a
     forecast. shards: jobs that encode the passages of a stage"""
+    if has_unmeasured_gpus():
+        return None
     try:
-        forecast = forecast_here(plan, shards)
+        forecast = Forecast(plan, read_hardware()[1], shards=shards)
         return Left(forecast.jobs_of(names & plan.stages.keys()), forecast.hardware.room | room)
     except Refusal:
         return None

@@ -33,7 +33,7 @@ def shortages(plan):
     None where the size of the collection is not known yet, nor where there are GPUs and nobody has measured them; a
     sentence on a measurement of this machine that is not usable.
     """
-    if glob.glob(DEVICE_FILES) and not MEASURED.is_file():
+    if has_unmeasured_gpus():
         return []
     try:
         hardware = read_hardware()[1]
@@ -51,11 +51,9 @@ def foreseen(plan, hardware):
     return Forecast(plan, hardware)
 
 
-def forecast_here(plan, shards=1):
-    """The `Forecast` on this machine; refused where nobody has measured its GPUs."""
-    if glob.glob(DEVICE_FILES) and not MEASURED.is_file():
-        raise Refusal("nobody has measured the GPUs of this machine: `python bench/calibrate.py` does")
-    return Forecast(plan, read_hardware()[1], shards=shards)
+def has_unmeasured_gpus():
+    """Whether there are GPUs whose rates nobody has measured (bench/calibrate.py), so that no forecast is of them."""
+    return bool(glob.glob(DEVICE_FILES)) and not MEASURED.is_file()
 
 
 def cost_sentence(plan, names):

@@ -1,6 +1,7 @@
 """An encoder's settings in which everything is said: by the configuration, by the checkpoint's files, or as usual."""
 
 import math
+from itertools import product
 
 from teleport.encoder.own_settings import own_settings
 from teleport.encoder.source import OWN_FILES, locate
@@ -19,38 +20,19 @@ def refuse_conflict(own, settings, names=("pooling", "normalize", "query_prefix"
                 f"encoder.{name} is {said!r}, but {file} says {value!r}. Set it to {value!r}, or to null, which takes "
                 "what the checkpoint says."
             )
-    length, file = own.get("max_tokens", (math.inf, None))
-    for name in LENGTHS:
-        if (said := getattr(settings, name, None) or 0) > length:
-            raise Refusal(
-                f"encoder.{name} is {said}, but {file} says that a text has at most {length} tokens. Set it to "
-                f"{length} at most, or to null, which takes that."
-            )
 
 
-def refuse_no_positions(own, made, silent):
-    """Raise Refusal when a text may have more tokens than the model has positions; `silent`: what nobody has set."""
-    most, file = own.get("positions", (math.inf, None))
-    for name in LENGTHS:
+def refuse_too_long(own, made, names=tuple(LENGTHS), silent=(), of=""):
+    """Raise Refusal when a text may have more tokens, by the complete settings `made`, than files say (`own`), or than
+    the model has positions. silent: names that nobody has set; of: whose the files are, of another checkpoint"""
+    says = {"max_tokens": "says that a text has at most {} tokens", "positions": "has positions for {}"}
+    for (key, says_or_has), name in product(says.items(), names):
+        most, file = own.get(key, (math.inf, None))
         if (length := getattr(made, name)) > most:
             said = f"encoder.{name} is {length}"
             if name in silent:
-                said = f"{own['max_tokens'].file} says that a text has at most {length} tokens"
-            raise Refusal(f"{said}, but {file} has positions for {most}. Set encoder.{name} to {most} at most.")
-
-
-def refuse_long_queries(queries, length):
-    """Raise Refusal when queries may be longer (tokens) than their own checkpoint says, or has positions for."""
-    for name in ("max_tokens", "positions"):
-        most, file = queries.get(name, (math.inf, None))
-        if length > most:
-            said = (
-                f"says that a text has at most {most} tokens" if name == "max_tokens" else f"has positions for {most}"
-            )
-            raise Refusal(
-                f"encoder.max_query_tokens is {length}, but {file} of encoder.query_checkpoint "
-                f"{said}. Set encoder.max_query_tokens to {most} at most."
-            )
+                said = f"{own['max_tokens'].file} {says['max_tokens'].format(length)}"
+            raise Refusal(f"{said}, but {file}{of} {says_or_has.format(most)}. Set encoder.{name} to {most} at most.")
 
 
 def completed(encoder):
@@ -80,8 +62,8 @@ def completed(encoder):
     if encoder.lower_case is None and "lower_case" in known:
         silent.append("lower_case")
     made = encoder.model_copy(update={name: (usual | known)[name] for name in silent})
-    refuse_no_positions(own, made, silent)
-    refuse_long_queries(queries, made.max_query_tokens)
+    refuse_too_long(own, made, silent=silent)
+    refuse_too_long(queries, made, ["max_query_tokens"], of=" of encoder.query_checkpoint")
     if not known.get("include_prompt", True) and (made.query_prefix or made.passage_prefix):
         raise Refusal(
             f"encoder: {own['include_prompt'].file} leaves prompts out of the pooling (include_prompt: false), which "

@@ -40,10 +40,6 @@ class Selection:
         """Whether dev queries are ranked after so many steps of a stage (int), of which it has `stop`."""
         return self.dev is not None and (step == stop or step % self.training.evaluate_every == 0)
 
-    def is_over(self, state):
-        """Whether patience has ended the training."""
-        return is_exhausted(state.dev, self.training.patience)
-
     def evaluate(self, state):
         """Rank the dev queries and note it in the `resume.TrainingState`; returns the seconds that it took."""
         started, name = time.monotonic(), self.dev.settings.name

@@ -25,7 +25,7 @@ from teleport.training.model_card import write_model_cards
 from teleport.training.parallel import ALONE, joined
 from teleport.training.resume import load_moments, load_state, save_moments, save_state, sigterm
 from teleport.training.schedule import end_of_segment, schedule_steps
-from teleport.training.selection import Selection
+from teleport.training.selection import Selection, is_exhausted
 from teleport.training.step import Trainer
 from teleport.training.step_metrics import tracked, write_curves
 
@@ -116,7 +116,7 @@ def train(job, trainer, state, stop, selection):
         if processes.rank == 0:  # from here on a rate is measured
             job.progress(state.step - state.first_step, stop - state.first_step, "steps")
         for step in range(state.step, stop):
-            if selection.is_over(state):
+            if is_exhausted(state.dev, trainer.training.patience):
                 break
             unread.append(trainer.step(step))
             # SIGTERM reaches the processes at different moments: all stop after the step in which one of them has it.
