@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import yaml
 
+from commands.forecast.costs import collection as collection_costs
 from commands.forecast.costs import encoder as encoder_costs
+from commands.forecast.costs import negatives as negatives_costs
 from commands.forecast.costs import search as search_costs
 from commands.forecast.costs import stage_cost
 from commands.forecast.costs import training as training_costs
@@ -23,6 +25,7 @@ from commands.forecast.hardware import LINES, THIS, TORCH_BASE, Cost, Hardware, 
 from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, disk_shortage, live_search, memory_shortages, render, shortages
 from paths import REPOSITORY
+from teleport.collection import answers, build
 from teleport.cpu import int8
 from teleport.encoder import encode, tokens
 from teleport.plan.kinds import KINDS, Kind
@@ -30,7 +33,7 @@ from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
 from teleport.running.artefact import Artefact
 from teleport.running.files import sha256_file
-from teleport.search import flat_torch, lexical_index
+from teleport.search import errors, flat, flat_torch, lexical_index, retrieve
 from teleport.settings import read as config
 from teleport.settings.encoder import PretrainedSettings
 from teleport.settings.section import NoSettings
@@ -492,10 +495,15 @@ def test_without_a_gpu_each_thread_has_a_batch_or_the_gradients_of_a_part_in_mem
 def test_batches_are_as_large_as_those_of_the_stages():
     assert encode.TOKEN_BUDGET["encode"]["cpu"] == encoder_costs.BATCH_TOKENS
     assert encode.TOKEN_BUDGET["train"]["cuda"] == training_costs.BUCKET_TOKENS
-    assert int8.WIDTH == search_costs.CPU_WIDTH
+    assert answers.PASSAGES == negatives_costs.PASSAGES
+    assert (flat.MARGIN, flat.CANDIDATES * 20) == (search_costs.MARGIN, search_costs.CANDIDATE_BYTES)
+    assert (retrieve.BLOCK_ROWS, int8.WIDTH) == (search_costs.CPU_LINES, search_costs.CPU_WIDTH)
     assert search_costs.workspace(768) == flat_torch.workspace(768)
     assert lexical_index.BLOCK_TEXTS == search_costs.LEXICAL_BLOCK
     assert tokens.CHUNK_TEXTS == encoder_costs.TOKENISED
+    assert build.ROW_GROUP == collection_costs.ROW_GROUP
+    assert build.ROW_GROUP_CHARACTERS == collection_costs.ROW_GROUP_CHARACTERS
+    assert (errors.BLOCK_PAIRS, errors.BLOCK_ROWS) == (search_costs.ERROR_PAIRS, search_costs.ERROR_ROWS)
 
 
 def test_a_dev_set_costs_a_forward_pass_of_its_texts_at_every_evaluation(marco):

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from commands.forecast.counts import ID_BYTES
 from commands.forecast.hardware import BASE, Cost
-from teleport.collection.build import ROW_GROUP, ROW_GROUP_CHARACTERS
 from teleport.collection.download import FOLDER
 
-CHARACTERS, CHARACTER_BYTES = 5.5, 7  # of a token; of a passage that is written, as a string and in columns
+# collection.build.ROW_GROUP passages, or those of ROW_GROUP_CHARACTERS, as strings and as columns
+ROW_GROUP, ROW_GROUP_CHARACTERS, CHARACTERS, CHARACTER_BYTES = 65_536, 2**26, 5.5, 7
 BYTES_PER_TOKEN = 2.0  # of text in the compressed corpus.parquet: 4.5 characters of English, compressed 2.2 times
 APIDOCS_TEXTS = 20  # packages are parsed: a passage takes as long as so many lines of a file
 # Of a question, with its judgments and, as in MS MARCO, with .6 of one that has none and is dropped.

@@ -5,12 +5,12 @@ import math
 from commands.forecast.counts import ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES, in_part, run_bytes
 from commands.forecast.flops import vector_bytes
 from commands.forecast.hardware import BASE, Cost
-from teleport.collection.answers import PASSAGES
 
 POOL_BYTES = 14  # a negative: passage 4, source 1, first episode 1, rank 4, score 4
 MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
 ANSWER_COST = 0.25  # of a further question of a passage, in passages that are looked through for the answers of one
-PROCESSES, PROCESS_MEMORY = 8, 0.45e9  # at most so many look for answers, in `PASSAGES` each
+PROCESSES, PASSAGES = 8, 50_000  # at most so many look for answers, in so many passages each (collection.answers)
+PROCESS_MEMORY = 0.45e9
 
 
 def negatives_file(stage, counts, place):

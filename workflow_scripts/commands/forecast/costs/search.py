@@ -3,19 +3,18 @@
 from commands.forecast.counts import run_bytes
 from commands.forecast.flops import search_flop, vector_bytes
 from commands.forecast.hardware import BASE, Cost
-from teleport.search import errors as counted
-from teleport.search.flat import CANDIDATES, MARGIN
-from teleport.search.retrieve import BLOCK_ROWS
 
-CANDIDATE_BYTES = 20  # numbers, scores proposed and exact
+CANDIDATE_BYTES = 2**25 * 20  # search.flat.CANDIDATES: numbers, scores proposed and exact
 SCORES, GPU_BLOCK = 2**28, 65536  # on a GPU: search.flat_torch.SCORES, BLOCK_PASSAGES
 POSTINGS_PER_TOKEN = 0.4  # of BM25's index: without stop words and repeats, and a word is more than one token
 LEXICAL_BUFFERS = 0.4e9  # search.lexical_index: a range of postings; and of its BLOCK_TEXTS passages each token
 LEXICAL_BLOCK, BLOCK_TOKEN_BYTES = 2**18, 11
 VOCABULARY_BYTES = 1.0  # a token adds to the terms in memory: 150 bytes a term, a new one in 150 tokens
 QUERY_TERMS_BYTES = 500  # a query as a list of numbers
-CPU_WIDTH = 8  # cpu.int8.WIDTH: candidates a rank
+MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
+CPU_LINES, CPU_WIDTH = 4096, 8  # search.retrieve.BLOCK_ROWS; cpu.int8.WIDTH: candidates a rank
 RERANKED = 1000  # candidates of a query in a file
+ERROR_PAIRS, ERROR_ROWS = 8192, 16384  # search.errors.BLOCK_PAIRS, BLOCK_ROWS
 
 
 def index_bytes(index, passages, dim):
@@ -54,15 +53,15 @@ def retrieve(stage, counts, place):
         index = stage.inputs["index"].settings.index
         codes = index_bytes(index, counts.passages, dim)
         work = {"rescored": pq_work(index, lines, counts.passages), "read": codes + vectors}
-        return Cost(size, memory=BASE + codes + CANDIDATE_BYTES * min(CANDIDATES, lines * depth), work=work)
+        return Cost(size, memory=BASE + codes + min(CANDIDATE_BYTES, lines * depth * 20), work=work)
     depth *= stage.inputs["passages"].settings.chunks  # search.retrieve.chunks_needed
     candidates = lines * (depth + MARGIN)
     work = {"search_flop": search_flop(lines, passages, dim), "rescored": candidates * dim, "read": vectors}
-    proposed = candidates if place.gpus else min(lines, BLOCK_ROWS) * (CPU_WIDTH * depth + MARGIN)
+    proposed = candidates if place.gpus else min(lines, CPU_LINES) * (CPU_WIDTH * depth + MARGIN)
     reduced = 0 if place.gpus else passages * dim  # in int8, where they have room
     return Cost(
         size,
-        memory=BASE + vectors + CANDIDATE_BYTES * min(CANDIDATES, proposed),
+        memory=BASE + vectors + min(CANDIDATE_BYTES, proposed * 20),
         mapped=size + reduced,
         device_memory=vector_bytes(passages, dim, 2) / place.gpus + workspace(dim) if place.gpus else 0.0,  # in fp16
         work=work,
@@ -105,8 +104,8 @@ def errors(stage, counts, place):
     pairs = counts.positives[stage.settings.split]
     work = {
         "host_flop": search_flop(pairs, passages, dim),
-        "looked": pairs * -(-passages // counted.BLOCK_ROWS),
-        "read": vectors * -(-pairs // counted.BLOCK_PAIRS),
+        "looked": pairs * -(-passages // ERROR_ROWS),
+        "read": vectors * -(-pairs // ERROR_PAIRS),
     }
-    block = min(pairs, counted.BLOCK_PAIRS) * min(counts.passages, counted.BLOCK_ROWS) * 4
+    block = min(pairs, ERROR_PAIRS) * min(counts.passages, ERROR_ROWS) * 4
     return Cost(pairs * 24, memory=BASE + vectors + block, work=work)
