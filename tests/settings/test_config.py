@@ -576,6 +576,11 @@ def test_what_is_not_overridden_is_validated_once_and_passed_on(tmp_path):
     assert first.negatives is second.negatives and first.training is not second.training
 
 
+@pytest.mark.filterwarnings("error")
+def test_what_is_chosen_is_written_as_it_is_read(tmp_path):
+    assert load(BASE, tmp_path).model_dump()["training"]["loss"] == {"kind": "softmax", "label_smoothing": 0.0}
+
+
 def test_loading_imports_what_is_chosen_from_and_nothing_heavy(tmp_path):
     """Losses, masks, draws and filters for their settings, each without numpy and torch; no source of negatives."""
     (path := tmp_path / "config.yaml").write_text(BASE)

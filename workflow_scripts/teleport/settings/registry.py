@@ -9,7 +9,7 @@ import importlib
 import re
 from typing import Annotated, Literal, NamedTuple, Union
 
-from pydantic import AfterValidator, BeforeValidator, Field, create_model
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, create_model
 
 from teleport.settings.pool import PositiveScore
 from teleport.settings.section import Chosen, Section
@@ -108,7 +108,8 @@ def chosen(table, noun, nouns):
         kinds.append(create_model(title, __base__=own_settings(entry.module), kind=(Literal[name], ...)))
     one = Annotated[Union[tuple(kinds)], Field(discriminator="kind")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
     named = BeforeValidator(by_name, json_schema_input_type=Literal[tuple(table)] | one)
-    return Annotated[one, named, AfterValidator(lambda own: Chosen(**own.model_dump()))]
+    as_chosen = AfterValidator(lambda own: Chosen(**own.model_dump()))
+    return Annotated[one, named, as_chosen, PlainSerializer(Chosen.model_dump)]
 
 
 class FiltersOn(Section):
