@@ -54,7 +54,7 @@ def test_candidates_are_reranked_and_errors_counted_in_the_whole_corpus(world, m
     monkeypatch.chdir(world.folder)
     spec = json.loads(page_spec(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1].text)
     (table,) = (table for table in spec["tables"] if table["name"] == "a")
-    shown = page_table(Reader(world.folder, spec["collection"]), spec, table, world.folder / "results/tables")
+    shown = page_table(Reader(world.folder, spec["collection"]), spec, table)
     texts = shown["printed"].frame[[name.capitalize() for name in said]].to_numpy().tolist()
     assert texts == [[*(row[name] for name in said[:3]), f"{float(row['seconds']):,.0f}"]]
     assert world.would_run()[0] == {}

@@ -171,7 +171,7 @@ def test_every_mark_can_be_told_from_the_page_and_every_number_from_its_cell():
 
 
 def test_the_last_ten_ranks_have_a_step_of_their_own():
-    rows = rank_rows({"episodes": [2], "pools": [{"ranks": {"query": [5, 3, 1]}}]})
+    rows = rank_rows({"pools": {2: {"ranks": {"query": [5, 3, 1]}}}})
     assert [(row["rank"], row["count"]) for row in rows] == [(1, 5), (11, 3), (21, 1), (31, 1)]
     chart = Figure("ranks", rows, "Ranks.").spec
     assert chart["mark"]["interpolate"] == "step-after"  # so the last step needs where it ends
@@ -180,7 +180,7 @@ def test_the_last_ten_ranks_have_a_step_of_their_own():
 def test_score_gaps_have_their_dashed_line_and_leave_out_what_lies_beyond():
     counts = np.zeros(len(GAP_BINS) - 1, int)
     counts[[0, 10, 12, -1]] = 1, 5, 3, 1
-    figure = gap_figure({"episodes": [1], "pools": [{"gaps": counts.tolist(), "scored": 10, "scored_queries": 4}]})
+    figure = gap_figure({"pools": {1: {"gaps": counts.tolist(), "scored": 10, "scored_queries": 4}}})
     assert len(figure.rows) == len(counts) - 2 and "10.0% / 10.0% in episode 1" in figure.text
     svg = vl_convert.vegalite_to_svg(figure.spec | {"width": 500, "autosize": "pad"})
     assert len(re.findall(r"<line[^>]*stroke-dasharray=\"4,3\"", svg)) == 1

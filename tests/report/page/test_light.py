@@ -19,10 +19,9 @@ def test_every_query_without_a_page_has_its_passages_and_positives():
     lists = {"A": {0: [3, 1], 1: [9], 2: []}, "B": {0: [1], 1: ["elsewhere", 4], 2: [2]}}
     said = light(Reader(), [0, 1, 2], [0], positives, lists)
     assert said == {
-        "columns": ["A", "B"],
+        "columns": ["Positives", "A", "B"],
         "most": TOP,
-        "lists": [None, ["0000009", "elsewhere 0000004"], ["", "0000002"]],
-        "positives": [None, "0000004 0000005", ""],
+        "queries": {1: ["0000004 0000005", "0000009", "elsewhere 0000004"], 2: ["", "", "0000002"]},
     }
 
 
@@ -36,7 +35,7 @@ def test_at_the_counts_of_marco_what_opens_a_split_stays_within_its_budget():
         overhead = 3 * queries * columns + ID_CHARACTERS * 3 * queries
         budget = max(MOST_CHARACTERS, ID_CHARACTERS * queries * columns)  # each list has at least one passage
         assert len(script_json(said)) < budget + overhead and said["most"] >= 1
-        assert all(len(of) == columns and all(of) for of in said["lists"])
+        assert all(len(of) == 1 + columns and all(of) for of in said["queries"].values())
 
 
 def test_negatives_of_a_pool_come_by_rank_and_once():

@@ -122,8 +122,12 @@ def spec(stages):
         "settings": {},
         "seeds": [seed],
     }
-    finished = [f"{path.parts[-3]}/{path.parts[-2]}" for path in stages.root.rglob("manifest.json")]
-    planned = {name: {"inputs": [], "users": ["ance-tele"], "label": name} for name in finished}
+    planned, made = {}, {"wall_seconds": 1.0, "hardware": {"processor": "P"}, "git_commit": None, "code": "c0de"}
+    for path in stages.root.rglob("manifest.json"):
+        name = f"{path.parts[-3]}/{path.parts[-2]}"
+        planned[name] = {"inputs": [], "users": ["ance-tele"], "label": name}
+        made |= {"started": "2026-01-01T00:00:00Z", "attempt": 1, "peak_memory_bytes": 1}
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"provenance": made}))
     content = {
         "name": "marco",
         "configuration": ["config/marco.yaml"],
@@ -147,8 +151,9 @@ def test_at_the_counts_of_marco_the_page_has_at_most_15_mb_and_opens_in_two_seco
     folder = tmp_path / "page/_page"
     for split, number in QUERIES.items():
         queries, light = data_of(folder, f"queries-{split}"), data_of(folder, f"light-{split}")
-        assert len(queries["rows"]) == len(light["lists"]) == number and light["most"] >= 1
-        for row, lists in zip(queries["rows"], light["lists"], strict=True):
+        assert len(queries["rows"]) == number and light["most"] >= 1
+        for row in queries["rows"]:
+            lists = light["queries"].get(str(row))
             assert (lists is None) == (folder / f"query-{split}-{row}.html").exists() == (row in queries["full"])
             assert lists is None or all(lists)
     require_chromium()

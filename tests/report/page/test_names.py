@@ -27,6 +27,7 @@ def test_systems_of_two_tables_that_are_called_alike():
     tables = [table for table in spec["tables"] if table["name"] in shares]
     rows = [table | {"rows": [row | {"label": row["system"]} for row in table["rows"]]} for table in tables]
     assert [row["label"] for row in compared_rows(rows)] == ["high", "high (B)"]
+    assert [row["number"] for of in rows for row in of["rows"]] == [0, 1]
     assert [row["label"] for row in compared_rows(rows[:1] * 2)] == ["high"]
     alphas = [settings_of(spec, row)["negatives.alpha"] for table in tables for row in table["rows"]]
     assert alphas == [0.25, 0.75]

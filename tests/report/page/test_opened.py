@@ -49,10 +49,11 @@ def test_every_listed_query_opens(opened):
         queries = data_of(folder, f"queries-{split}")
         for place in light[:: len(light) // 3]:
             browser.open(folder / "query.html", f"#{place}")
-            at = queries["rows"].index(int(place.split("/")[1]))
+            row = place.split("/")[1]
+            at = queries["rows"].index(int(row))
             assert browser.evaluate(TEXT % ".question") == queries["texts"][at]
             said = browser.evaluate(TEXT % "table.light")
-            assert data_of(folder, f"light-{split}")["lists"][at][0] in said and "ANCE-Tele, checkpoints 0 →" in said
+            assert data_of(folder, f"light-{split}")["queries"][row][1] in said and "ANCE-Tele, checkpoints 0 →" in said
     browser.open(folder / "query.html", f"#{light[0]}/0-1")  # from a comparison: these two systems alone
     lines = "[...document.querySelectorAll('table.light th')].map((each) => each.textContent)"
     assert browser.evaluate(lines)[:3] == ["Positives", "BM25", "Zero-shot"] and len(browser.evaluate(lines)) == 4

@@ -29,11 +29,9 @@ def table(*measures):
 def test_pairs_are_there_both_ways_with_their_split_and_systems(folder):
     spec = table("RR@10", "R@5")
     (pairs,) = answers(None, spec, *written(folder, spec, []))["matrices"].values()
-    assert {places: (pair["difference"], pair["won"], pair["systems"]) for places, pair in pairs.items()} == {
-        (1, 0): (0.1, 3, (("evaluate/A",), ("evaluate/B",))),
-        (0, 1): (-0.1, 2, (("evaluate/B",), ("evaluate/A",))),
-    }
-    assert pairs[1, 0]["of"] == ("test", "RR@10")
+    said = {places: (pair["difference"], pair["won"], pair["a"], pair["b"]) for places, pair in pairs.items()}
+    assert said == {(1, 0): (0.1, 3, 0, 1), (0, 1): (-0.1, 2, 1, 0)}
+    assert (pairs[1, 0]["split"], pairs[1, 0]["measure"]) == ("test", "RR@10")
 
 
 def test_a_table_of_other_stages_answers_nothing(folder):
@@ -50,7 +48,11 @@ def test_a_table_of_other_measures_than_the_configuration_answers_nothing(folder
     assert answers(None, spec, *written(folder, spec, []))["matrices"] == {}
 
 
-@pytest.mark.parametrize("split", ["dev", "dev (re-ranked)"])
-def test_a_pair_opens_the_queries_of_its_split(split):
-    pair = {"of": (split, "RR@10"), "systems": (("A",), ("B",))}
-    assert Page.diff_of(SimpleNamespace(numbers={("A",): 2, ("B",): 5}), pair) == "diff.html#dev/2/5"
+def test_a_p_is_that_of_the_two_systems_whatever_their_places_in_the_table(folder):
+    """By their numbers among the systems of all tables; none with a system whose stages went."""
+    spec = table("RR@10", "R@5")
+    content = answers(None, spec, *written(folder, spec, []))
+    content["rows"] = [{"at": 0, "number": 5}, {"at": 1, "number": 2}]
+    gone = content | {"rows": content["rows"][:1]}
+    assert Page.pairs(SimpleNamespace(tables=[content])) == {"test RR@10": {"5 2": ".04", "2 5": ".04"}}
+    assert Page.pairs(SimpleNamespace(tables=[gone])) == {}

@@ -138,6 +138,13 @@ def steps(height, *tooltip, **channels):
     )
 
 
+def beside_paper(step, **channels):
+    """Bars of ours in groups, `step` pixels each, and the paper's figures as diamonds."""
+    base = chart(alt.Step(step)).encode(**channels)
+    ours = base.transform_filter("!datum.paper").mark_bar()
+    return ours + base.transform_filter("datum.paper").mark_point(**GHOST)
+
+
 def in_order(field, limit=260):
     """A line per name, in the order of the rows."""
     return alt.Y(field, sort=None, title=None, axis=alt.Axis(labelLimit=limit))
@@ -158,8 +165,9 @@ def heat(title, x_title, height, form=".0%"):
     return base.mark_rect().encode(color=shade, tooltip=tips) + base.mark_text(color=ON_HEAT).encode(text=number)
 
 
-def plane(colours, shapes, **channels):
-    """Texts on a plane; shapes: {value of the field `shape`: its symbol}."""
-    scale = alt.Scale(domain=list(shapes), range=list(shapes.values()))
-    shape, tips = alt.Shape("shape:N", scale=scale, legend=None), [tip("what:N", "What"), tip("passage:N", "Passage")]
-    return chart(320, "point", **DOT).encode(**PLANE, color=colours, shape=shape, tooltip=tips, **channels)
+def plane(colours):
+    """Texts on a plane, with the rows of `map_rows`."""
+    texts, tips = ["passage", "positive", "query"], [tip("what:N", "What"), tip("passage:N", "Passage")]
+    shape = alt.Shape("shape:N", scale=alt.Scale(domain=texts, range=["circle", "cross", "diamond"]), legend=None)
+    size = alt.Size("shape:N", scale=alt.Scale(domain=texts, range=[55, 150, 190]), legend=None)
+    return chart(320, "point", **DOT).encode(**PLANE, color=colours, shape=shape, size=size, tooltip=tips)

@@ -11,6 +11,15 @@ def places(scorers, row, chosen):
     return np.round(points / max(1e-9, float(np.abs(points).max())), 3).tolist()
 
 
+def map_rows(points, texts, positives):
+    """[{x, y, what, passage, shape}] of texts at `points`: the query, so many of its positives, and other passages;
+    texts: [(what a text is, its id)]."""
+    shapes = ["query", *["positive"] * positives]
+    shapes += ["passage"] * (len(texts) - len(shapes))
+    lines = zip(points, texts, shapes, strict=True)
+    return [{"x": x, "y": y, "what": what, "passage": name, "shape": shape} for (x, y), (what, name), shape in lines]
+
+
 def shared_map(vectors_EBD):
     """float [E, B, 2]: where each of B texts lies under each of E checkpoints, on one plane (ANCE-Tele Figure 6).
 

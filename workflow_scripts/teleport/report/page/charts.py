@@ -3,7 +3,7 @@
 import altair as alt
 
 from teleport.report import charts as shared
-from teleport.report.charts import bars, chart, colour, heat, in_order, plane, stacked, steps, tip
+from teleport.report.charts import bars, beside_paper, chart, colour, heat, in_order, plane, stacked, steps, tip
 
 SHARE = tip("share:Q", "Share", ".2%")
 
@@ -48,7 +48,7 @@ def episodes():
     base = chart(250).encode(color=alt.Color("system:N", scale=alt.Scale(range=shared.TEN), legend=None))
     scale = alt.Scale(zero=False, nice=False, padding=14)  # what lies far apart is drawn so
     lines = base.encode(x=alt.X("episode:Q", title="Episode", scale=scale, axis=alt.Axis(tickMinStep=1, format="d")))
-    names = base.transform_filter("datum.last").encode(x=alt.value("width"), y=alt.Y("at:Q", **free))
+    names = base.transform_filter("isValid(datum.at)").encode(x=alt.value("width"), y=alt.Y("at:Q", **free))
     tips = [tip("system:N"), shared.EPISODE, tip("mean:Q", "Mean", ".4f")]
     return (
         lines.mark_rule().encode(y=alt.Y("low:Q", **free), y2="high:Q")
@@ -99,17 +99,13 @@ def query_charts():
     """Of single queries: forgetting by step, the life of a query's negatives, its map, two systems on all queries."""
     rate = alt.X("rate:Q", title="Share of queries whose reciprocal rank drops", axis=shared.PERCENT)
     by_step = {"yOffset": alt.YOffset("step:O"), "color": colour("step:O", "In episode")}
-    base = chart(alt.Step(16)).encode(x=rate, y=in_order("label:N"), **by_step)
-    tips = [shared.SYSTEM, tip("step:O", "Episode"), tip("rate:Q", "Rate", ".1%")]
-    ours = base.transform_filter("!datum.paper").mark_bar().encode(tooltip=tips)
-    paper = base.transform_filter("datum.paper").mark_point(**shared.GHOST)
+    by_step["tooltip"] = [shared.SYSTEM, tip("step:O", "Episode"), tip("rate:Q", "Rate", ".1%"), tip("what:N", "By")]
     river = {"x": "step:O", "x_title": "From checkpoint to checkpoint", "y_title": "Queries", "href": "url:N"}
     # A query, its positives and negatives on the plane that all episodes share, an episode at a time.
     episode = alt.param(name="shown", value=1, bind=alt.binding_range(min=1, max=9, step=1, name="Episode "))
-    shapes = {"negative": "circle", "positive": "cross", "query itself": "diamond"}
-    texts = plane(colour("what:N", None, shared.PART_COLOURS, columns=4), shapes, size=alt.Size("size:Q", scale=None))
+    texts = plane(colour("what:N", None, shared.PART_COLOURS, columns=4))
     return {
-        "rates": ours + paper.encode(tooltip=[*tips, tip("what:N", "By")]),
+        "rates": beside_paper(16, x=rate, y=in_order("label:N"), **by_step),
         "river": stacked("state:N", "Query", shared.STATE_COLOURS, **river),
         "traces": heat("Query", "After episode", alt.Step(22), ".2f"),
         "life": life(),

@@ -3,7 +3,6 @@
 from itertools import chain, pairwise
 
 import numpy as np
-import pandas as pd
 
 from teleport.report.charts import SOURCE_COLOURS, Figure, shown
 from teleport.report.curves import NAMED, column_points
@@ -49,32 +48,28 @@ def intervals(cell, column):
 
 def episode_figures(table):
     """The first column of a table by episode, of systems with several, ten systems to a chart: [Figure]."""
-    column, systems = table["columns"][0], {}
-    for row in [row for row in table["rows"] if column in row["cells"] and row["episode"] is not None]:
-        systems.setdefault(row["system"], []).append((row["episode"], row["cells"][column]))
-    rows = []
-    for system, cells in systems.items():
-        start = table["starts"].get(system)
-        cells = [(0, start), *cells] if start and cells[0][0] > 0 else cells
-        for at, (episode, cell) in enumerate(cells if len(cells) > 1 else ()):
-            named = {"system": system, "episode": episode, "last": at == len(cells) - 1}
-            rows.append(named | {"mean": cell["mean"]} | intervals(cell, column))
-    names = list(dict.fromkeys(row["system"] for row in rows))
-    groups = [names[at : at + MOST_LINES] for at in range(0, len(names), MOST_LINES)]
+    column, lines = table["columns"][0], {}
+    points = [(row["system"], row["episode"], row["cells"].get(column)) for row in table["rows"]]
+    points += [(system, 0, start) for system, start in table["starts"].items()]
+    for system, episode, cell in points:
+        if cell and episode is not None:
+            point = {"system": system, "episode": episode, "mean": cell["mean"]} | intervals(cell, column)
+            lines.setdefault(system, {}).setdefault(episode, point)
+    lines = [[line[episode] for episode in sorted(line)] for line in lines.values() if len(line) > 1]
+    groups = [lines[at : at + MOST_LINES] for at in range(0, len(lines), MOST_LINES)]
     text = "Episode 0 is the checkpoint that training starts from. Lines: 95 % intervals over queries."
     paper, axes = "ANCE-Tele, Figures 2 and 8a", {"y": column}
-    kept = [[row for row in rows if row["system"] in group] for group in groups]
-    return [Figure("episodes", labelled(each), f"{column} by episode.", text, paper, axes) for each in kept]
+    return [Figure("episodes", labelled(each), f"{column} by episode.", text, paper, axes) for each in groups]
 
 
-def labelled(rows):
-    """Rows of lines by episode; the last one of each line has the place `at` of its name, apart from other names."""
-    ends = [end for row in rows for end in (row["mean"], row["low"], row["high"]) if end is not None]
-    low, high = min(ends), max(ends)
-    low, high = (low, high) if high > low else (low - 0.05, high + 0.05)
-    lasts = sorted((row for row in rows if row["last"]), key=lambda row: row["mean"])
-    places = dict(zip((row["system"] for row in lasts), spread([r["mean"] for r in lasts], low, high), strict=True))
-    return [row | ({"at": places[row["system"]]} if row["last"] else {}) for row in rows]
+def labelled(lines):
+    """The rows of some lines; the last one of each has the place `at` of its name, apart from other names."""
+    rows, lasts = list(chain(*lines)), sorted((line[-1] for line in lines), key=lambda row: row["mean"])
+    ends = [row[end] for row in rows for end in ("mean", "low", "high") if row[end] is not None]
+    low, high = (min(ends), max(ends)) if max(ends) > min(ends) else (ends[0] - 0.05, ends[0] + 0.05)
+    for row, place in zip(lasts, spread([row["mean"] for row in lasts], low, high), strict=True):
+        row["at"] = place
+    return rows
 
 
 def spread(places, low, high):
@@ -119,8 +114,7 @@ def negatives_figures(said):
     sources = (
         "Negatives in the pool of each episode, by where they came from; momentum keeps those of earlier episodes."
     )
-    pools = zip(said["episodes"], said["pools"], strict=True)
-    found = [row for episode, pool in pools for row in source_rows({"episode": episode}, pool)]
+    found = [row for episode, pool in said["pools"].items() for row in source_rows({"episode": episode}, pool)]
     new = (
         "Negatives that no earlier episode had, of all that was mined, or of the pools where not every one was mined; "
         "coloured: those that were among the neighbours of the positive one episode before."
@@ -151,15 +145,16 @@ def source_rows(named, pool):
 
 def share_figure(contents):
     """Sources of the last pool of every system; contents: {label: what `negatives_of` gives of its first seed}."""
-    rows = [row for label, said in contents.items() for row in source_rows({"label": label}, said["pools"][-1])]
+    last = {label: list(said["pools"].values())[-1] for label, said in contents.items()}
+    rows = [row for label, pool in last.items() for row in source_rows({"label": label}, pool)]
     return Figure("shares", rows, "Sources of every system.", "The pool of the last episode.", "ANCE-Tele, Figure 9")
 
 
 def first_rows(said, level):
     """A row per episode and episode of first encounter; level: trained or mined, of which there may be none."""
-    rows, episodes = [], said["episodes"]
-    for episode, line in zip(episodes, said[level]["first"], strict=True) if level in said else ():
-        met = {first: count for first, count in zip(episodes, line, strict=True) if count}
+    rows = []
+    for episode, line in zip(said["pools"], said[level]["first"], strict=True) if level in said else ():
+        met = {first: count for first, count in zip(said["pools"], line, strict=True) if count}
         rows += parts({"episode": episode}, "first", met)
     return rows
 
@@ -172,15 +167,15 @@ def heat_rows(names, columns, values):
 
 def overlap_rows(said, level):
     """The share of the pairs of an episode that another has too; none of one episode alone."""
-    episodes = said["episodes"] if level in said else []
-    names = [f"episode {episode}" for episode in episodes]
-    return heat_rows(names, episodes, said[level]["overlap"]) if len(episodes) > 1 else []
+    if level not in said or len(said["pools"]) < 2:
+        return []
+    return heat_rows([f"episode {number}" for number in said["pools"]], said["pools"], said[level]["overlap"])
 
 
 def new_rows(said):
     """New negatives by whether they were near; of the pools where no search of the query has found some."""
     level, rows = said.get("mined") or said["trained"], []
-    for episode, (new, near) in zip(said["episodes"][1:], level["new"], strict=False):
+    for episode, (new, near) in zip(list(said["pools"])[1:], level["new"], strict=True):
         counts = {} if near is None else {"near the positive before": near, "elsewhere": new - near}
         rows += parts({"episode": episode}, "near", counts)
     return rows
@@ -190,7 +185,7 @@ def rank_rows(said):
     """A row per episode, source and ten ranks, and one where the last ten end, so that their step is drawn."""
     return [
         {"episode": episode, "source": source, "rank": at * RANK_BIN + 1, "count": count}
-        for episode, pool in zip(said["episodes"], said["pools"], strict=True)
+        for episode, pool in said["pools"].items()
         for source, bins in pool["ranks"].items()
         for at, count in enumerate([*bins, *bins[-1:]])
     ]
@@ -199,7 +194,7 @@ def rank_rows(said):
 def gap_figure(said):
     """The score gaps without the two bins at the ends, which the caption has: all that lies beyond is in them."""
     rows, beyond, queries = [], [], 0
-    for episode, pool in zip(said["episodes"], said["pools"], strict=True):
+    for episode, pool in said["pools"].items():
         if counts := pool.get("gaps"):
             shares = np.array(counts) / pool["scored"]
             middles = (GAP_BINS[:-1] + GAP_BINS[1:]) / 2
@@ -223,8 +218,7 @@ def swing_figure(contents):
         for first, count in level["swings"].items():
             letter = {2: "class A: ", 3: "class B: "}.get(first, "")
             name = f"{label}, {letter}in {first}, out {first + 1}, in {first + 2}"
-            pairs = level["pairs"][said["episodes"].index(first)]
-            rows.append({"name": name, "count": count, "share": count / max(1, pairs)})
+            rows.append({"name": name, "count": count, "share": count / max(1, level["pairs"][first])})
     text = (
         "Mined in one episode, not in the next, mined again in the one after. The paper's class A: in 2, out 3, in 4; "
         "class B is in 3, out 4, in 5."
@@ -285,8 +279,9 @@ def trace_figure(said):
 
 def kind_figure(stages):
     """Time by kind of stage; stages: {name: what `finished_stages` says}."""
-    frame = pd.DataFrame({"kind": [name.split("/")[0] for name in stages], "stages": 1})
-    frame["seconds"] = [stage["seconds"] or 0.0 for stage in stages.values()]
-    totals = frame.groupby("kind", sort=False).sum().sort_values("seconds", ascending=False, kind="stable")
-    rows = totals.reset_index().to_dict("records")
+    kinds = {}
+    for name, stage in stages.items():
+        row = kinds.setdefault(name.split("/")[0], {"kind": name.split("/")[0], "stages": 0, "seconds": 0.0})
+        row |= {"stages": row["stages"] + 1, "seconds": row["seconds"] + stage["seconds"]}
+    rows = sorted(kinds.values(), key=lambda row: -row["seconds"])
     return Figure("kinds", rows, "Time by kind of stage.", "Every stage of this configuration counts once.")

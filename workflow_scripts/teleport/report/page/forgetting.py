@@ -10,8 +10,7 @@ from teleport.report.verdicts import better
 from teleport.search.flat import Exact, FaissFlat
 
 TRACED = 10  # queries whose scores are drawn one by one (ANCE-Tele Figures 3 and 8d)
-STATES = ("kept", "learned", "swung back", "forgotten", "missed")
-LETTERS = "klsfm"  # of the states, in the lists of queries
+STATES = ("kept", "learned", "swung back", "forgotten", "missed")  # in the lists of queries by their first letters
 MOST_PRODUCTS = 1e9  # of a query and a passage, with which the page ranks positives where no search has
 
 
@@ -31,7 +30,8 @@ class Traces:
         for n, names in trajectory["vectors"].items():  # such as the last checkpoint, which nothing was mined with
             if int(n) not in values and (ranked := self.ranked(*names)) is not None:
                 values[int(n)] = ranked
-        return sorted(values), np.array([values[n] for n in sorted(values)]), self.rows
+        scores_EQ = np.reshape([values[n] for n in sorted(values)], (len(values), len(self.rows)))
+        return sorted(values), scores_EQ, self.rows
 
     def searched(self, name):
         """float64 [Q]: reciprocal ranks of `rows` under a retrieval, 0 for a query that it lacks."""
@@ -57,11 +57,10 @@ class Traces:
     def evaluated(self, trajectory, split, measure):
         """(checkpoints, float [E, Q], their rows): a measure on the judged queries of a split."""
         runs = [(n, run[split]) for n, run in enumerate(trajectory["runs"]) if self.reader.finished(run.get(split))]
-        values = np.array([self.reader.scores(name, split)[measure] for _, name in runs])
-        if not len(values):
-            return [], values, self.rows
-        judged = np.flatnonzero(~np.isnan(values).any(axis=0))
-        return [n for n, _ in runs], values[:, judged], judged
+        values = [self.reader.scores(name, split)[measure] for _, name in runs]
+        scores_EQ = np.reshape(values, (len(runs), len(self.reader.queries(split))))
+        judged = np.flatnonzero(~np.isnan(scores_EQ).any(axis=0))
+        return [n for n, _ in runs], scores_EQ[:, judged], judged
 
 
 def forgetting_of(traces, trajectory, splits, measures):
@@ -105,7 +104,7 @@ def states(values_EQ):
 
 def paths(values_EQ):
     """The states of each query, a letter per step: [str]."""
-    letters = np.array(list(LETTERS))[states(values_EQ)]
+    letters = np.array([state[0] for state in STATES])[states(values_EQ)]
     return ["".join(path) for path in letters.T.tolist()]
 
 

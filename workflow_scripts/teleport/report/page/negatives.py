@@ -33,24 +33,29 @@ def finished_pools(reader, trajectory):
 
 
 def negatives_of(reader, trajectory, flags):
-    """What the page says of the negatives of one experiment and seed (plain JSON); None without a finished pool."""
+    """What the page says of the negatives of one experiment and seed; None without a finished pool.
+
+    {seed, queries: number of those that are counted, pools: {episode: `pool_facts`}, trained: `comings_and_goings` of
+    the pools, mined: of all that was mined, where every episode has searched}
+    """
     episodes = finished_pools(reader, trajectory)
     if not episodes:
         return None
-    numbers, stages = list(episodes), list(episodes.values())
-    rows = sample(len(reader.pool(stages[0]["pool"]).offsets) - 1, MOST_QUERIES, "negatives")
-    pools, trained, searched = [], [], {"query": [], "lookahead": []}
-    for each in stages:
-        positives = reader.positives(each["positives"])
-        pools.append(pool_facts(reader, each, rows, positives, flags))
-        trained.append(pairs_of(*flat(reader.pool(each["pool"]), rows, "passages")))
-        for role, pairs in searched.items():
-            there = reader.finished(each[role])
-            pairs.append(searched_pairs(reader.search(each[role]), rows, positives) if there else None)
-    mined, near = searched.values()
-    levels = {"trained": trained} | ({} if any(pairs is None for pairs in mined) else {"mined": mined})
-    content = {"queries": len(rows), "episodes": numbers, "seed": trajectory["seed"], "pools": pools}
-    return content | {level: comings_and_goings(numbers, pairs, near) for level, pairs in levels.items()}
+    first = next(iter(episodes.values()))
+    rows = sample(len(reader.pool(first["pool"]).offsets) - 1, MOST_QUERIES, "negatives")
+    pools, trained, mined, near = {}, [], [], []
+    for number, stages in episodes.items():
+        positives = reader.positives(stages["positives"])
+        pools[number] = pool_facts(reader, stages, rows, positives, flags)
+        trained.append(pairs_of(*flat(reader.pool(stages["pool"]), rows, "passages")))
+        for role, pairs in (("query", mined), ("lookahead", near)):
+            there = reader.finished(stages[role])
+            pairs.append(searched_pairs(reader.search(stages[role]), rows, positives) if there else None)
+    content = {"seed": trajectory["seed"], "queries": len(rows), "pools": pools}
+    content["trained"] = comings_and_goings(list(pools), trained, near)
+    if all(pairs is not None for pairs in mined):
+        content["mined"] = comings_and_goings(list(pools), mined, near)
+    return content
 
 
 def flat(pool, rows, *fields):
@@ -77,10 +82,10 @@ def searched_pairs(run, rows, positives):
 
 
 def comings_and_goings(numbers, pairs, near):
-    """First encounters, overlaps, swings and new ones of the pairs of some episodes (plain JSON)."""
+    """First encounters, overlaps, swings and new ones of the pairs of some episodes, which have these numbers."""
     shares = np.round(overlaps(pairs), 4)
     return {
-        "pairs": list(map(len, pairs)),
+        "pairs": dict(zip(numbers, map(len, pairs), strict=True)),
         "first": first_encounters(pairs).tolist(),
         "overlap": np.where(np.isnan(shares), None, shares).tolist(),
         "new": new_near_positive(pairs, near),
@@ -153,7 +158,6 @@ def pool_facts(reader, stages, rows, positives, flags):
     bins = {value: np.bincount((ranks[(sources == value) & (ranks > 0)] - 1) // RANK_BIN) for value in found}
     return {
         "stage": stages["pool"],
-        "negatives": len(sources),
         "sources": count_sources(sources, flags),
         "facts": reader.facts(stages["pool"]),
         "ranks": {source_name(value, flags): counts.tolist() for value, counts in bins.items()},

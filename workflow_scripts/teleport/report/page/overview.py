@@ -7,7 +7,7 @@ import pandas as pd
 from scipy.stats import t
 
 from teleport.report import table as tables
-from teleport.report.figures import seconds
+from teleport.report.figures import machines, seconds
 from teleport.report.progress import by_kind, of_seed
 from teleport.report.render import Printed
 from teleport.report.verdicts import PAIRS, baseline_text, baselines, labels_of, significance_text
@@ -15,15 +15,14 @@ from teleport.settings.section import RERANKED
 
 NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
 ROUNDED = 1e-5  # of a mean, more than the six digits of a CSV leave out
-PROVENANCE = ("started", "code", "git_commit", "peak_memory_bytes")  # that a stage may lack
 
 
-def page_table(reader, spec, table, folder=None):
+def page_table(reader, spec, table):
     """A table with its finished rows, its verdicts and its pairs.
 
     {title, columns, printed: its `Printed`, rows: [{at, label, system, episode, runs, differs, cells: {column:
     cell}}], starts: {label of an experiment: cell of the first column}, verdicts: [sentence], note, matrices: {column:
-    {(b, a): pair}}}. folder: where the written table is, which may be missing or of other rows. It tests nothing.
+    {(b, a): pair}}}. It tests nothing: p-values are those of the written table, which may be missing or of other rows.
     """
     columns, labels = tables.columns(table), labels_of(table["rows"])
     rows, above = [], {}
@@ -38,7 +37,7 @@ def page_table(reader, spec, table, folder=None):
             content = {name: row[name] for name in ("system", "episode", "runs")} | {"at": at, "label": labels[at]}
             rows.append(content | {"cells": cells, "differs": differences(settings, above)})
             above = settings or above
-    tested, pairs = written(folder, table, rows)
+    tested, pairs = written(reader.root / "results/tables" / spec["name"], table, rows)
     content = {"title": table["title"], "columns": list(columns), "rows": rows}
     content["printed"] = printed(reader, table, rows, tested) if rows else None
     content["starts"] = starts_of(reader, spec, *next(iter(columns.values())))
@@ -64,18 +63,14 @@ def printed(reader, table, rows, tested):
     return Printed(table["name"], table["title"], cells, [*notes, "Best of each column in bold."])
 
 
-def stages_of(row):
-    """What tells the systems of all tables apart: the evaluations of a row, whatever the tables call it."""
-    return tuple(chain(*row["runs"].values()))
-
-
 def written(folder, table, rows):
     """The CSVs of the written table and of its pairs (DataFrames); empty where it is missing or outdated. rows: the
     finished ones, as `page_table` gives them"""
-    paths = [folder and folder / f"{table['name']}{suffix}.csv" for suffix in ("", ".pairs", ".sources")]
-    *frames, sources = [pd.read_csv(path) if path and path.is_file() else pd.DataFrame() for path in paths]
+    paths = [folder / f"{table['name']}{suffix}.csv" for suffix in ("", ".pairs", ".sources")]
+    *frames, sources = [pd.read_csv(path) if path.is_file() else pd.DataFrame() for path in paths]
     current = list(frames[0].get("system", ())) == [row["system"] for row in table["rows"]]
-    current &= {*sources.get("stage", ())} == {*chain(*map(stages_of, table["rows"]))}  # not those of other settings
+    evaluated = {*chain.from_iterable(chain(*row["runs"].values()) for row in table["rows"])}
+    current &= {*sources.get("stage", ())} == evaluated  # not those of other settings
     current = current and {*tables.columns(table)} <= {*frames[0]} and says_the_same(frames[0], rows)
     return frames if current else [pd.DataFrame(), pd.DataFrame()]
 
@@ -97,9 +92,8 @@ def answers(reader, table, tested, pairs):
     said, note = tables.verdicts_with_costs(table, first, tested[first], pairs, reader)
     turned = pairs.rename(columns={"a": "b", "b": "a", "won": "lost", "lost": "won"})
     for pair in pd.concat([pairs, turned.assign(difference=-turned["difference"])]).to_dict("records"):
-        a, b = (table["rows"][pair[side]] for side in "ab")
-        named = {"of": columns[pair["column"]], "systems": (stages_of(a), stages_of(b))}
-        matrices.setdefault(pair["column"], {})[pair["b"], pair["a"]] = pair | named
+        split, measure = columns[pair["column"]]
+        matrices.setdefault(pair["column"], {})[pair["b"], pair["a"]] = pair | {"split": split, "measure": measure}
     return {"verdicts": said, "note": note, "matrices": matrices}
 
 
@@ -157,11 +151,9 @@ def finished_stages(reader, spec):
     found = {}
     for name in filter(reader.finished, spec["stages"]):
         artefact, manifest = reader.artefact(name), reader.artefact(name).manifest
-        content = dict.fromkeys(PROVENANCE) | {"attempt": 1, "hardware": {}} | manifest.get("provenance", {})
-        content["seconds"] = seconds(artefact) if "wall_seconds" in content else None
-        content["machine"] = content["hardware"].get("gpu") or content["hardware"].get("processor")
-        content["bytes"] = sum(file["bytes"] for file in manifest["files"].values())
-        found[name] = spec["stages"][name] | content | {"inputs": {}} | manifest
+        size = sum(file["bytes"] for file in manifest["files"].values())
+        counted = {"seconds": seconds(artefact), "bytes": size, "machine": machines([artefact])}
+        found[name] = spec["stages"][name] | manifest | manifest["provenance"] | counted
     return found
 
 

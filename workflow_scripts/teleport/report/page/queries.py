@@ -6,7 +6,6 @@ import numpy as np
 
 from teleport.report.page.forgetting import swing_sizes
 from teleport.report.page.negatives import finished_pools, sample
-from teleport.report.page.overview import stages_of
 
 TOP = 10
 DRAWN = 4  # one in so many of the queries shown in full is drawn at random, the others differ most between systems
@@ -16,13 +15,15 @@ MOST_CELLS = 6_000  # of the tables of all training queries: fewer queries are s
 
 def compared_rows(tables):
     """The rows of all tables (as `page_table` gives them), each once; where two are called alike, the second has the
-    title of its table too."""
+    title of its table too. Every row of a table gets its `number` among them."""
     rows, taken = {}, set()
     for title, row in ((table["title"], row) for table in tables for row in table["rows"]):
-        if stages_of(row) not in rows:
+        evaluations = tuple(chain(*row["runs"].values()))  # what tells systems apart, whatever a table calls them
+        if evaluations not in rows:
             label = f"{row['label']} ({title})" if row["label"] in taken else row["label"]
-            rows[stages_of(row)] = row | {"label": label}
+            rows[evaluations] = row | {"label": label, "number": len(rows)}
             taken.add(label)
+        row["number"] = rows[evaluations]["number"]
     return list(rows.values())
 
 
@@ -32,37 +33,35 @@ def mean_scores(reader, names, split):
     return {measure: np.mean([scores[measure] for scores in by_seed], axis=0) for measure in by_seed[0]}
 
 
-def compared_queries(scores, number, split):
-    """The rows of the queries of a split whose top tens are shown (sorted): those that differ most, and some drawn.
+def compared_queries(rows, scores, number, split):
+    """Those of some queries of a split whose top tens are shown (sorted): that differ most, and some drawn.
 
-    scores: the first measure, float [systems, queries], NaN for queries without a score
+    scores: of `rows` by the first measure, float [systems, queries]
     """
-    judged = np.flatnonzero(~np.isnan(scores).any(axis=0))
-    if number == "all" or len(judged) <= number:
-        return judged
-    spread = np.ptp(scores[:, judged], axis=0)
-    far = judged[np.argsort(-spread, kind="stable")[: number - number // DRAWN]]
-    others = np.setdiff1d(judged, far)
+    if number == "all" or len(rows) <= number:
+        return rows
+    far = rows[np.argsort(-np.ptp(scores, axis=0), kind="stable")[: number - number // DRAWN]]
+    others = np.setdiff1d(rows, far)
     return np.union1d(far, others[sample(len(others), number // DRAWN, f"compared {split}")])
 
 
 def split_contents(reader, spec, rows):
-    """{split: {systems, measures, scores: {measure: float [systems, queries]}, rows, full}} of those with a system.
+    """{split: {systems, rows, scores: {measure: float [systems, rows]}, full}} of those with a system.
 
-    rows: as `compared_rows` gives; systems: numbers of those with the split; full: rows of the queries in full
+    rows: as `compared_rows` gives; systems: numbers of those with the split; in the content, the rows of the queries
+    that all of them have scores for; full: of those in full
     """
     contents = {}
     for split in spec["splits"]:
         systems = [number for number, row in enumerate(rows) if split in row["runs"]]
         if systems:
-            scores = [mean_scores(reader, rows[number]["runs"][split], split) for number in systems]
-            measures = [name for name in spec["measures"][split] if all(name in of_system for of_system in scores)]
-            firsts = np.array([of_system[measures[0]] for of_system in scores])
-            judged = np.flatnonzero(~np.isnan(firsts).any(axis=0))
-            by_measure = {name: np.array([of_system[name][judged] for of_system in scores]) for name in measures}
-            full = compared_queries(firsts, spec["queries"], split).tolist()
-            contents[split] = {"systems": systems, "measures": measures, "scores": by_measure, "full": full}
-            contents[split]["rows"] = judged.tolist()
+            by_system = [mean_scores(reader, rows[number]["runs"][split], split) for number in systems]
+            scores = {name: np.array([of_system[name] for of_system in by_system]) for name in spec["measures"][split]}
+            first = next(iter(scores.values()))
+            judged = np.flatnonzero(~np.isnan(first).any(axis=0))
+            full = compared_queries(judged, first[:, judged], spec["queries"], split).tolist()
+            scores = {name: values[:, judged] for name, values in scores.items()}
+            contents[split] = {"systems": systems, "rows": judged.tolist(), "scores": scores, "full": full}
     return contents
 
 

@@ -6,12 +6,11 @@ import numpy as np
 import pandas as pd
 
 from teleport.report.charts import Figure, shown
-from teleport.report.maps import places
+from teleport.report.maps import map_rows, places
 from teleport.report.page.negatives import SUSPECT, finished_pools, flat, source_name
 from teleport.report.page.queries import TOP
 
 MAPPED = 48  # negatives on the map of a query, those in most pools first
-MARK = ("what", "shape", "size", "passage")  # of a point on the map
 MOST_DRAWN = 4  # experiments of which a query's page has charts; of more, it has tables alone
 MOST_CHARACTERS = 1_200_000  # of the ids of passages that open the queries of a split which have no page of their own
 ID_CHARACTERS = 9  # of an id and the space behind it, as in MS MARCO
@@ -30,23 +29,16 @@ def ranking_table(tops):
 def light(reader, rows, full, positives, lists):
     """What opens the queries `rows` that are not in `full`: passages by their ids, without texts (plain JSON).
 
-    {columns, most, lists: per query a text of ids per column, positives: per query a text of ids}, null for those in
-    full. lists: {column: {row: [passages, best first]}}, of which at most `most` stay, for MOST_CHARACTERS in all.
+    {columns, most, queries: {row: a text of ids per column}}. lists: {column: {row: [passages, best first]}}, of which
+    at most `most` stay, for MOST_CHARACTERS in all; the first column has the positives.
     """
-    full = set(full)
-    others = [row for row in rows if row not in full]
+    others = sorted({*rows}.difference(full))
     most = max(1, min(TOP, MOST_CHARACTERS // max(1, ID_CHARACTERS * len(others) * len(lists))))
-    cut = {row: [of[row][:most] for of in lists.values()] for row in others}
-    known = {row: positives[row][:TOP].tolist() for row in others}
-    shown_passages = (passage for row in others for each in (*cut[row], known[row]) for passage in each)
-    ids = reader.doc_ids({passage for passage in shown_passages if not isinstance(passage, str)})
-
-    def text(passages):
-        return " ".join(ids.get(passage, str(passage)) for passage in passages)
-
-    by_query = [None if row in full else list(map(text, cut[row])) for row in rows]
-    of_positives = [None if row in full else text(known[row]) for row in rows]
-    return {"columns": list(lists), "most": most, "lists": by_query, "positives": of_positives}
+    cut = {row: [positives[row][:TOP].tolist(), *(of[row][:most] for of in lists.values())] for row in others}
+    passages = {passage for columns in cut.values() for column in columns for passage in column}
+    ids = reader.doc_ids({passage for passage in passages if not isinstance(passage, str)})
+    texts = {row: [" ".join(ids.get(each, each) for each in column) for column in cut[row]] for row in others}
+    return {"columns": ["Positives", *lists], "most": most, "queries": texts}
 
 
 def mined_lists(reader, seeds, rows):
@@ -123,16 +115,13 @@ def map_figure(reader, life, row, named):
     times = Counter({passage: len(lines) for passage, lines in life["lines"].items()})
     positives = reader.positives()[row][:2].tolist()
     chosen = positives + [passage for passage, _ in times.most_common(MAPPED)]
-    rows = []
-    for number, places_of_all in zip(life["episodes"], places(scorers, row, chosen), strict=True):
-        marks = [("query itself", "query itself", 190, "the query")]
-        marks += [("positive", "positive", 150, named[passage][0]) for passage in positives]
-        for passage in chosen[len(positives) :]:
-            line = life["lines"][passage].get(number)
-            what, size = (line["what"], 55) if line else ("another episode's", 30)
-            marks.append((what, "negative", size, named[passage][0]))
-        for (x, y), mark in zip(places_of_all, marks, strict=True):
-            rows.append({"episode": number, "x": x, "y": y} | dict(zip(MARK, mark, strict=True)))
+    rows, elsewhere = [], {"what": "another episode's"}
+    for number, points in zip(life["episodes"], places(scorers, row, chosen), strict=True):
+        what = ["positive"] * len(positives)
+        what += [life["lines"][passage].get(number, elsewhere)["what"] for passage in chosen[len(positives) :]]
+        names = [named[passage][0] for passage in chosen]
+        texts = [("query itself", "the query"), *zip(what, names, strict=True)]
+        rows += [{"episode": number} | each for each in map_rows(points, texts, len(positives))]
     text = (
         "Two principal components of the vectors of all episodes together, so that places compare; at most "
         f"{MAPPED} negatives, coloured by source where the episode has them."

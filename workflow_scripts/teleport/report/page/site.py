@@ -56,7 +56,7 @@ class Site:
         texts |= {f"{name}.js": text for name, text in self.data.items()}
         for path, text in (texts | {"page.css": css(), "page.js": script(), "vega.js": vega()}).items():
             write_text(files / path, text)
-        write_text(Path(folder) / "index.html", DOOR.format(f"{FILES}/index.html", jinja2.filters.escape(self.title)))
+        write_text(Path(folder) / "index.html", DOOR.format(f"{FILES}/index.html", escape(self.title)))
         return sum(path.stat().st_size for path in files.rglob("*") if path.is_file())
 
     def write_one_file(self, path):
@@ -119,7 +119,6 @@ FILTERS = {
     "script": lambda value: Markup(script_json(value)),
     "json": lambda value: json.dumps(value, ensure_ascii=False, default=str),
     "count": "{:,}".format,
-    "percent": "{:.1%}".format,
     "signed": lambda value: figure(value, "+"),
     "p": p_text,
     "duration": lambda seconds: duration(seconds, 1),

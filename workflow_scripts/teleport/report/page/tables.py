@@ -22,7 +22,7 @@ def states_table(said, experiment, listed):
 def pools_table(said):
     """What each pool of an experiment and seed has drawn and dropped; said: as `negatives_of` gives it."""
     rows = []
-    for episode, pool in zip(said["episodes"], said["pools"], strict=True):
+    for episode, pool in said["pools"].items():
         facts, filters = pool["facts"], pool["facts"].get("filters") or {}
         row = {"Episode": str(episode)}
         row["Drawn"] = ", ".join(f"{name} {n:,}" for name, n in facts.get("drawn", {}).items())
@@ -51,13 +51,13 @@ def stages_table(rows, stages):
     """The stages of a seed by link and episode, each with its time; stages: {name: what `finished_stages` says}."""
     episodes = sorted({row["episode"] for row in rows})
     names = {episode: f"Episode {episode}" if episode else "Start" for episode in episodes}
-    most = max((stages[row["stage"]]["seconds"] or 0 for row in rows if row["stage"] in stages), default=0) or 1
+    most = max([1e-9, *(stages[row["stage"]]["seconds"] for row in rows if row["stage"] in stages)])
     lines = {}
     for row in rows:
         stage, text = stages.get(row["stage"]), Markup('<span class="todo">not run</span>')
         if stage:
             shared = Markup(' <span class="shared">shared</span>') if len(stage["users"]) > 1 else ""
-            address, heat = f"stage-{row['stage'].replace('/', '-')}.html", (stage["seconds"] or 0) / most
+            address, heat = f"stage-{row['stage'].replace('/', '-')}.html", stage["seconds"] / most
             link = Markup('<a class="heat" style="--heat: {:.3f}" href="{}">{}{}</a>')
             text = link.format(heat, address, duration(stage["seconds"], 1), shared)
         name = row["link"].rpartition("/")[2]

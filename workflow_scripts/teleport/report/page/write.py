@@ -7,15 +7,15 @@ import pandas as pd
 
 from teleport.report.charts import drawn, shown
 from teleport.report.curves import MOST_POINTS, training_curves
+from teleport.report.figures import machines
 from teleport.report.page import drawings, overview, queries, query_pages, tables
-from teleport.report.page.forgetting import LETTERS, STATES, Traces, forgetting_of
+from teleport.report.page.forgetting import STATES, Traces, forgetting_of
 from teleport.report.page.negatives import finished_pools, negatives_of
 from teleport.report.page.site import Site, read_texts
 from teleport.report.published_table import printed_published, published_measures
 from teleport.report.reader import Reader
 from teleport.report.render import NONE
 from teleport.report.verdicts import better, p_text
-from teleport.settings.section import RERANKED
 
 NAVIGATION = {"index.html": "Verdicts", "diff.html": "Compare", "list.html": "Queries"}
 NAVIGATION |= {"experiments.html": "Experiments", "stages.html": "Stages", "papers.html": "Beside the papers"}
@@ -49,23 +49,21 @@ class Page:
     def __init__(self, spec, root):
         self.spec, self.reader = spec, Reader(root, spec["collection"])
         self.finished = overview.finished_stages(self.reader, spec)
-        folder = root / "results/tables" / spec["name"]
-        self.tables = [overview.page_table(self.reader, spec, table, folder) for table in spec["tables"]]
+        self.tables = [overview.page_table(self.reader, spec, table) for table in spec["tables"]]
         self.traces, self.compared = Traces(self.reader), queries.compared_rows(self.tables)
         self.splits = queries.split_contents(self.reader, spec, self.compared)
-        first_seeds = {each["name"]: each["seeds"][0] for each in spec["experiments"]}
-        self.trained = {name: seed for name, seed in first_seeds.items() if finished_pools(self.reader, seed)}
+        first_seeds = {each["label"]: each["seeds"][0] for each in spec["experiments"]}
+        self.trained = {label: seed for label, seed in first_seeds.items() if finished_pools(self.reader, seed)}
         self.labels = {each["name"]: each["label"] for each in spec["experiments"]}
-        self.numbers = {overview.stages_of(row): number for number, row in enumerate(self.compared)}
-        last = max(self.finished.values(), key=lambda each: each["started"] or "", default={})
-        self.written = (last.get("started") or "")[:16].replace("T", " ")
-        self.commit = (last.get("git_commit") or "unknown")[:12]
+        last = max(self.finished.values(), key=lambda stage: stage["started"])
+        self.written, self.commit = last["started"][:16].replace("T", " "), (last["git_commit"] or "unknown")[:12]
         systems = list(self.labels.values()) or [row["label"] for row in self.compared]
         more = f" and {len(systems) - MOST_NAMED} more" if len(systems) > MOST_NAMED else ""
         title = spec["name"] or ", ".join(systems[:MOST_NAMED]) + more or "Results"
         made = f"Made from {', '.join(spec['configuration'])} at commit {self.commit}; last stage begun {self.written}."
         self.site = Site(title, made, list(NAVIGATION.items()))
-        self.site.templates.globals |= {"reproduce": self.reproduce, "stages": self.finished}
+        seeded = any(len(names) > 1 for row in self.compared for names in row["runs"].values())
+        self.site.templates.globals |= {"reproduce": self.reproduce, "stages": self.finished, "seeded": seeded}
 
     def reproduce(self, names):
         """The command that makes stages in a fresh clone, at the commit that made them."""
@@ -87,40 +85,34 @@ class Page:
         return list(found)
 
     def spent(self, names):
-        return sum(self.finished[name]["seconds"] or 0 for name in names)
+        return sum(self.finished[name]["seconds"] for name in names)
 
     def first_page(self):
         """Verdicts, methods, tables, every pair of systems, and costs."""
         spec, stages, facts = self.spec, self.finished, self.reader.facts(self.spec["collection"])
-        machines = ", ".join(sorted({each["machine"] for each in stages.values() if each["machine"]})) or NONE
+        where = machines(map(self.reader.artefact, stages)) or NONE
         numbers = ", ".join(f"{each['queries']:,} {split}" for split, each in facts.get("splits", {}).items())
         about = {"Configuration": " ".join(spec["configuration"]), "Passages": f"{facts['num_passages']:,}"}
         about |= {"Queries": numbers or NONE, "Evaluated on": ", ".join(spec["splits"]), "Commit": self.commit}
-        about |= {"Last stage": self.written, "Machine": machines}
+        about |= {"Last stage": self.written, "Machine": where}
         about["Stages"] = f"{len(stages):,} of {len(spec['stages']):,}"
         published = published_measures(spec.get("published", ()), self.reader.root)
         for table in self.tables:
             table["figures"] = shown(*drawings.system_figures(table, published))
             table["by_episode"] = shown(*drawings.episode_figures(table))
-        note = f"Means over seeds, as if each system ran alone, one stage after another, on {machines}. All stages of "
+        note = f"Means over seeds, as if each system ran alone, one stage after another, on {where}. All stages of "
         note += f"this configuration took {self.spent(stages) / 3600:.2f} hours, each counted once."
         content = {"about": about, "tables": self.tables, "methods": spec["experiments"], "evaluated": self.compared}
         content |= {"costs": overview.costs_table(self.reader, spec, note), "kinds": drawings.kind_figure(stages)}
-        functions = {"behind": self.behind, "spent": self.spent, "diff_of": self.diff_of, "better": better}
+        functions = {"behind": self.behind, "spent": self.spent, "better": better}
         self.site.add("index.html", "index.html", "Verdicts", **content, **functions)
-
-    def diff_of(self, pair):
-        """The address of a pair of a table's rows, query by query."""
-        a, b = (self.numbers[stages] for stages in pair["systems"])
-        return f"diff.html#{pair['of'][0].removesuffix(RERANKED)}/{a}/{b}"
 
     def comparison(self):
         """The page that compares two systems, and the scores and queries that it loads."""
         for split, content in self.splits.items():
             rounded = {name: np.round(values, 4).tolist() for name, values in content["scores"].items()}
-            said = {"systems": content["systems"], "measures": content["measures"], "scores": rounded}
-            said["fewer"] = [name for name in content["measures"] if better(name) < 0]
-            self.site.put(f"scores-{split}", said)
+            fewer = [name for name in rounded if better(name) < 0]
+            self.site.put(f"scores-{split}", {"systems": content["systems"], "scores": rounded, "fewer": fewer})
             self.put_queries(split, content["rows"], content["full"])
         if len(self.compared) > 1:
             self.site.add("diff.html", "diff.html", "Compare", scatter=drawn("scatter", []))
@@ -128,11 +120,12 @@ class Page:
     def pairs(self):
         """{"split measure": {"a b": p as text}} of all pairs of numbers of systems that a table has tested."""
         pairs = {}
-        for lines in chain.from_iterable(table["matrices"].values() for table in self.tables):
-            for pair in lines.values():
-                a, b = (self.numbers.get(stages, -1) for stages in pair["systems"])  # of one whose stages went: none
-                if 0 <= a < b:
-                    pairs.setdefault(" ".join(pair["of"]), {})[f"{a} {b}"] = p_text(pair["p"])
+        for table in self.tables:
+            numbers = {row["at"]: row["number"] for row in table["rows"]}
+            for pair in chain.from_iterable(lines.values() for lines in table["matrices"].values()):
+                if numbers.keys() >= {pair["a"], pair["b"]}:  # of one whose stages went: none
+                    of = pairs.setdefault(f"{pair['split']} {pair['measure']}", {})
+                    of[f"{numbers[pair['a']]} {numbers[pair['b']]}"] = p_text(pair["p"])
         return pairs
 
     def put_queries(self, split, rows, full):
@@ -199,13 +192,14 @@ class Page:
         for content in contents:
             lives = chain.from_iterable(each["life"]["lines"] for each in content["lives"])
             ranked = (passage for passage, _ in content["ranking"])
-            content["passages"] = list(dict.fromkeys(chain(content["positives"][:MOST_POSITIVES], ranked, lives)))
-        texts = read_texts(self.reader, [content["passages"] for content in contents])
+            shown_passages = dict.fromkeys(chain(content["positives"][:MOST_POSITIVES], ranked, lives))
+            content["number"] = {passage: at for at, passage in enumerate(shown_passages)}
+        texts = read_texts(self.reader, [content["number"] for content in contents])
         for content in contents:
             self.query_page(content, texts)
         splits = [*self.splits, *["train"] * bool(self.trained)]
         index = {"splits": splits, "scored": list(self.splits), "labels": [row["label"] for row in self.compared]}
-        index |= {"pairs": self.pairs(), "experiments": self.listed, "states": list(STATES), "letters": LETTERS}
+        index |= {"pairs": self.pairs(), "experiments": self.listed, "states": STATES}
         self.site.put("index", index)
         if splits:
             self.site.add("list.html", "list.html", "Queries", full=contents)
@@ -213,56 +207,52 @@ class Page:
 
     def evaluated_queries(self, split, content):
         """What the pages of some queries of a split show; puts what opens the others."""
-        rows, systems, measure = content["rows"], content["systems"], content["measures"][0]
+        rows, systems, measure = content["rows"], content["systems"], next(iter(content["scores"]))
         labels, positives = [self.compared[n]["label"] for n in systems], self.reader.positives(split=split)
         tops = {n: queries.tops_of(self.reader, self.compared[n]["runs"][split][0], rows) for n in systems}
         lists = dict(zip(labels, tops.values(), strict=True))
         self.site.put(f"light-{split}", query_pages.light(self.reader, rows, content["full"], positives, lists))
         scores = dict(zip(rows, content["scores"][measure].T.tolist(), strict=True))
-        said = {"split": split, "measure": measure, "systems": list(zip(systems, labels, strict=True)), "lives": []}
+        said = {"split": split, "measure": measure, "lives": []}
         return [
             said
             | {"row": row, "ranking": query_pages.ranking_table({n: of[row] for n, of in tops.items()})}
-            | {"positives": positives[row].tolist(), "scores": dict(zip(systems, scores[row], strict=True))}
+            | {"positives": positives[row].tolist(), "systems": list(zip(systems, labels, scores[row], strict=True))}
             for row in content["full"]
         ]
 
     def training_queries(self):
         """What the pages of training queries show, for first seeds; puts their list, and what opens the others."""
-        values = {name: self.traces.training(seed) for name, seed in self.trained.items()}
-        compared = [scores_EQ for _, scores_EQ, _ in values.values() if len(scores_EQ)]
+        traces = {label: self.traces.training(seed) for label, seed in self.trained.items()}
+        compared = [scores_EQ for _, scores_EQ, _ in traces.values()]
         number = queries.fitting(self.spec["queries"], self.reader, self.trained.values())
         rows, positives = self.traces.rows.tolist(), self.reader.positives()
         chosen = queries.selected(self.traces.rows, compared, number)
         self.put_queries("train", rows, chosen)
-        by_label = {self.labels[name]: seed for name, seed in self.trained.items()}
-        lists = query_pages.mined_lists(self.reader, by_label, rows)
+        lists = query_pages.mined_lists(self.reader, self.trained, rows)
         self.site.put("light-train", query_pages.light(self.reader, rows, chosen, positives, lists))
         contents = []
-        for row in chosen:
+        for row, at in zip(chosen, np.searchsorted(self.traces.rows, chosen), strict=True):
             lives = []
-            for name, seed in self.trained.items():
-                checkpoints, scores_EQ, of = values[name]
-                trace = scores_EQ[:, np.searchsorted(of, row)].tolist() if len(scores_EQ) else ()
+            for label, seed in self.trained.items():
+                checkpoints, scores_EQ, _ = traces[label]
+                trace = dict(zip(checkpoints, scores_EQ[:, at].tolist(), strict=True))
                 life = query_pages.query_life(self.reader, seed, row, self.spec["flags"])
-                said = {"name": name, "label": self.labels[name], "life": life}
-                lives.append(said | {"trace": list(zip(checkpoints, trace, strict=True))})
-            content = {"split": "train", "row": row, "lives": lives, "positives": positives[row].tolist()}
-            contents.append(content | {"ranking": [], "systems": [], "scores": {}, "measure": ""})
+                lives.append({"label": label, "life": life, "trace": trace})
+            content = {"split": "train", "row": row, "ranking": [], "lives": lives}
+            contents.append(content | {"positives": positives[row].tolist()})
         return contents
 
     def query_page(self, content, texts):
         """Write the page of one query. texts: {passage row: [id, title, text]}"""
         split, row, page = content["split"], content["row"], f"{content['split']}-{content['row']}"
-        number = {passage: at for at, passage in enumerate(content["passages"])}
+        named = {passage: (texts[passage][0], f"#{page}-p{at}") for passage, at in content["number"].items()}
         few = len(content["lives"]) <= query_pages.MOST_DRAWN
         for each in content["lives"]:
-            named = {passage: (texts[passage][0], f"#{page}-p{number[passage]}") for passage in number}
             each["figures"] = query_pages.life_figures(self.reader, each["life"], row, named) if few else []
         content["id"], content["text"] = (self.reader.queries(split, of)[row].as_py() for of in ("query_id", "text"))
-        seeded = any(len(names) > 1 for each in self.compared for names in each["runs"].values())
-        content |= {"page": page, "number": number, "texts": texts, "seeded": seeded}
-        self.site.add(f"query-{page}.html", "query.html", content["id"], **content)
+        content["page"] = page
+        self.site.add(f"query-{page}.html", "query.html", content["id"], texts=texts, **content)
 
     def stages(self):
         """A page for each finished stage, and the list of all."""

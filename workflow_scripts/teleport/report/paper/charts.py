@@ -1,22 +1,21 @@
-"""The charts of a paper's figures, in the form of those of the page."""
+"""The charts of a paper's figures, in the form of those of the page; nobody points at one, so they have no tooltips."""
 
 import altair as alt
 
-from teleport.report.charts import BLUE, FREE, GHOST, ORANGE, TEN, UPRIGHT, chart, colour, in_order, plane, steps, tip
-
-SHAPES = {"passage": "circle", "relevant": "cross", "query": "diamond"}
+from teleport.report.charts import BLUE, FREE, ORANGE, TEN, UPRIGHT, beside_paper, chart, colour, in_order, plane, steps
 
 
 def paper_charts():
     """{name: chart} of the kinds of `figures`."""
     by_system = colour("label:N", None, columns=2, symbolType="stroke")
+    in_group = {"yOffset": alt.YOffset("system:N", sort=None), "color": colour("system:N", None)}
     return {
         # A query, its relevant passages, and those that systems gave it.
-        "plane": plane(colour("what:N", None, columns=2), SHAPES, size=alt.value(60)),
+        "plane": plane(colour("what:N", None, columns=2)),
         "scores": scores(),
         # A value by step, a line per system and seed.
-        "lines": steps(220, tip("label:N"), color=by_system, detail=["seed:N", "part:N"]),
-        "bars": beside(),
+        "lines": steps(220, color=by_system, detail=["seed:N", "part:N"]),
+        "bars": beside_paper(13, x=alt.X("value:Q", title=None), y=in_order("group:N"), **in_group),
         "histogram": histogram(),
     }
 
@@ -27,22 +26,7 @@ def scores():
         x=alt.X("rank:Q", title="Rank"),
         y=alt.Y("score:Q", title="Score less the mean of all passages", scale=FREE["scale"]),
         color=alt.Color("query:N", scale=alt.Scale(range=TEN), legend=None),
-        tooltip=[tip("query:N"), tip("rank:Q"), tip("score:Q", "Score", ".3f")],
     )
-
-
-def beside():
-    """Bars of ours in groups, and the paper's figures as diamonds."""
-    base = chart(alt.Step(13)).encode(
-        x=alt.X("value:Q", title=None),
-        y=in_order("group:N"),
-        yOffset=alt.YOffset("system:N", sort=None),
-        color=colour("system:N", None),
-    )
-    tips = [tip("group:N"), tip("system:N"), tip("value:Q", "Figure", ".4g")]
-    ours = base.transform_filter("!datum.paper").mark_bar().encode(tooltip=tips)
-    paper = base.transform_filter("datum.paper").mark_point(**GHOST)
-    return ours + paper.encode(tooltip=tips)
 
 
 def histogram():
@@ -53,5 +37,4 @@ def histogram():
         y=alt.Y("share:Q", title="Share", axis=alt.Axis(format="%")),
         xOffset=alt.XOffset("of:N", sort=list(parts)),
         color=colour("of:N", None, parts),
-        tooltip=[tip("errors:N"), tip("of:N"), tip("share:Q", "Share", ".1%")],
     )

@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 
 from teleport.refusal import Refusal
 from teleport.report.charts import Figure
-from teleport.report.maps import places
+from teleport.report.maps import map_rows, places
 from teleport.report.page.negatives import sample
 
 BLOCK = 2**16  # passages whose vectors are summed at a time
@@ -60,18 +60,12 @@ def maps(reader, name, figure):
         on_planes = places(scorers, row, chosen)
         doc_ids = {passage: doc_id for passage, (doc_id, *_) in reader.passages(set(chosen)).items()}
         named = [("query", "the query"), *((parts[passage], doc_ids[passage]) for passage in chosen)]
+        relevant = sum(part == "relevant" for part in parts.values())  # the first ones
         for (label, *_), points in zip(planes, on_planes, strict=True):
             text = f"Under {label}: {texts[row].as_py()}. Principal components of the vectors of all maps of the query."
-            rows = [map_row(*each) for each in zip(points, named, strict=True)]
+            rows = map_rows(points, named, relevant)
             figures[f"{query_id}-{label}"] = Figure("plane", rows, f"Query {query_id}.", text)
     return figures
-
-
-def map_row(place, named):
-    """The row of a text on a map: {x, y, what, shape, passage}; named: (what it is, its id)."""
-    what, passage = named
-    shape = what if what in ("query", "relevant") else "passage"
-    return dict(zip("xy", place, strict=True)) | {"what": what, "shape": shape, "passage": passage}
 
 
 def scores(reader, name, figure):

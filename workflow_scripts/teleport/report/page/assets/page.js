@@ -8,10 +8,7 @@ const page = (() => {
   // An element; text is never taken for markup.
   function h(tag, attributes = {}, ...children) {
     const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) {
-      if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-      else if (value !== null && value !== undefined) element.setAttribute(name, value);
-    }
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
     element.append(...children.flat());
     return element;
   }
@@ -112,11 +109,10 @@ page.query = (split, row, full, ...rest) =>
 page.form = (root, lists) => {
   const { h } = page;
   const label = ([name, options, chosen, place]) => {
-    const address = (value) => page.address(root.dataset.app, ...place(value)).replace(/^[^#]*/, "");
-    const go = (event) => { location.hash = address(event.target.value); };
-    const selected = (value) => (String(value) === String(chosen) ? "" : null);
-    const option = ([value, text = value]) => h("option", { value, selected: selected(value) }, text);
-    const select = h("select", { onchange: go }, options.map((each) => option([each].flat())));
+    const option = ([value, text = value]) => h("option", { value }, text);
+    const select = h("select", {}, options.map((each) => option([each].flat())));
+    select.value = chosen;
+    select.onchange = () => { location.href = page.address(root.dataset.app, ...place(select.value)); };
     return h("label", { class: "choice" }, h("span", {}, name), select);
   };
   root.querySelector("form").replaceChildren(...lists.map(label));
@@ -146,7 +142,7 @@ page.listQueries = (root, all, full) => {
 // Two systems on all queries of a split.
 page.apps.diff = async (root, { scored, labels, pairs }) => {
   const [given, ...rest] = page.place(), split = scored.includes(given) ? given : scored[0];
-  const { systems, measures, scores, fewer } = await page.load(`scores-${split}`);
+  const { systems, scores, fewer } = await page.load(`scores-${split}`), measures = Object.keys(scores);
   const queries = await page.load(`queries-${split}`), full = new Set(queries.full);
   const known = (text, other) => (text !== undefined && systems.includes(Number(text)) ? Number(text) : other);
   const [a, b] = [known(rest[0], systems[Math.min(1, systems.length - 1)]), known(rest[1], systems.at(-1))];
@@ -166,7 +162,7 @@ page.apps.diff = async (root, { scored, labels, pairs }) => {
   const way = (value) => (Math.abs(value) > 1e-9 ? better * Math.sign(value) : 0);
   const [won, lost] = [1, -1].map((wanted) => rows.filter((row) => way(row.b - row.a) === wanted).length);
   const [meanA, meanB] = [ofA, ofB].map((values) => values.reduce((sum, value) => sum + value, 0) / rows.length);
-  const p = pairs[`${split} ${measure}`]?.[`${Math.min(a, b)} ${Math.max(a, b)}`];
+  const p = pairs[`${split} ${measure}`]?.[`${a} ${b}`];
   const means = `${labels[b]} ${meanB.toFixed(3)}, ${labels[a]} ${meanA.toFixed(3)}: ${sign(meanB - meanA)}`;
   const counts = `won ${won}, lost ${lost}, the same on ${rows.length - won - lost} queries`;
   const chance = p === undefined ? "" : `, p ${p} of this pair alone`;
@@ -180,30 +176,32 @@ page.apps.diff = async (root, { scored, labels, pairs }) => {
   page.listQueries(root, sorted.map((row) => ({ ...row, more: [change(row)] })), full);
 };
 
-page.spelled = (path, states, letters) => [...path].map((each) => states[letters.indexOf(each)]).join(", ");
+page.spelled = (path, states) => [...path].map((letter) => states.find((name) => name[0] === letter)).join(", ");
 page.measured = (measure) => (measure.startsWith("RR") ? "rank " : `${measure} `);
 
 // A query without a page of its own: its scores, what became of it, and passages by their ids.
-page.apps.light = async (root, { splits, scored, experiments, states, letters }) => {
+page.apps.light = async (root, { splits, scored, experiments, states }) => {
   const [split, row, only] = page.place(), { h } = page;
   if (!splits.includes(split)) return;
   const queries = await page.load(`queries-${split}`), at = queries.rows.indexOf(Number(row));
   if (at < 0) return;
-  const { columns, most, lists, positives } = await page.load(`light-${split}`);
-  const scores = scored.includes(split) ? await page.load(`scores-${split}`) : null;
-  const ids = (text) => (text ?? "").split(" ").filter(Boolean), known = new Set(ids(positives[at]));
-  const passages = (text) => ids(text).flatMap((id) => [known.has(id) ? h("b", {}, id) : id, " "]);
+  const { columns, most, queries: light } = await page.load(`light-${split}`);
+  const none = { systems: [], scores: {} };
+  const { systems, scores } = scored.includes(split) ? await page.load(`scores-${split}`) : none;
+  const lists = columns.map((_, n) => (light[row]?.[n] ?? "").split(" ").filter(Boolean));
+  const positives = new Set(lists[0]);
+  const passages = (n) => lists[n].flatMap((id) => [positives.has(id) ? h("b", {}, id) : id, " "]);
   const line = (name, ...parts) =>
     h("tr", {}, h("th", { scope: "row", class: "words" }, name), h("td", { class: "words" }, ...parts));
-  const lines = [line("Positives", ...passages(positives[at]))];
-  const measures = (n) => scores?.measures.map((name) => `${name} ${scores.scores[name][n][at]}`).join(", ") ?? "";
-  for (const [n, column] of columns.entries()) {
-    if (scores && only && !only.split("-").includes(String(scores.systems[n]))) continue;
-    lines.push(line(column, h("small", {}, measures(n)), " ", ...passages(lists[at]?.[n])));
+  const lines = [line(columns[0], ...passages(0))];
+  const measures = (n) => Object.entries(scores).map(([name, values]) => `${name} ${values[n][at]}`).join(", ");
+  for (const [n, column] of columns.slice(1).entries()) {
+    if (only && !only.split("-").includes(String(systems[n]))) continue;
+    lines.push(line(column, h("small", {}, measures(n)), " ", ...passages(n + 1)));
   }
   for (const each of experiments.filter((one) => one.splits.includes(split))) {
     const { paths, ways, measure, checkpoints } = (await page.load(`paths-${each.name}`))[split];
-    const way = `${page.measured(measure)}${ways[at]}: ${page.spelled(paths[at], states, letters)}`;
+    const way = `${page.measured(measure)}${ways[at]}: ${page.spelled(paths[at], states)}`;
     if (paths[at]) lines.push(line(`${each.label}, checkpoints ${checkpoints.join(" → ")}`, way));
   }
   root.querySelector(".id").textContent = `${split} query ${queries.ids[at]}; at most ${most} passages of each`;
@@ -212,14 +210,14 @@ page.apps.light = async (root, { splits, scored, experiments, states, letters })
 };
 
 // All queries of a split, or those that one step of an experiment left in one state.
-page.apps.list = async (root, { splits, experiments, states, letters }) => {
+page.apps.list = async (root, { splits, experiments, states }) => {
   const [given, name, step, state] = page.place(), split = splits.includes(given) ? given : splits[0];
   const queries = await page.load(`queries-${split}`), full = new Set(queries.full);
   const able = experiments.filter((each) => each.splits.includes(split));
   const chosen = able.find((each) => each.name === name);
   const paths = chosen && (await page.load(`paths-${name}`))[split];
   const steps = paths ? paths.checkpoints.slice(1).map((to, at) => [at, `${paths.checkpoints[at]} → ${to}`]) : [];
-  const at = Math.max(0, Math.min(Number(step) || 0, steps.length - 1)), wanted = letters[states.indexOf(state)];
+  const at = Math.max(0, Math.min(Number(step) || 0, steps.length - 1));
   const named = [["", "all queries"], ...able.map((each) => [each.name, each.label])];
   const ofPaths = [
     ["From checkpoint to checkpoint", steps, at, (value) => [split, name, value, state]],
@@ -228,11 +226,11 @@ page.apps.list = async (root, { splits, experiments, states, letters }) => {
     ["Split", splits, split, (value) => [value]],
     ["Experiment", named, chosen?.name ?? "", (value) => [split, value, 0, state ?? "forgotten"]],
     ...(paths ? ofPaths : [])]);
-  const glyph = (n) => page.h("span", { class: "path", title: page.spelled(paths.paths[n], states, letters) },
+  const glyph = (n) => page.h("span", { class: "path", title: page.spelled(paths.paths[n], states) },
     page.measured(paths.measure) + paths.ways[n]);
   const kept = queries.rows
     .map((row, n) => ({ row, n, url: page.query(split, row, full), id: queries.ids[n], text: queries.texts[n] }))
-    .filter(({ n }) => !paths || (paths.paths[n] && (!wanted || paths.paths[n][at] === wanted)))
+    .filter(({ n }) => !paths || (paths.paths[n] && (!state || paths.paths[n][at] === state[0])))
     .map((query) => ({ ...query, more: paths ? [glyph(query.n)] : [] }));
   page.listQueries(root, kept, full);
 };
