@@ -138,7 +138,7 @@ def test_which_queries_were_forgotten_in_an_episode(opened, marked):
     assert shown(browser, "[data-app=list] .note").startswith(f"{counts[step]} queries, {counts[step]} in full")
     assert browser.clicks <= MOST_CLICKS
     follow(browser, ".queries a", to=".trace")
-    assert "Reciprocal rank@100" in shown(browser, ".trace") and browser.errors == []
+    assert "Rank after checkpoints 0 → 1" in shown(browser, ".trace") and browser.errors == []
 
 
 def test_what_did_a_system_cost_and_how_is_a_cell_reproduced(opened, marked):

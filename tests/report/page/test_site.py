@@ -111,8 +111,9 @@ def test_one_file_has_all_pages_and_needs_no_other(site, tmp_path):
 def test_texts_and_marks_have_contrast_in_both_themes():
     """WCAG 2: 4.5:1 for text, 3:1 for marks."""
     css = (ASSETS / "page.css").read_text()
-    for theme in re.findall(r"--paper: (?:[^}]*?)--warm: #\w+", css):
-        colours = dict(re.findall(r"--(\w+): (#\w{6})", theme))
+    both = re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", css)
+    assert len(both) == 11
+    for colours in ({name: light for name, light, _ in both}, {name: dark for name, _, dark in both}):
         for ground in ("paper", "panel"):
             for text in ("ink", "soft", "accent", "good", "bad"):
                 assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)

@@ -169,5 +169,5 @@ def plane(colours):
     """Texts on a plane, with the rows of `map_rows`."""
     texts, tips = ["passage", "positive", "query"], [tip("what:N", "What"), tip("passage:N", "Passage")]
     shape = alt.Shape("shape:N", scale=alt.Scale(domain=texts, range=["circle", "cross", "diamond"]), legend=None)
-    size = alt.Size("shape:N", scale=alt.Scale(domain=texts, range=[55, 150, 190]), legend=None)
+    size = alt.Size("shape:O", scale=alt.Scale(domain=texts, range=[55, 150, 190]), legend=None)
     return chart(320, "point", **DOT).encode(**PLANE, color=colours, shape=shape, size=size, tooltip=tips)

@@ -154,14 +154,13 @@ def pool_facts(reader, stages, rows, positives, flags):
     """What one pool holds: counts by source, by source and rank (1-10, 11-20, ...), score gaps, facts of the merge."""
     pool = reader.pool(stages["pool"])
     _, sources, ranks = flat(pool, rows, "sources", "ranks")
-    found = [value for value in np.unique(sources[ranks > 0]).tolist() if not value & flags[MOMENTUM]]
-    bins = {value: np.bincount((ranks[(sources == value) & (ranks > 0)] - 1) // RANK_BIN) for value in found}
-    return {
-        "stage": stages["pool"],
-        "sources": count_sources(sources, flags),
-        "facts": reader.facts(stages["pool"]),
-        "ranks": {source_name(value, flags): counts.tolist() for value, counts in bins.items()},
-    } | score_gaps(reader, stages, rows, pool, positives)
+    content = {"stage": stages["pool"], "facts": reader.facts(stages["pool"]), "ranks": {}}
+    for value in np.unique(sources[ranks > 0]).tolist():
+        if (name := source_name(value, flags)) != MOMENTUM:
+            tens = (ranks[(sources == value) & (ranks > 0)] - 1) // RANK_BIN
+            content["ranks"][name] = np.bincount(tens).tolist()
+    content["sources"] = count_sources(sources, flags)
+    return content | score_gaps(reader, stages, rows, pool, positives)
 
 
 def score_gaps(reader, stages, rows, pool, positives):

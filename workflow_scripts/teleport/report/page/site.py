@@ -39,7 +39,7 @@ class Site:
             loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
         )
         self.templates.filters |= FILTERS
-        self.templates.globals |= {"words": WORDS | WORDS_HERE}
+        self.templates.globals |= {"words": WORDS | WORDS_HERE, "colours": SOURCE_COLOURS}
 
     def add(self, path, template, heading, **content):
         """Add a page: what `template` makes of `content`."""
@@ -54,7 +54,8 @@ class Site:
         files = Path(folder) / FILES
         texts = {path: self.whole(path, heading, body) for path, (heading, body) in self.pages.items()}
         texts |= {f"{name}.js": text for name, text in self.data.items()}
-        for path, text in (texts | {"page.css": css(), "page.js": script(), "vega.js": vega()}).items():
+        texts |= {name: asset(name) for name in ("page.css", "page.js")} | {"vega.js": vega()}
+        for path, text in texts.items():
             write_text(files / path, text)
         write_text(Path(folder) / "index.html", DOOR.format(f"{FILES}/index.html", escape(self.title)))
         return sum(path.stat().st_size for path in files.rglob("*") if path.is_file())
@@ -65,8 +66,9 @@ class Site:
             f'<article id="{name}"{" hidden" * bool(at)}>{body}</article>'
             for at, (name, (_, body)) in enumerate(self.pages.items())
         ]
-        scripts = [Markup(text) for text in (vega(), script(), *self.data.values())]
-        text = self.whole("index.html", self.title, "\n".join(articles), {"css": Markup(css()), "scripts": scripts})
+        scripts = [Markup(text) for text in (vega(), asset("page.js"), *self.data.values())]
+        inline = {"css": Markup(asset("page.css")), "scripts": scripts}
+        text = self.whole("index.html", self.title, "\n".join(articles), inline)
         write_text(Path(path), LINK.sub(self.inner_link, text))
         return Path(path).stat().st_size
 
@@ -83,15 +85,9 @@ class Site:
         return base.render(heading=heading, body=Markup(body), inline=inline, **named)
 
 
-def css():
-    """The style of all pages, with the colours of sources as in the charts."""
-    colours = "".join(f".source.{name} {{ --colour: {colour}; }}\n" for name, colour in SOURCE_COLOURS.items())
-    return (ASSETS / "page.css").read_text(encoding="utf-8") + colours
-
-
-def script():
-    """What a page does beside being read (JavaScript)."""
-    return (ASSETS / "page.js").read_text(encoding="utf-8")
+def asset(name):
+    """The style of all pages, or what a page does beside being read (JavaScript)."""
+    return (ASSETS / name).read_text(encoding="utf-8")
 
 
 def vega():

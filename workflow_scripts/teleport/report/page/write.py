@@ -9,7 +9,7 @@ from teleport.report.charts import drawn, shown
 from teleport.report.curves import MOST_POINTS, training_curves
 from teleport.report.figures import machines
 from teleport.report.page import drawings, overview, queries, query_pages, tables
-from teleport.report.page.forgetting import STATES, Traces, forgetting_of
+from teleport.report.page.forgetting import STATES, Traces, forgetting_of, way_text
 from teleport.report.page.negatives import finished_pools, negatives_of
 from teleport.report.page.site import Site, read_texts
 from teleport.report.published_table import printed_published, published_measures
@@ -171,11 +171,11 @@ class Page:
             summary = f"{said['queries']:,} {said['split']} queries, {said['measure']}, seed {said['seed']}"
             figures = shown(drawings.river_figure(said, name), drawings.trace_figure(said))
             learned.append((summary, figures, tables.states_table(said, name, said["seed"] == seeds[0]["seed"])))
-        thinned = f"Curves of more than {MOST_POINTS:,} steps are thinned evenly." * any(curves["lines"] > MOST_POINTS)
-        training = [(None, drawings.training_figures(curves), None)] if len(curves) else []
+        summary = f"Every seed; a curve of more than {MOST_POINTS:,} steps is thinned evenly"
+        training = [(summary, drawings.training_figures(curves), None)] if len(curves) else []
         ran = [(f"Seed {seed['seed']}", (), tables.stages_table(seed["rows"], self.finished)) for seed in seeds]
-        sections = [("negatives", "Negatives", negatives, ""), ("forgetting", "Learned and forgotten", learned, "")]
-        sections += [("training", "Training", training, thinned), ("stages", "The stages as they ran", ran, "")]
+        sections = [("negatives", "Negatives", negatives), ("forgetting", "Learned and forgotten", learned)]
+        sections += [("training", "Training", training), ("stages", "The stages as they ran", ran)]
         content = {"experiment": experiment, "sections": [section for section in sections if section[2]]}
         self.site.add(f"experiment-{name}.html", "experiment.html", experiment["label"], **content)
 
@@ -236,9 +236,9 @@ class Page:
             lives = []
             for label, seed in self.trained.items():
                 checkpoints, scores_EQ, _ = traces[label]
-                trace = dict(zip(checkpoints, scores_EQ[:, at].tolist(), strict=True))
+                way = way_text(scores_EQ[:, at].tolist(), "RR")
                 life = query_pages.query_life(self.reader, seed, row, self.spec["flags"])
-                lives.append({"label": label, "life": life, "trace": trace})
+                lives.append({"label": label, "checkpoints": checkpoints, "way": way, "life": life})
             content = {"split": "train", "row": row, "ranking": [], "lives": lives}
             contents.append(content | {"positives": positives[row].tolist()})
         return contents

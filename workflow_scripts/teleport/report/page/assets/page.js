@@ -29,10 +29,11 @@ const page = (() => {
 
   const articles = [...document.querySelectorAll("article")];
   const shown = () => articles.find((each) => !each.hidden) ?? document.getElementById("main");
+  const named = (text) => articles.find((each) => `${text}/`.startsWith(`${each.id}/`));
 
   // What follows the name of the page in its address: "test/1/4" → ["test", "1", "4"].
   function place() {
-    const text = location.hash.slice(1), article = articles.find((each) => text.startsWith(`${each.id}/`));
+    const text = location.hash.slice(1), article = named(text);
     return (article ? text.slice(article.id.length + 1) : text).split("/").map(decodeURIComponent);
   }
 
@@ -61,8 +62,7 @@ const page = (() => {
   // In one file for all: the page that the address names, or that has the element that it names.
   function route() {
     const text = decodeURIComponent(location.hash.slice(1)), element = text && document.getElementById(text);
-    const named = articles.find((each) => text === each.id || text.startsWith(`${each.id}/`));
-    const next = named ?? (element && articles.find((each) => each.contains(element))) ?? articles[0];
+    const next = named(text) ?? (element && articles.find((each) => each.contains(element))) ?? articles[0];
     for (const each of articles) each.hidden = each !== next;
     if (element && element !== next) element.scrollIntoView();
     else window.scrollTo(0, 0);
