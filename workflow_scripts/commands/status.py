@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 from teleport.refusal import Refusal
-from teleport.report.progress import of_seed
+from teleport.report.progress import SEED_COLUMNS, of_seed
 from teleport.report.units import duration
 from teleport.running.artefact import HISTORY, MANIFEST, PROGRESS, is_finished
 from teleport.running.job import RESUME, SHARDS
@@ -104,7 +104,7 @@ def read_report(path):
 
 def seeds_table(plan):
     """Finished episodes, with their training and evaluations, and stages of every experiment and seed, as text."""
-    lines, done = [["experiment", "seed", "episodes", "stages"]], cache(is_finished)
+    lines, done = [SEED_COLUMNS], cache(is_finished)
     for trajectory in chain(*plan.trajectories.values()):
         needed = [{stage.name for stage in (e.train, *e.runs.values())} for e in trajectory.episodes[1:]]
         stages = {row.stage.name for row in trajectory.rows}

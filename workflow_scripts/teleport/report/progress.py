@@ -1,5 +1,7 @@
 """How much of a plan is finished, by kind of stage and by experiment and seed: the same for terminal and page."""
 
+SEED_COLUMNS = ["experiment", "seed", "episodes", "stages"]  # of what `of_seed` says
+
 
 def by_kind(names, is_finished):
     """{kind: (finished stages, all stages)} of the stages `names` ("kind/key"), in their order."""

@@ -154,11 +154,15 @@ def columns(spec):
 def csv_frame(table):
     """The columns of the CSV: those of the rows, measures, then " sd" (of seeds) and " p" (of several marks each: " p
     †")."""
-    several = len(table.p_values) > 1
     more = [(table.deviations, " sd")]
-    more += [(frame, f" p {mark}" if several else " p") for mark, frame in table.p_values.items()]
+    more += [(frame, p_suffix(mark, table.p_values)) for mark, frame in table.p_values.items()]
     given = [frame.add_suffix(suffix) for frame, suffix in more if frame.notna().any(axis=None)]
     return pd.concat([table.rows, table.means, *given], axis=1)
+
+
+def p_suffix(mark, marks):
+    """What a column of p-values is called after its measure in the CSV of a table with these marks."""
+    return f" p {mark}" if len(marks) > 1 else " p"
 
 
 def row_cells(rows):

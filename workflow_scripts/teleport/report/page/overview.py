@@ -8,7 +8,7 @@ from scipy.stats import t
 
 from teleport.report import table as tables
 from teleport.report.figures import machines, seconds
-from teleport.report.progress import by_kind, of_seed
+from teleport.report.progress import SEED_COLUMNS, by_kind, of_seed
 from teleport.report.render import Printed
 from teleport.report.verdicts import PAIRS, baseline_text, baselines, labels_of, significance_text
 from teleport.settings.section import RERANKED
@@ -51,7 +51,7 @@ def printed(reader, table, rows, tested):
     by_seed = [{column: each["seeds"] for column, each in row["cells"].items()} for row in rows]
     marks, p_values = list(baselines(test)), {}
     for mark in marks if len(tested) else ():
-        names = [f"{column} p {mark}" if len(marks) > 1 else f"{column} p" for column in columns]
+        names = [f"{column}{tables.p_suffix(mark, marks)}" for column in columns]
         p_values[mark] = tested.reindex(places, columns=names).set_axis(columns, axis=1).reset_index(drop=True)
         for row, of_row in zip(rows, p_values[mark].to_dict("records"), strict=True):
             for column, p in of_row.items():
@@ -175,6 +175,6 @@ def status_of(reader, spec):
             stages = {row["stage"] for row in seed["rows"]}
             seeds.append(of_seed(experiment["label"], seed["seed"], episodes, stages, reader.finished))
     if seeds:
-        frame = pd.DataFrame(seeds, columns=["Experiment", "Seed", "Episodes", "Stages"])
+        frame = pd.DataFrame(seeds, columns=[name.capitalize() for name in SEED_COLUMNS])
         shown.append(Printed("", "Experiments and seeds", frame, []))
     return shown, by_kind(spec["stages"], reader.finished)

@@ -58,19 +58,17 @@ def mined_lists(reader, seeds, rows):
 def query_life(reader, trajectory, row, flags):
     """What one experiment gave one training query, episode by episode.
 
-    {"episodes": [number], "positive": {episode: (rank, score)}, "lines": {passage: {episode: {source, what, then, now,
-    score, suspect}}}, "pools": [stages]}. what: its first source; then: the rank in the search that found the passage;
-    now, score: by the model that mined the episode; None where there is none.
+    {pools: {episode: stages}, positive: {episode: (rank, score)}, lines: {passage: {episode: {source, what, then, now,
+    score, suspect}}}}. what: its first source; then: the rank in the search that found the passage; now, score: by the
+    model that mined the episode; None where there is none.
     """
-    life = {"episodes": [], "positive": {}, "lines": {}, "pools": []}
-    for number, stages in finished_pools(reader, trajectory).items():
+    life = {"pools": finished_pools(reader, trajectory), "positive": {}, "lines": {}}
+    for number, stages in life["pools"].items():
         fields = flat(reader.pool(stages["pool"]), np.array([row]), "passages", "sources", "ranks")
         passages, sources, ranks = (field.tolist() for field in fields[1:])
         now = {passage: rank for rank, passage in enumerate(reader.found(stages["query"], row), 1)}
         positives = reader.positives(stages["positives"])[row].tolist()
         scores, positive = scores_now(reader, stages, row, passages, positives[:1])
-        life["episodes"].append(number)
-        life["pools"].append(stages)
         life["positive"][number] = min((now[known] for known in positives if known in now), default=None), positive
         for passage, source, rank, score in zip(passages, sources, ranks, scores, strict=True):
             suspect = None not in (score, positive) and score >= positive - abs(positive) * (1 - SUSPECT)
@@ -109,14 +107,14 @@ def life_figures(reader, life, row, named):
 
 def map_figure(reader, life, row, named):
     """A query, its first positives and some negatives on one plane, an episode at a time; None for fewer than two."""
-    scorers = [reader.scorer(stages["queries"], stages["passages"]) for stages in life["pools"]]
+    scorers = [reader.scorer(stages["queries"], stages["passages"]) for stages in life["pools"].values()]
     if len(scorers) < 2 or None in scorers:
         return None
     times = Counter({passage: len(lines) for passage, lines in life["lines"].items()})
     positives = reader.positives()[row][:2].tolist()
     chosen = positives + [passage for passage, _ in times.most_common(MAPPED)]
     rows, elsewhere = [], {"what": "another episode's"}
-    for number, points in zip(life["episodes"], places(scorers, row, chosen), strict=True):
+    for number, points in zip(life["pools"], places(scorers, row, chosen), strict=True):
         what = ["positive"] * len(positives)
         what += [life["lines"][passage].get(number, elsewhere)["what"] for passage in chosen[len(positives) :]]
         names = [named[passage][0] for passage in chosen]
@@ -126,8 +124,6 @@ def map_figure(reader, life, row, named):
         "Two principal components of the vectors of all episodes together, so that places compare; at most "
         f"{MAPPED} negatives, coloured by source where the episode has them."
     )
-    first, last = life["episodes"][0], life["episodes"][-1]
-    bind = {"input": "range", "min": first, "max": last, "step": 1, "name": "Episode "}
-    return Figure(
-        "map", rows[::-1], "The neighbourhood.", text, "ANCE-Tele, Figure 6", {}, {"value": last, "bind": bind}
-    )
+    bind = {"input": "range", "min": min(life["pools"]), "max": max(life["pools"]), "step": 1, "name": "Episode "}
+    episode = {"value": max(life["pools"]), "bind": bind}
+    return Figure("map", rows[::-1], "The neighbourhood.", text, "ANCE-Tele, Figure 6", changes=episode)

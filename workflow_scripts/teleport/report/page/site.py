@@ -101,9 +101,14 @@ def script_json(value):
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
+def stage_page(name):
+    """The file name of the page of a stage."""
+    return f"stage-{name.replace('/', '-')}.html"
+
+
 def stage_link(name):
     """A link to the page of a stage."""
-    return Markup('<a class="stage" href="stage-{}.html">{}</a>').format(name.replace("/", "-"), name)
+    return Markup('<a class="stage" href="{}">{}</a>').format(stage_page(name), name)
 
 
 def bold(text):

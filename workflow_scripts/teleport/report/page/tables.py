@@ -4,7 +4,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from teleport.report.page.drawings import state_rows
-from teleport.report.page.site import stage_link
+from teleport.report.page.site import stage_link, stage_page
 from teleport.report.render import NONE, Printed
 from teleport.report.units import duration
 
@@ -57,9 +57,9 @@ def stages_table(rows, stages):
         stage, text = stages.get(row["stage"]), Markup('<span class="todo">not run</span>')
         if stage:
             shared = Markup(' <span class="shared">shared</span>') if len(stage["users"]) > 1 else ""
-            address, heat = f"stage-{row['stage'].replace('/', '-')}.html", stage["seconds"] / most
             link = Markup('<a class="heat" style="--heat: {:.3f}" href="{}">{}{}</a>')
-            text = link.format(heat, address, duration(stage["seconds"], 1), shared)
+            took = stage["seconds"]
+            text = link.format(took / most, stage_page(row["stage"]), duration(took, 1), shared)
         name = row["link"].rpartition("/")[2]
         line = lines.setdefault(name, {"Stage": name} | dict.fromkeys(names.values(), Markup("")))
         line[names[row["episode"]]] += text

@@ -11,7 +11,7 @@ from teleport.report.figures import machines
 from teleport.report.page import drawings, overview, queries, query_pages, tables
 from teleport.report.page.forgetting import STATES, Traces, forgetting_of, way_text
 from teleport.report.page.negatives import finished_pools, negatives_of
-from teleport.report.page.site import Site, read_texts
+from teleport.report.page.site import Site, read_texts, stage_page
 from teleport.report.published_table import printed_published, published_measures
 from teleport.report.reader import Reader
 from teleport.report.render import NONE
@@ -63,7 +63,8 @@ class Page:
         made = f"Made from {', '.join(spec['configuration'])} at commit {self.commit}; last stage begun {self.written}."
         self.site = Site(title, made, list(NAVIGATION.items()))
         seeded = any(len(names) > 1 for row in self.compared for names in row["runs"].values())
-        self.site.templates.globals |= {"reproduce": self.reproduce, "stages": self.finished, "seeded": seeded}
+        self.site.templates.globals |= {"stages": self.finished, "seeded": seeded, "better": better}
+        self.site.templates.globals |= {"reproduce": self.reproduce, "behind": self.behind, "spent": self.spent}
 
     def reproduce(self, names):
         """The command that makes stages in a fresh clone, at the commit that made them."""
@@ -104,16 +105,14 @@ class Page:
         note += f"this configuration took {self.spent(stages) / 3600:.2f} hours, each counted once."
         content = {"about": about, "tables": self.tables, "methods": spec["experiments"], "evaluated": self.compared}
         content |= {"costs": overview.costs_table(self.reader, spec, note), "kinds": drawings.kind_figure(stages)}
-        functions = {"behind": self.behind, "spent": self.spent, "better": better}
-        self.site.add("index.html", "index.html", "Verdicts", **content, **functions)
+        self.site.add("index.html", "index.html", "Verdicts", **content)
 
     def comparison(self):
-        """The page that compares two systems, and the scores and queries that it loads."""
+        """The page that compares two systems, and the scores that it loads."""
         for split, content in self.splits.items():
             rounded = {name: np.round(values, 4).tolist() for name, values in content["scores"].items()}
             fewer = [name for name in rounded if better(name) < 0]
             self.site.put(f"scores-{split}", {"systems": content["systems"], "scores": rounded, "fewer": fewer})
-            self.put_queries(split, content["rows"], content["full"])
         if len(self.compared) > 1:
             self.site.add("diff.html", "diff.html", "Compare", scatter=drawn("scatter", []))
 
@@ -128,12 +127,17 @@ class Page:
                     of[f"{numbers[pair['a']]} {numbers[pair['b']]}"] = p_text(pair["p"])
         return pairs
 
-    def put_queries(self, split, rows, full):
-        """The list of the queries of a split (lists of rows: all, and those in full)."""
+    def put_queries(self, split, rows, full, lists):
+        """The list of the queries of a split (lists of rows: all, and those in full), and what opens the others.
+
+        lists: {column: {row: [passages, best first]}}
+        """
         ids, texts = (self.reader.queries(split, name).take(rows).to_pylist() for name in ("query_id", "text"))
         limit = MOST_LISTED if len(rows) < LONG_LIST else MOST_LISTED // 2
         short = [text[:limit] for text in texts]
         self.site.put(f"queries-{split}", {"rows": rows, "ids": ids, "texts": short, "full": full})
+        light = query_pages.light(self.reader, rows, full, self.reader.positives(split=split), lists)
+        self.site.put(f"light-{split}", light)
 
     def experiments(self):
         """A page for each experiment, and one for all of them."""
@@ -186,10 +190,11 @@ class Page:
         return {"checkpoints": said["checkpoints"], "measure": said["measure"]} | paths.to_dict("list")
 
     def queries(self):
-        """A page for each query that is shown in full, the list of all, and what opens the others."""
+        """A page for each query that is shown in full, and the lists of all."""
         contents = list(chain.from_iterable(self.evaluated_queries(split, of) for split, of in self.splits.items()))
         contents += self.training_queries() if self.trained else []
         for content in contents:
+            content["positives"] = self.reader.positives(split=content["split"])[content["row"]].tolist()
             lives = chain.from_iterable(each["life"]["lines"] for each in content["lives"])
             ranked = (passage for passage, _ in content["ranking"])
             shown_passages = dict.fromkeys(chain(content["positives"][:MOST_POSITIVES], ranked, lives))
@@ -206,31 +211,25 @@ class Page:
             self.site.add("query.html", "light.html", "Query")
 
     def evaluated_queries(self, split, content):
-        """What the pages of some queries of a split show; puts what opens the others."""
+        """What the pages of some queries of a split show; puts the list of all."""
         rows, systems, measure = content["rows"], content["systems"], next(iter(content["scores"]))
-        labels, positives = [self.compared[n]["label"] for n in systems], self.reader.positives(split=split)
+        labels = [self.compared[n]["label"] for n in systems]
         tops = {n: queries.tops_of(self.reader, self.compared[n]["runs"][split][0], rows) for n in systems}
-        lists = dict(zip(labels, tops.values(), strict=True))
-        self.site.put(f"light-{split}", query_pages.light(self.reader, rows, content["full"], positives, lists))
-        scores = dict(zip(rows, content["scores"][measure].T.tolist(), strict=True))
-        said = {"split": split, "measure": measure, "lives": []}
-        return [
-            said
-            | {"row": row, "ranking": query_pages.ranking_table({n: of[row] for n, of in tops.items()})}
-            | {"positives": positives[row].tolist(), "systems": list(zip(systems, labels, scores[row], strict=True))}
-            for row in content["full"]
-        ]
+        self.put_queries(split, rows, content["full"], dict(zip(labels, tops.values(), strict=True)))
+        scores, contents = dict(zip(rows, content["scores"][measure].T.tolist(), strict=True)), []
+        for row in content["full"]:
+            ranking = query_pages.ranking_table({n: of[row] for n, of in tops.items()})
+            said = {"split": split, "row": row, "ranking": ranking, "lives": [], "measure": measure}
+            contents.append(said | {"systems": list(zip(systems, labels, scores[row], strict=True))})
+        return contents
 
     def training_queries(self):
-        """What the pages of training queries show, for first seeds; puts their list, and what opens the others."""
+        """What the pages of training queries show, for first seeds; puts the list of all."""
         traces = {label: self.traces.training(seed) for label, seed in self.trained.items()}
         compared = [scores_EQ for _, scores_EQ, _ in traces.values()]
         number = queries.fitting(self.spec["queries"], self.reader, self.trained.values())
-        rows, positives = self.traces.rows.tolist(), self.reader.positives()
-        chosen = queries.selected(self.traces.rows, compared, number)
-        self.put_queries("train", rows, chosen)
-        lists = query_pages.mined_lists(self.reader, self.trained, rows)
-        self.site.put("light-train", query_pages.light(self.reader, rows, chosen, positives, lists))
+        rows, chosen = self.traces.rows.tolist(), queries.selected(self.traces.rows, compared, number)
+        self.put_queries("train", rows, chosen, query_pages.mined_lists(self.reader, self.trained, rows))
         contents = []
         for row, at in zip(chosen, np.searchsorted(self.traces.rows, chosen), strict=True):
             lives = []
@@ -239,19 +238,18 @@ class Page:
                 way = way_text(scores_EQ[:, at].tolist(), "RR")
                 life = query_pages.query_life(self.reader, seed, row, self.spec["flags"])
                 lives.append({"label": label, "checkpoints": checkpoints, "way": way, "life": life})
-            content = {"split": "train", "row": row, "ranking": [], "lives": lives}
-            contents.append(content | {"positives": positives[row].tolist()})
+            contents.append({"split": "train", "row": row, "ranking": [], "lives": lives})
         return contents
 
     def query_page(self, content, texts):
         """Write the page of one query. texts: {passage row: [id, title, text]}"""
-        split, row, page = content["split"], content["row"], f"{content['split']}-{content['row']}"
+        row, page = content["row"], f"{content['split']}-{content['row']}"
         named = {passage: (texts[passage][0], f"#{page}-p{at}") for passage, at in content["number"].items()}
         few = len(content["lives"]) <= query_pages.MOST_DRAWN
         for each in content["lives"]:
             each["figures"] = query_pages.life_figures(self.reader, each["life"], row, named) if few else []
-        content["id"], content["text"] = (self.reader.queries(split, of)[row].as_py() for of in ("query_id", "text"))
-        content["page"] = page
+        ids, texts_of_queries = (self.reader.queries(content["split"], column) for column in ("query_id", "text"))
+        content |= {"page": page, "id": ids[row].as_py(), "text": texts_of_queries[row].as_py()}
         self.site.add(f"query-{page}.html", "query.html", content["id"], texts=texts, **content)
 
     def stages(self):
@@ -265,4 +263,4 @@ class Page:
         self.site.add("stages.html", "stages.html", "Stages", status=status, kinds=kinds, planned=planned)
         for name in self.finished:
             named = {"name": name, "readers": readers.get(name, ()), "pages": self.labels}
-            self.site.add(f"stage-{name.replace('/', '-')}.html", "stage.html", name, **named)
+            self.site.add(stage_page(name), "stage.html", name, **named)
