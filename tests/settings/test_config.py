@@ -578,7 +578,8 @@ def test_what_is_not_overridden_is_validated_once_and_passed_on(tmp_path):
 
 @pytest.mark.filterwarnings("error")
 def test_what_is_chosen_is_written_as_it_is_read(tmp_path):
-    assert load(BASE, tmp_path).model_dump()["training"]["loss"] == {"kind": "softmax", "label_smoothing": 0.0}
+    configuration, _ = load(BASE, tmp_path)
+    assert configuration.model_dump()["training"]["loss"] == {"kind": "softmax", "label_smoothing": 0.0}
 
 
 def test_loading_imports_what_is_chosen_from_and_nothing_heavy(tmp_path):
