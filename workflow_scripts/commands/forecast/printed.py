@@ -67,7 +67,7 @@ def cost_sentence(plan, names):
     except Refusal as error:
         return f"{again}; no forecast, because {error}"
     time, size = (sum(getattr(stages[stage], what) for stage in names) for what in ("seconds", "bytes"))
-    took = f"about {duration(time)} on {name}, one job after another, and {gigabytes(size)} GB of disk"
+    took = f"about {duration(time)} on {name}, one job after another, and {in_gb(size)} GB of disk"
     return f"by the forecast {took}; {again}"
 
 
@@ -129,14 +129,14 @@ def render(forecast):
 
 def cells(line):
     """A `Line` as text cells, in the order of the heads of `render`."""
-    memory = [gigabytes(size) if (size := total(what, line.stages)) else "" for what in ("memory", "device_memory")]
+    memory = [in_gb(size) if (size := total(what, line.stages)) else "" for what in ("memory", "device_memory")]
     times = [duration(total("seconds", stages)) for stages in (line.stages, line.left)]
     compared = [duration(total("took", line.stages)), duration(line.forecast_of_done)] if line.done else ["", ""]
     counted = (line.kind, str(len(line.stages)), str(line.done))
-    return (*counted, gigabytes(total("bytes", line.stages)), *memory, *times, *compared)
+    return (*counted, in_gb(total("bytes", line.stages)), *memory, *times, *compared)
 
 
-def gigabytes(size):
+def in_gb(size):
     """Bytes as text in GB (1e9 bytes), without the unit."""
     return f"{size / GB:.3f}" if size < GB else f"{size / GB:.1f}"
 

@@ -89,7 +89,7 @@ def wait(processes, forwarded):
     if failed is not None:
         status = processes[failed].returncode
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        why = f" {out_of_memory('train')}" if status == -signal.SIGKILL else ""
+        why = f" {memory_remedy('train')}" if status == -signal.SIGKILL else ""
         raise Refusal(f"process {failed} of 0 to {len(processes) - 1} {how}; the others were ended too.{why}")
     return STOPPED if any(process.returncode for process in processes) else 0
 
@@ -126,7 +126,7 @@ def processes_apart(processes, shared):
             yield lambda function, tasks: pool.map(partial(of_shared, function), tasks)
         except BrokenProcessPool:
             raise Refusal(
-                f"one of {processes} processes died. Where no error stands above, it was killed. {out_of_memory()}"
+                f"one of {processes} processes died. Where no error stands above, it was killed. {memory_remedy()}"
             ) from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -145,7 +145,7 @@ def of_shared(function, task):
     return function(shared, task)
 
 
-def out_of_memory(rule="RULE"):
+def memory_remedy(rule="RULE"):
     """What to do where a process was killed, as a sentence; rule: which one gives it more memory on a cluster."""
     return (
         "Unless you or the scheduler did that, the kernel did for want of memory (dmesg names it): run fewer jobs at "
@@ -166,7 +166,7 @@ def if_killed(kind):
         shlex.quote(f"error: the process was {how}")
         for how in (
             "killed by signal 9, SIGKILL: by you, a scheduler or another program, not by the kernel.",
-            f"killed by signal 9. {out_of_memory(kind)}",
+            f"killed by signal 9. {memory_remedy(kind)}",
             "ended by signal 15, SIGTERM: by you, a scheduler or another program.",
         )
     )
