@@ -244,6 +244,16 @@ def test_without_given_tokens_texts_are_as_long_as_they_may_be(marco):
     assert Counts(plan).tokens_per_text(tokens, "queries.dev", 32) == 32
 
 
+def test_a_training_maps_the_passages_of_its_pool(marco):
+    """All of them with many steps; with few, what is around the places that are read."""
+    small, large, short = (
+        costs(make_plan(episodes=[{}], negatives={"counts": {"query": count}}, training=training), "train")[0].mapped
+        for count, training in ((30, {}), (60, {}), (60, {"stop_after_steps": 10}))
+    )
+    assert large - small == pytest.approx(502_939 * 30 * 4)
+    assert short == pytest.approx(10 * (8 + 8 * 32 + 8) * 2**16)
+
+
 def test_the_questions_of_the_largest_split_are_in_memory_and_all_on_the_disk(marco):
     """502,939 questions with their judgments: 368 MB and 20 MB were measured beside 530,509 passages."""
     queries = yaml.safe_load(MARCO)["counts"]["queries"]
@@ -326,11 +336,11 @@ def test_too_little_disk_memory_and_gpu_memory_is_said(marco, tmp_path, monkeypa
     monkeypatch.setattr("glob.glob", lambda pattern: [])
     found = shortages(marco)
     assert [text.split(":")[0] for text in found] == ["disk", "memory"]
-    assert found[1].startswith("memory: retrieve needs about 28.0 GB, there are 20.0 GB.")
+    assert found[1].startswith("memory: retrieve needs about 28.3 GB, there are 20.0 GB.")
     gpu = UNIT.model_copy(update={"memory": 20e9, "device_memory": 8e9})
     found = memory_shortages(Forecast(marco, gpu))
     assert [text.split(",")[0] for text in found] == [
-        "memory: retrieve needs about 28.0 GB",
+        "memory: retrieve needs about 28.3 GB",
         "device memory: retrieve needs about 17.3 GB",
         "device memory: train needs about 8.8 GB",
     ]

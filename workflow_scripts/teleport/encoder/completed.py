@@ -25,14 +25,14 @@ def refuse_conflict(own, settings, names=("pooling", "normalize", "query_prefix"
 def refuse_too_long(own, made, names=tuple(LENGTHS), silent=(), of=""):
     """Raise Refusal when a text may have more tokens, by the complete settings `made`, than files say (`own`), or than
     the model has positions. silent: names that nobody has set; of: whose the files are, of another checkpoint"""
-    says = {"max_tokens": "says that a text has at most {} tokens", "positions": "has positions for {}"}
-    for (key, says_or_has), name in product(says.items(), names):
+    for key, name in product(("max_tokens", "positions"), names):
         most, file = own.get(key, (math.inf, None))
         if (length := getattr(made, name)) > most:
+            says = f"says that a text has at most {most} tokens" if key == "max_tokens" else f"has positions for {most}"
             said = f"encoder.{name} is {length}"
             if name in silent:
-                said = f"{own['max_tokens'].file} {says['max_tokens'].format(length)}"
-            raise Refusal(f"{said}, but {file}{of} {says_or_has.format(most)}. Set encoder.{name} to {most} at most.")
+                said = f"{own['max_tokens'].file} says that a text has at most {length} tokens"
+            raise Refusal(f"{said}, but {file}{of} {says}. Set encoder.{name} to {most} at most.")
 
 
 def completed(encoder):

@@ -6,6 +6,7 @@ from commands.forecast.hardware import BASE, Cost
 
 CANDIDATE_BYTES = 2**25 * 20  # search.flat.CANDIDATES: numbers, scores proposed and exact
 SCORES, GPU_BLOCK = 2**28, 65536  # on a GPU: search.flat_torch.SCORES, BLOCK_PASSAGES
+PRODUCTS = 0.35e9  # torch, which most engines take
 POSTINGS_PER_TOKEN = 0.4  # of BM25's index: without stop words and repeats, and a word is more than one token
 LEXICAL_BUFFERS = 0.4e9  # search.lexical_index: a range of postings; and of its BLOCK_TEXTS passages each token
 LEXICAL_BLOCK, BLOCK_TOKEN_BYTES = 2**18, 11
@@ -61,7 +62,7 @@ def retrieve(stage, counts, place):
     reduced = 0 if place.gpus else passages * dim  # in int8, where they have room
     return Cost(
         size,
-        memory=BASE + vectors + min(CANDIDATE_BYTES, proposed * 20),
+        memory=BASE + PRODUCTS + vectors + min(CANDIDATE_BYTES, proposed * 20),
         mapped=size + reduced,
         device_memory=vector_bytes(passages, dim, 2) / place.gpus + workspace(dim) if place.gpus else 0.0,  # in fp16
         work=work,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from commands.forecast.costs import encoder
+from commands.forecast.costs import encoder, negatives
 from commands.forecast.costs.search import MARGIN, index_bytes, pq_work
 from commands.forecast.counts import in_part
 from commands.forecast.flops import activation_bytes, attention_bytes, search_flop, step_flop, vector_bytes
@@ -16,6 +16,8 @@ BUCKET_TOKENS = 21504  # encoder.batches.TOKEN_BUDGET["train"]["cuda"]
 # the step has 286 and 774 (61 a layer, 42 besides). Those of gradient norms, clipping and the optimiser, once a step.
 LAYER_LAUNCHES, OTHER_LAUNCHES, UPDATE_LAUNCHES = 61, 42, 60
 FAULT_BYTES = 2**16  # of a memory-mapped file: what Linux makes resident around a place that is read
+KERNELS = 0.5e9  # on a CPU: 1,024 products of their own sizes (oneDNN's cache), as a step has another number of tokens
+PASSAGE_BYTES = 4  # of a negative in a pool: a training reads no more of it
 
 
 def train_steps(stage, queries):
@@ -81,11 +83,15 @@ def train(stage, counts, place):
     computing = 4.5 * weights * trained + activation_bytes(shape, at_once, training.precision != "fp32")
     if not place.gpus:  # besides, each thread has the gradients of its part
         length = passage_tokens if passages else query_tokens
-        computing += attention_bytes(shape, at_once, length) + place.threads * 4 * shape.layer_weights
+        computing += attention_bytes(shape, at_once, length) + place.threads * 4 * shape.layer_weights + KERNELS
     launches = OTHER_LAUNCHES + LAYER_LAUNCHES * shape.num_hidden_layers
     work = Counter(train_flop=flop, launches=steps * (training.accumulate * launches + UPDATE_LAUNCHES))
     work["exchanged"] = steps * 2 * weights * trained * (processes - 1) / processes
     searching = live(stage, counts, place) if settings.live else Cost(memory=0.0)
+    pool = negatives.pool_size(stage.inputs["negatives"]) if "negatives" in stage.inputs else 0
+    # Files that are mapped, and how many places of each a step reads.
+    read = (encoder.tokens(tokens, counts, place).bytes, queries + passages)
+    drawn = (counts.queries["train"] * pool * PASSAGE_BYTES, training.batch_queries)
     # Weights and moments, copied by one process and written while training goes on, and maybe the best weights.
     saved = (4 if training.select == "dev" else 3) * weights * trained
     return Cost(
@@ -95,7 +101,7 @@ def train(stage, counts, place):
         + saved
         + searching.memory
         + (0 if place.gpus else computing),
-        mapped=min(encoder.tokens(tokens, counts, place).bytes, steps * (queries + passages) * FAULT_BYTES),
+        mapped=sum(min(size, steps * places * FAULT_BYTES) for size, places in (read, drawn)),
         device_memory=computing + searching.device_memory if place.gpus else 0.0,
         work=dict(work + Counter(searching.work)),
         at_once=(("train_flop", "launches"),),
