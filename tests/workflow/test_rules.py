@@ -84,7 +84,7 @@ def test_what_this_machine_is_too_small_for_is_said_before_it_starts(world, monk
     monkeypatch.setitem(world.config, "counts", {"passages": 240, "queries": {"train": 80, "test": 20}})
     text = world.snakemake("-n")
     (world.folder / "results/hardware.json").unlink()
-    assert text.count("memory: train needs about 0.7 GB, there are 0.1 GB. Set training.gradient_caching: true") == 1
+    assert text.count("memory: train needs about 1.2 GB, there are 0.1 GB. Set training.gradient_caching: true") == 1
 
 
 def test_an_edited_loss_concerns_its_trainings_and_a_new_one_nothing(world):
