@@ -14,7 +14,7 @@ TEN = ["#0072b2", "#c46a00", "#00875f", "#c4488c", "#7a6fd6", "#9a7400", "#d1495
 BLUE, ORANGE, GREEN, PINK, *_, GREY = TEN
 SOURCE_COLOURS = {"query": BLUE, "lookahead": ORANGE, "momentum": GREEN, "bm25": PINK, "random": GREY, "file": TEN[4]}
 STATE_COLOURS = {"kept": BLUE, "learned": GREEN, "swung back": ORANGE, "forgotten": TEN[6], "missed": GREY}
-PART_COLOURS = SOURCE_COLOURS | {"positive": TEN[6], "query itself": TEN[7], "another episode's": GREY}
+PART_COLOURS = SOURCE_COLOURS | {"positive": TEN[6], "query itself": TEN[5], "another episode's": GREY}
 COUNTS = alt.Axis(labelExpr="datum.value ? format(datum.value, '~s') : '0'", tickCount=5)
 PERCENT = alt.Axis(format="%", tickCount=6)
 UPRIGHT = alt.Axis(labelAngle=0)
