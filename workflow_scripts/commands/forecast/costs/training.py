@@ -94,13 +94,11 @@ def train(stage, counts, place):
     drawn = (counts.queries["train"] * pool * PASSAGE_BYTES, training.batch_queries)
     # Weights and moments, copied by one process and written while training goes on, and maybe the best weights.
     saved = (4 if training.select == "dev" else 3) * weights * trained
+    held = processes * (TORCH_BASE + weights * encoders) + saved + searching.memory
     return Cost(
         weights * (encoders + (2 * trained if training.continues else 0)),  # and two moments for the next stage
         scratch=2 * saved,  # while it is replaced
-        memory=processes * (TORCH_BASE + weights * encoders)
-        + saved
-        + searching.memory
-        + (0 if place.gpus else computing),
+        memory=held + (0 if place.gpus else computing),
         mapped=sum(min(size, steps * places * FAULT_BYTES) for size, places in (read, drawn)),
         device_memory=computing + searching.device_memory if place.gpus else 0.0,
         work=dict(work + Counter(searching.work)),

@@ -3,6 +3,7 @@
 from itertools import chain, pairwise
 
 import numpy as np
+import pandas as pd
 
 from teleport.report.charts import SOURCE_COLOURS, Figure, shown
 from teleport.report.curves import NAMED, column_points
@@ -279,9 +280,8 @@ def trace_figure(said):
 
 def kind_figure(stages):
     """Time by kind of stage; stages: {name: what `finished_stages` says}."""
-    kinds = {}
-    for name, stage in stages.items():
-        row = kinds.setdefault(name.split("/")[0], {"kind": name.split("/")[0], "stages": 0, "seconds": 0.0})
-        row |= {"stages": row["stages"] + 1, "seconds": row["seconds"] + stage["seconds"]}
-    rows = sorted(kinds.values(), key=lambda row: -row["seconds"])
+    frame = pd.DataFrame({"kind": [name.split("/")[0] for name in stages], "stages": 1})
+    frame["seconds"] = [stage["seconds"] for stage in stages.values()]
+    totals = frame.groupby("kind", sort=False).sum().sort_values("seconds", ascending=False, kind="stable")
+    rows = totals.reset_index().to_dict("records")
     return Figure("kinds", rows, "Time by kind of stage.", "Every stage of this configuration counts once.")
