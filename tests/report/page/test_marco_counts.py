@@ -1,6 +1,7 @@
 """The page at MS MARCO's counts of queries: its size is bounded, it opens soon, and every listed query opens."""
 
 import json
+import sys
 import time
 
 import numpy as np
@@ -18,6 +19,7 @@ from teleport.report.page.write import write_page
 
 PASSAGES, DEPTH, PER_QUERY = 40_000, 100, 90  # of 8.8 million passages: no more than these are found
 QUERIES = {"train": 10_000, "dev": 6_980, "dl19": 43, "dl20": 54}  # train: as many as are counted of 502,939
+EVALUATED = ["dev", "dl19", "dl20"]
 MEASURES = ["RR@10", "Success@1000", "R@1000", "R@100"]
 SHARED = 35  # candidates of a query
 EPISODES, OTHERS = 3, 6  # rows of nothing that was trained: BM25 and five released checkpoints
@@ -93,7 +95,7 @@ def pool(stages, rng):
 def spec(stages):
     """The specification of such a page, whose stages are finished but for trainings and vectors."""
     rng = np.random.default_rng(0)
-    collected, splits = collection(stages, rng), [split for split in QUERIES if split != "train"]
+    collected, splits = collection(stages, rng), EVALUATED
     runs = [{split: evaluation(stages, rng, split) for split in splits} for _ in range(EPISODES + 1 + OTHERS)]
     searches = {str(n): name_of(search(stages, rng, QUERIES["train"])) for n in range(EPISODES + 1)}
     none = dict.fromkeys(("query", "lookahead", "queries", "passages", "positives", "train"))
@@ -165,3 +167,22 @@ def test_at_the_counts_of_marco_the_page_has_at_most_15_mb_and_opens_in_two_seco
     browser.close()
     print(seconds)
     assert max(seconds.values()) < 2, seconds
+
+
+@pytest.fixture
+def of_training_queries(monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "QUERIES", {"train": 40})
+    monkeypatch.setattr(sys.modules[__name__], "EVALUATED", ["train"])
+
+
+def test_training_queries_that_are_evaluated_have_one_list_and_one_page(of_training_queries, stages, spec, tmp_path):
+    write_page(spec | {"queries": 12}, stages.root, tmp_path)
+    folder = tmp_path / "_page"
+    index, listed = data_of(folder, "index"), data_of(folder, "queries-train")
+    assert index["splits"] == index["scored"] == ["train"] and listed["rows"] == list(range(40))
+    assert len(data_of(folder, "scores-train")["scores"]["RR@10"][0]) == 40
+    paths = data_of(folder, "paths-ance-tele")["train"]
+    assert paths["measure"] == "RR@100" and len(paths["paths"]) == 40
+    pages = {path.name: path.read_text() for path in folder.glob("query-train-*.html")}
+    assert pages.keys() == {f"query-train-{row}.html" for row in listed["full"]} and len(pages) == 12
+    assert all("<h2>Top tens</h2>" in text and "<h2>ANCE-Tele</h2>" in text for text in pages.values())

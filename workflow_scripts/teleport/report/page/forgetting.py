@@ -75,7 +75,7 @@ def forgetting_of(traces, trajectory, splits, measures):
     sets += [(split, name, *traces.evaluated(trajectory, split, name)) for split, name in firsts.items() if name]
     contents = []
     for split, measure, checkpoints, values, rows in sets:
-        if len(checkpoints) < 2:
+        if len(checkpoints) < 2 or split in {each["split"] for each in contents}:
             continue
         drawn, texts = sample(len(rows), TRACED, f"traced {split}"), traces.reader.queries(split)
         content = {"split": split, "measure": measure, "checkpoints": checkpoints, "queries": len(rows)}

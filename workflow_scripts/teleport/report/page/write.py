@@ -185,14 +185,19 @@ class Page:
 
     def aligned(self, said):
         """The paths of a set of queries in the order of the list of their split."""
-        rows = self.traces.rows.tolist() if said["split"] == "train" else self.splits[said["split"]]["rows"]
+        split = said["split"]
+        rows = self.splits[split]["rows"] if split in self.splits else self.traces.rows.tolist()
         paths = pd.DataFrame({key: said[key] for key in ("paths", "ways")}, said["rows"]).reindex(rows, fill_value="")
         return {"checkpoints": said["checkpoints"], "measure": said["measure"]} | paths.to_dict("list")
 
     def queries(self):
         """A page for each query that is shown in full, and the lists of all."""
         contents = list(chain.from_iterable(self.evaluated_queries(split, of) for split, of in self.splits.items()))
-        contents += self.training_queries() if self.trained else []
+        if self.trained:
+            of_train = {each["row"]: each for each in contents if each["split"] == "train"}  # where that is evaluated
+            for content in self.training_queries(list(of_train)):
+                of_train.get(content["row"], content)["lives"] = content["lives"]
+                contents += [content] * (content["row"] not in of_train)
         for content in contents:
             content["positives"] = self.reader.positives(split=content["split"])[content["row"]].tolist()
             lives = chain.from_iterable(each["life"]["lines"] for each in content["lives"])
@@ -202,7 +207,7 @@ class Page:
         texts = read_texts(self.reader, [content["number"] for content in contents])
         for content in contents:
             self.query_page(content, texts)
-        splits = [*self.splits, *["train"] * bool(self.trained)]
+        splits = list(dict.fromkeys([*self.splits, *["train"] * bool(self.trained)]))
         index = {"splits": splits, "scored": list(self.splits), "labels": [row["label"] for row in self.compared]}
         index |= {"pairs": self.pairs(), "experiments": self.listed, "states": STATES}
         self.site.put("index", index)
@@ -223,13 +228,17 @@ class Page:
             contents.append(said | {"systems": list(zip(systems, labels, scores[row], strict=True))})
         return contents
 
-    def training_queries(self):
-        """What the pages of training queries show, for first seeds; puts the list of all."""
+    def training_queries(self, evaluated):
+        """What the pages of training queries show, for first seeds; puts the list of all. evaluated: the rows of those
+        that have a page as queries of an evaluated split, which has its own list."""
         traces = {label: self.traces.training(seed) for label, seed in self.trained.items()}
         compared = [scores_EQ for _, scores_EQ, _ in traces.values()]
         number = queries.fitting(self.spec["queries"], self.reader, self.trained.values())
         rows, chosen = self.traces.rows.tolist(), queries.selected(self.traces.rows, compared, number)
-        self.put_queries("train", rows, chosen, query_pages.mined_lists(self.reader, self.trained, rows))
+        if "train" in self.splits:
+            chosen = sorted({*rows}.intersection(evaluated))
+        else:
+            self.put_queries("train", rows, chosen, query_pages.mined_lists(self.reader, self.trained, rows))
         contents = []
         for row, at in zip(chosen, np.searchsorted(self.traces.rows, chosen), strict=True):
             lives = []
