@@ -87,7 +87,7 @@ def run_alone(job, arguments, processes):
     with contextlib.ExitStack() as held:
         if RANK not in os.environ:  # several processes share what the one that starts them holds
             if held.enter_context(sole_process(job)):
-                log.info("%s/%s is finished: the process that was waited for has made it", job.kind, job.key)
+                log.info("%s is finished: the process that was waited for has made it", job.name)
                 if not job.shard:  # whose folder is the one of its saved work
                     discard(job)
                 return

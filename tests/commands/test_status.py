@@ -14,18 +14,17 @@ from paths import REPOSITORY
 from teleport.report.progress import by_kind
 from teleport.running.artefact import is_finished
 from teleport.running.job import Job
-from teleport.running.run import count_attempt
+from teleport.running.run import begin_attempt
 
 STAGE = """
 import sys
 sys.path[:0] = sys.argv[2:4]
 from pathlib import Path
 from teleport.running.job import Job
-from teleport.running.run import count_attempt
+from teleport.running.run import begin_attempt
 spec = {"kind": "train", "key": sys.argv[1], "code": "c", "settings": {}, "inputs": {}}
 job = Job(spec, root=Path(sys.argv[4]))
-job.open_resume()
-count_attempt(job)
+begin_attempt(job)
 job.progress(10, 40, "steps")
 print("ready", flush=True)
 sys.stdin.read()
@@ -95,7 +94,7 @@ def test_a_stage_elsewhere_is_silent_after_ten_minutes(stages, tmp_path):
 
 def test_the_last_attempt_counts_and_an_earlier_one_s_rate_does_not(stages, tmp_path):
     job = stages.make("encode")
-    count_attempt(job)
+    begin_attempt(job)
     report(job, 1e9 + 100)
     attempt_elsewhere(job, 1e9 + 200)
     stage = only(tmp_path, now=1e9 + 210)

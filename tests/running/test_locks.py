@@ -15,7 +15,7 @@ from teleport.running import locks
 from teleport.running.devices import lease_devices
 from teleport.running.job import Job
 from teleport.running.locks import sole_process
-from teleport.running.run import count_attempt, run
+from teleport.running.run import begin_attempt, run
 from teleport.settings.section import Section
 
 
@@ -75,8 +75,7 @@ def test_the_lock_is_held_within_the_block_alone(job):
 
 def test_what_the_other_process_made_meanwhile_is_taken(job, held, caplog):
     caplog.set_level("INFO")
-    job.open_resume()
-    count_attempt(job)
+    begin_attempt(job)
     sleeps = held(job, lambda: make(job))
     with sole_process(job) as finished:
         assert finished and len(sleeps) == 2

@@ -19,7 +19,7 @@ from teleport.search import index
 
 
 @pytest.fixture
-def indexed(stages):
+def indexed(stages, monkeypatch):
     """A function that runs the stage `index` over eight vectors in an attempt, on a day of its own."""
 
     def write(job):
@@ -33,7 +33,8 @@ def indexed(stages):
     def attempt(number, code="test"):
         job.code, day = code, next(days)
         (job.folder / "manifest.json").unlink(missing_ok=True)  # as Snakemake does before a job
-        take(job, number) or run(job, number, clock=lambda: 86400.0 * day)
+        monkeypatch.setattr("time.time", lambda: 86400.0 * day)
+        take(job, number) or run(job, number)
         manifest = json.loads((job.folder / "manifest.json").read_text())
         return int(manifest["provenance"]["started"][8:10]) - 1  # the day on which it was made
 

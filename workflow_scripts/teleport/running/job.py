@@ -51,6 +51,11 @@ class Job:
         self.outputs, self.siblings, self.opened = {}, [], {}
         self.progress = Progress(self.resume / PROGRESS)
 
+    @property
+    def name(self):
+        """How sentences call it: "kind/key", or "kind/key shard 2-of-4"."""
+        return f"{self.kind}/{self.key}" + (f" shard {self.shard}" if self.shard else "")
+
     def sibling(self, spec):
         """The job of another stage of the same kind, run as this one is and with what this one has opened."""
         other = Job(self.spec | {"on_cpu": self.on_cpu} | spec, self.threads, self.save_every, self.root)

@@ -48,7 +48,7 @@ def sole_process(job):
             last = "which has just begun or is about to end"
             with suppress(FileNotFoundError, IndexError):
                 last = (job.resume / HISTORY).read_text(encoding="utf-8").splitlines()[-1]
-            reason = f"another process makes {job.kind}/{job.key} ({last}); end it, or let it finish"
+            reason = f"another process makes {job.name} ({last}); end it, or let it finish"
             wait_until(lambda: try_lock(file), reason)
         yield version(manifest) != before and read_finished(job, manifest) is not None
 

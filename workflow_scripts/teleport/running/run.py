@@ -39,7 +39,7 @@ def take(job, attempt_on_cluster=0):
         if manifest := read_finished(job, job.folder / name):
             publish_manifest(job, manifest, attempt_on_cluster)
             maker = "an earlier attempt" if name == FINISHED else f"the job of {manifest['provenance']['beside']}"
-            log.info("%s/%s was finished by %s", job.kind, job.key, maker)
+            log.info("%s was finished by %s", job.name, maker)
             return True
     return False
 
@@ -55,7 +55,7 @@ def publish_manifest(job, manifest, attempt_on_cluster):
     discard(job)
 
 
-def run(job, attempt_on_cluster=0, clock=time.time, beside=None):
+def run(job, attempt_on_cluster=0, beside=None):
     """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear.
 
     beside: the job whose process makes several stages, this one among them. Then the manifest is `UNCLAIMED`: of a
@@ -68,24 +68,24 @@ def run(job, attempt_on_cluster=0, clock=time.time, beside=None):
         return
     for name in (FINISHED, MANIFEST):  # an earlier run's: no later attempt of this run takes it
         (job.folder / name).unlink(missing_ok=True)
-    started, attempt = clock(), begin_attempt(job, f"{job.kind}/{job.key}")
+    started, attempt = time.time(), begin_attempt(job)
     require_settings(job)
-    loaded = clock()
+    loaded = time.time()
     facts = job.module.run(job)
-    worked = clock()
-    inputs = {role: f"{a.manifest['kind']}/{a.manifest['key']}" for role, a in job.inputs.items()}
-    manifest = {"kind": job.kind, "key": job.key, "stamp": job.stamp(), "settings": job.raw_settings, "inputs": inputs}
-    manifest |= {"facts": facts, "files": job.publish(), "provenance": provenance(job, started, clock(), attempt)}
-    seconds = {"load": loaded - started, "work": worked - loaded, "publish": clock() - worked}
+    worked = time.time()
+    manifest = {"kind": job.kind, "key": job.key, "stamp": job.stamp(), "settings": job.raw_settings}
+    manifest |= {"inputs": job.spec["inputs"], "facts": facts, "files": job.publish()}
+    manifest["provenance"] = provenance(job, started, time.time(), attempt)
+    seconds = {"load": loaded - started, "work": worked - loaded, "publish": time.time() - worked}
     manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}
     if beside:
-        manifest["provenance"]["beside"] = f"{beside.kind}/{beside.key}"
+        manifest["provenance"]["beside"] = beside.name
         write_json(job.folder / UNCLAIMED, signed(manifest))
         sync(job.folder / UNCLAIMED)
         discard(job)
     else:
         publish_manifest(job, signed(manifest), attempt_on_cluster)
-    log.info("%s/%s done in %.1f s", job.kind, job.key, clock() - started)
+    log.info("%s done in %.1f s", job.name, time.time() - started)
 
 
 def discard(job):
@@ -140,7 +140,7 @@ def make_siblings(job, locks):
                 with clean_up_after_refusal(sibling):
                     run(sibling, beside=job)
             except Exception as error:  # what is wrong with it is said by its own job: this one has done its work
-                log.warning("%s/%s is left to its own job: %s", sibling.kind, sibling.key, error)
+                log.warning("%s is left to its own job: %s", sibling.name, error)
 
 
 def has_work(folder):
@@ -150,30 +150,24 @@ def has_work(folder):
 
 def run_shard(job):
     """Make one shard of a stage in a folder of its own; the job of the stage joins it with the others."""
-    started, name = time.time(), f"{job.kind}/{job.key} shard {job.shard}"
-    attempt = begin_attempt(job, name)
+    started, attempt = time.time(), begin_attempt(job)
     require_settings(job)
     manifest = {"shard": job.shard, "stamp": job.stamp(), "facts": job.module.run_shard(job)}
     manifest["files"] = {path.name: file_entry(path) for path in sorted(job.resume.glob("*.npy"))}
     manifest["provenance"] = provenance(job, started, time.time(), attempt)
     write_json(job.resume / MANIFEST, manifest)
-    log.info("%s done in %.1f s", name, time.time() - started)
+    log.info("%s done in %.1f s", job.name, time.time() - started)
 
 
-def begin_attempt(job, name):
-    """Open the resume state of a job; returns which attempt this is, from 1 on, which the log says of `name`."""
-    resumed = job.open_resume() and has_work(job.resume)
-    attempt = count_attempt(job)
-    log.info("%s attempt %d%s", name, attempt, ", resume state kept" if resumed else "")
-    return attempt
-
-
-def count_attempt(job):
-    """Append to the stage's history, which outlives Snakemake's log; returns which attempt this is."""
-    history = job.resume / HISTORY
+def begin_attempt(job):
+    """Open the resume state of a job and note the attempt in its history, which outlives Snakemake's log; returns which
+    attempt this is, from 1 on."""
+    resumed, history = job.open_resume() and has_work(job.resume), job.resume / HISTORY
     with open(history, "a", encoding="utf-8") as file:
         file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} host {os.uname().nodename} process {os.getpid()}\n")
-    return len(history.read_bytes().splitlines())
+    attempt = len(history.read_bytes().splitlines())
+    log.info("%s attempt %d%s", job.name, attempt, ", resume state kept" if resumed else "")
+    return attempt
 
 
 def require_settings(job):
@@ -184,7 +178,7 @@ def require_settings(job):
         mistakes = [(".".join(map(str, m["loc"])), m["msg"].removeprefix("Value error, ")) for m in error.errors()]
         wrong = "; ".join(f"{key}: {rule}" if key else rule for key, rule in mistakes)
         raise Refusal(
-            f"the settings of the stage {job.kind}/{job.key} are not what {KINDS[job.kind].module} takes: {wrong}. The "
+            f"the settings of the stage {job.name} are not what {KINDS[job.kind].module} takes: {wrong}. The "
             "workflow plans stages whose settings fit: run it, or correct the settings in --spec."
         ) from None
 
