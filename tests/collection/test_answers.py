@@ -83,6 +83,7 @@ def test_any_answer_counts_titles_and_empty_slots_do_not(tmp_path):
     expected = [[False, True, False], [True, False, True], [False, False, True]]
     assert find_answers(corpus, ids, answers).tolist() == expected
     assert not find_answers(corpus, ids, [[], [], []]).any()
+    assert find_answers(corpus, np.array([[3, 0, -1]], np.int32), [["red"]]).tolist() == [[False, True, False]]
     assert find_answers(corpus, np.zeros((0, 3), np.int32), []).shape == (0, 3)
 
 

@@ -8,7 +8,7 @@ and a final sigma `ς` differs from `σ`. Titles are not looked at. An answer wi
 """
 
 import unicodedata
-from itertools import islice, pairwise
+from itertools import islice
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -48,32 +48,28 @@ def prepare(answers):
 def find_answers(corpus, ids_QK, answers_Q, processes=1, progress=lambda *_: None):
     """Which retrieved passages hold an answer of their question: bool [Q, K].
 
-    `corpus` is the path of corpus.parquet, `ids_QK` int32 passage rows (-1: an empty slot, which holds nothing),
-    `answers_Q` a list of answers per question. Every passage is read and tokenised at most once, in the order of the
-    corpus, which is never in memory as a whole. Where there are many, so many `processes` share its row groups;
-    `progress` is called like that of a job.
+    `corpus` is the path of corpus.parquet, `ids_QK` int32 passage rows (-1, an empty slot, and what a run has numbered
+    after the corpus hold nothing), `answers_Q` a list of answers per question. Every passage is read and tokenised at
+    most once, in the order of the corpus, which is never in memory as a whole. Where there are many, so many
+    `processes` share its row groups; `progress` is called like that of a job.
     """
     prepared_Q = [prepare(answers) for answers in answers_Q]
     ids, depth = ids_QK.ravel(), ids_QK.shape[1]
     holds_answer = np.zeros(len(ids), dtype=bool)
     slots = np.argsort(ids, kind="stable")
-    slots = slots[np.searchsorted(ids[slots], 0) :]
-    passages, starts = np.unique(ids[slots], return_index=True)
-    offsets = np.append(starts, len(slots))  # of the slots of each passage
     file = pq.ParquetFile(corpus).metadata  # the passages of its row group i are bounds[i] to bounds[i + 1] - 1
     bounds = np.cumsum([0, *(file.row_group(group).num_rows for group in range(file.num_row_groups))])
-    groups = list(pairwise(np.unique(np.searchsorted(passages, bounds)).tolist()))
-    slots_of = [slots[offsets[first] : offsets[last]] for first, last in groups]
-    tasks = [
-        (passages[first:last], np.diff(offsets[first : last + 1]), (slots // depth).astype(np.int32))
-        for (first, last), slots in zip(groups, slots_of, strict=True)
-    ]
-    progress(0, len(passages), "passages")
-    processes = max(1, min(processes, len(groups), len(passages) // PASSAGES))
+    # Without the first, which are empty, and the last, after the corpus.
+    groups = [slots for slots in np.split(slots, np.searchsorted(ids[slots], bounds))[1:-1] if len(slots)]
+    tasks = [(*np.unique(ids[slots], return_counts=True), (slots // depth).astype(np.int32)) for slots in groups]
+    done, total = 0, sum(len(passages) for passages, *_ in tasks)
+    progress(done, total, "passages")
+    processes = max(1, min(processes, len(tasks), total // PASSAGES))
     with processes_apart(processes, (corpus, prepared_Q)) as parallel_map:
-        for (_, last), slots, held in zip(groups, slots_of, parallel_map(look_through, tasks), strict=True):
+        for slots, (passages, *_), held in zip(groups, tasks, parallel_map(look_through, tasks), strict=True):
             holds_answer[slots[held]] = True
-            progress(last, len(passages), "passages")
+            done += len(passages)
+            progress(done, total, "passages")
     return holds_answer.reshape(ids_QK.shape)
 
 
