@@ -58,7 +58,7 @@ def make_merge(ids, pool, scores=None, last_pool=None):
 
 def merge_arrays(merge):
     """All blocks of a merge; returns the number of negatives."""
-    return sum(int(merge.block(first, last)[0].sum()) for first, last in merge.blocks())
+    return sum(int(merge.block(first, last)[0].sum()) for first, last in merge.blocks(0, len(merge.hashes_Q)))
 
 
 def as_items(ids):
@@ -106,7 +106,7 @@ def merge_whole(queries, depth, pool):
         merge = make_merge(ids, pool, scores, read_pool(lambda name: folder / "last" / name))
         (folder / "merged").mkdir()
         writer = PoolWriter(lambda name: folder / "merged" / name)
-        for first, last in merge.blocks():
+        for first, last in merge.blocks(0, queries):
             writer.append(*merge.block(first, last))
         negatives = int(writer.close()[-1])
         seconds = time.perf_counter() - started[0], time.process_time() - started[1]

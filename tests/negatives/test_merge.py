@@ -245,7 +245,7 @@ def test_a_query_with_many_anchors_does_not_make_the_blocks_of_others_small(monk
     settings = Pool(sources=draws, seed=1, episode=2, draw={"kind": "uniform"})
     widths = {"lookahead": [10] * 14 + [300, 0, 0, 120] + [10] * 3, "momentum": [0] * 20 + [40]}
     sources = {name: SimpleNamespace(widths_Q=np.array(widths_Q)) for name, widths_Q in widths.items()}
-    blocks = list(merge.Merge(settings, sources, np.zeros(21, np.uint64), uniform.choose).blocks())
+    blocks = list(merge.Merge(settings, sources, np.zeros(21, np.uint64), uniform.choose).blocks(0, 21))
     assert blocks == [(0, 10), (10, 14), (14, 15), (15, 17), (17, 18), (18, 20), (20, 21)]
 
 

@@ -34,7 +34,8 @@ def run(job):
     known = known_passages(job)
     sources = {name: job.load(name).open_source(job, name, known) for name in job.settings.sources}
     choose = partial(job.load("draw").choose, **job.settings.draw.own)
-    merge = Merge(job.settings, sources, hashes_of_job(job), choose, MinerScores.of_job(job))
+    scores = MinerScores(job) if "queries" in job.inputs else None  # the plan gives vectors where scores are looked at
+    merge = Merge(job.settings, sources, hashes_of_job(job), choose, scores)
     begin, end = job.settings.part.rows(len(known)) if job.settings.part else (0, len(known))
     writer = PoolWriter(job.output)
     writer.append(np.zeros(begin, np.int64))
@@ -66,14 +67,13 @@ class Merge:
         self.drawn, self.short = dict.fromkeys(sources, 0), dict.fromkeys(sources, 0)
         self.duplicates, self.first_episodes = 0, np.zeros(settings.episode + 1, np.int64)
 
-    def blocks(self, first=0, end=None):
+    def blocks(self, first, end):
         """Yield (first, last) of the query rows of each block of rows `first` to `end` - 1.
 
         All rows of a block take as many slots as its longest, so a query with very many anchors makes its own block
         small, and no other.
         """
         widths_Q = np.maximum.reduce([source.widths_Q for source in self.sources.values()])
-        end = len(widths_Q) if end is None else end
         while first < end:
             at_most = BLOCK_SLOTS // max(1, int(widths_Q[first]))
             widest = np.maximum.accumulate(widths_Q[first : min(end, first + at_most)])

@@ -12,26 +12,17 @@ PERCENTILES = {"min": 0, "p25": 25, "median": 50, "p75": 75, "p90": 90, "max": 1
 
 
 class MinerScores:
-    """Scores of candidates and s+ of every query; drops candidates by filters and counts them, but of no query without
-    positives. score: function of (query rows, passage rows), the score of each pair; positives: Ragged, those that are
-    trained on; rule: s+ of several positives; filters: {name: (function of (scores, s+, setting), setting)}; sources:
-    names; positive_scores_Q: float32, NaN without positives"""
+    """Scores of the candidates of a merge job and s+ of every query; drops candidates by filters and counts them, but
+    of no query without positives. score: function of (query rows, passage rows), the score of each pair;
+    positive_scores_Q: float32, of the positives that are trained on, NaN without one"""
 
-    def __init__(self, score, positives, rule, filters, sources):
-        self.score, self.filters = score, filters
-        self.positive_scores_Q = positive_scores(score(positives.rows, positives.values), positives.offsets, rule)
-        self.dropped = {name: dict.fromkeys(filters, 0) for name in sources}
-        self.left_short = dict.fromkeys(sources, 0)
+    def __init__(self, job):
+        self.score, self.filters = PairScorer.of_job(job, "train").score, chosen_filters(job, "drops_scores")
+        positives, rule = positives_of_job(job, "train"), job.settings.positive_score
+        self.positive_scores_Q = positive_scores(self.score(positives.rows, positives.values), positives.offsets, rule)
+        self.dropped = {name: dict.fromkeys(self.filters, 0) for name in job.settings.sources}
+        self.left_short = dict.fromkeys(job.settings.sources, 0)
         self.dropped_Q = np.zeros(len(positives), np.int64)
-
-    @classmethod
-    def of_job(cls, job):
-        """Those of a merge job; None where the plan has given it no vectors, as no filter or draw needs scores."""
-        if "queries" not in job.inputs:
-            return None
-        score, positives = PairScorer.of_job(job, "train").score, positives_of_job(job, "train")
-        filters = chosen_filters(job, "drops_scores")
-        return cls(score, positives, job.settings.positive_score, filters, job.settings.sources)
 
     def of(self, first, passages_QS, candidates_QS):
         """float32 [Q, S]: scores of candidates of the queries from row `first` on, NaN where there is none."""
