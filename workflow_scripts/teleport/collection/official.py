@@ -140,6 +140,7 @@ def qa_questions(path):
         try:
             question, answers = fields
             answers = ast.literal_eval(answers)
+            "".join(answers).encode()  # not with half a surrogate pair, which no file can hold
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             answers = None
         if not isinstance(answers, list):
