@@ -383,6 +383,24 @@ def test_a_file_without_a_digest_is_trusted_at_first_and_pinned_then(stages, ser
     download.run(job(stages, server, {"file.bin": {}}))
 
 
+def test_jobs_that_note_first_uses_at_once_lose_none(tmp_path, monkeypatch):
+    """Each reads what is noted and writes it anew; the writing takes half a second here."""
+    monkeypatch.chdir(tmp_path)
+    write = download.write_json
+    monkeypatch.setattr(download, "write_json", lambda *given: time.sleep(0.5) or write(*given))
+    (tmp_path / "data/downloads").mkdir(parents=True)
+    paths = [Path("data/downloads", name) for name in ("one.tsv", "other.tsv")]
+    threads = [threading.Thread(target=download.trust, args=(p, {"bytes": 1, "sha256": p.name})) for p in paths]
+    for path, thread in zip(paths, threads, strict=True):
+        path.write_text("x")
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {name: entry["sha256"] for name, entry in download.read_recorded().items()} == {
+        str(path): path.name for path in paths
+    }
+
+
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"\xff\xfe{", b"[]", b"7", b'{"a": 5}', b'{"a": {"sha256": 5}}', b"[" * 99_999]
 )

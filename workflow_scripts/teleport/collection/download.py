@@ -5,7 +5,7 @@ The files stay where they are and are used there: this stage's artefact is its m
 
 import codecs
 import json
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from teleport.collection.fetch import fetch, forget, has_digest, part_of, verified
@@ -43,10 +43,7 @@ def obtain(name, expected, origins):
         remedy = "collection.local replaces every download, so put it there, or set collection.local to null."
         raise Refusal(f"{path}: no such file. {remedy}")
     if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path.with_name(f".{path.name}.lock"), "a") as file:
-            with suppress(OSError):  # without locks in the file system nobody waits
-                wait_until(lambda: try_lock(file), f"another workflow fetches {path}")
+        with locked(path, f"another workflow fetches {path}"):
             if not path.is_file():  # nor has another workflow fetched it meanwhile
                 return path, fetch(path, origins["mirrors"][name], expected)
     if not local:
@@ -59,20 +56,32 @@ def obtain(name, expected, origins):
         raise
 
 
+@contextmanager
+def locked(path, reason):
+    """Within the block no other job writes the file `path`; waits, with this `reason`, until none does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(f".{path.name}.lock"), "a") as file:
+        with suppress(OSError):  # without locks in the file system nobody waits
+            wait_until(lambda: try_lock(file), reason)
+        yield
+
+
 def trust(path, digests):
     """Compare a file without a published digest with the digest of its first use, or record it; never remove it."""
-    recorded = read_recorded()
     if other := what_it_is_instead(path):  # with which a mirror may answer that has moved or wants a login
         raise Refusal(
             f"{path} is {other}, not the file that its name says. Delete it, and the entry {str(path)!r} in "
             f"{RECORDED} where there is one; correct collection.files.{path.name}.mirrors or put the right file there."
         )
-    if (entry := recorded.get(str(path))) is None:
-        log.warning("%s: no digest is published; SHA-256 %s is trusted and holds from now on", path, digests["sha256"])
-        write_json(RECORDED, recorded | {str(path): {"bytes": digests["bytes"], "sha256": digests["sha256"]}})
-    elif entry["sha256"] != digests["sha256"]:
+    if str(path) not in (recorded := read_recorded()):
+        entry = {"bytes": digests["bytes"], "sha256": digests["sha256"]}
+        log.warning("%s: no digest is published; SHA-256 %s is trusted and holds from now on", path, entry["sha256"])
+        with locked(RECORDED, f"another job writes {RECORDED}"):
+            recorded = {str(path): entry} | read_recorded()
+            write_json(RECORDED, recorded)
+    if (first := recorded[str(path)]["sha256"]) != digests["sha256"]:
         raise Refusal(
-            f"{path} has SHA-256 {digests['sha256']}, at its first use it had {entry['sha256']}: another file. "
+            f"{path} has SHA-256 {digests['sha256']}, at its first use it had {first}: another file. "
             f"Bring the old one back, or, if this one is right, delete the entry {str(path)!r} in {RECORDED}."
         )
 
