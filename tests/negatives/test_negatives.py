@@ -4,17 +4,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from commands.export import export
 from teleport.arrays import save_array
-from teleport.negatives import export
 from teleport.negatives.draw import Candidates, draw_slots, hash_ids, splitmix64
 from teleport.negatives.draws import uniform
-from teleport.negatives.export import export_tevatron
-from teleport.running.artefact import MANIFEST, Artefact
+from teleport.running.artefact import MANIFEST
 from teleport.running.files import write_json
 
 SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "manage.py"
@@ -97,8 +97,7 @@ EXPORTED = (
 
 
 def test_export_writes_tevatron_lines(merged, tmp_path):
-    collection, negatives = (Artefact(job.folder) for job in merged)
-    assert export_tevatron(negatives, collection, tmp_path / "out.jsonl") == 1
+    assert export(merged[1].folder, tmp_path / "out.jsonl") == f"1 queries in {tmp_path / 'out.jsonl'}"
     assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == EXPORTED
     assert len(list(tmp_path.iterdir())) == 2  # the stages, and the lines
 
@@ -106,11 +105,10 @@ def test_export_writes_tevatron_lines(merged, tmp_path):
 def test_the_export_reads_passages_in_chunks(merged, tmp_path, monkeypatch):
     """Arrow's strings end at 2 GiB in one array, so nothing may join the texts of a corpus."""
     corpus = merged[0].folder / "corpus.parquet"
-    monkeypatch.setattr(export, "CHUNK_PASSAGES", 2)
+    monkeypatch.setattr("teleport.negatives.export.CHUNK_PASSAGES", 2)
     read_table, read = pq.read_table, []
     monkeypatch.setattr(pq, "read_table", lambda path, **columns: read.append(path) or read_table(path, **columns))
-    collection, negatives = (Artefact(job.folder) for job in merged)
-    assert export_tevatron(negatives, collection, tmp_path / "out.jsonl") == 1
+    assert export(merged[1].folder, tmp_path / "out.jsonl") == f"1 queries in {tmp_path / 'out.jsonl'}"
     assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == EXPORTED
     assert read and corpus not in read
 
@@ -119,10 +117,9 @@ def test_an_export_that_fails_leaves_nothing_behind(merged, tmp_path, monkeypatc
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    collection, negatives = (Artefact(job.folder) for job in merged)
-    monkeypatch.setattr(json, "dumps", fail)
+    monkeypatch.setattr("teleport.negatives.export.json", SimpleNamespace(dumps=fail))
     with pytest.raises(OSError, match="No space left"):
-        export_tevatron(negatives, collection, tmp_path / "out.jsonl")
+        export(merged[1].folder, tmp_path / "out.jsonl")
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 

@@ -73,7 +73,7 @@ def export_negatives(link, stage, output, folder):
     """The pool of a merge stage as the file `output`, in Tevatron's form; returns a sentence."""
     from teleport.negatives.export import export_tevatron
 
-    number = export_tevatron(stage, collection_of(stage), folder / "lines")
+    number = export_tevatron(stage, collection_of(stage), folder)
     os.replace(folder / "lines", output)
     return f"{number} queries in {output}"
 

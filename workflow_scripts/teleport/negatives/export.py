@@ -1,9 +1,6 @@
 """Export a pool of negatives as JSON lines that Tevatron trains from."""
 
 import json
-import os
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -17,32 +14,29 @@ BLOCK_QUERIES = 1000
 CHUNK_PASSAGES = 4096
 
 
-def export_tevatron(negatives, collection, output):
+def export_tevatron(negatives, collection, folder):
     """Write one JSON line per training query in Tevatron's form with inline passages; returns the number of lines.
 
     Each line has query_id, query, positive_passages and negative_passages, a passage being docid, title, text.
     Negatives keep the order and the duplicates of the pool; a query without negatives or positives, on which Tevatron
-    cannot train, is left out. negatives, collection: `running.artefact.Artefact`s; output: a file, beside which the
-    corpus lies unpacked meanwhile.
+    cannot train, is left out. negatives, collection: `running.artefact.Artefact`s; folder: a temporary one, of the
+    file `lines`, beside which the corpus lies unpacked.
     """
     queries = pq.read_table(collection.path("queries.train.parquet"), columns=["query_id", "text"]).to_pylist()
     positives = positives_of_pool(negatives, collection)
     pools = Ragged.open(negatives.path("offsets.npy"), negatives.path("passages.npy"))
-    num_lines = 0
-    with TemporaryDirectory(dir=Path(output).parent) as folder:
-        corpus = Corpus(collection.path("corpus.parquet"), f"{folder}/corpus")
-        with open(f"{folder}/lines", "w", encoding="utf-8") as file:
-            for first in range(0, len(queries), BLOCK_QUERIES):
-                block = range(first, min(first + BLOCK_QUERIES, len(queries)))
-                relevant, mined = ({q: lists[q].tolist() for q in block} for lists in (positives, pools))
-                texts = corpus.read({p for q in block for p in relevant[q] + mined[q]})
-                for q in (q for q in block if relevant[q] and mined[q]):
-                    line = {"query_id": queries[q]["query_id"], "query": queries[q]["text"]}
-                    line["positive_passages"] = [texts[p] for p in relevant[q]]
-                    line["negative_passages"] = [texts[p] for p in mined[q]]
-                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
-                    num_lines += 1
-        os.replace(file.name, output)
+    corpus, num_lines = Corpus(collection.path("corpus.parquet"), f"{folder}/corpus"), 0
+    with open(f"{folder}/lines", "w", encoding="utf-8") as file:
+        for first in range(0, len(queries), BLOCK_QUERIES):
+            block = range(first, min(first + BLOCK_QUERIES, len(queries)))
+            relevant, mined = ({q: lists[q].tolist() for q in block} for lists in (positives, pools))
+            texts = corpus.read({p for q in block for p in relevant[q] + mined[q]})
+            for q in (q for q in block if relevant[q] and mined[q]):
+                line = {"query_id": queries[q]["query_id"], "query": queries[q]["text"]}
+                line["positive_passages"] = [texts[p] for p in relevant[q]]
+                line["negative_passages"] = [texts[p] for p in mined[q]]
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                num_lines += 1
     return num_lines
 
 
