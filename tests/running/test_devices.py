@@ -211,6 +211,16 @@ def test_the_variable_is_read_as_cuda_reads_it(monkeypatch, listed, names):
     assert visible_devices() == names
 
 
+def test_a_device_that_is_listed_twice_is_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,3,5")
+    assert visible_devices() == ["3", "5"]
+    with (
+        pytest.raises(ValueError, match="asks for 3 CUDA devices .*, 2 can be used here: 3, 5"),
+        lease_devices(3, tmp_path),
+    ):
+        pass
+
+
 def test_slices_stand_for_their_device():
     listing = """GPU 0: NVIDIA A100 (UUID: GPU-aaaa)
   MIG 3g.20gb     Device  0: (UUID: MIG-1111)

@@ -55,7 +55,8 @@ def visible_devices():
     listed = os.environ.get(VISIBLE)
     if listed is not None:  # CUDA itself reads it up to the first name that is none
         names = (name.strip() for name in listed.split(","))
-        return list(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names))
+        # A repeated one counts once: CUDA would see none at all, and who waits for two of it waits for ever.
+        return list(dict.fromkeys(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names)))
     files = glob.glob(DEVICE_FILES)
     if shutil.which("nvidia-smi") is None:
         return list(map(str, range(len(files))))
