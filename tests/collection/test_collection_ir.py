@@ -126,6 +126,7 @@ def test_documents_with_a_title_a_body_or_only_fields(registry, stages):
     from ir_datasets.formats import GenericQuery, TrecQrel
 
     docs = [MsMarcoDocument("D1", "http://x", "Title", "Body."), MsMarcoDocument("D2", "http://y", "", "Other.")]
+    docs.append(MsMarcoDocument("D3", "http://z", None, "Untitled."))
     qrels = [TrecQrel("q1", "D2", 2, "0"), TrecQrel("q1", "D2", 2, "0"), TrecQrel("q1", "D1", 0, "0")]
     registry["toy"] = make_set(docs)
     registry["toy/train"] = make_set(docs, [GenericQuery("q1", "what")], qrels)
@@ -134,6 +135,7 @@ def test_documents_with_a_title_a_body_or_only_fields(registry, stages):
     assert pq.read_table(folder / "corpus.parquet").to_pylist() == [
         {"doc_id": "D1", "title": "Title", "text": "Body."},
         {"doc_id": "D2", "title": "", "text": "Other."},
+        {"doc_id": "D3", "title": "", "text": "Untitled."},
     ]
     rows = pq.read_table(folder / "qrels.train.parquet").to_pylist()
     assert [(row["doc_id"], row["grade"]) for row in rows] == [("D2", 2), ("D1", 0)], "a repetition is read once"

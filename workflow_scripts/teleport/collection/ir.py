@@ -65,9 +65,11 @@ def split(registry, dataset, name):
 
 
 def passage_fields(doc):
-    """Id, title and text; a document with neither `text` nor `body` is one text, title included."""
+    """Id, title (empty without one) and text; a document with neither `text` nor `body` is one text, title included."""
     text = getattr(doc, "text", getattr(doc, "body", None))
-    return (doc.doc_id, "", doc.default_text()) if text is None else (doc.doc_id, getattr(doc, "title", ""), text)
+    if text is None:
+        return doc.doc_id, "", doc.default_text()
+    return doc.doc_id, getattr(doc, "title", None) or "", text
 
 
 def query_fields(query):
