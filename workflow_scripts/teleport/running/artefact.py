@@ -91,13 +91,12 @@ class Artefact:
 
     @cached_property
     def deleted(self):
-        """The files that `delete_files` has deleted since the stage was made, for the last time (list)."""
-        note = read_saved(self.folder / DELETED)
-        return note.get("files", []) if note.get("manifest") == content_digest(self.manifest) else []
+        """Whether `delete_files` has deleted the files since the stage was made, for the last time."""
+        return read_saved(self.folder / DELETED).get("manifest") == content_digest(self.manifest)
 
     def is_deleted(self, file):
         """Whether a file of the manifest is not there because it was deleted."""
-        return file in self.deleted and not (self.folder / file).exists()
+        return self.deleted and not (self.folder / file).exists()
 
     @property
     def bytes(self):

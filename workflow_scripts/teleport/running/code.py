@@ -16,7 +16,7 @@ from pathlib import Path
 
 from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
-from teleport.running.files import read_saved, write_json
+from teleport.running.files import read_saved, sha256_file, write_json
 from teleport.settings.registry import CPU, registered_modules
 
 LIBRARY = Path(__file__).parents[1]  # workflow_scripts/teleport
@@ -172,7 +172,5 @@ def digest_of(lines):
 
 def files_digest():
     """12 hex digits of the bytes of all files that code digests come from: while they hold, nothing need be parsed."""
-    digest = hashlib.sha256()
-    for path in sorted([RUNNER, *LIBRARY.rglob("[!.]*.py")]):  # editors keep hidden files
-        digest.update(f"{path.relative_to(LIBRARY.parent)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()[:12]
+    paths = [RUNNER, *LIBRARY.rglob("[!.]*.py")]  # editors keep hidden files
+    return digest_of(f"{path.relative_to(LIBRARY.parent)} {sha256_file(path)}" for path in paths)

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -35,12 +36,9 @@ def versions():
 
 def hardware():
     """Processor, cores, memory in bytes, and the GPU if this process has loaded torch and sees one."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        processor = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        processor = platform.processor()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    info, memory = Path("/proc/cpuinfo"), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    named = re.search(r"^model name\s*: (.*)", info.read_text() if info.is_file() else "", re.MULTILINE)
+    processor = named[1].strip() if named else platform.processor()
     machine = {"processor": processor, "cores": os.cpu_count(), "memory_bytes": memory}
     if (torch := sys.modules.get("torch")) and torch.cuda.is_available():
         machine |= {"gpu": torch.cuda.get_device_name(), "gpu_peak_bytes": torch.cuda.max_memory_allocated()}
