@@ -24,11 +24,16 @@ def read_positives(collection, split, grade=None):
     return Ragged.grouped(query[positive], passage[positive], num_queries)
 
 
+def positives_of(collection, found, split):
+    """As `read_positives`; those of a stage `positives` (by answers) where its Artefact `found` is given."""
+    if found:
+        return Ragged.open(found.path("offsets.npy"), found.path("passages.npy"))
+    return read_positives(collection, split)
+
+
 def positives_of_job(job, split):
-    """As `read_positives`: those of the stage `positives` (by answers) where the job reads one, else the judged."""
-    if "positives" in job.inputs:
-        return Ragged.open(*(job.input("positives", f"{name}.npy") for name in ("offsets", "passages")))
-    return read_positives(job.inputs["collection"], split)
+    """As `positives_of`, by the stages that a job reads."""
+    return positives_of(job.inputs["collection"], job.inputs.get("positives"), split)
 
 
 def read_passages(corpus, rows, columns):

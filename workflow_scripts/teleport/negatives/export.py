@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from teleport.arrays import Ragged
-from teleport.collection.reader import read_positives
+from teleport.collection.reader import positives_of
 from teleport.running.artefact import Artefact
 
 BLOCK_QUERIES = 1000
@@ -23,7 +23,8 @@ def export_tevatron(negatives, collection, folder):
     file `lines`, beside which the corpus lies unpacked.
     """
     queries = pq.read_table(collection.path("queries.train.parquet"), columns=["query_id", "text"]).to_pylist()
-    positives = positives_of_pool(negatives, collection)
+    found = negatives.manifest["inputs"].get("positives")  # the stage that the pool was made with, if it read one
+    positives = positives_of(collection, found and Artefact(negatives.folder.parents[1] / found), "train")
     pools = Ragged.open(negatives.path("offsets.npy"), negatives.path("passages.npy"))
     corpus, num_lines = Corpus(collection.path("corpus.parquet"), f"{folder}/corpus"), 0
     with open(f"{folder}/lines", "w", encoding="utf-8") as file:
@@ -60,12 +61,3 @@ class Corpus:
                 chunk = self.chunks.get_batch(number).take(pa.array(part - self.starts[number]))
                 passages += chunk.rename_columns(["docid", "title", "text"]).to_pylist()
         return dict(zip(rows.tolist(), passages, strict=True))
-
-
-def positives_of_pool(negatives, collection):
-    """The positives that a pool was made with, `Ragged`: of its stage `positives` if it read one, or those judged."""
-    name = negatives.manifest["inputs"].get("positives")
-    if name is None:
-        return read_positives(collection, "train")
-    stage = Artefact(negatives.folder.parents[1] / name)
-    return Ragged.open(stage.path("offsets.npy"), stage.path("passages.npy"))

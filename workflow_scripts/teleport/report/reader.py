@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow.parquet as pq
 
-from teleport.arrays import Ragged, Run
-from teleport.collection.reader import read_passages, read_positives
+from teleport.arrays import Run
+from teleport.collection.reader import positives_of, read_passages
 from teleport.evaluation.names import OWN_PASSAGES
 from teleport.negatives.pool import read_pool
 from teleport.refusal import Refusal
@@ -64,9 +64,7 @@ class Reader(Stages):
 
     def positives(self, stage=None, split="train"):
         """`Ragged`: the positives of the queries of a split, or those of training queries that `stage` has found."""
-        if stage is None:
-            return read_positives(self.artefact(self.collection), split)
-        return Ragged.open(*(self.artefact(stage).path(f"{name}.npy") for name in ("offsets", "passages")))
+        return positives_of(self.artefact(self.collection), stage and self.artefact(stage), split)
 
     def queries(self, split, column="text"):
         """A column of the queries of a split (Arrow array)."""
