@@ -190,13 +190,15 @@ def outdated(name):
 
 
 def shard_manifests(wildcards):
-    """Input function: the shards that an encode job joins; none when it encodes all passages itself.
+    """Input function: the shards that an encode job joins; none when it encodes all passages itself, or queries alone.
 
     A finished stage keeps the set of shards that it was made from, else it would be made anew. Where a cluster's job
     looks, that stage's record is out of reach, and its shards lie there or were not made.
     """
     stage, folder = planned(wildcards), f"results/shards/encode/{wildcards.key}"
     shards = gather.encode(f"{folder}/{{scatteritem}}/manifest.json")
+    if "passage" not in stage.settings.sides:
+        return []
     if CALL.main and Path(manifest(stage)).exists() and not outdated(stage.name):
         if (recorded := recorded_input(workflow, manifest(stage))) is not None:
             return [path for path in recorded if path.startswith(folder)]

@@ -228,3 +228,13 @@ def test_a_training_on_eight_gpus_and_an_encoding_in_eight_shards(tmp_path, monk
     assert join.scratch == shards[0].bytes and shards[0].seconds < alone.jobs[name].seconds / 4
     assert many.bytes_to_come < alone.bytes_to_come + 8 * max(job.scratch for job in many.jobs.values())
     assert many.wall_seconds < 0.7 * alone.wall_seconds
+
+
+def test_an_encoding_of_queries_alone_is_one_job_also_where_passages_are_sharded(tmp_path, monkeypatch, h200):
+    monkeypatch.chdir(tmp_path)
+    adore = {"training": {"trains": ["query"], "start_from": "previous"}}
+    plan = read("marco", {"episodes": [{}, adore]})
+    jobs = Forecast(plan, h200, shards=8).jobs
+    sides = {stage.name: stage.settings.sides for stage in plan.stages.values() if stage.kind == "encode"}
+    sharded = {name for name in sides if f"{name}/1" in jobs}
+    assert sharded == {name for name, of in sides.items() if "passage" in of} and 1 <= len(sharded) < len(sides)

@@ -87,6 +87,14 @@ def test_what_this_machine_is_too_small_for_is_said_before_it_starts(world, monk
     assert text.count("memory: train needs about 1.2 GB, there are 0.1 GB. Set training.gradient_caching: true") == 1
 
 
+def test_an_encoding_of_queries_alone_has_no_shards(world, monkeypatch):
+    """As after a training of the query side: the passages' vectors stay those of the checkpoint it started from."""
+    training = {"trains": ["query"], "start_from": {"experiment": "nll", "episode": "last"}}
+    monkeypatch.setitem(world.config["experiments"], "adore", {"training": training, "episodes": [{}]})
+    whole, sharded = (world.would_run(arguments=["--set-scatter", f"encode={count}"])[0] for count in (1, 2))
+    assert sharded - whole == {"encode_shard": 2 * (whole["encode"] - 1)} and whole["encode"] > 2
+
+
 def test_an_edited_loss_concerns_its_trainings_and_a_new_one_nothing(world):
     library = world.folder / "workflow_scripts/teleport"
     before = codes(world)

@@ -97,9 +97,10 @@ class Forecast:
 
     def parts(self, stage, cost):
         """[(Cost, seconds)] of the jobs that make a stage: those of its shards, and at the end its own."""
-        gpus = self.place(stage).gpus
-        shard, join = sharded(cost, self.shards)
-        costs = [*[shard] * self.shards, join] if stage.kind == "encode" and self.shards > 1 else [cost]
+        gpus, costs = self.place(stage).gpus, [cost]
+        if self.shards > 1 and stage.kind == "encode" and "passage" in stage.settings.sides:
+            shard, join = sharded(cost, self.shards)
+            costs = [*[shard] * self.shards, join]
         return [(part, self.hardware.seconds(part, gpus)) for part in costs]
 
     def estimate(self, stage):
