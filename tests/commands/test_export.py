@@ -2,6 +2,7 @@
 
 import errno
 import json
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from teleport.refusal import Refusal
 def train(stages, tmp_path, monkeypatch):
     """The link to a train stage in an experiment that has been evaluated before and after its episode."""
     monkeypatch.setattr(export, "add_pooler", lambda folder: None)
-    monkeypatch.setattr(export, "example_text", lambda link: "")
+    monkeypatch.setattr(export, "example_text", lambda folder: "")
     home = tmp_path / "results/experiments/tele"
     (home / "episode-1").mkdir(parents=True)
     for folder, mean in ((home, 0.25), (home / "episode-1", 0.5)):
@@ -37,6 +38,13 @@ def test_a_folder_beside_the_episodes_is_none(train, tmp_path):
     assert [line for line in card.splitlines() if "test" in line] == ["| 0 | test | 0.250 |", "| 1 | test | 0.500 |"]
     with pytest.raises(Refusal, match="model is there already"):
         export.export(train, tmp_path / "new/model")
+
+
+def test_the_scores_are_of_their_episodes_also_where_one_stands_beside_the_checkpoint(train, tmp_path, monkeypatch):
+    monkeypatch.chdir(train.parent)
+    export.export(Path(train.name), tmp_path / "model")
+    card = (tmp_path / "model/README.md").read_text()
+    assert [line for line in card.splitlines() if "test" in line] == ["| 0 | test | 0.250 |", "| 1 | test | 0.500 |"]
 
 
 def test_an_export_that_fails_leaves_nothing_and_may_be_repeated(train, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from itertools import islice
+from pathlib import Path
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -100,7 +101,8 @@ def export_checkpoint(link, stage, output, folder):
 
     if output.exists():
         raise Refusal(f"{output} is there already. Remove it, or give another folder.")
-    results = scores_text(link) + example_text(link)
+    episode = Path(os.path.abspath(link)).parent  # in its experiment: of a short path the names of folders are needed
+    results = scores_text(episode.parent) + example_text(episode)
     checkpoint = folder / output.name
     source = stage.path("checkpoint", full=True)
     for path in files_below(source):  # shutil.copytree hides why it failed
@@ -113,9 +115,8 @@ def export_checkpoint(link, stage, output, folder):
         text = card.read_text(encoding="utf-8")
         write_text(card, text.replace("\n## Settings\n", f"\n{results}## Settings\n", 1))
     os.rename(checkpoint, output)
-    home = link.parent.parent
-    evaluated = sorted([*home.glob("evaluate-*"), *home.glob("episode-*/evaluate-*")])
-    lacks = ", ".join(str(each.relative_to(home)) for each in evaluated if not (each / MANIFEST).is_file())
+    evaluated = sorted([*episode.parent.glob("evaluate-*"), *episode.parent.glob("episode-*/evaluate-*")])
+    lacks = ", ".join(str(each.relative_to(episode.parent)) for each in evaluated if not (each / MANIFEST).is_file())
     why = f", without scores of {lacks}, which are not finished: run the workflow, and export again" if lacks else ""
     said = f"{output}: a checkpoint for sentence-transformers and transformers; its card is {output}/README.md"
     return said + (why or ("" if results else ", without scores: only a link below results/experiments leads to them"))
@@ -143,9 +144,8 @@ def evaluations(folder):
     return {link.name.removeprefix("evaluate-"): Artefact(link.resolve()) for link in links}
 
 
-def scores_text(link):
-    """A table of the means of every episode of the experiment that `link` lies in; "" where it is no such link."""
-    home = link.parent.parent
+def scores_text(home):
+    """A table of the means of every episode of an experiment, by its folder; "" where it is none."""
     numbered = {path.name.removeprefix("episode-"): path for path in home.glob("episode-*")}
     folders = {0: home} | {int(number): path for number, path in numbered.items() if number.isdecimal()}
     rows = []
@@ -159,9 +159,10 @@ def scores_text(link):
     return markdown(Printed("scores", "## Scores", frame, ["Episode 0 is the pretrained checkpoint."])) + "\n"
 
 
-def example_text(link):
-    """A query of the first evaluated split and the passages that the checkpoint ranks first for it, or ""."""
-    for stage in evaluations(link.parent).values():
+def example_text(folder):
+    """A query of the first split that is evaluated in the folder of an episode, and the passages that the checkpoint
+    ranks first for it, or ""."""
+    for stage in evaluations(folder).values():
         collection, split = collection_of(stage), split_of(stage)
         run = list(islice(run_lines(stage), EXAMPLE_PASSAGES))
         query, ids = run[0][0], [line[2] for line in run if line[0] == run[0][0]]
