@@ -354,6 +354,14 @@ def test_a_measurement_that_is_not_usable_stops_no_workflow(marco, monkeypatch):
     Path("results/hardware.json").write_text('{"source": "an older version"}')
     (text,) = shortages(marco)
     assert text.startswith("results/hardware.json: hardware line 'this-machine', encode_flop: Field required. ")
+    for torn, said in (
+        (b'{"source": "x', ", line 1: not YAML"),
+        (b"\xff", ", line 1: not YAML"),
+        (b"", ": the file is empty"),
+    ):
+        Path("results/hardware.json").write_bytes(torn)
+        (text,) = shortages(marco)
+        assert text.startswith(f"results/hardware.json{said}")
 
 
 def test_what_is_left_of_a_run(marco, monkeypatch):

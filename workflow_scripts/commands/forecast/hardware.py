@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from pydantic import Field, ValidationError
 
 from teleport.refusal import Refusal
 from teleport.settings.section import Section
+from teleport.settings.yaml_mapping import read_mapping
 
 LINES = Path(__file__).parents[3] / "config" / "hardware.yaml"
 MEASURED = Path("results/hardware.json")  # written by bench/calibrate.py on the machine at hand
@@ -98,9 +98,9 @@ class Hardware(Section):
 
 def read_hardware(name=None, measured=MEASURED, lines=LINES):
     """(name, Hardware): the line `name`; without one, the measured line of this machine, or else the first line."""
-    entries = yaml.safe_load(Path(lines).read_text(encoding="utf-8"))
+    entries = read_mapping(lines)
     if Path(measured).is_file():
-        entries = {THIS: yaml.safe_load(Path(measured).read_text(encoding="utf-8"))} | entries
+        entries = {THIS: read_mapping(measured)} | entries
     name = name or next(iter(entries))
     if name not in entries:
         raise Refusal(
