@@ -252,9 +252,9 @@ def say_if_killed(wildcards, input):
     return if_killed(wildcards.kind)
 
 
-def manage(subcommand, folder=None):
-    """Params function: a subcommand of manage.py, writing to `folder` or that of the wildcards."""
-    return lambda wildcards, output: command("manage.py", subcommand, "--output", folder or wildcards.folder)
+def manage(*arguments, folder=None):
+    """Params function: a command of manage.py, writing to `folder` or that of the wildcards."""
+    return lambda wildcards, output: command("manage.py", *arguments, "--output", folder or wildcards.folder)
 
 
 # ---- Tables

@@ -32,17 +32,17 @@ rule tables:
         files_of(PUBLISHED),
 
 
+def shown(caption, category):
+    """The CSV file of a table, which `snakemake --report` takes along."""
+    return report("{folder}/{table}.csv", caption=caption, category=category, labels={"table": "{table}"})
+
+
 # One frame as CSV, Markdown and LaTeX, with the stages behind each cell beside it.
 rule table:
     input:
         stages_of(TABLES),
     output:
-        report(
-            "{folder}/{table}.csv",
-            caption="captions/table.rst",
-            category="Tables",
-            labels={"table": "{table}"},
-        ),
+        shown("captions/table.rst", "Tables"),
         multiext("{folder}/{table}", ".md", ".tex", ".sources.csv", ".pairs.csv"),
     log:
         "results/logs/{folder}/{table}.log",
@@ -54,7 +54,7 @@ rule table:
     params:
         spec=lambda wildcards: spec_of(TABLES, wildcards).text,
         code=CODE["teleport.report.table"],
-        run=manage("table"),
+        run=manage("write", "table"),
     message:
         "table {wildcards.table}"
     shell:
@@ -66,12 +66,7 @@ use rule table as analyses with:
     input:
         stages_of(ANALYSES),
     output:
-        report(
-            "{folder}/{table}.csv",
-            caption="captions/table.rst",
-            category="Tables",
-            labels={"table": "{table}"},
-        ),
+        shown("captions/table.rst", "Tables"),
         multiext("{folder}/{table}", ".md", ".tex", ".sources.csv"),
     wildcard_constraints:
         folder="results/tables(/[^/]+)?",
@@ -79,7 +74,7 @@ use rule table as analyses with:
     params:
         spec=lambda wildcards: ANALYSES[wildcards.folder, wildcards.table].text,
         code=CODE["teleport.report.analyses"],
-        run=manage("analyses"),
+        run=manage("write", "analyses"),
     message:
         "table {wildcards.table}"
 
@@ -89,12 +84,7 @@ use rule table as published_table with:
     input:
         stages_of(PUBLISHED),
     output:
-        report(
-            "{folder}/{table}.csv",
-            caption="captions/published.rst",
-            category="The papers' tables",
-            labels={"table": "{table}"},
-        ),
+        shown("captions/published.rst", "The papers' tables"),
         multiext("{folder}/{table}", ".md", ".tex"),
     wildcard_constraints:
         folder="results/published(/[^/]+)?",
@@ -102,7 +92,7 @@ use rule table as published_table with:
     params:
         spec=lambda wildcards: spec_of(PUBLISHED, wildcards).text,
         code=CODE["teleport.report.published_table"],
-        run=manage("published"),
+        run=manage("write", "published_table"),
     message:
         "published table {wildcards.table}"
 
@@ -119,7 +109,7 @@ use rule table as published with:
         spec=lambda wildcards: [spec.text for spec in PUBLISHED.values()],
         finished=[finish_times(spec) for spec in PUBLISHED.values()],
         code=CODE["teleport.report.published_table"],
-        run=manage("published", in_folder("published", CONFIG)),
+        run=manage("write", "published_table", folder=in_folder("published", CONFIG)),
     message:
         (
             "published tables, from what has been run"
@@ -162,7 +152,7 @@ use rule table as report_page with:
     params:
         spec=lambda wildcards: PAGE.text,
         code=CODE["teleport.report.page.write"],
-        run=manage("page", PAGE_FOLDER),
+        run=manage("page", folder=PAGE_FOLDER),
     message:
         f"report page {PAGE_FOLDER}/index.html"
 

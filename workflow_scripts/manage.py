@@ -334,29 +334,16 @@ def figures(arguments):
     print(*written or ["nothing is finished of which there is a figure: it needs experiments, or `figures`"], sep="\n")
 
 
-@command(OUTPUT)
-def table(arguments):
-    """For the rules: write one table, described in teleport/report/table.py."""
+@command(argument("what", choices=("table", "analyses", "published_table")), OUTPUT)
+def write(arguments):
+    """For the rules: write tables, a line of JSON each, described in the module of this name of teleport/report."""
+    from teleport.report.analyses import write_analyses
+    from teleport.report.published_table import write_published
     from teleport.report.table import write_table
 
-    write_table(json.load(sys.stdin), Path("."), arguments.output)
-
-
-@command(OUTPUT)
-def analyses(arguments):
-    """For the rules: write one table, described in teleport/report/analyses.py."""
-    from teleport.report.analyses import write_analyses
-
-    write_analyses(json.load(sys.stdin), Path("."), arguments.output)
-
-
-@command(OUTPUT)
-def published(arguments):
-    """For the rules: write published tables, a line of JSON each, described in teleport/report/published_table.py."""
-    from teleport.report.published_table import write_published
-
+    writers = {"table": write_table, "analyses": write_analyses, "published_table": write_published}
     for spec in filter(str.strip, sys.stdin):
-        write_published(json.loads(spec), Path("."), arguments.output)
+        writers[arguments.what](json.loads(spec), Path("."), arguments.output)
 
 
 @command(OUTPUT)

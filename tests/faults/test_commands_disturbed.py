@@ -80,8 +80,8 @@ def commands_of(folder):
     }
     return {
         "link": Command(["link", "--output", TELE], link, (TELE,)),
-        "table": Command(["table", "--output", "results/tables"], table[1].text, tuple(made)),
-        "analyses": Command(["analyses", "--output", "results/tables"], analyses[1].text, tuple(others)),
+        "table": Command(["write", "table", "--output", "results/tables"], table[1].text, tuple(made)),
+        "analyses": Command(["write", "analyses", "--output", "results/tables"], analyses[1].text, tuple(others)),
         "page": Command(["page", "--output", page], spec.text, (page,)),
         "report in one file": Command(["report", "mined.yaml", "--share", PAGE], "", (PAGE,)),
         "figures": Command(["figures", "mined.yaml"], "", ("results/figures",)),
