@@ -191,9 +191,8 @@ rule mined:
         "../environment.yml"
     params:
         code=CODE["teleport.negatives.export"],
-        run=command("manage.py", "export"),
-        stage=lambda wildcards, input: os.path.dirname(input[0]),
+        run=lambda wildcards, input, output: command("manage.py", "export", Path(input[0]).parent, output[0]),
     message:
         "negatives of {wildcards.folder}"
     shell:
-        "{params.run} {params.stage:q} {output:q} > {log} 2>&1"
+        "{params.run} > {log} 2>&1"

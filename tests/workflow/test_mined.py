@@ -34,11 +34,11 @@ def run(tmp_path_factory):
 
     def run(*command):
         command = [sys.executable, *command]
-        done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(command, cwd=run.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         return done.stdout
 
-    assert "config/mine.yaml is written" in run("workflow_scripts/manage.py", "new", "mine", "given")
     run.folder = folder
+    assert "config/mine.yaml is written" in run("workflow_scripts/manage.py", "new", "mine", "given")
     return run
 
 
@@ -61,3 +61,6 @@ def test_every_training_query_gets_negatives(run):
     for row in rows:
         (positive,), mined = ([each["docid"] for each in row[f"{what}_passages"]] for what in ("positive", "negative"))
         assert len(set(mined)) == 30 and positive not in mined and row["negative_passages"][0]["text"]
+    home, run.folder = run.folder, run.folder.rename(run.folder.with_name("moved"))
+    assert "Nothing to be done" in run("-m", "snakemake", "-n", *COMMAND), "where the repository lies decides nothing"
+    run.folder = run.folder.rename(home)
