@@ -30,7 +30,6 @@ MOST_STEPS, MOST_EPOCHS = 500, 10  # of an episode, in which each training query
 LEAST_POOL = 50  # passages that a dev query's are ranked among
 DEPTH = Evaluation().depth
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # those that look as far as the whole collection say nothing
-QRELS_HEADER = "\t".join(sources.BEIR_HEADER) + "\n"
 OF_SPLIT = r"(?:queries|qrels)\.(.+)\.tsv"  # a file of the source `folder`
 DEV_NAMES = ("dev", "valid", "validation", "val")
 
@@ -161,7 +160,7 @@ def tables(name, folder, test, dev):
     given = tsv(corpus, files | ({"train": files[roles.divided]} if roles.divided is not None else {}))
     if roles.divided is not None:
         queries, qrels = files.pop(roles.divided)
-        drawn, notes = divide(name, qrels, list(sources.judgment_rows(qrels)), missing(roles, files), "qrels.{}.tsv")
+        drawn, notes = divide(name, qrels, roles, files, "qrels.{}.tsv")
         files |= {split: (queries, path) for split, path in drawn.items()}
     if answers := sorted(path.name for path in folder.glob("answers.*.jsonl*")):
         notes.append(f"{', '.join(answers)}: not read here; `source: folder` of config/README.md reads answers.")
@@ -183,8 +182,8 @@ def beir(name, folder, test, dev):
     if roles.divided is None:
         return given, given, roles, []
     qrels = sources.existing(folder / "qrels" / f"{roles.divided}.tsv", "FROM")
-    rows, others = list(sources.judgment_rows(qrels, sources.BEIR_HEADER)), set(names) - {roles.divided}
-    _, notes = divide(name, qrels, rows, missing(roles, others), "qrels/{}.tsv", QRELS_HEADER)
+    others = set(names) - {roles.divided}
+    _, notes = divide(name, qrels, roles, others, "qrels/{}.tsv", sources.BEIR_HEADER)
     home = Path("data", name)
     for file in ("corpus.jsonl", "queries.jsonl", *(f"qrels/{split}.tsv" for split in others)):
         path = sources.existing(folder / file, "FROM")
@@ -192,11 +191,6 @@ def beir(name, folder, test, dev):
         link.unlink(missing_ok=True)
         link.symlink_to(path.resolve())
     return Beir(source="beir", path=str(home)), given, roles, notes
-
-
-def missing(roles, there):
-    """The splits to draw, in the order of drawing."""
-    return [split for split in (*roles.test, roles.dev) if split not in there]
 
 
 def roles_of(names, folder, test, dev):
@@ -239,13 +233,15 @@ def roles_of(names, folder, test, dev):
     )
 
 
-def divide(name, qrels, rows, missing, form, header=""):
-    """Write the judgments `rows` of one file as those of train and of the splits `missing` below data/NAME.
+def divide(name, qrels, roles, others, form, header=()):
+    """Write the judgments of the file `qrels` as those of train and of the splits of `roles` (`Roles`) that are not
+    among the `others`, below data/NAME.
 
-    Returns (files by split, sentences). Which queries a split has follows from their ids, so that the same ones are in
-    it when others are added.
+    form: the name of a split's file; header: names of its columns. Returns (files by split, sentences). Which queries a
+    split has follows from their ids, so that the same ones are in it when others are added.
     """
-    queries = {row[1] for row in rows}
+    rows = list(sources.judgment_rows(qrels, header))
+    queries, missing = {row[1] for row in rows}, [split for split in (*roles.test, roles.dev) if split not in others]
     splits = {"train": set(queries)}
     for split in missing:
         use, share, most = ("test", TEST_SHARE, None) if split == "test" else ("dev", DEV_SHARE, MOST_DEV_QUERIES)
@@ -257,8 +253,9 @@ def divide(name, qrels, rows, missing, form, header=""):
         raise Refusal(f"{problem}. Judge more of them, or divide them yourself: {form.format('SPLIT')}.")
     files = {split: Path("data", name, form.format(split)) for split in splits}
     for split, path in files.items():
-        lines = (f"{query}\t{passage}\t{grade}\n" for _, query, passage, grade in rows if query in splits[split])
-        write_text(path, header + "".join(lines))
+        lines = [header] if header else []
+        lines += [row[1:] for row in rows if row[1] in splits[split]]
+        write_text(path, "".join("\t".join(line) + "\n" for line in lines))
     counts = " and ".join(f"{len(splits[split])} for {split}" for split in missing)
     paths = ", ".join(map(str, files.values()))
     return files, [f"Of {len(queries)} judged queries {counts} were drawn by their ids: {paths}."]

@@ -31,7 +31,7 @@ BAR = 20  # characters
 ERASE = "\r\033[K"
 NOT_SAID = (LogEvent.JOB_STARTED, LogEvent.PROGRESS)
 CHATTER = ("Select jobs", "Using shell", "Building DAG", "Conda environments: ignored", "Group jobs: inactive")
-CHATTER += ("Exiting because a job execution failed", "At least one job did not complete", "Will exit after finishing")
+CHATTER += ("Exiting because a job execution failed", "Will exit after finishing")
 CHATTER += ("Removing output files of failed job", "Shutting down, this might take some time")
 # What `failed` says better: these have the shell command, and name no cause.
 TOLD = ("CalledProcessError in file", "At least one job did not complete successfully")

@@ -15,8 +15,6 @@ ON_A_GPU = Place()
 
 def stage_cost(stage, counts, place=ON_A_GPU):
     """The `Cost` of a planned stage in a `Place`; of a kind without a function that of a process alone."""
-    function = None
-    if stage.kind in KINDS:
-        room = KINDS[stage.kind].module.split(".")[1]  # teleport.search.retrieve
-        function = getattr(importlib.import_module(f"commands.forecast.costs.{room}"), stage.kind, None)
+    package = KINDS[stage.kind].module.split(".")[1]  # teleport.search.retrieve
+    function = getattr(importlib.import_module(f"commands.forecast.costs.{package}"), stage.kind, None)
     return function(stage, counts, place) if function else Cost(lacks=f"{stage.kind}, of which there is no estimate")
