@@ -9,7 +9,7 @@ from pathlib import Path
 
 from commands.forecast.flops import Shape, vector_bytes
 from teleport.encoder.architectures import with_berts_names
-from teleport.encoder.source import folder_in_package
+from teleport.encoder.source import locate
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished
 
@@ -162,14 +162,16 @@ def config_folders(pretrained):
         checkpoint = artefact.folder / "checkpoint"
         yield from (checkpoint, checkpoint / "passage")
     source = pretrained.settings.checkpoint
-    if source.folder:
-        yield Path(source.folder)
-    if source.package:
-        with suppress(Refusal):  # it is not installed
-            yield folder_in_package(source.package)
-    if source.hub:
-        from huggingface_hub import try_to_load_from_cache
+    if not source.hub:
+        with suppress(Refusal):  # it is not there
+            yield locate(source)
+    elif config := in_hub_cache(source, "config.json"):
+        yield config.parent
 
-        cached = try_to_load_from_cache(source.hub, "config.json", revision=source.revision)
-        if isinstance(cached, str):
-            yield Path(cached).parent
+
+def in_hub_cache(source, name):
+    """The Path of a file of a `CheckpointSource` on the hub, None where it would have to be downloaded."""
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = try_to_load_from_cache(source.hub, name, revision=source.revision)
+    return Path(cached) if isinstance(cached, str) else None

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from commands.forecast.counts import encoder_shape
+from commands.forecast.counts import encoder_shape, in_hub_cache
 from commands.forecast.flops import forward_flop, vector_bytes
 from commands.forecast.hardware import BASE, TORCH_BASE, Cost
 from teleport.encoder.source import WEIGHTS
@@ -15,12 +15,7 @@ TOKENISED, TOKENISED_BYTES = 2048, 172  # encoder.tokens.CHUNK_TEXTS; bytes of e
 
 def is_fetched(source):
     """Whether the weights of a `CheckpointSource` come over the network: from the hub, and are not in its cache."""
-    if not source.hub:
-        return False
-    from huggingface_hub import try_to_load_from_cache
-
-    cached = (try_to_load_from_cache(source.hub, name, revision=source.revision) for name in WEIGHTS)
-    return not any(isinstance(path, str) for path in cached)
+    return bool(source.hub) and not any(in_hub_cache(source, name) for name in WEIGHTS)
 
 
 def pretrained(stage, counts, place):
