@@ -385,10 +385,15 @@ def main():
             sub.add_argument(*names, **options)
     arguments = parser.parse_args()
     try:
-        sys.exit(arguments.command(arguments))
+        status = arguments.command(arguments)
+        sys.stdout.flush()
+        sys.exit(status)
     except BaseException as error:
         if INTERRUPTS:
             sys.exit(INTERRUPTED)
+        if isinstance(error, BrokenPipeError):  # who reads has enough, such as `head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python's own end writes there once more
+            sys.exit(1)
         if isinstance(error, Refusal):
             sys.exit(f"error: {error}")
         if known := isinstance(error, OSError) and of_the_system(error):

@@ -57,6 +57,15 @@ def test_a_defect_keeps_its_traceback(tmp_path):
     assert "ValueError: invalid literal for int() with base 10: 'bug'" in done.stderr
 
 
+def test_a_reader_that_has_enough_is_no_defect(tmp_path):
+    """As `head`, which closes the pipe after its lines."""
+    command = [sys.executable, REPOSITORY / "workflow_scripts/manage.py", "verify"]
+    started = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    started.stdout.close()
+    assert (started.stderr.read(), started.wait()) == ("", 1)
+    started.stderr.close()
+
+
 def test_table_1_of_three_configurations_by_one_command(tmp_path):
     """A file with a name begins the next configuration; an ablation belongs to the one before it."""
     names = ("marco", "ablations/bm25", "nq", "triviaqa")
