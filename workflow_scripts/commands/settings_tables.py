@@ -1,5 +1,6 @@
 """The tables of config/README.md: every key with its default and what it says, from the JSON Schema of the settings."""
 
+import json
 import re
 
 from teleport.settings.configuration import Config
@@ -108,8 +109,6 @@ def listed(values):
 
 def in_yaml(value):
     """A value as one writes it in a configuration."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list):
         return f"[{', '.join(map(in_yaml, value))}]"
-    return re.sub("e-0", "e-", f"{value:g}") if isinstance(value, float) and value < 0.001 and value else str(value)
+    return value if isinstance(value, str) else json.dumps(value).replace("e-0", "e-")
