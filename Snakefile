@@ -29,5 +29,6 @@ rule all:
 
 
 onsuccess:
-    for line in outcome(made_or_found(workflow, [*files_of(TABLES, ("md",)), f"{PAGE_FOLDER}/index.html"])):
+    paths = [*files_of(TABLES, ("md",)), f"{PAGE_FOLDER}/index.html"]
+    for line in outcome(internals.made_or_found(workflow, paths)):
         logger.info(line)

@@ -17,6 +17,7 @@ sys.path.insert(0, str(HOME / "workflow_scripts"))
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
+from commands import snakemake_internals as internals
 from commands.dry_run import MOST_JOBS, DryRun
 from commands.edited import codes_of
 from commands.encoding import encodings_said
@@ -24,18 +25,6 @@ from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, shortages
 from commands.forecast.requests import Requests
 from commands.job_texts import episode_scores, outcome
-from commands.snakemake_internals import (
-    attempt,
-    how_called,
-    made_or_found,
-    name_in_messages,
-    plan_in_short,
-    recorded_input,
-    recorded_params,
-    replace_terminal_handler,
-    room,
-    unfinished,
-)
 from commands.terminal import Terminal
 from teleport.plan.kinds import needs
 from teleport.plan.plan import Plan
@@ -52,7 +41,7 @@ if set("{}") & set(str(HOME)):
         f"{HOME} has braces, which Snakemake takes for names of wildcards. Rename the folder, or move it."
     )
 
-CALL = how_called(workflow)
+CALL = internals.how_called(workflow)
 
 # ---- The configuration and its plan
 
@@ -102,16 +91,16 @@ def codes(stage):
 
 def left():
     """The `Left` of this run, once its jobs run; what a cluster has is not known here."""
-    names, shards = unfinished(workflow), len(gather.encode("{scatteritem}"))
-    return None if CALL.submits else left_of_run(PLAN, names, shards, room(workflow))
+    names, shards = internals.unfinished(workflow), len(gather.encode("{scatteritem}"))
+    return None if CALL.submits else left_of_run(PLAN, names, shards, internals.room(workflow))
 
 
 if CALL.main:
     if CALL.dry:
-        replace_terminal_handler(logger, lambda usual: DryRun(usual, partial(cost_sentence, PLAN)))
-        plan_in_short(workflow, logger, MOST_JOBS)
+        internals.replace_terminal_handler(logger, lambda usual: DryRun(usual, partial(cost_sentence, PLAN)))
+        internals.plan_in_short(workflow, logger, MOST_JOBS)
     else:
-        replace_terminal_handler(logger, lambda usual: Terminal(usual, episode_scores(PLAN), left))
+        internals.replace_terminal_handler(logger, lambda usual: Terminal(usual, episode_scores(PLAN), left))
     for sentence in encodings_said(EXPERIMENTS, PLAN):
         logger.info(sentence)
     # What a cluster's machines have is not known here.
@@ -131,7 +120,7 @@ class Labels:
         return self.label(name) if name in PLAN.stages else name
 
 
-name_in_messages(workflow, "LABEL", Labels())
+internals.name_in_messages(workflow, "LABEL", Labels())
 
 # ---- Stages
 
@@ -184,7 +173,7 @@ def inputs(wildcards):
 def outdated(name):
     """Whether Snakemake will make a stage, or one that it reads, anew because its code has changed."""
     stage = PLAN.stages[name]
-    recorded = recorded_params(workflow, manifest(stage))
+    recorded = internals.recorded_params(workflow, manifest(stage))
     edited = recorded is not None and not set(map(repr, codes(stage).values())) <= set(recorded)
     return edited or any(outdated(read.name) for read in stage.inputs.values())
 
@@ -200,7 +189,7 @@ def shard_manifests(wildcards):
     if "passage" not in stage.settings.sides:
         return []
     if CALL.main and Path(manifest(stage)).exists() and not outdated(stage.name):
-        if (recorded := recorded_input(workflow, manifest(stage))) is not None:
+        if (recorded := internals.recorded_input(workflow, manifest(stage))) is not None:
             return [path for path in recorded if path.startswith(folder)]
     there = CALL.main or all(Path(path).exists() for path in shards)
     return shards if there and len(shards) > 1 else []
@@ -220,7 +209,7 @@ def siblings_of(stage):
     """The stages that open what this one opens, of those that are to run: its job makes them too where it can."""
     if len(stages := PLAN.searches.get(stage.opened, ())) < 2:
         return []
-    to_run = unfinished(workflow)
+    to_run = internals.unfinished(workflow)
     return [other for other in stages if other is not stage and other.name in to_run]
 
 
@@ -242,7 +231,7 @@ def run_stage(wildcards, input, threads, resources):
     if origins := planned(wildcards).origins:
         options["--origins"] = json.dumps(origins, sort_keys=True)
     if CALL.submitted:
-        options["--attempt"] = attempt(workflow)
+        options["--attempt"] = internals.attempt(workflow)
     flags = ["--compile"] if resources.get("compile", 0) else []
     return command("run_stage.py", *chain(*options.items()), *flags)
 

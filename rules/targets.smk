@@ -2,7 +2,6 @@
 # after --forcerun. A link is no output of a job, as Snakemake would write its time stamp through it into the stage; so
 # before the jobs are planned it is taken for the manifest that it leads to. A folder means every stage linked in it.
 
-from commands.snakemake_internals import end_on_sigterm, translate_targets
 from teleport.report.specs import linked_stages, nearest
 
 
@@ -31,8 +30,8 @@ def unnamed(requests, shown=()):
     return found
 
 
-translate_targets(workflow, partial(unnamed, shown=INDEXES), unnamed)
-end_on_sigterm(workflow)
+internals.translate_targets(workflow, partial(unnamed, shown=INDEXES), unnamed)
+internals.end_on_sigterm(workflow)
 
 
 def merged(wildcards):
