@@ -305,6 +305,14 @@ def test_what_is_wrong_with_judgments_is_said_of_the_file_that_was_given(tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["given"]
 
 
+def test_the_only_split_is_not_taken_for_the_one_that_chooses_the_step(tmp_path, texts):
+    with_splits(tmp_path / "given", texts, "test")
+    for path in (tmp_path / "given").glob("*.train.tsv"):
+        path.unlink()
+    with pytest.raises(Refusal, match="the splits test, and none is called train"):
+        new("mine", tmp_path / "given", REPOSITORY, dev="test")
+
+
 def test_a_split_that_is_not_there_is_refused_also_where_queries_are_not_divided(tmp_path, texts):
     in_tables(tmp_path / "given", texts)
     with pytest.raises(Refusal, match="given has one file of queries, no nonsense. Correct TEST or DEV"):

@@ -202,7 +202,7 @@ def roles_of(names, folder, test, dev):
     drawn = ("train", "dev") if len(names) == 1 and not test else ("train",)
     if unknown := [split for split in (*test, *filter(None, [dev])) if split not in (*names, *drawn)]:
         raise Refusal(f"{have}, no {', '.join(dict.fromkeys(unknown))}. Correct TEST or DEV.")
-    if len(names) == 1 and not test:
+    if len(names) == 1 and not test and dev in (None, *drawn):
         return Roles(["test"], "dev", names[0], "The table is of test; dev chooses the step that is kept.")
     if "train" not in names:
         raise Refusal(f"{have}, and none is called train. Name the queries and judgments to train on so.")
