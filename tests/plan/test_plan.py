@@ -330,6 +330,11 @@ def test_what_counts_do_not_read_is_refused_where_it_is_changed():
     assert plan(negatives=beside["negatives"], experiments={"tele": {"negatives": mode}, "counted": {}}).stages
     first = [{"negatives": {"counts": None}}, {}]
     assert plan(experiments={"low": beside | {"episodes": first}}).stages  # the first episode reads it
+    counted = {"negatives": {"counts": {"query": 60}}}
+    low = {"negatives": {"alpha": 0.1}}
+    assert plan(**counted, experiments={"low": low | {"episodes": first}}).stages
+    with pytest.raises(ValueError, match="experiments.low.negatives.alpha: negatives.alpha is set, and"):
+        plan(experiments={"low": low | {"episodes": [counted]}})
 
 
 def test_seeds_share_the_tokens_also_where_each_draws_a_projection():

@@ -69,11 +69,10 @@ def experiment_of(config, raw, overrides, place, locations):
                 f"{locations.of((*entry, 'lag'))}: lag mines with an earlier checkpoint of the same entry, and this "
                 "entry is one episode. Write the episodes that lag as one entry with `repeat`, or leave lag out."
             )
-        refuse_unread(episode, {place: overrides.get("negatives"), entry: override.negatives}, locations)
-        for refuse in (refuse_beside_counts, refuse_undrawn):
+        for refuse in (refuse_unread, refuse_undrawn):
             refuse({"negatives": override.negatives}, [episode], entry, locations)
         method += [episode] * override.repeat
-    for refuse in (refuse_beside_counts, refuse_undrawn):
+    for refuse in (refuse_unread, refuse_undrawn):
         refuse(overrides, method, place, locations)
     return Experiment.taken_from(experiment, method=method)
 
@@ -89,31 +88,16 @@ def refuse_foreign_queries(own, shared, place, locations):
         )
 
 
-def refuse_unread(episode, negatives, locations):
-    """Raise Refusal for what a mode reads and `counts` from further above does not. negatives: {place: overrides of
-    that section there}, those of the experiment first"""
-    unread = {}  # since the last `counts`
-    for place, own in negatives.items():
-        unread = {} if "counts" in (own or ()) else unread | {key: place for key in own or () if key in OF_MODES}
-    if unread and episode.has_pool and episode.negatives.counts is not None:
-        raise unread_by_counts(*next(iter(unread.items())), locations)
-
-
-def refuse_beside_counts(written, episodes, place, locations):
-    """Raise Refusal where `negatives` of a mapping written at a place have `counts` and what a mode reads, and no
-    episode takes a mode."""
-    own, with_pool = written.get("negatives") or {}, [episode for episode in episodes if episode.has_pool]
-    unread = [key for key in own if key in OF_MODES] if own.get("counts") is not None else []
-    if unread and with_pool and all(episode.negatives.counts is not None for episode in with_pool):
-        raise unread_by_counts(unread[0], place, locations)
-
-
-def unread_by_counts(key, place, locations):
-    """The Refusal of a key of `negatives` at a place that a mode would read."""
-    return Refusal(
-        f"{locations.of((*place, 'negatives', key))}: negatives.{key} is set, and negatives.counts, which is in "
-        "force, does not read it. Set counts to null beside it, or leave it out."
-    )
+def refuse_unread(written, episodes, place, locations):
+    """Raise Refusal where `negatives` of a mapping written at a place have what a mode reads, and no episode takes a
+    mode."""
+    with_pool = [episode for episode in episodes if episode.has_pool]
+    of_mode = [key for key in written.get("negatives") or () if key in OF_MODES]
+    if of_mode and with_pool and all(episode.negatives.counts is not None for episode in with_pool):
+        raise Refusal(
+            f"{locations.of((*place, 'negatives', of_mode[0]))}: negatives.{of_mode[0]} is set, and negatives.counts, "
+            "which is in force, does not read it. Set counts to null beside it, or leave it out."
+        )
 
 
 def refuse_undrawn(written, episodes, place, locations):
