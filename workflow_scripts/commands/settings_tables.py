@@ -4,8 +4,8 @@ import json
 import re
 
 from teleport.settings.configuration import Config
-from teleport.settings.validated import KINDS
 
+KINDS = ("kind", "source")  # keys that name which of several sections one is
 HEADS = ("key", "default, and other values", "what it says")
 # Names in the markers: keys of the configuration that have a table of their own, and keys of these sections.
 TABLES = ("configuration", "collection", "counts", "encoder", "mining", "negatives", "training", "episodes")

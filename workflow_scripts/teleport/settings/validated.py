@@ -8,8 +8,6 @@ from pydantic import BaseModel, ValidationError
 
 from teleport.refusal import Refusal
 
-KINDS = ("kind", "source")  # keys that name which of several sections one is
-
 
 def validated(model, data, place, locations):
     """`data` as `model`. Raises Refusal naming every mistake's file, line and key below `place`."""
@@ -42,32 +40,21 @@ def describe(model, mistake, data, place, locations):
 def walked(model, location, data):
     """The keys of a `location` of pydantic's that are written in `data`, and the models that the value there may be of.
 
-    A location has the name of a chosen kind as a key, too.
+    A location has the name of a chosen kind as a key, too, and which type of several was tried, such as "list[str]".
     """
     keys, models = [], [model]
     for key in location:
-        if is_type(key, data, models):
-            continue
-        if data == key or (isinstance(data, dict) and key not in data and key in map(data.get, KINDS)):
+        there = data if isinstance(data, dict) else dict(enumerate(data)) if isinstance(data, list) else {}
+        fields = [m.model_fields[key] for m in models if key in m.model_fields]
+        if key in there or fields or isinstance(key, int):  # what is missing is a field alone, or a place of a list
+            keys.append(key)
+            data = there.get(key)
+            # Where there is no field it is a name of the user's, and what it names has the same models.
+            models = [m for field in fields for m in models_in(field.annotation)] if fields else models
+        else:
             of_kind = [m for m in models if typing.Literal[key] in (f.annotation for f in m.model_fields.values())]
             models = of_kind or models
-            continue
-        keys.append(key)
-        fields = [m.model_fields[key] for m in models if key in m.model_fields]
-        there = data if isinstance(data, dict) else dict(enumerate(data)) if isinstance(data, list) else {}
-        data = there.get(key)
-        if fields:  # else it is a name of the user's, and what it names has the same models
-            models = [m for field in fields for m in models_in(field.annotation)]
     return keys, models
-
-
-def is_type(key, data, models):
-    """Whether a key of a location is none of `data`, but which type of several pydantic has tried, such as "list[str]"
-    or the name of one of the `models`."""
-    if isinstance(key, int) or isinstance(data, dict) and key in data:
-        return False
-    names = {"bool", "float", "int", "str", *(model.__name__ for model in models)}
-    return isinstance(data, list) or key.endswith("]") or key in names
 
 
 def models_in(annotation):
