@@ -69,49 +69,33 @@ def count_nodes(node, sizes):
 
 
 class Locations:
-    """Finds the file and line of a key; later files win. ValueError for a file without YAML or with a key twice."""
+    """Finds the file and line of a key; later files win. Refusal for a file without YAML or with a key twice."""
 
     def __init__(self, files):
-        self.trees = [(file, parsed(file)) for file in reversed(list(files))]
-        for file, tree in self.trees:
-            refuse_repeated_keys(file, tree)
+        self.lines = {file: lines_below(file, parsed(file)) for file in reversed(list(files))}
 
     def of(self, path):
         """`file, line N: a.b.c` for the deepest part of `path` that stands in a file."""
-        name = ".".join(str(part) for part in path)
-        places = [(*deepest(tree, path), file) for file, tree in self.trees]
-        depth, line, file = max(places, key=lambda place: place[0], default=(0, 0, None))
-        return f"{file}, line {line}: {name}" if depth else name or "configuration"
+        path = tuple(map(str, path))
+        for depth in range(len(path), 0, -1):
+            for file, lines in self.lines.items():
+                if path[:depth] in lines:
+                    return f"{file}, line {lines[path[:depth]]}: {'.'.join(path)}"
+        return ".".join(path) or "configuration"
 
 
-def deepest(node, path):
-    """(how many keys of `path` exist below a YAML node, line of the last of them)."""
-    line = 0
-    for depth, part in enumerate(path):
-        if isinstance(node, yaml.MappingNode):
-            matches = [(key, value) for key, value in node.value if key.value == str(part)]
-            if not matches:
-                return depth, line
-            line, node = matches[-1][0].start_mark.line + 1, matches[-1][1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-        else:
-            return depth, line
-    return len(path), line
-
-
-def refuse_repeated_keys(file, node, path=()):
-    """Raise Refusal, naming both lines, for a repeated key at or below a YAML node: YAML drops the first entry."""
+def lines_below(file, node, path=()):
+    """{path of keys: line} below a YAML node at `path`. Raises Refusal, naming both lines, for a repeated key: YAML
+    drops the first entry."""
+    lines, entries = {}, []
     if isinstance(node, yaml.MappingNode):
-        lines = {}
-        for key, value in node.value:
-            name, line = ".".join([*path, key.value]), key.start_mark.line + 1
-            if key.value in lines:
-                first = lines[key.value]
-                raise Refusal(f"{file}, line {line}: {name} is on line {first}, too. Join the two entries.")
-            lines[key.value] = line
-            refuse_repeated_keys(file, value, (*path, key.value))
+        entries = [(key.value, key, value) for key, value in node.value]
     elif isinstance(node, yaml.SequenceNode):
-        for number, value in enumerate(node.value):
-            refuse_repeated_keys(file, value, (*path, str(number)))
+        entries = [(str(number), value, value) for number, value in enumerate(node.value)]
+    for name, start, value in entries:
+        below, line = (*path, name), start.start_mark.line + 1
+        if below in lines:
+            twice = f"{'.'.join(below)} is on line {lines[below]}, too"
+            raise Refusal(f"{file}, line {line}: {twice}. Join the two entries.")
+        lines |= {below: line} | lines_below(file, value, below)
+    return lines
