@@ -141,8 +141,8 @@ def test_files_of_a_new_form_are_pinned_by_their_content(tmp_path):
     Path(paths["qrels"]).write_text("y\n")
     changed = [path for path, digest in source_digests(source).items() if digest != before[path]]
     assert changed == [paths["qrels"]]
-    more = {"titles": paths["corpus"], "more": Split(**split), "corpus": paths["qrels"], "splits": {}}
-    assert list(source_digests(source.model_copy(update=more))) == [
+    more = {"titles": paths["corpus"], "more": split, "corpus": paths["qrels"], "splits": {}, "note": paths["qrels"]}
+    assert list(source_digests(Lines(source="lines", **more))) == [
         paths[name] for name in ("qrels", "corpus", "queries")
     ]
     Path(paths["queries"]).unlink()

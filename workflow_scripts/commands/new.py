@@ -122,7 +122,7 @@ def configured(text, name, source, roles, counts):
     usual = training["dev"]
     dev = usual | {"split": roles.dev, "passages": pool, "random": min(usual["random"], pool // 9)}
     dev["queries"] = min(usual["queries"], pool // 3)  # of the template, so that neighbours have a place, too
-    blocks = {"collection": source.model_dump(exclude_unset=True), "counts": counts}
+    blocks = {"collection": source.model_dump(mode="json", exclude_unset=True), "counts": counts}
     for pattern, value in {
         r"^# Your own(.*\n)*?(?=name:)": "",
         r"^name: .*": f"name: {flow(name)}",

@@ -5,9 +5,7 @@ A changed file or package is another collection, with its own stages; results of
 
 import hashlib
 import re
-from itertools import chain
 from pathlib import Path
-from typing import get_args
 
 from teleport.collection.apidocs import package_version
 from teleport.encoder.source import find_weights, require_digest
@@ -15,7 +13,7 @@ from teleport.refusal import Refusal
 from teleport.running.files import read_saved, sha256_file, write_json
 from teleport.settings.collection import CollectionSettings, Download, DownloadSettings, Expected, Fetched
 from teleport.settings.encoder import Identified
-from teleport.settings.section import Section, in_one_spelling
+from teleport.settings.section import Local, Section
 
 REMEMBERED = Path("results/digests.json")
 REMEMBER_FROM_BYTES = 8 * 2**20  # smaller files are hashed faster than they are looked up
@@ -52,43 +50,28 @@ def source_digests(source):
         fetched = source.files if isinstance(source, Fetched) else ()
         named = named_files(source, "collection")
         return {path: identify_file(path, key) for key, path in named.items() if path not in fetched}
-    files, patterns = {}, PATTERNS[source.source]
-    for key in ("path", "queries"):
-        folder = getattr(source, key, None)
-        if folder is not None and not Path(folder).is_dir():
+    files, (corpus, *others) = {}, PATTERNS[source.source]
+    apart = "queries" if getattr(source, "queries", None) else "path"  # the folder of all but the corpus
+    for key, patterns in (("path", [corpus]), (apart, others)):
+        folder = Path(getattr(source, key))
+        if not folder.is_dir():
             raise Refusal(f"collection.{key}: there is no folder {folder}. Give the path of an existing folder.")
-        # Where `queries` is another folder, the corpus is read from `path`, and all else from there.
-        read = patterns if not getattr(source, "queries", None) else patterns[:1] if key == "path" else patterns[1:]
-        names = [pattern + ending for pattern in read if folder for ending in ("", ".gz")]
-        files |= {path: f"collection.{key}" for name in names for path in Path(folder).glob(name)}
+        names = [pattern + ending for pattern in patterns for ending in ("", ".gz")]
+        files |= {path: f"collection.{key}" for name in names for path in folder.glob(name)}
     if not any(path.name.startswith("corpus.") for path in files):
-        raise Refusal(f"collection.path: {source.path} has no {patterns[0]}, plain or .gz. Name the corpus's folder.")
+        raise Refusal(f"collection.path: {source.path} has no {corpus}, plain or .gz. Name the corpus's folder.")
     for path, key in files.items():
         if path.with_name(f"{path.name}.gz") in files:
             raise Refusal(f"{key}: {path} and {path.name}.gz are both there. Remove the one that is not to be read.")
     return {str(path): identify_file(path, key) for path, key in files.items()}
 
 
-def named_files(section, place):
-    """{key of the configuration: path} of the settings of a section that are a `LocalPath`, or null, and of sections in
-    it."""
-    files = {}
-    for name, field in type(section).model_fields.items():
-        value, key = getattr(section, name), f"{place}.{name}"
-        if isinstance(value, Section):
-            files |= named_files(value, key)
-        elif isinstance(value, dict):
-            for part, of in value.items():
-                files |= named_files(of, f"{key}.{part}") if isinstance(of, Section) else {}
-        elif value is not None and any(getattr(each, "func", None) is in_one_spelling for each in notes_of(field)):
-            files[key] = value
-    return files
-
-
-def notes_of(field):
-    """What is noted of the type of a field, or, of one that may be null, of the types in it (list)."""
-    parts = get_args(field.annotation)
-    return [*field.metadata, *chain.from_iterable(getattr(part, "__metadata__", ()) for part in parts)]
+def named_files(value, key):
+    """{key of the configuration: path} of what is a `LocalPath` in the settings `value`, and in sections in it."""
+    if isinstance(value, Local):
+        return {key: value}
+    entries = value.items() if isinstance(value, dict) else value if isinstance(value, Section) else ()
+    return {place: path for name, each in entries for place, path in named_files(each, f"{key}.{name}").items()}
 
 
 def identify_checkpoint(checkpoint, key):

@@ -53,6 +53,10 @@ def in_one_spelling(path):
     return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else os.path.normpath(path))
 
 
+class Local(str):
+    """A path of the configuration: what is read there is a part of what the section is."""
+
+
 def one_line(text):
     """Refuse text that does not fit one table cell: empty, with line breaks or with invisible characters."""
     if not text or text != text.strip() or not text.isprintable():
@@ -72,7 +76,7 @@ Share = Annotated[FiniteFloat, Field(ge=0, lt=1), BeforeValidator(not_bool)]
 Depth = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(not_bool)]
 PerQuery = Annotated[int, Field(ge=1, le=100_000), BeforeValidator(not_bool)]  # of negatives: all are in memory
 Tokens = Annotated[int, Field(ge=3, le=32_768), BeforeValidator(not_bool)]
-LocalPath = Annotated[str, AfterValidator(in_one_spelling)]
+LocalPath = Annotated[str, AfterValidator(lambda path: Local(in_one_spelling(path)))]
 
 
 class Section(BaseModel):
