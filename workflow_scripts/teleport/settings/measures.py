@@ -10,9 +10,8 @@ import ir_measures
 
 from teleport.settings.section import Integer
 
-OWN = re.compile(r"(Hole|Errors)@([1-9][0-9]*)")  # computed in evaluation/judged.py
-COVERAGE = re.compile(r"Cov@([1-9][0-9]*)")  # computed in evaluation/evaluate.py
-USUAL = ("RR", "nDCG", "R", "P", "AP", "Rprec", "Success", "Judged")  # there too; asking ir-measures loads numpy
+OWN = re.compile(r"(Hole|Errors|Cov)@([1-9][0-9]*)")  # computed in evaluation/judged.py, Cov in evaluation/evaluate.py
+USUAL = ("RR", "nDCG", "R", "P", "AP", "Rprec", "Success", "Judged")  # in judged.py; asking ir-measures loads numpy
 UNREADABLE = (NameError, ValueError, AssertionError, KeyError)  # of ir-measures, for a name that is none
 
 
@@ -30,7 +29,7 @@ def meaning(measure):
 
 
 def parse_measures(names):
-    """The ir-measures objects called `names` (list of str), in order; for `Hole@k` and `Errors@k` an `Own`. Raises
+    """The ir-measures objects called `names` (list of str), in order, and an `Own` for what ir-measures lacks. Raises
     ValueError for others, and for a cut-off or lowest relevant grade (`rel`) below 1: unjudged passages have grade 0.
     """
     measures = []
@@ -59,19 +58,17 @@ def parse_measures(names):
 
 def known_measures(names):
     """Refuse a list with a name that is no measure; otherwise the list."""
-    parse_measures([name for name in names if not COVERAGE.fullmatch(name)])
+    parse_measures(names)
     return names
 
 
 def coverage_cutoffs(names):
     """{name: k} of those measures in `names` that are answer coverage."""
-    return {name: int(match[1]) for name in names if (match := COVERAGE.fullmatch(name))}
+    return {name: int(own[2]) for name in names if (own := OWN.fullmatch(name)) and own[1] == "Cov"}
 
 
 def measure_cutoffs(names):
     """{name: k} of those measures in `names` that look at the first k passages."""
-    cutoffs = coverage_cutoffs(names)
-    judged = [name for name in names if name not in cutoffs]
-    for name, measure in zip(judged, parse_measures(judged), strict=True):
-        cutoffs[name] = measure.cutoff if isinstance(measure, Own) else measure.params.get("cutoff")
+    parsed = zip(names, parse_measures(names), strict=True)
+    cutoffs = {name: of.cutoff if isinstance(of, Own) else of.params.get("cutoff") for name, of in parsed}
     return {name: cutoff for name, cutoff in cutoffs.items() if cutoff is not None}
