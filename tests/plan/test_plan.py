@@ -232,6 +232,10 @@ def test_a_pool_smaller_than_what_a_step_takes_is_said_before_anything_runs():
     assert warning.startswith("experiment tele, episode 1: the pool has 30 negatives per query, fewer than")
     deep = {"counts": {"query": 300}}
     assert "300 negatives of query are asked for, its lists have 200 passages" in plan(negatives=deep).warnings[0]
+    ranked = {"counts": {"lookahead": 60}, "ranks": {"lookahead": [[1, 20]]}}
+    few = "60 negatives of lookahead are asked for, its lists have 20 passages"
+    assert few in plan(negatives=ranked).warnings[0]
+    assert plan(negatives=ranked, mining={"anchor": "all"}).warnings == []  # each positive of a query has a list
 
 
 def test_shares_that_the_mode_does_not_read_are_said():

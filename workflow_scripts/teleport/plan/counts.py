@@ -52,11 +52,11 @@ def resolve_draws(negatives, episode, last_size):
 
 def most_candidates(name, draw, mining):
     """How many negatives a source has for a query at most; None where the plan cannot know."""
+    if name == "lookahead" and mining.anchor == "all":  # a list for each positive
+        return None
     if draw.ranks:
         return sum(last - first + 1 for first, last in draw.ranks)
-    if name == "lookahead" and mining.anchor == "all" or SOURCES[name].needs in (None, "last_pool", "file"):
-        return None
-    return mining.depth
+    return None if SOURCES[name].needs in (None, "last_pool", "file") else mining.depth
 
 
 def pool_warnings(draws, episode, place):
