@@ -96,7 +96,6 @@ def chosen(table, noun, nouns):
     """The type of an entry of a table, given as NAME or {kind: NAME, and its own settings}; it becomes a `Chosen`."""
 
     def by_name(given):
-        given = given.model_dump() if isinstance(given, Chosen) else given
         given = {"kind": given} if isinstance(given, str) else given
         if not isinstance(given, dict) or given.get("kind") not in list(table):  # a list is in no dict
             raise ValueError(f"there is no such {noun}; {nouns} are {', '.join(table)}")
