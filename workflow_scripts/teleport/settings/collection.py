@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from teleport.settings.section import NAME, Integer, LocalPath, Natural, NumberOrNull, Section, is_none
+from teleport.settings.section import NAME, Integer, LocalPath, Natural, NumberOrNull, Section, Text, is_none
 
 
 class TrainQueries(Section):
@@ -28,7 +28,7 @@ class ApiDocs(Judged):
     """The embedded collection: API documentation of installed packages, read from their sources with `ast`."""
 
     source: Literal["apidocs"]
-    packages: list[str] = Field(min_length=1, description="Installed packages to harvest; their versions enter the key")
+    packages: list[Text] = Field(min_length=1, description="Installed packages to harvest; versions enter the key.")
     min_words: Natural = Field(20, description="Docstring bodies with fewer words are left out.")
 
 

@@ -11,6 +11,7 @@ from teleport.settings.section import (
     Natural,
     Number,
     Section,
+    Text,
     Tokens,
     exactly_one,
     is_none,
@@ -22,10 +23,10 @@ Precision = Literal["auto", "fp32", "bf16"]
 class CheckpointSource(Section):
     """Where the pretrained checkpoint comes from: exactly one of hub, folder, package."""
 
-    hub: str | None = Field(None, description="A model id on the Hugging Face hub; needs `revision`.")
+    hub: Text | None = Field(None, description="A model id on the Hugging Face hub; needs `revision`.")
     revision: str | None = Field(None, description="The commit of the hub repository.")
     folder: LocalPath | None = Field(None, description="A local folder in transformers' form.")
-    package: str | None = Field(None, description="An installed Python package that carries the checkpoint.")
+    package: Text | None = Field(None, description="An installed Python package that carries the checkpoint.")
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Expected digest of the weights file.")
 
     one_place = exactly_one("hub", "folder", "package")

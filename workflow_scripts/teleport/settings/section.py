@@ -76,7 +76,8 @@ Share = Annotated[FiniteFloat, Field(ge=0, lt=1), BeforeValidator(not_bool)]
 Depth = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(not_bool)]
 PerQuery = Annotated[int, Field(ge=1, le=100_000), BeforeValidator(not_bool)]  # of negatives: all are in memory
 Tokens = Annotated[int, Field(ge=3, le=32_768), BeforeValidator(not_bool)]
-LocalPath = Annotated[str, AfterValidator(lambda path: Local(in_one_spelling(path)))]
+Text = Annotated[str, Field(min_length=1)]
+LocalPath = Annotated[Text, AfterValidator(lambda path: Local(in_one_spelling(path)))]
 
 
 class Section(BaseModel):
