@@ -12,13 +12,16 @@ MOST_NODES = 1_000_000  # aliases followed: ten lines of aliases can stand for m
 
 
 class Loader(yaml.SafeLoader):
-    """Names the place of a value that there is not, such as the date 2026-13-45."""
+    """Names the place of a value that there is not, such as the date 2026-13-45 or `!!bool x`."""
 
     def construct_object(self, node, deep=False):
         try:
             return super().construct_object(node, deep)
         except (ValueError, RecursionError) as error:
-            raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from None
+            problem = str(error)
+        except (AttributeError, LookupError):  # of PyYAML, where a tag is given that the value has not
+            problem = f"{node.value!r} is no {node.tag.rpartition(':')[2]}"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 def read_mapping(path):
