@@ -44,23 +44,24 @@ def analyse(trajectory, episode):
     """{name: stage} of what is asked for of an episode: errors, contrast, negatives, forgetting."""
     number, vectors, pool, analyses = episode.number, episode.vectors, episode.pool, {}
     evaluation, collection = trajectory.evaluation, {"collection": trajectory.collection}
-    asked = evaluation.analyses
-    if asked and asked.errors:
+    if not (asked := evaluation.analyses):
+        return analyses
+    if asked.errors:
         inputs = collection | {"queries": vectors.queries, "passages": vectors.passages}
         stage = Stage("errors", scoring.ErrorsSettings(split=asked.errors), inputs)
         analyses["errors"] = trajectory.link(stage, number)
-    if asked and asked.against:
+    if asked.against:
         analyses["contrast"] = contrast(trajectory.plan, episode.runs[evaluation.contrast_split].inputs["run"])
         if number == 0:
             trajectory.link(analyses["contrast"].inputs["reference"], 0, "reference")
         trajectory.link(analyses["contrast"], number)
     if pool and "positives" in pool.inputs:
         collection["positives"] = pool.inputs["positives"]
-    if asked and asked.negatives and pool:
+    if asked.negatives and pool:
         inputs = collection | {"negatives": pool, "queries": search_train(trajectory, episode)}
         stage = Stage("negatives_overlap", scoring.NegativesOverlapSettings(), inputs)
         analyses["negatives"] = trajectory.link(stage, number)
-    if asked and asked.forgetting and number:
+    if asked.forgetting and number:
         before = trajectory.episodes[number - 1]
         inputs = {"before": search_train(trajectory, before), "after": search_train(trajectory, episode)}
         stage = Stage("forgetting", NoSettings(), collection | inputs)

@@ -26,15 +26,12 @@ PATTERNS = {  # files of a form that is a folder
 
 def identify_source(source):
     """The `CollectionSettings` of a source, with what pins its content."""
-    if source.source == "apidocs":
-        return CollectionSettings(source=source, versions={name: package_version(name) for name in source.packages})
-    if source.source == "ir_datasets":
-        return CollectionSettings(source=source)  # its ids stand for fixed content, verified by ir_datasets
-    digests = {} if source.source == "downloads" else source_digests(source)
+    versions = {name: package_version(name) for name in getattr(source, "packages", ())}
+    digests = source_digests(source)  # none for ids of ir_datasets, which verifies what they stand for
     if isinstance(source, Fetched):  # its files are those of the download stage, wherever they come from
         unplaced = {"files": dict.fromkeys(source.files, Download()), "local": None, "licences": {}}
         source = source.model_copy(update=unplaced)
-    return CollectionSettings(source=source, files=digests)
+    return CollectionSettings(source=source, versions=versions, files=digests)
 
 
 def identify_downloads(source):

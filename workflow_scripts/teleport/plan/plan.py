@@ -7,8 +7,8 @@ from teleport.collection import apidocs, sources
 from teleport.encoder.completed import completed
 from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import contrast
-from teleport.plan.experiment import Trajectory
-from teleport.plan.identity import identify_checkpoint, identify_downloads, identify_file, identify_source
+from teleport.plan.experiment import Trajectory, pretrained_settings
+from teleport.plan.identity import identify_downloads, identify_file, identify_source
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
 from teleport.settings.collection import Fetched
@@ -68,9 +68,7 @@ class Plan:
         require_splits(config, experiments)
         self.experiments = {}
         for name, experiment in experiments.items():  # with encoders that say everything, also what checkpoints say
-            for key in ("checkpoint", "query_checkpoint"):
-                if given := getattr(experiment.encoder, key):
-                    identify_checkpoint(given, f"encoder.{key}")  # refused here where it is not there
+            pretrained_settings(experiment.encoder, None)  # refused here where a checkpoint is not there
             self.experiments[name] = experiment.model_copy(update={"encoder": completed(experiment.encoder)})
         self.planned, self.contrasts = {}, {}
         self.stages, self.users, self.labels, self.seeds = {}, {}, {}, {}
