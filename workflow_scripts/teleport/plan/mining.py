@@ -36,8 +36,7 @@ class Mining:
     def part(self):
         """The part of the training queries that is mined, the next one in every episode; None: all of them."""
         parts = self.settings.mining.parts
-        earlier = self.trajectory.experiment.method[: self.number - 1]
-        refresh = sum(episode.mining.parts > 1 for episode in earlier)
+        refresh = sum(episode.mining.parts > 1 for episode in self.experiment.method[: self.number - 1])
         return Part(number=refresh % parts, of=parts) if parts > 1 else None
 
     @cached_property
@@ -70,14 +69,11 @@ class Mining:
         """{"dev": stage}, the retrieval of the dev queries by the checkpoint that mines, or that of the start, also
         where an episode mines nothing; {} where nobody looks at them. It searches exactly, to the depth of evaluation:
         where the split is evaluated so, that is the same stage."""
-        if not self.settings.watched_by:
+        if not (dev := self.settings.watched_by):
             return {}
-        split, depth = self.settings.watched_by.split, self.trajectory.evaluation.depth
-        start = self.settings.watched_by.neighbours == "start"
-        vectors = self.trajectory.episodes[0].vectors if start else self.vectors
-        settings = RetrieveSettings(of="queries", split=split, depth=depth)
-        retrieve = self.trajectory.retrieve
-        return {"dev": retrieve(vectors, vectors.index, settings, self.number, "retrieve-dev")}
+        vectors = self.trajectory.episodes[0].vectors if dev.neighbours == "start" else self.vectors
+        settings = RetrieveSettings(of="queries", split=dev.split, depth=self.trajectory.evaluation.depth)
+        return {"dev": self.trajectory.retrieve(vectors, vectors.index, settings, self.number, "retrieve-dev")}
 
     @cached_property
     def positives(self):
