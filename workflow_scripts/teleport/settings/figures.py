@@ -6,8 +6,8 @@ from pydantic import Field
 
 from teleport.settings.section import Natural, Section
 
-Systems = Annotated[list[str], Field(min_length=1)]
-Queries = Annotated[list[str], Field(min_length=1)] | Natural
+Names = Annotated[list[str], Field(min_length=1)]
+Queries = Names | Natural
 
 
 class Map(Section):
@@ -16,9 +16,9 @@ class Map(Section):
     kind: Literal["map"]
     split: str = Field(description="Of the queries; train: the passages are the negatives of the last pool.")
     queries: Queries = Field(3, description="Ids, or so many drawn at random.")
-    vectors: Systems = Field(description="Experiments whose last checkpoint places the texts: a map for each.")
+    vectors: Names = Field(description="Experiments whose last checkpoint places the texts: a map for each.")
     start: bool = Field(False, description="Before the map of an experiment one under the checkpoint it starts with.")
-    systems: Systems = Field(description="Experiments, or BM25, whose passages are shown.")
+    systems: Names = Field(description="Experiments, or BM25, whose passages are shown.")
     passages: Natural = Field(50, description="At most so many of a system, the first ones.")
 
 
@@ -28,7 +28,7 @@ class Scores(Section):
     kind: Literal["scores"]
     split: str = Field(description="Of the queries.")
     queries: Queries = Field(10, description="Ids, or so many drawn at random.")
-    systems: Systems = Field(description="Experiments, after their last episode: a chart for each.")
+    systems: Names = Field(description="Experiments, after their last episode: a chart for each.")
     depth: Natural = Field(100, description="So many passages of a query.")
 
 
@@ -36,7 +36,7 @@ class Curves(Section):
     """A column of the trainings by step, or a measure after every episode, of several systems in one chart."""
 
     kind: Literal["curves"]
-    systems: Systems = Field(description="Experiments.")
+    systems: Names = Field(description="Experiments.")
     column: str | None = Field(
         None, description="Of losses.tsv, found.tsv or dev.tsv, such as `loss`, `dev RR@10`; null: no chart by step."
     )
@@ -56,17 +56,15 @@ class Histogram(Section):
     """Queries by the number of their pairwise errors (STAR and ADORE, Figure 3); needs evaluation.analyses.errors."""
 
     kind: Literal["histogram"]
-    systems: Systems = Field(description="Experiments, after their last episode: a chart for each.")
+    systems: Names = Field(description="Experiments, after their last episode: a chart for each.")
 
 
 class Cases(Section):
     """A table of queries that a system wins and loses, and where its list parts from that of analyses.against."""
 
     kind: Literal["cases"]
-    systems: Systems = Field(description="Experiments, after their last episode: a table for each.")
-    queries: Annotated[list[str], Field(min_length=1)] | None = Field(
-        None, description="Ids; null: those with the largest differences."
-    )
+    systems: Names = Field(description="Experiments, after their last episode: a table for each.")
+    queries: Names | None = Field(None, description="Ids; null: those with the largest differences.")
     won: Natural = Field(3, description="Without `queries`: so many that the system wins.")
     lost: Natural = Field(3, description="Without `queries`: so many that it loses.")
 

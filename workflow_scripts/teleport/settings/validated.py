@@ -1,7 +1,6 @@
 """What is wrong in a mapping that a person wrote, by file, line and key: any model's mistakes as sentences."""
 
 import difflib
-import types
 import typing
 
 from pydantic import BaseModel, ValidationError
@@ -59,6 +58,6 @@ def walked(model, location, data):
 
 def models_in(annotation):
     """The pydantic models that occur in a type annotation (list)."""
-    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+    if isinstance(annotation, type):
         return [annotation] if issubclass(annotation, BaseModel) else []
     return [model for part in typing.get_args(annotation) for model in models_in(part)]
