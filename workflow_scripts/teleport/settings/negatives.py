@@ -1,9 +1,9 @@
 """Mining, and the pool of training negatives."""
 
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationError, WithJsonSchema, field_validator, model_validator
 
 from teleport.settings.pool import Pool, Removal
 from teleport.settings.registry import DRAWS, FILTERS, SOURCES, chosen, filters, settings_of_source
@@ -12,6 +12,7 @@ from teleport.settings.section import Depth, Integer, LocalPath, Natural, Number
 from teleport.settings.training import Live
 
 MIXED = ("query", "lookahead", "momentum")  # what the modes mixture and released_code share out
+SourceName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(SOURCES)})]
 ChosenDraw, Filters = chosen(DRAWS, "draw", "draws"), filters()
 
 
@@ -60,12 +61,12 @@ class Negatives(Removal):
     per_source: PerQuery = Field(
         30, description="released_code: new negatives per source (30 MARCO, 80 QA); a single one has those of two."
     )
-    counts: dict[str, Integer | OfSource] | None = Field(
+    counts: dict[SourceName, Integer | OfSource] | None = Field(
         None,
         description="Negatives per query of each source, instead of a mode; {}: none but those of the batch. Of a "
         "source with settings {count: 10, ...}.",
     )
-    ranks: dict[str, list[tuple[Integer, Integer]]] = Field(
+    ranks: dict[SourceName, list[tuple[Integer, Integer]]] = Field(
         {}, description="Source → ranks drawn from, such as [[1, 20], [181, 200]]; known positives do not count."
     )
     file: NegativesFile | None = Field(None, description="What the source `file` reads.")

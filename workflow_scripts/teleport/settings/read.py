@@ -7,7 +7,6 @@ from teleport.refusal import Refusal
 from teleport.settings.checks import mistakes, named_experiments
 from teleport.settings.configuration import Config
 from teleport.settings.experiment import Episode, Experiment, WrittenExperiment
-from teleport.settings.registry import SOURCES
 from teleport.settings.section import merged
 from teleport.settings.validated import validated
 from teleport.settings.yaml_mapping import Locations, read_mapping
@@ -145,7 +144,4 @@ def json_schema():
         exponent = {"type": "string", "pattern": r"^[0-9.]+[eE][-+]?[0-9]+$"}
         rate = training["learning_rate"]
         rate["anyOf"] = [{"type": rate.pop("type"), "exclusiveMinimum": rate.pop("exclusiveMinimum")}, exponent]
-        negatives = schema["$defs"][f"Negatives{suffix}"]["properties"]
-        for key in ("counts", "ranks"):
-            negatives[key]["propertyNames"] = {"enum": list(SOURCES)}
     return schema
