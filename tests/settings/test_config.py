@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 from snakemake.settings.types import ConfigSettings
 
 from commands.settings_tables import TABLES, WITHIN, with_tables
@@ -653,6 +654,16 @@ def test_the_readme_has_every_key_of_the_schema():
 def test_schema_is_exported_from_the_settings():
     written = json.loads((REPOSITORY / "config" / "schema.json").read_text())
     assert written == json.loads(json.dumps(config.json_schema())), "config/schema.json is stale: run `make schema`"
+
+
+def test_an_editor_takes_any_number_as_it_is_read_and_knows_its_bounds():
+    def marked(text):
+        return [error.message for error in Draft202012Validator(config.json_schema()).iter_errors(yaml.safe_load(text))]
+
+    assert marked("training: {learning_rate: 1e-5, base_learning_rate: 1e-6, weight_decay: 1e-4}") == []
+    assert marked("evaluation: {significance: {level: 1e-3}}\nreport: {queries: 5}") == []
+    for wrong in ("training: {weight_decay: x}", "evaluation: {significance: {level: 2}}", "report: {queries: 0}"):
+        assert marked(wrong), wrong
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from teleport.settings.evaluation import Baselines, Evaluation, External, Level,
 from teleport.settings.experiment import Defaults, Override
 from teleport.settings.figures import Figure
 from teleport.settings.search import Bm25
-from teleport.settings.section import NAME, TABLE_NAME, Integer, Line, Section
+from teleport.settings.section import NAME, TABLE_NAME, Line, Natural, Section
 
 
 class Ablation(Section):
@@ -38,7 +38,7 @@ class Ablation(Section):
 class Report(Section):
     """The report page."""
 
-    queries: Annotated[Integer, Field(ge=1)] | Literal["all"] = Field(
+    queries: Natural | Literal["all"] = Field(
         200, description="Queries of each split shown in full, with their negatives and top tens; or all."
     )
 

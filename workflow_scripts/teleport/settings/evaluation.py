@@ -3,15 +3,15 @@
 from itertools import groupby
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, field_validator, model_validator
 
 from teleport.settings.measures import known_measures, meaning
 from teleport.settings.scoring import Collapse
-from teleport.settings.section import Depth, Integer, Line, LocalPath, Natural, Number, Section, Unique, exactly_one
+from teleport.settings.section import Depth, Integer, Line, LocalPath, Natural, Section, Unique, exactly_one, not_bool
 
 Baselines = str | dict[Literal["*", "†", "‡", "§", "¶"], str | Annotated[list[str], Field(min_length=1)]]
 Test = Literal["permutation", "t-test"]
-Level = Annotated[Number, Field(gt=0, lt=1)]
+Level = Annotated[FiniteFloat, Field(gt=0, lt=1), BeforeValidator(not_bool)]
 
 
 class Significance(Section):

@@ -3,6 +3,8 @@
 An experiment is a set of overrides merged over the configuration. 1e-5, which YAML reads as text, becomes a number.
 """
 
+from pydantic.json_schema import GenerateJsonSchema
+
 from teleport.refusal import Refusal
 from teleport.settings.checks import mistakes, named_experiments
 from teleport.settings.configuration import Config
@@ -129,19 +131,23 @@ def merged_files(files):
     return raw
 
 
+class WithExponents(GenerateJsonSchema):
+    """A number may be text such as 1e-5."""
+
+    def float_schema(self, schema):
+        return {"anyOf": [super().float_schema(schema), {"type": "string", "pattern": r"^[0-9.]+[eE][-+]?[0-9]+$"}]}
+
+
 def json_schema():
     """The JSON Schema of a configuration (dict); an experiment's overrides are its settings with nothing required."""
-    schema = Config.model_json_schema()
-    override = WrittenExperiment.model_json_schema(ref_template="#/$defs/{model}Override")
+    schema = Config.model_json_schema(schema_generator=WithExponents)
+    override = WrittenExperiment.model_json_schema(
+        ref_template="#/$defs/{model}Override", schema_generator=WithExponents
+    )
     for name, value in ({"Experiment": override} | override.pop("$defs")).items():
         value.pop("required", None)
         schema["$defs"][f"{name}Override"] = value
     for owner in (schema, schema["$defs"]["Ablation"]):
         owner["properties"]["experiments"]["additionalProperties"] = {"$ref": "#/$defs/ExperimentOverride"}
     schema.pop("required")  # in an editor an ablation file is valid alone: it lacks what the file that it ablates has
-    for suffix in ("", "Override"):
-        training = schema["$defs"][f"EpisodeTraining{suffix}"]["properties"]
-        exponent = {"type": "string", "pattern": r"^[0-9.]+[eE][-+]?[0-9]+$"}
-        rate = training["learning_rate"]
-        rate["anyOf"] = [{"type": rate.pop("type"), "exclusiveMinimum": rate.pop("exclusiveMinimum")}, exponent]
     return schema
