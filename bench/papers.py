@@ -35,10 +35,7 @@ def state(entry):
 def filled(name):
     """'12 of 20': the printed figures of a published table that have one of ours beside them."""
     table = read_published(REPOSITORY / f"config/published/{name}.yaml")
-    pairs = [
-        pair for row in table.rows for pair in zip([row] * len(row.values), table.columns, row.values, strict=True)
-    ]
-    ours = [row.ours_at(column) is not None for row, column, value in pairs if value is not None]
+    ours = [cell.ours is not None for cell in table.cells.values() if cell.value is not None]
     return f"{sum(ours)} of {len(ours)}"
 
 

@@ -173,11 +173,10 @@ def planned_and_missing(plan, path):
     lines = json.loads(published_spec(path, plan).text)["lines"]
     lines = {(line["row"], line["column"]) for line in lines if line["ours"]}
     planned, missing = set(), set()
-    for place, row in enumerate(table.rows):
-        for number, column in enumerate(table.columns):
-            printed, ours = row.values[number] is not None or not any(row.values), row.ours_at(column)
-            if ours and printed and column.configuration == plan.config.name:
-                (planned if (place, number) in lines else missing).add(ours.experiment)
+    for place, cell in table.cells.items():
+        printed = cell.value is not None or not any(cell.row.values)
+        if cell.ours and printed and cell.column.configuration == plan.config.name:
+            (planned if place in lines else missing).add(cell.ours.experiment)
     return planned, missing
 
 

@@ -55,19 +55,19 @@ class Stages:
         return dict(iter(by_measure))
 
 
-def figures(table, row, column, runs, stages):
-    """One figure (float) per finished run (seed), in the table's units; runs: [{role: [stage names]}]."""
-    kind, figure = table.kind_of(column), row.figure_at(column)
+def figures(cell, runs, stages):
+    """One figure (float) of a `published.Cell` per finished run (seed), in the table's units; runs: [{role: [stage
+    names]}]."""
+    kind, figure, scale = cell.kind, cell.figure, cell.scale
     done = [run for run in runs if all(map(stages.finished, chain(*run.values())))]
     artefacts = [{role: [stages.artefact(name) for name in names] for role, names in run.items()} for run in done]
     if kind == "hours":
         return [hours(run, figure) for run in artefacts]
-    scale = column.scale or table.scale
     if kind == "queries":
-        found = [of_query(run["contrast"][0], row.query, figure) for run in artefacts]
+        found = [of_query(run["contrast"][0], cell.row.query, figure) for run in artefacts]
         return [value * scale for value in found if value is not None]
     if kind == "measures":
-        return [run["evaluate"][0].facts["means"][column.measure] * scale for run in artefacts]
+        return [run["evaluate"][0].facts["means"][cell.column.measure] * scale for run in artefacts]
     if kind == "costs":
         return [float(COSTS[figure](*(run[role] for role in cost_roles(figure)))) * scale for run in artefacts]
     return [analysis(run, figure) * scale for run in artefacts]

@@ -107,15 +107,11 @@ def method_text(experiment, trajectories):
 
 def ghosts(plan, table, labels):
     """[label, episode, rate] of the forgetting rates that a published table prints of experiments of the plan."""
-    columns = [(at, each) for at, each in enumerate(table.columns) if each.configuration == plan.config.name]
-    cells = [
-        (row, column, row.values[at]) for row in table.rows for at, column in columns if row.values[at] is not None
-    ]
-    found = [(row.ours_at(column), value) for row, column, value in cells if row.figure_at(column) == "forgetting"]
+    here = [cell for cell in table.cells.values() if cell.column.configuration == plan.config.name and cell.ours]
     return [
-        [labels[ours.experiment], ours.episode, value / table.scale]
-        for ours, value in found
-        if ours and ours.experiment in plan.experiments
+        [labels[cell.ours.experiment], cell.ours.episode, cell.value / cell.scale]
+        for cell in here
+        if cell.figure == "forgetting" and cell.value is not None and cell.ours.experiment in plan.experiments
     ]
 
 

@@ -2,8 +2,9 @@
 
 import math
 import re
+from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -65,15 +66,6 @@ class Row(Section):
     figure: str | None = Field(None, description="Of the kinds with several: which, such as `episode 1` of hours.")
     query: str | None = Field(None, description="Of the kind `queries`: the id of the query.")
 
-    def ours_at(self, column):
-        """The `Ours` of a cell, None where the figure is only cited."""
-        return self.cells.get(column.name, self.ours) if column.configuration else None
-
-    def figure_at(self, column):
-        """Which figure of its kind a cell has (str or None)."""
-        ours = self.ours_at(column)
-        return (ours and ours.figure) or self.figure or column.figure
-
 
 class Tolerance(Section):
     """How far from the published figure a figure still counts as the same."""
@@ -93,6 +85,22 @@ class Tolerance(Section):
     def __str__(self):
         of = f" over {self.queries:,} queries, over others as one over the root of their number" if self.queries else ""
         return f"Tolerance ±{self.value:g}{of}, above and below: {self.reason}."
+
+
+class Cell(NamedTuple):
+    """A figure of a table, and what row, column and table say of it together.
+
+    value: as printed (None: it is not); ours: what of ours stands beside it (None: it is only cited); figure: which one
+    of its kind (str or None)
+    """
+
+    row: Row
+    column: Column
+    value: float | None
+    ours: Ours | None
+    kind: str
+    figure: str | None
+    scale: float
 
 
 class PublishedTable(Section):
@@ -119,21 +127,26 @@ class PublishedTable(Section):
                 raise Refusal(f"row {row.system!r} has {len(row.values)} values for {len(self.columns)} columns")
             if unknown := set(row.cells) - {column.name for column in self.columns}:
                 raise Refusal(f"row {row.system!r} has cells of {min(unknown)!r}, which is no column")
-            for column in self.columns:
-                rule = FIGURES.get(self.kind_of(column))
-                if rule and row.ours_at(column) and not re.fullmatch(rule, row.figure_at(column) or ""):
-                    raise Refusal(f"row {row.system!r}, column {column.name!r} needs a figure: {rule}")
-                if self.kind_of(column) == "queries" and row.ours_at(column) and not row.query:
-                    raise Refusal(f"row {row.system!r} needs a query")
-        for column in self.columns:
-            scored = self.kind_of(column) == "measures" and column.configuration
-            if scored and not (column.split and column.measure):
+        for cell in self.cells.values():
+            row, column, rule = cell.row, cell.column, FIGURES.get(cell.kind)
+            if rule and cell.ours and not re.fullmatch(rule, cell.figure or ""):
+                raise Refusal(f"row {row.system!r}, column {column.name!r} needs a figure: {rule}")
+            if cell.kind == "queries" and cell.ours and not row.query:
+                raise Refusal(f"row {row.system!r} needs a query")
+            if cell.kind == "measures" and column.configuration and not (column.split and column.measure):
                 raise Refusal(f"column {column.name!r} needs a split and a measure")
         return self
 
-    def kind_of(self, column):
-        """What a column's figures are, its own kind or the table's."""
-        return column.kind or self.kind
+    @property
+    def cells(self):
+        """{(number of the row, of the column): `Cell`}, row by row."""
+        cells = {}
+        for (i, row), (j, column) in product(enumerate(self.rows), enumerate(self.columns)):
+            ours = row.cells.get(column.name, row.ours) if column.configuration else None
+            figure = (ours and ours.figure) or row.figure or column.figure
+            kind, scale = column.kind or self.kind, column.scale or self.scale
+            cells[i, j] = Cell(row, column, row.values[j], ours, kind, figure, scale)
+        return cells
 
 
 def published_path(name):

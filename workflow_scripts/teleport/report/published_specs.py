@@ -27,10 +27,9 @@ def published_specs(plan):
 def published_spec(path, *plans):
     """The Spec of one table: its file, and the stages of the lines that each plan's configuration can fill."""
     table, lines = read_published(path), []
-    cells = product(plans, enumerate(table.rows), enumerate(table.columns))
-    for plan, (i, row), (j, column) in cells:
-        if can_fill(plan, table, column):
-            runs = {"ours": our_runs(plan, table, row, column), "released": released_runs(plan, table, row, column)}
+    for plan, ((i, j), cell) in product(plans, table.cells.items()):
+        if can_fill(plan, cell):
+            runs = {"ours": our_runs(plan, cell), "released": untrained_runs(plan, cell, cell.row.released)}
             lines += [{"row": i, "column": j} | runs] if any(runs.values()) else []
     collections = {plan.config.name or "": plan.collection.name for plan in plans}
     spec = {"name": path.stem, "file": str(path), "sha256": file_digest(path)}
@@ -55,68 +54,64 @@ def untrained(specs):
     return {name: spec for name, spec in specs.items() if spec.stages and not any(map(needs_training, spec.stages))}
 
 
-def can_fill(plan, table, column):
-    """Whether the configuration has figures for a column: it is the column's, and it evaluates the measure."""
-    kind, evaluation = table.kind_of(column), plan.config.evaluation
+def can_fill(plan, cell):
+    """Whether the configuration has figures for a cell: it is the column's, and it evaluates the measure."""
+    column, evaluation = cell.column, plan.config.evaluation
     if column.configuration is None or column.configuration != plan.config.name:
         return False
-    if kind != "measures":
-        return kind != "analyses" or evaluation.analyses is not None
+    if cell.kind != "measures":
+        return cell.kind != "analyses" or evaluation.analyses is not None
     if column.split not in (evaluation.rerank if column.reranked else evaluation.splits):
         return False
     own = evaluation.rerank[column.split].measures if column.reranked else None
     return column.measure in (own or evaluation.measures_of(column.split))
 
 
-def our_runs(plan, table, row, column):
+def our_runs(plan, cell):
     """Per seed, {role: stages} of our figure; empty when the configuration has no such experiment or episode."""
-    ours = row.ours_at(column)
+    ours = cell.ours
     if ours is None:
         return []
     if ours.experiment == "BM25":
-        return untrained_runs(plan, table, row, column, "BM25", plan.bm25_runs)
+        return untrained_runs(plan, cell, "BM25")
     trajectories = plan.trajectories.get(ours.experiment, [])
     last = trajectories[0].episodes[-1].number if trajectories else 0
     episode = last if ours.episode == "last" else ours.episode
     if episode > last:
         return []
-    runs = [stages_of(trajectory, episode, table, row, column) for trajectory in trajectories]
+    runs = [stages_of(trajectory, episode, cell) for trajectory in trajectories]
     return runs if all(runs) else []
 
 
-def released_runs(plan, table, row, column):
-    """[{role: stages}] of the figure of the row's entry in `external`."""
-    kind, name = table.kind_of(column), row.released
-    if kind not in ("measures", "analyses") or name is None or (kind == "analyses" and row.figure_at(column) is None):
+def untrained_runs(plan, cell, name):
+    """[{role: stages}] of the figure of BM25, or of an entry of `external` (None: of nothing); neither hours nor
+    costs."""
+    if cell.kind not in ("measures", "analyses") or (cell.kind == "analyses" and cell.figure is None):
         return []
-    checkpoints = [stages_of(trajectory, 0, table, row, column) for trajectory in plan.trajectories.get(name, [])[:1]]
-    runs = untrained_runs(plan, table, row, column, name, plan.external_runs.get(name, {}))
-    return [*runs, *filter(None, checkpoints)]
-
-
-def untrained_runs(plan, table, row, column, name, runs):
-    """[{role: stages}] of the figure of BM25 or a run from elsewhere; neither hours nor costs."""
+    runs = plan.bm25_runs if name == "BM25" else plan.external_runs.get(name, {})
     analyses = {"contrast": plan.contrasts[name]} if name in plan.contrasts else {}
-    asked = table.kind_of(column) in ("measures", "analyses")
-    return [*filter(None, [asked and scored_or_analysed(table, row, column, runs, analyses)])]
+    checkpoints = [stages_of(trajectory, 0, cell) for trajectory in plan.trajectories.get(name, [])[:1]]
+    return [*filter(None, [scored_or_analysed(cell, runs, analyses), *checkpoints])]
 
 
-def stages_of(trajectory, number, table, row, column):
+def stages_of(trajectory, number, cell):
     """{role: stages} of a figure of a trajectory, after an episode; None when they are not planned."""
-    episode, kind, figure = trajectory.episodes[number], table.kind_of(column), row.figure_at(column)
-    if kind in ("measures", "analyses", "queries"):
-        return scored_or_analysed(table, row, column, episode.runs, episode.analyses)
-    return timed(trajectory, figure) if kind == "hours" else costs_of(trajectory, episode, figure, column.split)
+    episode = trajectory.episodes[number]
+    if cell.kind == "hours":
+        return timed(trajectory, cell.figure)
+    if cell.kind == "costs":
+        return costs_of(trajectory, episode, cell.figure, cell.column.split)
+    return scored_or_analysed(cell, episode.runs, episode.analyses)
 
 
-def scored_or_analysed(table, row, column, runs, analyses):
+def scored_or_analysed(cell, runs, analyses):
     """The evaluation of a column's split, or of its re-ranked candidates, among the runs of a checkpoint; or the stage
     of an analysis, where it is of the column's split (None for training queries)."""
-    if table.kind_of(column) == "measures":
+    column = cell.column
+    if cell.kind == "measures":
         key = reranked(column.split) if column.reranked else column.split
         return {"evaluate": [runs[key]]} if key in runs else None
-    figure = row.figure_at(column).partition(" from ")[0]
-    analysis = "contrast" if table.kind_of(column) == "queries" else ANALYSES[figure][0]
+    analysis = "contrast" if cell.kind == "queries" else ANALYSES[cell.figure.partition(" from ")[0]][0]
     stage = analyses.get(analysis)
     return {analysis: [stage]} if stage and getattr(stage.settings, "split", None) == column.split else None
 

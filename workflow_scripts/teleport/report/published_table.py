@@ -49,14 +49,14 @@ def published_measures(specs, root):
     found = {}
     for spec in specs:
         table = read_published(root / spec["file"])
+        figures_of = table.cells
         for line in spec["lines"]:
-            column, value = table.columns[line["column"]], table.rows[line["row"]].values[line["column"]]
-            if table.kind_of(column) != "measures" or value is None:
+            figure = figures_of[line["row"], line["column"]]
+            if figure.kind != "measures" or figure.value is None:
                 continue
-            said = table.title, value / (column.scale or table.scale)
             for runs in filter(None, (line["ours"], line["released"])):
                 names = tuple(dict.fromkeys(run["evaluate"][0] for run in runs))
-                found.setdefault((names, column.measure), []).append(said)
+                found.setdefault((names, figure.column.measure), []).append((table.title, figure.value / figure.scale))
     return found
 
 
@@ -66,26 +66,24 @@ def make_lines(table, spec, stages):
     planned = {(line["row"], line["column"]): line for line in spec["lines"]}
     here = any(column.configuration in spec["collections"] for column in table.columns)
     lines = []
-    for i, row in enumerate(table.rows):
+    for (i, j), figure in table.cells.items():
+        row, configuration = figure.row, figure.column.configuration
         unpublished = row.ours is not None and not any(value is not None for value in row.values)
-        for j, column in enumerate(table.columns):
-            if here and column.configuration not in (None, *spec["collections"]):
-                continue
-            if row.values[j] is not None or (unpublished and column.configuration):
-                line = make_line(table, row, column, row.values[j], planned.get((i, j), {}), stages)
-                lines.append(line | {"row": i})
+        shown = not here or configuration in (None, *spec["collections"])
+        if shown and (figure.value is not None or (unpublished and configuration)):
+            lines.append(make_line(table, figure, planned.get((i, j), {}), stages) | {"row": i})
     return lines
 
 
-def make_line(table, row, column, published, planned, stages):
+def make_line(table, figure, planned, stages):
     """A published figure and ours (None: there is none) as a dict; planned: the specification's line, or {}."""
     runs, released = planned.get("ours", []), planned.get("released", [])
+    row, column, published, source = figure.row, figure.column, figure.value, figure.ours
     decimals = max(table.decimals if column.decimals is None else column.decimals, own_decimals(published))
-    by_seed, theirs = (figures(table, row, column, each, stages) for each in (runs, released))
-    ours, source = float(np.mean(by_seed)) if by_seed else None, row.ours_at(column)
+    by_seed, theirs = (figures(figure, each, stages) for each in (runs, released))
+    ours = float(np.mean(by_seed)) if by_seed else None
     experiment = source.experiment if source else "cited"
-    queries = queries_of(column, runs, stages)
-    tolerance = table.tolerance.of(queries, column.scale or table.scale) if by_seed else None
+    tolerance = table.tolerance.of(queries_of(column, runs, stages), figure.scale) if by_seed else None
     if source and experiment != "BM25" and not row.figure:
         experiment += ", last episode" if source.episode == "last" else f", episode {source.episode}"
     return {
@@ -199,7 +197,7 @@ def footer(table, spec, lines, stages):
     ran = lines[lines[["ours", "released"]].notna().any(axis=1)]  # on what: a toy must not be mistaken for the paper's
     names = [name for name in spec["collections"] if name in set(ran["configuration"])]
     notes += [on_collection(name, spec, lines, stages) for name in names]
-    timed = any(table.kind_of(column) in ("hours", "costs") for column in table.columns)
+    timed = any(cell.kind in ("hours", "costs") for cell in table.cells.values())
     return notes + table.notes + (spent_on(lines, stages) if timed else [])
 
 
