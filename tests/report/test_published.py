@@ -10,6 +10,7 @@ import yaml
 
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
+from teleport.report.page_specs import ghosts
 from teleport.report.published import PublishedTable, Tolerance, published_path, read_published
 from teleport.report.published_specs import finish_times, joint_spec, published_specs
 from teleport.report.published_table import own_decimals, verdict, write_published
@@ -462,6 +463,14 @@ def test_the_forgetting_rate_is_that_of_an_episodes_analysis(tmp_path):
     world.finish(stages[0], {"rate": 0.4})
     assert figures_of(world.write()["csv"]) == {"one": "40", "three": ""}
     assert "| one | rate | 40.0 | 40.0 | +0.0 | exact | tele, episode 1 |" in world.write()["md"]
+
+
+def test_the_rates_that_a_paper_prints_are_of_episodes_by_number_in_shares(tmp_path):
+    """Also of the last one, and where the column has a scale of its own."""
+    text = FORGETTING.replace("figure: forgetting}", "figure: forgetting, scale: 10}").replace(", episode: 3", "")
+    world = World(tmp_path, text, seeds=[1], evaluation={"analyses": {"forgetting": True}})
+    table = read_published(tmp_path / "table.yaml")
+    assert ghosts(world.plan, table, {"tele": "Tele"}) == [["Tele", 1, 4.0], ["Tele", 3, 1.59]]
 
 
 ANALYSES = """\

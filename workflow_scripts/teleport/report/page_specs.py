@@ -35,7 +35,7 @@ from pathlib import Path
 from teleport.refusal import Refusal
 from teleport.report.dotted import flat
 from teleport.report.published import published_path, read_published
-from teleport.report.published_specs import published_spec, published_specs
+from teleport.report.published_specs import episode_of, published_spec, published_specs
 from teleport.report.specs import Spec, in_folder, label_of, reference_name, table_specs
 from teleport.report.systems import system_columns
 from teleport.running.files import files_below, sha256_file
@@ -107,11 +107,12 @@ def method_text(experiment, trajectories):
 
 def ghosts(plan, table, labels):
     """[label, episode, rate] of the forgetting rates that a published table prints of experiments of the plan."""
-    here = [cell for cell in table.cells.values() if cell.column.configuration == plan.config.name and cell.ours]
+    printed = [each for each in table.cells.values() if each.figure == "forgetting" and each.value is not None]
+    here = [each for each in printed if each.ours and each.column.configuration == plan.config.name]
     return [
-        [labels[cell.ours.experiment], cell.ours.episode, cell.value / cell.scale]
-        for cell in here
-        if cell.figure == "forgetting" and cell.value is not None and cell.ours.experiment in plan.experiments
+        [labels[each.ours.experiment], episode_of(each.ours, of_seed), each.value / each.scale]
+        for each in here
+        for of_seed in plan.trajectories.get(each.ours.experiment, ())[:1]
     ]
 
 

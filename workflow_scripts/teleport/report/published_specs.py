@@ -70,17 +70,16 @@ def can_fill(plan, cell):
 def our_runs(plan, cell):
     """Per seed, {role: stages} of our figure; empty when the configuration has no such experiment or episode."""
     ours = cell.ours
-    if ours is None:
-        return []
-    if ours.experiment == "BM25":
+    if ours and ours.experiment == "BM25":
         return untrained_runs(plan, cell, "BM25")
-    trajectories = plan.trajectories.get(ours.experiment, [])
-    last = trajectories[0].episodes[-1].number if trajectories else 0
-    episode = last if ours.episode == "last" else ours.episode
-    if episode > last:
-        return []
-    runs = [stages_of(trajectory, episode, cell) for trajectory in trajectories]
+    trajectories = plan.trajectories.get(ours.experiment, []) if ours else []
+    runs = [stages_of(trajectory, episode_of(ours, trajectory), cell) for trajectory in trajectories]
     return runs if all(runs) else []
+
+
+def episode_of(ours, trajectory):
+    """The number of the episode of a trajectory that an `Ours` names (int)."""
+    return trajectory.episodes[-1].number if ours.episode == "last" else ours.episode
 
 
 def untrained_runs(plan, cell, name):
@@ -96,6 +95,8 @@ def untrained_runs(plan, cell, name):
 
 def stages_of(trajectory, number, cell):
     """{role: stages} of a figure of a trajectory, after an episode; None when they are not planned."""
+    if number >= len(trajectory.episodes):
+        return None
     episode = trajectory.episodes[number]
     if cell.kind == "hours":
         return timed(trajectory, cell.figure)
