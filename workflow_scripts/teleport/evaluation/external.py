@@ -15,6 +15,8 @@ from teleport.refusal import Refusal
 from teleport.running.files import require_planned
 from teleport.settings.scoring import ExternalSettings as Settings  # noqa: F401
 
+LINES = pa.schema({"line": pa.int64(), "row": pa.int64(), "passage": pa.string(), "score": pa.float32()})
+
 
 def run(job):
     """Write ids.npy int32 and scores.npy float32 [queries of the run, longest list], rows.npy int32.
@@ -32,34 +34,33 @@ def run(job):
     require_planned({file: settings.sha256} if settings.sha256 else {})
     query_ids = read_column(job, f"queries.{split}.parquet", "query_id").to_pylist()
     row_of = {query_id: row for row, query_id in enumerate(query_ids)}
-    lines, rows, passages, scores, dropped = read_lines(file, settings.form, row_of, settings.unknown_queries == "drop")
-    if not passages:
+    lines, dropped = read_lines(file, settings.form, row_of, settings.unknown_queries == "drop")
+    if not len(lines):
         raise Refusal(
             f"{file}: none of its lines is of a query of {split!r} ({dropped} are of others). Give the run of this "
             "split."
         )
-    ids = find_passages(job, file, passages, lines)
-    known = ids >= 0
-    lines, rows, scores, ids = lines[known], rows[known], scores[known], ids[known]
-    passages = [passage for passage, kept in zip(passages, known, strict=True) if kept]
-    refuse_repeated_pairs(file, rows, ids, passages, lines)
-    retrieved = ranked(rows, ids, passages, scores)
+    ids = find_passages(job, file, lines)
+    known = lines.append_column("id", ids).filter(ids.is_valid())
+    refuse_repeated_pairs(file, known)
+    retrieved = ranked(known)
     retrieved.write(job)
-    facts = {"lines": len(lines), "num_queries": len(retrieved.rows), "depth": retrieved.ids.shape[1]}
-    return facts | {"unknown_queries": dropped, "unknown_passages": int(np.count_nonzero(~known))}
+    facts = {"lines": len(known), "num_queries": len(retrieved.rows), "depth": retrieved.ids.shape[1]}
+    return facts | {"unknown_queries": dropped, "unknown_passages": ids.null_count}
 
 
-def ranked(rows, ids, passages, scores):
-    """The `Run` of lines in any order: by score, ties by descending passage id in bytes, as trec_eval has it
-    (strcmp)."""
-    ties = np.unique(np.array([name.encode() for name in passages], dtype=object), return_inverse=True)[1]
-    order = np.lexsort((-ties, -scores, rows))
-    queries, counts = np.unique(rows, return_counts=True)
-    return Run(in_slots(counts, ids[order].astype(np.int32), empty=-1), in_slots(counts, scores[order]), queries)
+def ranked(lines):
+    """The `Run` of lines in any order (see `read_lines`, and the column id): by score, ties by descending passage id in
+    bytes, as trec_eval has it (strcmp)."""
+    lines = lines.sort_by([("row", "ascending"), ("score", "descending"), ("passage", "descending")])
+    queries, counts = np.unique(lines["row"], return_counts=True)
+    ids, scores = lines["id"].to_numpy(), lines["score"].to_numpy()
+    return Run(in_slots(counts, ids, empty=-1), in_slots(counts, scores), queries)
 
 
 def read_lines(path, form, row_of, drop_unknown):
-    """The run as columns: line numbers, query rows (int64), passage ids (list), scores (float32); and dropped lines."""
+    """(the run as an Arrow table of LINES: number of the line, row of the query, id of the passage, score; how many
+    lines were dropped)."""
     lines, rows, passages, scores, dropped = [], [], [], [], 0
     for line, text in records.lines(path):
         query, passage, score = columns_of(text, form, path, line)
@@ -80,7 +81,7 @@ def read_lines(path, form, row_of, drop_unknown):
         else:
             remedy = "Give the run of this split, or set unknown_queries: drop to leave such lines out."
             raise records.wrong_row(path, line, f"query {query!r} is not among the split's judged queries. {remedy}")
-    return np.array(lines, np.int64), np.array(rows, np.int64), passages, np.array(scores, np.float32), dropped
+    return pa.table([lines, rows, passages, scores], LINES), dropped
 
 
 def columns_of(text, form, path, line):
@@ -97,30 +98,31 @@ def columns_of(text, form, path, line):
     return columns[0], columns[2], columns[4]
 
 
-def find_passages(job, path, passages, lines):
-    """Numbers of the passages with the ids `passages` (int32), those of the collection first, -1 where the line is
-    dropped; writes passages.parquet where others are kept."""
-    names, unknown = pa.array(passages, pa.string()), job.settings.unknown_passages
+def find_passages(job, path, lines):
+    """The number of each line's passage (Arrow, int32), those of the collection first, null where the line is dropped;
+    writes passages.parquet where others are kept."""
+    names, unknown = lines["passage"].combine_chunks(), job.settings.unknown_passages
     doc_ids = read_column(job, "corpus.parquet", "doc_id")
     ids = pc.index_in(names, value_set=doc_ids)
     if unknown == "keep":
         others = names.filter(ids.is_null()).unique()
         pq.write_table(pa.table({"doc_id": others}), job.output(OWN_PASSAGES))
         after = pc.add(pc.index_in(names, value_set=others), pa.scalar(len(doc_ids), pa.int32()))
-        return pc.coalesce(ids, after).to_numpy().astype(np.int32)
-    if ids.null_count and (unknown == "error" or ids.null_count == len(passages)):
-        first = int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))
+        return pc.coalesce(ids, after)
+    if ids.null_count and (unknown == "error" or ids.null_count == len(names)):
+        line, name = (lines.filter(ids.is_null())[column][0].as_py() for column in ("line", "passage"))
         remedy = "Give a run over this collection, or the collection that the run was made on."
-        raise records.wrong_row(path, lines[first], f"passage {passages[first]!r} is not in the corpus. {remedy}")
-    return ids.fill_null(-1).to_numpy().astype(np.int32)
+        raise records.wrong_row(path, line, f"passage {name!r} is not in the corpus. {remedy}")
+    return ids
 
 
-def refuse_repeated_pairs(path, rows, ids, passages, lines):
+def refuse_repeated_pairs(path, lines):
     """Raise Refusal naming the first line whose query and passage an earlier line has too."""
-    pairs = rows * (int(ids.max()) + 1) + ids
+    ids = lines["id"].to_numpy()
+    pairs = lines["row"].to_numpy() * (int(ids.max()) + 1) + ids
     _, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
     repeated = np.flatnonzero(first[inverse] != np.arange(len(pairs)))
     if len(repeated):
-        again, before = repeated[0], lines[first[inverse[repeated[0]]]]
-        twice = f"passage {passages[again]!r} is listed for this query on line {before} already"
-        raise records.wrong_row(path, lines[again], f"{twice}. Remove one of the lines.")
+        before, again = lines.take([first[inverse[repeated[0]]], repeated[0]]).to_pylist()
+        twice = f"passage {again['passage']!r} is listed for this query on line {before['line']} already"
+        raise records.wrong_row(path, again["line"], f"{twice}. Remove one of the lines.")
