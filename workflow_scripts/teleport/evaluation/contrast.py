@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 
 from teleport.arrays import Run
 from teleport.evaluation.evaluate import read_judgments
+from teleport.evaluation.judged import lines_of
 from teleport.evaluation.measures import score_run
 from teleport.evaluation.names import Documents, joint_numbers, read_column
 from teleport.settings.scoring import ContrastSettings as Settings  # noqa: F401
@@ -27,7 +28,7 @@ def run(job):
     settings, split = job.settings, job.settings.split
     doc_ids, numbers = joint_numbers(job, "run", "reference")
     ours, theirs = Run.read(job, "run"), Run.read(job, "reference")
-    theirs = theirs._replace(ids=np.where(theirs.ids >= 0, numbers[np.maximum(theirs.ids, 0)], -1))
+    theirs = theirs._replace(ids=np.where(theirs.ids >= 0, numbers[theirs.ids], -1))
     judgments = read_judgments(job, split)
     if settings.collapse:
         documents = Documents(doc_ids, settings.separator)
@@ -50,9 +51,8 @@ def run(job):
 
 def lists_of(retrieved, rows):
     """The passages int [Q, K] that a `Run` has for the query rows `rows`; -1 throughout where it has no line."""
-    lines = np.full(max(rows.max(initial=-1), retrieved.rows.max(initial=-1)) + 1, -1)
-    lines[retrieved.rows] = np.arange(len(retrieved.rows))
-    return np.where(lines[rows, None] >= 0, retrieved.ids[np.maximum(lines[rows], 0)], -1)
+    lines = lines_of(retrieved.rows, rows)
+    return np.where(lines[:, None] >= 0, retrieved.ids[lines], -1)
 
 
 def parting(lists, judged, judgments, doc_ids):

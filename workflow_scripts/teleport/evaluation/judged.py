@@ -47,18 +47,23 @@ class RankedJudgments(NamedTuple):
 def rank_judged(ids_QK, rows, judgments):
     """`RankedJudgments` of a run: its passages in the order of ranks, -1 in empty slots; the query row of each line."""
     queries, query_J = np.unique(judgments.queries, return_inverse=True)
-    line_of = np.full(max(queries.max(initial=-1), rows.max(initial=-1)) + 1, -1)
-    line_of[rows] = np.arange(len(rows))
-    line_J, rank_J = line_of[judgments.queries], np.full(len(query_J), FAR)
+    line_Q = lines_of(rows, queries)
+    line_J, rank_J = line_Q[query_J], np.full(len(query_J), FAR)
     retrieved = np.flatnonzero(line_J >= 0)  # of queries that have a line
     for first in range(0, len(retrieved), BLOCK):
         block = retrieved[first : first + BLOCK]
         same = ids_QK[line_J[block]] == judgments.passages[block, None]
         rank_J[block] = np.where(same.any(axis=1), same.argmax(axis=1) + 1, FAR)
-    line_Q = line_of[queries]
     lengths = np.where(line_Q >= 0, np.append(np.count_nonzero(ids_QK >= 0, axis=1), 0)[line_Q], 0)
     order = np.lexsort((rank_J, query_J))
     return RankedJudgments(queries, lengths, ids_QK.shape[1], query_J[order], rank_J[order], judgments.grades[order])
+
+
+def lines_of(rows, queries):
+    """The line of each of `queries` in a `Run` with these `rows`, -1 where it has none (int64)."""
+    line_of = np.full(max(queries.max(initial=-1), rows.max(initial=-1)) + 1, -1)
+    line_of[rows] = np.arange(len(rows))
+    return line_of[queries]
 
 
 def order_within(query_J):

@@ -61,16 +61,16 @@ def checkpoint_row(plan, name, episode, system):
     """A row for the checkpoint after `episode` of an experiment: evaluations, and analyses, of every seed. `selected`
     are the trainings that a dev set has selected the step of; "of" says in messages whose row it is; neither these nor
     the analyses are in the specification of the table."""
-    seeds = [trajectory.episodes[episode] for trajectory in plan.trajectories[name]]
+    trajectories = plan.trajectories[name]
+    seeds = [trajectory.episodes[episode] for trajectory in trajectories]
     checkpoints = {of_seed.checkpoint.stage.name: of_seed.checkpoint.stage for of_seed in seeds}
     seeded = len(checkpoints) > 1 or any(map(needs_training, checkpoints.values()))  # else one, whatever the seed
     seeds = seeds if seeded else seeds[:1]
-    through = [of_seed.episodes[: episode + 1] for of_seed in plan.trajectories[name]] if seeded else []
-    trained = [[each.train for each in episodes if each.train] for episodes in through]
     row = {"system": system, "episode": episode, "of": f"that of {name}"}
-    row["seeds"] = [trajectory.seed for trajectory in plan.trajectories[name]] if seeded else []
+    row["seeds"] = [trajectory.seed for trajectory in trajectories if seeded]
+    trained = [trajectory.trains[:episode] for trajectory in trajectories if episode]
     # Names: they are finished before the evaluations, for which alone a table waits.
-    row["cost"] = [[stage.name for stage in cost_stages(trains)] for trains in trained if trains]
+    row["cost"] = [[stage.name for stage in cost_stages(trains)] for trains in trained]
     for kind in ("runs", "analyses"):
         row[kind] = {key: [getattr(of_seed, kind)[key] for of_seed in seeds] for key in getattr(seeds[0], kind)}
     trains = [of_seed.train for of_seed in seeds if of_seed.train]

@@ -139,15 +139,14 @@ def verdicts(rows, means, pairs, level):
     for system, i in last.items():
         before = [j for j in judged if rows[j]["system"] == system and j != i][-1:]
         against[i] = [*untrained, *before]
-    found = {(pair.a, pair.b): pair for pair in pairs.itertuples()}
-    asked = [(j, i) for i, others in against.items() for j in others]
-    signed = [(found[pair], 1) if pair in found else (found[pair[::-1]], -1) for pair in asked]
-    p_values = dict(zip(asked, holm([pair.p for pair, _ in signed]), strict=True))
+    found = {(pair.b, pair.a): (pair.difference, pair.p) for pair in pairs.itertuples()}
+    found |= {(a, b): (-difference, p) for (b, a), (difference, p) in found.items()}
+    asked = [(i, j) for i, others in against.items() for j in others]
+    p_values = dict(zip(asked, holm([found[pair][1] for pair in asked]), strict=True))
     way = better(pairs["column"].iloc[0]) if len(pairs) else 1
-    gains = {pair: sign * line.difference for pair, (line, sign) in zip(asked, signed, strict=True)}
     sentences = []
     for i in sorted(against, key=lambda i: (-way * means[i], i)):
-        said = [comparison_text(rows, i, j, gains[j, i], p_values[j, i], level) for j in against[i]]
+        said = [comparison_text(rows, i, j, found[i, j][0], p_values[i, j], level) for j in against[i]]
         if said:
             sentences.append((i, f"{rows[i]['system']} {figure(means[i])}: {'; '.join(said)}."))
     return sentences
