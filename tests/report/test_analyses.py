@@ -129,6 +129,13 @@ def test_columns_are_only_those_that_are_asked_for(stages, collection):
     assert "Errors" not in texts["md"] and "Overlap" not in texts["md"]
 
 
+def test_a_label_with_a_bar_breaks_no_heading(stages, collection):
+    rows = [{"system": "A", "episode": 1, "analyses": {"contrast": [contrast(stages, 0.5, 2)]}}]
+    texts = write(stages, collection, rows, against="B|C")
+    heading = r"| System | Episode | Overlap with B\|C | Wins over B\|C | Losses | Ties |"
+    assert f"{heading}\n" in texts["md"] and "Overlap with B|C," in texts["csv"]
+
+
 def test_reranked_columns_come_last_with_their_own_measures():
     spec = {"splits": ["dev", "dl19"], "measures": {"dev": ["RR@10"], "dl19": ["nDCG@10", "R@100"]}}
     assert columns(spec) == {

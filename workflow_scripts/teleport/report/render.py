@@ -52,10 +52,10 @@ def cell(mean, deviation, form, bold=False, mark=""):
 
 def markdown(table):
     """A `Printed` table in Markdown, with title and notes (text)."""
-    rows = [[text.replace("|", "\\|") for text in row] for row in table.frame.to_numpy().tolist()]
     names = list(table.frame.columns)
-    lines = [names, [":--" if name in WORDS else "--:" for name in names], *rows]
-    body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines = [names, [":--" if name in WORDS else "--:" for name in names], *table.frame.to_numpy().tolist()]
+    escaped = [" | ".join(text.replace("|", "\\|") for text in line) for line in lines]
+    body = "\n".join(f"| {line} |" for line in escaped)
     above = "\n".join(table.verdicts) + "\n\n" if table.verdicts else ""
     return f"{table.title}\n\n{above}{body}\n\n" + "\n\n".join(table.notes) + "\n"
 
