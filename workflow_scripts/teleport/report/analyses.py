@@ -16,7 +16,7 @@ import pandas as pd
 
 from teleport.report.figures import Stages, collection_text
 from teleport.report.render import SEVERAL_SEEDS, Printed, cell, write_forms
-from teleport.report.table import Table, by_mark, csv_frame, marks_of, over_seeds
+from teleport.report.table import Table, by_mark, csv_frame, marks_of, over_seeds, row_cells
 from teleport.report.verdicts import significance_text, test_column
 
 # analysis: {column: (fact of its stage, form of a cell)}; AGAINST is the reference's name, TOP a number of the stage.
@@ -102,12 +102,10 @@ def histogram(row):
 
 def cells(spec, table, figures):
     """The table as text (DataFrame)."""
-    texts = table.rows.astype(str).rename(columns=str.capitalize)
-    deviations = table.deviations.reindex(columns=table.means.columns)
-    unmarked = [""] * len(texts)
+    texts, deviations = row_cells(table.rows), table.deviations.reindex(columns=table.means.columns)
     for column, means in table.means.items():
         forms = [row[column][1] if column in row else "" for row in figures]
-        marks = marks_of(table, TESTED, spec.get("significance"), TESTED_SPLIT) if column == TESTED else unmarked
+        marks = marks_of(table, column, spec.get("significance"), TESTED_SPLIT)
         lines = zip(means, deviations[column], forms, marks, strict=True)
         texts[column] = [cell(mean, sd, form, mark=mark) for mean, sd, form, mark in lines]
     return texts

@@ -16,8 +16,7 @@ ANALYSES |= {"negatives": ("negatives", "overlap"), "forgetting": ("forgetting",
 DECADES = {"queries with errors": ("errors", "queries"), "errors of queries with errors": ("errors", "errors")}
 ANALYSES |= DECADES  # … from 1, 10, 100, ...: by the histogram
 # figure of the kind `queries`: the column of contrast.parquet, where a passage without a judgment counts as grade 0
-OF_QUERY = {"value": "value", "reference value": "reference_value", "rank": "rank"}
-OF_QUERY |= {"grade": "grade", "reference grade": "reference_grade"}
+OF_QUERY = {name: name.replace(" ", "_") for name in ("value", "reference value", "rank", "grade", "reference grade")}
 SECONDS = 3600
 # kinds of stages whose results become negatives
 MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "merge")

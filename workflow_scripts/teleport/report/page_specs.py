@@ -23,7 +23,7 @@ An entry of `figures` has what the configuration says of it, and `behind`, what 
     curves      [[label, [{"seed": 1, "episodes": [{"train": stage}], "runs": [evaluate stage per checkpoint]}]]]
     bars        as in published_table.py
     histogram   [[label, errors stage]]
-    cases       [[label, contrast stage]]
+    cases       [[label, contrast stage, how tables call the reference]]
 """
 
 import hashlib
@@ -82,7 +82,7 @@ def page_spec(plan, files, queries=None):
     content["published"] = [json.loads(spec.text) for spec in published_specs(plan).values()]
     published = [read_published(published_path(name)) for name in config.published]
     content["ghosts"] = [ghost for table in published for ghost in ghosts(plan, table, labels)]
-    content |= {"figures": figure_specs(plan), "against": reference_name(plan)}
+    content["figures"] = figure_specs(plan)
     return in_folder("report", config), Spec(Spec.of(content).text, list(plan.stages.values()))
 
 
@@ -241,5 +241,7 @@ BEHIND = {
     "curves": curves_of,
     "bars": lambda named, figure: json.loads(published_spec(published_path(figure.table), named.plan).text),
     "histogram": lambda named, figure: named.analysis(figure.systems, "errors", "errors"),
-    "cases": lambda named, figure: named.analysis(figure.systems, "contrast", "against"),
+    "cases": lambda named, figure: [
+        [*each, reference_name(named.plan)] for each in named.analysis(figure.systems, "contrast", "against")
+    ],
 }

@@ -187,11 +187,12 @@ def measure_cells(spec, table):
 
 
 def marks_of(table, column, significance, split):
-    """The marks of each cell of a column (list of str)."""
+    """The marks of each cell of a column (list of str), none where it is not tested."""
     marks = [""] * len(table.rows)
     for mark, p_values in table.p_values.items():
-        level = level_of(significance, split)
-        marks = [text + mark * bool(p < level) for text, p in zip(marks, p_values[column], strict=True)]
+        if column in p_values:
+            below = p_values[column] < level_of(significance, split)
+            marks = [text + mark * marked for text, marked in zip(marks, below.tolist(), strict=True)]
     return marks
 
 

@@ -11,10 +11,10 @@ from teleport.report.render import NONE, Printed
 SNIPPET = 90  # characters of a title, or of a text without one
 
 
-def cases(reader, name, figure, against):
-    """{suffix: (Printed, DataFrame of its values)} of each system; against: the name of the reference."""
-    behind = {label: stage for label, stage in figure["behind"] if reader.finished(stage)}
-    return {label: case_table(reader, name, figure, label, stage, against) for label, stage in behind.items()}
+def cases(reader, name, figure):
+    """{suffix: (Printed, DataFrame of its values)} of each system."""
+    finished = [behind for behind in figure["behind"] if reader.finished(behind[1])]
+    return {behind[0]: case_table(reader, name, figure, *behind) for behind in finished}
 
 
 def case_table(reader, name, figure, label, stage, against):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import vl_convert
 
-from teleport.report.charts import charts
+from teleport.report.charts import Figure, charts
 from teleport.report.curves import training_curves
 from teleport.report.page.drawings import episode_figures, negatives_figures, rate_figure, training_figures
 from teleport.report.page.forgetting import Traces, forgetting_of
@@ -22,7 +22,7 @@ from teleport.report.reader import Reader
 from teleport.report.render import csv_text, write_forms
 from teleport.running.files import write_bytes, write_text
 
-CHARTS = {"map": maps, "scores": scores, "curves": curves, "bars": bars, "histogram": histogram}
+KINDS = {"map": maps, "scores": scores, "curves": curves, "bars": bars, "histogram": histogram, "cases": cases}
 COLUMN_POINTS = 219  # of the ACL style
 PNG_SCALE = 4  # pixels per point: 288 dpi
 FILES = {"Loss.": "loss", "Sources.": "sources", "Since when: the pool.": "first"}
@@ -62,19 +62,17 @@ def write_paper_figures(spec, reader, folder):
     """
     written = []
     for name, figure in spec["figures"].items():
-        if figure["kind"] == "cases":
-            made = cases(reader, name, figure, spec["against"])
-        else:
-            made = CHARTS[figure["kind"]](reader, name, figure)
+        made = KINDS[figure["kind"]](reader, name, figure)
         parts = [file_part(suffix) for suffix in made]
         for number, (part, content) in enumerate(zip(parts, made.values(), strict=True), 1):
             unlike = part if part and parts.count(part) == 1 else "-".join(filter(None, [part, str(number)]))
             file = name if len(made) == 1 else f"{name}-{unlike}"
-            if figure["kind"] == "cases":
-                write_forms(content[0]._replace(name=file), content[1], folder)
-            else:
+            if isinstance(content, Figure):
                 write_figure(content, folder / file)
                 write_text(folder / f"{file}.csv", csv_text(pd.DataFrame(content.rows)))
+            else:
+                table, values = content
+                write_forms(table._replace(name=file), values, folder)
             written.append(file)
     return written
 
