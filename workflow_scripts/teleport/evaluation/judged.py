@@ -35,13 +35,13 @@ class RankedJudgments(NamedTuple):
         weights = np.ones(len(counted_J)) if weights_J is None else weights_J
         return np.bincount(self.query_J[counted_J], weights[counted_J], minlength=len(self.queries))
 
-    def relevant(self, grade):
+    def relevant(self, rel):
         """Number of passages of at least this grade of every query: float64 [Q]."""
-        return self.total(self.grade_J >= grade)
+        return self.total(self.grade_J >= rel)
 
-    def hits(self, cutoff, grade):
+    def hits(self, cutoff, rel=1):
         """Which judged passages have this grade and one of the first `cutoff` ranks: bool [J]."""
-        return (self.rank_J <= min(cutoff, self.depth)) & (self.grade_J >= grade)
+        return (self.rank_J <= min(cutoff, self.depth)) & (self.grade_J >= rel)
 
 
 def rank_judged(ids_QK, rows, judgments):
@@ -76,9 +76,9 @@ def divided(sums, counts):
     return np.divide(sums, counts, out=np.zeros(len(sums)), where=counts > 0)
 
 
-def reciprocal_rank(judged, cutoff, grade):
+def reciprocal_rank(judged, cutoff=FAR, rel=1):
     """1 / rank of the first relevant passage, 0 without one."""
-    hits, values = judged.hits(cutoff, grade), np.zeros(len(judged.queries))
+    hits, values = judged.hits(cutoff, rel), np.zeros(len(judged.queries))
     np.maximum.at(values, judged.query_J[hits], 1 / judged.rank_J[hits])
     return values
 
@@ -88,47 +88,47 @@ def first_hit_reciprocals(hit_QK):
     return np.where(hit_QK.any(axis=1), 1 / (hit_QK.argmax(axis=1) + 1), 0.0)
 
 
-def ndcg(judged, cutoff, grade):
+def ndcg(judged, cutoff=FAR):
     """Sum of grade / log2(rank + 1), relative to that of the ideal order of all judged passages."""
     gain_J = np.maximum(judged.grade_J, 0).astype(np.float64)
-    hits = judged.hits(cutoff, grade)
+    hits = judged.hits(cutoff)
     gained = judged.total(hits, gain_J / np.log2(np.where(hits, judged.rank_J, 1) + 1))
     ideal = np.lexsort((-gain_J, judged.query_J))  # leaves the queries where they are
     rank_J = order_within(judged.query_J) + 1
     return divided(gained, judged.total(rank_J <= cutoff, gain_J[ideal] / np.log2(rank_J + 1)))
 
 
-def recall(judged, cutoff, grade):
+def recall(judged, cutoff, rel=1):
     """Share of the relevant passages that were retrieved."""
-    return divided(judged.total(judged.hits(cutoff, grade)), judged.relevant(grade))
+    return divided(judged.total(judged.hits(cutoff, rel)), judged.relevant(rel))
 
 
-def precision(judged, cutoff, grade):
+def precision(judged, cutoff, rel=1):
     """Share of relevant passages among the first `cutoff` results; a shorter list counts as filled up."""
-    return judged.total(judged.hits(cutoff, grade)) / cutoff
+    return judged.total(judged.hits(cutoff, rel)) / cutoff
 
 
-def average_precision(judged, cutoff, grade):
+def average_precision(judged, cutoff=FAR, rel=1):
     """Mean, over the relevant passages, of the precision at their ranks."""
-    hits = judged.hits(cutoff, grade)
+    hits = judged.hits(cutoff, rel)
     precision_J = np.zeros(len(hits))
     precision_J[hits] = (order_within(judged.query_J[hits]) + 1) / judged.rank_J[hits]
-    return divided(judged.total(hits, precision_J), judged.relevant(grade))
+    return divided(judged.total(hits, precision_J), judged.relevant(rel))
 
 
-def r_precision(judged, cutoff, grade):
-    """Precision at the rank that is the number of relevant passages. It has no cut-off."""
-    relevant_Q = judged.relevant(grade)
-    hits = judged.hits(judged.depth, grade) & (judged.rank_J <= relevant_Q[judged.query_J])
+def r_precision(judged, rel=1):
+    """Precision at the rank that is the number of relevant passages."""
+    relevant_Q = judged.relevant(rel)
+    hits = judged.hits(judged.depth, rel) & (judged.rank_J <= relevant_Q[judged.query_J])
     return divided(judged.total(hits), relevant_Q)
 
 
-def success(judged, cutoff, grade):
+def success(judged, cutoff, rel=1):
     """1 when a relevant passage was retrieved, else 0."""
-    return (judged.total(judged.hits(cutoff, grade)) > 0).astype(np.float64)
+    return (judged.total(judged.hits(cutoff, rel)) > 0).astype(np.float64)
 
 
-def judged_rate(judged, cutoff, grade):
+def judged_rate(judged, cutoff=FAR):
     """Share of judged passages, of whatever grade, among the first results; 0 without results."""
     return divided(judged.total(judged.rank_J <= min(cutoff, judged.depth)), np.minimum(judged.lengths, cutoff))
 
@@ -151,6 +151,7 @@ def top_errors(judged, cutoff):
     return np.bincount(queries, errors, minlength=len(judged.queries))
 
 
+# By their names, those of ir-measures and what it lacks; arguments: the cut-off, and the lowest grade that is relevant.
 MEASURES = {
     "RR": reciprocal_rank,
     "nDCG": ndcg,
@@ -160,5 +161,6 @@ MEASURES = {
     "Rprec": r_precision,
     "Success": success,
     "Judged": judged_rate,
-}  # by ir-measures' names
-OWN_MEASURES = {"Hole": hole_rate, "Errors": top_errors}  # those that ir-measures does not know
+    "Hole": hole_rate,
+    "Errors": top_errors,
+}

@@ -8,27 +8,24 @@ descending document id), so tied scores would have the columns of one table comp
 import ir_measures
 import numpy as np
 
-from teleport.evaluation.judged import FAR, MEASURES, OWN_MEASURES, rank_judged
-from teleport.settings.measures import Own, parse_measures
+from teleport.evaluation.judged import MEASURES, rank_judged
+from teleport.settings.measures import parse_measures
 
 
 def score_run(ids_QK, rows, judgments, names):
     """Scores of every judged query: (their rows, ascending, {name: float64, one value each}). ids_QK, rows: of a `Run`.
     A judged query that is not in the run, or with an empty list, scores 0; queries without judgments are left out."""
-    measures, judged = parse_measures(names), rank_judged(ids_QK, rows, judgments)
-    others = [measure for measure in measures if not isinstance(measure, Own) and not in_arrays(measure)]
+    measures, judged = dict(zip(names, parse_measures(names), strict=True)), rank_judged(ids_QK, rows, judgments)
+    others = [measure for measure in measures.values() if not in_arrays(measure)]
     scores = score_by_ir_measures(ids_QK, rows, judgments, others) if others else {}
-    for measure in measures:
-        if isinstance(measure, Own):
-            scores[measure] = OWN_MEASURES[measure.name](judged, measure.cutoff)
-        elif measure not in scores:
-            function, parameters = MEASURES[measure.NAME], measure.params
-            scores[measure] = function(judged, parameters.get("cutoff", FAR), parameters.get("rel", 1))
-    return judged.queries, {name: scores[measure] for name, measure in zip(names, measures, strict=True)}
+    return judged.queries, {
+        name: MEASURES[measure.NAME](judged, **measure.params) if in_arrays(measure) else scores[measure]
+        for name, measure in measures.items()
+    }
 
 
 def in_arrays(measure):
-    """Whether `judged.py` has an ir-measures object, with its parameters."""
+    """Whether `judged.py` has a measure (see `parse_measures`), with its parameters."""
     return measure.NAME in MEASURES and set(measure.params) <= {"cutoff", "rel"}
 
 

@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 import ir_measures
 
-from teleport.settings.section import Integer
-
 OWN = re.compile(r"(Hole|Errors|Cov)@([1-9][0-9]*)")  # computed in evaluation/judged.py, Cov in evaluation/evaluate.py
 USUAL = ("RR", "nDCG", "R", "P", "AP", "Rprec", "Success", "Judged")  # in judged.py; asking ir-measures loads numpy
 UNREADABLE = (NameError, ValueError, AssertionError, KeyError)  # of ir-measures, for a name that is none
 
 
 class Own(NamedTuple):
-    name: str
-    cutoff: Integer
+    """A measure that ir-measures lacks, with the attributes of its measures."""
+
+    NAME: str
+    params: dict
 
 
 def meaning(measure):
@@ -35,7 +35,7 @@ def parse_measures(names):
     measures = []
     for name in names:
         if own := OWN.fullmatch(name):
-            measures.append(Own(own[1], int(own[2])))
+            measures.append(Own(own[1], {"cutoff": int(own[2])}))
             continue
         try:
             measure = ir_measures.parse_measure(name)
@@ -70,5 +70,5 @@ def coverage_cutoffs(names):
 def measure_cutoffs(names):
     """{name: k} of those measures in `names` that look at the first k passages."""
     parsed = zip(names, parse_measures(names), strict=True)
-    cutoffs = {name: of.cutoff if isinstance(of, Own) else of.params.get("cutoff") for name, of in parsed}
+    cutoffs = {name: measure.params.get("cutoff") for name, measure in parsed}
     return {name: cutoff for name, cutoff in cutoffs.items() if cutoff is not None}
