@@ -61,9 +61,8 @@ class Documents:
 
     def judge(self, judgments):
         """`Judgments` of documents from those of passages: the highest grade of their passages."""
-        documents = self.document_P[judgments.passages]
-        order = np.lexsort((documents, judgments.queries))
-        pairs = np.stack([judgments.queries[order], documents[order]])
-        starts = np.flatnonzero((np.diff(pairs, prepend=-1) != 0).any(axis=0))
-        grades = judgments.grades[order]
-        return Judgments(*pairs[:, starts], np.maximum.reduceat(grades, starts) if len(starts) else grades)
+        columns = {"query": judgments.queries, "document": self.document_P[judgments.passages]}
+        table = pa.table(columns | {"grade": judgments.grades})
+        highest = table.group_by(["query", "document"]).aggregate([("grade", "max")])
+        highest = highest.sort_by([("query", "ascending"), ("document", "ascending")])
+        return Judgments(*(column.to_numpy() for column in highest.columns))

@@ -131,8 +131,7 @@ def paired_t_p_value(scores_Q, baseline_Q):
 
 def holm(p_values):
     """Holm's step-down correction of a family of p-values, in their order (list of float)."""
-    order, adjusted, largest = np.argsort(p_values, kind="stable"), [0.0] * len(p_values), 0.0
-    for step, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - step) * float(p_values[index])))
-        adjusted[index] = largest
-    return adjusted
+    order, adjusted = np.argsort(p_values, kind="stable"), np.zeros(len(p_values))
+    steps = np.arange(len(p_values), 0, -1) * np.take(p_values, order)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))
+    return adjusted.tolist()

@@ -1,16 +1,15 @@
 """How much of a plan is finished, by kind of stage and by experiment and seed: the same for terminal and page."""
 
+from collections import Counter
+
 SEED_COLUMNS = ["experiment", "seed", "episodes", "stages"]  # of what `of_seed` says
 
 
 def by_kind(names, is_finished):
     """{kind: (finished stages, all stages)} of the stages `names` ("kind/key"), in their order."""
-    counts = {}
-    for name in names:
-        kind = name.split("/")[0]
-        done, number = counts.get(kind, (0, 0))
-        counts[kind] = done + bool(is_finished(name)), number + 1
-    return counts
+    planned = Counter(name.split("/")[0] for name in names)
+    finished = Counter(name.split("/")[0] for name in names if is_finished(name))
+    return {kind: (finished[kind], number) for kind, number in planned.items()}
 
 
 def of_seed(label, seed, episodes, stages, is_finished):
