@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 
 from teleport.evaluation.significance import Scores, compare
+from teleport.report.table import verdicts_with_costs
 from teleport.report.verdicts import (
     PAIRS,
     USUAL,
     better,
     comparison_text,
-    first_verdicts,
     labels_of,
     p_text,
     pairs_of_rows,
@@ -70,7 +70,7 @@ def test_sentences_say_what_holds_and_what_does_not():
     )
     assert verdicts(ROWS, [0.549, 0.524, 0.587, 0.589], pairs, 0.05) == [
         (3, "Tele .589: not above BM25 (+.040, p .08); +.065 over Zero-shot (p .0006); "
-            "episode 2 is not above episode 1 (+.002, p .8).")
+            "episode 2 is not above episode 1 (+.002, p .8)")
     ]  # fmt: skip
     other = ROWS[3] | {"system": "Lower", "seeds": [1]}
     assert [at for at, _ in verdicts([*ROWS[1:2], other, ROWS[2]], [0.5, 0.51, 0.6], three_pairs(), 0.05)] == [2, 1]
@@ -117,8 +117,8 @@ def test_the_note_says_whether_another_seed_may_turn_it(seeds, few):
     of = {0: pd.DataFrame({0: values[:, 0]}), 1: pd.DataFrame(values + 0.1)}
     spec = {"rows": rows, "significance": USUAL, "splits": ["test"]}
     pairs = pairs_of_rows(rows, of, None, "RR@10", "test")
-    said, note = first_verdicts(spec, "RR@10", [0.5, 0.6], pairs)
-    assert first_verdicts(spec | {"significance": None}, "RR@10", [0.5, 0.6], pairs) == ([], "")
+    said, note = verdicts_with_costs(spec, "RR@10", [0.5, 0.6], pairs, None)
+    assert verdicts_with_costs(spec | {"significance": None}, "RR@10", [0.5, 0.6], pairs, None) == ([], "")
     assert len(said) == 1 and note.startswith("By RR@10, at 0.05") and ("another seed" in note) == few
 
 

@@ -22,9 +22,10 @@ import numpy as np
 import pandas as pd
 
 from teleport.collection.overlap import trained_too
+from teleport.evaluation.significance import LEAST_SEEDS
 from teleport.report.figures import Stages, collection_text, machines, seconds, trace_figures
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
-from teleport.report.verdicts import first_verdicts, level_of, pairs_of_rows, significance_text, test_column
+from teleport.report.verdicts import level_of, pairs_of_rows, significance_text, test_column, verdicts
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.section import RERANKED
 
@@ -64,11 +65,17 @@ def write_table(spec, root, output_folder):
 
 
 def verdicts_with_costs(spec, column, means, pairs, stages):
-    """`first_verdicts`, whose sentences end with what the system cost: "…; 93 s of mining and training."."""
-    found, note = first_verdicts(spec, column, means, pairs)
-    costs = [cost_of(spec["rows"][i], stages) for i, _ in found]
-    ends = [f"; {seconds_text(sum(cost))} of mining and training" if cost else "" for cost in costs]
-    return [f"{sentence[:-1]}{end}." for (_, sentence), end in zip(found, ends, strict=True)], note
+    """(`verdicts` by a table's first column, each with what the system cost: "…; 93 s of mining and training."; how
+    they were tested); none of a table that asks for no test."""
+    if not spec["significance"]:
+        return [], ""
+    level, rows, sentences = level_of(spec["significance"], spec["splits"][0]), spec["rows"], []
+    for i, sentence in verdicts(rows, means, pairs[pairs["column"] == column], level):
+        cost = cost_of(rows[i], stages)
+        sentences.append(f"{sentence}{f'; {seconds_text(sum(cost))} of mining and training' if cost else ''}.")
+    few = any(0 < len(row["seeds"]) < LEAST_SEEDS for row in rows)
+    note = f"By {column}, at {level:g}, two-sided, Holm-corrected over the comparisons of all trained systems"
+    return sentences, note + ("; of these checkpoints: another seed may turn it." if few else ".")
 
 
 def cost_of(row, stages):

@@ -129,9 +129,9 @@ def pairs_of_rows(rows, scores, significance, column, split):
 
 
 def verdicts(rows, means, pairs, level):
-    """[(index of a row, sentence)]: what the tests say of the last episode of each trained system, best first, beside
-    what nothing here has trained (the first three of such rows) and its episode before, by the `pairs` of one column,
-    whose p-values Holm's correction holds together. means: of that column, float by row."""
+    """[(index of a row, sentence without its point)]: what the tests say of the last episode of each trained system,
+    best first, beside what nothing here has trained (the first three of such rows) and its episode before, by the
+    `pairs` of one column, whose p-values Holm's correction holds together. means: of that column, float by row."""
     judged = [i for i in range(len(rows)) if not np.isnan(means[i])]
     untrained = [i for i in judged if not rows[i]["seeds"]][:3]
     last = {rows[i]["system"]: i for i in judged if rows[i]["seeds"]}
@@ -148,7 +148,7 @@ def verdicts(rows, means, pairs, level):
     for i in sorted(against, key=lambda i: (-way * means[i], i)):
         said = [comparison_text(rows, i, j, found[i, j][0], p_values[i, j], level) for j in against[i]]
         if said:
-            sentences.append((i, f"{rows[i]['system']} {figure(means[i])}: {'; '.join(said)}."))
+            sentences.append((i, f"{rows[i]['system']} {figure(means[i])}: {'; '.join(said)}"))
     return sentences
 
 
@@ -176,14 +176,3 @@ def figure(value, sign=""):
 def p_text(p):
     """A p-value as text, with two digits: ".82", ".0006", "2e-05"; below what a float tells of it, "under 1e-16"."""
     return "under 1e-16" if p < 1e-16 else f"{p:.2g}".removeprefix("0")
-
-
-def first_verdicts(spec, column, means, pairs):
-    """`verdicts` by a table's first column, and how they were tested (text); none of a table that asks for no test."""
-    if not spec["significance"]:
-        return [], ""
-    level, rows = level_of(spec["significance"], spec["splits"][0]), spec["rows"]
-    found = verdicts(rows, means, pairs[pairs["column"] == column], level)
-    few = any(0 < len(row["seeds"]) < LEAST_SEEDS for row in rows)
-    note = f"By {column}, at {level:g}, two-sided, Holm-corrected over the comparisons of all trained systems"
-    return found, note + ("; of these checkpoints: another seed may turn it." if few else ".")
