@@ -383,6 +383,8 @@ def figures_of(csv):
         ("decimals: 1", "decimal: 1", "line 4: decimal: unknown key. Did you mean decimals?"),
         ("split: dev, measure: RR@10", "measure: RR@10", "column 'dev MRR@10' needs a split and a measure"),
         ("title: A & B\n", "", "title: this key is required; add it."),
+        ("dev R@5", "dev MRR@10", "two columns are called 'dev MRR@10'"),
+        ("experiment: tele}", "experiment: tele, episode: -1}", "greater than or equal to 0"),
     ],
 )
 def test_mistakes_in_a_table_are_told_with_the_file(tmp_path, old, new, message):

@@ -4,13 +4,13 @@ import math
 import re
 from itertools import product
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from teleport.refusal import Refusal
 from teleport.report.figures import ANALYSES, COSTS, DECADES, OF_QUERY
-from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNull, Section, in_one_spelling
+from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNull, Section, in_one_spelling, not_bool
 from teleport.settings.validated import validated
 from teleport.settings.yaml_mapping import Locations, read_mapping
 
@@ -23,6 +23,7 @@ FIGURES = {
     "costs": "|".join(COSTS),
     "queries": "|".join(OF_QUERY),
 }
+EpisodeNumber = Annotated[int, Field(ge=0), BeforeValidator(not_bool)]
 
 
 class Column(Section):
@@ -46,7 +47,7 @@ class Ours(Section):
     """The stages whose figures stand beside a row."""
 
     experiment: str = Field(description="An experiment by its name, or `BM25`.")
-    episode: Integer | Literal["last"] = Field("last", description="After which episode; 0: before the first.")
+    episode: EpisodeNumber | Literal["last"] = Field("last", description="After which episode; 0: before the first.")
     figure: str | None = Field(None, description="Instead of the row's or the column's.")
 
 
@@ -122,10 +123,13 @@ class PublishedTable(Section):
 
     @model_validator(mode="after")
     def complete(self):
+        names = [column.name for column in self.columns]
+        if len(set(names)) < len(names):
+            raise Refusal(f"two columns are called {max(names, key=names.count)!r}")
         for row in self.rows:
-            if len(row.values) != len(self.columns):
-                raise Refusal(f"row {row.system!r} has {len(row.values)} values for {len(self.columns)} columns")
-            if unknown := set(row.cells) - {column.name for column in self.columns}:
+            if len(row.values) != len(names):
+                raise Refusal(f"row {row.system!r} has {len(row.values)} values for {len(names)} columns")
+            if unknown := set(row.cells) - set(names):
                 raise Refusal(f"row {row.system!r} has cells of {min(unknown)!r}, which is no column")
         for cell in self.cells.values():
             row, column, rule = cell.row, cell.column, FIGURES.get(cell.kind)
