@@ -15,8 +15,6 @@ from teleport.refusal import Refusal
 from teleport.running.files import require_planned
 from teleport.settings.scoring import ExternalSettings as Settings  # noqa: F401
 
-LINES = pa.schema({"line": pa.int64(), "row": pa.int64(), "passage": pa.string(), "score": pa.float32()})
-
 
 def run(job):
     """Write ids.npy int32 and scores.npy float32 [queries of the run, longest list], rows.npy int32.
@@ -59,7 +57,7 @@ def ranked(lines):
 
 
 def read_lines(path, form, row_of, drop_unknown):
-    """(the run as an Arrow table of LINES: number of the line, row of the query, id of the passage, score; how many
+    """(the run as an Arrow table: line, its number; row, of the query; passage, its id; score, float32; and how many
     lines were dropped)."""
     lines, rows, passages, scores, dropped = [], [], [], [], 0
     for line, text in records.lines(path):
@@ -81,7 +79,8 @@ def read_lines(path, form, row_of, drop_unknown):
         else:
             remedy = "Give the run of this split, or set unknown_queries: drop to leave such lines out."
             raise records.wrong_row(path, line, f"query {query!r} is not among the split's judged queries. {remedy}")
-    return pa.table([lines, rows, passages, scores], LINES), dropped
+    scores = pa.array(scores, pa.float32())
+    return pa.table({"line": lines, "row": rows, "passage": passages, "score": scores}), dropped
 
 
 def columns_of(text, form, path, line):

@@ -55,8 +55,7 @@ class Stages:
 
 
 def figures(cell, runs, stages):
-    """One figure (float) of a `published.Cell` per finished run (seed), in the table's units; runs: [{role: [stage
-    names]}]."""
+    """A cell's figure (float) per finished run (seed), in the table's units; runs: [{role: [stage names]}]."""
     kind, figure, scale = cell.kind, cell.figure, cell.scale
     done = [run for run in runs if all(map(stages.finished, chain(*run.values())))]
     artefacts = [{role: [stages.artefact(name) for name in names] for role, names in run.items()} for run in done]

@@ -83,8 +83,7 @@ def episode_of(ours, trajectory):
 
 
 def untrained_runs(plan, cell, name):
-    """[{role: stages}] of the figure of BM25, or of an entry of `external` (None: of nothing); neither hours nor
-    costs."""
+    """[{role: stages}] of the figure of BM25 or an entry of `external` (None: of none); neither hours nor costs."""
     if cell.kind not in ("measures", "analyses") or (cell.kind == "analyses" and cell.figure is None):
         return []
     runs = plan.bm25_runs if name == "BM25" else plan.external_runs.get(name, {})

@@ -167,10 +167,9 @@ def paper_shape(lines, texts):
         own = of_row[of_row["verdict"] != "cited"]
         here = "; ".join(own["experiment"].unique()) or "cited"
         here = "not run" if len(own) and own["ours"].isna().all() else here
-        cells = dict(zip(of_row["figure"], of_row["beside"], strict=True))
+        cells, released = (dict(zip(of_row["figure"], of_row[of], strict=True)) for of in ("beside", "theirs"))
         rows.append({"Group": group, "System": system} | cells | {HERE: here})
         if of_row["released"].notna().any():
-            released = dict(zip(of_row["figure"], of_row["theirs"], strict=True))
             rows.append({"Group": group, "System": f"{system} (released checkpoint)"} | released | {HERE: "evaluated"})
     frame = pd.DataFrame(rows).fillna(NONE)
     groups = ["Group"] if frame["Group"].any() else []

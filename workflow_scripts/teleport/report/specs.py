@@ -129,8 +129,7 @@ def tables_of(plan):
     for name, ablation in plan.config.ablations.items():
         by_episode = {"by_episode": True} if ablation.every_episode else {}
         own = ablation.model_dump(include={"baseline", "test", "level"}, exclude_none=True)
-        test = significance.model_dump() | own | by_episode
-        test = None if ablation.baseline is None else test
+        test = None if ablation.baseline is None else significance.model_dump() | own | by_episode
         tables.append((name, ablation.title, ablation_rows(plan, name), test, ablation.columns))
     return tables
 
