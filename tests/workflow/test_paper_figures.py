@@ -258,6 +258,13 @@ def test_what_is_not_there_is_refused(drawn, tmp_path, monkeypatch, figure, said
         write_figures(spec, drawn.folder, tmp_path)
 
 
+def test_no_figure_takes_the_files_of_another(drawn, tmp_path):
+    """`episodes` is a chart of the page."""
+    figures = {"episodes": drawn.spec["figures"]["errors"]}
+    with pytest.raises(Refusal, match="figures.episodes: there is a figure called episodes already. Give it another"):
+        write_figures(drawn.spec | {"figures": figures}, drawn.folder, tmp_path)
+
+
 def test_an_analysis_that_is_not_planned_is_asked_for(drawn, tmp_path, monkeypatch):
     monkeypatch.chdir(drawn.folder)
     evaluation = {key: value for key, value in drawn.config["evaluation"].items() if key != "analyses"}

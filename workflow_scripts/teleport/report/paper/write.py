@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import vl_convert
 
+from teleport.refusal import Refusal
 from teleport.report.charts import Figure, charts
 from teleport.report.curves import training_curves
 from teleport.report.page.drawings import episode_figures, negatives_figures, rate_figure, training_figures
@@ -52,21 +53,23 @@ def write_figures(spec, root, output_folder):
         figures["forgetting"] = figure
     for name, figure in figures.items():
         write_figure(figure, Path(output_folder) / name)
-    return [*figures, *write_paper_figures(spec, reader, Path(output_folder))]
+    return write_paper_figures(spec, reader, Path(output_folder), [*figures])
 
 
-def write_paper_figures(spec, reader, folder):
-    """Write the finished ones of a specification's `figures` (see page_specs.py) to a folder; returns their names.
+def write_paper_figures(spec, reader, folder, written):
+    """Write the finished ones of a specification's `figures` (see page_specs.py) to a folder; returns the names of
+    those that are `written` already, and theirs. Raises Refusal for two of one name.
 
     A file is called NAME-SUFFIX, and NAME where the figure is one file.
     """
-    written = []
     for name, figure in spec["figures"].items():
         made = KINDS[figure["kind"]](reader, name, figure)
         parts = [file_part(suffix) for suffix in made]
         for number, (part, content) in enumerate(zip(parts, made.values(), strict=True), 1):
             unlike = part if part and parts.count(part) == 1 else "-".join(filter(None, [part, str(number)]))
             file = name if len(made) == 1 else f"{name}-{unlike}"
+            if file in written:
+                raise Refusal(f"figures.{name}: there is a figure called {file} already. Give it another name.")
             if isinstance(content, Figure):
                 write_figure(content, folder / file)
                 write_text(folder / f"{file}.csv", csv_text(pd.DataFrame(content.rows)))
