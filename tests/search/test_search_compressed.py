@@ -81,11 +81,6 @@ def test_vectors_have_the_shape_of_their_numbers():
     assert (vectors[0, 0] == vectors[0, 2]).all() and (vectors[0, 0] != vectors[0, 1]).any()
 
 
-def test_more_than_the_passages_is_refused():
-    with pytest.raises(ValueError, match="depth 701 is more than the collection's 700 passages"):
-        compressed(normal(ROWS, 0)).search(normal(1, 1), 701)
-
-
 @pytest.fixture
 def encoded(stages):
     job = stages.make("encode")

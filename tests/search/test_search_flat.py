@@ -341,12 +341,6 @@ def test_faiss_agrees_where_nothing_is_tied():
     np.testing.assert_allclose(found_scores, scores, rtol=1e-5)
 
 
-def test_more_depth_than_passages_is_an_error(open_index):
-    vectors = np.ones((4, 2), np.float32)
-    with pytest.raises(ValueError, match="depth 5 is more than the collection's 4 passages: lower mining.depth"):
-        search(open_index(vectors), vectors, 5)
-
-
 def test_norms():
     vectors = np.array([[3, 4], [0, -6], [0, 1]], np.float32)
     assert norms_of(vectors).tolist() == norms_of(vectors, block=2).tolist() == [5, 6, 1]

@@ -62,12 +62,6 @@ def test_the_best_chunks_always_have_enough_passages():
     assert [chunks_needed(offsets, depth) for depth in (1, 2, 4, 5)] == [1, 5, 13, 15]
 
 
-def test_more_passages_than_there_are_is_an_error(chunked):
-    vectors, offsets, queries = chunked
-    with pytest.raises(ValueError, match=f"depth {PASSAGES + 1} is more than the collection's {PASSAGES} passages"):
-        MaxP(Exact(vectors, 1, ENGINES["faiss"]), offsets).search(queries, PASSAGES + 1)
-
-
 def test_first_ones_and_places():
     assert are_first(np.array([[3, 3, 1, 3, 1], [0, 2, 0, 0, 7]], np.int32)).tolist() == [
         [True, False, True, False, False],

@@ -41,8 +41,6 @@ def test_more_shards_than_passages_and_depth_above_a_shard():
     index = Exact(vectors, 8, ENGINES["faiss"])
     assert np.sort(index.search(queries, 5)[0], axis=1).tolist() == [[0, 1, 2, 3, 4]] * 9
     assert [len(index.part(number).vectors) for number in range(5)] == [1] * 5
-    with pytest.raises(ValueError, match="depth 6 is more than the collection's 5 passages: lower mining.depth"):
-        index.search(queries, 6)
 
 
 def test_the_search_itself_notices_a_lost_shard():

@@ -154,6 +154,12 @@ def test_a_live_training_ranks_its_positives_higher(stages, loss, search):
     assert query is not passage
 
 
+@pytest.mark.parametrize("search", [{}, {"index": PQ}])
+def test_lists_of_more_passages_than_there_are_are_refused_by_their_setting(stages, search):
+    with pytest.raises(ValueError, match=r"negatives\.live\.depth is 10000, but the collection has \d+ passages\. Set"):
+        opened(World(stages), **World(stages).live(search | {"depth": 10_000}))
+
+
 def test_search_settings_are_different_trainings(stages):
     world, losses = World(stages), set()
     for search in (

@@ -118,14 +118,6 @@ class FaissOnGpu(FaissFlat):
         return scores_QM, ids_QM, scores_QM[:, -1].astype(np.float64)
 
 
-def require_depth(depth, total):
-    """Raise Refusal when `total` passages are fewer than are asked for."""
-    if depth > total:
-        raise Refusal(
-            f"depth {depth} is more than the collection's {total} passages: lower mining.depth or evaluation.depth."
-        )
-
-
 class Proposals(NamedTuple):
     """What products say of some passages for Q queries.
 
@@ -175,8 +167,8 @@ class Exact:
 
     def search(self, queries_QD, depth, state=None):
         """The `depth` passages of largest inner product for each query, ties by the smaller number, highest first: (ids
-        int32, scores float32), both [Q, depth]. queries_QD: float32, finite; state: as `propose` takes it"""
-        require_depth(depth, len(self.vectors))
+        int32, scores float32), both [Q, depth]. queries_QD: float32, finite; depth: of no more passages than there are;
+        state: as `propose` takes it"""
         ids_QK = np.empty((len(queries_QD), depth), np.int32)
         scores_QK = np.empty((len(queries_QD), depth), np.float32)
         last_Q = np.full(len(queries_QD), -np.inf)

@@ -17,7 +17,7 @@ from teleport.running.files import require_free_space
 from teleport.running.log import log
 from teleport.search.engines import PART_ROWS, open_exact
 from teleport.search.exact import require_finite
-from teleport.search.flat import Exact, Proposals, require_depth
+from teleport.search.flat import Exact, Proposals
 from teleport.settings.search import IndexSettings
 from teleport.settings.search import RetrieveSettings as Settings  # noqa: F401
 
@@ -199,6 +199,5 @@ class MaxP:
 
     def search(self, queries_QD, depth, state=None):
         """As `Exact.search`: the `depth` passages with the best chunks."""
-        require_depth(depth, len(self.offsets) - 1)
         chunks_QC, scores_QC = self.index.search(queries_QD, chunks_needed(self.offsets, depth), state)
         return first_of_passages(self.passage_C[chunks_QC], scores_QC, depth)

@@ -11,9 +11,9 @@ import torch
 
 from teleport.encoder.precision import to_device
 from teleport.evaluation.judged import first_hit_reciprocals
+from teleport.refusal import Refusal
 from teleport.search.engines import open_for_steps
 from teleport.search.exact import NO_KEY, ids_of, keys_of, scores_of
-from teleport.search.flat import require_depth
 
 CUT = 10  # of the measures of every step (released)
 
@@ -106,7 +106,9 @@ def measure(positive_QK, positives_Q):
 def open_search(job, data, passages, processes):
     """The `LiveSearch` of a train job. passages: the frozen side; processes: those that train together."""
     live, vectors = job.settings.live, np.asarray(passages.array)  # no copy; a memory map's own class takes longer
-    require_depth(live.depth, len(vectors))
+    if live.depth > len(vectors):
+        lack = f"negatives.live.depth is {live.depth}, but the collection has {len(vectors)} passages"
+        raise Refusal(f"{lack}. Set it to {len(vectors)} at most.")
     if live.index.kind == "flat":
         index = SharedFlat(vectors, passages.device, job.threads, processes)
     else:  # on a GPU without room for the decoded vectors by the codes, on its host
