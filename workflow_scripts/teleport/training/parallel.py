@@ -40,6 +40,8 @@ class Processes:
 
     def sum_gradients(self, encoders):
         """Replace the gradients of a module by their sums over the processes, in one exchange."""
+        if self.size == 1:
+            return
         gradients = [parameter.grad for parameter in encoders.parameters() if parameter.grad is not None]
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         distributed.all_reduce(flat)
@@ -56,10 +58,7 @@ class Processes:
 
     def totals(self, *integers):
         """The sums of some integers over the processes (list); waits for all of them, on the CPU alone."""
-        totals = torch.tensor(integers, dtype=torch.int64)
-        if self.size > 1:
-            distributed.all_reduce(totals)
-        return totals.tolist()
+        return np.sum(self.gather_integers(np.array(integers, np.int64)), axis=0).tolist()
 
     def require_divisible(self, batch_queries, accumulate):
         """Raise Refusal unless every process gets as many queries of a (micro-)batch as the others."""

@@ -2,7 +2,6 @@
 caching, MaxP, live search, several processes) are functions of their own."""
 
 import math
-from functools import partial
 
 import numpy as np
 import torch
@@ -42,15 +41,11 @@ class Trainer:
         self.encoders.to(device).train()
         self.optimizer = make_optimizer(self.training.optimizer, self.encoders, self.training.weight_decay)
         self.gradient_norms, self.token_budget = GradientNorms(self.encoders), TOKEN_BUDGET["train"][device.type]
-        # What the settings ask for, as the functions that the step calls.
-        alone = processes.size == 1
         # A plain encoder is not tied: it would pad queries to passages.
         tied = len(self.trained) == 2 and queries.encoder is passages.encoder and packs(queries.encoder)
         self.tied = TiedSides(queries, passages) if tied else None
-        self.encode = self.encode_together if self.tied else self.encode_apart
-        self.gather = (lambda vectors: vectors) if alone else processes.gather
-        self.sum_gradients = (lambda: None) if alone else partial(processes.sum_gradients, self.encoders)
         self.most_chunks = 1 if passages.offsets is None else int(np.diff(passages.offsets).max())
+        # What the settings ask for, as the functions that the step calls.
         self.scores = self.maxp_scores if self.most_chunks > 1 else self.inner_products
         self.forward = self.live_loss if live else self.batch_loss
         self.num_pairs = num_pairs if self.masks else None
@@ -63,7 +58,7 @@ class Trainer:
         torch.manual_seed(derive_seed(self.seed, "dropout", step, *rank))
         batch = self.data.batch(step)
         losses, scores = zip(*(self.backward(*micro_batch) for micro_batch in self.micro_batches(batch)), strict=True)
-        self.sum_gradients()
+        self.processes.sum_gradients(self.encoders)
         norm, layer_norms = self.gradient_norms()
         torch.nn.utils.clip_grads_with_norm_(self.encoders.parameters(), self.training.max_grad_norm, norm)
         for group in self.optimizer.param_groups:
@@ -102,7 +97,7 @@ class Trainer:
 
     def live_loss(self, batch, masked):
         """As `batch_loss`, but over the passages that a live search ranks for the batch's queries."""
-        query_vectors_QD = self.gather(self.vectors(self.queries, self.own_batch(batch).queries_Q))
+        query_vectors_QD = self.processes.gather(self.vectors(self.queries, self.own_batch(batch).queries_Q))
         passage_vectors_QKD, *labels = self.live.lists(batch.queries_Q, query_vectors_QD.detach())
         scores_QK = self.scale * (passage_vectors_QKD @ query_vectors_QD.unsqueeze(2)).squeeze(2)
         means = [mean_where(scores_QK.detach(), to_device(label_QK, self.device)) for label_QK in labels]
@@ -110,8 +105,8 @@ class Trainer:
 
     def inner_products(self, batch, own):
         """Float32 [Q, P]: scaled inner products of all processes' queries and passages. own: this one's `Batch`."""
-        query_vectors, passage_vectors = self.encode(own.queries_Q, own.passages_P)
-        query_vectors_QD, passage_vectors_PD = self.gather(query_vectors), self.gather(passage_vectors)
+        vectors = self.encode(own.queries_Q, own.passages_P)
+        query_vectors_QD, passage_vectors_PD = map(self.processes.gather, vectors)
         return self.scale * query_vectors_QD @ passage_vectors_PD.T
 
     def maxp_scores(self, batch, own):
@@ -119,7 +114,7 @@ class Trainer:
         own_mask_C, mask_C = (chunk_mask(self.chunk_counts(b.passages_P), self.most_chunks) for b in (own, batch))
         query_vectors, chunk_vectors = self.encode(own.queries_Q, self.vector_rows(own.passages_P))
         padded = pad_chunks(chunk_vectors, self.on_device(np.flatnonzero(own_mask_C)), len(own_mask_C))
-        query_vectors_QD, padded_CD = self.gather(query_vectors), self.gather(padded)
+        query_vectors_QD, padded_CD = map(self.processes.gather, (query_vectors, padded))
         scores_QC = self.scale * query_vectors_QD @ padded_CD.T
         return max_over_padded_chunks(scores_QC, self.on_device(mask_C), self.most_chunks)
 
@@ -129,12 +124,10 @@ class Trainer:
             return cached_vectors(side, rows, self.token_budget)
         return side.vectors(rows, self.token_budget)
 
-    def encode_apart(self, query_rows, passage_rows):
-        """Vectors of the queries and of the passages."""
-        return self.vectors(self.queries, query_rows), self.vectors(self.passages, passage_rows)
-
-    def encode_together(self, query_rows, passage_rows):
-        """The same where both sides have one encoder: a bucket with both converts its weights once."""
+    def encode(self, query_rows, passage_rows):
+        """Vectors of the queries and of the passages, together where both sides have one encoder."""
+        if self.tied is None:
+            return self.vectors(self.queries, query_rows), self.vectors(self.passages, passage_rows)
         vectors = self.vectors(self.tied, self.tied.rows(query_rows, passage_rows))
         return vectors.split([len(query_rows), len(passage_rows)])
 
