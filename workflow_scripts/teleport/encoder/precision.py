@@ -37,9 +37,16 @@ def compiles(asked, device):
 
 
 def resolve_precision(precision, device=None):
-    """torch.bfloat16, or None for plain float32, of "bf16", "fp32", or "auto": bfloat16 where that is faster."""
-    in_bf16 = precision == "bf16" or (precision == "auto" and faster_in_bf16(device or pick_device()))
-    return torch.bfloat16 if in_bf16 else None
+    """torch.bfloat16, or None for plain float32, of "bf16", "fp32", or "auto": bfloat16 where that is faster. Raises
+    Refusal for bf16 on a GPU that has none (Turing), for which there is no FlashAttention."""
+    device = device or pick_device()
+    faster = precision != "fp32" and faster_in_bf16(device)
+    if precision == "bf16" and device.type == "cuda" and not faster:
+        raise Refusal(
+            f"precision is bf16, which the GPU {torch.cuda.get_device_name(device)} does not have. Set "
+            "training.precision, and encoder.precision where it is given, to auto or fp32."
+        )
+    return torch.bfloat16 if faster or precision == "bf16" else None
 
 
 def faster_in_bf16(device):
