@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import faiss
@@ -15,7 +16,7 @@ from collection_world import make_collection
 from teleport.arrays import save_array
 from teleport.cpu import search
 from teleport.cpu.int8 import Int8Flat
-from teleport.search import engines, index, retrieve
+from teleport.search import engines, exact, index, retrieve
 from teleport.search.flat import FaissFlat
 
 NUM_PASSAGES, NUM_QUERIES, DIM = 90, 11, 6
@@ -75,7 +76,7 @@ def test_index_describes_the_vectors(world):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_index_refuses_vectors_that_are_not_finite(stages, monkeypatch, value):
-    monkeypatch.setattr(index, "BLOCK", 4)
+    monkeypatch.setattr(exact, "BLOCK", 4)
     vectors = np.ones((10, 3), np.float32)
     vectors[6, 1] = vectors[8, 0] = value
     encoded = stages.make("encode")
@@ -171,6 +172,16 @@ def test_query_vectors_must_be_finite(stages, world):
     save_array(encoded.output("queries.train.npy"), vectors)
     with pytest.raises(ValueError, match="queries.train.npy: the vector of query row 7 is not finite"):
         run(stages, world | {"queries": stages.finish(encoded)}, depth=3)
+
+
+def test_what_is_asked_of_all_vectors_is_asked_block_by_block():
+    vectors = np.broadcast_to(np.float32(1), (2**20, 64))
+    tracemalloc.start()
+    try:
+        exact.require_finite("queries.npy", vectors, "query")
+        assert tracemalloc.get_traced_memory()[1] < vectors.size / 8, "a byte for each number of a block"
+    finally:
+        tracemalloc.stop()
 
 
 def noted(job, die_after=None):

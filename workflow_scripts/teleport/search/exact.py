@@ -9,19 +9,23 @@ from teleport.arrays import offsets_of, open_passages, places_of
 from teleport.maxp import max_over_chunks
 from teleport.refusal import Refusal
 
+BLOCK = 65536  # vectors looked at at a time
 PAIRS = 256  # (query, passage) pairs at a time: with fewer, threads wait for each other in the interpreter
 ID_BITS = 32
 NO_RANK, NO_KEY = np.iinfo(np.int32).max, np.iinfo(np.int64).max  # after every passage
 
 
-def require_finite(path, vectors, what, first=0):
-    """Refuse the first row with a number that is not finite; row `first` is the first given."""
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        raise Refusal(
-            f"{path}: the vector of {what} row {first + int(np.argmin(finite))} is not finite. The checkpoint that "
-            "made it is broken: train with a lower learning rate, or with precision fp32."
-        )
+def require_finite(path, vectors, what, progress=lambda *_: None):
+    """Refuse the first row of vectors [n, dim], read block by block, with a number that is not finite. progress: is
+    told how many were read, of how many, and what they are"""
+    for start in range(0, len(vectors), BLOCK):
+        finite = np.isfinite(vectors[start : start + BLOCK]).all(axis=1)
+        if not finite.all():
+            raise Refusal(
+                f"{path}: the vector of {what} row {start + int(np.argmin(finite))} is not finite. The checkpoint that "
+                "made it is broken: train with a lower learning rate, or with precision fp32."
+            )
+        progress(start + len(finite), len(vectors), "vectors")
 
 
 def ranks_of(scores):

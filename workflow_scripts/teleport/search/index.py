@@ -15,7 +15,6 @@ from teleport.running.log import log
 from teleport.search.exact import require_finite
 from teleport.settings.search import IndexSettings as Settings  # noqa: F401
 
-BLOCK = 65536  # vectors read at a time
 SAMPLE, COLLAPSED = 4096, 1e-4  # rows that the spread is taken from; below it: apart by a hundredth of their length
 OVERHEAD = 1.6  # bytes of an index file per byte of the vectors, at most (hnsw with M 64)
 
@@ -28,9 +27,7 @@ def run(job):
     """
     path = job.input("passages", "passages.npy")
     vectors = np.load(path, mmap_mode="r")
-    for start in range(0, len(vectors), BLOCK):
-        require_finite(path, vectors[start : start + BLOCK], "passage", start)
-        job.progress(min(start + BLOCK, len(vectors)), len(vectors), "vectors")
+    require_finite(path, vectors, "passage", job.progress)
     if spread(vectors) < COLLAPSED:
         log.warning(
             "%s: all vectors are nearly the same (spread %.1e), so rankings are mostly ties: the training of this "
