@@ -67,7 +67,7 @@ DPR = "dpr"  # transformers' name of BERT in DPR's classes (Karpukhin et al. 202
 
 def with_berts_names(raw):
     """The content of a config.json (dict), and what BERT calls it."""
-    architecture = ARCHITECTURES.get(raw.get("model_type"), Architecture())
+    architecture = ARCHITECTURES.get(str(raw.get("model_type")), Architecture())  # some file may have a list there
     return raw | {name: raw[own] for name, own in architecture.settings.items() if own in raw} | architecture.constants
 
 

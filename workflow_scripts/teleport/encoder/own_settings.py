@@ -81,15 +81,10 @@ class Prompts(BaseModel):
     truncate_dim: Count | None = None
 
 
-class Kind(BaseModel):
-    """What config.json says first: whose names its other keys are."""
+class Sizes(BaseModel):
+    """The sizes in config.json, by BERT's names, and whose names they have there."""
 
     model_type: str | None = None
-
-
-class Sizes(BaseModel):
-    """The sizes in config.json, by BERT's names."""
-
     hidden_size: Count | None = None
     num_hidden_layers: Count | None = None
     num_attention_heads: Count | None = None
@@ -173,7 +168,6 @@ def refuse(file, what):
 
 def read_sizes(config, file):
     """The `Sizes` of the content of config.json (dict). Raises Refusal for what can be no size of a model."""
-    checked(Kind, config, file)
     sizes = checked(Sizes, with_berts_names(config), file)
     if sizes.hidden_size and (heads := sizes.num_attention_heads) and sizes.hidden_size % heads:
         wrong = f"num_attention_heads {heads}, of which hidden_size {sizes.hidden_size} is no multiple"
