@@ -73,7 +73,7 @@ def indexes(passages, arguments, device):
 
         pq = PqIndex(kind="pq", m=arguments.parts)
         decoded = Decoded(build(pq, passages, arguments.threads, lambda *_: None))
-        index = SharedFlat(decoded, device, arguments.threads, ALONE, on_processor=PqCodes, spare=True)
+        index = SharedFlat(decoded, device, arguments.threads, ALONE, PqCodes)
         found[f"pq {arguments.parts}"] = index, Live(depth=depth, index=pq)
     return found
 

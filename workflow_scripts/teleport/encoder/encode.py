@@ -98,14 +98,12 @@ def open_sides(job):
     settings, device = job.settings, pick_device()
     dtype, compiled = resolve_precision(settings.precision, device), compiles(job.compile, device)
     query_encoder, passage_encoder = load_encoders(job.input("checkpoint", "checkpoint"))
-    wanted, sides, prepared = {"passages": passage_encoder} if "passage" in settings.sides else {}, {}, {}
+    encoders = {"passages": passage_encoder} if "passage" in settings.sides else {}
     if "query" in settings.sides:
-        wanted |= {f"queries.{split}": query_encoder for split in job.facts("collection")["splits"]}
-    for name, encoder in wanted.items():
-        if encoder not in prepared:  # a tied one is prepared once
-            with torch.inference_mode():
-                prepared[encoder] = prepare(encoder.to(device), dtype, compiled)
-        sides[name] = open_side(job, name, encoder, dtype, compiled, prepared[encoder])
+        encoders |= {f"queries.{split}": query_encoder for split in job.facts("collection")["splits"]}
+    with torch.inference_mode():  # a tied one is prepared once
+        prepared = {each: prepare(each.to(device), dtype, compiled) for each in set(encoders.values())}
+    sides = {name: open_side(job, name, each, dtype, compiled, prepared[each]) for name, each in encoders.items()}
     facts = {"dim": passage_encoder.dim, "dtype": "float32" if dtype is None else "bfloat16", "device": device.type}
     return sides, facts | {"compiled": compiled}
 

@@ -68,8 +68,7 @@ def find(checkpoint):
     their digest, and the commit of a hub repository, which `main` may not be tomorrow."""
     folder = locate(checkpoint)
     weights = find_weights(folder)
-    small = {name: digest for name, digest in checkpoint.files.items() if name != weights.name}
-    require_planned({str(folder / name): digest for name, digest in small.items()})
+    require_planned({str(folder / name): digest for name, digest in checkpoint.files.items() if name != weights.name})
     require_digest(weights, digest := sha256_file(weights), checkpoint.sha256)
     return folder, read_config(folder), {"weights_sha256": digest} | ({"commit": folder.name} if checkpoint.hub else {})
 

@@ -70,13 +70,10 @@ def on_gpu(number, vectors):
     return faiss.GpuIndexFlatIP(faiss.StandardGpuResources(), vectors.shape[1], config)
 
 
-def open_for_steps(vectors, device, threads, on_processor=FaissFlat, spare=False):
-    """An exact index of `vectors` for a few queries at a time, often: every search reads all passages once.
-
-    device: a torch.device, on which the passages must have room in fp16, or the CPU is taken with `spare`;
-    on_processor: the engine on a CPU (vectors, threads, most outliers)
-    """
-
+def open_for_steps(vectors, device, threads, spare=None):
+    """An exact index of `vectors` for a few queries at a time, often: every search reads all passages once. device: a
+    torch.device, on which the passages must have room in fp16, or the CPU is taken with `spare`, an engine (vectors,
+    threads, most outliers); without one a CPU takes faiss"""
     if device.type != "cpu":
         import torch
 
@@ -89,13 +86,13 @@ def open_for_steps(vectors, device, threads, on_processor=FaissFlat, spare=False
         if index.part(0).kept is not None:
             index.part(0).block = STEP_BLOCK
             return index
-        if not spare:
+        if spare is None:
             raise Refusal(
                 f"negatives.live: {len(vectors):,} passages take {2 * vectors.size / 1e9:.1f} GB in fp16, for which "
                 "the GPU has no room beside the training. Let several GPUs share them (--set-resources train:gpu=4), "
                 "or set negatives.live.index to {kind: pq}."
             )
-    return Exact(vectors, 1, lambda _, part, most: on_processor(part, threads, most), threads)
+    return Exact(vectors, 1, lambda _, part, most: (spare or FaissFlat)(part, threads, most), threads)
 
 
 def free_bytes():

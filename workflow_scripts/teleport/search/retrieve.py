@@ -146,7 +146,7 @@ class PartsDone:
             if time.monotonic() - self.saved >= self.job.save_every:
                 with open(part := self.path.with_suffix(".part"), "wb") as file:
                     identity = self.identity(queries_QD, count)
-                    np.savez(file, identity=identity, done=done, parts=parts, **proposals._asdict())
+                    np.savez(file, identity=identity, done=done, **proposals._asdict())
                 part.replace(self.path)
                 self.saved = time.monotonic()
 

@@ -42,13 +42,13 @@ def make_lists(ids_QK, positives, relevant, appends):
 
 class SharedFlat:
     """Exact search in which each of several processes has a contiguous share of the passages (memory map) on its
-    device; the result is that of one process. Options are those of `open_for_steps`."""
+    device; the result is that of one process. spare: as `open_for_steps` takes it"""
 
-    def __init__(self, vectors, device, threads, processes, **options):
+    def __init__(self, vectors, device, threads, processes, spare=None):
         bounds = np.linspace(0, len(vectors), processes.size + 1).astype(np.int64).tolist()
         self.vectors, self.processes = vectors, processes
         self.first, last = bounds[processes.rank : processes.rank + 2]
-        self.index = open_for_steps(vectors[self.first : last], device, threads, **options)
+        self.index = open_for_steps(vectors[self.first : last], device, threads, spare)
         self.engine = f"{self.index.kind} x {processes.size}"
 
     def search(self, queries_QD, depth):
@@ -115,6 +115,6 @@ def open_search(job, data, passages, processes):
         from teleport.search.approximate import PqCodes, read_codes
 
         decoded = read_codes(job.input("index", "index.faiss"))
-        index = SharedFlat(decoded, passages.device, job.threads, processes, on_processor=PqCodes, spare=True)
+        index = SharedFlat(decoded, passages.device, job.threads, processes, PqCodes)
     compared = index.vectors if live.scores == "compressed" else vectors
     return LiveSearch(index, lambda ids: compared.take(ids, axis=0), data, live, passages.device)

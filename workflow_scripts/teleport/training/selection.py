@@ -43,8 +43,7 @@ class Selection:
     def evaluate(self, state):
         """Rank the dev queries and note it in the `resume.TrainingState`; returns the seconds that it took."""
         started, name = time.monotonic(), self.dev.settings.name
-        trained = copied(self.encoders) if self.start else {}
-        self.average()
+        trained = self.average()
         self.encoders.eval()
         state.dev.append([state.step, self.dev.score()])
         self.encoders.train()
@@ -59,10 +58,12 @@ class Selection:
         return seconds
 
     def average(self):
-        """Average the weights with those that training started from, where the settings say so."""
-        if self.start:
-            weights = averaged(copied(self.encoders), self.start, self.training.average_with_start)
-            self.encoders.load_state_dict(weights)
+        """Average the weights with those that training started from, where the settings say so; returns what they were
+        before, or {}."""
+        trained = copied(self.encoders) if self.start else {}
+        if trained:
+            self.encoders.load_state_dict(averaged(trained, self.start, self.training.average_with_start))
+        return trained
 
     def publish(self, state):
         """Give the encoders the weights that become the checkpoint."""
