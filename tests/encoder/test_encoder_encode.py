@@ -318,6 +318,17 @@ def test_a_full_disk_is_said_before_the_work(stages, world, monkeypatch):
     assert seen == []
 
 
+def test_what_a_killed_run_has_on_the_disk_needs_no_room_again(stages, world, monkeypatch):
+    job = stages.make("encode", SETTINGS, world, save_every=0.0)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        counted(patch, die_after=1)
+        encode.run(job)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=512))  # 1,152 are written in all
+    encode.run(job)
+    with pytest.raises(ValueError, match="free some space"):
+        encode.run(stages.make("encode", SETTINGS, world))
+
+
 def test_the_real_model_as_sentence_transformers_has_it(stages, shared):
     from sentence_transformers import SentenceTransformer
 

@@ -17,7 +17,6 @@ from teleport.encoder.side import batches_at_once, open_side, prepare
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
 from teleport.running.devices import LARGER, out_of_memory
-from teleport.running.files import require_free_space
 from teleport.settings.encoder import EncodeSettings as Settings  # noqa: F401
 
 # Texts per block. Batches are made inside a block, so that they never depend on where a run was killed. In a larger
@@ -44,10 +43,10 @@ def run(job):
     rows = {name: len(side.lengths) for name, side in sides.items()}
     shards = read_shards(job, facts, rows["passages"]) if job.shards > 1 else []
     total, totals, before = sum(rows.values()), Counter(), 0
-    if shards:  # of a whole that is joined no more than a shard and the queries is on the disk twice
-        sizes = [last - first for first, last in (shard.rows for shard in shards)]
+    if apart := [shard.rows for shard in shards if shard.vectors.is_file()]:  # of these no more is there twice than one
+        sizes = [last - first for first, last in apart]
         rows["passages"] += max(sizes) - sum(sizes)
-    require_free_space(job.resume, sum(vector_bytes(job, *of_side, facts) for of_side in rows.items()))
+    job.require_room(sum(vector_bytes(job, *of_side, facts) for of_side in rows.items()))
     progress = partial(job.progress, total=total, unit="texts")
     with torch.inference_mode(), batches_at_once(job.threads) as parallel_map:
         overlap = None if shards else open_overlap(job, sides)
@@ -81,7 +80,7 @@ def run_shard(job):
     sides, facts = open_sides(job)
     side, block_texts = sides["passages"], BLOCK_TEXTS[sides["passages"].device.type]
     first, last = shard_rows(len(side.lengths), block_texts, job.shard)
-    require_free_space(job.resume, vector_bytes(job, "passages", last - first, facts))
+    job.require_room(vector_bytes(job, "passages", last - first, facts))
     blocks = open_blocks(job, "passages", side, facts, last - first)
     with torch.inference_mode(), batches_at_once(job.threads) as parallel_map:
         overlap = open_overlap(job, sides)

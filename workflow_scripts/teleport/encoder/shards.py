@@ -27,7 +27,8 @@ def shard_rows(num_texts, block_texts, shard):
 
 
 class Shard:
-    """A finished shard: its folder, its manifest with facts, and its rows (the first, the one after the last)."""
+    """A finished shard: its folder, its manifest with facts, its rows (the first, the one after the last), and the file
+    of its vectors, which is there until they are joined."""
 
     def __init__(self, folder, stamp):
         self.folder = folder
@@ -37,7 +38,7 @@ class Shard:
             made = f"{folder / MANIFEST} was made by other code or from other inputs than this stage."
             raise Refusal(f"{made} {self.remedy}")
         self.facts = self.manifest["facts"]
-        self.rows = self.facts["rows"]
+        self.rows, self.vectors = self.facts["rows"], folder / FILE
 
     def summary(self):
         """Which rows were encoded where, and in how many seconds of computing (dict for the joined manifest)."""
@@ -71,14 +72,14 @@ def join(blocks, shards):
     """Fill the `RowBlocks` of all passages with shard after shard, and delete each one's vectors once they are there; a
     killed join goes on at its shard."""
     for shard in shards:
-        (first, last), vectors = shard.rows, shard.folder / FILE
+        first, last = shard.rows
         if last > blocks.done:
-            check_file(vectors, shard.manifest["files"][FILE], full=True, remedy=shard.remedy)
+            check_file(shard.vectors, shard.manifest["files"][FILE], full=True, remedy=shard.remedy)
             blocks.reserve(first, last)
-            blocks[FILE][first:last] = np.load(vectors, mmap_mode="r")
+            blocks[FILE][first:last] = np.load(shard.vectors, mmap_mode="r")
             blocks.done = last
             blocks.save()
             log.info("shard %s joined", shard.folder.name)
-        vectors.unlink(missing_ok=True)
+        shard.vectors.unlink(missing_ok=True)
     if shards:
         blocks.totals = sum((Counter(shard.facts["totals"]) for shard in shards), Counter())

@@ -14,7 +14,7 @@ from pathlib import Path
 from teleport.plan.kinds import KINDS
 from teleport.running.artefact import PROGRESS, STAGES, Artefact, file_entry
 from teleport.running.devices import visible_devices
-from teleport.running.files import files_below, read_saved, share, write_json
+from teleport.running.files import files_below, read_saved, require_free_space, share, write_json
 from teleport.running.log import Progress
 
 RESUME = Path("results/resume")
@@ -107,6 +107,12 @@ class Job:
             shutil.rmtree(self.resume, ignore_errors=True)
             write_json(path, stamp)
         return same
+
+    def require_room(self, num_bytes):
+        """Raise Refusal when the disk has no room for so many bytes in the resume folder; those count that it has."""
+        files = [path.stat() for path in self.resume.rglob("*") if path.is_file()]
+        held = sum(min(file.st_size, file.st_blocks * 512) for file in files)  # rows to come are holes
+        require_free_space(self.resume, num_bytes - held)
 
     def publish(self):
         """Give every output its final name; returns the manifest's `files` ({name: {bytes, sha256}})."""

@@ -13,7 +13,6 @@ from teleport.maxp import first_of_passages
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
 from teleport.running.devices import LARGER, out_of_memory
-from teleport.running.files import require_free_space
 from teleport.running.log import log
 from teleport.search.engines import PART_ROWS, open_exact
 from teleport.search.exact import require_finite
@@ -52,7 +51,7 @@ def run(job):
         log.warning(text, num_passages, depth)
         depth = num_passages
     anchors, lines, rows = read_anchors(job, vectors, offsets)
-    require_free_space(job.resume, len(lines) * depth * 8)
+    job.require_room(len(lines) * depth * 8)
     if "index" not in job.opened:
         job.opened["index"] = open_index(job, vectors, offsets, lines, anchors)
     index = job.opened["index"]

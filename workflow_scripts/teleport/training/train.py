@@ -15,7 +15,6 @@ from teleport.encoder.precision import compiles, computed_in, pick_device, resol
 from teleport.encoder.side import Frozen, open_side
 from teleport.encoder.tokens import save_lower_case
 from teleport.running.devices import LARGER, out_of_memory
-from teleport.running.files import require_free_space
 from teleport.running.log import PROGRESS_SECONDS, log
 from teleport.seed import derive_seed
 from teleport.settings.encoder import TokensSettings
@@ -49,7 +48,8 @@ def train_together(job, processes):
     data = read_training_set(job, seed)
     trainer = make_trainer(job, data, schedule_steps(training, data), seed, processes)
     trained = trainer.encoders, trainer.optimizer
-    require_room(job, trainer)
+    if processes.rank == 0:
+        require_room(job, trainer)
     selection = Selection(trainer, job.load("dev").open_dev(job, trainer) if job.settings.dev else None)
     if "continued" in job.inputs:
         steps = load_moments(job.input("continued", "optimizer.safetensors"), *trained)
@@ -102,7 +102,7 @@ def require_room(job, trainer):
     frozen = [side.encoder for side in (trainer.queries, trainer.passages) if side not in trainer.trained]
     copies = 9 if trainer.training.continues or trainer.training.select == "dev" else 7  # two moments per weight
     encoders = [trainer.encoders] * copies + frozen
-    require_free_space(job.resume, sum(p.nbytes for encoder in encoders for p in encoder.parameters()))
+    job.require_room(sum(p.nbytes for encoder in encoders for p in encoder.parameters()))
 
 
 def train(job, trainer, state, stop, selection):
