@@ -401,6 +401,20 @@ def test_two_checkpoints_become_the_two_sides(stages, source, query_source):
     assert not torch.equal(*vectors)
 
 
+def test_each_of_two_checkpoints_says_its_own_prompt_and_length(stages, source, query_source):
+    for folder, prompts, tokens in (
+        (source, {"query": "q: ", "document": "text: "}, 30),
+        (query_source, {"query": "ask: "}, 20),
+    ):
+        (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
+        (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": tokens}))
+    job, _ = run(stages, source, tied=False, query_checkpoint=place(query_source))
+    for side, prompts, tokens in (("query", {"query": "ask: "}, 20), ("passage", {"document": "text: "}, 30)):
+        folder = job.folder / "checkpoint" / side
+        assert json.loads((folder / "config_sentence_transformers.json").read_text())["prompts"] == prompts
+        assert json.loads((folder / "sentence_bert_config.json").read_text())["max_seq_length"] == tokens
+
+
 def test_two_checkpoints_must_fit_together(stages, source, query_source, tmp_path):
     def message(folder, **changes):
         return refused(stages, source, tied=False, query_checkpoint=place(folder, **changes))

@@ -43,16 +43,18 @@ def run(job):
     tokenizer, passage_encoder = read(folder, settings)
     facts = {"parameters": sum(p.numel() for p in passage_encoder.parameters()), "dim": passage_encoder.dim} | pinned
     if settings.query_checkpoint:
-        query_encoder, pinned = read_query_side(settings, tokenizer, passage_encoder)
+        query_folder, query_encoder, pinned = read_query_side(settings, tokenizer, passage_encoder)
         facts |= {f"query_{name}": fact for name, fact in pinned.items()}
     else:
-        query_encoder = passage_encoder if settings.tied else copy.deepcopy(passage_encoder)
-    checkpoint = job.output("checkpoint")
-    own = {name: setting.value for name, setting in own_settings(folder).items()}
-    length = min(own.get("max_tokens", passage_encoder.max_tokens), passage_encoder.max_tokens)
-    save_encoders(query_encoder, passage_encoder, checkpoint, folder, length, length)
-    if {"query_prefix", "passage_prefix"} & set(own):
-        write_prompts(checkpoint, own.get("query_prefix", ""), own.get("passage_prefix", ""))
+        query_folder, query_encoder = folder, passage_encoder if settings.tied else copy.deepcopy(passage_encoder)
+    checkpoint, lengths, prompts = job.output("checkpoint"), [], {}
+    for side, source, encoder in (("query", query_folder, query_encoder), ("passage", folder, passage_encoder)):
+        own = {name: setting.value for name, setting in own_settings(source).items()}
+        lengths.append(min(own.get("max_tokens", encoder.max_tokens), encoder.max_tokens))
+        prompts |= {name: prefix for name, prefix in own.items() if name == f"{side}_prefix"}
+    save_encoders(query_encoder, passage_encoder, checkpoint, folder, *lengths)
+    if prompts:
+        write_prompts(checkpoint, prompts.get("query_prefix", ""), prompts.get("passage_prefix", ""))
     for side in set(sides(checkpoint)):
         # The tokenizer as transformers builds it from all the source's files, without the source's own truncation and
         # padding: who reads this one file (stage `tokens`) gets the ids that transformers gives.
@@ -100,7 +102,7 @@ def read(folder, settings):
 
 
 def read_query_side(settings, tokenizer, passage_encoder):
-    """(`Encoder`, facts that pin it) of settings.query_checkpoint, which has to fit to the passages' side."""
+    """(folder, `Encoder`, facts that pin it) of settings.query_checkpoint, which has to fit to the passages' side."""
     try:
         folder, _, pinned = find(settings.query_checkpoint)
         own_tokenizer, encoder = read(folder, settings)
@@ -118,7 +120,7 @@ def read_query_side(settings, tokenizer, passage_encoder):
             f"{QUERY_KEY}: its tokenizer differs from that of {KEY}, but texts are tokenised once, for both. "
             "Give the two encoders of one system."
         )
-    return encoder, pinned
+    return folder, encoder, pinned
 
 
 def read_model(folder):
