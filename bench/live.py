@@ -98,8 +98,7 @@ def main(arguments=None):
             {PEER: encoding(side, arguments.queries, device)},
         )
         for name, (index, live) in indexes(passages, arguments, device).items():
-            take = lambda ids: passages.take(ids, axis=0)  # noqa: E731
-            variants[f"stage, lists, {name}"] = live_step(index, take, data, live, device, vectors_QD)
+            variants[f"stage, lists, {name}"] = live_step(index, passages, data, live, device, vectors_QD)
         on_processor = arguments.threads == 1 and device.type == "cpu"
         clock = time.process_time if on_processor else time.perf_counter
         seconds = interleaved(variants, arguments.rounds, clock)

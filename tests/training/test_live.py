@@ -272,7 +272,7 @@ def test_live_search_in_float16_holds_no_copy_of_the_passages(tmp_path):
     search = live.open_search(SimpleNamespace(settings=settings, threads=1), None, passages, ALONE)
     kept = search.index.index.vectors
     assert kept.dtype == np.float16 and np.shares_memory(kept, mapped)
-    assert search.compared(np.array([[1, 2]])).dtype == np.float16
+    assert search.compared.dtype == np.float16 and np.shares_memory(search.compared, mapped)
     queries = np.random.default_rng(1).normal(size=(2, 8)).astype(np.float32)
     ids, _ = search.index.search(queries, 5)
     np.testing.assert_array_equal(ids, np.argsort(-(queries @ vectors.astype(np.float32).T), axis=1)[:, :5])

@@ -5,7 +5,7 @@ import numpy as np
 
 from teleport.refusal import Refusal, Remedy
 from teleport.search.exact import rescore, stable_topk
-from teleport.search.flat import CANDIDATES, GPU_MOST, Exact, FaissFlat
+from teleport.search.flat import GPU_MOST, Exact, FaissFlat
 
 SEED = 1234  # of k-means: the index depends on the vectors and its parameters alone
 TRAIN_PER_LIST = 256  # vectors per centroid that k-means reads; faiss takes no more either
@@ -128,11 +128,11 @@ class Decoded:
         return out
 
 
-class PqCodes:
+class PqCodes(FaissFlat):
     """Candidates by faiss from `Decoded` passages: sums of a table of products, one for each code (Jégou et al. 2011).
     So exact scores are products with the decoded passages, and those of the same code tie."""
 
-    overlaps, step, outliers = False, CANDIDATES, np.zeros(0, np.int64)
+    outliers = np.zeros(0, np.int64)
 
     def __init__(self, vectors, threads, most_outliers=0):
         self.vectors, self.threads, self.index, pq = vectors, threads, vectors.index, vectors.index.pq
@@ -143,8 +143,6 @@ class PqCodes:
             self.index.add_sa_codes(codes[vectors.rows.start : vectors.rows.stop])
         centroids = faiss.vector_to_array(pq.centroids).reshape(pq.M, pq.ksub, pq.dsub)
         self.max_norm = float(np.sqrt(np.vecdot(centroids, centroids).max(axis=1).sum(dtype=np.float64)))
-
-    errors, first_count = FaissFlat.errors, FaissFlat.first_count
 
     def propose(self, queries_QD, depth, count, errors_Q, last_Q):
         faiss.omp_set_num_threads(self.threads)  # it holds for the thread that calls

@@ -64,8 +64,8 @@ class SharedFlat:
 class LiveSearch:
     """What a training that searches at every step asks for its passages.
 
-    index: has `search`; compared: a function of integers [Q, K] that gives the vectors of the passages which the loss
-    compares, float32 [Q, K, D]; data: a `data.QuerySet`; live: settings.Live; device: where the step computes
+    index: has `search`; compared: the vectors that the loss compares, an array or `approximate.Decoded`; data: a
+    `data.QuerySet`; live: settings.Live; device: where the step computes
     """
 
     def __init__(self, index, compared, data, live, device):
@@ -85,7 +85,7 @@ class LiveSearch:
             ids_QK[finite_Q], _ = self.index.search(queries_QD[finite_Q], self.live.depth)
         positives, relevant = ([of[row] for row in queries_Q] for of in (self.data.positives, self.data.relevant))
         passages_QK, *labels = make_lists(ids_QK, positives, relevant, self.live.append_positives == "all")
-        vectors_QKD = torch.from_numpy(self.compared(passages_QK)).to(vectors_QD.dtype)
+        vectors_QKD = torch.from_numpy(self.compared.take(passages_QK, axis=0)).to(vectors_QD.dtype)
         self.measured.append(measure(labels[0][:, : self.live.depth], [len(own) for own in positives]))
         self.seconds += time.monotonic() - started
         return to_device(vectors_QKD, self.device), *map(torch.from_numpy, labels)
@@ -117,4 +117,4 @@ def open_search(job, data, passages, processes):
         decoded = read_codes(job.input("index", "index.faiss"))
         index = SharedFlat(decoded, passages.device, job.threads, processes, PqCodes)
     compared = index.vectors if live.scores == "compressed" else vectors
-    return LiveSearch(index, lambda ids: compared.take(ids, axis=0), data, live, passages.device)
+    return LiveSearch(index, compared, data, live, passages.device)
