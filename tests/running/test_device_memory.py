@@ -33,7 +33,12 @@ def test_stages_say_what_helps(run, remedy):
 
 @pytest.mark.parametrize(
     "message",
-    ["CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"],
+    [
+        "CUDA error: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "Error: 'err == cudaSuccess' failed: StandardGpuResources: alloc fail type FlatData dev 0 space Device stream "
+        "0x0 size 27 bytes (cudaMalloc error out of memory [2])",
+    ],
 )
 def test_a_context_that_finds_no_memory_is_known_by_its_words(message):
     with pytest.raises(ValueError, match="remedy.*nvidia-smi"), out_of_memory("remedy"):

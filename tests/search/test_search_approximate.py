@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from paths import REPOSITORY
 from teleport.arrays import save_array
@@ -115,18 +116,36 @@ def test_ties_go_to_the_smaller_number():
     assert ids.tolist() == [list(range(0, 40, 2))] and scores.tolist() == [[1.0] * 20]
 
 
-@pytest.mark.parametrize("depth, nprobe, on_gpu", [(2048, 2048, True), (2049, 1, False), (1, 2049, False)])
-def test_what_faiss_cannot_do_on_a_gpu_is_done_on_the_cpu(monkeypatch, tmp_path, depth, nprobe, on_gpu):
+@pytest.mark.parametrize(
+    "depth, nprobe, free, on_gpu",
+    [(2048, 2048, 10**6, True), (2049, 1, 10**6, False), (1, 2049, 10**6, False), (10, 10, 1000, False)],
+)
+def test_what_faiss_cannot_do_on_a_gpu_is_done_on_the_cpu(monkeypatch, tmp_path, depth, nprobe, free, on_gpu):
     settings, moved = IvfIndex(kind="ivf", nlist=4096, nprobe=nprobe), []
     built = build(IvfIndex(kind="ivf", nlist=4, nprobe=4), normal(100, 0), 1, lambda *_: None)
     approximate.faiss.write_index(built, str(tmp_path / "index.faiss"))
     monkeypatch.setattr(approximate.faiss, "StandardGpuResources", object, raising=False)
     monkeypatch.setattr(approximate.faiss, "get_num_gpus", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (free, 10**7))
     monkeypatch.setattr(
         approximate.faiss, "index_cpu_to_gpu", lambda _, number, index: moved.append(number) or index, raising=False
     )
     approximate.load(tmp_path / "index.faiss", settings, normal(100, 0), 1, depth)
     assert moved == ([0] if on_gpu else [])
+
+
+def test_the_manifest_names_the_device_of_an_index_on_a_gpu(stages, encoded, monkeypatch):
+    def load(*given):
+        found = real(*given)
+        found.engine = "GpuIndexIVFFlat"
+        return found
+
+    real, devices = approximate.load, []
+    for opener in (real, load):
+        monkeypatch.setattr(approximate, "load", opener)
+        retrieved = run(stages, encoded, KINDS["ivf"])[1]
+        devices.append(json.loads((retrieved.folder / "manifest.json").read_text())["facts"]["device"])
+    assert devices == ["cpu", "cuda"]
 
 
 def test_recall_counts_shared_neighbours():

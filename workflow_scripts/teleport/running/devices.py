@@ -20,7 +20,8 @@ from teleport.running.log import log
 LEASES = Path("results/leases")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 DEVICE_FILES = "/dev/nvidia[0-9]*"
-SIGNS_OUT_OF_MEMORY = "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"
+# Of torch, and of faiss (StandardGpuResources.cpp).
+SIGNS_OUT_OF_MEMORY = "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "StandardGpuResources: alloc fail"
 DRIVER = Path("/proc/driver/nvidia/version")
 CPU_MEANT = "TELEPORT_CPU"  # set where a stage is to go on without the device it leased: a schedule that is rehearsed
 OLDER_BUILDS = "https://download.pytorch.org/whl/cu126"
@@ -189,5 +190,5 @@ def out_of_memory(remedy):
 
 
 def lacks_memory(error):
-    """Whether an error is lack of device memory, by its name, so that torch need not be loaded, or CUDA's own text."""
+    """Whether an error is lack of device memory, by its name, so that torch need not be loaded, or by its text."""
     return type(error).__name__ == "OutOfMemoryError" or any(sign in str(error) for sign in SIGNS_OUT_OF_MEMORY)

@@ -5,7 +5,7 @@ import numpy as np
 
 from teleport.refusal import Refusal, Remedy
 from teleport.search.exact import rescore, stable_topk
-from teleport.search.flat import GPU_MOST, Exact, FaissFlat
+from teleport.search.flat import FAISS_SHARE, GPU_MOST, Exact, FaissFlat
 
 SEED = 1234  # of k-means: the index depends on the vectors and its parameters alone
 TRAIN_PER_LIST = 256  # vectors per centroid that k-means reads; faiss takes no more either
@@ -92,12 +92,20 @@ class Approximate:
 
 
 def load(path, settings, vectors, threads, depth):
-    """The saved index of `settings`, on the first GPU where this faiss can search there for it and the depth."""
+    """The saved index of `settings`, on the first GPU where that has room for it and this faiss can search there for it
+    and the depth."""
     index = faiss.read_index(str(path))
     on_gpu = settings.kind == "ivf" and max(depth, settings.nprobe) <= GPU_MOST
-    if on_gpu and hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus():
+    if on_gpu and hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus() and has_room(path):
         index = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)
     return Approximate(index, settings, vectors, threads)
+
+
+def has_room(path):
+    """Whether the first GPU has room for the saved index at `path` (Path)."""
+    import torch
+
+    return path.stat().st_size <= FAISS_SHARE * torch.cuda.mem_get_info(0)[0]
 
 
 class Decoded:

@@ -6,10 +6,9 @@ from pathlib import Path
 from teleport.on_cpu import cpu_module
 from teleport.refusal import Refusal
 from teleport.running.devices import visible_devices
-from teleport.search.flat import Exact, FaissFlat, FaissOnGpu
+from teleport.search.flat import FAISS_SHARE, Exact, FaissFlat, FaissOnGpu
 
 PART_ROWS = 2**20  # passages after which a search on a CPU can be saved
-FAISS_SHARE = 0.8  # of the free memory of a device that its part of the vectors may take with faiss
 STEP_RESERVE = 8e9  # bytes of a device that are left to a training beside its search
 LIMITS = {"VmSize": resource.RLIMIT_AS, "VmData": resource.RLIMIT_DATA}
 

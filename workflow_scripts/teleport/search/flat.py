@@ -28,6 +28,7 @@ GROWTH = 8  # factor on the proposals for a query whose last rank is not settled
 CANDIDATES = 2**25  # (query, candidate) pairs in memory at a time: 0.7 GB of numbers, scores and keys
 BLOCK = 16384  # vectors read at a time
 GPU_MOST = 2048  # neighbours that faiss returns on a GPU, and lists that it probes there, at most
+FAISS_SHARE = 0.8  # of the free memory of a device that its part of the vectors may take with faiss
 GPU_STEP = 8192  # queries that a GPU proposes for while the host scores the candidates of as many others
 SLACK = 0.01  # of a bound on errors: against the rounding of what is computed with it
 OUTLIERS, OUTLYING = 64, 1.5  # at most so many passages, with so many times the measure of those after them

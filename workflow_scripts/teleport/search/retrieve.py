@@ -71,7 +71,7 @@ def run(job):
     blocks.publish()
     save_array(job.output("rows.npy"), rows.astype(np.int32))
     facts = {"lines": len(lines), "depth": depth, "engine": index.engine}
-    facts["device"] = "cuda" if index.overlaps else "cpu"
+    facts["device"] = "cuda" if index.overlaps or index.engine.startswith("Gpu") else "cpu"  # faiss's GpuIndexIVFFlat
     facts |= {"seconds": round(blocks.totals["seconds"], 3), "lines_per_second": speed}
     if job.settings.scores == "compressed":
         from teleport.search.approximate import sample_recall
