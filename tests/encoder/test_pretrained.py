@@ -266,6 +266,14 @@ def test_a_tokenizer_without_special_tokens(stages, source):
     )
 
 
+@pytest.mark.parametrize("family", ["roberta", "mpnet", "modernbert"])
+def test_padding_without_a_number_is_refused_where_it_is_computed_with(stages, tmp_path, family):
+    folder = source_folder(tmp_path / "a source", family)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": None}))
+    assert f"config.json has pad_token_id null, with which no {family} computes." in refused(stages, folder)
+
+
 def test_unsupported_model_type(stages, source):
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps(config | {"model_type": "t5"}))

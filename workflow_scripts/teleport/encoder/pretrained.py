@@ -191,6 +191,9 @@ def read_config(folder):
         config |= {"model_type": "bert"}
     if (model_type := config.get("model_type")) not in ARCHITECTURES:
         raise Refusal(f"{KEY}: {path} has model_type {model_type!r}. Supported are {', '.join(ARCHITECTURES)}.")
+    architecture = ARCHITECTURES[model_type]
+    if config.get("pad_token_id", 0) is None and (architecture.after_padding or not architecture.packed):
+        raise Refusal(f"{KEY}: {path} has pad_token_id null, with which no {model_type} computes. Write its number.")
     return config
 
 
