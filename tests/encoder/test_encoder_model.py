@@ -148,7 +148,7 @@ def test_sentence_transformers_truncates_as_asked(stages, tmp_path):
 
     checkpoint = make_pretrained(stages, source_folder(tmp_path / "source"), tied=False).folder / "checkpoint"
     encoders = load_encoders(checkpoint)
-    save_encoders(*encoders, tmp_path / "saved", checkpoint, max_query_tokens=8, max_passage_tokens=16)
+    save_encoders(*encoders, tmp_path / "saved", checkpoint, (8, 16))
     for side, max_tokens in (("query", 8), ("passage", 16)):
         place = tmp_path / "saved" / side
         sentence_transformer = SentenceTransformer(str(place), device="cpu", local_files_only=True)

@@ -250,7 +250,7 @@ def test_seconds_accumulate_over_attempts(world, monkeypatch):
 
 def test_nothing_saved_means_a_fresh_start(world):
     state = resume.load_state(world.job().resume, None, None, "float32 on cpu")
-    assert (state.step, state.attempts, state.losses, state.computed) == (0, 0, [], "float32 on cpu")
+    assert (state.step, state.attempts, state.curves, state.computed) == (0, 0, [], "float32 on cpu")
 
 
 @pytest.mark.parametrize("now", ["float32 on cpu", "bfloat16 on cuda", "bfloat16 on cpu, compiled"])

@@ -60,15 +60,13 @@ def save_encoder(encoder, folder, tokenizer_source, max_tokens=None):
             save_file(tensors, paths[name] / "model.safetensors")
 
 
-def save_encoders(
-    query_encoder, passage_encoder, folder, tokenizer_source, max_query_tokens=None, max_passage_tokens=None
-):
+def save_encoders(query_encoder, passage_encoder, folder, tokenizer_source, max_tokens=(None, None)):
     """Write a checkpoint folder: one folder when both are the same object (tied), else `query/` and `passage/`.
 
-    tokenizer_source: a folder whose tokenizer files are copied; max_query_tokens, max_passage_tokens: where
-    sentence-transformers truncates (a tied checkpoint: as passages); None: as the positions
+    tokenizer_source: a folder whose tokenizer files are copied; max_tokens: where sentence-transformers truncates
+    queries and passages (a tied checkpoint: both as passages); None: as the positions
     """
     if query_encoder is not passage_encoder:
-        save_encoder(query_encoder, Path(folder) / QUERY, tokenizer_source, max_query_tokens)
+        save_encoder(query_encoder, Path(folder) / QUERY, tokenizer_source, max_tokens[0])
         folder = Path(folder) / PASSAGE
-    save_encoder(passage_encoder, folder, tokenizer_source, max_passage_tokens)
+    save_encoder(passage_encoder, folder, tokenizer_source, max_tokens[1])

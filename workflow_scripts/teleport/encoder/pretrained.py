@@ -52,7 +52,7 @@ def run(job):
         own = {name: setting.value for name, setting in own_settings(source).items()}
         lengths.append(min(own.get("max_tokens", encoder.max_tokens), encoder.max_tokens))
         prompts |= {name: prefix for name, prefix in own.items() if name == f"{side}_prefix"}
-    save_encoders(query_encoder, passage_encoder, checkpoint, folder, *lengths)
+    save_encoders(query_encoder, passage_encoder, checkpoint, folder, lengths)
     if prompts:
         write_prompts(checkpoint, prompts.get("query_prefix", ""), prompts.get("passage_prefix", ""))
     for side in set(sides(checkpoint)):

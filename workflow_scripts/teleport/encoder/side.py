@@ -123,11 +123,10 @@ def open_side(job, name, encoder, dtype, compiled, prepared=None):
     """The `Side` of "passages" or "queries.SPLIT" from the token maps of a job, whose settings have both lengths.
     Raises Refusal for texts that may be longer than the encoder has positions for."""
     settings, special = job.settings, json.loads(job.input("tokens", "special.json").read_text())
-    of_passages = settings.max_passage_tokens, settings.chunks
-    length, chunks = of_passages if name == "passages" else (settings.max_query_tokens, 1)
-    if length > (most := encoder.max_tokens):
-        key = "encoder.max_passage_tokens" if name == "passages" else "encoder.max_query_tokens"
-        raise Refusal(f"{key} is {length}, but the checkpoint has {most} positions. Set {key} to {most} or less.")
+    key, chunks = ("max_passage_tokens", settings.chunks) if name == "passages" else ("max_query_tokens", 1)
+    if (length := getattr(settings, key)) > (most := encoder.max_tokens):
+        said = f"encoder.{key} is {length}, but the checkpoint has {most} positions"
+        raise Refusal(f"{said}. Set encoder.{key} to {most} or less.")
     return Side(encoder, open_tokens(job, name), length, special, dtype, compiled, prepared, chunks)
 
 

@@ -28,12 +28,12 @@ def run(job):
     path = job.input("passages", "passages.npy")
     vectors = np.load(path, mmap_mode="r")
     require_finite(path, vectors, "passage", job.progress)
-    if spread(vectors) < COLLAPSED:
+    if (apart := spread(vectors)) < COLLAPSED:
         log.warning(
             "%s: all vectors are nearly the same (spread %.1e), so rankings are mostly ties: the training of this "
             "checkpoint has collapsed. Train with a lower learning rate, or with precision fp32.",
             path,
-            spread(vectors),
+            apart,
         )
     (rows, dim), kind = vectors.shape, job.settings.index.kind
     measured = {} if kind == "flat" else build_approximate(job, vectors)

@@ -38,11 +38,6 @@ class TrainingState:
         """How many steps of the training are done, those of earlier stages included."""
         return self.first_step + len(self.curves)
 
-    @property
-    def losses(self):
-        """The loss of each step (list of floats)."""
-        return [values[0] for values in self.curves]
-
 
 def save_state(folder, state, encoders, optimizer, thread):
     """Copy `state`, the weights of the module `encoders` and the optimiser's moments; have a `thread` (of an executor)

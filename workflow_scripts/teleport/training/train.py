@@ -158,7 +158,7 @@ def write_checkpoint(job, trainer, made):
     facts of the training."""
     folder, source, settings = job.output("checkpoint"), job.input("checkpoint", "checkpoint"), job.settings
     lengths = settings.max_query_tokens, settings.max_passage_tokens
-    save_encoders(trainer.queries.encoder, trainer.passages.encoder, folder, source, *lengths)
+    save_encoders(trainer.queries.encoder, trainer.passages.encoder, folder, source, lengths)
     text = TokensSettings(**job.inputs["tokens"].manifest["settings"])
     if text.lower_case is not None:
         save_lower_case(folder, text.lower_case)
@@ -190,7 +190,8 @@ def precision(trainer):
 def facts(trainer, state):
     """What the manifest keeps of the training (plain JSON). steps: of this stage; first_step and end_step: steps done
     before and after it since the training began"""
-    first, last = state.losses[:10], state.losses[-10:]
+    losses = [loss for loss, *_ in state.curves]
+    first, last = losses[:10], losses[-10:]
     searched = {"engine": trainer.live.engine, "search_seconds": state.search_seconds} if trainer.live else {}
     return searched | {
         "first_step": state.first_step,
