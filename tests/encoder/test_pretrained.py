@@ -135,7 +135,15 @@ def test_from_the_hub_older_weights_when_there_are_no_others(stages, source, mon
     assert facts["weights_sha256"] == hashlib.sha256((source / "pytorch_model.bin").read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize("error", [huggingface_hub.errors.LocalEntryNotFoundError("no network"), OSError("no route")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        huggingface_hub.errors.LocalEntryNotFoundError("no network"),
+        huggingface_hub.errors.OfflineModeIsEnabled("offline"),
+        huggingface_hub.errors.HTTPError("407 Proxy Authentication Required"),
+        OSError("no route"),
+    ],
+)
 def test_hub_out_of_reach(stages, monkeypatch, error):
     def snapshot_download(*_, **__):
         raise error

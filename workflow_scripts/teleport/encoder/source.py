@@ -31,7 +31,7 @@ def locate(checkpoint, files=None):
 def download(hub_id, revision, files=None):
     """The folder of a hub repository at one commit, in the hub's cache. With HF_HUB_OFFLINE=1 nothing is downloaded."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
+    from huggingface_hub.errors import HFValidationError, HTTPError  # the latter: whatever its HTTP library raises
 
     try:
         if files:
@@ -41,7 +41,7 @@ def download(hub_id, revision, files=None):
             folder = Path(snapshot_download(hub_id, revision=revision, allow_patterns=[*files, name]))
             if (folder / name).is_file():
                 break
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
+    except (HTTPError, HFValidationError, OSError) as error:
         raise Refusal(
             f"{KEY}.hub: cannot get {hub_id!r} at revision {revision!r} ({type(error).__name__}: {error}). Check both "
             f"names and the network, or download the model elsewhere and name its folder in {KEY}.folder."
