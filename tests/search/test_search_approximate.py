@@ -10,7 +10,7 @@ from paths import REPOSITORY
 from teleport.arrays import save_array
 from teleport.plan.plan import Plan
 from teleport.search import approximate, index, retrieve
-from teleport.search.approximate import Approximate, build, check_parameters, recall
+from teleport.search.approximate import Approximate, build, check_parameters, file_bytes, recall
 from teleport.settings import read as config
 from teleport.settings.search import FlatIndex, HnswIndex, IndexSettings, IvfIndex, PqIndex
 
@@ -114,6 +114,23 @@ def test_ties_go_to_the_smaller_number():
     found = Approximate(build(settings, vectors, 1, lambda *_: None), settings, vectors, 1)
     ids, scores = found.search(np.array([[1, 0]], np.float32), 20)
     assert ids.tolist() == [list(range(0, 40, 2))] and scores.tolist() == [[1.0] * 20]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        IvfIndex(kind="ivf", nlist=40, nprobe=1),
+        PqIndex(kind="pq", m=4, bits=5),
+        PqIndex(kind="pq", m=8, bits=8),
+        HnswIndex(kind="hnsw", M=2, efConstruction=4),
+        HnswIndex(kind="hnsw", M=64, efConstruction=64),
+    ],
+)
+def test_so_much_room_is_asked_for_as_the_file_takes(tmp_path, settings):
+    vectors = normal(3000, 0)
+    approximate.faiss.write_index(build(settings, vectors, 1, lambda *_: None), str(tmp_path / "index.faiss"))
+    size = (tmp_path / "index.faiss").stat().st_size
+    assert size <= file_bytes(settings, *vectors.shape) <= 1.2 * size + approximate.HEADER
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from teleport.search.flat import FAISS_SHARE, GPU_MOST, Exact, FaissFlat
 SEED = 1234  # of k-means: the index depends on the vectors and its parameters alone
 TRAIN_PER_LIST = 256  # vectors per centroid that k-means reads; faiss takes no more either
 BLOCK = 65536  # vectors added at a time
+HEADER = 4096  # bytes of a file that describe it, at most
 SAMPLE_SEED, SAMPLE_QUERIES = 77, 200  # of the queries on which recall is measured
 WIDER = {
     "ivf": Remedy("raise mining.index.nprobe"),
@@ -27,6 +28,15 @@ def check_parameters(settings, rows, dim, key="mining.index"):
         raise Refusal(
             f"{key}.bits {settings.bits} needs {2**settings.bits} passages to train, there are {rows}: lower it."
         )
+
+
+def file_bytes(settings, rows, dim):
+    """What the file of an index of [rows, dim] vectors takes at most: their codes, or themselves with ids or links."""
+    if settings.kind == "pq":
+        return HEADER + rows * -(-settings.m * settings.bits // 8) + 4 * dim * 2**settings.bits
+    if settings.kind == "ivf":
+        return HEADER + rows * (4 * dim + 8) + settings.nlist * (4 * dim + 16)
+    return HEADER + rows * (4 * dim + 8 * settings.M + 24)  # 2 M links of 4 bytes, and the levels above them
 
 
 def empty_index(settings, dim):

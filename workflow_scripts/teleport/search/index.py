@@ -16,7 +16,6 @@ from teleport.search.exact import require_finite
 from teleport.settings.search import IndexSettings as Settings  # noqa: F401
 
 SAMPLE, COLLAPSED = 4096, 1e-4  # rows that the spread is taken from; below it: apart by a hundredth of their length
-OVERHEAD = 1.6  # bytes of an index file per byte of the vectors, at most (hnsw with M 64)
 
 
 def run(job):
@@ -51,12 +50,12 @@ def build_approximate(job, vectors):
     """Write index.faiss; returns its facts. The log shows its recall, where that is measured."""
     import faiss
 
-    from teleport.search.approximate import Approximate, build, check_parameters, sample_recall
+    from teleport.search.approximate import Approximate, build, check_parameters, file_bytes, sample_recall
 
     settings, depth = job.settings.index, job.settings.depth
     mines = depth is not None
     check_parameters(settings, *vectors.shape, "mining.index" if mines else "search_index or negatives.live.index")
-    require_free_space(job.folder, OVERHEAD * 4 * vectors.size)
+    require_free_space(job.folder, file_bytes(settings, *vectors.shape))
     started, path = time.monotonic(), job.output("index.faiss")
     index = build(settings, vectors, job.threads, job.progress)
     seconds = round(time.monotonic() - started, 3)
