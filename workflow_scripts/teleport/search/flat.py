@@ -40,12 +40,12 @@ ROUNDING = 2.0**-24  # largest relative error of a float32 operation that rounds
 TRUNCATION = 2.0**-23
 
 
-def norms_of(vectors, block=BLOCK):
+def norms_of(vectors):
     """The Euclidean norms of the rows of an array [n, dim], read block by block: float32 [n]."""
     squares_P = np.empty(len(vectors), np.float32)
-    for start in range(0, len(vectors), block):
-        block_PD = np.asarray(vectors[start : start + block], np.float32)
-        squares_P[start : start + block] = np.vecdot(block_PD, block_PD)
+    for start in range(0, len(vectors), BLOCK):
+        block_PD = np.asarray(vectors[start : start + BLOCK], np.float32)
+        squares_P[start : start + BLOCK] = np.vecdot(block_PD, block_PD)
     return np.sqrt(squares_P)
 
 

@@ -64,8 +64,8 @@ def group_matrices(names):
     depth = 1 + max((height for height in heights if height is not None), default=-1)
     last = [height == (None if None in heights else depth - 1) for height in heights]
     thirds = [[height is not None and height * 3 // depth == third for height in heights] for third in range(3)]
-    shares = torch.tensor([*thirds, last], dtype=torch.float32).reshape(4, len(known))
-    return members.reshape(len(known), len(layers)), shares / shares.sum(1, keepdim=True)
+    shares = torch.tensor([*thirds, last], dtype=torch.float32)
+    return members, shares / shares.sum(1, keepdim=True)
 
 
 def layer_of(name):
