@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 
+from teleport.collection.reader import lines_of_ids
 from teleport.refusal import Refusal
 from teleport.report.render import NONE, Printed, markdown
 from teleport.running.artefact import MANIFEST, Artefact
@@ -54,9 +55,8 @@ def collection_of(stage):
 
 def passage_texts(collection, ids):
     """{id: title and text in one line} of some passages (list of ids); those of elsewhere are not there."""
-    filters = [("doc_id", "in", ids or [""])]  # an empty list has no type
-    rows = pq.read_table(collection.path("corpus.parquet"), filters=filters).to_pylist()
-    return {row["doc_id"]: " ".join(f"{row['title']} {row['text']}".split()) for row in rows}
+    lines = lines_of_ids(collection.path("corpus.parquet"), "doc_id", ids)
+    return {doc_id: " ".join(f"{line['title']} {line['text']}".split()) for doc_id, line in lines.items()}
 
 
 def split_of(stage):

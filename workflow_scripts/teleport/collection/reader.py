@@ -4,6 +4,8 @@ Apart from `build`, so that an edit to the validation of files reruns only the c
 """
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from teleport.arrays import Ragged
@@ -50,6 +52,17 @@ def read_passages(corpus, rows, columns):
             passages = file.read_row_group(group, columns=columns).take(wanted - first)
             yield from zip(*(passages[name].to_pylist() for name in columns), strict=True)
         first = last
+
+
+def lines_of_ids(path, key, ids):
+    """{id: line (dict)} of queries or passages of a Parquet file that have these `ids` in the column `key`, a row group
+    at a time; others are not there."""
+    file, wanted, found = pq.ParquetFile(path), pa.array(ids, pa.string()), {}
+    for group in range(file.num_row_groups):
+        there = pc.is_in(file.read_row_group(group, [key])[key], wanted)
+        if pc.any(there).as_py():
+            found |= {line[key]: line for line in file.read_row_group(group).filter(there).to_pylist()}
+    return found
 
 
 def read_answers(collection, split):

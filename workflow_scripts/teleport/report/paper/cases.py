@@ -1,10 +1,9 @@
 """Tables of single queries that a system wins and loses, and where its list parts from the reference's."""
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from teleport.collection.reader import lines_of_ids
 from teleport.refusal import Refusal
 from teleport.report.render import NONE, Printed
 
@@ -55,13 +54,9 @@ def chosen(frame, name, figure):
 
 def texts_by_id(reader, file, key, ids):
     """The title, or else the text, of some queries or passages by their ids (list); empty for one that is not there."""
-    source = pq.ParquetFile(reader.artefact(reader.collection).path(file))
-    columns = [column for column in (key, "title", "text") if column in source.schema_arrow.names]
-    wanted, found = pa.array(ids.dropna().unique(), pa.string()), {}
-    for batch in source.iter_batches(columns=columns):
-        for line in batch.filter(pc.is_in(batch[key].cast(pa.string()), wanted)).to_pylist():
-            found[line[key]] = " ".join((line.get("title") or line.get("text") or "").split())
-    return [found.get(each, "") for each in ids]
+    lines = lines_of_ids(reader.artefact(reader.collection).path(file), key, ids.dropna().unique())
+    texts = {each: " ".join((line.get("title") or line["text"]).split()) for each, line in lines.items()}
+    return [texts.get(each, "") for each in ids]
 
 
 def passage(doc_id, text, grade):
