@@ -254,6 +254,11 @@ def files_of(specs, suffixes=("csv",)):
     return [f"{folder}/{name}.{s}" for (folder, name) in specs for s in suffixes]
 
 
+def shown(caption, category):
+    """The CSV file of a table, which `snakemake --report` takes along."""
+    return report("{folder}/{table}.csv", caption=caption, category=category, labels={"table": "{table}"})
+
+
 def spec_of(specs, wildcards):
     """The Spec of what a job writes: a table, or the index of an experiment."""
     named = {key if isinstance(key, str) else "/".join(key): spec for key, spec in specs.items()}

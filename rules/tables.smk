@@ -32,11 +32,6 @@ rule tables:
         files_of(PUBLISHED),
 
 
-def shown(caption, category):
-    """The CSV file of a table, which `snakemake --report` takes along."""
-    return report("{folder}/{table}.csv", caption=caption, category=category, labels={"table": "{table}"})
-
-
 # One frame as CSV, Markdown and LaTeX, with the stages behind each cell beside it.
 rule table:
     input:
