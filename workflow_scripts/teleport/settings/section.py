@@ -71,6 +71,7 @@ Number = Annotated[FiniteFloat, BeforeValidator(not_bool)]
 Integer = Annotated[int, BeforeValidator(not_bool)]
 IntegerOrNull = Annotated[int | None, BeforeValidator(not_bool)]  # bounds of Integer | None would not be in the schema
 NumberOrNull = Annotated[FiniteFloat | None, BeforeValidator(not_bool)]
+NotNegative = Annotated[FiniteFloat, Field(ge=0), BeforeValidator(not_bool)]
 Natural = Annotated[int, Field(ge=1), BeforeValidator(not_bool)]
 Share = Annotated[FiniteFloat, Field(ge=0, lt=1), BeforeValidator(not_bool)]
 Depth = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(not_bool)]

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from teleport.settings.section import NumberOrNull
+from teleport.settings.section import NotNegative
 
-Settings = Annotated[NumberOrNull, Field(ge=0, description="Leave out one with at least s+ - margin.")]
+Settings = Annotated[NotNegative | None, Field(description="Leave out one with at least s+ - margin.")]
 
 
 def drops_scores(scores_QS, positive_scores_Q1, margin):

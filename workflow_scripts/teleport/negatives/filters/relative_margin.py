@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from teleport.settings.section import NumberOrNull
+from teleport.settings.section import NotNegative
 
-Settings = Annotated[NumberOrNull, Field(ge=0, description="Leave out a score of at least s+ - |s+| x margin.")]
+Settings = Annotated[NotNegative | None, Field(description="Leave out a score of at least s+ - |s+| x margin.")]
 
 
 def drops_scores(scores_QS, positive_scores_Q1, margin):

@@ -2,13 +2,13 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from teleport.settings.section import IntegerOrNull
+from teleport.settings.section import not_bool
 
 Settings = Annotated[
-    IntegerOrNull,
-    Field(ge=0, le=1_000_000, description="Leave out so many ranks, known positives not counted."),
+    Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(not_bool)] | None,
+    Field(description="Leave out so many ranks, known positives not counted."),
     AfterValidator(lambda skipped: skipped or None),
 ]
 
