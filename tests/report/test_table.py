@@ -356,7 +356,7 @@ def test_latex_escapes_every_text(small):
 
 
 def test_command(small, tmp_path):
-    command = [sys.executable, str(SCRIPT), "table", "--output", "out"]
+    command = [sys.executable, str(SCRIPT), "write", "table", "--output", "out"]
     done = subprocess.run(command, input=json.dumps(small.spec()), cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "out" / "main.csv").read_text() == CSV

@@ -46,6 +46,9 @@ class Trainer:
         self.tied = TiedSides(queries, passages) if tied else None
         self.most_chunks = 1 if passages.offsets is None else int(np.diff(passages.offsets).max())
         # What the settings ask for, as the functions that the step calls.
+        alone = processes.size == 1
+        self.gather = (lambda vectors: vectors) if alone else processes.gather
+        self.sum_gradients = (lambda encoders: None) if alone else processes.sum_gradients
         self.scores = self.maxp_scores if self.most_chunks > 1 else self.inner_products
         self.forward = self.live_loss if live else self.batch_loss
         self.num_pairs = num_pairs if self.masks else None
@@ -58,7 +61,7 @@ class Trainer:
         torch.manual_seed(derive_seed(self.seed, "dropout", step, *rank))
         batch = self.data.batch(step)
         losses, scores = zip(*(self.backward(*micro_batch) for micro_batch in self.micro_batches(batch)), strict=True)
-        self.processes.sum_gradients(self.encoders)
+        self.sum_gradients(self.encoders)
         norm, layer_norms = self.gradient_norms()
         torch.nn.utils.clip_grads_with_norm_(self.encoders.parameters(), self.training.max_grad_norm, norm)
         for group in self.optimizer.param_groups:
@@ -97,7 +100,7 @@ class Trainer:
 
     def live_loss(self, batch, masked):
         """As `batch_loss`, but over the passages that a live search ranks for the batch's queries."""
-        query_vectors_QD = self.processes.gather(self.vectors(self.queries, self.own_batch(batch).queries_Q))
+        query_vectors_QD = self.gather(self.vectors(self.queries, self.own_batch(batch).queries_Q))
         passage_vectors_QKD, *labels = self.live.lists(batch.queries_Q, query_vectors_QD.detach())
         scores_QK = self.scale * (passage_vectors_QKD @ query_vectors_QD.unsqueeze(2)).squeeze(2)
         means = [mean_where(scores_QK.detach(), to_device(label_QK, self.device)) for label_QK in labels]
@@ -106,7 +109,7 @@ class Trainer:
     def inner_products(self, batch, own):
         """Float32 [Q, P]: scaled inner products of all processes' queries and passages. own: this one's `Batch`."""
         vectors = self.encode(own.queries_Q, own.passages_P)
-        query_vectors_QD, passage_vectors_PD = map(self.processes.gather, vectors)
+        query_vectors_QD, passage_vectors_PD = map(self.gather, vectors)
         return self.scale * query_vectors_QD @ passage_vectors_PD.T
 
     def maxp_scores(self, batch, own):
@@ -114,7 +117,7 @@ class Trainer:
         own_mask_C, mask_C = (chunk_mask(self.chunk_counts(b.passages_P), self.most_chunks) for b in (own, batch))
         query_vectors, chunk_vectors = self.encode(own.queries_Q, self.vector_rows(own.passages_P))
         padded = pad_chunks(chunk_vectors, self.on_device(np.flatnonzero(own_mask_C)), len(own_mask_C))
-        query_vectors_QD, padded_CD = map(self.processes.gather, (query_vectors, padded))
+        query_vectors_QD, padded_CD = map(self.gather, (query_vectors, padded))
         scores_QC = self.scale * query_vectors_QD @ padded_CD.T
         return max_over_padded_chunks(scores_QC, self.on_device(mask_C), self.most_chunks)
 
