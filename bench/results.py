@@ -72,9 +72,8 @@ def joined(old, new):
     return old | kept
 
 
-def replace_section(page, name, text):
-    """Write `text` between the marks of a section of a page (Path). Raises ValueError when the page lacks them."""
-    begin = BEGIN.format(name=name)
+def replace_section(page, begin, text):
+    """Write `text` between the mark `begin` and END of a page (Path). Raises ValueError when the page lacks them."""
     old = page.read_text(encoding="utf-8")
     pattern = re.escape(begin) + ".*?" + re.escape(END)
     new, count = re.subn(pattern, lambda _: begin + text + END, old, flags=re.DOTALL)
@@ -89,7 +88,7 @@ def write_section(name):
     data = joined(read_data(name), json.loads(json.dumps(maker.measured())))
     write_json(DATA / f"{name}.json", data)
     text = maker.section(data)
-    replace_section(PAGE, name, text)
+    replace_section(PAGE, BEGIN.format(name=name), text)
     if hasattr(maker, "figure") and (chart := maker.figure(data)):
         draw(chart, DATA / f"{name}.png")
     return text
