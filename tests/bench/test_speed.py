@@ -1,0 +1,59 @@
+"""The tables of docs/speed.md: from the figures of each benchmark, by processor."""
+
+import importlib
+
+import pytest
+from bench_world import bench_on_path  # noqa: F401
+
+from teleport.running.files import read_saved
+
+ENCODE = {
+    "command": "bench/encode.py",
+    "ratios": {
+        "plain": {"plain": 1.0, "stage, fp32": 1.25, "stage, bf16": 3.0},
+        "plain, bf16": {"plain": 0.4, "stage, fp32": 0.5, "stage, bf16": 1.5},
+    },
+    "figures": {
+        "products, bf16 over fp32": 2.5,
+        "share of the products' rate, stage, fp32": 0.81,
+        "share of the products' rate, stage, bf16": 0.62,
+        "share of the products' rate, plain": 0.6,
+        "share of the products' rate, plain, bf16": 0.4,
+    },
+}
+SEARCH = {"command": "bench/search.py", "ratios": {"faiss": {"faiss": 1.0, "stage, int8": 1.9}}, "figures": {}}
+
+
+@pytest.fixture
+def speed():
+    return importlib.import_module("speed")
+
+
+def test_bfloat16_is_compared_with_the_peer_in_bfloat16(speed):
+    assert speed.encoder_rows("encode", ENCODE) == [
+        ["encode", "plain", "1.25 ×", "1.50 ×", "0.81, 0.62", "0.60, 0.40", "`bench/encode.py`"]
+    ]
+
+
+def test_a_peer_in_float32_alone_is_compared_with_both(speed):
+    step = ENCODE | {"ratios": {"padded": {"padded": 1.0, "stage, fp32": 2.0}}}
+    assert speed.encoder_rows("step", step)[0][:4] == ["step", "padded", "2.00 ×", "–"]
+    step["ratios"]["padded"]["stage, bf16"] = 4.0
+    assert speed.encoder_rows("step", step)[0][:4] == ["step", "padded", "2.00 ×", "4.00 ×"]
+
+
+def test_variants_of_the_stage_alone_are_rows_of_other_benchmarks(speed):
+    assert speed.other_rows("search", SEARCH) == [["search", "stage, int8", "faiss", "1.90 ×", "`bench/search.py`"]]
+
+
+def test_the_page_has_what_its_data_say(speed):
+    from results import END
+
+    _, found, rest = speed.PAGE.read_text(encoding="utf-8").partition(speed.MARK)
+    assert found and rest.startswith(speed.section(read_saved(speed.FIGURES)) + END)
+
+
+def test_every_benchmark_of_the_page_is_there(speed):
+    for command in [*speed.ENCODER.values(), *speed.OTHERS.values()]:
+        (script,) = [word for word in command if word.endswith(".py")]
+        assert (speed.REPOSITORY / script).is_file()
