@@ -193,11 +193,8 @@ class Page:
     def queries(self):
         """A page for each query that is shown in full, and the lists of all."""
         contents = list(chain.from_iterable(self.evaluated_queries(split, of) for split, of in self.splits.items()))
-        if self.trained:
-            of_train = {each["row"]: each for each in contents if each["split"] == "train"}  # where that is evaluated
-            for content in self.training_queries(list(of_train)):
-                of_train.get(content["row"], content)["lives"] = content["lives"]
-                contents += [content] * (content["row"] not in of_train)
+        contents += self.training_queries() if self.trained and "train" not in self.splits else []
+        self.add_lives({content["row"]: content for content in contents if content["split"] == "train"})
         for content in contents:
             content["positives"] = self.reader.positives(split=content["split"])[content["row"]].tolist()
             lives = chain.from_iterable(each["life"]["lines"] for each in content["lives"])
@@ -228,27 +225,23 @@ class Page:
             contents.append(said | {"systems": list(zip(systems, labels, scores[row], strict=True))})
         return contents
 
-    def training_queries(self, evaluated):
-        """What the pages of training queries show, for first seeds; puts the list of all. evaluated: the rows of those
-        that have a page as queries of an evaluated split, which has its own list."""
-        traces = {label: self.traces.training(seed) for label, seed in self.trained.items()}
-        compared = [scores_EQ for _, scores_EQ, _ in traces.values()]
+    def training_queries(self):
+        """What the pages of training queries show, for first seeds; puts the list of all."""
+        compared = [self.traces.training(seed)[1] for seed in self.trained.values()]
         number = queries.fitting(self.spec["queries"], self.reader, self.trained.values())
         rows, chosen = self.traces.rows.tolist(), queries.selected(self.traces.rows, compared, number)
-        if "train" in self.splits:
-            chosen = sorted({*rows}.intersection(evaluated))
-        else:
-            self.put_queries("train", rows, chosen, query_pages.mined_lists(self.reader, self.trained, rows))
-        contents = []
-        for row, at in zip(chosen, np.searchsorted(self.traces.rows, chosen), strict=True):
-            lives = []
-            for label, seed in self.trained.items():
-                checkpoints, scores_EQ, _ = traces[label]
+        self.put_queries("train", rows, chosen, query_pages.mined_lists(self.reader, self.trained, rows))
+        return [{"split": "train", "row": row, "ranking": [], "lives": []} for row in chosen]
+
+    def add_lives(self, contents):
+        """Add what each experiment gave training queries that are looked at; contents: {row: what its page shows}."""
+        rows = np.intersect1d(self.traces.rows, list(contents))
+        for label, seed in self.trained.items():
+            checkpoints, scores_EQ, _ = self.traces.training(seed)
+            for row, at in zip(rows.tolist(), np.searchsorted(self.traces.rows, rows), strict=True):
                 way = way_text(scores_EQ[:, at].tolist(), "RR")
                 life = query_pages.query_life(self.reader, seed, row, self.spec["flags"])
-                lives.append({"label": label, "checkpoints": checkpoints, "way": way, "life": life})
-            contents.append({"split": "train", "row": row, "ranking": [], "lives": lives})
-        return contents
+                contents[row]["lives"].append({"label": label, "checkpoints": checkpoints, "way": way, "life": life})
 
     def query_page(self, content, texts):
         """Write the page of one query. texts: {passage row: [id, title, text]}"""
