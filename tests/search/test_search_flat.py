@@ -177,7 +177,7 @@ def test_candidates_in_a_wrong_order_do_not_matter(monkeypatch):
         return scores, ids, scores[:, -1].astype(np.float64)
 
     monkeypatch.setattr(index, "propose", propose)
-    monkeypatch.setattr(flat, "MARGIN", 1)
+    monkeypatch.setattr(index, "margin", 1)
     assert (propose(queries, 20, 20, None, None)[1] != by_sorting(vectors, queries, 20)[0]).any()
     assert_exact(index, queries, 20)
 

@@ -252,11 +252,11 @@ def test_long_searches_use_the_engine_that_a_probe_finds_faster(monkeypatch, cap
     slow = FaissFlat if slower == "FaissFlat" else Int8Flat
     propose = slow.propose
 
-    def compute_longer(*arguments):
+    def compute_longer(engine, *arguments):
         started = time.process_time()
-        while time.process_time() < started + 0.3:
+        while time.process_time() < started + len(engine.vectors) / 2000:
             pass
-        return propose(*arguments)
+        return propose(engine, *arguments)
 
     monkeypatch.setattr(slow, "propose", compute_longer)
     with caplog.at_level("INFO", logger="teleport"):
@@ -268,6 +268,26 @@ def test_long_searches_use_the_engine_that_a_probe_finds_faster(monkeypatch, cap
         np.testing.assert_array_equal(ours, theirs)
     monkeypatch.setattr(search, "computes_in_int8", lambda: False)
     assert engines.open_exact(vectors, 1, queries, 3000, 10).engine == "FaissFlat x 1"
+
+
+def test_a_probe_tells_what_each_passage_costs_and_asks_for_as_large_a_share(monkeypatch):
+    """Not what a search costs in any case, which an engine with a costly start pays once, not once a block."""
+    rng, asked = np.random.default_rng(6), []
+    vectors, queries = (rng.standard_normal((n, 4)).astype(np.float32) for n in (80_000, 10))
+    monkeypatch.setattr(search, "PROBE_ROWS", 1000)
+
+    class Slow(FaissFlat):
+        def propose(self, queries_QD, depth, count, errors_Q, last_Q):
+            if len(queries_QD) > 1:
+                asked.append((len(self.vectors), depth, count))
+            started = time.process_time()
+            while time.process_time() < started + 0.2 + len(self.vectors) / 20_000:
+                pass
+            return super().propose(queries_QD, depth, count, errors_Q, last_Q)
+
+    seconds = search.probe(vectors, lambda _, part, most: Slow(part, 1, most), 1, queries, 100, 640)
+    assert asked[0] == (1000, 8, 9) and asked[-1] == (8000, 64, 67)
+    assert 0.8 < seconds / (10 * 80_000 / 20_000) < 1.5
 
 
 def test_faiss_is_taken_where_it_is_asked_for(stages, world, monkeypatch, caplog):

@@ -23,11 +23,13 @@ LOWEST = -(2**31)  # below every product
 class Int8Flat(Reduced):
     """The same as `flat.FaissFlat` with products of int8 numbers; lists of fewer candidates end with score -inf."""
 
+    margin = MARGIN
+
     def __init__(self, vectors, threads, room=2**62, most_outliers=OUTLIERS):
         super().__init__(vectors, "int8", threads, room, most_outliers=most_outliers)
 
     def first_count(self, depth):
-        return WIDTH * depth + MARGIN
+        return WIDTH * depth + self.margin
 
     def propose(self, queries_QD, depth, count, errors_Q, last_Q):
         reduced, factors_Q = self.reduce_queries(queries_QD)

@@ -11,7 +11,7 @@ from teleport.search.flat import Exact
 
 INT8_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8"}
 PROBE_PRODUCTS = 2**39  # from so many on: for fewer, loading torch and probing would take longer than either search
-PROBE_QUERIES, PROBE_BLOCKS, PROBE_ROWS = 1024, 4, 8192  # of a probe, and the rows of each of its blocks of passages
+PROBE_QUERIES, PROBE_BLOCKS, PROBE_ROWS = 1024, 8, 8192  # of a probe, and the rows of each of its blocks of passages
 ROOM_SHARE = 0.5  # of the free memory that reduced vectors of a part may take
 
 
@@ -34,19 +34,25 @@ def fastest(open_faiss, vectors, threads, queries_QD, lines, depth):
 
 def probe(vectors, open_part, threads, queries_QD, lines, depth):
     """Seconds of processor time that `lines` searches at a depth would take with an engine, from some in a few blocks.
-    A sample of the passages at as small a share of the depth has its last rank at the same score, so it has as large a
-    share of the candidates that an engine cannot tell apart."""
-    firsts = np.linspace(0, max(0, len(vectors) - PROBE_ROWS), PROBE_BLOCKS).astype(np.int64)
-    sample = np.concatenate([np.asarray(vectors[first : first + PROBE_ROWS]) for first in firsts])
-    share = len(sample) / len(vectors)
-    started = time.process_time()
-    index = Exact(sample, 1, open_part, threads)
-    opened = time.process_time()
-    index.search(queries_QD[:1], 1)  # threads start, and buffers are made
-    searched = time.process_time()
-    index.search(queries_QD[:PROBE_QUERIES], max(1, round(share * depth)))
-    searching = (time.process_time() - searched) * lines / min(len(queries_QD), PROBE_QUERIES)
-    return (opened - started + searching) / share
+
+    A sample of the passages at as small a share of the depth (and of what is proposed beyond it) has its last rank at
+    the same score, so it has as large a share of the candidates that an engine cannot tell apart. What counts is how
+    much longer a search takes with more passages: what it takes in any case is next to nothing among all of them.
+    """
+    blocks = min(PROBE_BLOCKS, max(1, len(vectors) // PROBE_ROWS))
+    firsts = np.linspace(0, max(0, len(vectors) - PROBE_ROWS), blocks).astype(np.int64)
+    sample, queries_QD = np.concatenate([vectors[at : at + PROBE_ROWS] for at in firsts]), queries_QD[:PROBE_QUERIES]
+    few, opening, searching = len(sample) // PROBE_BLOCKS, [], []
+    for passages in (sample[:few], sample):
+        share, started = len(passages) / len(vectors), time.process_time()
+        index = Exact(passages, 1, open_part, threads)
+        opening.append(time.process_time() - started)
+        index.part(0).margin = max(1, round(share * index.part(0).margin))
+        index.search(queries_QD[:1], 1)  # threads start, and buffers are made
+        started = time.process_time()
+        index.search(queries_QD, max(1, round(share * depth)))
+        searching.append((time.process_time() - started) * lines / len(queries_QD))
+    return (opening[1] - opening[0] + searching[1] - searching[0]) * len(vectors) / (len(sample) - few)
 
 
 def computes_in_int8(cpu_info=Path("/proc/cpuinfo")):

@@ -66,7 +66,7 @@ class FaissFlat:
     """Candidates by faiss: float32 products with BLAS, block by block. vectors: float32 [n, dim], an array or a memory
     map, which is read once per 4,096 queries; or float16"""
 
-    overlaps, step = False, CANDIDATES
+    overlaps, step, margin = False, CANDIDATES, MARGIN
 
     def __init__(self, vectors, threads, most_outliers=OUTLIERS):
         import faiss
@@ -83,7 +83,7 @@ class FaissFlat:
 
     def first_count(self, depth):
         """How many candidates to propose at first."""
-        return depth + MARGIN
+        return depth + self.margin
 
     def propose(self, queries_QD, depth, count, errors_Q, last_Q):
         """(scores [Q, count] highest first, passages int64 [Q, count], upper bound on all other scores [Q]). last_Q:
