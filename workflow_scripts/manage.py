@@ -234,7 +234,7 @@ def push(arguments):
     argument("second", type=Path, metavar="B", help="another one of the same split"),
     argument("--measure", help="by which queries are won; default: the first"),
     argument("--query", help="the id of a query: show what both find for it"),
-    argument("--most", type=int, default=10, help="how many of the largest differences are listed; default: 10"),
+    argument("--most", type=at_least_one, default=10, help="how many of the largest differences; default: 10"),
 )
 def compare(arguments):
     """Set two evaluations side by side: p, wins, losses, ties and the largest differences, or one query.

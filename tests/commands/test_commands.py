@@ -131,6 +131,10 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
     [
         (["compare", "results/a", "results/b"], "error: results/a is no finished stage, nor a link to one. Give "),
         (
+            ["compare", "a", "b", "--most=-3"],
+            "'-3' is no whole number from 1 on",
+        ),
+        (
             ["compare", "repo2/a", "repo2/a"],
             "error: repo2/a is no finished stage, nor a link to one. Give one such as ",
         ),

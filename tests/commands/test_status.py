@@ -121,6 +121,13 @@ def test_a_torn_or_missing_history_is_unknown(stages, tmp_path):
     assert "unknown" in render([stage], {"encode": (0, 1)})
 
 
+def test_an_impossible_date_counts_as_none(stages, tmp_path):
+    job = stages.make("encode")
+    (job.resume / "history.log").write_text("2026-13-41T25:00:00 host node-7 process 77\n")
+    stage = only(tmp_path)
+    assert (stage.host, stage.process, stage.attempt, stage.state) == ("node-7", 77, 1, "unknown")
+
+
 def test_finished_stages_are_counted_by_their_manifests(stages, tmp_path):
     done, other = stages.finish(stages.make("train")), stages.make("train")
     names = [f"train/{job.key}" for job in (done, other)] + ["merge/cccccccccccc"]

@@ -113,7 +113,7 @@ def test_what_is_said_of_a_search_goes_on_with_its_siblings(logger, monkeypatch)
     lines = [f"10:00:00 {search} attempt 1", f"10:00:09 {search} done in 9.0 s", f"10:00:09 {NAME} attempt 1"]
     write_log(Path(f"results/logs/{search}.log"), "\n".join(lines))
     later(logger, 8)
-    wait_for(logger, "search-dev: 30/300 steps, 2 steps/s, 2 min left; 0 jobs\n")
+    wait_for(logger, "search-dev: a search beside it, 30/300 steps, 2 steps/s, 2 min left; 0 jobs\n")
 
 
 def test_the_first_report_of_a_job_comes_within_ten_seconds():

@@ -10,6 +10,7 @@ import yaml
 
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
+from teleport.refusal import Refusal
 from teleport.report.page_specs import ghosts
 from teleport.report.published import PublishedTable, Tolerance, published_path, read_published
 from teleport.report.published_specs import finish_times, joint_spec, published_specs
@@ -351,6 +352,24 @@ def test_a_refresh_is_everything_that_a_pool_is_made_from(tmp_path):
     for name in runs[4]["refresh"]:
         world.finish(world.plan.stages[name], wall_seconds=3600.0 if name.startswith("positives") else 0.0)
     assert figures_of(world.write()["csv"])["one refresh"] == "1"
+
+
+def test_hours_go_by_the_scale_of_their_column(tmp_path):
+    """The paper's minutes are our hours × 60."""
+    world = World(tmp_path, HOURS.replace("configuration: marco}", "configuration: marco, scale: 60}"), seeds=[1])
+    world.finish_collection()
+    (trajectory,) = world.plan.trajectories["tele"]
+    train = next(row.stage for row in trajectory.rows if row.stage.kind == "train")
+    world.finish(train, {"train_seconds": 1800.0})
+    assert figures_of(world.write()["csv"])["first"] == "30"
+
+
+def test_a_table_without_a_figure_is_refused(tmp_path):
+    rows = "rows: [{system: A, values: [null, null, null]}, {system: B, values: [null, null, 3.0]}]"
+    world = World(tmp_path, TABLE.partition("rows:")[0] + rows)
+    world.finish_collection()
+    with pytest.raises(Refusal, match="has no figure for marco: take table out of `published`"):
+        world.write()
 
 
 def test_hours_without_negatives_of_their_own_have_no_refresh(tmp_path):

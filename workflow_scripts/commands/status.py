@@ -65,7 +65,10 @@ def read_unfinished(folder, name, label, now):
     """The `Unfinished` of one resume folder; what is missing or torn in it counts as unknown."""
     attempts = ATTEMPT.findall(read_text(folder / HISTORY))
     moment, host, process = attempts[-1] if attempts else (None, "?", "0")
-    started = time.mktime(time.strptime(moment, "%Y-%m-%dT%H:%M:%S")) if moment else 0.0
+    try:
+        started = time.mktime(time.strptime(moment, "%Y-%m-%dT%H:%M:%S"))
+    except (TypeError, ValueError, OverflowError):  # no attempt, or a damaged line
+        started = 0.0
     report = read_report(folder / PROGRESS)
     if (reported := report.pop("time")) < started:
         report["rate"] = 0.0  # an earlier attempt's

@@ -60,7 +60,7 @@ def figures(cell, runs, stages):
     done = [run for run in runs if all(map(stages.finished, chain(*run.values())))]
     artefacts = [{role: [stages.artefact(name) for name in names] for role, names in run.items()} for run in done]
     if kind == "hours":
-        return [hours(run, figure) for run in artefacts]
+        return [hours(run, figure) * scale for run in artefacts]
     if kind == "queries":
         found = [of_query(run["contrast"][0], cell.row.query, figure) for run in artefacts]
         return [value * scale for value in found if value is not None]

@@ -14,6 +14,7 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
+from teleport.refusal import Refusal
 from teleport.report.figures import Stages, collection_text, figures, machines
 from teleport.report.published import read_published
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
@@ -72,6 +73,9 @@ def make_lines(table, spec, stages):
         shown = not here or configuration in (None, *spec["collections"])
         if shown and (figure.value is not None or (unpublished and configuration)):
             lines.append(make_line(table, figure, planned.get((i, j), {}), stages) | {"row": i})
+    if not lines:
+        names = " and ".join(spec["collections"]) or "no configuration"
+        raise Refusal(f"{spec['file']} has no figure for {names}: take {spec['name']} out of `published`.")
     return lines
 
 
