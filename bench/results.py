@@ -24,6 +24,7 @@ PAGE, DATA = REPOSITORY / "docs/results.md", REPOSITORY / "docs/measured"
 SECTIONS = {"comparison": "comparison_table", "demo": "demo_table", "forgetting": "forgetting"}  # name: module
 BEGIN, END = "<!-- made by python bench/results.py from docs/measured/{name}.json -->\n", "<!-- until here -->\n"
 PNG_SCALE = 2  # pixels per point
+WORDS = {"against", "variant", "command"}  # columns to the left
 
 
 def made_by(names, **budget):
@@ -112,8 +113,8 @@ def plus_minus(mean, deviation, form=".3f"):
 
 
 def markdown(heads, rows):
-    """A table whose first column has words (text)."""
-    lines = [heads, [":--", *["--:"] * (len(heads) - 1)], *rows]
+    """A table (text); the first column has words, and so have those of `WORDS`."""
+    lines = [heads, [":--" if at == 0 or head in WORDS else "--:" for at, head in enumerate(heads)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

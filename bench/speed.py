@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 from results import DATA, markdown, replace_section, wrapped
@@ -98,6 +99,15 @@ def other_rows(what, said):
     ]
 
 
+def once(rows):
+    """Rows without the first and the last cell where the row above has both."""
+    lines = rows[:1]
+    for above, row in pairwise(rows):
+        same = (above[0], above[-1]) == (row[0], row[-1])
+        lines.append(["", *row[1:-1], ""] if same else row)
+    return lines
+
+
 def section(data):
     """The text between the marks: two tables for each processor."""
     text = ""
@@ -106,8 +116,8 @@ def section(data):
         others = [row for what, said in part["others"].items() for row in other_rows(what, said)]
         text += f"\n## {name}\n" + wrapped(f"{part['cores']} cores, at commit {part['commit']}.") + "\n"
         heads = ["what", "against", "fp32", "bf16", "share, stage", "share, peer", "command"]
-        text += markdown(heads, encoder) + "\n"
-        text += markdown(["what", "variant", "against", "times as fast", "command"], others) + "\n"
+        text += markdown(heads, once(encoder)) + "\n"
+        text += markdown(["what", "variant", "against", "times as fast", "command"], once(others)) + "\n"
     return text
 
 
@@ -121,7 +131,7 @@ def main():
     part |= {"cores": hardware["cores"], "commit": re.sub(r"^(.{7})[0-9a-f]*", r"\1", str(git_commit()))}
     data = read_saved(FIGURES) | {processor(hardware): part}
     write_json(FIGURES, data)
-    replace_section(PAGE, MARK, section(data))
+    replace_section(PAGE, MARK, section(read_saved(FIGURES)))  # in the order of the file
     print(f"written: the tables of {PAGE}")
 
 

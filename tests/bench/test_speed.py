@@ -46,6 +46,12 @@ def test_variants_of_the_stage_alone_are_rows_of_other_benchmarks(speed):
     assert speed.other_rows("search", SEARCH) == [["search", "stage, int8", "faiss", "1.90 ×", "`bench/search.py`"]]
 
 
+def test_what_the_row_above_says_is_said_once(speed):
+    rows = [["encode", "a", "1", "x"], ["encode", "b", "2", "x"], ["encode", "b", "2", "y"]]
+    assert speed.once(rows) == [rows[0], ["", "b", "2", ""], rows[2]]
+    assert speed.markdown(["what", "against", "fp32", "command"], []).splitlines()[1] == "| :-- | :-- | --: | :-- |"
+
+
 def test_the_page_has_what_its_data_say(speed):
     from results import END
 
