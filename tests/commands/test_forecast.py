@@ -33,7 +33,7 @@ from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
 from teleport.running.artefact import Artefact
 from teleport.running.files import sha256_file
-from teleport.search import errors, flat, flat_torch, lexical_index, retrieve
+from teleport.search import errors, flat, flat_torch, lexical_index
 from teleport.settings import read as config
 from teleport.settings.encoder import PretrainedSettings
 from teleport.settings.section import NoSettings
@@ -336,7 +336,7 @@ def test_too_little_disk_memory_and_gpu_memory_is_said(marco, tmp_path, monkeypa
     monkeypatch.setattr("glob.glob", lambda pattern: [])
     found = shortages(marco)
     assert [text.split(":")[0] for text in found] == ["disk", "memory"]
-    assert found[1].startswith("memory: retrieve needs about 28.3 GB, there are 20.0 GB.")
+    assert found[1].startswith("memory: retrieve needs about 28.4 GB, there are 20.0 GB.")
     gpu = UNIT.model_copy(update={"memory": 20e9, "device_memory": 8e9})
     found = memory_shortages(Forecast(marco, gpu))
     assert [text.split(",")[0] for text in found] == [
@@ -514,8 +514,8 @@ def test_batches_are_as_large_as_those_of_the_stages():
     assert encode.TOKEN_BUDGET["encode"]["cpu"] == encoder_costs.BATCH_TOKENS
     assert encode.TOKEN_BUDGET["train"]["cuda"] == training_costs.BUCKET_TOKENS
     assert answers.PASSAGES == negatives_costs.PASSAGES
-    assert (flat.MARGIN, flat.CANDIDATES * 20) == (search_costs.MARGIN, search_costs.CANDIDATE_BYTES)
-    assert (retrieve.BLOCK_ROWS, int8.WIDTH) == (search_costs.CPU_LINES, search_costs.CPU_WIDTH)
+    assert (flat.MARGIN, flat.CANDIDATES) == (search_costs.MARGIN, search_costs.CANDIDATES)
+    assert (int8.QUERIES, int8.WIDTH) == (search_costs.INT8_LINES, search_costs.INT8_WIDTH)
     assert search_costs.workspace(768) == flat_torch.workspace(768)
     assert lexical_index.BLOCK_TEXTS == search_costs.LEXICAL_BLOCK
     assert tokens.CHUNK_TEXTS == encoder_costs.TOKENISED

@@ -13,7 +13,7 @@ from teleport.search.exact import ID_BITS, NO_KEY, NO_RANK, ids_of, keys_of, sco
 from teleport.search.flat import MARGIN, OUTLIERS
 from teleport.search.reduced import Reduced
 
-QUERIES = 512  # per block of products: 16 MB with blocks of 8,192 passages, within the last cache
+QUERIES = 512  # of a thread at a time, per block of products: 16 MB with blocks of 8,192 passages, in the last cache
 BAND = 1.25  # times the error: kept below the last rank at first; twice is enough for any vectors
 MERGED = 2  # times what the last merge has left: candidates from which they are merged again
 WIDTH = 8  # times the depth: candidates kept per query at most, before more are asked for
@@ -27,6 +27,8 @@ class Int8Flat(Reduced):
 
     def __init__(self, vectors, threads, room=2**62, most_outliers=OUTLIERS):
         super().__init__(vectors, "int8", threads, room, most_outliers=most_outliers)
+        if self.kept is not None:  # else each step reduces all passages
+            self.step = threads * QUERIES
 
     def first_count(self, depth):
         return WIDTH * depth + self.margin

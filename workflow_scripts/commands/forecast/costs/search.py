@@ -4,7 +4,7 @@ from commands.forecast.counts import run_bytes
 from commands.forecast.flops import search_flop, vector_bytes
 from commands.forecast.hardware import BASE, Cost
 
-CANDIDATE_BYTES = 2**25 * 20  # search.flat.CANDIDATES: numbers, scores proposed and exact
+CANDIDATES, CANDIDATE_BYTES = 2**25, 20  # search.flat.CANDIDATES: of each its number, its score proposed and exact
 SCORES, GPU_BLOCK = 2**28, 65536  # on a GPU: search.flat_torch.SCORES, BLOCK_PASSAGES
 PRODUCTS = 0.35e9  # torch, which most engines take
 POSTINGS_PER_TOKEN = 0.4  # of BM25's index: without stop words and repeats, and a word is more than one token
@@ -13,7 +13,8 @@ LEXICAL_BLOCK, BLOCK_TOKEN_BYTES = 2**18, 11
 VOCABULARY_BYTES = 1.0  # a token adds to the terms in memory: 150 bytes a term, a new one in 150 tokens
 QUERY_TERMS_BYTES = 500  # a query as a list of numbers
 MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
-CPU_LINES, CPU_WIDTH = 4096, 8  # search.retrieve.BLOCK_ROWS; cpu.int8.WIDTH: candidates a rank
+# cpu.int8.QUERIES of each thread, WIDTH: candidates a rank; of each so much, kept and sorted several times over
+INT8_LINES, INT8_WIDTH, INT8_BYTES = 512, 8, 95
 RERANKED = 1000  # candidates of a query in a file
 ERROR_PAIRS, ERROR_ROWS = 8192, 16384  # search.errors.BLOCK_PAIRS, BLOCK_ROWS
 
@@ -54,15 +55,16 @@ def retrieve(stage, counts, place):
         index = stage.inputs["index"].settings.index
         codes = index_bytes(index, counts.passages, dim)
         work = {"rescored": pq_work(index, lines, counts.passages), "read": codes + vectors}
-        return Cost(size, memory=BASE + codes + min(CANDIDATE_BYTES, lines * depth * 20), work=work)
+        return Cost(size, memory=BASE + codes + min(CANDIDATES, lines * depth) * CANDIDATE_BYTES, work=work)
     depth *= stage.inputs["passages"].settings.chunks  # search.retrieve.chunks_needed
     candidates = lines * (depth + MARGIN)
     work = {"search_flop": search_flop(lines, passages, dim), "rescored": candidates * dim, "read": vectors}
-    proposed = candidates if place.gpus else min(lines, CPU_LINES) * (CPU_WIDTH * depth + MARGIN)
+    in_int8 = min(lines, INT8_LINES * place.threads) * (INT8_WIDTH * depth + MARGIN)
+    at_a_time, each = (candidates, CANDIDATE_BYTES) if place.gpus else (in_int8, INT8_BYTES)
     reduced = 0 if place.gpus else passages * dim  # in int8, where they have room
     return Cost(
         size,
-        memory=BASE + PRODUCTS + vectors + min(CANDIDATE_BYTES, proposed * 20),
+        memory=BASE + PRODUCTS + vectors + min(CANDIDATES, at_a_time) * each,
         mapped=size + reduced,
         device_memory=vector_bytes(passages, dim, 2) / place.gpus + workspace(dim) if place.gpus else 0.0,  # in fp16
         work=work,
