@@ -188,6 +188,20 @@ def narrow_blocks(monkeypatch, block):
     monkeypatch.setattr(flat_torch, "BLOCK_PASSAGES", block)
 
 
+@pytest.mark.parametrize(("rooms", "steps"), [((EVERYTHING, EVERYTHING), [6, 4]), ((EVERYTHING, 0), [10])])
+def test_int8_takes_few_queries_at_a_time_unless_a_part_is_reduced_in_every_step(monkeypatch, rooms, steps):
+    rng, asked = np.random.default_rng(7), []
+    monkeypatch.setattr(int8, "QUERIES", 3)
+    vectors, queries = integers(rng, 300, 5), integers(rng, 10, 5)
+    index = Exact(vectors, 2, lambda number, part, most: Int8Flat(part, 2, rooms[number], most), 2)
+    index.search(queries[:1], 5)  # opens both parts
+    propose = index.propose
+    monkeypatch.setattr(index, "propose", lambda q, *rest: asked.append(len(q)) or propose(q, *rest))
+    ids, _ = index.search(queries, 5)
+    np.testing.assert_array_equal(ids, by_sorting(vectors, queries, 5)[0])
+    assert asked[: len(steps)] == steps
+
+
 @pytest.mark.parametrize("room", [0, EVERYTHING])
 def test_blocks_leave_no_trace(open_index, monkeypatch, room):
     rng = np.random.default_rng(5)

@@ -175,7 +175,8 @@ class Exact:
         last_Q = np.full(len(queries_QD), -np.inf)
         unsettled, count = np.arange(len(queries_QD)), self.part(0).first_count(depth)
         while len(unsettled):
-            step, remaining = max(1, min(self.part(0).step, CANDIDATES // count)), []
+            most = max(engine.step for engine in self.engines.values())  # an engine that reads all passages wants many
+            step, remaining = max(1, min(most, CANDIDATES // count)), []
             steps = [unsettled[start : start + step] for start in range(0, len(unsettled), step)]
             proposed = (self.propose(queries_QD[rows], depth, count, last_Q[rows], state) for rows in steps)
             for rows, proposals in zip(steps, prefetch(proposed) if self.overlaps else proposed, strict=True):
