@@ -8,6 +8,7 @@ from teleport.arrays import Run
 from teleport.collection.build import ANSWERS, CORPUS, QUERIES
 
 WORDS = [f"word{i}" for i in range(400)]
+ROW_GROUP = None  # passages in a row group of corpus.parquet, None: all
 
 
 def random_passages(rng, number, shortest, longest):
@@ -25,7 +26,7 @@ def make_collection(stages, passages, queries, judgments=None, answers=None, set
     """
     job = stages.make("collection", settings)
     passages = [(f"d{i}", "", "") for i in range(passages)] if isinstance(passages, int) else passages
-    pq.write_table(columns(passages, CORPUS), job.output("corpus.parquet"))
+    pq.write_table(columns(passages, CORPUS), job.output("corpus.parquet"), row_group_size=ROW_GROUP)
     splits = {}
     for split, texts in queries.items():
         texts = [(f"q{i}", f"q{i}") for i in range(texts)] if isinstance(texts, int) else texts

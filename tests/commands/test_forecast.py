@@ -507,7 +507,9 @@ def test_without_a_gpu_each_thread_has_a_batch_or_the_gradients_of_a_part_in_mem
     assert three["train"] - one["train"] == pytest.approx(2 * 4 * 12 * 12 * 768**2)
     assert sixteen["encode"] - one["encode"] == pytest.approx(7 * 64 * 4096 * 768)  # a stage has eight threads at most
     assert three["merge"] == one["merge"]
-    assert memory(cores=16, device_memory=1e12) == memory(cores=1, device_memory=1e12)
+    assert three["lexical_index"] - one["lexical_index"] == pytest.approx(3 * 0.25e9)  # processes that count terms
+    on_gpus = [memory(cores=cores, device_memory=1e12) | {"lexical_index": 0} for cores in (16, 1)]
+    assert on_gpus[0] == on_gpus[1]
 
 
 def test_batches_are_as_large_as_those_of_the_stages():
@@ -517,7 +519,10 @@ def test_batches_are_as_large_as_those_of_the_stages():
     assert (flat.MARGIN, flat.CANDIDATES) == (search_costs.MARGIN, search_costs.CANDIDATES)
     assert (int8.QUERIES, int8.WIDTH) == (search_costs.INT8_LINES, search_costs.INT8_WIDTH)
     assert search_costs.workspace(768) == flat_torch.workspace(768)
-    assert lexical_index.BLOCK_TEXTS == search_costs.LEXICAL_BLOCK
+    assert (lexical_index.BLOCK_GROUPS, lexical_index.LEAST_GROUPS) == (
+        search_costs.LEXICAL_GROUPS,
+        search_costs.LEAST_GROUPS,
+    )
     assert tokens.CHUNK_TEXTS == encoder_costs.TOKENISED
     assert build.ROW_GROUP == collection_costs.ROW_GROUP
     assert build.ROW_GROUP_CHARACTERS == collection_costs.ROW_GROUP_CHARACTERS

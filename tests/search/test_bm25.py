@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import Stemmer
 
+import collection_world
 from collection_world import WORDS, make_collection
 from teleport.collection import apidocs
 from teleport.collection.apidocs import package_version
@@ -147,7 +148,8 @@ def peer(passages, queries, depth, k1=0.9, b=0.4):
 def small_steps(monkeypatch):
     """Blocks, ranges and batches so small that a few passages go through several of each."""
     monkeypatch.setattr(lexical_index, "BATCH_TEXTS", 4)
-    monkeypatch.setattr(lexical_index, "BLOCK_TEXTS", 16)
+    monkeypatch.setattr(lexical_index, "BLOCK_GROUPS", 2)
+    monkeypatch.setattr(collection_world, "ROW_GROUP", 8)
     monkeypatch.setattr(lexical_index, "RANGE_POSTINGS", 20)
     monkeypatch.setattr(bm25, "QUERIES", 3)
     monkeypatch.setattr(bm25, "BLOCK_QUERIES", 7)
@@ -211,6 +213,20 @@ def test_a_killed_index_ends_in_the_same_bits(stages, small_steps, monkeypatch):
     assert written == [3, 4]
     for name in ("offsets.npy", "passages.npy", "scores.npy", "terms.parquet"):
         assert (job.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+
+
+def test_processes_that_share_the_passages_leave_no_trace(stages, small_steps, monkeypatch):
+    rng, asked = np.random.default_rng(8), []
+    passages = [(f"d{row}", "", " ".join(rng.choice(WORDS, 5))) for row in range(70)]
+    collection = make_collection(stages, passages, {"test": 1})
+    apart = lexical_index.processes_apart
+    monkeypatch.setattr(lexical_index, "processes_apart", lambda n, shared: asked.append(n) or apart(n, shared))
+    alone, shared = (
+        stages.run(lexical_index.run, "lexical_index", INDEX, {"collection": collection}, threads) for threads in (1, 3)
+    )
+    assert asked == [1, 3]
+    for name in ("offsets.npy", "passages.npy", "scores.npy", "terms.parquet"):
+        assert (alone.folder / name).read_bytes() == (shared.folder / name).read_bytes()
 
 
 def test_facts_of_the_index(stages):

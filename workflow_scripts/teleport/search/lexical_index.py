@@ -1,8 +1,8 @@
 """Stage `lexical_index`: the inverted index of all passages, with the BM25 score of every term in every passage.
 
 Built in two passes, so that memory holds a block at a time, whatever the collection (blocked sort-based indexing,
-Manning et al., Introduction to Information Retrieval, §4.2): blocks of passages are read, counted and inverted one by
-one; then the postings of a range of terms are gathered from all blocks, scored and appended.
+Manning et al., Introduction to Information Retrieval, §4.2): blocks of passages are counted by several processes, and
+inverted one by one; then the postings of a range of terms are gathered from all blocks, scored and appended.
 """
 
 import math
@@ -18,11 +18,13 @@ from scipy.sparse import csr_matrix
 from teleport.arrays import GrowingArray, offsets_of, save_array
 from teleport.refusal import Refusal
 from teleport.running.files import read_saved, require_free_space, sync, write_json, write_text
+from teleport.running.launch import processes_apart
 from teleport.running.log import Progress
 from teleport.settings.search import LexicalIndexSettings as Settings  # noqa: F401
 
 BATCH_TEXTS = 4096  # read at a time
-BLOCK_TEXTS = 64 * BATCH_TEXTS  # inverted at a time, after which a killed run can go on
+BLOCK_GROUPS = 4  # row groups of the collection inverted at a time, after which a killed run can go on
+LEAST_GROUPS = 2  # for each process: it starts in a second, and counts a group in some
 RANGE_POSTINGS = 2**23  # gathered at a time, or those of one term where it has more
 POSTING_BYTES = 8
 NO_TERM = -1  # of a stop word, and of a term that the index does not have
@@ -38,8 +40,8 @@ def run(job):
     repeats).
     """
     num_passages = job.facts("collection")["num_passages"]
-    names = invert(job, num_passages)
-    blocks = [Block(job, number) for number in range(-(-num_passages // BLOCK_TEXTS))]
+    names, count = invert(job, num_passages)
+    blocks = [Block(job, number) for number in range(count)]
     frequencies = np.zeros(len(names), np.int64)
     for block in blocks:
         frequencies[block.terms] += np.diff(block.offsets)
@@ -56,41 +58,61 @@ def run(job):
 
 
 def invert(job, num_passages):
-    """First pass: write the `Block`s that no earlier run has finished; returns all terms (list of str)."""
-    state, terms = job.resume / "blocks.json", Terms(job.settings)
-    done = read_saved(state).get("done", 0)
+    """First pass: write the `Block`s that no earlier run has finished; returns (all terms, the number of blocks).
+
+    Processes count the terms of row groups, each with numbers of its own. Here a term gets the next number where it
+    first occurs, so that the index has the same bits with any number of processes.
+    """
+    state, path, numbers = job.resume / "blocks.json", job.input("collection", "corpus.parquet"), {}
+    file, done = pq.ParquetFile(path).metadata, read_saved(state).get("done", 0)
+    bounds = np.cumsum([0, *(file.row_group(group).num_rows for group in range(file.num_row_groups))]).tolist()
     for number in range(done):
         for term in filter(None, (job.resume / f"{number}.terms.txt").read_text(encoding="utf-8").split("\n")):
-            terms.numbers[term] = len(terms.numbers)
-    batches = read_batches(job.input("collection", "corpus.parquet"), job.settings.title)
-    batches = islice(batches, done * BLOCK_TEXTS // BATCH_TEXTS, None)
-    for number in range(done, -(-num_passages // BLOCK_TEXTS)):
-        before, first, term_ids, lengths = len(terms.numbers), number * BLOCK_TEXTS, [], []
-        for texts in islice(batches, BLOCK_TEXTS // BATCH_TEXTS):
-            of_texts = [terms.of(text) for text in texts]
-            lengths += map(len, of_texts)
-            term_ids.append(np.fromiter(chain.from_iterable(of_texts), np.int32))
-            job.progress(first + len(lengths), num_passages, "passages")
-        write_block(job, number, np.concatenate(term_ids), np.array(lengths, np.int32), len(terms.numbers))
-        write_text(job.resume / f"{number}.terms.txt", "\n".join(islice(terms.numbers, before, None)))
-        for path in job.resume.glob(f"{number}.*"):
-            sync(path)
-        write_json(state, {"done": number + 1})
-        terms.clear()
-    return list(terms.numbers)
+            numbers[term] = len(numbers)
+    Terms(job.settings)  # settings that it refuses are refused here
+    groups, blocks = range(done * BLOCK_GROUPS, file.num_row_groups), -(-file.num_row_groups // BLOCK_GROUPS)
+    processes = max(1, min(job.threads, len(groups) // LEAST_GROUPS))
+    with processes_apart(processes, (path, job.settings)) as parallel_map:
+        counted = enumerate(parallel_map(count_terms, groups), groups.start)
+        for number in range(done, blocks):
+            before, first, terms, lengths = len(numbers), bounds[number * BLOCK_GROUPS], [], []
+            for group, (names, of_words, of_passages) in islice(counted, BLOCK_GROUPS):
+                known = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int32)
+                terms.append(known[of_words])
+                lengths.append(of_passages)
+                job.progress(bounds[group + 1], num_passages, "passages")
+            write_block(job, number, first, np.concatenate(terms), np.concatenate(lengths), len(numbers))
+            write_text(job.resume / f"{number}.terms.txt", "\n".join(islice(numbers, before, None)))
+            for written in job.resume.glob(f"{number}.*"):
+                sync(written)
+            write_json(state, {"done": number + 1})
+    return list(numbers), blocks
 
 
-def read_batches(path, title):
-    """Yield lists of what BM25 reads of passages: title and text, or the text alone when `title` is "none"."""
+def count_terms(shared, group):
+    """Of the passages of a row group: (their terms, each once, in the order in which they first occur (list of str);
+    int32: which of them each word is; int32: how many such words each passage has). shared: (path, settings)"""
+    path, settings = shared
+    terms, of_words, lengths = Terms(settings), [], []
+    for texts in read_batches(path, settings.title, [group]):
+        of_texts = [terms.of(text) for text in texts]
+        lengths += map(len, of_texts)
+        of_words.append(np.fromiter(chain.from_iterable(of_texts), np.int32))
+    return list(terms.numbers), np.concatenate([np.zeros(0, np.int32), *of_words]), np.array(lengths, np.int32)
+
+
+def read_batches(path, title, groups=None):
+    """Yield lists of what BM25 reads of passages, of some row groups or of all: title and text, or the text alone when
+    `title` is "none"."""
     columns = ["text"] if title == "none" else ["title", "text"]
     # Buffered ahead, what was read of a file would stay in memory until its end.
-    for batch in pq.ParquetFile(path, pre_buffer=False).iter_batches(BATCH_TEXTS, columns=columns):
+    for batch in pq.ParquetFile(path, pre_buffer=False).iter_batches(BATCH_TEXTS, row_groups=groups, columns=columns):
         yield [" ".join(parts) for parts in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
 
 
-def write_block(job, number, terms, lengths, num_terms):
-    """Invert a block of passages and write it below the resume folder. terms: int32, those of all its passages in
-    order; lengths: int32, how many of them each passage has"""
+def write_block(job, number, first, terms, lengths, num_terms):
+    """Invert a block of passages, from the row `first` on, and write it below the resume folder. terms: int32, those of
+    all its passages in order; lengths: int32, how many of them each passage has"""
     ones, shape = np.ones(len(terms), np.int32), (len(lengths), num_terms)
     by_term = csr_matrix((ones, terms, offsets_of(lengths)), shape=shape).tocsc()
     by_term.sum_duplicates()
@@ -98,7 +120,7 @@ def write_block(job, number, terms, lengths, num_terms):
     arrays = {
         "terms": present.astype(np.int32),
         "offsets": np.append(by_term.indptr[present], by_term.indptr[-1]).astype(np.int64),
-        "passages": by_term.indices.astype(np.int32) + np.int32(number * BLOCK_TEXTS),
+        "passages": by_term.indices.astype(np.int32) + np.int32(first),
         "counts": by_term.data,
         "lengths": lengths,
     }
@@ -164,11 +186,8 @@ def inverse_frequencies(frequencies, num_passages):
 
 
 class Terms(dict):
-    """{word: the number of its term, `NO_TERM` for a stop word}, filled when a word is looked up.
-
-    numbers: {term: its number}; a new term gets the next one. `clear` forgets which word has which term, but no term:
-    words are the larger part of a vocabulary's memory.
-    """
+    """{word: the number of its term, `NO_TERM` for a stop word}, filled when a word is looked up. numbers: {term: its
+    number}; a new term gets the next one."""
 
     def __init__(self, settings):
         if settings.stemmer and settings.stemmer not in Stemmer.algorithms():

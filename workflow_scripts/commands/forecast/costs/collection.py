@@ -27,13 +27,18 @@ def download(stage, counts, place):
     return Cost(fetched, work=work, lacks="" if counts.download_bytes else lacks)
 
 
+def row_group(mean):
+    """Passages in a row group of a collection; mean: tokens of a passage."""
+    return min(ROW_GROUP, ROW_GROUP_CHARACTERS / max(1.0, CHARACTERS * mean))
+
+
 def collection(stage, counts, place):
     """Passages are read, checked and written; their ids are in memory, then the questions of one split."""
     form = stage.settings.source.source
     texts = counts.passages * (APIDOCS_TEXTS if form == "apidocs" else 1)
     size, mean = counts.corpus_tokens * BYTES_PER_TOKEN, counts.corpus_tokens / max(1, counts.passages)
-    row_group = CHARACTER_BYTES * min(ROW_GROUP_CHARACTERS, ROW_GROUP * CHARACTERS * mean)
+    of_group = CHARACTER_BYTES * row_group(mean) * CHARACTERS * mean
     questions = counts.queries.values()
-    memory = BASE + row_group + counts.passages * ID_BYTES + max(questions, default=0) * QUESTION_MEMORY
+    memory = BASE + of_group + counts.passages * ID_BYTES + max(questions, default=0) * QUESTION_MEMORY
     lacks = "what ir_datasets downloads" if form == "ir_datasets" else ""
     return Cost(size + sum(questions) * QUESTION_BYTES, memory=memory, work={"texts": texts}, lacks=lacks)

@@ -1,5 +1,6 @@
 """What indexes and searches cost, by vectors and by words."""
 
+from commands.forecast.costs.collection import row_group
 from commands.forecast.counts import run_bytes
 from commands.forecast.flops import search_flop, vector_bytes
 from commands.forecast.hardware import BASE, Cost
@@ -8,8 +9,10 @@ CANDIDATES, CANDIDATE_BYTES = 2**25, 20  # search.flat.CANDIDATES: of each its n
 SCORES, GPU_BLOCK = 2**28, 65536  # on a GPU: search.flat_torch.SCORES, BLOCK_PASSAGES
 PRODUCTS = 0.35e9  # torch, which most engines take
 POSTINGS_PER_TOKEN = 0.4  # of BM25's index: without stop words and repeats, and a word is more than one token
-LEXICAL_BUFFERS = 0.4e9  # search.lexical_index: a range of postings; and of its BLOCK_TEXTS passages each token
-LEXICAL_BLOCK, BLOCK_TOKEN_BYTES = 2**18, 11
+LEXICAL_BUFFERS = 0.4e9  # search.lexical_index: a range of postings; and each token of BLOCK_GROUPS row groups
+LEXICAL_GROUPS, BLOCK_TOKEN_BYTES = 4, 11
+LEAST_GROUPS, COUNTING = 2, 0.25e9  # search.lexical_index: of each process; what it takes
+INVERTING = 0.15  # of the work on a token, which one process does
 VOCABULARY_BYTES = 1.0  # a token adds to the terms in memory: 150 bytes a term, a new one in 150 tokens
 QUERY_TERMS_BYTES = 500  # a query as a list of numbers
 MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
@@ -77,10 +80,13 @@ def lexical_index(stage, counts, place):
     memory maps."""
     tokens = counts.corpus_tokens
     size = tokens * POSTINGS_PER_TOKEN * 8
-    of_block = tokens * min(1.0, LEXICAL_BLOCK / max(1, counts.passages))
-    buffers = LEXICAL_BUFFERS + BLOCK_TOKEN_BYTES * of_block
+    groups = max(1, counts.passages / row_group(tokens / max(1, counts.passages)))
+    processes = max(1, min(place.threads, int(groups) // LEAST_GROUPS))
+    buffers = LEXICAL_BUFFERS + BLOCK_TOKEN_BYTES * tokens * min(1.0, LEXICAL_GROUPS / groups)
+    buffers += COUNTING * processes if processes > 1 else 0
     memory = BASE + buffers + tokens * VOCABULARY_BYTES + 12 * counts.passages
-    return Cost(size, scratch=size, memory=memory, mapped=size, work={"bm25_tokens": tokens})
+    work = {"bm25_tokens": tokens * (INVERTING + (1 - INVERTING) / processes)}
+    return Cost(size, scratch=size, memory=memory, mapped=size, work=work)
 
 
 def bm25(stage, counts, place):
