@@ -99,6 +99,8 @@ def test_is_b_better_than_a_and_where(opened, marked):
     pair = pairs[(pairs["a"] == 1) & (pairs["b"] == 4)].iloc[0]
     assert "ANCE-Tele" in shown(browser, ".verdicts") and "BM25" in shown(browser, ".verdicts")
     title = f"ANCE-Tele, episode 3 less Zero-shot: won {pair.won}, lost {pair.lost} queries"
+    cell = json.dumps(f'.matrix td:has(a[title="{title}"])')
+    assert browser.evaluate(f"document.querySelector({cell}).innerText").endswith(f", {pair.won} : {pair.lost}")
     follow(browser, f'.matrix a[title="{title}"]', to=".queries li a")
     said = shown(browser, ".said")
     assert f"won {pair.won}, lost {pair.lost}, the same on {20 - pair.won - pair.lost} queries" in said
@@ -246,6 +248,18 @@ def test_the_search_finds_a_query_by_its_words(opened):
     assert shown(browser, ".queries li a") == words and browser.errors == []
 
 
+def test_a_long_list_opens_to_its_end(opened):
+    go, browser = opened
+    go("list.html")
+    browser.wait(element(".queries li a"))
+    whole = browser.evaluate("document.querySelectorAll('.queries li').length")
+    browser.evaluate("page.MOST = 3; " + element("input[type=search]") + ".dispatchEvent(new Event('input'))")
+    browser.wait("document.querySelectorAll('.queries li').length === 3")
+    browser.press_mouse(element(".queries button", f"{whole - 3} more"))
+    browser.wait(f"document.querySelectorAll('.queries li').length === {whole}")
+    assert whole > 3 and browser.errors == []
+
+
 def test_without_javascript_it_is_read_and_walked(opened, marked):
     """Verdicts, tables, and what is behind a cell; the top tens and negatives of a query."""
     go, browser = opened
@@ -259,6 +273,11 @@ def test_without_javascript_it_is_read_and_walked(opened, marked):
         assert f"{mean:.3f}" in text
         browser.press_mouse(element("nav a", "Stages"))
         browser.wait("document.title.startsWith('Stages')")
+        assert browser.evaluate("document.querySelectorAll('article').length") == 0
+        browser.call("Page.navigate", url=f"file://{marked.folder}/all.html")
+        browser.wait("document.querySelectorAll('article').length > 9")
+        hidden = "[...document.querySelectorAll('article')].filter((each) => !each.checkVisibility()).length"
+        assert browser.evaluate(hidden) == 0
         browser.call("Page.navigate", url=f"file://{marked.folder}/page/_page/query-train-5.html")
         browser.wait("document.querySelector('.negatives')")
         assert "momentum" in browser.evaluate("document.querySelector('.negatives').innerText")

@@ -12,11 +12,13 @@ from page_colours import GROUNDS, contrast, over
 from teleport.report.charts import CONFIG, HEAT, INK, ON_HEAT, Figure, charts
 from teleport.report.page.drawings import (
     LABEL_GAP,
+    drawn_pools,
     episode_figures,
     gap_figure,
     intervals,
     rank_rows,
     rate_figure,
+    river_figure,
     spread,
     system_figures,
     training_figures,
@@ -175,6 +177,22 @@ def test_the_last_ten_ranks_have_a_step_of_their_own():
     assert [(row["rank"], row["count"]) for row in rows] == [(1, 5), (11, 3), (21, 1), (31, 1)]
     chart = Figure("ranks", rows, "Ranks.").spec
     assert chart["mark"]["interpolate"] == "step-after"  # so the last step needs where it ends
+
+
+@pytest.mark.parametrize(
+    ("episodes", "drawn"), [(1, [1]), (10, list(range(1, 11))), (60, [1, 8, 14, 21, 27, 34, 40, 47, 53, 60])]
+)
+def test_no_more_episodes_are_told_apart_by_colour_than_there_are_colours(episodes, drawn):
+    assert list(drawn_pools({"pools": {number: {} for number in range(1, episodes + 1)}})) == drawn
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_the_river_of_another_seed_opens_no_list_of_the_first(listed):
+    said = {"split": "test", "queries": 3, "seed": 2, "measure": "RR@10", "checkpoints": [0, 1]}
+    said["states"] = [{"kept": 2, "forgotten": 1}]
+    figure = river_figure(said, "tele", listed)
+    urls = ["list.html#test/tele/0/kept", "list.html#test/tele/0/forgotten"] if listed else [None, None]
+    assert [row["url"] for row in figure.rows] == urls and ("A click" in figure.text) == listed
 
 
 def test_score_gaps_have_their_dashed_line_and_leave_out_what_lies_beyond():

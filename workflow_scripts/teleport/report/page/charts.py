@@ -134,18 +134,14 @@ def scatter():
     base, axis = chart(320), {"scale": alt.Scale(nice=False, padding=14), "axis": alt.Axis(tickCount=6)}
     places = base.transform_aggregate(count="count()", first="argmin(at)", groupby=["a", "b"])
     places = places.transform_calculate(url="datum.first.url", queries="datum.first.id")
+    scores = [tip("a:Q", "From", ".3f"), tip("b:Q", "To", ".3f")]
     points = places.mark_point(color=shared.BLUE, stroke="white", strokeWidth=0.7, **shared.DOT).encode(
         x=alt.X("a:Q", title="From", **axis),
         y=alt.Y("b:Q", title="To", **axis),
         size=alt.Size("count:Q", scale=alt.Scale(type="sqrt", range=[24, 900]), legend=None),
         order=alt.Order("count:Q", sort="descending"),
         href="url:N",
-        tooltip=[
-            tip("a:Q", "From", ".3f"),
-            tip("b:Q", "To", ".3f"),
-            tip("count:Q", "Queries", ","),
-            tip("queries:N", "such as"),
-        ],
+        tooltip=[*scores, tip("count:Q", "Queries", ","), tip("queries:N", "such as")],
     )
     diagonal = base.transform_aggregate(low="min(a)", high="max(a)").mark_rule(strokeDash=[4, 3])
     return diagonal.encode(x="low:Q", y="low:Q", x2="high:Q", y2="high:Q") + points

@@ -112,10 +112,9 @@ def negatives_figures(said):
     trained, mined = "the pool", "all that was mined"
     since, pairs = "Since when", "Pairs of a query and a passage by the episode that met them first."
     shares = "The share of the pairs of one episode that another has too."
-    sources = (
-        "Negatives in the pool of each episode, by where they came from; momentum keeps those of earlier episodes."
-    )
+    sources = "Negatives in each episode's pool, by where they came from; momentum keeps those of earlier episodes."
     found = [row for episode, pool in said["pools"].items() for row in source_rows({"episode": episode}, pool)]
+    some = f" Of {len(said['pools'])} episodes {MOST_LINES}." * (len(said["pools"]) > MOST_LINES)
     new = (
         "Negatives that no earlier episode had, of all that was mined, or of the pools where not every one was mined; "
         "coloured: those that were among the neighbours of the positive one episode before."
@@ -127,7 +126,7 @@ def negatives_figures(said):
         Figure("overlap", overlap_rows(said, "mined"), f"Overlap between episodes: {mined}.", shares),
         Figure("first", first_rows(said, "mined"), f"{since}: {mined}.", pairs, "ANCE-Tele, Figures 5 and 10"),
         Figure("new", new_rows(said), "New negatives.", new, "ANCE-Tele, Figure 7"),
-        Figure("ranks", rank_rows(said), "Ranks.", "In the search that found them, by tens; momentum's are left out."),
+        Figure("ranks", rank_rows(said), "Ranks.", f"By tens, where they were found; without momentum.{some}"),
         gap_figure(said),
     )
 
@@ -182,11 +181,19 @@ def new_rows(said):
     return rows
 
 
+def drawn_pools(said):
+    """{episode: pool} of at most MOST_LINES episodes, evenly, the first and the last with them: so many colours there
+    are."""
+    pools = list(said["pools"].items())
+    places = np.linspace(0, len(pools) - 1, min(len(pools), MOST_LINES)).round().astype(int)
+    return dict(pools[place] for place in places)
+
+
 def rank_rows(said):
     """A row per episode, source and ten ranks, and one where the last ten end, so that their step is drawn."""
     return [
         {"episode": episode, "source": source, "rank": at * RANK_BIN + 1, "count": count}
-        for episode, pool in said["pools"].items()
+        for episode, pool in drawn_pools(said).items()
         for source, bins in pool["ranks"].items()
         for at, count in enumerate([*bins, *bins[-1:]])
     ]
@@ -195,7 +202,7 @@ def rank_rows(said):
 def gap_figure(said):
     """The score gaps without the two bins at the ends, which the caption has: all that lies beyond is in them."""
     rows, beyond, queries = [], [], 0
-    for episode, pool in said["pools"].items():
+    for episode, pool in drawn_pools(said).items():
         if counts := pool.get("gaps"):
             shares = np.array(counts) / pool["scored"]
             middles = (GAP_BINS[:-1] + GAP_BINS[1:]) / 2
@@ -220,10 +227,7 @@ def swing_figure(contents):
             letter = {2: "class A: ", 3: "class B: "}.get(first, "")
             name = f"{label}, {letter}in {first}, out {first + 1}, in {first + 2}"
             rows.append({"name": name, "count": count, "share": count / max(1, level["pairs"][first])})
-    text = (
-        "Mined in one episode, not in the next, mined again in the one after. The paper's class A: in 2, out 3, in 4; "
-        "class B is in 3, out 4, in 5."
-    )
+    text = "Mined in one episode, not in the next, mined again in the one after; classes A and B are the paper's."
     return Figure("swings", rows, "Negatives that swing.", text, "ANCE-Tele, Figure 6 and Table 10")
 
 
@@ -241,11 +245,9 @@ def rate_figure(sets, ghosts=()):
                 by_step.setdefault(step, []).append(rate)
         for step, rates in sorted(by_step.items()):
             rows.append({"label": label, "step": step, "rate": float(np.mean(rates)), "paper": False, "what": "here"})
-    rows += [
-        {"label": label, "step": step, "rate": rate, "paper": True, "what": "the paper"}
-        for label, step, rate in ghosts
-        if label in sets
-    ]
+    for label, step, rate in ghosts:
+        if label in sets:
+            rows.append({"label": label, "step": step, "rate": rate, "paper": True, "what": "the paper"})
     text = f"The share of queries that an episode makes a system forget, {FORGOTTEN} / |Q|. Means over seeds."
     text += DIAMONDS * any(row["paper"] for row in rows)
     return Figure("rates", rows, "Forgetting rate.", text, "ANCE-Tele, Figure 4 and Table 9")
@@ -260,14 +262,16 @@ def state_rows(said, experiment):
     return rows
 
 
-def river_figure(said, experiment):
-    """What becomes of all queries of a set from checkpoint to checkpoint."""
+def river_figure(said, experiment, listed):
+    """What becomes of all queries of a set from checkpoint to checkpoint; listed: whether their lists are there."""
     text = (
         f"{said['queries']:,} {said['split']} queries under seed {said['seed']}, by r, their {said['measure']}. "
         f"Forgotten, as the paper counts: {FORGOTTEN}. Learned: r rises above all that it was. Swung back: r rises to "
-        "what it once was, or less. Kept, missed: r stays, above 0 or at 0. A click lists the queries."
+        "what it once was, or less. Kept, missed: r stays, above 0 or at 0."
     )
-    return Figure("river", state_rows(said, experiment), "What becomes of queries.", text, "ANCE-Tele, §3")
+    rows, text = state_rows(said, experiment), text + " A click lists the queries." * listed
+    rows = rows if listed else [row | {"url": None} for row in rows]
+    return Figure("river", rows, "What becomes of queries.", text, "ANCE-Tele, §3")
 
 
 def trace_figure(said):

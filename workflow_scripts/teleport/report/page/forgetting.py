@@ -15,12 +15,14 @@ MOST_PRODUCTS = 1e9  # of a query and a passage, with which the page ranks posit
 
 
 class Traces:
-    """Per-query scores of checkpoints, computed once per stage; rows: the training queries that are looked at."""
+    """Per-query scores of checkpoints, computed once per stage; rows: the training queries that are looked at, of
+    `total`."""
 
     def __init__(self, reader):
         self.reader = reader
         there = "queries.train.parquet" in reader.artefact(reader.collection).manifest["files"]
-        self.rows = sample(len(reader.queries("train")) if there else 0, MOST_QUERIES, "negatives")
+        self.total = len(reader.queries("train")) if there else 0
+        self.rows = sample(self.total, MOST_QUERIES, "negatives")
         self.searched, self.ranked = functools.cache(self.searched), functools.cache(self.ranked)
 
     def training(self, trajectory):
@@ -79,6 +81,7 @@ def forgetting_of(traces, trajectory, splits, measures):
             continue
         drawn, texts = sample(len(rows), TRACED, f"traced {split}"), traces.reader.queries(split)
         content = {"split": split, "measure": measure, "checkpoints": checkpoints, "queries": len(rows)}
+        content["all"] = traces.total if split == "train" else len(rows)
         content |= {"seed": trajectory["seed"], "rows": rows.tolist(), "paths": paths(values)}
         content["ways"] = [way_text(each, measure) for each in values.T.tolist()]
         content["states"] = count_states(values)

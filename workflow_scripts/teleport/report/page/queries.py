@@ -27,12 +27,6 @@ def compared_rows(tables):
     return list(rows.values())
 
 
-def mean_scores(reader, names, split):
-    """{measure: float64 [queries of the split]}, means over evaluate stages (seeds), NaN without a score."""
-    by_seed = [reader.scores(name, split) for name in names]
-    return {measure: np.mean([scores[measure] for scores in by_seed], axis=0) for measure in by_seed[0]}
-
-
 def compared_queries(rows, scores, number, split):
     """Those of some queries of a split whose top tens are shown (sorted): that differ most, and some drawn.
 
@@ -55,8 +49,11 @@ def split_contents(reader, spec, rows):
     for split in spec["splits"]:
         systems = [number for number, row in enumerate(rows) if split in row["runs"]]
         if systems:
-            by_system = [mean_scores(reader, rows[number]["runs"][split], split) for number in systems]
-            scores = {name: np.array([of_system[name] for of_system in by_system]) for name in spec["measures"][split]}
+            by_seed = [[reader.scores(name, split) for name in rows[number]["runs"][split]] for number in systems]
+            scores = {  # means over seeds, NaN without a score
+                name: np.array([np.mean([seed[name] for seed in seeds], axis=0) for seeds in by_seed])
+                for name in spec["measures"][split]
+            }
             first = next(iter(scores.values()))
             judged = np.flatnonzero(~np.isnan(first).any(axis=0))
             full = compared_queries(judged, first[:, judged], spec["queries"], split).tolist()

@@ -63,7 +63,5 @@ def stages_table(rows, stages):
         name = row["link"].rpartition("/")[2]
         line = lines.setdefault(name, {"Stage": name} | dict.fromkeys(names.values(), Markup("")))
         line[names[row["episode"]]] += text
-    note = (
-        "Every cell is a stage, with the time that it took; darker took longer. Shared ones were made once for several "
-    )
-    return Printed("dag", "Stages by episode", pd.DataFrame(lines.values(), dtype=object), [f"{note}experiments."])
+    note = "Every cell is a stage and its time; darker took longer. Shared ones were made once for several experiments."
+    return Printed("dag", "Stages by episode", pd.DataFrame(lines.values(), dtype=object), [note])

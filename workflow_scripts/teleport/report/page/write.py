@@ -22,6 +22,7 @@ NAVIGATION |= {"experiments.html": "Experiments", "stages.html": "Stages", "pape
 MOST_LISTED = 120  # characters of a query in a list; in a long one fewer
 LONG_LIST = 2000
 MOST_NAMED = 3  # systems in a title
+SCORE_DIGITS = 6  # of what Diff compares, so that it counts the same as won and lost as the tests do
 MOST_POSITIVES = 5  # of a query, besides those that some system finds
 CONFIGURED = ".venv/bin/snakemake --cores all{files} -- {targets}"
 
@@ -110,7 +111,7 @@ class Page:
     def comparison(self):
         """The page that compares two systems, and the scores that it loads."""
         for split, content in self.splits.items():
-            rounded = {name: np.round(values, 4).tolist() for name, values in content["scores"].items()}
+            rounded = {name: np.round(values, SCORE_DIGITS).tolist() for name, values in content["scores"].items()}
             fewer = [name for name in rounded if better(name) < 0]
             self.site.put(f"scores-{split}", {"systems": content["systems"], "scores": rounded, "fewer": fewer})
         if len(self.compared) > 1:
@@ -170,11 +171,14 @@ class Page:
         negatives, learned = [], []
         for said in pools:
             summary = f"Seed {said['seed']}, counted over {said['queries']:,} training queries"
+            summary += f", drawn of {self.traces.total:,}" * (said["queries"] < self.traces.total)
             negatives.append((summary, drawings.negatives_figures(said), tables.pools_table(said)))
         for said in chain(*sets):
-            summary = f"{said['queries']:,} {said['split']} queries, {said['measure']}, seed {said['seed']}"
-            figures = shown(drawings.river_figure(said, name), drawings.trace_figure(said))
-            learned.append((summary, figures, tables.states_table(said, name, said["seed"] == seeds[0]["seed"])))
+            listed, drawn_of = said["seed"] == seeds[0]["seed"], f"drawn of {said['all']:,}, "
+            summary = f"{said['queries']:,} {said['split']} queries, {drawn_of * (said['queries'] < said['all'])}"
+            summary += f"{said['measure']}, seed {said['seed']}"
+            figures = shown(drawings.river_figure(said, name, listed), drawings.trace_figure(said))
+            learned.append((summary, figures, tables.states_table(said, name, listed)))
         summary = f"Every seed; a curve of more than {MOST_POINTS:,} steps is thinned evenly"
         training = [(summary, drawings.training_figures(curves), None)] if len(curves) else []
         ran = [(f"Seed {seed['seed']}", (), tables.stages_table(seed["rows"], self.finished)) for seed in seeds]

@@ -89,8 +89,10 @@ const page = (() => {
 
   document.addEventListener("click", async (event) => {
     if (!event.target.matches?.(".copy")) return;
-    await navigator.clipboard.writeText(event.target.parentElement.querySelector("code").textContent);
-    event.target.textContent = "copied";
+    const code = event.target.parentElement.querySelector("code");
+    getSelection().selectAllChildren(code); // what is left where browsers give no clipboard, as over plain HTTP
+    await navigator.clipboard?.writeText(code.textContent);
+    event.target.textContent = navigator.clipboard ? "copied" : "selected";
   });
   document.addEventListener("toggle", draw, true);
   window.addEventListener("beforeprint", () => {
@@ -118,7 +120,7 @@ page.form = (root, lists) => {
   root.querySelector("form").replaceChildren(...lists.map(label));
 };
 
-// A list of queries: [{row, url, id, text, more: [elements]}] that hold the text searched for.
+// A list of queries: [{row, url, id, text, more: [elements]}] that hold the text searched for, so many at first.
 page.MOST = 300;
 page.listQueries = (root, all, full) => {
   const { h } = page, input = root.querySelector("input[type=search]"), list = root.querySelector(".queries");
@@ -131,10 +133,12 @@ page.listQueries = (root, all, full) => {
     const found = all.filter(({ id, text }) => `${id} ${text}`.toLowerCase().includes(wanted));
     const whole = found.filter(({ row }) => full.has(row)).length;
     const missing = whole < found.length ? "; the others open without texts" : "";
-    const cut = found.length > page.MOST ? `the first ${page.MOST} of ` : "";
-    const said = `${cut}${found.length.toLocaleString("en")} queries, ${whole} in full${missing}`;
+    const said = `${found.length.toLocaleString("en")} queries, ${whole} in full${missing}`;
     root.querySelector(".note").textContent = said;
     list.replaceChildren(...found.slice(0, page.MOST).map(line));
+    const rest = found.slice(page.MOST), button = h("button", { type: "button", class: "cell" }, `${rest.length} more`);
+    button.onclick = () => button.replaceWith(...rest.map(line));
+    if (rest.length) list.append(button);
   };
   input.oninput();
 };
