@@ -28,6 +28,10 @@ rule all:
         [f"results/stages/{name}/deleted.json" for name in PLAN.deleted_vectors],
 
 
+onstart:
+    require_devices()
+
+
 onsuccess:
     paths = [*files_of(TABLES, ("md",)), f"{PAGE_FOLDER}/index.html"]
     for line in outcome(internals.made_or_found(workflow, paths)):

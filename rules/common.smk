@@ -33,6 +33,7 @@ from teleport.report.page_specs import page_spec
 from teleport.report.published_specs import finish_times, published_specs, untrained
 from teleport.report.specs import analysis_specs, experiment_specs, in_folder, table_specs
 from teleport.running.code import digests_of_all
+from teleport.running.devices import require_usable_apart
 from teleport.running.launch import if_killed
 from teleport.settings.read import load
 
@@ -193,6 +194,17 @@ def shard_manifests(wildcards):
             return [path for path in recorded if path.startswith(folder)]
     there = CALL.main or all(Path(path).exists() for path in shards)
     return shards if there and len(shards) > 1 else []
+
+
+def require_devices():
+    """Before the first job: torch computes on the devices that jobs of this machine will lease. Each job asks again."""
+    to_run = internals.unfinished(workflow) & PLAN.stages.keys()
+    here = not CALL.submits and not CALL.conda and internals.room(workflow).get("gpu", 1)
+    if here and any(needs(PLAN.stages[name]).gpus for name in to_run):
+        try:
+            require_usable_apart()
+        except Refusal as error:
+            sys.exit(f"error: {error}")
 
 
 # ---- Commands. Params functions of `threads` or `input` are not tracked: how a stage runs, where the repository lies and

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -164,6 +165,19 @@ def require_usable():
         f"torch=={torch.__version__.partition('+')[0]} --index-url {OLDER_BUILDS}), see docs/gpu.md; --resources gpu=0 "
         "says that the CPU is meant."
     )
+
+
+def require_usable_apart():
+    """As `require_usable`, in a process of its own: this one loads no torch. Nothing is asked where no device is."""
+    if not visible_devices():
+        return
+    code = "import sys; from teleport.running import devices\n"
+    code += "try: devices.require_usable()\nexcept devices.Refusal as error: sys.exit(str(error))"
+    library = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": library}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise Refusal(done.stderr.strip().rpartition("\n")[2])
 
 
 # {kind of stage: what helps where a device has not memory enough for it}
