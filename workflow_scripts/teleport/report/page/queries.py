@@ -9,8 +9,8 @@ from teleport.report.page.negatives import finished_pools, sample
 
 TOP = 10
 DRAWN = 4  # one in so many of the queries shown in full is drawn at random, the others differ most between systems
-LEAST_SHOWN = 20  # training queries
-MOST_CELLS = 6_000  # of the tables of all training queries: fewer queries are shown where each has more
+LEAST_SHOWN = 10  # training queries
+MOST_CELLS = 4_000  # of the tables of all training queries: fewer queries are shown where each has more
 
 
 def compared_rows(tables):

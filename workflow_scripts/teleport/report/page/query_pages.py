@@ -12,7 +12,7 @@ from teleport.report.page.queries import TOP
 
 MAPPED = 48  # negatives on the map of a query, those in most pools first
 MOST_DRAWN = 4  # experiments of which a query's page has charts; of more, it has tables alone
-MOST_CHARACTERS = 1_200_000  # of the ids of passages that open the queries of a split which have no page of their own
+MOST_CHARACTERS = 1_000_000  # of the ids of passages that open the queries of a split which have no page of their own
 ID_CHARACTERS = 9  # of an id and the space behind it, as in MS MARCO
 
 

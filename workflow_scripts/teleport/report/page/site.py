@@ -20,7 +20,7 @@ ASSETS = Path(__file__).parent / "assets"
 FILES = "_page"  # below the folder of the page; no configuration can have this name
 DOOR = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={0}"><a href="{0}">{1}</a>\n'
 LINK = re.compile(r'href="([\w.+%-]+\.html)(?:#([^"]*))?"')
-MOST_CHARACTERS = 1_200_000  # of the passages of all pages: where there are more, the longest ones are cut
+MOST_CHARACTERS = 1_000_000  # of the passages of all pages: where there are more, the longest ones are cut
 WORDS_HERE = {"Drawn", "Dropped by filters", "Stage", "Queries", "What", "State", "Host", "Done"}  # to the left, too
 LEAST_CUT = 120  # but none to less than this
 

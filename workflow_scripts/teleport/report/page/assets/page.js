@@ -196,7 +196,7 @@ page.apps.light = async (root, { splits, scored, experiments, states }) => {
   const positives = new Set(lists[0]);
   const passages = (n) => lists[n].flatMap((id) => [positives.has(id) ? h("b", {}, id) : id, " "]);
   const line = (name, ...parts) =>
-    h("tr", {}, h("th", { scope: "row", class: "words" }, name), h("td", { class: "words" }, ...parts));
+    h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "words" }, ...parts));
   const lines = [line(columns[0], ...passages(0))];
   const measures = (n) => Object.entries(scores).map(([name, values]) => `${name} ${values[n][at]}`).join(", ");
   for (const [n, column] of columns.slice(1).entries()) {
