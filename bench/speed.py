@@ -1,6 +1,6 @@
 """The tables of docs/speed.md, every benchmark in one run: how many times as fast as its peers, on this machine.
 
-    python bench/speed.py    a quarter of an hour on an idle machine; then writes the tables anew
+    python bench/speed.py    twenty minutes on an idle machine; then writes the tables anew
 
 Each benchmark is a process of its own, whose command stands beside its figures. The figures are kept in
 docs/measured/speed.json by processor: a run replaces those of its own, and the tables of others stay.

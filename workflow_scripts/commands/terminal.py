@@ -42,7 +42,7 @@ BEGUN = re.compile(r" ([a-z_]+/[0-9a-f]{12}) attempt ")  # in the log of a job
 @dataclass
 class Running:
     """A job that runs. folder: where its stage reports to; due: seconds after `started` when the next line is; waits:
-    for what, as it was said; beside: what its last report is of, where that is no stage of its own."""
+    for what, as it was said."""
 
     message: str
     output: str
@@ -51,7 +51,6 @@ class Running:
     started: float = field(default_factory=time.time)
     due: float = FIRST_SECONDS
     waits: str = ""
-    beside: str = ""
 
 
 class Terminal(TerminalHandler):
@@ -194,17 +193,17 @@ class Terminal(TerminalHandler):
 
     def report(self, job):
         """The last report of a job, or of the sibling that its process makes after it; zeros where there is none since
-        it was begun."""
-        report, job.beside = read_report(job.folder / PROGRESS), ""
+        it was begun. beside: what it is of, where that is no stage of the job's own (text)"""
+        report, beside = read_report(job.folder / PROGRESS), ""
         if not report["time"] and job.log and (made := BEGUN.findall(read_text(Path(job.log)))):
-            report = read_report(RESUME / made[-1] / PROGRESS)
-            job.beside = "a search beside it, " if report["time"] else ""
+            report, beside = read_report(RESUME / made[-1] / PROGRESS), "a search beside it, "
+        report["beside"] = beside
         return report if report["time"] >= job.started else dict.fromkeys(report, 0)
 
     def said(self, job):
         """How far a job is (text); nothing while it waits in the queue of a cluster, perhaps."""
         if (report := self.report(job))["unit"]:
-            return job.beside + how_far(report)
+            return report["beside"] + how_far(report)
         return "" if self.on_cluster else f"{duration(time.time() - job.started)} so far"
 
     def draw(self, jobs):

@@ -59,7 +59,7 @@ class Hardware(Section):
     merge_rows: Rate = Field(description="Candidates/s that are drawn from and joined.")
     texts: Rate = Field(description="Passages/s read from a file, checked and written.")
     tokens: Rate = Field(description="Tokens/s of the tokenizer.")
-    bm25_tokens: Rate = Field(description="Tokens/s that the index of BM25 splits, stems and inverts.")
+    bm25_tokens: Rate = Field(description="Tokens/s that a process splits, stems and inverts for the index of BM25.")
     bm25_scores: Rate = Field(description="Passages times queries/s of BM25, though it adds only what has a term.")
     run_rows: Rate = Field(description="Lines/s of a run that are scored and written.")
     disk: Rate = Field(description="Bytes/s written and hashed.")

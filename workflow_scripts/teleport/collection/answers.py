@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import regex
 
-from teleport.collection.reader import read_passages
+from teleport.collection.reader import read_passages, row_group_bounds
 from teleport.running.launch import processes_apart
 
 PASSAGES = 50_000  # for each process at least: to start it takes as long as to look through most of these
@@ -57,8 +57,7 @@ def find_answers(corpus, ids_QK, answers_Q, processes=1, progress=lambda *_: Non
     ids, depth = ids_QK.ravel(), ids_QK.shape[1]
     holds_answer = np.zeros(len(ids), dtype=bool)
     slots = np.argsort(ids, kind="stable")
-    file = pq.ParquetFile(corpus).metadata  # the passages of its row group i are bounds[i] to bounds[i + 1] - 1
-    bounds = np.cumsum([0, *(file.row_group(group).num_rows for group in range(file.num_row_groups))])
+    bounds = row_group_bounds(pq.ParquetFile(corpus))
     # Without the first, which are empty, and the last, after the corpus.
     groups = [slots for slots in np.split(slots, np.searchsorted(ids[slots], bounds))[1:-1] if len(slots)]
     tasks = [(*np.unique(ids[slots], return_counts=True), (slots // depth).astype(np.int32)) for slots in groups]

@@ -3,6 +3,8 @@
 Apart from `build`, so that an edit to the validation of files reruns only the collection, not what reads it.
 """
 
+from itertools import accumulate, pairwise
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,20 +40,25 @@ def positives_of_job(job, split):
     return positives_of(job.inputs["collection"], job.inputs.get("positives"), split)
 
 
+def row_group_bounds(file):
+    """Where the row groups of a `ParquetFile` begin, and its end: those of group i are bounds[i] to bounds[i + 1] - 1
+    (list of int)."""
+    groups = (file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
+    return list(accumulate(groups, initial=0))
+
+
 def read_passages(corpus, rows, columns):
     """Yield some columns (tuple of text) of passages (rows, int64, ascending) of the path of a corpus.parquet.
 
     One row group is in memory at a time: the texts of a large corpus would not fit, nor into one array of Arrow's,
     whose strings end at 2 GiB.
     """
-    file, first = pq.ParquetFile(corpus), 0
-    for group in range(file.num_row_groups):
-        last = first + file.metadata.row_group(group).num_rows
+    file = pq.ParquetFile(corpus)
+    for group, (first, last) in enumerate(pairwise(row_group_bounds(file))):
         wanted = rows[np.searchsorted(rows, first) : np.searchsorted(rows, last)]
         if len(wanted):
             passages = file.read_row_group(group, columns=columns).take(wanted - first)
             yield from zip(*(passages[name].to_pylist() for name in columns), strict=True)
-        first = last
 
 
 def lines_of_ids(path, key, ids):

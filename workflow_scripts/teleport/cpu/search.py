@@ -42,17 +42,17 @@ def probe(vectors, open_part, threads, queries_QD, lines, depth):
     blocks = min(PROBE_BLOCKS, max(1, len(vectors) // PROBE_ROWS))
     firsts = np.linspace(0, max(0, len(vectors) - PROBE_ROWS), blocks).astype(np.int64)
     sample, queries_QD = np.concatenate([vectors[at : at + PROBE_ROWS] for at in firsts]), queries_QD[:PROBE_QUERIES]
-    few, opening, searching = len(sample) // PROBE_BLOCKS, [], []
+    few, seconds = len(sample) // PROBE_BLOCKS, []
     for passages in (sample[:few], sample):
         share, started = len(passages) / len(vectors), time.process_time()
         index = Exact(passages, 1, open_part, threads)
-        opening.append(time.process_time() - started)
+        opening = time.process_time() - started
         index.part(0).margin = max(1, round(share * index.part(0).margin))
         index.search(queries_QD[:1], 1)  # threads start, and buffers are made
         started = time.process_time()
         index.search(queries_QD, max(1, round(share * depth)))
-        searching.append((time.process_time() - started) * lines / len(queries_QD))
-    return (opening[1] - opening[0] + searching[1] - searching[0]) * len(vectors) / (len(sample) - few)
+        seconds.append(opening + (time.process_time() - started) * lines / len(queries_QD))
+    return (seconds[1] - seconds[0]) * len(vectors) / (len(sample) - few)
 
 
 def computes_in_int8(cpu_info=Path("/proc/cpuinfo")):

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -171,13 +170,11 @@ def require_usable_apart():
     """As `require_usable`, in a process of its own: this one loads no torch. Nothing is asked where no device is."""
     if not visible_devices():
         return
-    code = "import sys; from teleport.running import devices\n"
-    code += "try: devices.require_usable()\nexcept devices.Refusal as error: sys.exit(str(error))"
-    library = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
-    environment = os.environ | {"PYTHONPATH": library}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise Refusal(done.stderr.strip().rpartition("\n")[2])
+    from concurrent.futures import ProcessPoolExecutor  # each job loads this module
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        pool.submit(require_usable).result()
 
 
 # {kind of stage: what helps where a device has not memory enough for it}

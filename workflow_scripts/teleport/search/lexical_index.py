@@ -16,6 +16,7 @@ from bm25s.tokenization import Tokenizer
 from scipy.sparse import csr_matrix
 
 from teleport.arrays import GrowingArray, offsets_of, save_array
+from teleport.collection.reader import row_group_bounds
 from teleport.refusal import Refusal
 from teleport.running.files import read_saved, require_free_space, sync, write_json, write_text
 from teleport.running.launch import processes_apart
@@ -64,13 +65,13 @@ def invert(job, num_passages):
     first occurs, so that the index has the same bits with any number of processes.
     """
     state, path, numbers = job.resume / "blocks.json", job.input("collection", "corpus.parquet"), {}
-    file, done = pq.ParquetFile(path).metadata, read_saved(state).get("done", 0)
-    bounds = np.cumsum([0, *(file.row_group(group).num_rows for group in range(file.num_row_groups))]).tolist()
+    bounds, done = row_group_bounds(pq.ParquetFile(path)), read_saved(state).get("done", 0)
     for number in range(done):
         for term in filter(None, (job.resume / f"{number}.terms.txt").read_text(encoding="utf-8").split("\n")):
             numbers[term] = len(numbers)
     Terms(job.settings)  # settings that it refuses are refused here
-    groups, blocks = range(done * BLOCK_GROUPS, file.num_row_groups), -(-file.num_row_groups // BLOCK_GROUPS)
+    groups = range(done * BLOCK_GROUPS, len(bounds) - 1)
+    blocks = -(-groups.stop // BLOCK_GROUPS)
     processes = max(1, min(job.threads, len(groups) // LEAST_GROUPS))
     with processes_apart(processes, (path, job.settings)) as parallel_map:
         counted = enumerate(parallel_map(count_terms, groups), groups.start)

@@ -253,12 +253,14 @@ def rate_figure(sets, ghosts=()):
     return Figure("rates", rows, "Forgetting rate.", text, "ANCE-Tele, Figure 4 and Table 9")
 
 
-def state_rows(said, experiment):
-    """A row per step and state of what `forgetting_of` says of one set of queries, with the address of their list."""
+def state_rows(said, experiment, listed):
+    """A row per step and state of what `forgetting_of` says of one set of queries, with the address of their list (None
+    unless they are `listed`)."""
     rows = []
     for at, (before, after) in enumerate(pairwise(said["checkpoints"])):
         of_step = parts({"step": f"{before} → {after}"}, "state", said["states"][at])
-        rows += [row | {"url": f"list.html#{said['split']}/{experiment}/{at}/{row['state']}"} for row in of_step]
+        address = f"list.html#{said['split']}/{experiment}/{at}/"
+        rows += [row | {"url": address + row["state"] if listed else None} for row in of_step]
     return rows
 
 
@@ -269,8 +271,8 @@ def river_figure(said, experiment, listed):
         f"Forgotten, as the paper counts: {FORGOTTEN}. Learned: r rises above all that it was. Swung back: r rises to "
         "what it once was, or less. Kept, missed: r stays, above 0 or at 0."
     )
-    rows, text = state_rows(said, experiment), text + " A click lists the queries." * listed
-    rows = rows if listed else [row | {"url": None} for row in rows]
+    text += " A click lists the queries." * listed
+    rows = state_rows(said, experiment, listed)
     return Figure("river", rows, "What becomes of queries.", text, "ANCE-Tele, §3")
 
 

@@ -81,7 +81,6 @@ def forgetting_of(traces, trajectory, splits, measures):
             continue
         drawn, texts = sample(len(rows), TRACED, f"traced {split}"), traces.reader.queries(split)
         content = {"split": split, "measure": measure, "checkpoints": checkpoints, "queries": len(rows)}
-        content["all"] = traces.total if split == "train" else len(rows)
         content |= {"seed": trajectory["seed"], "rows": rows.tolist(), "paths": paths(values)}
         content["ways"] = [way_text(each, measure) for each in values.T.tolist()]
         content["states"] = count_states(values)

@@ -12,10 +12,11 @@ from teleport.report.units import duration
 def states_table(said, experiment, listed):
     """How many queries each step left in each state, as links to their lists where these are listed."""
     lines = {}
-    for row in state_rows(said, experiment):
-        link = Markup('<a href="{}">{:,}</a>').format(row["url"].replace(" ", "%20"), row["count"])
-        line = lines.setdefault(row["step"], {"From → to": row["step"]})
-        line[row["state"].capitalize()] = link if listed and row["count"] else f"{row['count']:,}"
+    for row in state_rows(said, experiment, listed):
+        count, line = f"{row['count']:,}", lines.setdefault(row["step"], {"From → to": row["step"]})
+        if row["url"] and row["count"]:
+            count = Markup('<a href="{}">{}</a>').format(row["url"].replace(" ", "%20"), count)
+        line[row["state"].capitalize()] = count
     return Printed("states", "Queries by state", pd.DataFrame(lines.values(), dtype=object), [])
 
 

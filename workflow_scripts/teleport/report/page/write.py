@@ -168,15 +168,14 @@ class Page:
         if lists:
             self.site.put(f"paths-{name}", lists)
             self.listed.append({"name": name, "label": experiment["label"], "splits": list(lists)})
-        negatives, learned = [], []
+        rows, total = len(self.traces.rows), self.traces.total
+        drawn_of, negatives, learned = f", drawn of {total:,}" * (rows < total), [], []
         for said in pools:
-            summary = f"Seed {said['seed']}, counted over {said['queries']:,} training queries"
-            summary += f", drawn of {self.traces.total:,}" * (said["queries"] < self.traces.total)
+            summary = f"Seed {said['seed']}, counted over {said['queries']:,} training queries{drawn_of}"
             negatives.append((summary, drawings.negatives_figures(said), tables.pools_table(said)))
         for said in chain(*sets):
-            listed, drawn_of = said["seed"] == seeds[0]["seed"], f"drawn of {said['all']:,}, "
-            summary = f"{said['queries']:,} {said['split']} queries, {drawn_of * (said['queries'] < said['all'])}"
-            summary += f"{said['measure']}, seed {said['seed']}"
+            listed, sampled = said["seed"] == seeds[0]["seed"], drawn_of * (said["split"] == "train")
+            summary = f"{said['queries']:,} {said['split']} queries{sampled}, {said['measure']}, seed {said['seed']}"
             figures = shown(drawings.river_figure(said, name, listed), drawings.trace_figure(said))
             learned.append((summary, figures, tables.states_table(said, name, listed)))
         summary = f"Every seed; a curve of more than {MOST_POINTS:,} steps is thinned evenly"
