@@ -95,6 +95,24 @@ def test_no_attempt_asks_for_more_than_the_profile_says():
     assert max(requests.of(stage, 3).mem_mb for stage in plan.stages.values()) == 30000
 
 
+@pytest.mark.parametrize("attempt", [1, 3])
+def test_no_job_of_several_stages_asks_for_more_than_the_profile_says(attempt):
+    """Their minutes add up; each keeps its share of them, and within the limit all that it asks for."""
+    plan, limit, jobs = marco(), 14_000, {}
+    free = Requests(plan, {"hardware": "cpu-2-cores"})
+    requests = Requests(plan, {"hardware": "cpu-2-cores", "minutes": limit})
+    for stage in plan.stages.values():
+        if GROUP["groups"].get(stage.kind):
+            jobs.setdefault(encoding(stage).name, []).append(stage)
+    asked, wanted = ([[of.of(s, attempt).minutes for s in job] for job in jobs.values()] for of in (requests, free))
+    assert any(sum(minutes) > limit > max(minutes) for minutes in wanted) or attempt > 1, "no job is above the limit"
+    for got, want in zip(asked, wanted, strict=True):
+        assert sum(got) <= limit and (sum(want) > limit or got == want)
+        assert all(abs(g - w * min(1, limit / sum(want))) < 1 for g, w in zip(got, want, strict=True))
+    encode = next(stage for stage in plan.stages.values() if stage.kind == "encode")
+    assert requests.of(encode, shards=64) == free.of(encode, shards=64)
+
+
 def test_without_hardware_or_size_a_stage_asks_for_what_its_kind_does():
     for plan, cluster in ((marco(), {}), (marco(counts=None), {"hardware": "h200"})):
         for stage in plan.stages.values():

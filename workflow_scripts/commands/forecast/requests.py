@@ -64,16 +64,36 @@ class Requests:
         there = max(1, round(MARGIN * earlier / 60)) if earlier else 0
         return max(1, round(MARGIN * (earlier + seconds) / 60)) - there + starting
 
-    def of(self, stage, attempt=1, shards=1):
-        """The `Request` for a job of a stage, or for one of its shards, within the cluster's limits."""
+    def asked(self, stage, shards=1):
+        """The `Request` of a first attempt, without limits."""
         row = needs(stage, self.plan.deleted_vectors)
         asked = [row.minutes, row.mem_mb]
         if self.forecast:
             cost, seconds = self.forecast.cost(stage, shards)
             found = [self.minutes(stage, seconds), max(LEAST_MB, math.ceil(MARGIN * cost.memory / 1e6))]
             asked = list(map(max, asked, found)) if cost.lacks else found
-        limits = self.cluster.minutes, self.cluster.mem_mb
-        return Request(*(min(2 ** (attempt - 1) * n, most or math.inf) for n, most in zip(asked, limits, strict=True)))
+        return Request(*asked)
+
+    def of(self, stage, attempt=1, shards=1):
+        """The `Request` for a job of a stage, or for one of its shards, within the cluster's limits: the minutes of the
+        stages that follow an encoding in its job add up, so that each has its share of what the partition takes."""
+        times, most = 2 ** (attempt - 1), self.cluster.minutes or math.inf
+        minutes, mem_mb = (times * n for n in self.asked(stage, shards))
+        others = self.groups.get(stage.name, ()) if shards == 1 else ()  # shards are jobs of their own
+        left = [other for other in others if not is_finished(other.name)]
+        together = max(minutes, times * sum(self.asked(other).minutes for other in left))
+        if together > most:
+            minutes = minutes * most // together
+        return Request(minutes, min(mem_mb, self.cluster.mem_mb or math.inf))
+
+    @cached_property
+    def groups(self):
+        """{stage: [the stages of its job]} of encodings and what follows them."""
+        jobs = {}
+        for stage in self.plan.stages.values():
+            if stage.kind in ("encode", *FOLLOWING) and (first := encoding(stage)):
+                jobs.setdefault(first.name, []).append(stage)
+        return {stage.name: job for job in jobs.values() for stage in job}
 
 
 def encoding(stage):
