@@ -87,7 +87,8 @@ use rule stage as negatives_file with:
 
 
 use rule stage as encode with:
-    """Vectors of passages and queries under one checkpoint; of the passages joined from shards, where there are some."""
+    """Vectors g of passages and queries under one checkpoint (ANCE-Tele, Eq. 1), joined from shards where there are
+    some."""
     input:
         inputs,
         shards=shard_manifests,

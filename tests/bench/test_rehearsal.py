@@ -49,12 +49,12 @@ def test_the_paper_s_whole_workflow_runs_and_every_stage_is_beside_its_forecast(
     monkeypatch.chdir(tmp_path)
     rehearse = importlib.import_module("rehearse")
     without_released = REPOSITORY / "config" / "variants" / "without-released.yaml"
-    asked = ["--scale", "0.0005", "--folder", "made", "--configs", str(without_released), "--json", "lines.json"]
+    asked = ["--scale", "0.001", "--folder", "made", "--configs", str(without_released), "--json", "lines.json"]
     snakefile = ["--snakefile", str(REPOSITORY / "Snakefile")]
     command = [sys.executable, rehearse.__file__, "marco", *asked, *snakefile]
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
-    override = tmp_path / "made" / "marco-0.0005-1" / "rehearsal.yaml"
+    override = tmp_path / "made" / "marco-0.001-1" / "rehearsal.yaml"
     plan = Plan(*load_files([REPOSITORY / "config" / "marco.yaml", override, without_released]))
     lines = json.loads((tmp_path / "lines.json").read_text())
     assert sorted(line["stage"] for line in lines) == sorted(plan.stages)

@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from search_world import EVERYTHING, faiss_on_gpu, search
 from teleport.cpu import int8
@@ -301,6 +302,16 @@ def test_the_bound_of_fp16_products_holds_for_sums_that_truncate(monkeypatch, gr
     error = np.abs(truncating_sums(products, group) - products.sum(axis=1)).max()
     assert error > 0.95 * dim * 2.0**-23, "twice what rounded sums lose at most"
     assert 2 * error <= index.errors(query[None])[0] <= 3 * error
+
+
+def test_on_a_gpu_products_of_fp16_numbers_come_out_in_float32():
+    """Without one: torch's CUDA kernels on tensors that have a type and a shape, and no numbers."""
+    with FakeTensorMode():
+        queries_QD, passages_PD = (torch.empty(n, 32, dtype=torch.float16, device="cuda") for n in (4, 5))
+        scores_QP = flat_torch.products(queries_QD, passages_PD)
+    assert scores_QP.dtype == torch.float32 and scores_QP.shape == (4, 5) and scores_QP.is_cuda
+    queries_QD, passages_PD = (torch.full((n, 32), 128.0, dtype=torch.float16) for n in (4, 5))
+    assert (flat_torch.products(queries_QD, passages_PD) == 32 * 128**2).all(), "beyond what fp16 holds"
 
 
 def test_memory_maps_are_searched(open_index, tmp_path):

@@ -14,6 +14,13 @@ STEP_BLOCK = 2**21  # where a few dozen queries are searched at a time: few kern
 LEAST_GROUP = 4  # scores per group from which looking at their maxima first is worth it
 
 
+def products(queries_QD, passages_PD):
+    """Float32 [Q, P]: inner products of fp16 numbers, which on a GPU are never rounded to fp16 themselves."""
+    if queries_QD.is_cuda:
+        return torch.mm(queries_QD, passages_PD.T, out_dtype=torch.float32)
+    return queries_QD.float() @ passages_PD.T.float()
+
+
 def workspace(dim):
     """Bytes of device memory that a search takes besides its vectors: scores and what is selected from them, and some
     blocks of vectors in float32, as read, as centred and as they come back from their reduction."""
@@ -44,11 +51,7 @@ class TorchFlat(Reduced):
         groups, lists = reduced.split(SCORES // self.block), {}
         for first, passages_PD in self.blocks():
             for group, reduced_QD in enumerate(groups):
-                if self.device.type == "cuda":  # where the product never exists in fp16
-                    scores_QP = torch.mm(reduced_QD, passages_PD.T, out_dtype=torch.float32)
-                else:
-                    scores_QP = reduced_QD.float() @ passages_PD.T.float()
-                scores_QM, columns_QM = top(scores_QP, count)
+                scores_QM, columns_QM = top(products(reduced_QD, passages_PD), count)
                 lists[group] = join(lists.get(group), scores_QM, columns_QM + first, count)
         scores_QM, ids_QM = map(torch.cat, zip(*lists.values(), strict=True))
         scores_QM, order_QM = scores_QM.sort(dim=1, descending=True)
