@@ -13,7 +13,7 @@ TABLE = """Every system and episode
 * Tele .589: +.065 over Zero-shot (p .0006); 93 s of mining and training.
 * Other .577: not above Zero-shot (+.053, p .08).
 
-By RR@10, at 0.05, two-sided, Holm-corrected over the comparisons of all trained systems.
+By RR@10, at 0.05, two-sided, Holm-corrected over all of these comparisons.
 
 | System | Episode | RR@10 |
 | :-- | --: | --: |
@@ -32,7 +32,7 @@ def test_verdicts_first_then_where_to_look(tmp_path):
         "Every system and episode:",
         "Tele .589: +.065 over Zero-shot (p .0006); 93 s of mining and training.",
         "Other .577: not above Zero-shot (+.053, p .08).",
-        "By RR@10, at 0.05, two-sided, Holm-corrected over the comparisons of all trained systems.",
+        "By RR@10, at 0.05, two-sided, Holm-corrected over all of these comparisons.",
         f"to look at: {table}",
         f"to look at: {bare}",
         f"to look at: {page}",

@@ -119,7 +119,7 @@ Every system
 
 * System & Co .500: not above BM25 (+.050, p .22); +.050 over Zero-shot (p .0039).
 
-By RR@10, at 0.05, two-sided, Holm-corrected over the comparisons of all trained systems; of these checkpoints: \
+By RR@10, at 0.05, two-sided, Holm-corrected over all of these comparisons; of these checkpoints: \
 another seed may turn it.
 
 | System | Episode | RR@10 | R@100 |

@@ -76,6 +76,15 @@ def test_sentences_say_what_holds_and_what_does_not():
     assert [at for at, _ in verdicts([*ROWS[1:2], other, ROWS[2]], [0.5, 0.51, 0.6], three_pairs(), 0.05)] == [2, 1]
 
 
+def test_of_runs_from_elsewhere_each_is_beside_the_baseline():
+    rows = [{"system": name, "episode": 0, "seeds": []} for name in ("A", "B", "C")]
+    assert verdicts(rows, [0.5, 0.4, 0.6], three_pairs(), 0.05, ["B"]) == [
+        (2, "C .600: +.100 over B (p .02)"),
+        (0, "A .500: -.100 under B (p .02)"),
+    ]
+    assert verdicts(rows, [0.5, 0.4, 0.6], three_pairs(), 0.05) == []
+
+
 def three_pairs(column="RR@10"):
     lines = [(0, 1), (0, 2), (1, 2)]
     return pd.DataFrame([[column, a, b, 0.1, 0.01, "permutation", True, 9, 1] for a, b in lines], columns=PAIRS)
@@ -115,7 +124,7 @@ def test_the_note_says_whether_another_seed_may_turn_it(seeds, few):
     rows = [ROWS[1], {"system": "Tele", "episode": 1, "seeds": seeds}]
     values = np.random.default_rng(0).random((30, len(seeds)))
     of = {0: pd.DataFrame({0: values[:, 0]}), 1: pd.DataFrame(values + 0.1)}
-    spec = {"rows": rows, "significance": USUAL, "splits": ["test"]}
+    spec = {"rows": rows, "significance": USUAL | {"baseline": "Zero-shot"}, "splits": ["test"]}
     pairs = pairs_of_rows(rows, of, None, "RR@10", "test")
     said, note = verdicts_with_costs(spec, "RR@10", [0.5, 0.6], pairs, None)
     assert verdicts_with_costs(spec | {"significance": None}, "RR@10", [0.5, 0.6], pairs, None) == ([], "")

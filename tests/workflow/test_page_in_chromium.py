@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +17,7 @@ from page_world import MARKUP, episode, pools, record, report
 sys.path.insert(0, str(Path(__file__).parents[1] / "report/page"))
 
 from browser import Browser, require_chromium  # noqa: E402
+from runs_world import runs_world  # noqa: E402
 
 MOST_CLICKS = 3  # from the first page to an answer
 
@@ -288,10 +290,12 @@ def test_without_javascript_it_is_read_and_walked(opened, marked):
 def test_it_prints_with_everything_opened(opened):
     go, browser = opened
     go("experiment-tele.html")
+    undrawn = "[...document.querySelectorAll('.chart')].filter((e) => e.checkVisibility() && !e.querySelector('svg'))"
+    browser.evaluate(f"window.onafterprint = () => {{ window.undrawn = {undrawn}.length; }}")
     printed = base64.b64decode(browser.call("Page.printToPDF")["data"])
     assert printed.startswith(b"%PDF") and len(re.findall(rb"/Type\s*/Page\b", printed)) >= 1
-    closed = "[...document.querySelectorAll('details:not([open])')].length"
-    assert browser.evaluate(closed) == 0 and browser.errors == []
+    closed = "[...document.querySelectorAll('details:not([open])')].filter((each) => each.checkVisibility()).length"
+    assert browser.evaluate(closed) == 0 and browser.evaluate("window.undrawn") == 0 and browser.errors == []
 
 
 TABLE = {"title": "Toy", "source": "nowhere", "scale": 100, "decimals": 1}
@@ -314,6 +318,51 @@ def test_published_figures_stand_beside_ours(finished, tmp_path):
     text = shown(browser, "main")
     browser.close()
     assert all(said in text for said in ("Toy", "39.1", "12.0", f"{100 * ours:.1f}")) and browser.errors == []
+
+
+@pytest.mark.slow
+def test_twenty_eight_systems_of_runs_alone(tmp_path):
+    """Each has a name and a place of its own, in one colour and best first; a pair opens; no page stands empty."""
+    require_chromium()
+    labels = [f"System {n:02} with a name of its own, episode {n % 4}" for n in range(28)]
+    world = runs_world(tmp_path / "world", labels)
+    world.snakemake()
+    page, browser = world.folder / "results/report/_page", Browser(tmp_path / "profile")
+    means = pd.read_csv(world.folder / "results/tables/main.csv").set_index("system")["RR@10"]
+    for width in (400, 1400):
+        browser.size(width)
+        browser.open(page / "index.html")
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        svg = f"{figure('RR@10.')}.querySelector('svg')"
+        texts = f"[...{svg}.querySelectorAll('.mark-text text')].filter((each) => each.textContent.startsWith('Sys'))"
+        drawn = browser.evaluate(f"{texts}.map((each) => each.textContent)")
+        assert sorted(drawn) == labels and [*means[drawn]] == sorted(means, reverse=True)
+        places = browser.evaluate(f"{texts}.map((each) => each.getBoundingClientRect().top)")
+        assert min(below - above for above, below in pairwise(sorted(places))) > 10, "names lie on each other"
+        dots = f"[...{svg}.querySelectorAll('path[aria-roledescription=point]')]"
+        fills = browser.evaluate(f"{dots}.map((each) => each.getAttribute('fill'))")
+        assert len(fills) == 28 and len(set(fills)) == 1
+    assert browser.evaluate("document.querySelectorAll('.verdicts li').length") == 27, "each beside the baseline"
+    nav = browser.evaluate("[...document.querySelectorAll('nav li')].map((each) => each.getBoundingClientRect().right)")
+    assert max(nav) <= 1400 - 24 and browser.evaluate(f"{element('.verdicts')}.getBoundingClientRect().top") < 400
+    assert browser.evaluate("document.querySelectorAll('.matrix tbody tr').length") == 28
+    pair = "document.querySelector('.matrix tbody tr:nth-child(9) td:nth-of-type(4) a')"
+    browser.press_mouse(pair)
+    browser.wait("document.title.startsWith('Compare') && document.documentElement.dataset.ready")
+    a, b = labels[3], labels[8]
+    assert shown(browser, ".said").startswith(f"{b} {means[b]:.3f}, {a} {means[a]:.3f}: ")
+    assert browser.evaluate("document.querySelectorAll('form select')[0].options.length") == 28
+    assert browser.evaluate(f"{element('.queries')}.querySelectorAll('li').length") == 20
+    links = browser.evaluate("[...document.querySelectorAll('nav a')].map((each) => each.textContent)")
+    assert links == ["Verdicts", "Compare", "Queries", "Stages"]
+    for name in sorted(path.name for path in page.glob("[!qs]*.html")):
+        browser.open(page / name)
+        parts = "[...document.querySelectorAll('section, ul, tbody, .pair')]"
+        assert browser.evaluate(f"{parts}.filter((each) => !each.textContent.trim()).length") == 0, name
+    browser.open(page / "query-test-0.html")
+    assert browser.evaluate("document.querySelectorAll('table.tops th.turned').length") == 28
+    assert browser.errors == []
+    browser.close()
 
 
 def test_texts_with_markup_are_shown_as_text(opened, marked):

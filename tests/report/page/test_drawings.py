@@ -49,6 +49,17 @@ def test_episode_0_of_every_system_that_shares_its_start():
     assert {row["system"] for row in without.rows} == {"A"}  # one episode alone is no line
 
 
+@pytest.mark.parametrize("episodes", [2, 40])
+def test_stacked_bars_never_lie_on_each_other(episodes):
+    rows = [{"episode": n, "source": "query", "count": 3, "share": 1.0, "order": 0} for n in range(episodes)]
+    svg = vl_convert.vegalite_to_svg(Figure("sources", rows, "").spec | {"width": 300})
+    bars = [
+        (float(x), float(w)) for x, w in re.findall(r'aria-roledescription="bar" d="M([\d.]+),[\d.]+h([\d.]+)', svg)
+    ]
+    assert len(bars) == episodes and max(width for _, width in bars) <= 34
+    assert all(x + width < after for (x, width), (after, _) in pairwise(sorted(bars)))
+
+
 def test_episodes_that_lie_further_apart_are_drawn_so():
     content = table()
     content["rows"][1]["episode"] = 5  # 1, then 5, from a start at 0

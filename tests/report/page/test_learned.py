@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from teleport.evaluation.forgetting import forgets
+from teleport.report.page.drawings import river_figure
 from teleport.report.page.forgetting import (
     STATES,
     Traces,
@@ -66,6 +67,13 @@ def test_ranks_of_positives_equal_a_sort():
     )
     assert Traces(reader).ranked("encode/queries", "encode/passages").tolist() == expected
     assert 0 < np.count_nonzero(expected) < 50
+
+
+def test_checkpoints_without_ranks_of_training_queries_are_said():
+    found = [{"kept": 2}, {"kept": 2}]
+    said = {"split": "train", "queries": 2, "seed": 1, "measure": "RR@100", "states": found, "checkpoints": [0, 1, 2]}
+    assert "at checkpoint 3, 4, and" in river_figure(said | {"unranked": [3, 4]}, "tele", True).text
+    assert "at checkpoint" not in river_figure(said | {"unranked": []}, "tele", True).text
 
 
 def test_swing_sizes():

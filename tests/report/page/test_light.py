@@ -22,6 +22,7 @@ def test_every_query_without_a_page_has_its_passages_and_positives():
         "columns": ["Positives", "A", "B"],
         "most": TOP,
         "queries": {1: ["0000004 0000005", "0000009", "elsewhere 0000004"], 2: ["", "", "0000002"]},
+        "sources": {},
     }
 
 
@@ -31,14 +32,16 @@ def test_at_the_counts_of_marco_what_opens_a_split_stays_within_its_budget():
     for queries, columns in ((10_000, 24), (6_980, 8)):
         found = rng.integers(0, 8_800_000, (columns, queries, TOP)).tolist()
         lists = {f"System {n}": dict(enumerate(of)) for n, of in enumerate(found)}
-        said = light(Reader(), list(range(queries)), [], [np.array([row]) for row in range(queries)], lists)
-        overhead = 3 * queries * columns + ID_CHARACTERS * 3 * queries
+        sources = {column: dict.fromkeys(range(queries), "0" * TOP) for column in lists}
+        said = light(Reader(), list(range(queries)), [], [np.array([row]) for row in range(queries)], lists, sources)
+        assert {len(text) for _, *texts in said["sources"].values() for text in texts} == {said["most"]}
+        overhead = (3 + 3 + said["most"]) * queries * columns + ID_CHARACTERS * 4 * queries
         budget = max(MOST_CHARACTERS, ID_CHARACTERS * queries * columns)  # each list has at least one passage
         assert len(script_json(said)) < budget + overhead and said["most"] >= 1
         assert all(len(of) == 1 + columns and all(of) for of in said["queries"].values())
 
 
-def test_negatives_of_a_pool_come_by_rank_and_once():
+def test_negatives_of_a_pool_come_by_rank_and_once_each_with_its_source():
     class Pools:
         def finished(self, name):
             return name is not None
@@ -47,6 +50,7 @@ def test_negatives_of_a_pool_come_by_rank_and_once():
             class Items:
                 passages = np.array([8, 6, 8, 5, 1], np.int32)
                 ranks = np.array([3, 0, 3, 1, 2], np.int32)
+                sources = np.array([2, 8, 2, 6, 4], np.uint8)  # the fourth was found twice
 
             class Pool:
                 offsets, items = np.array([0, 4, 5]), Items
@@ -54,4 +58,7 @@ def test_negatives_of_a_pool_come_by_rank_and_once():
             return Pool
 
     seeds = {"Tele": {"episodes": [{"pool": "merge/a"}, {"pool": None}]}}
-    assert mined_lists(Pools(), seeds, [0, 1]) == {"Tele, episode 1": {0: [5, 8, 6], 1: [1]}}
+    flags = {"lookahead": 4, "momentum": 8, "query": 2}
+    lists, sources = mined_lists(Pools(), seeds, [0, 1], flags)
+    assert lists == {"Tele, episode 1": {0: [5, 8, 6], 1: [1]}}
+    assert sources == {"Tele, episode 1": {0: "021", 1: "0"}}

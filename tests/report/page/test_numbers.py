@@ -22,7 +22,8 @@ from teleport.settings.read import load_files
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "workflow"))
 
-from toy import SPLITS, World, finished, make_checkpoint  # noqa: E402, F401
+from runs_world import runs_world  # noqa: E402
+from toy import World, finished, make_checkpoint  # noqa: E402, F401
 
 ONE = {"means", "scores", "dots"}  # kinds of numbers that any evaluation gives
 TRAINED = ONE | {"times", "costs", "losses", "rates"}
@@ -83,18 +84,7 @@ def test_figures_for_a_paper_have_the_rows_of_the_page(finished, monkeypatch, tm
 
 def test_runs_alone(tmp_path):
     """Two runs and judgments, without texts."""
-    world, rng = World(tmp_path / "world"), np.random.default_rng(0)
-    World.copy_repository(world.folder)
-    (world.folder / "qrels.txt").write_text("".join(f"q{n} 0 d{n} 1\n" for n in SPLITS["test"]))
-    for name in ("a", "b"):
-        lists = {n: rng.permutation([f"d{n}", *(f"x{i}" for i in range(9))]) for n in SPLITS["test"]}
-        lines = (f"q{n} Q0 {p} {at} {20 - at} t\n" for n, of in lists.items() for at, p in enumerate(of, 1))
-        (world.folder / f"{name}.run").write_text("".join(lines))
-    world.config = {
-        "collection": {"source": "judgments", "splits": {"test": {"qrels": "qrels.txt"}}},
-        "external": {name: {"label": name.upper(), "runs": {"test": f"{name}.run"}} for name in ("a", "b")},
-        "evaluation": {"splits": ["test"], "measures": ["RR@10", "R@5"], "significance": {"baseline": "A"}},
-    }
+    world = runs_world(tmp_path / "world", ["A", "B"])
     world.snakemake()
     check(world.folder, "report", {}, ONE)
 

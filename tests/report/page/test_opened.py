@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
@@ -53,11 +54,21 @@ def test_every_listed_query_opens(opened):
             at = queries["rows"].index(int(row))
             assert browser.evaluate(TEXT % ".question") == queries["texts"][at]
             said = browser.evaluate(TEXT % "table.light")
-            assert data_of(folder, f"light-{split}")["queries"][row][1] in said and "ANCE-Tele, checkpoints 0 →" in said
+            assert light_text(folder, split, row) in said and "ANCE-Tele, checkpoints 0 →" in said
     browser.open(folder / "query.html", f"#{light[0]}/0-1")  # from a comparison: these two systems alone
     lines = "[...document.querySelectorAll('table.light th')].map((each) => each.textContent)"
     assert browser.evaluate(lines)[:3] == ["Positives", "BM25", "Zero-shot"] and len(browser.evaluate(lines)) == 4
     assert browser.errors == []
+
+
+def light_text(folder, split, row):
+    """The first list of a query's light page: ids of passages, behind the names of their sources if they have some."""
+    light, names = data_of(folder, f"light-{split}"), data_of(folder, "index")["sources"]
+    ids = light["queries"][row][1].split()
+    digits = light["sources"][row][1] if split == "train" else " " * len(ids)
+    named = [(names[int(d)] if d.strip() and d != before else "") for before, d in pairwise(f" {digits}")]
+    assert split != "train" or len({*digits}) > 1
+    return " ".join(chain.from_iterable(zip(named, ids, strict=True))).replace("  ", " ").strip()
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -118,7 +118,7 @@ def bars(step, names, values, *tooltip, **channels):
 
 def stacked(field, title, colours=None, x="episode:O", x_title="Episode", y_title="Negatives", **channels):
     """A stacked bar per episode, by kinds of negatives or queries."""
-    return chart(210, "bar", size=34).encode(
+    return chart(210, "bar", size=alt.expr("min(34, 0.8 * bandwidth('x'))")).encode(
         x=alt.X(x, title=x_title, axis=UPRIGHT),
         y=alt.Y("count:Q", title=y_title, axis=COUNTS),
         color=colour(field, title, colours, "right"),

@@ -25,7 +25,7 @@ from teleport.collection.overlap import trained_too
 from teleport.evaluation.significance import LEAST_SEEDS
 from teleport.report.figures import Stages, collection_text, machines, seconds, trace_figures
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
-from teleport.report.verdicts import level_of, pairs_of_rows, significance_text, test_column, verdicts
+from teleport.report.verdicts import baselines, level_of, pairs_of_rows, significance_text, test_column, verdicts
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.section import RERANKED
 
@@ -70,11 +70,12 @@ def verdicts_with_costs(spec, column, means, pairs, stages):
     if not spec["significance"]:
         return [], ""
     level, rows, sentences = level_of(spec["significance"], spec["splits"][0]), spec["rows"], []
-    for i, sentence in verdicts(rows, means, pairs[pairs["column"] == column], level):
+    references = [*chain.from_iterable(baselines(spec["significance"]).values())]
+    for i, sentence in verdicts(rows, means, pairs[pairs["column"] == column], level, references):
         cost = cost_of(rows[i], stages)
         sentences.append(f"{sentence}{f'; {seconds_text(sum(cost))} of mining and training' if cost else ''}.")
     few = any(0 < len(row["seeds"]) < LEAST_SEEDS for row in rows)
-    note = f"By {column}, at {level:g}, two-sided, Holm-corrected over the comparisons of all trained systems"
+    note = f"By {column}, at {level:g}, two-sided, Holm-corrected over all of these comparisons"
     return sentences, note + ("; of these checkpoints: another seed may turn it." if few else ".")
 
 

@@ -128,13 +128,15 @@ def pairs_of_rows(rows, scores, significance, column, split):
     return pd.DataFrame(lines, columns=PAIRS)
 
 
-def verdicts(rows, means, pairs, level):
+def verdicts(rows, means, pairs, level, references=()):
     """[(index of a row, sentence without its point)]: what the tests say of the last episode of each trained system,
     best first, beside what nothing here has trained (the first three of such rows) and its episode before, by the
-    `pairs` of one column, whose p-values Holm's correction holds together. means: of that column, float by row."""
+    `pairs` of one column, whose p-values Holm's correction holds together. Of runs from elsewhere alone: of each beside
+    the `references`, labels of the table's baselines. means: of that column, float by row."""
     judged = [i for i in range(len(rows)) if not np.isnan(means[i])]
-    untrained = [i for i in judged if not rows[i]["seeds"]][:3]
-    last = {rows[i]["system"]: i for i in judged if rows[i]["seeds"]}
+    trained = [i for i in judged if rows[i]["seeds"]]
+    untrained = [i for i in judged if not rows[i]["seeds"] and (trained or rows[i]["system"] in references)][:3]
+    last = {rows[i]["system"]: i for i in trained or judged if i not in untrained}
     against = {}
     for system, i in last.items():
         before = [j for j in judged if rows[j]["system"] == system and j != i][-1:]

@@ -271,6 +271,8 @@ def river_figure(said, experiment, listed):
         f"Forgotten, as the paper counts: {FORGOTTEN}. Learned: r rises above all that it was. Swung back: r rises to "
         "what it once was, or less. Kept, missed: r stays, above 0 or at 0."
     )
+    if without := ", ".join(map(str, said.get("unranked", ()))):
+        text += f" No search has ranked them at checkpoint {without}, and no vectors are here, or too many, to do so."
     text += " A click lists the queries." * listed
     rows = state_rows(said, experiment, listed)
     return Figure("river", rows, "What becomes of queries.", text, "ANCE-Tele, §3")

@@ -70,7 +70,8 @@ def forgetting_of(traces, trajectory, splits, measures):
 
     split "train": RR@100 of the training queries with each model that mined, as in the paper; other splits: their first
     measure of which more is better. rates and states have an entry per step; paths: of each query (`rows`) its states,
-    a letter per step, and ways: its scores, as text; traces: of a few queries drawn at random (`traced`), a list each.
+    a letter per step, and ways: its scores, as text; unranked: checkpoints without ranks of training queries; traces:
+    of a few queries drawn at random (`traced`), a list each.
     """
     sets = [("train", f"RR@{DEPTH}", *traces.training(trajectory))]
     firsts = {split: next((name for name in measures[split] if better(name) > 0), None) for split in splits}
@@ -82,6 +83,8 @@ def forgetting_of(traces, trajectory, splits, measures):
         drawn, texts = sample(len(rows), TRACED, f"traced {split}"), traces.reader.queries(split)
         content = {"split": split, "measure": measure, "checkpoints": checkpoints, "queries": len(rows)}
         content |= {"seed": trajectory["seed"], "rows": rows.tolist(), "paths": paths(values)}
+        if split == "train":  # such as the last one, where it has more vectors than MOST_PRODUCTS allow
+            content["unranked"] = sorted({*map(int, trajectory["vectors"])}.difference(checkpoints))
         content["ways"] = [way_text(each, measure) for each in values.T.tolist()]
         content["states"] = count_states(values)
         content["rates"] = [round(counts["forgotten"] / len(rows), 6) for counts in content["states"]]

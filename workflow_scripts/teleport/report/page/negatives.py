@@ -142,6 +142,11 @@ def source_name(flags_of_source, flags):
     return " + ".join(sorted(name for name, flag in flags.items() if flags_of_source & flag))
 
 
+def first_source(flags_of_source, flags):
+    """As `source_name`, of united duplicates the first."""
+    return source_name(flags_of_source, flags).split(" + ")[0]
+
+
 def count_sources(sources, flags):
     """{name of a source: number of negatives}, from the bit flags of negatives (uint8)."""
     counts = Counter()

@@ -7,7 +7,7 @@ import pandas as pd
 
 from teleport.report.charts import Figure, shown
 from teleport.report.maps import map_rows, places
-from teleport.report.page.negatives import SUSPECT, finished_pools, flat, source_name
+from teleport.report.page.negatives import SUSPECT, finished_pools, first_source, flat, source_name
 from teleport.report.page.queries import TOP
 
 MAPPED = 48  # negatives on the map of a query, those in most pools first
@@ -26,11 +26,13 @@ def ranking_table(tops):
     return sorted(ranks.items(), key=lambda each: (-weight[each[0]], str(each[0])))
 
 
-def light(reader, rows, full, positives, lists):
+def light(reader, rows, full, positives, lists, sources=None):
     """What opens the queries `rows` that are not in `full`: passages by their ids, without texts (plain JSON).
 
-    {columns, most, queries: {row: a text of ids per column}}. lists: {column: {row: [passages, best first]}}, of which
-    at most `most` stay, for MOST_CHARACTERS in all; the first column has the positives.
+    {columns, most, queries: {row: a text of ids per column}, sources: {row: a text of digits per column}}. lists:
+    {column: {row: [passages, best first]}}, of which at most `most` stay, for MOST_CHARACTERS in all; the first column
+    has the positives. sources: {column: {row: a digit per passage, the place of its source among all}} where passages
+    have one.
     """
     others = sorted({*rows}.difference(full))
     most = max(1, min(TOP, MOST_CHARACTERS // max(1, ID_CHARACTERS * len(others) * len(lists))))
@@ -38,21 +40,26 @@ def light(reader, rows, full, positives, lists):
     passages = {passage for columns in cut.values() for column in columns for passage in column}
     ids = reader.doc_ids({passage for passage in passages if not isinstance(passage, str)})
     texts = {row: [" ".join(ids.get(each, each) for each in column) for column in cut[row]] for row in others}
-    return {"columns": ["Positives", *lists], "most": most, "queries": texts}
+    digits = {row: ["", *(sources[column][row][:most] for column in lists)] for row in others} if sources else {}
+    return {"columns": ["Positives", *lists], "most": most, "queries": texts, "sources": digits}
 
 
-def mined_lists(reader, seeds, rows):
-    """{"SYSTEM, episode N": {row: [its negatives, by their rank]}} of all finished pools; seeds: {label: seed}."""
-    lists = {}
+def mined_lists(reader, seeds, rows, flags):
+    """{"SYSTEM, episode N": {row: [its negatives, by their rank]}} of all finished pools, and their sources, as `light`
+    takes them, each the first of its negative by `flags`; seeds: {label: seed}."""
+    lists, sources, places = {}, {}, {name: str(at) for at, name in enumerate(flags)}
     for label, seed in seeds.items():
         for number, stages in finished_pools(reader, seed).items():
-            queries, passages, ranks = flat(reader.pool(stages["pool"]), np.array(rows), "passages", "ranks")
-            last = np.where(ranks, ranks, np.inf)  # what no search found
-            frame = pd.DataFrame({"query": queries, "passage": passages, "rank": last})
+            fields = flat(reader.pool(stages["pool"]), np.array(rows), "passages", "ranks", "sources")
+            frame = pd.DataFrame(dict(zip(("query", "passage", "rank", "source"), fields, strict=True)))
+            frame["rank"] = frame["rank"].replace(0, np.inf)  # what no search found is last
+            names = {bits: first_source(bits, flags) for bits in frame["source"].unique().tolist()}
+            frame["source"] = frame["source"].map(lambda bits, names=names: places[names[bits]])
             by_rank = frame.sort_values(["query", "rank"], kind="stable").drop_duplicates(["query", "passage"])
-            found = by_rank.groupby("query")["passage"].agg(list)
-            lists[f"{label}, episode {number}"] = dict.fromkeys(rows, []) | found.to_dict()
-    return lists
+            column, of = f"{label}, episode {number}", by_rank.groupby("query")
+            lists[column] = dict.fromkeys(rows, []) | of["passage"].agg(list).to_dict()
+            sources[column] = dict.fromkeys(rows, "") | of["source"].agg("".join).to_dict()
+    return lists, sources
 
 
 def query_life(reader, trajectory, row, flags):
@@ -72,9 +79,9 @@ def query_life(reader, trajectory, row, flags):
         life["positive"][number] = min((now[known] for known in positives if known in now), default=None), positive
         for passage, source, rank, score in zip(passages, sources, ranks, scores, strict=True):
             suspect = None not in (score, positive) and score >= positive - abs(positive) * (1 - SUSPECT)
-            name = source_name(source, flags)
-            line = {"source": name, "what": name.split(" + ")[0], "then": rank or None, "now": now.get(passage)}
-            life["lines"].setdefault(passage, {}).setdefault(number, line | {"score": score, "suspect": suspect})
+            line = {"source": source_name(source, flags), "what": first_source(source, flags), "then": rank or None}
+            line |= {"now": now.get(passage), "score": score, "suspect": suspect}
+            life["lines"].setdefault(passage, {}).setdefault(number, line)
     return life
 
 

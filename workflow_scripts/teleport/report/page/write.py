@@ -128,16 +128,16 @@ class Page:
                     of[f"{numbers[pair['a']]} {numbers[pair['b']]}"] = p_text(pair["p"])
         return pairs
 
-    def put_queries(self, split, rows, full, lists):
+    def put_queries(self, split, rows, full, lists, sources=None):
         """The list of the queries of a split (lists of rows: all, and those in full), and what opens the others.
 
-        lists: {column: {row: [passages, best first]}}
+        lists, sources: as `light` takes them
         """
         ids, texts = (self.reader.queries(split, name).take(rows).to_pylist() for name in ("query_id", "text"))
         limit = MOST_LISTED if len(rows) < LONG_LIST else MOST_LISTED // 2
-        short = [text[:limit] for text in texts]
-        self.site.put(f"queries-{split}", {"rows": rows, "ids": ids, "texts": short, "full": full})
-        light = query_pages.light(self.reader, rows, full, self.reader.positives(split=split), lists)
+        said = {"rows": rows, "ids": ids, "texts": [text[:limit] for text in texts], "full": full}
+        self.site.put(f"queries-{split}", said | {"cut": limit if max(map(len, texts), default=0) > limit else 0})
+        light = query_pages.light(self.reader, rows, full, self.reader.positives(split=split), lists, sources)
         self.site.put(f"light-{split}", light)
 
     def experiments(self):
@@ -210,6 +210,7 @@ class Page:
         splits = list(dict.fromkeys([*self.splits, *["train"] * bool(self.trained)]))
         index = {"splits": splits, "scored": list(self.splits), "labels": [row["label"] for row in self.compared]}
         index |= {"pairs": self.pairs(), "experiments": self.listed, "states": STATES}
+        index["sources"] = list(self.spec["flags"])
         self.site.put("index", index)
         if splits:
             self.site.add("list.html", "list.html", "Queries", full=contents)
@@ -233,7 +234,8 @@ class Page:
         compared = [self.traces.training(seed)[1] for seed in self.trained.values()]
         number = queries.fitting(self.spec["queries"], self.reader, self.trained.values())
         rows, chosen = self.traces.rows.tolist(), queries.selected(self.traces.rows, compared, number)
-        self.put_queries("train", rows, chosen, query_pages.mined_lists(self.reader, self.trained, rows))
+        mined = query_pages.mined_lists(self.reader, self.trained, rows, self.spec["flags"])
+        self.put_queries("train", rows, chosen, *mined)
         return [{"split": "train", "row": row, "ranking": [], "lives": []} for row in chosen]
 
     def add_lives(self, contents):

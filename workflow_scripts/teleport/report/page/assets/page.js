@@ -96,7 +96,8 @@ const page = (() => {
   });
   document.addEventListener("toggle", draw, true);
   window.addEventListener("beforeprint", () => {
-    for (const each of document.querySelectorAll("details")) each.open = true;
+    for (const each of shown().querySelectorAll("details")) each.open = true;
+    draw(); // at once: toggles are told of after the paper is full
   });
   window.addEventListener("hashchange", go);
   document.addEventListener("DOMContentLoaded", go);
@@ -122,7 +123,7 @@ page.form = (root, lists) => {
 
 // A list of queries: [{row, url, id, text, more: [elements]}] that hold the text searched for, so many at first.
 page.MOST = 300;
-page.listQueries = (root, all, full) => {
+page.listQueries = (root, all, full, cut) => {
   const { h } = page, input = root.querySelector("input[type=search]"), list = root.querySelector(".queries");
   const line = ({ row, url, id, text, more }) => {
     const link = h("a", { href: url, "data-row": row, dir: "auto" }, text);
@@ -133,12 +134,13 @@ page.listQueries = (root, all, full) => {
     const found = all.filter(({ id, text }) => `${id} ${text}`.toLowerCase().includes(wanted));
     const whole = found.filter(({ row }) => full.has(row)).length;
     const missing = whole < found.length ? "; the others open without texts" : "";
-    const said = `${found.length.toLocaleString("en")} queries, ${whole} in full${missing}`;
+    const rest = cut ? `; the first ${cut} characters of each` : "";
+    const said = `${found.length.toLocaleString("en")} queries, ${whole} in full${missing}${rest}`;
     root.querySelector(".note").textContent = said;
     list.replaceChildren(...found.slice(0, page.MOST).map(line));
-    const rest = found.slice(page.MOST), button = h("button", { type: "button", class: "cell" }, `${rest.length} more`);
-    button.onclick = () => button.replaceWith(...rest.map(line));
-    if (rest.length) list.append(button);
+    const more = found.slice(page.MOST), button = h("button", { type: "button", class: "cell" }, `${more.length} more`);
+    button.onclick = () => button.replaceWith(...more.map(line));
+    if (more.length) list.append(button);
   };
   input.oninput();
 };
@@ -177,24 +179,27 @@ page.apps.diff = async (root, { scored, labels, pairs }) => {
   const change = ({ a: from, b: to }) =>
     page.h("span", { class: `change ${{ "1": "up", "-1": "down" }[way(to - from)] ?? ""}` }, sign(to - from));
   const sorted = rows.toSorted((one, other) => better * ((one.b - one.a) - (other.b - other.a)) || one.row - other.row);
-  page.listQueries(root, sorted.map((row) => ({ ...row, more: [change(row)] })), full);
+  page.listQueries(root, sorted.map((row) => ({ ...row, more: [change(row)] })), full, queries.cut);
 };
 
 page.spelled = (path, states) => [...path].map((letter) => states.find((name) => name[0] === letter)).join(", ");
 page.measured = (measure) => (measure.startsWith("RR") ? "rank " : `${measure} `);
 
 // A query without a page of its own: its scores, what became of it, and passages by their ids.
-page.apps.light = async (root, { splits, scored, experiments, states }) => {
+page.apps.light = async (root, { splits, scored, experiments, states, sources }) => {
   const [split, row, only] = page.place(), { h } = page;
   if (!splits.includes(split)) return;
   const queries = await page.load(`queries-${split}`), at = queries.rows.indexOf(Number(row));
   if (at < 0) return;
-  const { columns, most, queries: light } = await page.load(`light-${split}`);
+  const { columns, most, queries: light, sources: digits } = await page.load(`light-${split}`);
   const none = { systems: [], scores: {} };
   const { systems, scores } = scored.includes(split) ? await page.load(`scores-${split}`) : none;
   const lists = columns.map((_, n) => (light[row]?.[n] ?? "").split(" ").filter(Boolean));
   const positives = new Set(lists[0]);
-  const passages = (n) => lists[n].flatMap((id) => [positives.has(id) ? h("b", {}, id) : id, " "]);
+  const passages = (n) => lists[n].flatMap((id, at) => {
+    const of = digits[row]?.[n] ?? "", source = of[at] === of[at - 1] ? [] : [h("small", {}, sources[of[at]]), " "];
+    return [...source, positives.has(id) ? h("b", {}, id) : id, " "];
+  });
   const line = (name, ...parts) =>
     h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "words" }, ...parts));
   const lines = [line(columns[0], ...passages(0))];
@@ -236,5 +241,5 @@ page.apps.list = async (root, { splits, experiments, states }) => {
     .map((row, n) => ({ row, n, url: page.query(split, row, full), id: queries.ids[n], text: queries.texts[n] }))
     .filter(({ n }) => !paths || (paths.paths[n] && (!state || paths.paths[n][at] === state[0])))
     .map((query) => ({ ...query, more: paths ? [glyph(query.n)] : [] }));
-  page.listQueries(root, kept, full);
+  page.listQueries(root, kept, full, queries.cut);
 };
