@@ -336,7 +336,7 @@ def test_too_little_disk_memory_and_gpu_memory_is_said(marco, tmp_path, monkeypa
     monkeypatch.setattr("glob.glob", lambda pattern: [])
     found = shortages(marco)
     assert [text.split(":")[0] for text in found] == ["disk", "memory"]
-    assert found[1].startswith("memory: retrieve needs about 28.4 GB, there are 20.0 GB.")
+    assert found[1].startswith("memory: retrieve needs about 28.7 GB, there are 20.0 GB.")
     gpu = UNIT.model_copy(update={"memory": 20e9, "device_memory": 8e9})
     found = memory_shortages(Forecast(marco, gpu))
     assert [text.split(",")[0] for text in found] == [
@@ -518,6 +518,7 @@ def test_batches_are_as_large_as_those_of_the_stages():
     assert answers.PASSAGES == negatives_costs.PASSAGES
     assert (flat.MARGIN, flat.CANDIDATES) == (search_costs.MARGIN, search_costs.CANDIDATES)
     assert (int8.QUERIES, int8.WIDTH) == (search_costs.INT8_LINES, search_costs.INT8_WIDTH)
+    assert int8.NEAR == search_costs.INT8_NEAR
     assert search_costs.workspace(768) == flat_torch.workspace(768)
     assert (lexical_index.BLOCK_GROUPS, lexical_index.LEAST_GROUPS) == (
         search_costs.LEXICAL_GROUPS,

@@ -148,7 +148,7 @@ def test_without_the_package_vectors_and_gradients_are_the_same(tmp_path, delete
 
 def test_without_the_package_faiss_searches_and_finds_the_same(deleted, monkeypatch):
     monkeypatch.setattr(engines, "visible_devices", list)
-    monkeypatch.setattr(search, "PROBE_PRODUCTS", 0)
+    monkeypatch.setattr(search, "PROBE_SCORES", 0)
     monkeypatch.setattr(search, "computes_in_int8", lambda: True)
     monkeypatch.setattr(search, "probe", lambda vectors, kind, *_: isinstance(kind(0, vectors, 0), FaissFlat))
     vectors = np.random.default_rng(1).standard_normal((300, 16)).astype(np.float32)

@@ -19,6 +19,15 @@ ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), rea
 CUDA = [pytest.param(name, marks=ON_GPU) for name in ("cuda", "faiss on CUDA")]
 
 
+NEAR = int8.NEAR
+
+
+@pytest.fixture(autouse=True)
+def few_candidates(monkeypatch):
+    """In collections of a few hundred vectors not all are candidates, and some queries ask for more of them."""
+    monkeypatch.setattr(int8, "NEAR", flat.MARGIN)
+
+
 def open_engine(name, vectors, room=EVERYTHING):
     if name == "faiss":
         return FaissFlat(vectors, threads=1)
@@ -201,6 +210,22 @@ def test_int8_takes_few_queries_at_a_time_unless_a_part_is_reduced_in_every_step
     ids, _ = index.search(queries, 5)
     np.testing.assert_array_equal(ids, by_sorting(vectors, queries, 5)[0])
     assert asked[: len(steps)] == steps
+
+
+def test_a_shallow_search_of_many_passages_needs_no_second_one(monkeypatch):
+    """What lies within the error of an int8 product does not shrink with the depth: here 200 almost equal passages."""
+    rng, found = np.random.default_rng(3), []
+    centres, noise, queries = (rng.standard_normal((n, 16)).astype(np.float32) for n in (100, 20_000, 64))
+    vectors = np.repeat(centres, 200, axis=0) + 0.001 * noise
+    for near in (0, NEAR):
+        monkeypatch.setattr(int8, "NEAR", near)
+        index, asked = Exact(vectors, 1, lambda _, part, most: Int8Flat(part, 1, EVERYTHING, most)), []
+        propose = index.propose
+        monkeypatch.setattr(index, "propose", lambda q, *rest: asked.append(len(q)) or propose(q, *rest))  # noqa: B023
+        found.append((asked, index.search(queries, 1)))
+    (few, one), (many, other) = found
+    assert few[0] == many[0] == 64 and sum(few[1:]) > 32 and sum(many[1:]) < 8
+    np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("room", [0, EVERYTHING])

@@ -104,7 +104,7 @@ resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 if mode == "naive":
     np.load(path)
 vectors = np.load(path, mmap_mode="r")
-search.PROBE_PRODUCTS, engines.PART_ROWS = 0 if mode == "int8" else 2**60, 2**30
+search.PROBE_SCORES, engines.PART_ROWS = 0 if mode == "int8" else 2**60, 2**30
 search.computes_in_int8 = lambda: True
 search.probe = lambda vectors, kind, *_: type(kind(0, vectors[:100], 0)).__name__ == "FaissFlat"
 index = engines.open_exact(vectors, 1, queries, len(queries), 20)

@@ -113,7 +113,7 @@ def test_alone_each_search_opens_them(jobs, opened):
 
 def test_the_longest_search_decides_on_the_engine(jobs, monkeypatch):
     probed = []
-    monkeypatch.setattr(search, "PROBE_PRODUCTS", 0)
+    monkeypatch.setattr(search, "PROBE_SCORES", 0)
     monkeypatch.setattr(search, "PROBE_ROWS", 10)
     monkeypatch.setattr(search, "computes_in_int8", lambda: True)
     monkeypatch.setattr(

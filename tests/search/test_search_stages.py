@@ -244,7 +244,7 @@ def test_long_searches_use_the_engine_that_a_probe_finds_faster(monkeypatch, cap
     """Both give the same bits; the log says why."""
     rng = np.random.default_rng(5)
     vectors, queries = (rng.standard_normal((n, 16)).astype(np.float32) for n in (3000, 7))
-    monkeypatch.setattr(search, "PROBE_PRODUCTS", 3000 * vectors.size)
+    monkeypatch.setattr(search, "PROBE_SCORES", 3000 * len(vectors))
     monkeypatch.setattr(search, "PROBE_ROWS", 100)
     monkeypatch.setattr(search, "computes_in_int8", lambda: True)
     expected = engines.open_exact(vectors, 1, queries, 2999, 10)
@@ -292,7 +292,7 @@ def test_a_probe_tells_what_each_passage_costs_and_asks_for_as_large_a_share(mon
 
 def test_faiss_is_taken_where_it_is_asked_for(stages, world, monkeypatch, caplog):
     """By the resource `engine`: no probe; the lists of the engine that is taken by itself."""
-    monkeypatch.setattr(search, "PROBE_PRODUCTS", 0)
+    monkeypatch.setattr(search, "PROBE_SCORES", 0)
     monkeypatch.setattr(search, "computes_in_int8", lambda: True)
     itself = run(stages, world)
     caplog.clear()

@@ -10,7 +10,7 @@ from teleport.search.engines import free_bytes
 from teleport.search.flat import Exact
 
 INT8_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8"}
-PROBE_PRODUCTS = 2**39  # from so many on: for fewer, loading torch and probing would take longer than either search
+PROBE_SCORES = 2**30  # from so many on: for fewer, loading torch and probing would take as long as either search
 PROBE_QUERIES, PROBE_BLOCKS, PROBE_ROWS = 1024, 8, 8192  # of a probe, and the rows of each of its blocks of passages
 ROOM_SHARE = 0.5  # of the free memory that reduced vectors of a part may take
 
@@ -18,7 +18,7 @@ ROOM_SHARE = 0.5  # of the free memory that reduced vectors of a part may take
 def fastest(open_faiss, vectors, threads, queries_QD, lines, depth):
     """How to open the engine of a part (see `flat.Exact`) that searches fastest; both give the same bits. open_faiss:
     opens faiss's; the rest is as `engines.open_exact` takes it"""
-    if lines * vectors.size < PROBE_PRODUCTS or not computes_in_int8():
+    if lines * len(vectors) < PROBE_SCORES or not computes_in_int8():
         return open_faiss
     from teleport.cpu.int8 import Int8Flat  # it loads torch
 
@@ -43,7 +43,7 @@ def probe(vectors, open_part, threads, queries_QD, lines, depth):
     firsts = np.linspace(0, max(0, len(vectors) - PROBE_ROWS), blocks).astype(np.int64)
     sample, queries_QD = np.concatenate([vectors[at : at + PROBE_ROWS] for at in firsts]), queries_QD[:PROBE_QUERIES]
     few, seconds = len(sample) // PROBE_BLOCKS, []
-    for passages in (sample[:few], sample):
+    for passages in (sample[:few], sample[:few], sample):  # the first is not counted: libraries start and fill caches
         share, started = len(passages) / len(vectors), time.process_time()
         index = Exact(passages, 1, open_part, threads)
         opening = time.process_time() - started
@@ -52,7 +52,7 @@ def probe(vectors, open_part, threads, queries_QD, lines, depth):
         started = time.process_time()
         index.search(queries_QD, max(1, round(share * depth)))
         seconds.append(opening + (time.process_time() - started) * lines / len(queries_QD))
-    return (seconds[1] - seconds[0]) * len(vectors) / (len(sample) - few)
+    return max(0.0, seconds[2] - seconds[1]) * len(vectors) / (len(sample) - few)
 
 
 def computes_in_int8(cpu_info=Path("/proc/cpuinfo")):

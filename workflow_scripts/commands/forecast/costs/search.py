@@ -16,8 +16,8 @@ INVERTING = 0.15  # of the work on a token, which one process does
 VOCABULARY_BYTES = 1.0  # a token adds to the terms in memory: 150 bytes a term, a new one in 150 tokens
 QUERY_TERMS_BYTES = 500  # a query as a list of numbers
 MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
-# cpu.int8.QUERIES of each thread, WIDTH: candidates a rank; of each so much, kept and sorted several times over
-INT8_LINES, INT8_WIDTH, INT8_BYTES = 512, 8, 95
+# cpu.int8.QUERIES of each thread, WIDTH candidates a rank and NEAR; of each so much, kept and sorted several times over
+INT8_LINES, INT8_WIDTH, INT8_NEAR, INT8_BYTES = 512, 8, 2560, 95
 RERANKED = 1000  # candidates of a query in a file
 ERROR_PAIRS, ERROR_ROWS = 8192, 16384  # search.errors.BLOCK_PAIRS, BLOCK_ROWS
 
@@ -62,7 +62,7 @@ def retrieve(stage, counts, place):
     depth *= stage.inputs["passages"].settings.chunks  # search.retrieve.chunks_needed
     candidates = lines * (depth + MARGIN)
     work = {"search_flop": search_flop(lines, passages, dim), "rescored": candidates * dim, "read": vectors}
-    in_int8 = min(lines, INT8_LINES * place.threads) * (INT8_WIDTH * depth + MARGIN)
+    in_int8 = min(lines, INT8_LINES * place.threads) * (INT8_WIDTH * depth + INT8_NEAR)
     at_a_time, each = (candidates, CANDIDATE_BYTES) if place.gpus else (in_int8, INT8_BYTES)
     reduced = 0 if place.gpus else passages * dim  # in int8, where they have room
     return Cost(
