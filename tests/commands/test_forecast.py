@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ import yaml
 
 from commands.forecast.costs import collection as collection_costs
 from commands.forecast.costs import encoder as encoder_costs
-from commands.forecast.costs import negatives as negatives_costs
 from commands.forecast.costs import search as search_costs
 from commands.forecast.costs import stage_cost
 from commands.forecast.costs import training as training_costs
@@ -512,10 +512,20 @@ def test_without_a_gpu_each_thread_has_a_batch_or_the_gradients_of_a_part_in_mem
     assert on_gpus[0] == on_gpus[1]
 
 
+def test_looking_for_answers_reads_whole_row_groups_and_takes_as_many_processes_as_threads():
+    counts = SimpleNamespace(passages=2**20, corpus_tokens=2**20 * 100)
+    again, group = collection_costs.READ_AGAIN, collection_costs.row_group(100)
+    one, few = collection_costs.looking_for_answers(1, counts)
+    many, memory = collection_costs.looking_for_answers(4 * 2**20, counts, threads=2)
+    assert one["texts"] == pytest.approx(again * group, rel=0.1) and many["texts"] == pytest.approx(again * 2**20)
+    assert memory - few == 2 * collection_costs.PROCESS_MEMORY
+    assert 2**20 < many["answers"] < 2 * 2**20  # of each some further questions
+
+
 def test_batches_are_as_large_as_those_of_the_stages():
     assert encode.TOKEN_BUDGET["encode"]["cpu"] == encoder_costs.BATCH_TOKENS
     assert encode.TOKEN_BUDGET["train"]["cuda"] == training_costs.BUCKET_TOKENS
-    assert answers.PASSAGES == negatives_costs.PASSAGES
+    assert answers.PASSAGES == collection_costs.PASSAGES
     assert (flat.MARGIN, flat.CANDIDATES) == (search_costs.MARGIN, search_costs.CANDIDATES)
     assert (int8.QUERIES, int8.WIDTH) == (search_costs.INT8_LINES, search_costs.INT8_WIDTH)
     assert int8.NEAR == search_costs.INT8_NEAR

@@ -1,5 +1,6 @@
 """What fetching and reading a collection costs."""
 
+import math
 from pathlib import Path
 
 from commands.forecast.counts import ID_BYTES
@@ -10,6 +11,10 @@ from teleport.collection.download import FOLDER
 ROW_GROUP, ROW_GROUP_CHARACTERS, CHARACTERS, CHARACTER_BYTES = 65_536, 2**26, 5.5, 7
 BYTES_PER_TOKEN = 2.0  # of text in the compressed corpus.parquet: 4.5 characters of English, compressed 2.2 times
 APIDOCS_TEXTS = 20  # packages are parsed: a passage takes as long as so many lines of a file
+ANSWER_COST = 0.25  # of a further question of a passage, in passages that are looked through for the answers of one
+PROCESSES, PASSAGES = 8, 50_000  # at most so many look for answers, in so many passages each (collection.answers)
+PROCESS_MEMORY = 0.45e9
+READ_AGAIN = 0.09  # of what reading a file, checking and writing a passage takes: reading it from corpus.parquet
 # Of a question, with its judgments and, as in MS MARCO, with .6 of one that has none and is dropped.
 QUESTION_BYTES, QUESTION_MEMORY = 40, 700
 
@@ -36,9 +41,23 @@ def collection(stage, counts, place):
     """Passages are read, checked and written; their ids are in memory, then the questions of one split."""
     form = stage.settings.source.source
     texts = counts.passages * (APIDOCS_TEXTS if form == "apidocs" else 1)
-    size, mean = counts.corpus_tokens * BYTES_PER_TOKEN, counts.corpus_tokens / max(1, counts.passages)
-    of_group = CHARACTER_BYTES * row_group(mean) * CHARACTERS * mean
-    questions = counts.queries.values()
-    memory = BASE + of_group + counts.passages * ID_BYTES + max(questions, default=0) * QUESTION_MEMORY
+    size, questions = counts.corpus_tokens * BYTES_PER_TOKEN, counts.queries.values()
+    memory = BASE + group_bytes(counts) + counts.passages * ID_BYTES + max(questions, default=0) * QUESTION_MEMORY
     lacks = "what ir_datasets downloads" if form == "ir_datasets" else ""
     return Cost(size + sum(questions) * QUESTION_BYTES, memory=memory, work={"texts": texts}, lacks=lacks)
+
+
+def group_bytes(counts):
+    """Memory of a row group's texts."""
+    mean = counts.corpus_tokens / max(1, counts.passages)
+    return CHARACTER_BYTES * row_group(mean) * CHARACTERS * mean
+
+
+def looking_for_answers(pairs, counts, threads=1):
+    """(work, memory) of looking for answers in so many retrieved passages, each of which is looked through once; at
+    most: random draws would be as many different ones, and neighbours repeat more often. Row groups are read whole."""
+    passages = -math.expm1(-pairs / counts.passages) * counts.passages
+    groups = max(1.0, counts.passages / row_group(counts.corpus_tokens / counts.passages))
+    read = -math.expm1(-passages / groups) * counts.passages
+    work = {"answers": passages + ANSWER_COST * (pairs - passages), "texts": READ_AGAIN * read}
+    return work, group_bytes(counts) + min(PROCESSES, threads, passages // PASSAGES) * PROCESS_MEMORY

@@ -2,8 +2,10 @@
 
 import math
 
+from commands.forecast.costs.collection import looking_for_answers
 from commands.forecast.counts import ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES
 from commands.forecast.hardware import BASE, Cost
+from teleport.settings.measures import coverage_cutoffs
 
 RUN_BYTES = 15  # a line of a compressed run: 12 with MS MARCO's numbers for ids, 24 with names of functions
 MEASURES_BASE = 0.3e9  # memory of a process that has loaded what measures runs
@@ -20,9 +22,12 @@ def ranks(stage, counts):
 
 
 def evaluate(stage, counts, place):
-    """A run is measured, and written compressed."""
-    rows = ranks(stage, counts)
-    return Cost(rows * RUN_BYTES, memory=MEASURES_BASE + PAIR_BYTES * rows, work={"run_rows": rows})
+    """A run is measured, and written compressed; answers are looked for by one process."""
+    rows, work, texts, cutoffs = ranks(stage, counts), {}, 0.0, coverage_cutoffs(stage.settings.measures)
+    if cutoffs:
+        work, texts = looking_for_answers(max(cutoffs.values()) * counts.queries[stage.settings.split], counts)
+    memory = MEASURES_BASE + PAIR_BYTES * rows + texts
+    return Cost(rows * RUN_BYTES, memory=memory, work=work | {"run_rows": rows})
 
 
 def external(stage, counts, place):

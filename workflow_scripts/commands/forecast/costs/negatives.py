@@ -1,16 +1,12 @@
 """What pools of negatives, and positives by answer match, cost."""
 
-import math
-
+from commands.forecast.costs.collection import looking_for_answers
 from commands.forecast.counts import ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES, in_part, run_bytes
 from commands.forecast.flops import vector_bytes
 from commands.forecast.hardware import BASE, Cost
 
 POOL_BYTES = 14  # a negative: passage 4, source 1, first episode 1, rank 4, score 4
 MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
-ANSWER_COST = 0.25  # of a further question of a passage, in passages that are looked through for the answers of one
-PROCESSES, PASSAGES = 8, 50_000  # at most so many look for answers, in so many passages each (collection.answers)
-PROCESS_MEMORY = 0.45e9
 
 
 def negatives_file(stage, counts, place):
@@ -19,19 +15,12 @@ def negatives_file(stage, counts, place):
     return Cost(size, memory=BASE + 16 * counts.passages + 2 * size, work={"texts": counts.passages})
 
 
-def looking_for_answers(pairs, counts):
-    """(work, memory) of looking for answers in so many retrieved passages, each of which is read once; at most: random
-    draws would be as many different ones, and neighbours repeat more often."""
-    passages = -math.expm1(-pairs / counts.passages) * counts.passages
-    return passages + ANSWER_COST * (pairs - passages), min(PROCESSES, passages // PASSAGES) * PROCESS_MEMORY
-
-
 def positives(stage, counts, place):
     """At most: only questions without a judged positive are looked at."""
     lines, depth = counts.run(stage.inputs["queries"])
-    work, memory = looking_for_answers(lines * depth, counts)
+    work, memory = looking_for_answers(lines * depth, counts, place.threads)
     memory += BASE + lines * (ID_BYTES + depth * PAIR_BYTES)
-    return Cost(lines * 12, memory=memory, work={"answers": work})
+    return Cost(lines * 12, memory=memory, work=work)
 
 
 def pool_size(stage):
@@ -51,8 +40,9 @@ def merge(stage, counts, place):
     others += pool_size(inputs["momentum"]) if "momentum" in inputs else 0
     work = {"merge_rows": mapped / NEIGHBOUR_BYTES + queries * others}
     if settings.remove == "answers":  # of what each source offers, but for the last pool
-        looked, memory = zip(*(looking_for_answers(number, counts) for number in pairs), strict=True)
-        work["answers"], mapped = sum(looked), mapped + max(memory)
+        looked, memory = zip(*(looking_for_answers(number, counts, place.threads) for number in pairs), strict=True)
+        work |= {rate: sum(each[rate] for each in looked) for rate in looked[0]}
+        mapped += max(memory)
     if settings.positive_score:
         _, dim, size = counts.vectors(inputs["passages"])
         mapped += size + vector_bytes(queries, dim)
