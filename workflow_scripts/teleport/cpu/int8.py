@@ -48,11 +48,12 @@ class Int8Flat(Reduced):
         candidates = [
             Candidates(reduced[g], units_Q[g], band_Q[g], floor_Q[g], depth, count, self.block) for g in groups
         ]
+        blocks = ((passages, first, self.outliers_in(first, len(passages))) for first, passages in self.blocks())
+        # Where no block has to be made first, no group waits for another.
+        together = [list(blocks)] if self.kept is not None else ([block] for block in blocks)
         with threads_apart(self.threads) as pool:
-            for first, passages in self.blocks():
-                outliers = self.outliers - first
-                block = passages, first, outliers[(outliers >= 0) & (outliers < len(passages))]
-                list(pool.map(lambda group, block=block: group.add(*block), candidates))
+            for some in together:
+                list(pool.map(lambda group, some=some: [group.add(*block) for block in some], candidates))
             list(pool.map(Candidates.merge, candidates))
         rows = np.concatenate([c.kept[0][0] + np.int64(g[0]) for c, g in zip(candidates, groups, strict=True)])
         counts_Q = np.bincount(rows, minlength=len(queries_QD))
@@ -60,6 +61,11 @@ class Int8Flat(Reduced):
         keys_QM.sort(axis=1)
         others_Q = np.concatenate([c.floor_Q for c in candidates]) + shift_Q
         return scores_of(keys_QM) + shift_Q[:, None], np.where(keys_QM == NO_KEY, 0, ids_of(keys_QM)), others_Q
+
+    def outliers_in(self, first, count):
+        """The outliers in a block of `count` passages from the number `first` on, as its columns (int64)."""
+        columns = self.outliers - first
+        return columns[(columns >= 0) & (columns < count)]
 
 
 class Candidates:
