@@ -221,8 +221,8 @@ def siblings_of(stage):
     """The stages that open what this one opens, of those that are to run: its job makes them too where it can."""
     if len(stages := PLAN.searches.get(stage.opened, ())) < 2:
         return []
-    to_run = internals.unfinished(workflow)
-    return [other for other in stages if other is not stage and other.name in to_run]
+    to_run = internals.unfinished(workflow, {other.name for other in stages} - {stage.name})
+    return [other for other in stages if other.name in to_run]
 
 
 def run_stage(wildcards, input, threads, resources):

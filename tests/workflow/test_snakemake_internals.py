@@ -46,7 +46,7 @@ if CALL.main and not CALL.dry:
     replace_terminal_handler(logger, Shouting)
 
 def run(wildcards, input, threads):
-    print("UNFINISHED", unfinished(workflow), room(workflow))
+    print("UNFINISHED", unfinished(workflow), unfinished(workflow, {{"encode/0a1b", "train/0a1b"}}), room(workflow))
     return "cp"
 
 rule made:
@@ -100,12 +100,12 @@ def test_how_it_was_called(call):
 def test_targets_messages_records_and_the_terminal(call):
     text = call("link", "--resources", "gpu=3")
     assert "RECORDED None None" in text and "reward" in text, ADVICE
-    assert "UNFINISHED set() {'cores': 1, 'gpu': 3}" in text, ADVICE
+    assert "UNFINISHED set() set() {'cores': 1, 'gpu': 3}" in text, ADVICE
     assert "SHOUT" in text and "False DefaultStreamHandler" in text, ADVICE
     text = call("-n", "link")
     assert "RECORDED [\"'abc'\"] ['given.txt']" in text and "Nothing to be done" in text, ADVICE
     text = call("stages/encode/0a1b", "made.txt", "--forcerun", "made")
-    assert "UNFINISHED set()" in text and "UNFINISHED {'encode/0a1b'}" in text, ADVICE
+    assert "UNFINISHED set()" in text and "UNFINISHED {'encode/0a1b'} {'encode/0a1b'}" in text, ADVICE
     assert "KNOWN ['made.txt', 'stages/encode/0a1b']" in text, ADVICE
     assert "KNOWN ['stages/encode/0a1b']" in call("stages/encode/0a1b", "--forcerun", "stage"), ADVICE
 

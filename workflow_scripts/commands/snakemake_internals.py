@@ -47,12 +47,23 @@ def attempt(workflow):
     return workflow.attempt
 
 
-def unfinished(workflow):
-    """The stages whose jobs wait or run (set of "kind/key"); none before Snakemake chooses jobs, when
-    it asks for params once more. Each asked when jobs are planned would take the square of their number."""
-    jobs = workflow.dag.needrun_jobs() if workflow.scheduler else ()
-    named = [job.wildcards_dict for job in jobs if {"kind", "key"} <= job.wildcards_dict.keys()]
-    return {"{kind}/{key}".format_map(wildcards) for wildcards in named}
+def unfinished(workflow, among=None):
+    """The stages whose jobs wait or run (set of "kind/key"), of all or of those `among` (names); none before Snakemake
+    has chosen the jobs, when it asks for params once more."""
+    jobs = chosen_jobs(workflow.dag) if workflow.scheduler else {}
+    names = jobs.keys() if among is None else jobs.keys() & among
+    return {name for name in names if not all(map(workflow.dag.finished, jobs[name]))}
+
+
+@cache
+def chosen_jobs(dag):
+    """{"kind/key": the jobs of a stage} that a run makes. They stay the same, and every search asks for some of them:
+    to look through all each time took the square of their number."""
+    jobs = {}
+    for job in dag.needrun_jobs(exclude_finished=False):
+        if {"kind", "key"} <= job.wildcards_dict.keys():
+            jobs.setdefault("{kind}/{key}".format_map(job.wildcards_dict), []).append(job)
+    return jobs
 
 
 def made_or_found(workflow, paths):
