@@ -13,7 +13,7 @@ from teleport.settings.read import load_files
 
 FILES = [str(REPOSITORY / f"config/{name}.yaml") for name in ("marco", "ablations/alpha-beta")]
 SEEDS = {"seeds": list(range(1, 11))}
-MOST = 1.8  # times Snakemake's own processor time, our start of some seconds included
+MOST = 1.4  # times Snakemake's own processor time, our start of some seconds included
 PLAIN = """
 import json
 READ = json.load(open("read.json"))
@@ -44,7 +44,7 @@ def seconds_of(folder, *arguments):
 
 
 @pytest.mark.slow
-def test_a_dry_run_of_two_thousand_stages_takes_less_than_twice_what_snakemake_takes(tmp_path):
+def test_a_dry_run_of_two_thousand_stages_takes_little_more_than_snakemake_takes(tmp_path):
     """The shorter of two runs each, in turn."""
     seeds = tmp_path / "seeds.yaml"
     seeds.write_text(json.dumps(SEEDS))

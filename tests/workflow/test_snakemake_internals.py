@@ -125,27 +125,43 @@ def asked(wildcards):
     print("PARAMS", wildcards.key)
     return "x"
 
+def room_for(rule):
+    def some(wildcards):
+        print("RESOURCES", rule)
+        return 1
+    return some
+
 rule all:
-    input: expand("results/stages/merge/{{key}}/manifest.json", key=range(30))
+    input: expand("results/stages/evaluate/{{key}}/manifest.json", key=range(2))
 
 rule merge:
     output: "results/stages/merge/{{key}}/manifest.json"
     params: asked=asked
+    resources: room=room_for("merge")
     message: "merge {{wildcards.key}}"
     shell: "echo {{params.asked}} > {{output}}"
+
+rule evaluate:
+    input: expand("results/stages/merge/{{key}}/manifest.json", key=range(30))
+    output: "results/stages/evaluate/{{run}}/manifest.json"
+    resources: room=room_for("evaluate")
+    message: "evaluate {{wildcards.run}}"
+    shell: "echo {{input}} > {{output}}"
 """
 
 
 def test_a_dry_run_works_out_no_more_jobs_than_it_lists(call, tmp_path):
-    """All of them where their commands are asked for, and those that are there already, whose params may differ."""
+    """All of them where their commands are asked for, and those that are there already, whose params may differ; of
+    every rule one job is asked what it takes."""
     (tmp_path / "Snakefile").write_text(SHORT)
     text = call("-n", "-q", "host")
     assert (text.count("PARAMS"), text.count("Job ")) == (3, 4), f"{ADVICE}\n{text}"  # one of them: "Job stats"
-    assert "and 27 more jobs" in text and "STAGES 30" in text, f"{ADVICE}\n{text}"
+    assert (text.count("RESOURCES merge"), text.count("RESOURCES evaluate")) == (3, 1), f"{ADVICE}\n{text}"
+    assert "and 29 more jobs" in text and "STAGES 32" in text, f"{ADVICE}\n{text}"
     assert call("-n", "-p").count("PARAMS") == 30, ADVICE
     call("results/stages/merge/7/manifest.json")
     text = call("-n")
-    assert "STAGES 29" in text and 4 <= text.count("PARAMS") <= 5 and "PARAMS 7" in text, f"{ADVICE}\n{text}"
+    assert "STAGES 31" in text and 4 <= text.count("PARAMS") <= 5 and "PARAMS 7" in text, f"{ADVICE}\n{text}"
 
 
 LATE = f"""

@@ -134,7 +134,8 @@ def when_set(workflow, attribute, do):
 
 
 def plan_in_short(workflow, logger, listed):
-    """Have a dry run work out no more of its jobs than it says: params, messages and commands of the first `listed`.
+    """Have a dry run work out no more of its jobs than it says: params, messages, commands and resources of the first
+    `listed`.
 
     Snakemake does so for every job, for an environment that it makes with --sdm conda alone and for lines that the
     handler of `logger` leaves out, and asks Python for the arguments of each of our functions at every call. A plugin
@@ -143,14 +144,19 @@ def plan_in_short(workflow, logger, listed):
     from snakemake import common, rules  # which import each other in a circle
     from snakemake.dag import DAG
     from snakemake.jobs import Job
+    from snakemake.output_index import OutputIndex
+    from snakemake.scheduling.job_scheduler import JobScheduler
 
     gc.disable()  # jobs stay until the end: to look for garbage among them took three tenths of the time
     if DeploymentMethod.CONDA not in workflow.deployment_settings.deployment_method:
         DAG.update_conda_envs = lambda dag: None
     common.get_function_params = rules.get_function_params = cache(common.get_function_params)
+    # Which rules make a file is asked again for each of its readers, of every rule by regular expressions.
+    OutputIndex.match_producers = cache(OutputIndex.match_producers)
     if workflow.output_settings.printshellcmds or not any(isinstance(h, TerminalHandler) for h in logger.handlers):
         return
     in_full, number = Job.log_info, count()
+    free_in_full, freed = JobScheduler._free_resources, set()
 
     def log_info(job, *arguments, **named):
         if not job.rule.message or next(number) < listed:
@@ -159,7 +165,14 @@ def plan_in_short(workflow, logger, listed):
             said = {"rule_msg": job.rule.message, "output": job.output[:1], "jobid": None}
             logger.info("", extra=said | {"event": LogEvent.JOB_INFO})
 
-    Job.log_info = log_info
+    def free_resources(scheduler, job):
+        # A dry run frees what it has never taken. Of each rule one job is asked for it, so that a mistake in
+        # `set-resources` is told.
+        if job.is_group() or not freed.issuperset(job.rules):
+            freed.update(job.rules)
+            free_in_full(scheduler, job)
+
+    Job.log_info, JobScheduler._free_resources = log_info, free_resources
 
 
 class TerminalHandler(ColorizingTextHandler):
