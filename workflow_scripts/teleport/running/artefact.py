@@ -51,7 +51,11 @@ def remake(kind, key):
 
 def is_finished(name, root=Path(".")):
     """Whether the stage called `name` ("kind/key") is finished; root: the folder that holds results/."""
-    return os.path.isfile(f"{root}/{STAGES}/{name}/{MANIFEST}")  # a plan of thousands asks often, and a Path is slow
+    try:
+        os.stat(f"{root}/{STAGES}/{name}/{MANIFEST}")  # a plan of thousands of stages asks often, and a Path is slow
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def cpu_code_on_gpu(path):
