@@ -87,8 +87,7 @@ use rule stage as negatives_file with:
 
 
 use rule stage as encode with:
-    """Vectors g of passages and queries under one checkpoint (ANCE-Tele, Eq. 1), joined from shards where there are
-    some."""
+    """Vectors of passages and queries under one checkpoint (ANCE-Tele, Eq. 1), joined where there are shards."""
     input:
         inputs,
         shards=shard_manifests,
