@@ -514,7 +514,7 @@ def test_without_a_gpu_each_thread_has_a_batch_or_the_gradients_of_a_part_in_mem
 
 def test_looking_for_answers_reads_whole_row_groups_and_takes_as_many_processes_as_threads():
     counts = SimpleNamespace(passages=2**20, corpus_tokens=2**20 * 100)
-    again, group = collection_costs.READ_AGAIN, collection_costs.row_group(100)
+    again, group = collection_costs.READ_AGAIN, collection_costs.row_group(counts)
     one, few = collection_costs.looking_for_answers(1, counts)
     many, memory = collection_costs.looking_for_answers(4 * 2**20, counts, threads=2)
     assert one["texts"] == pytest.approx(again * group, rel=0.1) and many["texts"] == pytest.approx(again * 2**20)

@@ -67,12 +67,12 @@ class Requests:
     def asked(self, stage, shards=1):
         """The `Request` of a first attempt, without limits."""
         row = needs(stage, self.plan.deleted_vectors)
-        asked = [row.minutes, row.mem_mb]
-        if self.forecast:
-            cost, seconds = self.forecast.cost(stage, shards)
-            found = [self.minutes(stage, seconds), max(LEAST_MB, math.ceil(MARGIN * cost.memory / 1e6))]
-            asked = list(map(max, asked, found)) if cost.lacks else found
-        return Request(*asked)
+        usual = Request(row.minutes, row.mem_mb)
+        if not self.forecast:
+            return usual
+        cost, seconds = self.forecast.cost(stage, shards)
+        found = Request(self.minutes(stage, seconds), max(LEAST_MB, math.ceil(MARGIN * cost.memory / 1e6)))
+        return Request(*map(max, usual, found)) if cost.lacks else found
 
     def of(self, stage, attempt=1, shards=1):
         """The `Request` for a job of a stage, or for one of its shards, within the cluster's limits: the minutes of the

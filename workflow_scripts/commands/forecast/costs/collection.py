@@ -32,9 +32,19 @@ def download(stage, counts, place):
     return Cost(fetched, work=work, lacks="" if counts.download_bytes else lacks)
 
 
-def row_group(mean):
-    """Passages in a row group of a collection; mean: tokens of a passage."""
-    return min(ROW_GROUP, ROW_GROUP_CHARACTERS / max(1.0, CHARACTERS * mean))
+def mean_tokens(counts):
+    """Of a passage."""
+    return counts.corpus_tokens / max(1, counts.passages)
+
+
+def row_group(counts):
+    """Passages in a row group of a collection."""
+    return min(ROW_GROUP, ROW_GROUP_CHARACTERS / max(1.0, CHARACTERS * mean_tokens(counts)))
+
+
+def row_groups(counts):
+    """How many row groups a collection has, at least one."""
+    return max(1.0, counts.passages / row_group(counts))
 
 
 def collection(stage, counts, place):
@@ -49,15 +59,13 @@ def collection(stage, counts, place):
 
 def group_bytes(counts):
     """Memory of a row group's texts."""
-    mean = counts.corpus_tokens / max(1, counts.passages)
-    return CHARACTER_BYTES * row_group(mean) * CHARACTERS * mean
+    return CHARACTER_BYTES * CHARACTERS * mean_tokens(counts) * row_group(counts)
 
 
 def looking_for_answers(pairs, counts, threads=1):
     """(work, memory) of looking for answers in so many retrieved passages, each of which is looked through once; at
     most: random draws would be as many different ones, and neighbours repeat more often. Row groups are read whole."""
     passages = -math.expm1(-pairs / counts.passages) * counts.passages
-    groups = max(1.0, counts.passages / row_group(counts.corpus_tokens / counts.passages))
-    read = -math.expm1(-passages / groups) * counts.passages
+    read = -math.expm1(-passages / row_groups(counts)) * counts.passages
     work = {"answers": passages + ANSWER_COST * (pairs - passages), "texts": READ_AGAIN * read}
     return work, group_bytes(counts) + min(PROCESSES, threads, passages // PASSAGES) * PROCESS_MEMORY

@@ -1,6 +1,6 @@
 """What indexes and searches cost, by vectors and by words."""
 
-from commands.forecast.costs.collection import row_group
+from commands.forecast.costs.collection import row_groups
 from commands.forecast.counts import run_bytes
 from commands.forecast.flops import search_flop, vector_bytes
 from commands.forecast.hardware import BASE, Cost
@@ -80,7 +80,7 @@ def lexical_index(stage, counts, place):
     memory maps."""
     tokens = counts.corpus_tokens
     size = tokens * POSTINGS_PER_TOKEN * 8
-    groups = max(1, counts.passages / row_group(tokens / max(1, counts.passages)))
+    groups = row_groups(counts)
     processes = max(1, min(place.threads, int(groups) // LEAST_GROUPS))
     buffers = LEXICAL_BUFFERS + BLOCK_TOKEN_BYTES * tokens * min(1.0, LEXICAL_GROUPS / groups)
     buffers += COUNTING * processes if processes > 1 else 0

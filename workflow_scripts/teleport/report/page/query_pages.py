@@ -53,8 +53,8 @@ def mined_lists(reader, seeds, rows, flags):
             fields = flat(reader.pool(stages["pool"]), np.array(rows), "passages", "ranks", "sources")
             frame = pd.DataFrame(dict(zip(("query", "passage", "rank", "source"), fields, strict=True)))
             frame["rank"] = frame["rank"].replace(0, np.inf)  # what no search found is last
-            names = {bits: first_source(bits, flags) for bits in frame["source"].unique().tolist()}
-            frame["source"] = frame["source"].map(lambda bits, names=names: places[names[bits]])
+            digits = {bits: places[first_source(bits, flags)] for bits in frame["source"].unique().tolist()}
+            frame["source"] = frame["source"].map(digits)
             by_rank = frame.sort_values(["query", "rank"], kind="stable").drop_duplicates(["query", "passage"])
             column, of = f"{label}, episode {number}", by_rank.groupby("query")
             lists[column] = dict.fromkeys(rows, []) | of["passage"].agg(list).to_dict()

@@ -96,7 +96,7 @@ const page = (() => {
   });
   document.addEventListener("toggle", draw, true);
   window.addEventListener("beforeprint", () => {
-    for (const each of shown().querySelectorAll("details")) each.open = true;
+    for (const each of document.querySelectorAll("details")) each.open = true;
     draw(); // at once: toggles are told of after the paper is full
   });
   window.addEventListener("hashchange", go);
@@ -134,8 +134,8 @@ page.listQueries = (root, all, full, cut) => {
     const found = all.filter(({ id, text }) => `${id} ${text}`.toLowerCase().includes(wanted));
     const whole = found.filter(({ row }) => full.has(row)).length;
     const missing = whole < found.length ? "; the others open without texts" : "";
-    const rest = cut ? `; the first ${cut} characters of each` : "";
-    const said = `${found.length.toLocaleString("en")} queries, ${whole} in full${missing}${rest}`;
+    const short = cut ? `; the first ${cut} characters of each` : "";
+    const said = `${found.length.toLocaleString("en")} queries, ${whole} in full${missing}${short}`;
     root.querySelector(".note").textContent = said;
     list.replaceChildren(...found.slice(0, page.MOST).map(line));
     const more = found.slice(page.MOST), button = h("button", { type: "button", class: "cell" }, `${more.length} more`);
