@@ -1,14 +1,15 @@
 """Measure this machine for `make forecast`: a few seconds of every kind of work, written to results/hardware.json.
 
-    python bench/calibrate.py [--scale 1] [--shared] [--bert-base] [--checkpoint FOLDER]
+    python bench/calibrate.py [--scale 1] [--shared] [--bert-base] [--checkpoint FOLDER] [--tokens 76]
 
 Runs the stages themselves on random texts with the embedded checkpoint, in a temporary folder, and divides the work
 that `commands.forecast.costs` counts for each by the time it took. --bert-base takes that architecture, and steps of 31
 negatives a query, as in the paper: arithmetic goes faster in larger matrices, most of all on a GPU. --checkpoint takes
-another one in its place, and searches vectors of its width. --scale multiplies the texts and the passages searched: on
-a GPU more of them (the default there is 20) let the arithmetic outweigh the start of its kernels; BM25, which computes
-on the processor, has there no more. --shared is for a machine that others use at the same time: it times by the
-processor seconds of this process, divided by its threads.
+another one in its place, and searches vectors of its width. --tokens is the mean length of a passage, which is MS
+MARCO's unless said: a small encoder makes more of long ones in a second, as it takes time for each. --scale multiplies
+the texts and the passages searched: on a GPU more of them (the default there is 20) let the arithmetic outweigh the
+start of its kernels; BM25, which computes on the processor, has there no more. --shared is for a machine that others
+use at the same time: it times by the processor seconds of this process, divided by its threads.
 """
 
 import argparse
@@ -57,16 +58,18 @@ RATES = {
 }
 COMPUTING = {"encode": "encode_seconds", "train": "train_seconds"}  # facts: without loading, which is a rate of its own
 PASSAGES, TRAIN, TEST, STEPS, DEPTH = 600, 100, 100, 4, 500
+MOST_TOKENS = 512  # that an encoder takes
 
 
-def configuration(scale, checkpoint):
+def configuration(scale, checkpoint, tokens):
     """One episode of a few steps on the collection of `write_collection`, with the settings of the embedded default.
 
     checkpoint: a folder to take instead of the embedded one, with the paper's batches; or None
+    tokens: of a passage, in the mean
     """
     raw = yaml.safe_load((REPOSITORY / "config" / "config.yaml").read_text(encoding="utf-8"))
     raw |= {"collection": {"source": "folder", "path": "collection"}, "episodes": [{}], "bm25": None}
-    raw["encoder"]["max_passage_tokens"] = texts.MAX_PASSAGE_TOKENS
+    raw["encoder"]["max_passage_tokens"] = max(texts.MAX_PASSAGE_TOKENS, min(2 * tokens, MOST_TOKENS))
     raw["training"] |= {"steps": STEPS * scale}
     if checkpoint:
         raw["encoder"] |= {"checkpoint": {"folder": checkpoint}, "pooling": "cls", "normalize": False, "scale": 1.0}
@@ -76,12 +79,12 @@ def configuration(scale, checkpoint):
     return raw
 
 
-def write_collection(folder, scale):
-    """Random texts in the folder form; every query has one positive."""
+def write_collection(folder, scale, mean):
+    """Random texts in the folder form, passages of `mean` tokens; every query has one positive."""
     tokenizer, _ = load_tokenizer(texts.folder_in_package(texts.PACKAGE), None)
     words = texts.whole_words(tokenizer)
     folder.mkdir()
-    passages = texts.make_texts(words, texts.lengths(PASSAGES * scale, 1), 2)
+    passages = texts.make_texts(words, texts.lengths(PASSAGES * scale, 1, mean), 2)
     (folder / "corpus.tsv").write_text("".join(f"d{i}\t\t{text}\n" for i, text in enumerate(passages)))
     for split, count in (("train", TRAIN * scale), ("test", TEST)):
         queries = texts.make_texts(words, texts.lengths(count, 3, mean=8), 4)
@@ -132,13 +135,14 @@ def taken_over(rates):
     return {name: getattr(first, name) for name in needed if name not in rates}
 
 
-def calibrate(scale, threads, bert_base=False, layers=12, checkpoint=None):
-    """The hardware line of this machine (dict), checked to be complete; checkpoint: a folder, or None."""
+def calibrate(scale, threads, bert_base=False, layers=12, checkpoint=None, tokens=texts.MEAN_TOKENS):
+    """The hardware line of this machine (dict), checked to be complete; checkpoint: a folder, or None; tokens: of a
+    passage, in the mean."""
     dim = json.loads((checkpoint / "config.json").read_text())["hidden_size"] if checkpoint else None
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        write_collection(Path("collection"), scale)
+        write_collection(Path("collection"), scale, tokens)
         given = bert_base_checkpoint(folder, layers) if bert_base else checkpoint and str(checkpoint)
-        rates = stage_rates(Plan(*load(configuration(scale, given))), threads)
+        rates = stage_rates(Plan(*load(configuration(scale, given, tokens))), threads)
         rates |= text_rates(Path(folder), threads) | {"disk": disk_rate(Path(folder)), "read": read_rate(Path(folder))}
         rates |= search_rates(Path(folder), scale, threads, dim) | lexical_rates(Path(folder), scale, threads)
         rates |= {"answers": answer_rate(Path(folder), threads)}
@@ -149,6 +153,7 @@ def calibrate(scale, threads, bert_base=False, layers=12, checkpoint=None):
     encoder = f"{checkpoint.name}, width {dim}" if checkpoint else "MiniLM"
     if bert_base:
         encoder = f"BERT-base{'' if layers == 12 else f' cut to {layers} layers'}"
+    encoder += f", {tokens} tokens a passage" * (tokens != texts.MEAN_TOKENS)
     line = {"source": f"measured by bench/calibrate.py {how} on {where}, {encoder}"}
     if lacking := taken_over(rates):
         line["source"] += f"; of the first line of config/hardware.yaml: {', '.join(lacking)}"
@@ -168,6 +173,7 @@ def main(arguments=None):
     parser.add_argument("--json", type=Path, default=MEASURED, metavar="FILE", help="the file to write")
     parser.add_argument("--bert-base", action="store_true", help="that architecture instead of the embedded MiniLM")
     parser.add_argument("--checkpoint", type=lambda name: Path(name).resolve(), help="a folder with another encoder")
+    parser.add_argument("--tokens", type=int, default=texts.MEAN_TOKENS, help="of a passage, in the mean")
     parser.add_argument("--layers", type=int, default=12, help="of BERT-base; fewer only to try the command")
     parser.add_argument("--shared", action="store_true", help="others use this machine: time by processor seconds")
     arguments = parser.parse_args(arguments)
@@ -178,7 +184,7 @@ def main(arguments=None):
         print("warning: this machine is busy, so the figures will be too low: wait, or use --shared", file=sys.stderr)
     output = arguments.json.resolve()
     started = time.perf_counter()
-    asked = arguments.bert_base, arguments.layers, arguments.checkpoint
+    asked = arguments.bert_base, arguments.layers, arguments.checkpoint, arguments.tokens
     line = calibrate(arguments.scale, arguments.threads, *asked)
     write_json(output, line)
     for name, value in line.items():

@@ -1,6 +1,8 @@
 """Live search: the lists of a step against brute force, what is appended, and trainings that search at every step."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 from teleport.collection.reader import read_positives
 from teleport.encoder.load import load_encoders
 from teleport.search.approximate import Decoded
+from teleport.search.exact import Scorer
 from teleport.training import live, train
 from teleport.training.data import read_training_set
 from teleport.training.live import SharedFlat, make_lists, measure
@@ -48,30 +51,65 @@ def test_measures_of_a_step_literally():
     assert measure(positive, [2, 1, 1]).tolist() == [[0.5, 0.5, 1.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
 
 
-class Part:
-    """One of several processes that search together, one after another."""
+class Together:
+    """One of several processes that search together, here threads. places: of all, of which each fills its own"""
 
-    def __init__(self, rank, size, gathered):
-        self.rank, self.size, self.gathered = rank, size, gathered
+    def __init__(self, rank, places, barrier):
+        self.rank, self.size, self.places, self.barrier = rank, len(places), places, barrier
 
     def gather_integers(self, array):
-        self.gathered[self.rank] = array
-        return [self.gathered[rank] for rank in range(self.size) if rank in self.gathered]
+        assert array.dtype == np.int64
+        self.places[self.rank] = array.copy()
+        self.barrier.wait()
+        gathered = list(self.places)
+        self.barrier.wait()
+        assert len({each.shape for each in gathered}) == 1
+        return gathered
+
+
+def search_together(size, vectors, queries, depth):
+    """What each of `size` processes finds: [(ids, scores)]."""
+    places, barrier = [None] * size, threading.Barrier(size, timeout=30)
+
+    def search(rank):
+        return SharedFlat(vectors, torch.device("cpu"), 1, Together(rank, places, barrier)).search(queries, depth)
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(search, range(size)))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
-def test_processes_with_a_part_each_find_what_one_finds(size):
-    """Integer vectors, so that many passages tie."""
+def test_processes_with_a_share_each_find_what_one_finds(size):
+    """Integer vectors, so that many passages tie; one is an outlier."""
     rng = np.random.default_rng(0)
-    vectors, queries = (rng.integers(0, 3, size=(n, 4)).astype(np.float32) for n in (40, 6))
-    gathered = {}
-    for rank in range(size):
-        ids, scores = SharedFlat(vectors, torch.device("cpu"), 1, Part(rank, size, gathered)).search(queries, 15)
+    vectors, queries = (rng.integers(0, 3, size=(n, 4)).astype(np.float32) for n in (70, 6))
+    vectors[50] *= 100
     products = queries @ vectors.T
     expected = np.argsort(-products, axis=1, kind="stable")[:, :15]
-    np.testing.assert_array_equal(ids, expected)
-    np.testing.assert_array_equal(scores, np.take_along_axis(products, expected, axis=1))
-    assert all(len(set(row)) < 15 for row in scores.tolist())
+    for ids, scores in search_together(size, vectors, queries, 15):
+        np.testing.assert_array_equal(ids, expected)
+        np.testing.assert_array_equal(scores, np.take_along_axis(products, expected, axis=1))
+        assert all(len(set(row)) < 15 for row in scores.tolist())
+
+
+def test_passages_that_are_no_more_than_the_depth_are_all_found_together():
+    vectors = np.arange(10, dtype=np.float32)[:, None]
+    for ids, _ in search_together(3, vectors, np.ones((2, 1), np.float32), 10):
+        assert ids.tolist() == [list(range(9, -1, -1))] * 2
+
+
+def test_the_pairs_that_are_scored_do_not_grow_with_the_processes(monkeypatch):
+    rng, pairs = np.random.default_rng(1), []
+    vectors, queries = (rng.standard_normal((n, 16)).astype(np.float32) for n in (2000, 8))
+    plain = Scorer.score
+    monkeypatch.setattr(Scorer, "score", lambda self, q, ids, out: (pairs.append(len(ids)), plain(self, q, ids, out)))
+    scored, found = {}, {}
+    for size in (1, 4):
+        found[size] = search_together(size, vectors, queries, 20)[0]
+        scored[size] = sum(pairs)
+        pairs.clear()
+    assert 8 * 20 <= scored[4] <= scored[1] <= 8 * 22
+    np.testing.assert_array_equal(found[4], found[1])
 
 
 def opened(world, **live):
@@ -270,7 +308,7 @@ def test_live_search_in_float16_holds_no_copy_of_the_passages(tmp_path):
     passages = SimpleNamespace(array=mapped, device=torch.device("cpu"))
     settings = SimpleNamespace(live=SimpleNamespace(depth=5, index=SimpleNamespace(kind="flat"), scores="exact"))
     search = live.open_search(SimpleNamespace(settings=settings, threads=1), None, passages, ALONE)
-    kept = search.index.index.vectors
+    kept = search.index.part(0).vectors
     assert kept.dtype == np.float16 and np.shares_memory(kept, mapped)
     assert search.compared.dtype == np.float16 and np.shares_memory(search.compared, mapped)
     queries = np.random.default_rng(1).normal(size=(2, 8)).astype(np.float32)

@@ -6,7 +6,7 @@ from pathlib import Path
 from teleport.on_cpu import cpu_module
 from teleport.refusal import Refusal
 from teleport.running.devices import visible_devices
-from teleport.search.flat import FAISS_SHARE, Exact, FaissFlat, FaissOnGpu
+from teleport.search.flat import FAISS_SHARE, OUTLIERS, Exact, FaissFlat, FaissOnGpu
 
 PART_ROWS = 2**20  # passages after which a search on a CPU can be saved
 STEP_RESERVE = 8e9  # bytes of a device that are left to a training beside its search
@@ -69,10 +69,10 @@ def on_gpu(number, vectors):
     return faiss.GpuIndexFlatIP(faiss.StandardGpuResources(), vectors.shape[1], config)
 
 
-def open_for_steps(vectors, device, threads, spare=None):
-    """An exact index of `vectors` for a few queries at a time, often: every search reads all passages once. device: a
-    torch.device, on which the passages must have room in fp16, or the CPU is taken with `spare`, an engine (vectors,
-    threads, most outliers); without one a CPU takes faiss"""
+def open_for_steps(vectors, device, threads, spare=None, most=OUTLIERS):
+    """The engine (see `flat.Exact`) of `vectors` for a few queries at a time, often: every search reads all passages
+    once. device: a torch.device, on which the passages must have room in fp16, or the CPU is taken with `spare`, an
+    engine (vectors, threads, most outliers); without one a CPU takes faiss. most: outliers"""
     if device.type != "cpu":
         import torch
 
@@ -80,18 +80,17 @@ def open_for_steps(vectors, device, threads, spare=None):
 
         # By its number: the thread that prefetches candidates has a current device of its own.
         device = torch.device("cuda", torch.cuda.current_device())
-        room = torch.cuda.mem_get_info(device)[0] - STEP_RESERVE
-        index = Exact(vectors, 1, lambda _, part, most: TorchFlat(part, device, threads, room, most), threads)
-        if index.part(0).kept is not None:
-            index.part(0).block = STEP_BLOCK
-            return index
+        engine = TorchFlat(vectors, device, threads, torch.cuda.mem_get_info(device)[0] - STEP_RESERVE, most)
+        if engine.kept is not None:
+            engine.block = STEP_BLOCK
+            return engine
         if spare is None:
             raise Refusal(
                 f"negatives.live: {len(vectors):,} passages take {2 * vectors.size / 1e9:.1f} GB in fp16, for which "
                 "the GPU has no room beside the training. Let several GPUs share them (--set-resources train:gpu=4), "
                 "or set negatives.live.index to {kind: pq}."
             )
-    return Exact(vectors, 1, lambda _, part, most: (spare or FaissFlat)(part, threads, most), threads)
+    return (spare or FaissFlat)(vectors, threads, most)
 
 
 def free_bytes():

@@ -5,6 +5,7 @@ the passages are frozen. The lists are labelled by judgments; the loss compares 
 """
 
 import time
+from functools import reduce
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from teleport.evaluation.judged import first_hit_reciprocals
 from teleport.refusal import Refusal
 from teleport.search.engines import open_for_steps
 from teleport.search.exact import NO_KEY, ids_of, keys_of, scores_of
+from teleport.search.flat import OUTLIERS, Exact, Proposals
 
 CUT = 10  # of the measures of every step (released)
 
@@ -40,25 +42,47 @@ def make_lists(ids_QK, positives, relevant, appends):
     return *lists, np.pad(~(hit_QK | known_QK), more)
 
 
-class SharedFlat:
-    """Exact search in which each of several processes has a contiguous share of the passages (memory map) on its
-    device; the result is that of one process. spare: as `open_for_steps` takes it"""
+class SharedFlat(Exact):
+    """Exact search by several processes, each of which has a contiguous share of the passages (memory map) on its
+    device. Proposals of all shares are joined, and each process scores those of a share of the queries, so the pairs
+    that are scored do not grow with the processes; the result is that of one. spare: as `open_for_steps` takes it"""
 
     def __init__(self, vectors, device, threads, processes, spare=None):
-        bounds = np.linspace(0, len(vectors), processes.size + 1).astype(np.int64).tolist()
-        self.vectors, self.processes = vectors, processes
-        self.first, last = bounds[processes.rank : processes.rank + 2]
-        self.index = open_for_steps(vectors[self.first : last], device, threads, spare)
-        self.engine = f"{self.index.kind} x {processes.size}"
+        self.processes = processes
+        super().__init__(
+            vectors, processes.size, lambda _, own, most: open_for_steps(own, device, threads, spare, most), threads
+        )
+        self.engine, self.overlaps = f"{self.kind} x {processes.size}", False  # processes exchange in one order
+        outliers = self.part(processes.rank).outliers + self.ranges[processes.rank][0]
+        padded = np.pad(outliers, (0, OUTLIERS - len(outliers)), constant_values=-1)
+        gathered = np.concatenate(processes.gather_integers(padded))
+        self.outliers = gathered[gathered >= 0]
 
-    def search(self, queries_QD, depth):
-        """The passages of largest score, ties by the smaller number: (ids int64, scores float32), both [Q, depth]."""
-        ids_QK, scores_QK = self.index.search(queries_QD, min(depth, len(self.index.vectors)))
-        keys_QK = keys_of(scores_QK, ids_QK.astype(np.int64) + self.first)
-        keys_QK = np.pad(keys_QK, ((0, 0), (0, depth - keys_QK.shape[1])), constant_values=NO_KEY)
-        keys_QM = np.hstack(self.processes.gather_integers(keys_QK))
-        keys_QM.sort(axis=1)
-        return ids_of(keys_QM[:, :depth]), scores_of(keys_QM[:, :depth])
+    def part(self, number):
+        """The engine of this process's share, whichever is asked for."""
+        return super().part(self.processes.rank)
+
+    def propose(self, queries_QD, depth, count, known_Q, state=None):
+        own = self.propose_part(self.processes.rank, queries_QD, depth, count, known_Q)
+        keys_QM = np.pad(own.keys_QM, ((0, 0), (0, count - own.keys_QM.shape[1])), constant_values=NO_KEY)
+        bounds = [bound_Q[:, None].view(np.int64) for bound_Q in (own.others_Q, own.errors_Q)]
+        shares = self.processes.gather_integers(np.hstack([keys_QM, *bounds]))
+        proposals = [
+            Proposals(share[:, :-2], *share[:, -2:].T.view(np.float64), self.outliers, stop - first)
+            for share, (first, stop) in zip(shares, self.ranges, strict=True)
+        ]
+        return reduce(lambda one, two: one.join(two, count), proposals)
+
+    def rank(self, queries_QD, depth, proposals):
+        shares = np.array_split(np.arange(len(queries_QD)), self.processes.size)
+        rows = shares[self.processes.rank]
+        own = proposals._replace(keys_QM=proposals.keys_QM[rows], errors_Q=proposals.errors_Q[rows])
+        ids_QK, scores_QK, _ = super().rank(queries_QD[rows], depth, own)
+        keys_QK = np.zeros((len(shares[0]), depth), np.int64)  # the first share is the largest
+        keys_QK[: len(rows)] = keys_of(scores_QK, ids_QK)
+        gathered = zip(self.processes.gather_integers(keys_QK), shares, strict=True)
+        keys_QK = np.concatenate([keys_QK[: len(share)] for keys_QK, share in gathered])
+        return ids_of(keys_QK), scores_of(keys_QK), proposals.others_Q
 
 
 class LiveSearch:
