@@ -69,7 +69,7 @@ def configuration(scale, checkpoint, tokens):
     """
     raw = yaml.safe_load((REPOSITORY / "config" / "config.yaml").read_text(encoding="utf-8"))
     raw |= {"collection": {"source": "folder", "path": "collection"}, "episodes": [{}], "bm25": None}
-    raw["encoder"]["max_passage_tokens"] = max(texts.MAX_PASSAGE_TOKENS, min(2 * tokens, MOST_TOKENS))
+    raw["encoder"]["max_passage_tokens"] = min(MOST_TOKENS, texts.MAX_PASSAGE_TOKENS * tokens // texts.MEAN_TOKENS)
     raw["training"] |= {"steps": STEPS * scale}
     if checkpoint:
         raw["encoder"] |= {"checkpoint": {"folder": checkpoint}, "pooling": "cls", "normalize": False, "scale": 1.0}

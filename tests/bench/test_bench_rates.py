@@ -114,6 +114,15 @@ def test_rates_of_packages_that_are_not_installed_are_those_of_the_first_line(tm
     assert calibrate.taken_over(measured) == {"bm25_tokens": first.bm25_tokens, "bm25_scores": first.bm25_scores}
 
 
+@pytest.mark.parametrize(("mean", "most"), [(76, 128), (152, 256), (500, 512)])
+def test_passages_of_a_calibration_are_as_long_as_is_asked_for(mean, most, tmp_path):
+    calibrate = importlib.import_module("calibrate")
+    calibrate.write_collection(tmp_path / "collection", 1, mean)
+    lines = (tmp_path / "collection" / "corpus.tsv").read_text().splitlines()
+    assert np.mean([len(line.split("\t")[2].split()) for line in lines]) == pytest.approx(mean, rel=0.05)
+    assert calibrate.configuration(1, None, mean)["encoder"]["max_passage_tokens"] == most
+
+
 @pytest.mark.parametrize(("device", "passages"), [("cpu", 20), ("cuda", 1)])
 def test_the_scale_of_a_gpu_leaves_the_processor_its_share(device, passages, tmp_path, monkeypatch):
     """One core inverts 60,000 passages in six seconds, and a step of the campaign has six minutes."""
