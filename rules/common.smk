@@ -25,6 +25,7 @@ from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, shortages
 from commands.forecast.requests import Requests
 from commands.job_texts import episode_scores, outcome
+from commands.resources import own_resources
 from commands.terminal import Terminal
 from teleport.plan.kinds import needs
 from teleport.plan.plan import Plan
@@ -60,6 +61,8 @@ try:
     PLAN = Plan(CONFIG, EXPERIMENTS)
     REQUESTS = Requests(PLAN, CLUSTER)
     TABLES, ANALYSES, PUBLISHED = table_specs(PLAN), analysis_specs(PLAN), published_specs(PLAN)
+    for rule_name, given in internals.set_resources(workflow).items():
+        own_resources(rule_name, given)  # now, not when its first job starts
 except Refusal as error:
     sys.exit(f"error: {error}")  # a WorkflowError would come with this line and a traceback
 
@@ -226,8 +229,8 @@ def siblings_of(stage):
 
 
 def run_stage(wildcards, input, threads, resources):
-    options = {"--threads": threads, "--gpus": resources.gpu, "--files": CODE["files"]}
-    options["--save-every"] = resources.get("save_every", 60)
+    own = own_resources(wildcards.kind, resources)
+    options = {"--threads": threads, "--gpus": resources.gpu, "--files": CODE["files"], "--save-every": own.save_every}
     if cpu_code := CODE[wildcards.kind]:
         options["--cpu-code"] = cpu_code
     if "scatteritem" in wildcards.keys():
@@ -235,17 +238,16 @@ def run_stage(wildcards, input, threads, resources):
     elif input.get("shards"):
         options["--shards"] = len(input.shards)
     if wildcards.kind == "train":  # a process per GPU; `processes`: so many, as on CPUs
-        options["--processes"] = resources.get("processes", max(1, resources.gpu))
-    if engine := resources.get("engine"):
-        options["--engine"] = engine
+        options["--processes"] = own.processes or max(1, resources.gpu)
+    if own.engine:
+        options["--engine"] = own.engine
     if siblings := siblings_of(planned(wildcards)):
         options["--siblings"] = f"[{', '.join(stage.spec() for stage in siblings)}]"
     if origins := planned(wildcards).origins:
         options["--origins"] = json.dumps(origins, sort_keys=True)
     if CALL.submitted:
-        options["--attempt"] = internals.attempt(workflow)
-    flags = ["--compile"] if resources.get("compile", 0) else []
-    return command("run_stage.py", *chain(*options.items()), *flags)
+        options["--attempt"] = resources.attempt
+    return command("run_stage.py", *chain(*options.items()), *["--compile"] * own.compile)
 
 
 def say_if_killed(wildcards, input):

@@ -25,6 +25,7 @@ rule stage:
         runtime=lambda wildcards, attempt: requested(wildcards, attempt).minutes,
         gpu=lambda wildcards: asked(wildcards).gpus,
         network=lambda wildcards: int(asked(wildcards).network),
+        attempt=lambda wildcards, attempt: attempt,
         in_turn=1,  # stages in one job of a cluster follow each other: profiles/slurm
     params:
         spec=lambda wildcards: planned(wildcards).spec(),

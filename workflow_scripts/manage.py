@@ -29,6 +29,7 @@ import argparse
 import json
 import os
 
+from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
 from teleport.running.files import of_the_system
 
@@ -70,8 +71,6 @@ def comma_separated(text):
 
 def gpus_of_kind(text):
     """(kind, number) of KIND:gpu=NUMBER, as argparse takes it."""
-    from teleport.plan.kinds import KINDS
-
     kind, _, number = text.partition(":gpu=")
     if kind not in (able := [name for name, row in KINDS.items() if row.gpus]):
         raise argparse.ArgumentTypeError(f"{kind} takes no GPU; {', '.join(able)} do")

@@ -522,6 +522,15 @@ def test_looking_for_answers_reads_whole_row_groups_and_takes_as_many_processes_
     assert 2**20 < many["answers"] < 2 * 2**20  # of each some further questions
 
 
+@pytest.mark.parametrize("module", ["teleport.search.distil", "teleport.distilled.teach"])
+def test_a_kind_without_a_function_of_its_cost_is_said_not_to_be_counted(marco, monkeypatch, module):
+    """Whether its package has costs of others or none at all."""
+    stage = next(iter(marco.stages.values()))
+    monkeypatch.setitem(KINDS, "teach", Kind(module))
+    cost = stage_cost(SimpleNamespace(kind="teach", settings=stage.settings), Counts(marco))
+    assert cost.lacks == "teach, of which there is no estimate"
+
+
 def test_batches_are_as_large_as_those_of_the_stages():
     assert encode.TOKEN_BUDGET["encode"]["cpu"] == encoder_costs.BATCH_TOKENS
     assert encode.TOKEN_BUDGET["train"]["cuda"] == training_costs.BUCKET_TOKENS

@@ -3,6 +3,7 @@
 import os
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Literal
 
 import pytest
@@ -148,3 +149,13 @@ def test_files_of_a_new_form_are_pinned_by_their_content(tmp_path):
     Path(paths["queries"]).unlink()
     with pytest.raises(Refusal, match="collection.splits.test.queries: there is no file"):
         source_digests(source)
+
+
+def test_a_new_form_that_is_a_folder_names_its_corpus_as_it_likes(tmp_path, monkeypatch):
+    monkeypatch.setitem(identity.PATTERNS, "mine", ["passages.csv", "queries.*.csv"])
+    source = SimpleNamespace(source="mine", path=str(tmp_path))
+    with pytest.raises(Refusal, match="has no passages.csv, plain or .gz"):
+        source_digests(source)
+    (tmp_path / "passages.csv").write_text("x\n")
+    (tmp_path / "queries.test.csv").write_text("x\n")
+    assert list(source_digests(source)) == [str(tmp_path / name) for name in ("passages.csv", "queries.test.csv")]

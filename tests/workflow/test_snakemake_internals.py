@@ -37,7 +37,7 @@ translate_targets(
 )
 
 def given(wildcards):
-    print("ATTEMPT", attempt(workflow))
+    print("SET", set_resources(workflow))
     print("RECORDED", recorded_params(workflow, "made.txt"), recorded_input(workflow, "made.txt"))
     return "given.txt"
 
@@ -94,7 +94,8 @@ def test_how_it_was_called(call):
     assert "dry=False, submits=True, submitted=False" in text, ADVICE
     text = call("--mode", "remote", "--attempt", "2", "made.txt")  # as in a job of a cluster
     assert "Call(main=False, dry=False, submits=False, submitted=True, conda=False, " in text, ADVICE
-    assert "ATTEMPT 2" in text, ADVICE
+    text = call("-n", "made.txt", "--set-resources", "made:save_every=abc", "made:gpu=2")
+    assert "SET {'made': {'save_every': 'abc', 'gpu': 2}}" in text, ADVICE
 
 
 def test_targets_messages_records_and_the_terminal(call):

@@ -42,9 +42,10 @@ def how_called(workflow):
     )
 
 
-def attempt(workflow):
-    """The attempt, from 1, of which this process is; right only when jobs are planned, as in a function of params."""
-    return workflow.attempt
+def set_resources(workflow):
+    """{rule: {resource: its value, as it was written}} of --set-resources and of profiles."""
+    given = workflow.resource_settings.overwrite_resources
+    return {rule: {name: resource.raw for name, resource in of.items()} for rule, of in given.items()}
 
 
 def unfinished(workflow, among=None):

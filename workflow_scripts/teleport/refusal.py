@@ -4,8 +4,7 @@
 class Refusal(ValueError):
     """One sentence for a person: the rule, the offending value and where it is, the remedy. Shown without a traceback;
     every other error is a defect and keeps its own. What reads a configuration, a file or a finished stage refuses what
-    is missing, torn or in another form. Inside pydantic's validators a plain ValueError serves: what reads the settings
-    makes a refusal of it."""
+    is missing, torn or in another form. So do validators of settings, of which what reads these says the place."""
 
 
 class Remedy(str):

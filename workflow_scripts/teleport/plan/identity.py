@@ -55,8 +55,8 @@ def source_digests(source):
             raise Refusal(f"collection.{key}: there is no folder {folder}. Give the path of an existing folder.")
         names = [pattern + ending for pattern in patterns for ending in ("", ".gz")]
         files |= {path: f"collection.{key}" for name in names for path in folder.glob(name)}
-    if not any(path.name.startswith("corpus.") for path in files):
-        raise Refusal(f"collection.path: {source.path} has no {corpus}, plain or .gz. Name the corpus's folder.")
+        if not files:  # the corpus comes first
+            raise Refusal(f"collection.path: {source.path} has no {corpus}, plain or .gz. Name the corpus's folder.")
     for path, key in files.items():
         if path.with_name(f"{path.name}.gz") in files:
             raise Refusal(f"{key}: {path} and {path.name}.gz are both there. Remove the one that is not to be read.")

@@ -21,6 +21,7 @@ from teleport.running.launch import RANK
 from teleport.running.locks import read_finished, try_lock
 from teleport.running.log import log
 from teleport.running.provenance import provenance
+from teleport.settings.section import mistakes_of
 
 FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Snakemake does not know and delete
 UNCLAIMED = "unclaimed.json"  # the manifest of a stage made beside another, until its own job takes it
@@ -175,7 +176,7 @@ def require_settings(job):
     try:
         job.settings  # noqa: B018
     except ValidationError as error:
-        mistakes = [(".".join(map(str, m["loc"])), m["msg"].removeprefix("Value error, ")) for m in error.errors()]
+        mistakes = [(".".join(map(str, m["loc"])), m["msg"].removeprefix("Value error, ")) for m in mistakes_of(error)]
         wrong = "; ".join(f"{key}: {rule}" if key else rule for key, rule in mistakes)
         raise Refusal(
             f"the settings of the stage {job.name} are not what {KINDS[job.kind].module} takes: {wrong}. The "

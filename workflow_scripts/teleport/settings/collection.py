@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from teleport.refusal import Refusal
 from teleport.settings.section import NAME, Integer, LocalPath, Natural, NumberOrNull, Section, Text, is_none
 
 
@@ -139,9 +140,9 @@ class OfficialSplit(Section):
     @model_validator(mode="after")
     def files_of_the_form(self):
         if (self.form == "tsv") != (self.qrels is not None):
-            raise ValueError("qrels goes with form tsv, and only with it")
+            raise Refusal("qrels goes with form tsv, and only with it")
         if self.all_questions and self.form != "dpr":
-            raise ValueError("all_questions goes with form dpr only")
+            raise Refusal("all_questions goes with form dpr only")
         return self
 
 
@@ -158,7 +159,7 @@ class Downloads(Fetched):
         used = [self.corpus.file, self.corpus.titles]
         used += [name for split in self.splits.values() for name in (split.queries, split.qrels, split.all_questions)]
         if missing := sorted({name.split("!")[0] for name in used if name} - set(self.files)):
-            raise ValueError(f"files lacks {', '.join(missing)}, which corpus or splits name")
+            raise Refusal(f"files lacks {', '.join(missing)}, which corpus or splits name")
         return self
 
 

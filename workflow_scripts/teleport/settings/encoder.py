@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from teleport.refusal import Refusal
 from teleport.settings.section import (
     Integer,
     IntegerOrNull,
@@ -34,7 +35,7 @@ class CheckpointSource(Section):
     @model_validator(mode="after")
     def commit_is_named(self):
         if (self.hub is None) != (self.revision is None):
-            raise ValueError("hub and revision go together: name the commit, so that the weights cannot change")
+            raise Refusal("hub and revision go together: name the commit, so that the weights cannot change")
         return self
 
 
@@ -123,7 +124,7 @@ class Encoder(TokensSettings, Encoded, Pooling, Cut):
     @model_validator(mode="after")
     def two_checkpoints_make_two_encoders(self):
         if self.query_checkpoint and self.tied:
-            raise ValueError("query_checkpoint goes with tied: false only")
+            raise Refusal("query_checkpoint goes with tied: false only")
         return self
 
 

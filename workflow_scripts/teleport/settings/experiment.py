@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
 from teleport.settings.measures import known_measures
 from teleport.settings.negatives import Mining, Negatives
@@ -52,7 +53,7 @@ class EpisodeTraining(Training):
     @classmethod
     def rate_keeps_what_was_learnt(cls, rate):
         if rate > 10:  # here and not in `Training`: tests overflow with a rate that nobody may configure
-            raise ValueError("input should be at most 10: a step moves every weight by about the rate")
+            raise Refusal("input should be at most 10: a step moves every weight by about the rate")
         return rate
 
 
@@ -101,41 +102,41 @@ class Episode(Section):
         training, loss, live = self.training, self.training.loss, self.negatives.live
         takes, lists = LOSSES[loss.kind].takes, sorted(name for name, loss in LOSSES.items() if loss.takes == "lists")
         if takes == "own" and not self.has_pool:
-            raise ValueError(
+            raise Refusal(
                 f"training.loss {loss.kind} compares a positive with the query's own negatives, and "
                 "negatives_per_query is 0: set it to 1 or more, or take a loss over the batch (softmax, ranknet, "
                 "hardest)"
             )
         if training.triples and takes != "own":
-            raise ValueError(
+            raise Refusal(
                 f"training.triples goes with loss nll: {loss.kind} compares with the whole batch, in which the "
                 "positive of a query is repeated. Change one of them"
             )
         if getattr(loss, "star_alpha", None) is not None and not self.has_pool:
-            raise ValueError(
+            raise Refusal(
                 "training.loss.star_alpha weighs own negatives against the rest of the batch: it goes with "
                 "negatives_per_query of 1 or more. Set it to null, or change that"
             )
         if getattr(loss, "star_alpha", None) is not None and training.masks and training.accumulate > 1:
-            raise ValueError(
+            raise Refusal(
                 "training.loss.star_alpha adds two means, of which masks leave unequal parts to micro-batches: set "
                 "training.accumulate to 1, masks to [], or star_alpha to null"
             )
         if (takes == "lists") != (live is not None):
             others = ", ".join(name for name in LOSSES if name not in lists)
-            raise ValueError(
+            raise Refusal(
                 f"training.loss {loss.kind} does not go with these negatives: with negatives.live take "
                 f"one of {', '.join(lists)}; without it one of {others}"
             )
         if live and training.trains != ["query"]:
-            raise ValueError(
+            raise Refusal(
                 "negatives.live searches vectors of passages that no step changes: set training.trains to [query]"
             )
         if live and self.has_pool:
-            raise ValueError("negatives.live takes the place of a pool: set training.negatives_per_query to 0")
+            raise Refusal("negatives.live takes the place of a pool: set training.negatives_per_query to 0")
         unread = {"remove answers": self.negatives.remove == "answers", "filters": self.negatives.filters.on}
         if live and (unread := [name for name, given in unread.items() if given]):
-            raise ValueError(
+            raise Refusal(
                 "negatives.live tells negatives from positives by judgments alone and does not read negatives."
                 f"{' or negatives.'.join(unread)}: set remove to judged, and each filter to its default, in this "
                 "experiment"
@@ -146,18 +147,18 @@ class Episode(Section):
     def negatives_are_used(self):
         negatives, names = self.negatives, self.negatives.drawn
         if self.mining.parts > 1 and self.has_pool and "momentum" in names:
-            raise ValueError(
+            raise Refusal(
                 f"mining.parts is {self.mining.parts} and momentum is a source: the last pool has other queries. Leave "
                 "momentum out of negatives.sources or counts, or set mining.parts to 1"
             )
         if negatives.counts and not self.has_pool:
-            raise ValueError("negatives.counts has negatives but training.negatives_per_query is 0: change one of them")
+            raise Refusal("negatives.counts has negatives but training.negatives_per_query is 0: change one of them")
         if self.has_pool and not names:
-            raise ValueError("negatives.counts has none: set training.negatives_per_query to 0 to train without")
+            raise Refusal("negatives.counts has none: set training.negatives_per_query to 0 to train without")
         for name in set(names) & negatives.ranks.keys() if self.has_pool else ():
             last, depth = negatives.ranks[name][-1][1], self.mining.depth
             if last > depth and SOURCES[name].needs != "file":
-                raise ValueError(
+                raise Refusal(
                     f"negatives.ranks of {name} go to {last}, and mining.depth is {depth}: set the depth to at least "
                     f"{last}, or end the ranks there"
                 )
@@ -184,7 +185,7 @@ class WrittenExperiment(Defaults):
     @model_validator(mode="after")
     def few_enough(self):
         if sum(override.repeat for override in self.episodes) > MOST_EPISODES:
-            raise ValueError(f"episodes are more than {MOST_EPISODES}: repeat fewer")
+            raise Refusal(f"episodes are more than {MOST_EPISODES}: repeat fewer")
         return self
 
 

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import ir_measures
 
+from teleport.refusal import Refusal
+
 OWN = re.compile(r"(Hole|Errors|Cov)@([1-9][0-9]*)")  # computed in evaluation/judged.py, Cov in evaluation/evaluate.py
 USUAL = ("RR", "nDCG", "R", "P", "AP", "Rprec", "Success", "Judged")  # in judged.py; asking ir-measures loads numpy
 UNREADABLE = (NameError, ValueError, AssertionError, KeyError)  # of ir-measures, for a name that is none
@@ -46,12 +48,12 @@ def parse_measures(names):
         except UNREADABLE:
             supported = False
         if not supported:
-            raise ValueError(
+            raise Refusal(
                 f"there is no measure {name!r} that ir-measures can compute here. Give its names, for example RR@10, "
                 "nDCG@10, R@1000, R(rel=2)@100 or AP; answer coverage is Cov@20, top-K errors are Errors@200"
             )
         if min(measure.params.get("cutoff", 1), measure.params.get("rel", 1)) < 1:
-            raise ValueError(f"the measure {name!r} has a cut-off or rel below 1. Give whole numbers from 1 on")
+            raise Refusal(f"the measure {name!r} has a cut-off or rel below 1. Give whole numbers from 1 on")
         measures.append(measure)
     return measures
 

@@ -5,10 +5,11 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, WithJsonSchema, field_validator, model_validator
 
+from teleport.refusal import Refusal
 from teleport.settings.pool import Pool, Removal
 from teleport.settings.registry import DRAWS, FILTERS, SOURCES, chosen, filters, settings_of_source
 from teleport.settings.search import FlatIndex, Index
-from teleport.settings.section import Depth, Integer, LocalPath, Natural, Number, PerQuery, Section
+from teleport.settings.section import Depth, Integer, LocalPath, Natural, Number, PerQuery, Section, mistakes_of
 from teleport.settings.training import Live
 
 MIXED = ("query", "lookahead", "momentum")  # what the modes mixture and released_code share out
@@ -79,7 +80,7 @@ class Negatives(Removal):
     def sources_are_known(cls, by_source):
         for name in by_source or ():
             if name not in SOURCES:
-                raise ValueError(f"there is no source {name!r}; sources are {', '.join(SOURCES)}")
+                raise Refusal(f"there is no source {name!r}; sources are {', '.join(SOURCES)}")
         return by_source
 
     @field_validator("counts")
@@ -88,16 +89,16 @@ class Negatives(Removal):
         for name, given in (counts or {}).items():
             count, own = (given.count, given.model_extra) if isinstance(given, OfSource) else (given, {})
             if count < 0:
-                raise ValueError("a count cannot be below 0")
+                raise Refusal("a count cannot be below 0")
             if count > 100_000:
-                raise ValueError(f"a count of {count} is more than 100,000: all are held in memory")
+                raise Refusal(f"a count of {count} is more than 100,000: all are held in memory")
             try:
                 own = settings_of_source(name, own)
             except ValidationError as error:
-                mistake = error.errors()[0]
+                mistake = mistakes_of(error)[0]
                 key, unknown = ".".join(map(str, mistake["loc"])), mistake["type"] == "extra_forbidden"
                 problem = f" has no setting {key!r}" if unknown else f".{key}: {mistake['msg']}"
-                raise ValueError(f"{name}{problem}") from None
+                raise Refusal(f"{name}{problem}") from None
             counts = counts | ({name: OfSource.model_construct(count=count, **own)} if own else {})
         return counts
 
@@ -107,17 +108,17 @@ class Negatives(Removal):
         for name, ranges in ranks.items():
             ordered = all(a <= b for a, b in ranges) and all(before[1] < after[0] for before, after in pairwise(ranges))
             if not ranges or ranges[0][0] < 1 or not ordered:
-                raise ValueError(f"ranks of {name} must be ascending ranges from 1 on, such as [[1, 20], [181, 200]]")
+                raise Refusal(f"ranks of {name} must be ascending ranges from 1 on, such as [[1, 20], [181, 200]]")
             if SOURCES[name].needs in (None, "last_pool"):
-                raise ValueError(f"{name} has no ranks: it is no retrieval")
+                raise Refusal(f"{name} has no ranks: it is no retrieval")
         return ranks
 
     @model_validator(mode="after")
     def something_is_mined(self):
         if self.counts is None and not {"query", "lookahead"} & set(self.sources):
-            raise ValueError("sources needs query or lookahead: momentum alone has nothing to start from")
+            raise Refusal("sources needs query or lookahead: momentum alone has nothing to start from")
         if self.count_of("file") and self.file is None:
-            raise ValueError("counts has the source file: name what it reads in `file`")
+            raise Refusal("counts has the source file: name what it reads in `file`")
         return self
 
     @property

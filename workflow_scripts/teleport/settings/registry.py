@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NamedTuple, Union
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, create_model
 
+from teleport.refusal import Refusal
 from teleport.settings.pool import PositiveScore
 from teleport.settings.section import Chosen, Section
 
@@ -98,7 +99,7 @@ def chosen(table, noun, nouns):
     def by_name(given):
         given = {"kind": given} if isinstance(given, str) else given
         if not isinstance(given, dict) or given.get("kind") not in list(table):  # a list is in no dict
-            raise ValueError(f"there is no such {noun}; {nouns} are {', '.join(table)}")
+            raise Refusal(f"there is no such {noun}; {nouns} are {', '.join(table)}")
         return given
 
     kinds = []

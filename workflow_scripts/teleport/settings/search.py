@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from teleport.refusal import Refusal
 from teleport.settings.section import Integer, Natural, Number, Part, Section
 
 
@@ -23,7 +24,7 @@ class IvfIndex(Section):
     @model_validator(mode="after")
     def probes_are_lists(self):
         if self.nprobe > self.nlist:
-            raise ValueError(f"nprobe {self.nprobe} is more than nlist {self.nlist}: lower it")
+            raise Refusal(f"nprobe {self.nprobe} is more than nlist {self.nlist}: lower it")
         return self
 
 

@@ -6,6 +6,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, model_validator
 
+from teleport.refusal import Refusal
+
 # Of configurations, experiments, splits, and systems from elsewhere: they become folders, or parts of files' names.
 NAME = "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"  # of ablations: they become files, whose ending begins at the dot
@@ -19,7 +21,7 @@ WHOLE = ("checkpoint", "query_checkpoint", "index", "search_index", "counts", "d
 def not_bool(value):
     """Refuse true and false, as YAML also reads yes, no, on and off: pydantic would take them for 1 and 0."""
     if isinstance(value, bool):
-        raise ValueError("input should be a number (YAML reads yes and on as true, no and off as false)")
+        raise Refusal("input should be a number (YAML reads yes and on as true, no and off as false)")
     return value
 
 
@@ -28,10 +30,21 @@ def is_none(value):
     return value is None
 
 
+def mistakes_of(error):
+    """The mistakes that a ValidationError has found (list of dict). What a validator has raised besides a Refusal is a
+    defect of ours, and is raised as it is."""
+    mistakes = error.errors()
+    for mistake in mistakes:
+        cause = mistake.get("ctx", {}).get("error")
+        if isinstance(cause, Exception) and not isinstance(cause, Refusal):
+            raise cause
+    return mistakes
+
+
 def distinct(values):
     """Refuse a list that has a value twice."""
     if len(set(values)) < len(values):
-        raise ValueError("values must differ from each other")
+        raise Refusal("values must differ from each other")
     return values
 
 
@@ -41,7 +54,7 @@ def exactly_one(*names):
     def check(self):
         if sum(getattr(self, name) is not None for name in names) != 1:
             either = " and ".join(names) if len(names) == 2 else ", ".join(names)
-            raise ValueError(f"give exactly one of {either} (to override one by the other, set the first to null)")
+            raise Refusal(f"give exactly one of {either} (to override one by the other, set the first to null)")
         return self
 
     return model_validator(mode="after")(check)
@@ -60,7 +73,7 @@ class Local(str):
 def one_line(text):
     """Refuse text that does not fit one table cell: empty, with line breaks or with invisible characters."""
     if not text or text != text.strip() or not text.isprintable():
-        raise ValueError("input should be one line of visible text, as it stands in tables")
+        raise Refusal("input should be one line of visible text, as it stands in tables")
     return text
 
 

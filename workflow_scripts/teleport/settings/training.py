@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from teleport.refusal import Refusal
 from teleport.settings.encoder import Lengths, Pooling, Precision
 from teleport.settings.search import FlatIndex, FrozenIndex
 from teleport.settings.section import (
@@ -98,37 +99,37 @@ class Training(Section):
     def schedule_is_possible(self):
         length, name = (self.cycle_steps, "cycle_steps") if self.cycle_steps else (self.steps, "steps")
         if self.warmup_steps and length and self.warmup_steps >= length:
-            raise ValueError(f"warmup_steps {self.warmup_steps} must be below {name} {length}: lower it")
+            raise Refusal(f"warmup_steps {self.warmup_steps} must be below {name} {length}: lower it")
         if self.base_learning_rate > self.learning_rate:
-            raise ValueError(f"base_learning_rate {self.base_learning_rate} is above learning_rate: lower it")
+            raise Refusal(f"base_learning_rate {self.base_learning_rate} is above learning_rate: lower it")
         if self.continues is True and self.steps is None:
-            raise ValueError("continues needs steps: the length of a schedule that several episodes share")
+            raise Refusal("continues needs steps: the length of a schedule that several episodes share")
         return self
 
     @model_validator(mode="after")
     def batches_are_possible(self):
         if self.batch_queries % self.accumulate:
-            raise ValueError(
+            raise Refusal(
                 f"batch_queries {self.batch_queries} cannot be split into {self.accumulate} equal micro-batches: "
                 "make batch_queries a multiple of accumulate"
             )
         if self.batch_queries == self.accumulate and not self.negatives_per_query:
-            raise ValueError(
+            raise Refusal(
                 "with negatives_per_query 0 a micro-batch of one query has no negative at all: lower accumulate, or "
                 "raise batch_queries or negatives_per_query"
             )
         if self.distinct_positives and self.triples:
-            raise ValueError("distinct_positives is of losses over the batch, triples of nll: leave one of them out")
+            raise Refusal("distinct_positives is of losses over the batch, triples of nll: leave one of them out")
         return self
 
     @model_validator(mode="after")
     def dev_is_evaluated(self):
         named = {"select: dev": self.select == "dev", "patience": self.patience}
         for name in [name for name, given in named.items() if given and not self.evaluate_every]:
-            raise ValueError(f"{name} needs evaluate_every: after how many steps the dev queries are ranked")
+            raise Refusal(f"{name} needs evaluate_every: after how many steps the dev queries are ranked")
         named |= {"average_with_start": self.average_with_start}
         for name in [name for name, given in named.items() if given and self.continues]:
-            raise ValueError(f"{name} changes what a training ends with, and continues goes on from its last step")
+            raise Refusal(f"{name} changes what a training ends with, and continues goes on from its last step")
         return self
 
 
@@ -157,7 +158,7 @@ class Dev(Section):
     @model_validator(mode="after")
     def some_passages_are_known(self):
         if self.random >= self.passages:
-            raise ValueError(
+            raise Refusal(
                 f"random {self.random} leaves no place for positives among {self.passages} passages: lower it"
             )
         return self
@@ -183,7 +184,7 @@ class Live(Section):
     @model_validator(mode="after")
     def something_is_compressed(self):
         if self.scores == "compressed" and self.index.kind == "flat":
-            raise ValueError("scores compressed goes with an index of kind pq: a flat one keeps the vectors themselves")
+            raise Refusal("scores compressed goes with an index of kind pq: a flat one keeps the vectors themselves")
         return self
 
 

@@ -6,6 +6,7 @@ import typing
 from pydantic import BaseModel, ValidationError
 
 from teleport.refusal import Refusal
+from teleport.settings.section import mistakes_of
 
 
 def validated(model, data, place, locations):
@@ -13,7 +14,7 @@ def validated(model, data, place, locations):
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise Refusal("\n".join(describe(model, m, data, place, locations) for m in error.errors())) from None
+        raise Refusal("\n".join(describe(model, m, data, place, locations) for m in mistakes_of(error))) from None
 
 
 def describe(model, mistake, data, place, locations):

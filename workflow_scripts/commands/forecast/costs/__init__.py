@@ -6,6 +6,7 @@ times into rates.
 """
 
 import importlib
+from importlib.util import find_spec
 
 from commands.forecast.hardware import Cost, Place
 from teleport.plan.kinds import KINDS
@@ -16,5 +17,6 @@ ON_A_GPU = Place()
 def stage_cost(stage, counts, place=ON_A_GPU):
     """The `Cost` of a planned stage in a `Place`; of a kind without a function that of a process alone."""
     package = KINDS[stage.kind].module.split(".")[1]  # teleport.search.retrieve
-    function = getattr(importlib.import_module(f"commands.forecast.costs.{package}"), stage.kind, None)
+    name = f"{__name__}.{package}"
+    function = getattr(importlib.import_module(name), stage.kind, None) if find_spec(name) else None
     return function(stage, counts, place) if function else Cost(lacks=f"{stage.kind}, of which there is no estimate")

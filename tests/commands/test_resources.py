@@ -1,0 +1,28 @@
+"""Resources of the workflow's own: what is given is refused before a job starts, not when its own does."""
+
+import pytest
+
+from commands.resources import own_resources
+from teleport.refusal import Refusal
+
+
+def test_they_are_read_as_snakemake_gives_them():
+    own = own_resources("train", {"save_every": 5, "processes": 2, "compile": "no", "gpu": 1, "mem_mb": 100})
+    assert (own.save_every, own.processes, own.engine, own.compile) == (5, 2, None, False)
+    assert own_resources("encode", {"compile": 1}).compile is True
+    assert own_resources("index", {}).save_every == 60
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"save_every": "abc"}, "resources.train.save_every: input should be a valid number, .*, not 'abc'"),
+        ({"save_every": 0}, r"resources.train.save_every: input should be greater than 0, not 0 \(Seconds of work"),
+        ({"processes": "x"}, "resources.train.processes: input should be a valid integer, .*, not 'x'"),
+        ({"engine": "torch"}, "resources.train.engine: input should be 'faiss', not 'torch'"),
+        ({"compile": "perhaps"}, "resources.train.compile: input should be a valid boolean, .*, not 'perhaps'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(given, message):
+    with pytest.raises(Refusal, match=message):
+        own_resources("train", given)

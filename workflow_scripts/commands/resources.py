@@ -1,0 +1,24 @@
+"""Resources of this workflow's own, as --set-resources and profiles give them: how a stage runs, and no result."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from teleport.settings.section import Section
+from teleport.settings.validated import validated
+from teleport.settings.yaml_mapping import Locations
+
+
+class Own(Section):
+    """What a kind of stage may be given besides Snakemake's own resources."""
+
+    save_every: float = Field(60, gt=0, description="Seconds of work that a kill may cost.")
+    processes: int | None = Field(None, ge=1, description="Of a training, as on CPUs; null: one for each GPU.")
+    engine: Literal["faiss"] | None = Field(None, description="Of exact search; null: the fastest.")
+    compile: bool = Field(False, description="Whether torch.compile prepares an encoder on CUDA.")
+
+
+def own_resources(kind, resources):
+    """The `Own` resources of a job. Raises Refusal that names the kind and the resource."""
+    given = {name: value for name in Own.model_fields if (value := resources.get(name)) is not None}
+    return validated(Own, given, ("resources", kind), Locations([]))
