@@ -36,6 +36,7 @@ from rates import (
     lexical_rates,
     merge_rate,
     process_seconds,
+    product_rate,
     read_rate,
     search_rates,
     text_rates,
@@ -146,7 +147,7 @@ def calibrate(scale, threads, bert_base=False, layers=12, checkpoint=None, token
         rates |= text_rates(Path(folder), threads) | {"disk": disk_rate(Path(folder)), "read": read_rate(Path(folder))}
         rates |= search_rates(Path(folder), scale, threads, dim) | lexical_rates(Path(folder), scale, threads)
         rates |= {"answers": answer_rate(Path(folder), threads)}
-    rates |= {"merge_rows": merge_rate()} | process_seconds()
+    rates |= {"merge_rows": merge_rate(), "host_flop": product_rate()} | process_seconds()
     machine = hardware()
     where = ", ".join([machine["processor"], f"{threads} threads", *([machine["gpu"]] if "gpu" in machine else [])])
     how = "in processor seconds" if clock.shared else "by the wall clock"

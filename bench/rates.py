@@ -142,6 +142,12 @@ def search_rates(folder, scale, threads, dim=None):
     return {"search_flop": rate, "rescored": lines * (SEARCH_DEPTH + MARGIN) * dim / on_candidates}
 
 
+def product_rate(rows=2048):
+    """FLOP/s of float32 products on the processor, with as many threads as its library takes."""
+    left, right = (np.random.default_rng(seed).random((rows, SEARCH_DIM), np.float32) for seed in (1, 2))
+    return 2 * rows * rows * SEARCH_DIM / timed(lambda: left @ right.T)
+
+
 def merge_rate(queries=5000, depth=200):
     """Candidates/s of the merge."""
     ids = merge.retrievals(queries, depth)

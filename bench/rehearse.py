@@ -32,6 +32,7 @@ from rehearsal.words import Words
 from rounds import REPOSITORY
 from teleport.encoder.source import folder_in_package
 from teleport.encoder.tokens import load_tokenizer
+from teleport.refusal import Refusal
 from teleport.running.files import write_json
 
 SIDES = ("checkpoint", "query_checkpoint")
@@ -136,12 +137,16 @@ def main(arguments=None):
     parser.add_argument("--json", type=Path, help="write the comparison there too, a line per stage")
     parser.add_argument("--compare", action="store_true", help="run nothing: only compare what is finished")
     arguments, passed_on = parser.parse_known_args(arguments)
+    if not (arguments.scale > 0 and arguments.questions > 0):
+        parser.error("--scale and --questions are shares above 0.")
     folder = (arguments.folder / f"{arguments.paper}-{arguments.scale:g}-{arguments.questions:g}").resolve()
     override = prepare(arguments.paper, arguments.scale, arguments.questions, folder)
     files, status = configurations(arguments.paper, override, arguments.configs), 0
     if not arguments.compare:
         status, grown = run(files, arguments.cores, passed_on)
         print(f"the disk's use grew by {grown / 1e9:.1f} GB at most")
+    if status:
+        return status
     lines = compare(files)
     print(render([line for line in lines if line["seconds"] >= LONG_SECONDS]), render(by_kind(lines)), sep="\n\n")
     if arguments.json:
@@ -150,4 +155,7 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Refusal as error:
+        sys.exit(f"error: {error}")

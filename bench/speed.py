@@ -60,7 +60,7 @@ def measure(command):
         subprocess.run(run, cwd=REPOSITORY, check=True)
         written = json.loads(path.read_text())
     return {name: written[name] for name in ("ratios", "figures", "medians", "hardware")} | {
-        "command": " ".join(command)
+        "command": " ".join([*command[:at], ".venv/bin/python", *command[at:]])
     }
 
 

@@ -23,7 +23,7 @@ from commands.edited import codes_of
 from commands.encoding import encodings_said
 from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, shortages
-from commands.forecast.requests import Requests
+from commands.forecast.requests import Requests, group_of
 from commands.job_texts import episode_scores, outcome
 from commands.resources import own_resources
 from commands.terminal import Terminal
@@ -101,7 +101,8 @@ def left():
 
 if CALL.main:
     if CALL.dry:
-        internals.replace_terminal_handler(logger, lambda usual: DryRun(usual, partial(cost_sentence, PLAN)))
+        costs = partial(cost_sentence, PLAN, CLUSTER.get("hardware"))
+        internals.replace_terminal_handler(logger, lambda usual: DryRun(usual, costs))
         internals.plan_in_short(workflow, logger, MOST_JOBS)
     else:
         internals.replace_terminal_handler(logger, lambda usual: Terminal(usual, episode_scores(PLAN), left))
@@ -163,6 +164,11 @@ def requested(wildcards, attempt):
     """The time and memory that a job asks for: by the forecast of its stage, or of a shard of it."""
     shards = wildcards.get("scatteritem", "1-of-1").split("-of-")[1]
     return request_of(planned(wildcards), attempt, int(shards))
+
+
+def shared_job(wildcards):
+    """The job of a cluster that a stage shares; shards of an encoding run at the same time, each in its own."""
+    return group_of(planned(wildcards)) if CALL.submits and "scatteritem" not in wildcards.keys() else None
 
 
 request_of = cache(REQUESTS.of)  # Snakemake asks for time and for memory

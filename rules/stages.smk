@@ -16,6 +16,8 @@ rule stage:
     wildcard_constraints:
         kind="(?!)",  # matches no text
     priority: lambda wildcards: asked(wildcards).priority
+    group:
+        shared_job
     conda:
         "../environment.yml"
     threads: lambda wildcards: asked(wildcards).threads

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from rehearsal.words import blocks, lengths
+from teleport.refusal import Refusal
 
 LEVEL = 1  # of gzip: the texts are drawn anew where the files are not kept
 
@@ -71,7 +72,7 @@ class Corpus:
         self.words, self.counts = words, counts
         total = sum(counts.queries.values())
         if total > counts.passages:
-            raise ValueError(f"{total} questions need as many passages, not {counts.passages}. Take a larger SCALE.")
+            raise Refusal(f"{total} questions need as many passages, not {counts.passages}. Take a larger SCALE.")
         rows = words.rng("positives").choice(counts.passages, total, replace=False)
         ends = np.cumsum(list(counts.queries.values()))[:-1]
         self.rows = dict(zip(counts.queries, np.split(rows, ends), strict=True))  # {split: passage of each question}

@@ -97,9 +97,9 @@ def test_what_is_there_already_is_what_is_finished(marco, tmp_path, monkeypatch)
     """Not what nobody has asked for."""
     monkeypatch.chdir(tmp_path)
     first, second, third, *_ = marco.stages
-    assert f"; 0 of {len(marco.stages)} stages are there already" in cost_sentence(marco, {first})
+    assert f"; 0 of {len(marco.stages)} stages are there already" in cost_sentence(marco, None, {first})
     monkeypatch.setattr("commands.forecast.printed.is_finished", {first, second, third}.__contains__)
-    assert f"; 2 of {len(marco.stages)} stages are there already" in cost_sentence(marco, {first})
+    assert f"; 2 of {len(marco.stages)} stages are there already" in cost_sentence(marco, "h200", {first})
 
 
 def test_counts_enter_no_key(marco):
@@ -719,7 +719,12 @@ def test_a_live_search_of_pq_codes_is_a_flat_one_on_a_gpu_and_one_by_codes_witho
 
 def test_by_codes_a_search_takes_the_processor(marco):
     searched = make_plan(search_index={"kind": "pq", "m": 24})
-    assert lacking(searched) == {"training the indexes that are not flat, and adding the passages"}
+    assert not lacking(searched)
+    index = next(cost for cost in costs(searched, "index") if "host_flop" in cost.work)
+    compared = 8_841_823 + 25 * 256 * 256  # k-means compares 256 vectors a centroid, 25 times
+    assert index.work["host_flop"] == 2 * compared * 256 * 768
+    graph = make_plan(mining={"index": {"kind": "hnsw"}})
+    assert lacking(graph) == {"linking the passages of hnsw indexes"}
     dev = [s for s in searched.stages.values() if s.kind == "retrieve" and s.settings.scores == "compressed"]
     found = stage_cost(dev[0], Counts(searched))
     assert len(dev) == 4 and found.work["rescored"] == 6_980 * 8_841_823 * 24

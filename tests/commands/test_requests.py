@@ -1,8 +1,10 @@
 """What jobs ask of a cluster: near their forecast, more with every attempt, within the limits that a profile names."""
 
 import math
+from collections import Counter
 from types import SimpleNamespace
 
+import networkx
 import pytest
 import yaml
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
@@ -10,14 +12,14 @@ from snakemake_executor_plugin_slurm.utils import set_gres_string
 
 from commands.forecast.forecast import Forecast
 from commands.forecast.hardware import read_hardware
-from commands.forecast.requests import FOLLOWING, LEAST_MB, MARGIN, STARTING, Requests, encoding
+from commands.forecast.requests import FOLLOWING, LEAST_MB, MARGIN, STARTING, Requests, encoding, group_of
 from paths import REPOSITORY
 from teleport.plan.kinds import KINDS, needs
 from teleport.plan.plan import Plan
 from teleport.running.artefact import MANIFEST, STAGES
 from teleport.settings.read import load, load_files, merged
 
-GROUP = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
+PROFILE = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
 
 
 class Asked(dict):
@@ -42,10 +44,10 @@ def test_the_group_of_a_checkpoint_asks_for_at_most_twice_its_forecast(name, har
     """Its members follow each other, and their minutes add up; its searches open the vectors once."""
     plan = Plan(*load_files([REPOSITORY / f"config/{name}.yaml"]))
     forecast = Forecast(plan, read_hardware(hardware, measured="nowhere")[1])
-    requests, groups = Requests(plan, GROUP["config"]["cluster"] | {"hardware": hardware}), {}
+    requests, groups = Requests(plan, PROFILE["config"]["cluster"] | {"hardware": hardware}), {}
     for stage in plan.stages.values():
-        if GROUP["groups"].get(stage.kind):
-            groups.setdefault(encoding(stage).name, []).append(stage)
+        if name := group_of(stage):
+            groups.setdefault(name, []).append(stage)
     assert len(groups) > 4 and max(map(len, groups.values())) > 5
     for stages in groups.values():
         opened = [stage for stage in stages if stage.kind == "retrieve" and forecast.cost(stage)[0].work["read"]]
@@ -53,6 +55,21 @@ def test_the_group_of_a_checkpoint_asks_for_at_most_twice_its_forecast(name, har
         minutes = sum(forecast.estimate(stage).seconds for stage in stages) / 60
         asked = sum(requests.of(stage).minutes for stage in stages)
         assert MARGIN * minutes <= asked <= 2 * minutes, [stage.kind for stage in stages]
+
+
+CONFIGURATIONS = ["config", "marco", "nq", "triviaqa", "marco-doc", "systems", "comparison", "nq variants/nq-ance"]
+CONFIGURATIONS += [f"marco-doc variants/marco-doc-{more}" for more in ("dynamic", "systems")]
+CONFIGURATIONS += ["marco variants/marco-ance variants/marco-star-adore", "apidocs ablations/dynamic"]
+
+
+@pytest.mark.parametrize("names", CONFIGURATIONS)
+def test_no_job_of_several_stages_waits_for_one_that_waits_for_it(names):
+    """Also where passages are frozen, and each checkpoint encodes queries alone (ADORE)."""
+    plan = Plan(*load_files([REPOSITORY / f"config/{name}.yaml" for name in names.split()]))
+    job_of = {stage.name: group_of(stage) or stage.name for stage in plan.stages.values()}
+    waits = {(job_of[s.name], job_of[read.name]) for s in plan.stages.values() for read in s.inputs.values()}
+    assert networkx.is_directed_acyclic_graph(networkx.DiGraph(edge for edge in waits if len(set(edge)) > 1))
+    assert max(Counter(job_of.values()).values()) > 3, "not vacuous"
 
 
 def test_every_stage_asks_for_its_own_forecast_and_twice_as_much_at_each_attempt():
@@ -67,7 +84,6 @@ def test_every_stage_asks_for_its_own_forecast_and_twice_as_much_at_each_attempt
             assert first.minutes == max(1, round(MARGIN * seconds / 60 + starting)) or cost.lacks
         assert first.mem_mb == max(LEAST_MB, math.ceil(MARGIN * cost.memory / 1e6)) or cost.lacks
         assert (second.minutes, third.mem_mb) == (2 * first.minutes, 4 * first.mem_mb)
-    assert set(FOLLOWING) == GROUP["groups"].keys() - {"encode"}
     encode = next(stage for stage in plan.stages.values() if stage.kind == "encode")
     assert requests.of(encode, shards=8).minutes < requests.of(encode).minutes / 3
 
@@ -102,8 +118,8 @@ def test_no_job_of_several_stages_asks_for_more_than_the_profile_says(attempt):
     free = Requests(plan, {"hardware": "cpu-2-cores"})
     requests = Requests(plan, {"hardware": "cpu-2-cores", "minutes": limit})
     for stage in plan.stages.values():
-        if GROUP["groups"].get(stage.kind):
-            jobs.setdefault(encoding(stage).name, []).append(stage)
+        if name := group_of(stage):
+            jobs.setdefault(name, []).append(stage)
     asked, wanted = ([[of.of(s, attempt).minutes for s in job] for job in jobs.values()] for of in (requests, free))
     assert any(sum(minutes) > limit > max(minutes) for minutes in wanted) or attempt > 1, "no job is above the limit"
     for got, want in zip(asked, wanted, strict=True):
@@ -121,8 +137,8 @@ def test_without_hardware_or_size_a_stage_asks_for_what_its_kind_does():
 
 
 def test_what_a_forecast_lacks_is_asked_for_by_kind():
-    plan = marco(search_index={"kind": "pq", "m": 24})
-    index = next(stage for stage in plan.stages.values() if stage.kind == "index" and stage.settings.index.kind == "pq")
+    plan = marco(mining={"index": {"kind": "hnsw"}})
+    index = next(s for s in plan.stages.values() if s.kind == "index" and s.settings.index.kind == "hnsw")
     assert Requests(plan, {"hardware": "h200"}).of(index) == (needs(index).minutes, needs(index).mem_mb)
 
 
@@ -157,6 +173,6 @@ def test_a_search_whose_vectors_are_there_starts_a_job_of_its_own():
 
 def test_slurm_gives_a_job_with_several_gpus_one_node():
     """With `--gpus` alone it may take as many nodes as these are spread over (sbatch(1), `--nodes`)."""
-    job = SimpleNamespace(threads=8, resources=Asked(GROUP["default-resources"] | {"gpu": 8}))
+    job = SimpleNamespace(threads=8, resources=Asked(PROFILE["default-resources"] | {"gpu": 8}))
     named = dict.fromkeys(("run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir"), "name")
     assert "--gpus=8" in set_gres_string(job) and " --nodes=1 " in get_submit_command(job, named)

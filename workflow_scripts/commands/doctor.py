@@ -15,12 +15,11 @@ from types import SimpleNamespace
 import numpy as np
 
 from teleport.refusal import Refusal
-from teleport.running.devices import driver_version, require_usable, visible_devices
+from teleport.running.devices import driver_version, require_usable, silent_driver, visible_devices
 from teleport.running.files import gigabytes, require_free_space
 from teleport.running.locks import try_lock
 
 OK, WARNING, FAILS = "ok", "warning", "fails"
-NO_GPU = OK, "not needed without a GPU that torch can use"
 RESULTS = Path("results")
 LEAST_DISK, LEAST_MEMORY = 1e9, 2e9  # of the embedded default
 TINY = {"model_type": "bert", "vocab_size": 200, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -55,9 +54,16 @@ def checks(make_plan):
     return each | {"a training step and a search": step_and_search}
 
 
+def without_gpu():
+    """The verdict of a check that needs a GPU which torch can use, where there is none."""
+    return (WARNING, "not tried: torch cannot use the GPU") if visible_devices() else (OK, "not needed without a GPU")
+
+
 def devices():
     """The CUDA devices that torch would see, and the cores."""
     names = visible_devices()
+    if not names and (silent := silent_driver()):
+        return WARNING, silent
     computing = f"CUDA {', '.join(names)}" if names else "no GPU: stages compute on the processor"
     return OK, f"{computing}; {len(os.sched_getaffinity(0))} cores"
 
@@ -93,7 +99,7 @@ def nccl():
     from torch import cuda, ones
 
     if not cuda.is_available():
-        return NO_GPU
+        return without_gpu()
     if not distributed.is_nccl_available():
         return WARNING, "this torch has none: a training takes one GPU; for several install another build of torch"
     distributed.init_process_group("nccl", store=distributed.HashStore(), rank=0, world_size=1)
@@ -110,7 +116,7 @@ def compiler():
     from teleport.encoder.precision import pick_device
 
     if (device := pick_device()).type != "cuda":
-        return NO_GPU
+        return without_gpu()
     if lack := lack_of_compiler(device):
         return WARNING, lack
     return OK, "a kernel was compiled, so stages can have the resource `compile`"
@@ -177,11 +183,20 @@ def forecast(make_plan):
     """What the configuration needs by the forecast, where this machine's rates are known."""
     if find_spec("snakemake") is None:
         return WARNING, "not made, as snakemake is not installed, without which no workflow runs: make demo installs it"
-    from commands.forecast.printed import shortages
+    from commands.forecast.hardware import read_hardware
+    from commands.forecast.printed import foreseen, has_unmeasured_gpus, shortages
 
-    found = shortages(make_plan())
-    verdict = (FAILS if any(line.startswith("disk") for line in found) else WARNING) if found else OK
-    return verdict, " ".join(found) or "names no lack of memory or disk"
+    plan = make_plan()
+    if found := shortages(plan):
+        return FAILS if any(line.startswith("disk") for line in found) else WARNING, " ".join(found)
+    try:
+        foreseen(plan, read_hardware()[1])
+    except Refusal as error:
+        return WARNING, f"not made: {error}"
+    if has_unmeasured_gpus():
+        measure = "`.venv/bin/python bench/calibrate.py --bert-base` measures this machine"
+        return WARNING, f"names no lack of disk; of memory it knows nothing before {measure}"
+    return OK, "names no lack of memory or disk"
 
 
 def step_and_search():

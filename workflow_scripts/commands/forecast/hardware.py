@@ -69,6 +69,7 @@ class Hardware(Section):
     answers: Rate = Field(4e4, description="Passages/s, each of one question, that are looked through for answers.")
     host_flop: Rate = Field(1.4e11, description="FLOP/s of float32 products on the processor, also beside a GPU.")
     looked: Rate = Field(3e4, description="Blocks of a query's products/s in which `errors` looks for higher scores.")
+    sorted: Rate = Field(2e6, description="Candidates/s that a search on the processor keeps and sorts.")
     launches: Rate = Field(1e5, description="Operations/s that torch hands out in a training step.")
     listed: Rate = Field(8e6, description="Places/s of ranked lists that live search labels and measures.")
     exchanged: Rate = Field(1e11, description="Bytes/s between the GPUs of a training; an assumption.")

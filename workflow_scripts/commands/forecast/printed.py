@@ -30,19 +30,18 @@ REMEDIES = {
 def shortages(plan):
     """What is too small for a plan on this machine, before it runs here: one sentence each (list of str).
 
-    None where the size of the collection is not known yet, nor where there are GPUs and nobody has measured them; a
-    sentence on a measurement of this machine that is not usable.
+    None where the size of the collection is not known yet; of the disk alone where there are GPUs that nobody has
+    measured; a sentence on a measurement of this machine that is not usable.
     """
-    if has_unmeasured_gpus():
-        return []
     try:
         hardware = read_hardware()[1]
     except Refusal as error:
         return [str(error)]
     try:
-        return warnings_of(foreseen(plan, hardware))
+        forecast = foreseen(plan, hardware)
     except Refusal:
         return []
+    return disk_shortage(forecast.bytes_to_come) if has_unmeasured_gpus() else warnings_of(forecast)
 
 
 @lru_cache(maxsize=1)
@@ -56,14 +55,15 @@ def has_unmeasured_gpus():
     return bool(glob.glob(DEVICE_FILES)) and not MEASURED.is_file()
 
 
-def cost_sentence(plan, names):
-    """What making the stages `names` of a plan takes by the forecast, and how many are used again (text)."""
+def cost_sentence(plan, hardware, names):
+    """What making the stages `names` of a plan takes by the forecast on a line of hardware (by name; None: this
+    machine's), and how many are used again (text)."""
     names = names & plan.stages.keys()
     there = sum(is_finished(name) for name in plan.stages.keys() - names)  # of what was not asked for nothing may be
     again = f"{there} of {len(plan.stages)} stages are there already"
     try:
-        name, hardware = read_hardware()
-        stages = foreseen(plan, hardware).stages
+        name, line = read_hardware(hardware)
+        stages = foreseen(plan, line).stages
     except Refusal as error:
         return f"{again}; no forecast, because {error}"
     time, size = (sum(getattr(stages[stage], what) for stage in names) for what in ("seconds", "bytes"))

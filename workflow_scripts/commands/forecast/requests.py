@@ -17,7 +17,7 @@ from teleport.settings.yaml_mapping import Locations
 
 MARGIN = 1.5  # times the forecast, of time and of memory; each further attempt asks for twice as much
 STARTING = 2  # minutes besides, but for
-FOLLOWING = ("index", "retrieve", "positives")  # what follows an encoding in its job: profiles/slurm, `groups`
+FOLLOWING = ("index", "retrieve", "positives")  # what follows an encoding in its job, `group_of`
 LEAST_MB = 4000  # the libraries of CUDA alone are 3 GB in memory
 
 
@@ -91,13 +91,21 @@ class Requests:
         """{stage: [the stages of its job]} of encodings and what follows them."""
         jobs = {}
         for stage in self.plan.stages.values():
-            if stage.kind in ("encode", *FOLLOWING) and (first := encoding(stage)):
-                jobs.setdefault(first.name, []).append(stage)
+            if name := group_of(stage):
+                jobs.setdefault(name, []).append(stage)
         return {stage.name: job for job in jobs.values() for stage in job}
 
 
 def encoding(stage):
-    """The stage `encode` that a stage of FOLLOWING follows in its job; None where it reads a run of words (BM25)."""
+    """The stage `encode` in whose job a stage is: that of its queries, which is of a later checkpoint than that of the
+    passages where these are frozen (ADORE); None where it reads a run of words (BM25)."""
     while stage and stage.kind != "encode":
-        stage = stage.inputs.get("passages") or stage.inputs.get("queries")
+        stage = stage.inputs.get("queries") or stage.inputs.get("passages")
     return stage
+
+
+def group_of(stage):
+    """The name of the job that a stage shares on a cluster with what else is made of an encoding; None for one of its
+    own. Never `merge`: it follows the pool of the episode before, and the jobs of all episodes would become one."""
+    first = encoding(stage) if stage.kind in ("encode", *FOLLOWING) else None
+    return first and f"mining_{first.key}"

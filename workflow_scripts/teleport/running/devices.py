@@ -24,7 +24,7 @@ DEVICE_FILES = "/dev/nvidia[0-9]*"
 SIGNS_OUT_OF_MEMORY = "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "StandardGpuResources: alloc fail"
 DRIVER = Path("/proc/driver/nvidia/version")
 CPU_MEANT = "TELEPORT_CPU"  # set where a stage is to go on without the device it leased: a schedule that is rehearsed
-OLDER_BUILDS = "https://download.pytorch.org/whl/cu126"
+BUILDS, OLDER_BUILDS = "https://download.pytorch.org/whl/cu130", "https://download.pytorch.org/whl/cu126"
 # Of Slurm, PBS, LSF and SGE (Grid Engine), and what profiles/generic/job.sh sets for any scheduler.
 JOB_IDS = "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "TELEPORT_JOB"
 NO_DEVICE = 6  # status of nvidia-smi where a query finds nothing, as in a job of Slurm without devices (its manual)
@@ -44,6 +44,8 @@ def lease_devices(count, folder=LEASES):
             elif devices := visible_devices():
                 os.environ[VISIBLE] = ",".join(choose(devices, count, folder, held))
                 log.info("CUDA devices: %s", os.environ[VISIBLE])
+            elif silent := silent_driver():
+                log.warning("%s", silent)
             yield
         finally:
             os.environ.pop(VISIBLE, None)
@@ -69,6 +71,21 @@ def visible_devices():
             f"(an empty {VISIBLE}= computes on the CPU)."
         )
     return parse_devices(result.stdout)
+
+
+def silent_driver():
+    """Why nvidia-smi tells of no device although it is installed, as after an update of the driver (a sentence); None
+    where it answers or is not there. Such a machine may have no GPU, so that nothing is refused."""
+    if os.environ.get(VISIBLE) is not None or shutil.which("nvidia-smi") is None:
+        return None
+    result = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    if result.returncode in (0, NO_DEVICE):
+        return None
+    said = (result.stdout + result.stderr).strip()
+    return (
+        f"nvidia-smi is installed and ended with status {result.returncode} ({said}), so stages compute on the "
+        f"processor. If there is a GPU, load its driver; else an empty {VISIBLE}= says that the processor is meant."
+    )
 
 
 def parse_devices(listing):
@@ -157,12 +174,13 @@ def require_usable():
             return
         reason = str(error).strip().partition("\n")[0].rstrip(".")
     build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
+    install = f".venv/bin/python -m pip install torch=={torch.__version__.partition('+')[0]} --index-url"
+    newer = "Install a driver of 580 or newer (CUDA 13.0, no Volta), or a torch for older ones"
+    remedy = newer if torch.version.cuda else f"Install a torch for CUDA ({install} {BUILDS}), or for older drivers"
     raise Refusal(
         f"torch cannot compute on the leased CUDA devices ({', '.join(visible_devices())}): {reason}; the driver is "
-        f"{driver_version()}, torch {torch.__version__} is built {build}. Install a driver of 580 "
-        "or newer (CUDA 13.0, no Volta), or a torch for older ones (.venv/bin/python -m pip install "
-        f"torch=={torch.__version__.partition('+')[0]} --index-url {OLDER_BUILDS}), see docs/gpu.md; --resources gpu=0 "
-        "says that the CPU is meant."
+        f"{driver_version()}, torch {torch.__version__} is built {build}. {remedy} ({install} {OLDER_BUILDS}), see "
+        "docs/gpu.md; --resources gpu=0 says that the CPU is meant."
     )
 
 

@@ -18,6 +18,7 @@ QUERY_TERMS_BYTES = 500  # a query as a list of numbers
 MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
 # cpu.int8.QUERIES of each thread, WIDTH candidates a rank and NEAR; of each so much, kept and sorted several times over
 INT8_LINES, INT8_WIDTH, INT8_NEAR, INT8_BYTES = 512, 8, 2560, 95
+TRAIN_PER_LIST, IVF_ITERATIONS, PQ_ITERATIONS = 256, 10, 25  # search.approximate's, and faiss's of k-means
 RERANKED = 1000  # candidates of a query in a file
 ERROR_PAIRS, ERROR_ROWS = 8192, 16384  # search.errors.BLOCK_PAIRS, BLOCK_ROWS
 
@@ -38,10 +39,17 @@ def workspace(dim):
 def index(stage, counts, place):
     """All vectors are read; only an index that is not flat is written."""
     passages, dim, vectors = counts.vectors(stage.inputs["passages"])
-    flat = stage.settings.index.kind == "flat"
-    size = 0.0 if flat else index_bytes(stage.settings.index, passages, dim)
-    lacks = "" if flat else "training the indexes that are not flat, and adding the passages"
-    return Cost(size, memory=BASE + size, mapped=vectors, work={"read": vectors}, lacks=lacks)
+    index = stage.settings.index
+    if index.kind == "flat":
+        return Cost(memory=BASE, mapped=vectors, work={"read": vectors})
+    size, work = index_bytes(index, passages, dim), {"read": vectors}
+    if index.kind == "hnsw":
+        return Cost(size, memory=BASE + size, mapped=vectors, work=work, lacks="linking the passages of hnsw indexes")
+    # k-means compares some vectors with all centroids, several times; adding compares each passage once.
+    centroids, iterations = (index.nlist, IVF_ITERATIONS) if index.kind == "ivf" else (2**index.bits, PQ_ITERATIONS)
+    compared = passages + iterations * min(passages, TRAIN_PER_LIST * centroids)
+    work["host_flop"] = search_flop(compared, centroids, dim)
+    return Cost(size, memory=BASE + size, mapped=vectors, work=work)
 
 
 def pq_work(index, lines, passages):
@@ -62,6 +70,8 @@ def retrieve(stage, counts, place):
     depth *= stage.inputs["passages"].settings.chunks  # search.retrieve.chunks_needed
     candidates = lines * (depth + MARGIN)
     work = {"search_flop": search_flop(lines, passages, dim), "rescored": candidates * dim, "read": vectors}
+    if not place.gpus:
+        work["sorted"] = lines * INT8_WIDTH * depth
     in_int8 = min(lines, INT8_LINES * place.threads) * (INT8_WIDTH * depth + INT8_NEAR)
     at_a_time, each = (candidates, CANDIDATE_BYTES) if place.gpus else (in_int8, INT8_BYTES)
     reduced = 0 if place.gpus else passages * dim  # in int8, where they have room
