@@ -262,8 +262,14 @@ def say_if_killed(wildcards, input):
 
 
 def manage(*arguments, folder=None):
-    """Params function: a command of manage.py, writing to `folder` or that of the wildcards."""
-    return lambda wildcards, output: command("manage.py", *arguments, "--output", folder or wildcards.folder)
+    """Params function: a command of manage.py, writing to `folder`, with its wildcards, or to the folder of these."""
+    where = folder or "{folder}"
+    return lambda wildcards, input: told(command("manage.py", *arguments, "--output", where.format_map(wildcards)))
+
+
+def told(run):
+    """A command of no stage, with what the shell says where it is killed."""
+    return f"{{ {run} || {if_killed()}; }}"
 
 
 # ---- Tables

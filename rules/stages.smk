@@ -204,7 +204,7 @@ rule delete_vectors:
     conda:
         "../environment.yml"
     params:
-        run=lambda wildcards, output: command("manage.py", "delete_vectors", "--output", Path(output[0]).parent),
+        run=manage("delete_vectors", folder="results/stages/encode/{key}"),
     message:
         "delete the vectors of {LABEL:encode/{wildcards.key}}"
     shell:

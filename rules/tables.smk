@@ -53,7 +53,7 @@ rule table:
     message:
         "table {wildcards.table}"
     shell:
-        "printf '%s\\n' {params.spec:q} | {params.run} > {log} 2>&1"
+        "{{ printf '%s\\n' {params.spec:q} | {params.run}; }} > {log} 2>&1"
 
 
 # Analyses beside the measures, where `evaluation.analyses` asks for it.
@@ -186,7 +186,7 @@ rule mined:
         "../environment.yml"
     params:
         code=CODE["teleport.negatives.export"],
-        run=lambda wildcards, input, output: command("manage.py", "export", Path(input[0]).parent, output[0]),
+        run=lambda wildcards, input, output: told(command("manage.py", "export", Path(input[0]).parent, output[0])),
     message:
         "negatives of {wildcards.folder}"
     shell:

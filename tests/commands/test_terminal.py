@@ -89,18 +89,18 @@ def test_lines_to_a_file(logger, monkeypatch):
     time.sleep(0.2)
     assert "far" not in logger.stream.getvalue(), "it has just begun"
     later(logger, 8)
-    wait_for(logger, "train, episode 1 · tele: 8 s so far; 0 of 4 jobs\n")
+    wait_for(logger, "train, episode 1 · tele: 8 s so far; 0 of 3 jobs\n")
     report(30, 300, 2.0)
     later(logger, 120)
-    wait_for(logger, "train, episode 1 · tele: 30/300 steps, 2 steps/s, 2 min left; 0 of 4 jobs\n")
+    wait_for(logger, "train, episode 1 · tele: 30/300 steps, 2 steps/s, 2 min left; 0 of 3 jobs\n")
     end(logger, 5)
     logger.warning("Something else")
     assert logger.stream.getvalue() == (
-        "4 jobs: 1 train, 2 merge\n"
+        "3 jobs: 1 train, 2 merge\n"
         f"train, episode 1 · tele  results/logs/{NAME}.log\n"
-        "train, episode 1 · tele: 8 s so far; 0 of 4 jobs\n"
-        "train, episode 1 · tele: 30/300 steps, 2 steps/s, 2 min left; 0 of 4 jobs\n"
-        "train, episode 1 · tele: done in 2 min, 1 of 4 jobs\n"
+        "train, episode 1 · tele: 8 s so far; 0 of 3 jobs\n"
+        "train, episode 1 · tele: 30/300 steps, 2 steps/s, 2 min left; 0 of 3 jobs\n"
+        "train, episode 1 · tele: done in 2 min, 1 of 3 jobs\n"
         "Something else\n"
     )
 
@@ -243,6 +243,28 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(logger, tmp_path):
         "interrupted: stages save their work and end",
         "interrupted: what is finished stays, what was saved goes on, by the same command again",
     ]
+
+
+def test_sigterm_is_told_of_as_well_but_not_what_snakemake_says_after_a_failure(logger):
+    asked = logger(io.StringIO())
+    asked.info("stats", extra={"event": LogEvent.RUN_INFO, "stats": {"train": 1, "merge": 1, "all": 1, "total": 3}})
+    begin(asked, 5, "train", f"results/stages/{NAME}/manifest.json")
+    asked.info("Will exit after finishing currently running jobs (scheduler).")
+    end(asked, 5)
+    asked.handlers[0].close()
+    assert asked.stream.getvalue().splitlines()[2:] == [
+        "asked to end: the jobs that run are finished first",
+        "interrupted after 1 of 2 jobs: what is finished stays, what was saved goes on, by the same command again",
+    ]
+
+
+def test_after_a_failure_nobody_is_said_to_have_asked(logger, tmp_path):
+    told = logger(io.StringIO())
+    begin(told, 5, "train", f"results/stages/{NAME}/manifest.json")
+    fail(told, 5, write_log(tmp_path / "x.log", REFUSED))
+    told.info("Will exit after finishing currently running jobs (scheduler).")
+    told.handlers[0].close()
+    assert "asked" not in told.stream.getvalue() and "1 failed: " in told.stream.getvalue()
 
 
 def test_a_job_that_took_long_says_how_long_and_how_many_are_done(logger):

@@ -250,6 +250,35 @@ def test_the_search_finds_a_query_by_its_words(opened):
     assert shown(browser, ".queries li a") == words and browser.errors == []
 
 
+def test_what_a_list_cuts_is_searched_whole(opened):
+    go, browser = opened
+    go("list.html", "test")
+    browser.wait(element(".queries li a"))
+    text = shown(browser, ".queries li a")
+    browser.evaluate("page.MOST_CHARACTERS = 5; " + element("input[type=search]") + ".focus()")
+    browser.call("Input.insertText", text=text[5:])
+    browser.wait(f"{element('.queries')}.querySelectorAll('li').length === 1")
+    assert shown(browser, ".queries li a") == f"{text[:5]}…" and len(text) > 8 and browser.errors == []
+
+
+def test_skipping_the_navigation_keeps_what_is_shown(opened):
+    go, browser = opened
+    go("list.html", "train")
+    lines = "document.querySelectorAll('.queries li').length"
+    browser.wait(f"{lines} === 80")
+    browser.evaluate("document.querySelector('.skip').click()")
+    browser.wait("location.hash === '#main'")
+    assert browser.evaluate(lines) == 80 and browser.evaluate(f"{element('label.choice select')}.value") == "train"
+    assert browser.errors == []
+
+
+def test_one_file_opens_at_its_first_page_where_no_address_names_another(opened, marked):
+    _, browser = opened
+    browser.open(marked.folder / "all.html")
+    assert "ANCE-Tele" in shown(browser, ".verdicts")
+    assert browser.evaluate("[...document.querySelectorAll('article')].filter((each) => !each.hidden).length") == 1
+
+
 def test_a_long_list_opens_to_its_end(opened):
     go, browser = opened
     go("list.html")

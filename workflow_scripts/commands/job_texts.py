@@ -20,7 +20,10 @@ def reason(log):
         return said[0], False
     if lines[-1:] == ["KeyboardInterrupt"]:  # Python's own, from before run_stage.py could say how it takes Ctrl-C
         return "it was interrupted (SIGINT) before it began", False
-    return (lines or ["it said nothing"])[-1].removeprefix("error: ").strip(), defect
+    last = (lines or [""])[-1].removeprefix("error: ").strip()
+    if defect or not last:
+        return last or "it said nothing", defect
+    return f"it ended without saying why; the last line of its log is: {last}", False
 
 
 def report_folder(output):

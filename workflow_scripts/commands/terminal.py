@@ -31,11 +31,11 @@ BAR = 20  # characters
 ERASE = "\r\033[K"
 NOT_SAID = (LogEvent.JOB_STARTED, LogEvent.PROGRESS)
 CHATTER = ("Select jobs", "Using shell", "Building DAG", "Conda environments: ignored", "Group jobs: inactive")
-CHATTER += ("Exiting because a job execution failed", "Will exit after finishing")
+CHATTER += ("Exiting because a job execution failed",)
 CHATTER += ("Removing output files of failed job", "Shutting down, this might take some time")
 # What `failed` says better: these have the shell command, and name no cause.
 TOLD = ("CalledProcessError in file", "At least one job did not complete successfully")
-INTERRUPTED = "Terminating processes on user request"
+INTERRUPTED, ENDING = "Terminating processes on user request", "Will exit after finishing"  # on Ctrl-C, on SIGTERM
 BEGUN = re.compile(r" ([a-z_]+/[0-9a-f]{12}) attempt ")  # in the log of a job
 
 
@@ -66,7 +66,7 @@ class Terminal(TerminalHandler):
         self.scores, self.running, self.on_cluster = scores, {}, False
         self.make_left, self.left = left, None
         self.took, self.end_of_run, self.looked = {}, 0.0, 0.0  # of ended jobs; when all will have, as seen when
-        self.total, self.ended, self.failures, self.interrupted = 0, 0, 0, False
+        self.total, self.ended, self.failures, self.interrupted, self.ending = 0, 0, 0, False, False
         self.drawn, self.thread, self.over, self.defect = "", None, threading.Event(), None
 
     def emit(self, record):
@@ -89,6 +89,10 @@ class Terminal(TerminalHandler):
         if event is None and str(record.msg).startswith(INTERRUPTED):
             self.interrupted = True
             self.write("interrupted: stages save their work and end")
+        elif event is None and str(record.msg).startswith(ENDING):
+            if not (self.failures or self.ending):  # after a failure Snakemake says the same
+                self.ending = True
+                self.write("asked to end: the jobs that run are finished first")
         elif event == LogEvent.JOB_INFO and record.rule_msg:
             self.begin(record)
         elif event == LogEvent.JOB_INFO and not record.shellcmd:
@@ -97,8 +101,8 @@ class Terminal(TerminalHandler):
             self.end(record.job_id)
         elif event == LogEvent.RUN_INFO:
             rules = ", ".join(f"{n} {rule}" for rule, n in record.stats.items() if rule not in ("total", "all"))
-            self.total = record.stats["total"]
-            self.write(f"{record.stats['total']} job{'s' if record.stats['total'] > 1 else ''}: {rules}")
+            self.total = record.stats["total"] - record.stats.get("all", 0)  # which runs nothing
+            self.write(f"{self.total} job{'s' if self.total > 1 else ''}: {rules}")
         elif event == LogEvent.RESOURCES_INFO:
             self.on_cluster |= hasattr(record, "nodes")
         elif event == LogEvent.JOB_ERROR:
@@ -129,8 +133,8 @@ class Terminal(TerminalHandler):
 
     def end(self, jobid):
         """A job has ended: a line if it took long, and the score of an episode's evaluation."""
-        self.ended += 1
         if job := self.running.pop(jobid, None):
+            self.ended += 1
             self.took[job_of(job.output)] = spent = time.time() - job.started
             self.looked = 0.0
             if spent >= FIRST_SECONDS:  # shorter ones are done when the next line comes
@@ -238,6 +242,7 @@ class Terminal(TerminalHandler):
         if self.thread is not None:
             self.thread.join()
             self.write("")
-        if self.interrupted or self.failures:
-            what = "interrupted" if self.interrupted else f"{self.failures} failed"
+        if self.interrupted or self.failures or self.ending:
+            what = f"{self.failures} failed" if self.failures and not self.interrupted else "interrupted"
+            what += f" after {self.ended} of {self.total} jobs" if self.total else ""
             self.write(f"{what}: what is finished stays, what was saved goes on, by the same command again")

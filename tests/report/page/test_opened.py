@@ -36,6 +36,18 @@ def opened(finished, tmp_path, monkeypatch):  # noqa: F811
     browser.close()
 
 
+def test_training_queries_are_listed_where_no_episode_has_a_pool(opened, tmp_path, monkeypatch):
+    """As with negatives of the batch alone: what the river of the training queries opens must be there."""
+    spec = json.loads(page_spec(Plan(*load_files(["toy.yaml"])), ["toy.yaml"], 5)[1].text)
+    monkeypatch.setattr("teleport.report.page.write.finished_pools", lambda *_: {})
+    write_page(spec, Path("."), tmp_path / "without")
+    folder = tmp_path / "without/_page"
+    assert "train" in data_of(folder, "index")["splits"] and len(data_of(folder, "queries-train")["rows"]) == 80
+    _, browser = opened
+    browser.open(folder / "list.html", "#train")
+    assert browser.evaluate("document.querySelectorAll('.queries a').length") == 80
+
+
 def test_every_listed_query_opens(opened):
     folder, browser = opened
     for split, number in (("train", 80), ("test", 20)):

@@ -154,7 +154,7 @@ def memory_remedy(rule="RULE"):
     )
 
 
-def if_killed(kind):
+def if_killed(kind="RULE"):
     """Shell: what follows `||` after the command of a stage, so that a killed process still says what helps.
 
     Where the kernel has counted no kill for want of memory since this was asked, it is not said to have done it.

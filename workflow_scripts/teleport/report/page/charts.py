@@ -6,6 +6,7 @@ from teleport.report import charts as shared
 from teleport.report.charts import bars, beside_paper, chart, colour, heat, in_order, plane, stacked, steps, tip
 
 SHARE = tip("share:Q", "Share", ".2%")
+WHOLE = alt.Axis(tickMinStep=1, labelExpr="datum.value % 1 ? '' : datum.value")
 
 
 def curve(field, title):
@@ -47,7 +48,7 @@ def episodes():
     free = {"title": None, "scale": alt.Scale(zero=False, nice=False)}
     base = chart(250).encode(color=alt.Color("system:N", scale=alt.Scale(range=shared.TEN), legend=None))
     scale = alt.Scale(zero=False, nice=False, padding=14)  # what lies far apart is drawn so
-    lines = base.encode(x=alt.X("episode:Q", title="Episode", scale=scale, axis=alt.Axis(tickMinStep=1, format="d")))
+    lines = base.encode(x=alt.X("episode:Q", title="Episode", scale=scale, axis=WHOLE))
     names = base.transform_filter("isValid(datum.at)").encode(x=alt.value("width"), y=alt.Y("at:Q", **free))
     tips = [tip("system:N"), shared.EPISODE, tip("mean:Q", "Mean", ".4f")]
     return (

@@ -19,8 +19,8 @@ from teleport.report.verdicts import better, p_text
 
 NAVIGATION = {"index.html": "Verdicts", "diff.html": "Compare", "list.html": "Queries"}
 NAVIGATION |= {"experiments.html": "Experiments", "stages.html": "Stages", "papers.html": "Beside the papers"}
-MOST_LISTED = 120  # characters of a query in a list; in a long one fewer
-LONG_LIST = 2000
+MOST_LISTED = 1_000_000  # characters of the queries in a list, each of which has at least
+LEAST_LISTED = 60
 MOST_NAMED = 3  # systems in a title
 SCORE_DIGITS = 6  # of what Diff compares, so that it counts the same as won and lost as the tests do
 MOST_POSITIVES = 5  # of a query, besides those that some system finds
@@ -134,7 +134,7 @@ class Page:
         lists, sources: as `light` takes them
         """
         ids, texts = (self.reader.queries(split, name).take(rows).to_pylist() for name in ("query_id", "text"))
-        limit = MOST_LISTED if len(rows) < LONG_LIST else MOST_LISTED // 2
+        limit = max(LEAST_LISTED, MOST_LISTED // max(1, len(rows)))
         said = {"rows": rows, "ids": ids, "texts": [text[:limit] for text in texts], "full": full}
         self.site.put(f"queries-{split}", said | {"cut": limit if max(map(len, texts), default=0) > limit else 0})
         light = query_pages.light(self.reader, rows, full, self.reader.positives(split=split), lists, sources)
@@ -196,7 +196,8 @@ class Page:
     def queries(self):
         """A page for each query that is shown in full, and the lists of all."""
         contents = list(chain.from_iterable(self.evaluated_queries(split, of) for split, of in self.splits.items()))
-        contents += self.training_queries() if self.trained and "train" not in self.splits else []
+        trained = self.trained or any("train" in each["splits"] for each in self.listed)
+        contents += self.training_queries() if trained and "train" not in self.splits else []
         self.add_lives({content["row"]: content for content in contents if content["split"] == "train"})
         for content in contents:
             content["positives"] = self.reader.positives(split=content["split"])[content["row"]].tolist()
@@ -207,7 +208,7 @@ class Page:
         texts = read_texts(self.reader, [content["number"] for content in contents])
         for content in contents:
             self.query_page(content, texts)
-        splits = list(dict.fromkeys([*self.splits, *["train"] * bool(self.trained)]))
+        splits = list(dict.fromkeys([*self.splits, *["train"] * bool(trained)]))
         index = {"splits": splits, "scored": list(self.splits), "labels": [row["label"] for row in self.compared]}
         index |= {"pairs": self.pairs(), "experiments": self.listed, "states": STATES}
         index["sources"] = list(self.spec["flags"])
@@ -256,6 +257,7 @@ class Page:
         for each in content["lives"]:
             each["figures"] = query_pages.life_figures(self.reader, each["life"], row, named) if few else []
         ids, texts_of_queries = (self.reader.queries(content["split"], column) for column in ("query_id", "text"))
+        content["known"] = [passage for passage in content["number"] if any(texts[passage][1:3])]  # of others only ids
         content |= {"page": page, "id": ids[row].as_py(), "text": texts_of_queries[row].as_py()}
         self.site.add(f"query-{page}.html", "query.html", content["id"], texts=texts, **content)
 
@@ -263,7 +265,7 @@ class Page:
         """A page for each finished stage, and the list of all."""
         readers = {}
         for name, stage in self.finished.items():
-            for read in stage["inputs"].values():
+            for read in dict.fromkeys(stage["inputs"].values()):
                 readers.setdefault(read, []).append(name)
         status, kinds = overview.status_of(self.reader, self.spec)
         planned = len(self.spec["stages"])

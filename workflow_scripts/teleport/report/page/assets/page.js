@@ -62,7 +62,7 @@ const page = (() => {
   // In one file for all: the page that the address names, or that has the element that it names.
   function route() {
     const text = decodeURIComponent(location.hash.slice(1)), element = text && document.getElementById(text);
-    const next = named(text) ?? (element && articles.find((each) => each.contains(element))) ?? articles[0];
+    const next = named(text) ?? articles.find((each) => element && each.contains(element)) ?? articles[0];
     for (const each of articles) each.hidden = each !== next;
     if (element && element !== next) element.scrollIntoView();
     else window.scrollTo(0, 0);
@@ -99,7 +99,7 @@ const page = (() => {
     for (const each of document.querySelectorAll("details")) each.open = true;
     draw(); // at once: toggles are told of after the paper is full
   });
-  window.addEventListener("hashchange", go);
+  window.addEventListener("hashchange", () => location.hash !== "#main" && go()); // the link that skips the navigation
   document.addEventListener("DOMContentLoaded", go);
   return { h, load, put, place, address, chart, apps };
 })();
@@ -123,10 +123,12 @@ page.form = (root, lists) => {
 
 // A list of queries: [{row, url, id, text, more: [elements]}] that hold the text searched for, so many at first.
 page.MOST = 300;
+page.MOST_CHARACTERS = 120; // of a query in a list, which is searched whole
 page.listQueries = (root, all, full, cut) => {
   const { h } = page, input = root.querySelector("input[type=search]"), list = root.querySelector(".queries");
   const line = ({ row, url, id, text, more }) => {
-    const link = h("a", { href: url, "data-row": row, dir: "auto" }, text);
+    const short = text.length > page.MOST_CHARACTERS ? `${text.slice(0, page.MOST_CHARACTERS)}…` : text;
+    const link = h("a", { href: url, "data-row": row, dir: "auto" }, short);
     return h("li", {}, h("span", { class: "text" }, link, h("small", {}, id)), more);
   };
   input.oninput = () => {
@@ -214,7 +216,8 @@ page.apps.light = async (root, { splits, scored, experiments, states, sources })
     if (paths[at]) lines.push(line(`${each.label}, checkpoints ${checkpoints.join(" → ")}`, way));
   }
   root.querySelector(".id").textContent = `${split} query ${queries.ids[at]}; at most ${most} passages of each`;
-  root.querySelector(".question").textContent = queries.texts[at];
+  const text = queries.texts[at];
+  root.querySelector(".question").textContent = text.length === queries.cut ? `${text}…` : text;
   root.querySelector(".wide").replaceChildren(h("table", { class: "light" }, h("tbody", {}, ...lines)));
 };
 
