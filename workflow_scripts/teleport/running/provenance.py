@@ -25,6 +25,19 @@ def git_commit():
         return None
 
 
+def not_in_commit(commit, files):
+    """Those of some files (paths from the root of this repository) that a commit of it lacks; none outside git."""
+
+    def knows(what):
+        command = ["git", "cat-file", "-e", what]
+        return subprocess.run(command, cwd=Path(__file__).parent, stderr=subprocess.DEVNULL).returncode == 0
+
+    try:
+        return [file for file in files if not knows(f"{commit}:{file}")] if knows(commit) else []
+    except OSError:
+        return []
+
+
 def versions():
     """{library: version} of the installed libraries that can influence an artefact."""
     installed = {"python": platform.python_version()}

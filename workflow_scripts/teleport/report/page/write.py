@@ -1,5 +1,6 @@
 """The report page: pages that a browser opens from the disk, made from what finished stages have left behind."""
 
+import functools
 from itertools import chain
 
 import numpy as np
@@ -16,6 +17,7 @@ from teleport.report.published_table import printed_published, published_measure
 from teleport.report.reader import Reader
 from teleport.report.render import NONE
 from teleport.report.verdicts import better, p_text
+from teleport.running.provenance import not_in_commit
 
 NAVIGATION = {"index.html": "Verdicts", "diff.html": "Compare", "list.html": "Queries"}
 NAVIGATION |= {"experiments.html": "Experiments", "stages.html": "Stages", "papers.html": "Beside the papers"}
@@ -54,6 +56,7 @@ class Page:
         self.traces, self.compared = Traces(self.reader), queries.compared_rows(self.tables)
         self.splits = queries.split_contents(self.reader, spec, self.compared)
         first_seeds = {each["label"]: each["seeds"][0] for each in spec["experiments"]}
+        self.not_in_commit = functools.cache(not_in_commit)
         self.trained = {label: seed for label, seed in first_seeds.items() if finished_pools(self.reader, seed)}
         self.labels = {each["name"]: each["label"] for each in spec["experiments"]}
         last = max(self.finished.values(), key=lambda stage: stage["started"])
@@ -74,6 +77,8 @@ class Page:
         targets = " ".join(f"results/stages/{name}/manifest.json" for name in names)
         command = CONFIGURED.format(files=f" --configfile{files}" if files else "", targets=targets)
         note = "  # made with changes that are in no commit" if changed else ""
+        if own := self.not_in_commit(commit, tuple(self.spec["configuration"])):
+            note += f"  # first bring {', '.join(own)}, which that commit lacks"
         return f"git checkout {commit} && make .venv/installed && {command}{note}"
 
     def behind(self, names):
