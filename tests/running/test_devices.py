@@ -175,6 +175,20 @@ def test_without_nvidia_smi_devices_are_counted_by_their_files(tmp_path, monkeyp
             assert [first, os.environ["CUDA_VISIBLE_DEVICES"]] == ["0", "1"]
 
 
+@pytest.mark.parametrize(("status", "told"), [(9, True), (6, False), (0, False)])
+def test_a_driver_that_does_not_answer_is_told_of_where_no_device_is_seen(tmp_path, monkeypatch, caplog, status, told):
+    """As after its update; a machine without a GPU may have the program, too, and goes on."""
+    monkeypatch.setattr(devices, "DEVICE_FILES", f"{tmp_path}/{PATTERN}")
+    result = subprocess.CompletedProcess([], status, "" if status == 0 else "no talk with the driver\n", "")
+    monkeypatch.setattr(devices.shutil, "which", lambda name: name)
+    monkeypatch.setattr(devices.subprocess, "run", lambda *_, **__: result)
+    monkeypatch.setattr(devices.log, "propagate", True)
+    with lease_devices(1, tmp_path / "leases"):
+        assert ("ended with status 9 (no talk with the driver)" in caplog.text) == told
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert devices.silent_driver() is None
+
+
 @pytest.mark.parametrize(
     ("status", "number", "found"),
     [(9, 1, None), (18, 2, None), (9, 0, []), (6, 2, []), (0, 1, ["GPU-aaaa", "GPU-bbbb"])],

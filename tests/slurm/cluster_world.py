@@ -98,7 +98,7 @@ def run_until(rule, before, folder):
 
 def rules(job):
     """The rules of a Slurm job, as the executor's comment has them."""
-    return re.match(r"rule_(?:mining_)?(.+?)(?:_wildcards_|$)", job["Comment"])[1].split("_")
+    return re.match(r"rule_(?:mining_[0-9a-f]{12}_)?(.+?)(?:_wildcards_|$)", job["Comment"])[1].split("_")
 
 
 def assert_continued(world, undisturbed):
