@@ -30,7 +30,7 @@ def export(link, output):
     stage = stage_at(link)
     exporters = {"merge": export_negatives, "evaluate": export_run, "train": export_checkpoint}
     if (kind := stage.manifest["kind"]) not in exporters:
-        raise Refusal(f"{link} is a {kind} stage: give one of {', '.join(exporters)}.")
+        raise Refusal(f"{link} is a stage of kind {kind}: give one of {', '.join(exporters)}.")
     try:
         with part_of(output.parent / "export") as folder:
             folder.mkdir()

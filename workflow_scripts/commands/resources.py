@@ -12,7 +12,7 @@ from teleport.settings.yaml_mapping import Locations
 class Own(Section):
     """What a kind of stage may be given besides Snakemake's own resources."""
 
-    save_every: float = Field(60, gt=0, description="Seconds of work that a kill may cost.")
+    save_every: float = Field(60, ge=0, description="Seconds of work that a kill may cost.")
     processes: int | None = Field(None, ge=1, description="Of a training, as on CPUs; null: one for each GPU.")
     engine: Literal["faiss"] | None = Field(None, description="Of exact search; null: the fastest.")
     compile: bool = Field(False, description="Whether torch.compile prepares an encoder on CUDA.")
