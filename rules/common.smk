@@ -167,7 +167,8 @@ def requested(wildcards, attempt):
 
 
 def shared_job(wildcards):
-    """The job of a cluster that a stage shares; shards of an encoding run at the same time, each in its own."""
+    """The job of a cluster that a stage shares; shards of an encoding run at the same time, each in its own. For rules
+    of FOLLOWING and `encode` alone: one with a group is none of `localrules`."""
     return group_of(planned(wildcards)) if CALL.submits and "scatteritem" not in wildcards.keys() else None
 
 

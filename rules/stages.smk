@@ -16,8 +16,6 @@ rule stage:
     wildcard_constraints:
         kind="(?!)",  # matches no text
     priority: lambda wildcards: asked(wildcards).priority
-    group:
-        shared_job
     conda:
         "../environment.yml"
     threads: lambda wildcards: asked(wildcards).threads
@@ -96,6 +94,8 @@ use rule stage as encode with:
         shards=shard_manifests,
     wildcard_constraints:
         kind="encode",
+    group:
+        shared_job
 
 
 use rule encode as encode_shard with:
@@ -116,18 +116,24 @@ use rule stage as index with:
     """The index over the passage vectors; for exact search (flat) only a check that they are sound."""
     wildcard_constraints:
         kind="index",
+    group:
+        shared_job
 
 
 use rule stage as retrieve with:
     """Nearest passages of queries or of their positives (lookahead, Eq. 6)."""
     wildcard_constraints:
         kind="retrieve",
+    group:
+        shared_job
 
 
 use rule stage as positives with:
     """Positives of the training questions found by answer match (question answering)."""
     wildcard_constraints:
         kind="positives",
+    group:
+        shared_job
 
 
 use rule stage as merge with:
