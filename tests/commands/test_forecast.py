@@ -33,7 +33,7 @@ from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
 from teleport.running.artefact import Artefact
 from teleport.running.files import sha256_file
-from teleport.search import errors, flat, flat_torch, lexical_index
+from teleport.search import approximate, errors, flat, flat_torch, lexical_index
 from teleport.settings import read as config
 from teleport.settings.encoder import PretrainedSettings
 from teleport.settings.section import NoSettings
@@ -543,6 +543,7 @@ def test_batches_are_as_large_as_those_of_the_stages():
         search_costs.LEXICAL_GROUPS,
         search_costs.LEAST_GROUPS,
     )
+    assert approximate.TRAIN_PER_LIST == search_costs.TRAIN_PER_LIST
     assert tokens.CHUNK_TEXTS == encoder_costs.TOKENISED
     assert build.ROW_GROUP == collection_costs.ROW_GROUP
     assert build.ROW_GROUP_CHARACTERS == collection_costs.ROW_GROUP_CHARACTERS

@@ -61,30 +61,38 @@ def visible_devices():
         # A repeated one counts once: CUDA would see none at all, and who waits for two of it waits for ever.
         return list(dict.fromkeys(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names)))
     files = glob.glob(DEVICE_FILES)
-    if shutil.which("nvidia-smi") is None:
+    if (result := asked_driver()) is None:
         return list(map(str, range(len(files))))
-    result = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
     if files and result.returncode not in (0, NO_DEVICE):
         raise Refusal(
-            f"nvidia-smi -L ended with status {result.returncode} ({(result.stdout + result.stderr).strip()}), "
+            f"nvidia-smi -L ended with status {result.returncode} ({said_by(result)}), "
             f"although there are {', '.join(sorted(files))}: repair the driver, or name the devices in {VISIBLE} "
             f"(an empty {VISIBLE}= computes on the CPU)."
         )
     return parse_devices(result.stdout)
 
 
+def asked_driver():
+    """What `nvidia-smi -L` ends with (subprocess.CompletedProcess); None where it is not installed."""
+    if shutil.which("nvidia-smi") is None:
+        return None
+    return subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+
+
+def said_by(result):
+    return (result.stdout + result.stderr).strip()
+
+
 def silent_driver():
     """Why nvidia-smi tells of no device although it is installed, as after an update of the driver (a sentence); None
     where it answers or is not there. Such a machine may have no GPU, so that nothing is refused."""
-    if os.environ.get(VISIBLE) is not None or shutil.which("nvidia-smi") is None:
+    if os.environ.get(VISIBLE) is not None or (result := asked_driver()) is None:
         return None
-    result = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
     if result.returncode in (0, NO_DEVICE):
         return None
-    said = (result.stdout + result.stderr).strip()
     return (
-        f"nvidia-smi is installed and ended with status {result.returncode} ({said}), so stages compute on the "
-        f"processor. If there is a GPU, load its driver; else an empty {VISIBLE}= says that the processor is meant."
+        f"nvidia-smi is installed and ended with status {result.returncode} ({said_by(result)}), so stages compute on "
+        f"the processor. If there is a GPU, load its driver; else an empty {VISIBLE}= says that the processor is meant."
     )
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -25,8 +26,10 @@ def git_commit():
         return None
 
 
+@cache
 def not_in_commit(commit, files):
-    """Those of some files (paths from the root of this repository) that a commit of it lacks; none outside git."""
+    """Those of some files (tuple of paths from the root of this repository) that a commit of it lacks; none outside
+    git."""
 
     def knows(what):
         command = ["git", "cat-file", "-e", what]

@@ -6,7 +6,7 @@ from pathlib import Path
 from teleport.on_cpu import cpu_module
 from teleport.refusal import Refusal
 from teleport.running.devices import visible_devices
-from teleport.search.flat import FAISS_SHARE, OUTLIERS, Exact, FaissFlat, FaissOnGpu
+from teleport.search.flat import FAISS_SHARE, Exact, FaissFlat, FaissOnGpu
 
 PART_ROWS = 2**20  # passages after which a search on a CPU can be saved
 STEP_RESERVE = 8e9  # bytes of a device that are left to a training beside its search
@@ -69,10 +69,10 @@ def on_gpu(number, vectors):
     return faiss.GpuIndexFlatIP(faiss.StandardGpuResources(), vectors.shape[1], config)
 
 
-def open_for_steps(vectors, device, threads, spare=None, most=OUTLIERS):
+def open_for_steps(vectors, device, threads, spare, most):
     """The engine (see `flat.Exact`) of `vectors` for a few queries at a time, often: every search reads all passages
     once. device: a torch.device, on which the passages must have room in fp16, or the CPU is taken with `spare`, an
-    engine (vectors, threads, most outliers); without one a CPU takes faiss. most: outliers"""
+    engine (vectors, threads, most outliers); with None a CPU takes faiss. most: outliers"""
     if device.type != "cpu":
         import torch
 

@@ -1,6 +1,5 @@
 """The report page: pages that a browser opens from the disk, made from what finished stages have left behind."""
 
-import functools
 from itertools import chain
 
 import numpy as np
@@ -56,7 +55,6 @@ class Page:
         self.traces, self.compared = Traces(self.reader), queries.compared_rows(self.tables)
         self.splits = queries.split_contents(self.reader, spec, self.compared)
         first_seeds = {each["label"]: each["seeds"][0] for each in spec["experiments"]}
-        self.not_in_commit = functools.cache(not_in_commit)
         self.trained = {label: seed for label, seed in first_seeds.items() if finished_pools(self.reader, seed)}
         self.labels = {each["name"]: each["label"] for each in spec["experiments"]}
         last = max(self.finished.values(), key=lambda stage: stage["started"])
@@ -77,7 +75,7 @@ class Page:
         targets = " ".join(f"results/stages/{name}/manifest.json" for name in names)
         command = CONFIGURED.format(files=f" --configfile{files}" if files else "", targets=targets)
         note = "  # made with changes that are in no commit" if changed else ""
-        if own := self.not_in_commit(commit, tuple(self.spec["configuration"])):
+        if own := not_in_commit(commit, tuple(self.spec["configuration"])):
             note += f"  # first bring {', '.join(own)}, which that commit lacks"
         return f"git checkout {commit} && make .venv/installed && {command}{note}"
 
