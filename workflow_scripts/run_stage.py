@@ -24,7 +24,7 @@ import traceback
 
 from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
-from teleport.running.devices import lease_devices, require_usable
+from teleport.running.devices import lease_devices, require_given, require_usable
 from teleport.running.files import of_the_system
 from teleport.running.job import Job
 from teleport.running.launch import PROCESSES, RANK, end_with_parent, launch
@@ -98,8 +98,11 @@ def run_alone(job, arguments, processes):
             if processes > 1:
                 sys.exit(launch(processes, [sys.executable, *sys.argv]))
         require_unedited(job, arguments.files)  # after all waiting, before the stage is loaded
-        if KINDS[job.kind].gpus and not (job.on_cpu or IS_HELPER):  # others hold a device and compute nothing on it
-            require_usable()
+        if arguments.gpus and KINDS[job.kind].gpus and not IS_HELPER:  # others hold a device, and compute nothing on it
+            if not job.on_cpu:
+                require_usable()
+            elif arguments.attempt:
+                require_given(arguments.gpus)
         with clean_up_after_refusal(job):
             if arguments.shard:
                 run_shard(job)

@@ -35,6 +35,31 @@ def test_one_that_is_killed_is_a_sentence():
         list(each(die, range(4)))
 
 
+MEMORY = """
+import sys
+from teleport.running.launch import processes_apart
+from teleport.running.provenance import peak_memory
+
+def take(shared, task):
+    return len(b"x" * shared)
+
+if __name__ == "__main__":
+    with processes_apart(int(sys.argv[1]), 10**8) as each:
+        assert sum(each(take, range(4))) == 4 * 10**8
+    print(peak_memory())
+"""
+
+
+def test_the_memory_of_a_stage_has_the_processes_that_worked_for_it(tmp_path):
+    (tmp_path / "memory.py").write_text(MEMORY)
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY / "workflow_scripts")}
+    alone, shared = (
+        int(subprocess.check_output([sys.executable, tmp_path / "memory.py", number], env=environment))
+        for number in ("1", "3")
+    )
+    assert 1.0e8 < alone < 1.6e8 and 3.0e8 < shared < 5.2e8
+
+
 LONG = """
 import sys, time
 from pathlib import Path

@@ -95,13 +95,28 @@ def test_that_the_cpu_is_meant_can_be_said(machine, monkeypatch):
     require_usable()
 
 
-@pytest.mark.parametrize(("gpus", "said"), [("1", "torch cannot compute on the leased"), ("0", "the settings of the")])
-def test_a_stage_ends_before_any_work(tmp_path, gpus, said):
-    """On device 77, which no torch finds. Without one the stage goes on, as far as to its settings."""
+UNUSABLE, NOT_GIVEN = "torch cannot compute on the leased", "this job of a cluster asks for CUDA devices"
+GOES_ON = "the settings of the"
+
+
+@pytest.mark.parametrize(
+    ("visible", "options", "cpu_meant", "said"),
+    [
+        ("77", "--gpus 1", "", UNUSABLE),
+        ("77", "--gpus 0", "", GOES_ON),
+        ("", "--gpus 1", "", GOES_ON),
+        ("", "--gpus 1 --attempt 1", "", NOT_GIVEN),
+        ("", "--gpus 1 --attempt 1", "1", GOES_ON),
+        ("", "--gpus 0 --attempt 1", "", GOES_ON),
+    ],
+)
+def test_a_stage_ends_before_any_work(tmp_path, visible, options, cpu_meant, said):
+    """On device 77, which no torch finds, and in a job of a cluster (it has an attempt) that was given no device. Else
+    the stage goes on, as far as to its settings."""
     spec = {"kind": "encode", "key": "a" * 12, "settings": {}, "inputs": {}}
     command = [sys.executable, REPOSITORY / "workflow_scripts/run_stage.py", "--spec", json.dumps(spec)]
-    command += ["--code", stage_code("encode", {}), "--gpus", gpus]
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "77"}
+    command += ["--code", stage_code("encode", {}), *options.split()]
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": visible, "TELEPORT_CPU": cpu_meant}
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert result.returncode == 1 and f"error: {said}" in result.stderr and "Traceback" not in result.stderr
     assert not list(tmp_path.glob("results/resume/*/*"))

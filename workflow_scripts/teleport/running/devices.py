@@ -192,6 +192,17 @@ def require_usable():
     )
 
 
+def require_given(count):
+    """Raise Refusal: a job of a cluster that asks for `count` CUDA devices sees none, and would take the CPU without a
+    word."""
+    if not os.environ.get(CPU_MEANT):
+        raise Refusal(
+            f"this job of a cluster asks for CUDA devices (`resources: gpu`, {count}) and sees none on "
+            f"{os.uname().nodename}. Have the scheduler give it some (docs/cluster.md); --resources gpu=0, "
+            "where the workflow is started, says that the CPU is meant."
+        )
+
+
 def require_usable_apart():
     """As `require_usable`, in a process of its own: this one loads no torch. Nothing is asked where no device is."""
     if not visible_devices():

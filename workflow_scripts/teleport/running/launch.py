@@ -21,6 +21,7 @@ from teleport.refusal import Refusal
 
 RANK, PROCESSES = "TELEPORT_RANK", "TELEPORT_PROCESSES"  # this process among so many; only `launch` sets them
 RENDEZVOUS = "TELEPORT_RENDEZVOUS"  # a file: unlike a port, nothing else can take it
+apart = 0  # most processes that worked for this one at a time, for the memory in its provenance
 STOPPED = 143  # of a process that saved its state after SIGTERM
 GRACE_SECONDS = 5.0  # for the others to end with a message of their own when one has failed
 STOP_SECONDS = 600.0  # after SIGTERM, for a step to end and its state to be saved
@@ -115,21 +116,25 @@ def processes_apart(processes, shared):
     With 1 this process does them. Others are started anew and not forked, because numpy and pyarrow have threads here;
     each gets `shared` once, and none outlives this one. Raises Refusal when one dies.
     """
+    global apart
     if processes == 1:
         yield lambda function, tasks: map(partial(function, shared), tasks)
         return
+    apart = max(apart, processes)
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor  # each job loads this module
     from multiprocessing import get_context
 
     with ProcessPoolExecutor(processes, get_context("spawn"), begin, (shared,)) as pool:
+        well = False
         try:
             yield lambda function, tasks: pool.map(partial(of_shared, function), tasks)
+            well = True
         except BrokenProcessPool:
             raise Refusal(
                 f"one of {processes} processes died. Where no error stands above, it was killed. {memory_remedy()}"
             ) from None
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=well, cancel_futures=True)  # their memory is counted once they have ended
 
 
 def begin(given):

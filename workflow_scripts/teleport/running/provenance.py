@@ -12,6 +12,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from teleport.running import launch
+
 LIBRARIES = ["numpy", "pyarrow", "torch", "transformers", "tokenizers", "safetensors", "faiss-cpu", "faiss-gpu"]
 LIBRARIES += ["bm25s", "numba", "PyStemmer", "ir-measures", "scipy", "pandas", "snakemake"]
 HEAVY = ("torch", "transformers", "faiss", "pandas", "scipy", "bm25s", "numba")  # to load one takes part of a second
@@ -61,11 +63,17 @@ def hardware():
     return machine
 
 
-def provenance(job, started, ended, attempt):
-    """What a manifest says under `provenance` (dict). Times in seconds, memory in bytes.
+def peak_memory():
+    """At most how many bytes were resident, mapped files with it, which the system takes back for others: of this
+    process and of all that share its work, those as if each had as much as the largest."""
+    own, largest = (
+        1024 * resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return own * int(os.environ.get(launch.PROCESSES, 1)) + largest * launch.apart
 
-    peak_memory_bytes: at most how much was resident, mapped files with it, which the system takes back for others.
-    """
+
+def provenance(job, started, ended, attempt):
+    """What a manifest says under `provenance` (dict). Times in seconds, memory in bytes."""
     return {
         "code": job.code,
         "cpu_code": job.cpu_code,
@@ -79,6 +87,6 @@ def provenance(job, started, ended, attempt):
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "wall_seconds": round(ended - started, 3),
         "attempt": attempt,
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_memory_bytes": peak_memory(),
         "seed": job.raw_settings.get("seed"),
     }

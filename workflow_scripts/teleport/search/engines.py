@@ -44,8 +44,8 @@ def open_faiss(vectors, threads):
 
     if not hasattr(faiss, "StandardGpuResources"):
         raise Refusal(
-            "resource `engine`: this faiss computes on the CPU alone. Run in the conda environment of environment.yml, "
-            "whose faiss has the GPU (docs/gpu.md), or leave the resource out: torch's search gives the same lists."
+            "resource `engine`: this faiss computes on the CPU alone. Install faiss-gpu (docs/gpu.md, Installing), or "
+            "leave the resource out: torch's search gives the same lists."
         )
     import torch
 
