@@ -239,6 +239,16 @@ def test_two_systems_are_compared_by_keys_alone(opened):
     assert browser.errors == []
 
 
+def test_the_axes_of_a_comparison_have_the_names_of_the_systems(opened):
+    go, browser = opened
+    go("diff.html", "test/1/2")
+    browser.wait(element(".view .role-axis-title text"))
+    chosen = "[...document.querySelectorAll('article:not([hidden]) select, main select')]"
+    names = browser.evaluate(f"{chosen}.slice(0, 2).map(({{ selectedOptions }}) => selectedOptions[0].text)")
+    titles = browser.evaluate("[...document.querySelectorAll('.role-axis-title text')].map((each) => each.textContent)")
+    assert len({*names}) == 2 and titles == names and browser.errors == []
+
+
 def test_the_search_finds_a_query_by_its_words(opened):
     go, browser = opened
     go("diff.html")

@@ -1,9 +1,10 @@
 """What a run of the workflow says: a line per job, how far long ones are, and how well each episode did.
 
-`Terminal` takes the place of the handler by which Snakemake writes to the terminal. A line for a job has its kind,
-episode, experiments, seed and log. Of a job that goes on, the first report comes after `FIRST_SECONDS`: a bar that is
-drawn anew on a terminal, plain lines ever further apart elsewhere. Warnings, errors and all else that is not named here
-are written as Snakemake writes them, and its own log in .snakemake/log has everything.
+`Terminal` takes the place of the handler by which Snakemake writes to the terminal. A job has a line when it begins,
+with its kind, episode, experiments, seed and log, and one when it is done. Of one that goes on, the first report comes
+after `FIRST_SECONDS`: a bar that is drawn anew on a terminal, plain lines ever further apart elsewhere. Warnings,
+errors and all else that is not named here are written as Snakemake writes them, and its own log in .snakemake/log has
+everything.
 """
 
 import re
@@ -132,13 +133,12 @@ class Terminal(TerminalHandler):
             self.thread.start()
 
     def end(self, jobid):
-        """A job has ended: a line if it took long, and the score of an episode's evaluation."""
+        """A job has ended: its line, and the score of an episode's evaluation."""
         if job := self.running.pop(jobid, None):
             self.ended += 1
             self.took[job_of(job.output)] = spent = time.time() - job.started
             self.looked = 0.0
-            if spent >= FIRST_SECONDS:  # shorter ones are done when the next line comes
-                self.write(f"{job.message}: done in {duration(spent)}, {self.of_all()}")
+            self.write(f"{job.message}: done in {duration(spent, 1)}, {self.of_all()}")
             if line := score_line(self.scores, job.output):
                 self.write(line)
 

@@ -125,7 +125,9 @@ def life():
     negatives, positive = "datum.what != 'positive'", "datum.what == 'positive'"
     return (
         lines.transform_filter(negatives).mark_line(color=shared.GREY, strokeWidth=0.7)
-        + named.transform_filter(negatives).mark_point(size=50, **shared.DOT).encode(href="url:N")
+        + named.transform_filter(negatives)
+        .mark_point(size=50, stroke="white", strokeWidth=0.7, **shared.DOT)
+        .encode(href="url:N")
         + named.transform_filter(positive).mark_line(strokeWidth=3, point=True)
     )
 

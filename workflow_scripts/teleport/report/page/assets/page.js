@@ -175,7 +175,8 @@ page.apps.diff = async (root, { scored, labels, pairs }) => {
   const counts = `won ${won}, lost ${lost}, the same on ${rows.length - won - lost} queries`;
   const chance = p === undefined ? "" : `, p ${p} of this pair alone`;
   root.querySelector(".said").textContent = `${means}${chance} (${measure}, ${split}); ${counts}.`;
-  const element = root.querySelector(".chart"), spec = JSON.parse(element.querySelector("script").textContent);
+  const element = root.querySelector(".chart"), text = element.querySelector("script").textContent;
+  const spec = JSON.parse(text.replace(/"(From|To)"/g, (_, end) => JSON.stringify(labels[end === "From" ? a : b])));
   spec.datasets.values = rows;
   await page.chart(element, spec);
   const change = ({ a: from, b: to }) =>
