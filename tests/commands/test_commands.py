@@ -153,14 +153,23 @@ def test_a_wrong_path_is_one_sentence(tmp_path, arguments, sentence):
     assert "--forcerun" not in done.stderr
 
 
-@pytest.mark.parametrize("files", [["nowhere.yaml"], ["config/config.yaml", "config"]])
-def test_a_configuration_that_is_not_there_is_one_sentence(files):
-    command = [sys.executable, "-m", "snakemake", "-n", "--configfile", *files]
+@pytest.mark.parametrize("profile", ["default", "slurm", "generic"])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--configfile", "nowhere.yaml"], "nowhere.yaml: the file is not there. Give the path of a YAML file."),
+        (["--configfile", "config/config.yaml", "config"], "config: the file is no regular file. Give "),
+        (["--configfile=FOLDER/torn.yaml"], "torn.yaml, line 2: not YAML in UTF-8 (expected ',' or ']', but got ':')."),
+    ],
+)
+def test_a_configuration_that_cannot_be_read_is_one_sentence(tmp_path, profile, words, said):
+    (tmp_path / "torn.yaml").write_text("a: [1\nb: 2\n")
+    words = [word.replace("FOLDER", str(tmp_path)) for word in words]
+    command = [sys.executable, "-m", "snakemake", "-n", "--workflow-profile", f"profiles/{profile}", *words]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    said = [line for line in done.stderr.splitlines() if not line.startswith("Using workflow specific profile")]
-    assert done.returncode == 1 and said == [
-        f"error: --configfile: there is no file {files[-1]}. Name one such as config/config.yaml."
-    ]
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("Using workflow specific profile")]
+    assert done.returncode == 1 and len(lines) == 1, done.stderr
+    assert lines[0].startswith("error: --configfile: ") and said in lines[0]
 
 
 @pytest.fixture

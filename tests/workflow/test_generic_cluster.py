@@ -167,7 +167,8 @@ def test_the_profile_names_the_scheduler_and_is_else_that_of_slurm(scheduler):
     assert read["cluster-generic-submit-cmd"] == f"{script} submit {scheduler} {asked}"
     assert read["cluster-generic-status-cmd"] == f"{script} status {scheduler}"
     assert read["cluster-generic-cancel-cmd"] == ("bkill" if scheduler == "lsf" else "qdel")
-    shared = slurm.keys() - {"executor", "default-resources", "slurm-init-seconds-before-status-checks"}
+    own = {"executor", "default-resources", "slurm-init-seconds-before-status-checks"}
+    shared = slurm.keys() - own - {"__use_yte__", "__definitions__"}
     assert {key: read[key] for key in shared} == {key: slurm[key] for key in shared}
     # PBS and LSF are asked for one node by scheduler.sh; SGE's parallel environment is of one.
     assert read["default-resources"] | {"nodes": 1} == slurm["default-resources"] | {"gpu": 0}
