@@ -32,6 +32,7 @@ from teleport.encoder.side import Side
 from teleport.settings.training import Training
 from teleport.training.data import TrainingSet
 from teleport.training.losses import softmax
+from teleport.training.objective import Objective
 from teleport.training.optimizers import make_optimizer
 from teleport.training.parallel import ALONE
 from teleport.training.step import Trainer
@@ -64,7 +65,7 @@ def make_trainer(world, data, device, precision, compiled=False, processes=ALONE
         )
     ]
     settings = SimpleNamespace(training=data.training.model_copy(update=changes), scale=SCALE)
-    return Trainer(*sides, data, softmax.loss, settings, STEPS, 0, device, processes)
+    return Trainer(*sides, data, Objective(softmax.loss), settings, STEPS, 0, device, processes)
 
 
 def stage_step(trainer):

@@ -643,3 +643,15 @@ def test_two_means_are_not_weighed_by_masks_that_differ_between_micro_batches():
     with pytest.raises(ValueError, match="star_alpha adds two means, of which masks leave unequal parts"):
         plan(training=training)
     assert plan(training=training | {"masks": []}).stages and plan(training=training | {"accumulate": 1}).stages
+
+
+def test_a_mask_that_looks_at_scores_does_not_weigh_pairs_of_micro_batches(monkeypatch):
+    from teleport.settings import experiment
+
+    monkeypatch.setattr(experiment, "has_function", lambda entry, name: True)
+    training = {"loss": "nll", "masks": ["known_positives"], "accumulate": 2}
+    with pytest.raises(
+        ValueError, match=r"training.masks: known_positives looks at scores, and loss nll is a mean over"
+    ):
+        plan(training=training)
+    assert plan(training=training | {"accumulate": 1}).stages and plan(training=training | {"masks": []}).stages

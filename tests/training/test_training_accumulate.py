@@ -78,7 +78,7 @@ def test_a_mean_over_pairs_weighs_all_pairs_of_the_step_alike(stages, loss):
     for masked_QP in whole.micro_batches(batch)[0][1]:
         counted_QP &= ~torch.from_numpy(masked_QP)
     columns = map(torch.from_numpy, (batch.positive_columns_Q, batch.own_columns_QN))
-    expected = split.loss(scores_QP.masked_fill(~counted_QP, float("-inf")), *columns)
+    expected = split.objective.loss(scores_QP.masked_fill(~counted_QP, float("-inf")), *columns)
     found = backward(split, batch)
     assert found == pytest.approx(expected.item(), rel=1e-6)
     divisors = [divisor for *_, divisor in split.micro_batches(batch)]

@@ -5,35 +5,45 @@ The files and lines are those that docs/extending.md shows, so that the page can
 
 import re
 
+import numpy as np
 import pytest
 
 from paths import REPOSITORY
 
-FILES = {  # in the order of the page: the file, and the table of its line
-    "negatives/sources/following.py": "SOURCES",
-    "negatives/draws/top.py": "DRAWS",
-    "negatives/filters/score_cap.py": "FILTERS",
-    "training/masks/other_positives.py": "MASKS",
-    "training/losses/hinge.py": "LOSSES",
-}
+# In the order of the page: the file, and the table of its line.
+FILES = [
+    ("negatives/sources/following.py", "settings/registry.py", "SOURCES"),
+    ("negatives/draws/top.py", "settings/registry.py", "DRAWS"),
+    ("negatives/filters/score_cap.py", "settings/registry.py", "FILTERS"),
+    ("training/masks/other_positives.py", "settings/registry.py", "MASKS"),
+    ("training/masks/near_positive.py", "settings/registry.py", "MASKS"),
+    ("training/losses/hinge.py", "settings/registry.py", "LOSSES"),
+    ("training/losses/margin_mse.py", "settings/registry.py", "LOSSES"),
+    ("negatives/pair_scores.py", "plan/kinds.py", "KINDS"),
+]
 
 
-def extend(library):
-    """Write the files and the lines of the page into a copy of the library."""
-    page, registry = (REPOSITORY / "docs/extending.md").read_text(), library / "settings/registry.py"
-    blocks = iter(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
-    for file, table in FILES.items():
+def extend(workflow_scripts):
+    """Write the files and the lines of the page into a copy of the library, and its stage into the rules and the
+    plan."""
+    library, page = workflow_scripts / "teleport", (REPOSITORY / "docs/extending.md").read_text()
+    blocks = iter(re.findall(r"```(?:python|snakemake)\n(.*?)```", page, re.DOTALL))
+    for file, holder, table in FILES:
         (library / file).write_text(next(blocks))
-        text = registry.read_text()
+        text = (library / holder).read_text()
         end = text.index("\n}", text.index(f"\n{table} = ")) + 1
-        registry.write_text(text[:end] + next(blocks) + text[end:])
+        (library / holder).write_text(text[:end] + next(blocks) + text[end:])
+    rules, mining = workflow_scripts.parent / "rules/stages.smk", library / "plan/mining.py"
+    rules.write_text(f"{rules.read_text()}\n\n{next(blocks)}")
+    before, after = mining.read_text().split("    def train(self):")
+    mining.write_text(f"{before}{next(blocks)}\n    def train(self):{after}")
     assert next(blocks, None) is None
 
 
 @pytest.mark.slow
 def test_each_is_one_file_and_one_line(world):
     library = world.folder / "workflow_scripts/teleport"
-    extend(library)
+    extend(library.parent)
     counts, _ = world.would_run()
     assert set(counts) <= {"all"}, counts  # of what is finished nothing runs again
 
@@ -45,19 +55,44 @@ def test_each_is_one_file_and_one_line(world):
             "draw": "top",
             "filters": {"score_cap": 1e9},
         },
-        "training": {"loss": {"kind": "hinge", "margin": 0.5}, "masks": ["known_positives", "other_positives"]},
+        "training": {
+            "loss": {"kind": "hinge", "margin": 0.5},
+            "masks": ["known_positives", "other_positives", {"kind": "near_positive", "margin": 0.5}],
+        },
+        "episodes": [{}],
+    }
+    world.config["experiments"]["taught"] = {
+        "label": "Taught",
+        "negatives": {"counts": {"query": 4, "lookahead": 4}},
+        "training": {"loss": "margin_mse"},
         "episodes": [{}],
     }
     before = world.manifests()
     world.snakemake()
     made = {name: manifest for name, manifest in world.manifests().items() if name not in before}
-    (merge,) = (manifest for name, manifest in made.items() if name.startswith("merge/"))
+
+    def of(experiment, kind):
+        """The manifest of the stage of a kind that is made anew for an experiment."""
+        folder = (world.folder / "results/experiments" / experiment / "episode-1" / kind).resolve()
+        return made[f"{folder.parent.name}/{folder.name}"], folder
+
+    merge, _ = of("ours", "merge")
     assert merge["facts"]["drawn"] == {"query": 4 * 80, "following": 3 * 80}
     assert merge["settings"]["sources"]["following"]["window"] == 5
     assert merge["facts"]["filters"]["dropped"] == {name: {"score_cap": 0} for name in ("query", "following")}
-    (train,) = (manifest for name, manifest in made.items() if name.startswith("train/"))
+    train, _ = of("ours", "train")
     assert train["settings"]["training"]["loss"] == {"kind": "hinge", "margin": 0.5} and train["facts"]["steps"] == 6
     assert "| Ours | 1 |" in (world.folder / "results/tables/main.md").read_text()
+
+    # Its teacher is a stage of its own, which the training reads.
+    (scores, folder), (taught, _) = of("taught", "pair_scores"), of("taught", "train")
+    assert taught["inputs"]["loss"] == f"pair_scores/{folder.name}" and taught["facts"]["first_loss"] > 0
+    queries, passages = (world.folder / f"results/stages/{scores['inputs'][side]}" for side in ("queries", "passages"))
+    pool = world.folder / "results/stages" / scores["inputs"]["negatives"]
+    offsets, rows = np.load(pool / "offsets.npy"), np.load(pool / "passages.npy")
+    products = np.load(queries / "queries.train.npy") @ np.load(passages / "passages.npy").T
+    expected = products[np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), rows]
+    np.testing.assert_allclose(np.load(folder / "negatives.npy"), expected, rtol=1e-5, atol=1e-6)
 
     # An edit of the new loss, and an optional setting added to it, concern the training that uses it, and what follows.
     path = library / "training/losses/hinge.py"

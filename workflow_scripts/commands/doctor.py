@@ -214,6 +214,7 @@ def step_and_search():
     from teleport.settings.training import Training
     from teleport.training.data import TrainingSet
     from teleport.training.losses import softmax
+    from teleport.training.objective import Objective
     from teleport.training.step import Trainer
 
     rng, device, threads = np.random.default_rng(0), pick_device(), len(os.sched_getaffinity(0))
@@ -229,7 +230,7 @@ def step_and_search():
     training = Training(**options, positive="first", warmup_ratio=0.0)
     data = TrainingSet([f"q{i}" for i in range(QUERIES)], positives, pools, training, 0)
     settings = SimpleNamespace(training=training, scale=1.0)
-    trainer = Trainer(side, side, data, softmax.loss, settings, 2, 0, device)
+    trainer = Trainer(side, side, data, Objective(softmax.loss), settings, 2, 0, device)
     losses = [trainer.finish(trainer.step(step))[0] for step in range(2)]
     if device.type == "cpu" and find_spec("faiss") is None:
         lack = "without faiss a processor searches nothing: install faiss-cpu"

@@ -100,10 +100,10 @@ class Trajectory:
         self.evaluate(Episode(0, start, self.encode(start, 0)))
         for number, settings in enumerate(method, 1):
             mining = Mining(self, number, settings, self.episodes[max(settings.entry - 1, number - 1 - settings.lag)])
-            pool = mining.merge() if settings.has_pool else None
+            pool = mining.pool
             asked = pool and self.evaluation.analyses and self.evaluation.analyses.lookahead
             near = mining.lookahead if asked else None
-            train = mining.train(pool)
+            train = mining.train()
             kept = {side: getattr(mining.start, side) for side in SIDES if side not in settings.training.trains}
             checkpoint = Checkpoint(train, **dict.fromkeys(SIDES, train) | kept)
             vectors = self.encode(checkpoint, number)

@@ -7,7 +7,7 @@ from teleport.plan.identity import identify_file
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
 from teleport.settings.pool import NegativesFileSettings
-from teleport.settings.registry import SOURCES, merge_loads, train_loads
+from teleport.settings.registry import SOURCES, merge_loads, train_loads, train_needs
 from teleport.settings.search import FlatIndex, IndexSettings, RetrieveSettings
 from teleport.settings.section import NoSettings, Part
 from teleport.settings.training import Training, TrainSettings
@@ -97,8 +97,11 @@ class Mining:
             inputs["tokens"] = self.trajectory.tokens
         return self.trajectory.link(Stage("negatives_file", settings, inputs), self.number, "negatives-file")
 
-    def merge(self):
-        """The merge stage of its pool of negatives (ANCE-Tele, Eq. 4-6 and Appendix C)."""
+    @cached_property
+    def pool(self):
+        """The merge stage of its pool of negatives (ANCE-Tele, Eq. 4-6 and Appendix C); None where it has none."""
+        if not self.settings.has_pool:
+            return None
         negatives, last = self.settings.negatives, self.last_pool
         last_size = sum(draw.count for draw in last.settings.sources.values()) if last else 0
         draws = resolve_draws(negatives, self.number, last_size)
@@ -122,15 +125,17 @@ class Mining:
     def start(self):
         return self.trajectory.start(self.settings.training.start_from)
 
-    def train(self, pool):
-        """The train stage, with a merge stage or None; which checkpoint has which side is for the caller."""
-        trajectory, training, live = self.trajectory, self.settings.training, self.settings.negatives.live
+    def train(self):
+        """The train stage; which checkpoint has which side is for the caller."""
+        trajectory, pool, live = self.trajectory, self.pool, self.settings.negatives.live
+        training = self.settings.training
         settings, continued = self.train_settings(), self.continued
         if (steps := training.steps) and (stop := training.stop_after_steps or 0) > steps:
             trajectory.warnings.append(f"{self.place}: training.stop_after_steps {stop} is after all {steps} steps.")
         inputs = {"collection": trajectory.collection, "tokens": trajectory.tokens, "checkpoint": self.start.stage}
         inputs |= {"pretrained": trajectory.pretrained, "negatives": pool, "continued": continued}
         inputs |= self.positives | self.dev
+        inputs |= {name: getattr(self, needs) for name, needs in train_needs(training).items()}
         if pool and is_mined(pool):  # what was trained since: the gap is counted in its steps
             since = trajectory.episodes[self.miner.number + 1 :]
             inputs |= {f"since-{count}": episode.train for count, episode in enumerate(since, 1)}

@@ -8,7 +8,7 @@ from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
 from teleport.settings.measures import known_measures
 from teleport.settings.negatives import Mining, Negatives
-from teleport.settings.registry import LOSSES, MASKS, SOURCES, chosen
+from teleport.settings.registry import LOSSES, MASKS, SOURCES, chosen, has_function, own_settings
 from teleport.settings.search import FlatIndex, FrozenIndex
 from teleport.settings.section import Integer, Line, Natural, Section, Unique
 from teleport.settings.training import Dev, Training
@@ -112,16 +112,15 @@ class Episode(Section):
                 f"training.triples goes with loss nll: {loss.kind} compares with the whole batch, in which the "
                 "positive of a query is repeated. Change one of them"
             )
-        if getattr(loss, "star_alpha", None) is not None and not self.has_pool:
+        by_scores = [mask.kind for mask in training.masks if has_function(MASKS[mask.kind], "mask_scores")]
+        if by_scores and training.accumulate > 1 and has_function(LOSSES[loss.kind], "num_pairs"):
             raise Refusal(
-                "training.loss.star_alpha weighs own negatives against the rest of the batch: it goes with "
-                "negatives_per_query of 1 or more. Set it to null, or change that"
+                f"training.masks: {by_scores[0]} looks at scores, and loss {loss.kind} is a mean over pairs, of which "
+                "nobody knows before how many each micro-batch keeps. Set training.accumulate to 1, or leave it out"
             )
-        if getattr(loss, "star_alpha", None) is not None and training.masks and training.accumulate > 1:
-            raise Refusal(
-                "training.loss.star_alpha adds two means, of which masks leave unequal parts to micro-batches: set "
-                "training.accumulate to 1, masks to [], or star_alpha to null"
-            )
+        own = own_settings(LOSSES[loss.kind].module).model_validate(loss.own)
+        if hasattr(own, "require"):
+            own.require(training, self.has_pool)
         if (takes == "lists") != (live is not None):
             others = ", ".join(name for name in LOSSES if name not in lists)
             raise Refusal(

@@ -40,7 +40,8 @@ SOURCES = {
 
 
 class Method(NamedTuple):
-    """The module of a draw, a filter or a mask; needs: "scores" where it looks at scores of candidates."""
+    """The module of a draw, a filter or a mask; needs: of a draw or filter "scores", where it looks at scores of
+    candidates; of a mask as of a `Loss`."""
 
     module: str
     needs: str | None = None
@@ -63,7 +64,7 @@ MASKS = {
 
 
 class Loss(NamedTuple):
-    """The module of a loss, and what it takes.
+    """The module of a loss, what it takes, and what of `plan.mining.Mining` it reads labels from.
 
     "batch": scores of all passages of a batch; "own": only those of a query's own negatives, which there must be;
     "lists": what a live search has found
@@ -71,6 +72,7 @@ class Loss(NamedTuple):
 
     module: str
     takes: str = "batch"
+    needs: str | None = None
 
 
 LOSSES = {
@@ -91,6 +93,11 @@ CPU = {"encoder": "teleport.cpu.kernels", "search": "teleport.cpu.search"}
 def own_settings(module):
     """The class `Settings` that a module of the registry declares; `Section`, which has no key, where it has none."""
     return getattr(importlib.import_module(module), "Settings", Section)
+
+
+def has_function(entry, name):
+    """Whether the module of an entry of the registry has a function of that name."""
+    return hasattr(importlib.import_module(entry.module), name)
 
 
 def chosen(table, noun, nouns):
@@ -146,11 +153,20 @@ def merge_loads(settings):
     return loads | {f"filters.{name}": FILTERS[name].module for name in settings.filters}
 
 
+def losses_and_masks(training):
+    """{name: entry} of the loss and the masks of a settings.Training, as a train stage loads them."""
+    return {"loss": LOSSES[training.loss.kind]} | {f"masks.{mask.kind}": MASKS[mask.kind] for mask in training.masks}
+
+
 def train_loads(settings):
     """{name: module} that a train stage loads, by its settings.TrainSettings."""
-    loads = {"loss": LOSSES[settings.training.loss.kind].module}
-    loads |= {f"masks.{mask.kind}": MASKS[mask.kind].module for mask in settings.training.masks}
+    loads = {name: entry.module for name, entry in losses_and_masks(settings.training).items()}
     return loads | ({"live": LIVE} if settings.live else {}) | ({"dev": DEV} if settings.dev else {})
+
+
+def train_needs(training):
+    """{name: what of `plan.mining.Mining` it reads} of the loss and the masks that have labels."""
+    return {name: entry.needs for name, entry in losses_and_masks(training).items() if entry.needs}
 
 
 def registered_modules():

@@ -22,19 +22,14 @@ class Trainer:
     """Weights and optimiser of a training, and the step that changes them.
 
     queries, passages: a `Side`, which is trained, or a `Frozen` one; data: gives the batch of a step, such as
-    `data.TrainingSet`; total: length of the full schedule; loss: see losses; live: the `live.LiveSearch` of a training
-    whose steps search for their passages, or None; masks: functions mask(batch, data) -> bool [Q, P], True where a
-    passage is left out for a query; num_pairs: function (bool [Q, P] of what is not left out, both columns; all numpy)
-    -> of how many pairs the loss is the mean, or None: it is one over queries
+    `data.TrainingSet`; objective: the `objective.Objective`; total: length of the full schedule; live: the
+    `live.LiveSearch` of a training whose steps search for their passages, or None
     """
 
-    def __init__(
-        self, queries, passages, data, loss, settings, total, seed, device, processes=ALONE, live=None, masks=(),
-        num_pairs=None,
-    ):  # fmt: skip
-        self.queries, self.passages, self.data, self.loss = queries, passages, data, loss
+    def __init__(self, queries, passages, data, objective, settings, total, seed, device, processes=ALONE, live=None):
+        self.queries, self.passages, self.data, self.objective = queries, passages, data, objective
         self.scale, self.training, self.total, self.seed = settings.scale, settings.training, total, seed
-        self.device, self.processes, self.live, self.masks = device, processes, live, () if live else masks
+        self.device, self.processes, self.live = device, processes, live
         processes.require_divisible(self.training.batch_queries, self.training.accumulate)
         self.trained = [side for side in (queries, passages) if isinstance(side, Side)]
         self.encoders = torch.nn.ModuleList(dict.fromkeys(side.encoder for side in self.trained))
@@ -51,7 +46,8 @@ class Trainer:
         self.sum_gradients = (lambda encoders: None) if alone else processes.sum_gradients
         self.scores = self.maxp_scores if self.most_chunks > 1 else self.inner_products
         self.forward = self.live_loss if live else self.batch_loss
-        self.num_pairs = num_pairs if self.masks else None
+        self.masks = [] if live else objective.masks
+        self.num_pairs = objective.num_pairs if self.masks else None
 
     def step(self, step):
         """Do step 0, 1, ...; returns its `StepMetrics`, which `finish` must read before the weights are saved. Dropout
@@ -77,7 +73,7 @@ class Trainer:
         each has passages of its own micro-batch alone. A mean over queries is divided by the number of micro-batches. A
         mean over pairs, of which masks leave more in one than in another, weighs each micro-batch by its pairs."""
         split, terms = batch.split(self.training.accumulate), [1] * self.training.accumulate
-        masked = [[np.asarray(mask(micro, self.data)) for mask in self.masks] for micro in split]
+        masked = [[np.asarray(mask(micro)) for mask in self.masks] for micro in split]
         if self.num_pairs:
             left_out = zip(split, map(np.logical_or.reduce, masked), strict=True)
             terms = [self.num_pairs(~out, micro.positive_columns_Q, micro.own_columns_QN) for micro, out in left_out]
@@ -96,7 +92,10 @@ class Trainer:
         for masked_QP in masked:
             scores_QP = scores_QP.masked_fill(self.on_device(masked_QP), float("-inf"))
         columns = self.on_device(batch.positive_columns_Q), self.on_device(batch.own_columns_QN)
-        return self.loss(scores_QP, *columns), mean_scores(scores_QP, *columns)
+        for mask in self.objective.score_masks:
+            scores_QP = scores_QP.masked_fill(mask(scores_QP.detach(), *columns), float("-inf"))
+        labels = [self.on_device(self.objective.labels(batch))] if self.objective.labels else []
+        return self.objective.loss(scores_QP, *columns, *labels), mean_scores(scores_QP, *columns)
 
     def live_loss(self, batch, masked):
         """As `batch_loss`, but over the passages that a live search ranks for the batch's queries."""
@@ -104,7 +103,7 @@ class Trainer:
         passage_vectors_QKD, *labels = self.live.lists(batch.queries_Q, query_vectors_QD.detach())
         scores_QK = self.scale * (passage_vectors_QKD @ query_vectors_QD.unsqueeze(2)).squeeze(2)
         means = [mean_where(scores_QK.detach(), to_device(label_QK, self.device)) for label_QK in labels]
-        return self.loss(scores_QK, *labels), torch.stack(means)
+        return self.objective.loss(scores_QK, *labels), torch.stack(means)
 
     def inner_products(self, batch, own):
         """Float32 [Q, P]: scaled inner products of all processes' queries and passages. own: this one's `Batch`."""

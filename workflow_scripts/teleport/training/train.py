@@ -3,7 +3,6 @@
 import copy
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from teleport.settings.encoder import TokensSettings
 from teleport.settings.training import TrainSettings as Settings  # noqa: F401
 from teleport.training.data import read_training_set
 from teleport.training.model_card import write_model_cards
+from teleport.training.objective import open_objective
 from teleport.training.parallel import ALONE, joined
 from teleport.training.resume import load_moments, load_state, save_moments, save_state, sigterm
 from teleport.training.schedule import end_of_segment, schedule_steps
@@ -81,10 +81,8 @@ def make_trainer(job, data, total, seed, processes=ALONE):
         encoders = copy.deepcopy(encoders[0]), encoders[1]  # from here on the sides differ
     queries, passages = (make_side(job, *side, device) for side in zip(("query", "passage"), encoders, strict=True))
     live = job.load("live").open_search(job, data, passages, processes) if settings.live else None
-    loss = job.load("loss")
-    function, num_pairs = partial(loss.loss, **settings.training.loss.own), getattr(loss, "num_pairs", None)
-    masks = [partial(job.load(f"masks.{mask.kind}").mask, **mask.own) for mask in settings.training.masks]
-    return Trainer(queries, passages, data, function, settings, total, seed, device, processes, live, masks, num_pairs)
+    objective = open_objective(job, data)
+    return Trainer(queries, passages, data, objective, settings, total, seed, device, processes, live)
 
 
 def make_side(job, side, encoder, device):

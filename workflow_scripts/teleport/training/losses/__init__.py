@@ -6,4 +6,8 @@ num_pairs(counted_QP, positive_columns_Q, own_columns_QN)  of how many pairs it 
     counted: bool, False where a passage is left out; all numpy
 loss(scores_QK, positive_QK, negative_QK, **settings)  of the lists of a live search
     scores: float, of passages in the order of their ranks; bool, on the CPU: which are positives, negatives, or neither
+
+A loss over a batch whose line in the registry `needs` a stage has besides, and gets `labels` as a last argument:
+
+open_labels(job, data)  -> function of a `data.Batch`, numpy labels of its pairs, from the input "loss" of the job
 """

@@ -10,6 +10,7 @@ B = 256, S = 200 and MS MARCO. STAR leaves out known positives: `training.masks:
 
 from pydantic import Field
 
+from teleport.refusal import Refusal
 from teleport.settings.section import NumberOrNull, Section
 from teleport.training.losses.pairs import mean_pair_loss
 
@@ -23,6 +24,19 @@ class Settings(Section):
         description="Mean over own negatives + star_alpha x mean over the others (STAR, Eq. 13); null: one mean over "
         "all pairs (released).",
     )
+
+    def require(self, training, has_pool):
+        """Raise Refusal where the other settings of an episode do not go with these."""
+        if self.star_alpha is not None and not has_pool:
+            raise Refusal(
+                "training.loss.star_alpha weighs own negatives against the rest of the batch: it goes with "
+                "negatives_per_query of 1 or more. Set it to null, or change that"
+            )
+        if self.star_alpha is not None and training.masks and training.accumulate > 1:
+            raise Refusal(
+                "training.loss.star_alpha adds two means, of which masks leave unequal parts to micro-batches: set "
+                "training.accumulate to 1, masks to [], or star_alpha to null"
+            )
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, star_alpha=None):
