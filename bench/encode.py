@@ -26,7 +26,8 @@ from commands.doctor import lack_of_compiler
 from padding import padded
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report
-from teleport.encoder.batches import TOKEN_BUDGET, Chunks
+from teleport.encoder.batches import Chunks
+from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.precision import pick_device, resolve_precision
 from teleport.encoder.side import Side, batches_at_once, prepare
 from teleport.encoder.tokens import load_tokenizer

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 import texts
 from rounds import interleaved, report
 from teleport.arrays import Ragged
-from teleport.encoder.batches import TOKEN_BUDGET
+from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.precision import pick_device, resolve_precision
 from teleport.encoder.side import Side
 from teleport.settings.search import PqIndex

@@ -16,7 +16,6 @@ from commands.forecast.costs import collection as collection_costs
 from commands.forecast.costs import encoder as encoder_costs
 from commands.forecast.costs import search as search_costs
 from commands.forecast.costs import stage_cost
-from commands.forecast.costs import training as training_costs
 from commands.forecast.costs.encoder import sharded
 from commands.forecast.counts import Counts, encoder_shape, of_kind
 from commands.forecast.flops import Shape, forward_flop, step_flop
@@ -27,7 +26,8 @@ from commands.forecast.printed import cost_sentence, disk_shortage, live_search,
 from paths import REPOSITORY
 from teleport.collection import answers, build
 from teleport.cpu import int8
-from teleport.encoder import encode, tokens
+from teleport.encoder import tokens
+from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.plan.kinds import KINDS, Kind
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
@@ -486,7 +486,7 @@ def test_paper_scale_configurations_can_be_forecast_without_their_data():
 
 def test_smaller_batches_at_once_need_less_memory_and_a_second_forward_pass_more_work(marco, monkeypatch):
     """A step of 8 x (9 + 32 x 76) tokens: halves of it; chunks of 16,384 tokens; and those of the halves (9,764)."""
-    monkeypatch.setattr("commands.forecast.costs.training.BUCKET_TOKENS", 16384)
+    monkeypatch.setitem(TOKEN_BUDGET["train"], "cuda", 16384)
     used = {"accumulate": 2}, {"gradient_caching": True}, {"accumulate": 2, "gradient_caching": True}
     plain, *others = (costs(make_plan(training=changes), "train")[0] for changes in ({}, *used))
     states = 18 * 108_891_648  # weights, gradients and moments of BERT-base
@@ -532,8 +532,6 @@ def test_a_kind_without_a_function_of_its_cost_is_said_not_to_be_counted(marco, 
 
 
 def test_batches_are_as_large_as_those_of_the_stages():
-    assert encode.TOKEN_BUDGET["encode"]["cpu"] == encoder_costs.BATCH_TOKENS
-    assert encode.TOKEN_BUDGET["train"]["cuda"] == training_costs.BUCKET_TOKENS
     assert answers.PASSAGES == collection_costs.PASSAGES
     assert (flat.MARGIN, flat.CANDIDATES) == (search_costs.MARGIN, search_costs.CANDIDATES)
     assert (int8.QUERIES, int8.WIDTH) == (search_costs.INT8_LINES, search_costs.INT8_WIDTH)

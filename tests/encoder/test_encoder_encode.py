@@ -350,7 +350,7 @@ def test_the_real_model_as_sentence_transformers_has_it(stages, shared):
 
 def test_a_rate_is_known_within_ten_seconds_of_a_long_block(stages, world, monkeypatch, clock):
     """All texts are one block, and a batch of it takes three seconds; half of the tokens are half of the work."""
-    monkeypatch.setitem(batches.TOKEN_BUDGET["encode"], "cpu", 16)
+    monkeypatch.setitem(encode.TOKEN_BUDGET["encode"], "cpu", 16)
     monkeypatch.setattr(Side, "encode", clock.spend(3.0, Side.encode))
     stages.run(encode.run, "encode", SETTINGS, world)
     assert clock.first_rate() <= 10

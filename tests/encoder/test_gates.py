@@ -10,7 +10,8 @@ from teleport.arrays import Ragged
 from teleport.cpu import attention
 from teleport.cpu.kernels import CpuEncoder
 from teleport.encoder import model
-from teleport.encoder.batches import TOKEN_BUDGET, Chunks
+from teleport.encoder.batches import Chunks
+from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.encode import BLOCK_TEXTS
 from teleport.encoder.model import Encoder
 from teleport.encoder.side import Side, prepare

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from teleport.encoder import encode, model
-from teleport.encoder.batches import TOKEN_BUDGET
+from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.model import Encoder, PackedEncoder
 from teleport.training import optimizers, step, train
 from teleport.training.data import read_training_set

@@ -206,7 +206,7 @@ def step_and_search():
 
     from teleport.arrays import Ragged
     from teleport.encoder.backbone import Backbone
-    from teleport.encoder.batches import TOKEN_BUDGET
+    from teleport.encoder.budget import TOKEN_BUDGET
     from teleport.encoder.model import Encoder
     from teleport.encoder.precision import pick_device, resolve_precision
     from teleport.encoder.side import Side

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from teleport.arrays import CHUNK_OFFSETS, save_array
-from teleport.encoder.batches import TOKEN_BUDGET
+from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.load import load_encoders
 from teleport.encoder.overlap import QUERIES, Overlap
 from teleport.encoder.precision import compiles, pick_device, resolve_precision

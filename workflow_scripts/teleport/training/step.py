@@ -7,7 +7,8 @@ import numpy as np
 import torch
 
 from teleport.arrays import places_of
-from teleport.encoder.batches import TOKEN_BUDGET, in_order
+from teleport.encoder.batches import in_order
+from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.precision import to_device
 from teleport.encoder.side import Frozen, Side, TiedSides, packs
 from teleport.maxp import chunk_mask, max_over_padded_chunks, pad_chunks

@@ -5,11 +5,12 @@ from dataclasses import replace
 from commands.forecast.counts import encoder_shape, in_hub_cache
 from commands.forecast.flops import forward_flop, vector_bytes
 from commands.forecast.hardware import BASE, TORCH_BASE, Cost
+from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.source import WEIGHTS
 
-# A batch on a CPU: encoder.batches.TOKEN_BUDGET["encode"]["cpu"] tokens, and bytes by the width of the residual stream;
-# with one to eight threads the peak rose by 70 of these a thread with MiniLM, by 50 with BERT-base.
-BATCH_TOKENS, TOKEN_BYTES = 4096, 64
+# Of a batch on a CPU, for each token by the width of the residual stream; with one to eight threads the peak rose by 70
+# of these a thread with MiniLM, by 50 with BERT-base.
+TOKEN_BYTES = 64
 TOKENISED, TOKENISED_BYTES = 2048, 172  # encoder.tokens.CHUNK_TEXTS; bytes of each of their tokens
 
 
@@ -52,7 +53,7 @@ def encode(stage, counts, place):
         flop += passages * forward_flop(shape, counts.chunks(stage)[1])
     weights = 4 * shape.parameters
     computing = 1.5 * weights * min(encoders, len(settings.sides))
-    batches = place.threads * TOKEN_BYTES * BATCH_TOKENS * shape.hidden_size
+    batches = place.threads * TOKEN_BYTES * TOKEN_BUDGET["encode"]["cpu"] * shape.hidden_size
     return Cost(
         size,
         memory=TORCH_BASE + 16 * counts.passages + weights * encoders + (0 if place.gpus else computing + batches),

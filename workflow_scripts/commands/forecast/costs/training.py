@@ -7,11 +7,11 @@ from commands.forecast.costs.search import MARGIN, index_bytes, pq_work
 from commands.forecast.counts import in_part
 from commands.forecast.flops import activation_bytes, attention_bytes, search_flop, step_flop, vector_bytes
 from commands.forecast.hardware import TORCH_BASE, Cost
+from teleport.encoder.budget import TOKEN_BUDGET
 
 # Reading the passages of a live search takes a GPU as long as comparing so many queries with them: 1,536 bytes in fp16
 # at 4.3 TB/s (H200) against 5.1 ps a score, config/hardware.yaml; 65 on an A100.
 PASS_QUERIES = 70
-BUCKET_TOKENS = 21504  # encoder.batches.TOKEN_BUDGET["train"]["cuda"]
 # Operations of a micro-batch, forward and backward, that are no views: counted for BERT with 4 and 12 layers, of which
 # the step has 286 and 774 (61 a layer, 42 besides). Those of gradient norms, clipping and the optimiser, once a step.
 LAYER_LAUNCHES, OTHER_LAUNCHES, UPDATE_LAUNCHES = 61, 42, 60
@@ -73,7 +73,7 @@ def train(stage, counts, place):
     at_once = (queries * query_tokens + passages * passage_tokens) / training.accumulate / processes
     if training.gradient_caching:
         flop *= 4 / 3  # a second forward pass
-        at_once = min(at_once, BUCKET_TOKENS)
+        at_once = min(at_once, TOKEN_BUDGET["train"]["cuda"])
     if settings.dev:  # ranked before the first step, every so many of them and after the last one; no backward pass
         evaluations = 1 + -(-steps // training.evaluate_every)
         texts = settings.dev.queries * bool(queries), settings.dev.passages * bool(passages)  # at most
