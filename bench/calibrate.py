@@ -15,6 +15,7 @@ use at the same time: it times by the processor seconds of this process, divided
 import argparse
 import contextlib
 import json
+import math
 import os
 import sys
 import tempfile
@@ -60,16 +61,19 @@ RATES = {
 COMPUTING = {"encode": "encode_seconds", "train": "train_seconds"}  # facts: without loading, which is a rate of its own
 PASSAGES, TRAIN, TEST, STEPS, DEPTH = 600, 100, 100, 4, 500
 MOST_TOKENS = 512  # that an encoder takes
+# Of encoding and of training at least: the first batches prepare what all others take. And how many times the texts, or
+# steps, it may take.
+LEAST_SECONDS, MOST_TIMES = 5.0, 50
 
 
-def configuration(scale, checkpoint, tokens):
+def configuration(scale, checkpoint, tokens, collection="collection"):
     """One episode of a few steps on the collection of `write_collection`, with the settings of the embedded default.
 
     checkpoint: a folder to take instead of the embedded one, with the paper's batches; or None
-    tokens: of a passage, in the mean
+    tokens: of a passage, in the mean; collection: its folder
     """
     raw = yaml.safe_load((REPOSITORY / "config" / "config.yaml").read_text(encoding="utf-8"))
-    raw |= {"collection": {"source": "folder", "path": "collection"}, "episodes": [{}], "bm25": None}
+    raw |= {"collection": {"source": "folder", "path": collection}, "episodes": [{}], "bm25": None}
     raw["encoder"]["max_passage_tokens"] = min(MOST_TOKENS, texts.MAX_PASSAGE_TOKENS * tokens // texts.MEAN_TOKENS)
     raw["training"] |= {"steps": STEPS * scale}
     if checkpoint:
@@ -113,12 +117,21 @@ def run_stages(plan, threads):
     return seconds
 
 
-def stage_rates(plan, threads):
-    """{rate: amount per second} of the stages that give one."""
-    seconds, counts, rates = run_stages(plan, threads), Counts(plan), {}
-    for kind, rate in RATES.items():
-        stage, taken = seconds[kind]
-        rates[rate] = stage_cost(stage, counts).work[rate] / taken
+def stage_rates(scale, checkpoint, tokens, threads):
+    """{rate: amount per second} of the stages that give one: where they compute for less than LEAST_SECONDS, as with a
+    small encoder or on a GPU, those of a second run, of more texts and steps."""
+    times, rates = dict.fromkeys(COMPUTING, 1), {}
+    for number in range(2):
+        folder = f"collection-{number}"
+        write_collection(Path(folder), scale * times["encode"], tokens)
+        plan = Plan(*load(configuration(scale * times["train"], checkpoint, tokens, folder)))
+        seconds, counts = run_stages(plan, threads), Counts(plan)
+        for kind, rate in RATES.items():
+            stage, taken = seconds[kind]
+            rates[rate] = stage_cost(stage, counts).work[rate] / taken
+        times = {kind: min(MOST_TIMES, math.ceil(LEAST_SECONDS / seconds[kind][1])) for kind in COMPUTING}
+        if max(times.values()) == 1:
+            break
     return rates
 
 
@@ -141,9 +154,8 @@ def calibrate(scale, threads, bert_base=False, layers=12, checkpoint=None, token
     passage, in the mean."""
     dim = json.loads((checkpoint / "config.json").read_text())["hidden_size"] if checkpoint else None
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        write_collection(Path("collection"), scale, tokens)
         given = bert_base_checkpoint(folder, layers) if bert_base else checkpoint and str(checkpoint)
-        rates = stage_rates(Plan(*load(configuration(scale, given, tokens))), threads)
+        rates = stage_rates(scale, given, tokens, threads)
         rates |= text_rates(Path(folder), threads) | {"disk": disk_rate(Path(folder)), "read": read_rate(Path(folder))}
         rates |= search_rates(Path(folder), scale, threads, dim) | lexical_rates(Path(folder), scale, threads)
         rates |= {"answers": answer_rate(Path(folder), threads)}

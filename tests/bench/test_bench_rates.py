@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -123,6 +124,32 @@ def test_passages_of_a_calibration_are_as_long_as_is_asked_for(mean, most, tmp_p
     assert calibrate.configuration(1, None, mean)["encoder"]["max_passage_tokens"] == most
 
 
+@pytest.mark.parametrize(("seconds", "times"), [((8.0, 6.0), [(1, 1)]), ((0.9, 7.0), [(1, 1), (6, 1)])])
+def test_what_computes_for_too_short_runs_again_on_more(seconds, times, tmp_path, monkeypatch):
+    """The time of the first batches is no rate; the figures are those of the last run."""
+    calibrate, asked = importlib.import_module("calibrate"), []
+    encode, train = seconds
+
+    def configuration(steps, checkpoint, tokens, collection):
+        asked[-1] += (steps // 10,)
+        return asked[-1]
+
+    def run_stages(plan, threads):
+        more, steps = plan
+        return {"encode": ("encode", encode * more), "train": ("train", train * steps), "evaluate": ("evaluate", 1.0)}
+
+    monkeypatch.setattr(calibrate, "write_collection", lambda folder, scale, mean: asked.append((scale // 10,)))
+    monkeypatch.setattr(calibrate, "configuration", configuration)
+    monkeypatch.setattr(calibrate, "run_stages", run_stages)
+    for name in ("load", "Plan", "Counts"):
+        monkeypatch.setattr(calibrate, name, lambda given, name=name: [given] if name == "load" else given)
+    work = SimpleNamespace(work={"encode_flop": 1.0, "train_flop": 2.0, "run_rows": 3.0})
+    monkeypatch.setattr(calibrate, "stage_cost", lambda stage, counts: work)
+    rates = calibrate.stage_rates(10, None, 76, 1)
+    assert asked == times
+    assert rates == {"encode_flop": 1 / (encode * asked[-1][0]), "train_flop": 2 / train, "run_rows": 3.0}
+
+
 @pytest.mark.parametrize(("device", "passages"), [("cpu", 20), ("cuda", 1)])
 def test_the_scale_of_a_gpu_leaves_the_processor_its_share(device, passages, tmp_path, monkeypatch):
     """One core inverts 60,000 passages in six seconds, and a step of the campaign has six minutes."""
@@ -150,7 +177,7 @@ def test_calibration_writes_a_complete_hardware_line(flags, tmp_path, monkeypatc
     from commands.forecast.hardware import THIS, read_hardware
 
     calibrate, rates = importlib.import_module("calibrate"), importlib.import_module("rates")
-    for name, value in {"PASSAGES": 520, "TRAIN": 24, "TEST": 8, "STEPS": 1}.items():
+    for name, value in {"PASSAGES": 520, "TRAIN": 24, "TEST": 8, "STEPS": 1, "MOST_TIMES": 1}.items():
         monkeypatch.setattr(calibrate, name, value)
     for name, value in {"TEXTS": 500, "ROUNDS": 1, "SEARCH_PASSAGES": 20_000, "SEARCH_DIM": 64}.items():
         monkeypatch.setattr(rates, name, value)
