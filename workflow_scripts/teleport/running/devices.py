@@ -198,8 +198,8 @@ def require_given(count):
     if not os.environ.get(CPU_MEANT):
         raise Refusal(
             f"this job of a cluster asks for CUDA devices (`resources: gpu`, {count}) and sees none on "
-            f"{os.uname().nodename}. Have the scheduler give it some (docs/cluster.md); --resources gpu=0, "
-            "where the workflow is started, says that the CPU is meant."
+            f"{os.uname().nodename}. Have the scheduler give it some, or say that the CPU is meant: gpu=0 among the "
+            "`resources` of the profile (docs/cluster.md)."
         )
 
 
