@@ -7,6 +7,7 @@ workflow (torchrun, MPI, a Slurm script), and a stage alone must not take itself
 
 import ctypes
 import os
+import re
 import shlex
 import signal
 import socket
@@ -21,7 +22,7 @@ from teleport.refusal import Refusal
 
 RANK, PROCESSES = "TELEPORT_RANK", "TELEPORT_PROCESSES"  # this process among so many; only `launch` sets them
 RENDEZVOUS = "TELEPORT_RENDEZVOUS"  # a file: unlike a port, nothing else can take it
-apart = 0  # most processes that worked for this one at a time, for the memory in its provenance
+apart = 0  # most bytes of those that worked for this one at a time, for the memory in its provenance
 STOPPED = 143  # of a process that saved its state after SIGTERM
 GRACE_SECONDS = 5.0  # for the others to end with a message of their own when one has failed
 STOP_SECONDS = 600.0  # after SIGTERM, for a step to end and its state to be saved
@@ -120,21 +121,28 @@ def processes_apart(processes, shared):
     if processes == 1:
         yield lambda function, tasks: map(partial(function, shared), tasks)
         return
-    apart = max(apart, processes)
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor  # each job loads this module
-    from multiprocessing import get_context
+    from multiprocessing import active_children, get_context
 
     with ProcessPoolExecutor(processes, get_context("spawn"), begin, (shared,)) as pool:
-        well = False
         try:
             yield lambda function, tasks: pool.map(partial(of_shared, function), tasks)
-            well = True
+            apart = max(apart, sum(peak_resident(process.pid) for process in active_children()))
         except BrokenProcessPool:
             raise Refusal(
                 f"one of {processes} processes died. Where no error stands above, it was killed. {memory_remedy()}"
             ) from None
         finally:
-            pool.shutdown(wait=well, cancel_futures=True)  # their memory is counted once they have ended
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def peak_resident(process="self"):
+    """At most how many bytes of a process were resident, mapped files with them, by Linux; 0 where that says nothing.
+    (`ru_maxrss` begins with that of the process that started it.)"""
+    with suppress(OSError):
+        found = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+        return 1024 * int(found[1]) if found else 0
+    return 0
 
 
 def begin(given):

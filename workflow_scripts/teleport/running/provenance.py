@@ -65,11 +65,9 @@ def hardware():
 
 def peak_memory():
     """At most how many bytes were resident, mapped files with it, which the system takes back for others: of this
-    process and of all that share its work, those as if each had as much as the largest."""
-    own, largest = (
-        1024 * resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    return own * int(os.environ.get(launch.PROCESSES, 1)) + largest * launch.apart
+    process and of all that share its work, of which several of a training have as much as this one."""
+    own = launch.peak_resident() or 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return own * int(os.environ.get(launch.PROCESSES, 1)) + launch.apart
 
 
 def provenance(job, started, ended, attempt):
