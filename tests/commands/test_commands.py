@@ -153,13 +153,21 @@ def test_a_wrong_path_is_one_sentence(tmp_path, arguments, sentence):
     assert "--forcerun" not in done.stderr
 
 
-@pytest.mark.parametrize("profile", ["default", "slurm", "generic"])
+NOWHERE = ["--configfile", "nowhere.yaml"], "nowhere.yaml: the file is not there. Give the path of a YAML file."
+
+
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("profile", "words", "said"),
     [
-        (["--configfile", "nowhere.yaml"], "nowhere.yaml: the file is not there. Give the path of a YAML file."),
-        (["--configfile", "config/config.yaml", "config"], "config: the file is no regular file. Give "),
-        (["--configfile=FOLDER/torn.yaml"], "torn.yaml, line 2: not YAML in UTF-8 (expected ',' or ']', but got ':')."),
+        ("default", *NOWHERE),
+        ("slurm", *NOWHERE),
+        ("generic", *NOWHERE),
+        ("default", ["--configfile", "config/config.yaml", "config"], "config: the file is no regular file. Give "),
+        (
+            "default",
+            ["--configfile=FOLDER/torn.yaml"],
+            "torn.yaml, line 2: not YAML in UTF-8 (expected ',' or ']', but",
+        ),
     ],
 )
 def test_a_configuration_that_cannot_be_read_is_one_sentence(tmp_path, profile, words, said):

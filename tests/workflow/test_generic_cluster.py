@@ -14,7 +14,7 @@ import yte
 from commands.forecast.requests import Requests
 from paths import REPOSITORY
 
-FOLDER = REPOSITORY / "profiles/generic"
+FOLDER, PAGE = REPOSITORY / "profiles/generic", (REPOSITORY / "docs/cluster.md").read_text()
 SUBMITS = {"pbs": "qsub", "lsf": "bsub", "sge": "qsub"}
 ANSWERS = {"pbs": "$id.server", "lsf": "Job <$id> is submitted to queue <normal>.", "sge": "$id"}
 # Text of their own (OpenPBS, IBM Spectrum LSF and Grid Engine) on a job that is over.
@@ -91,7 +91,7 @@ def profile(scheduler, site=""):
 
 
 def said_by_the_page(scheduler):
-    rows = re.findall(r"^\| (PBS|LSF|SGE) \| `(.*)` \|$", (REPOSITORY / "docs/cluster.md").read_text(), re.M)
+    rows = re.findall(r"^\| (PBS|LSF|SGE) \| `(.*)` \|$", PAGE, re.M)
     return shlex.split(dict(rows)[scheduler.upper()])
 
 
@@ -184,15 +184,14 @@ def test_stages_are_jobs_of_the_cluster_and_have_the_same_bits(world, finished, 
             (link.resolve() / "manifest.json").unlink()
     lost = finished.manifests().keys() - world.manifests().keys()
     assert {name.split("/")[0] for name in lost} == {"index", "retrieve", "evaluate"}
-    config, variables = world.folder / "profiles/generic/config.yaml", {"TELEPORT_CPU": "1"}
-    text = config.read_text().replace("scheduler: pbs", f"scheduler: {scheduler}")
-    if scheduler == "sge":  # as docs/cluster.md says of a cluster without GPUs
-        text, variables = text.replace("  - in_turn=1\n", "  - in_turn=1\n  - gpu=0\n"), {}
-    config.write_text(text)
+    config = world.folder / "profiles/generic/config.yaml"
+    config.write_text(config.read_text().replace("scheduler: pbs", f"scheduler: {scheduler}"))
     (world.folder / "lose-one").touch()
     looking = ["--seconds-between-status-checks", "1", "--latency-wait", "5"]
-    threads = ["--set-threads", "retrieve=2"]
-    command = [sys.executable, "-m", "snakemake", "--workflow-profile", "profiles/generic", *looking, *threads]
+    options, variables = ["--set-threads", "retrieve=2"], {"TELEPORT_CPU": "1"}
+    if scheduler == "sge":  # as docs/cluster.md says of a cluster without GPUs
+        options, variables = [*options, "--set-resources", *re.search(r"`--set-resources (.*?)`", PAGE)[1].split()], {}
+    command = [sys.executable, "-m", "snakemake", "--workflow-profile", "profiles/generic", *looking, *options]
     environment = commands.environment | {"HF_HUB_OFFLINE": "1"} | variables
     result = subprocess.run(
         [*command, "--configfile", "toy.yaml"], cwd=world.folder, env=environment, capture_output=True, text=True

@@ -198,8 +198,8 @@ def require_given(count):
     if not os.environ.get(CPU_MEANT):
         raise Refusal(
             f"this job of a cluster asks for CUDA devices (`resources: gpu`, {count}) and sees none on "
-            f"{os.uname().nodename}. Have the scheduler give it some, or say that the CPU is meant: gpu=0 among the "
-            "`resources` of the profile (docs/cluster.md)."
+            f"{os.uname().nodename}. Have the scheduler give it some, or say that the CPU is meant: --set-resources "
+            "encode:gpu=0 encode_shard:gpu=0 retrieve:gpu=0 train:gpu=0, or the same in the profile (docs/cluster.md)."
         )
 
 
