@@ -183,7 +183,7 @@ def test_a_torn_manifest_says_nothing(logger):
         file.write(json.dumps({"facts": {}}))
     begin(logger, 5, "evaluate-test", path)
     end(logger, 5)
-    assert logger.stream.getvalue() == ("evaluate-test  results/logs/x.log\nevaluate-test: done in 0.0 s, 1 jobs\n")
+    assert logger.stream.getvalue() == ("evaluate-test  results/logs/x.log\nevaluate-test: done in 0.0 s\n")
 
 
 @pytest.mark.parametrize("output", ["", "results/tables/main.csv", "results/stages/merge/0123456789ab/manifest.json"])
@@ -254,7 +254,7 @@ def test_sigterm_is_told_of_as_well_but_not_what_snakemake_says_after_a_failure(
     asked.handlers[0].close()
     assert asked.stream.getvalue().splitlines()[2:] == [
         "asked to end: the jobs that run are finished first",
-        "train: done in 0.0 s, 1 of 2 jobs",
+        "train: done in 0.0 s",
         "interrupted after 1 of 2 jobs: what is finished stays, what was saved goes on, by the same command again",
     ]
 
@@ -276,7 +276,7 @@ def test_a_job_says_how_long_it_took_and_how_many_are_done(logger):
         later(logger, seconds)
         end(logger, jobid)
     assert logger.stream.getvalue().splitlines()[2::2] == [
-        "train 5: done in 0.0 s, 1 of 3 jobs",
+        "train 5: done in 0.0 s",
         "train 6: done in 2 min, 2 of 3 jobs",
     ]
 

@@ -138,7 +138,9 @@ class Terminal(TerminalHandler):
             self.ended += 1
             self.took[job_of(job.output)] = spent = time.time() - job.started
             self.looked = 0.0
-            self.write(f"{job.message}: done in {duration(spent, 1)}, {self.of_all()}")
+            # Of the whole run only after long ones: to ask takes a look at every job, of which there may be thousands.
+            rest = f", {self.of_all()}" if spent >= FIRST_SECONDS else ""
+            self.write(f"{job.message}: done in {duration(spent, 1)}{rest}")
             if line := score_line(self.scores, job.output):
                 self.write(line)
 
