@@ -58,10 +58,7 @@ def vocabulary(first):
         for doc in package_docs(package, package_version(package)):
             counts.update(word for word in doc.body.lower().split() if word.isascii() and word.isalpha())
     words = list(dict.fromkeys([*first, *(word for word, _ in counts.most_common())]))
-    rng, known = np.random.default_rng(3), dict.fromkeys(words)
-    while len(known) < VOCABULARY:
-        known.update((words[a] + words[b], None) for a, b in rng.integers(len(words), size=(VOCABULARY, 2)))
-    return np.array(list(known)[:VOCABULARY], object)
+    return np.array(texts.with_pairs(words, words, VOCABULARY), object)
 
 
 def write_collection(folder, passages, queries, first=STOPWORDS_EN):

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import yaml
@@ -38,7 +39,8 @@ from teleport.running.files import write_json
 SIDES = ("checkpoint", "query_checkpoint")
 STEPS = ("steps", "stop_after_steps", "warmup_steps")  # stated as numbers, where most papers have epochs
 LEAST_STEPS = 20
-SHORT = 6  # letters of a word that is more frequent than longer ones, as in English: a text is as long as a real one
+VOCABULARY, HALF = 300_000, 3  # words; letters of those that make a rare one: a text is as long as a real one
+SHORT = 6  # letters of a word that is more frequent than longer ones, as in English
 
 
 def prepare(paper, scale, questions, folder):
@@ -52,17 +54,35 @@ def prepare(paper, scale, questions, folder):
     files.mkdir(parents=True, exist_ok=True)
     source = folder_in_package(texts.PACKAGE)
     tokenizer, special = load_tokenizer(source, None)
-    words = Words(by_frequency(texts.whole_words(tokenizer)), seed=42)
-    ranks = {tokenizer.token_to_id(word): rank for rank, word in enumerate(words.vocabulary.tolist())}
-    write_miniature(checkpoint, source, ranks, special["vocab_size"])
+    words = Words(vocabulary(tokenizer), seed=42)
+    frequency = token_frequency(tokenizer, words)
+    every_text = {special["cls"]: 1.0, special["sep"]: 1.0}
+    write_miniature(checkpoint, source, every_text | frequency, special["vocab_size"])
     started = time.monotonic()
     WRITERS[paper](files, Corpus(words, counts))
     size = sum(path.stat().st_size for path in files.iterdir())
     print(f"{counts.passages:,} passages, {counts.queries}: {size / 1e9:.2f} GB of files in "
           f"{time.monotonic() - started:.0f} s", flush=True)  # fmt: skip
-    override.write_text(yaml.safe_dump(overrides(paper, counts, files, checkpoint), sort_keys=False))
+    written = overrides(paper, counts, sum(frequency.values()), files, checkpoint)
+    override.write_text(yaml.safe_dump(written, sort_keys=False))
     write_json(note, json.loads(wanted))
     return override
+
+
+def vocabulary(tokenizer):
+    """Words from the most frequent one on: those that are a token, and then as many as a collection has, of two."""
+    whole = by_frequency(texts.whole_words(tokenizer))
+    return texts.with_pairs(whole, [word for word in whole if len(word) <= HALF], VOCABULARY)
+
+
+def token_frequency(tokenizer, words):
+    """{token id: how often it comes for a word of a text}; the sum is the tokens of a word."""
+    encoded = tokenizer.encode_batch(words.vocabulary.tolist(), add_special_tokens=False)
+    frequency = Counter()
+    for tokens, share in zip(encoded, words.shares.tolist(), strict=True):
+        for token in tokens.ids:
+            frequency[token] += share
+    return dict(frequency)
 
 
 def by_frequency(words):
@@ -74,7 +94,7 @@ def by_frequency(words):
     return sorted(words, key=rank)
 
 
-def overrides(paper, counts, files, checkpoint):
+def overrides(paper, counts, word_tokens, files, checkpoint):
     """What differs from config/PAPER.yaml: where files and checkpoints are, the counts, and as many steps (dict)."""
     given = yaml.safe_load((REPOSITORY / "config" / f"{paper}.yaml").read_text(encoding="utf-8"))
     miniature = {"hub": None, "revision": None, "folder": str(checkpoint)}
@@ -85,11 +105,11 @@ def overrides(paper, counts, files, checkpoint):
         name: {"encoder": {side: miniature for side in SIDES if side in entry["encoder"]} | {"projection": None}}
         for name, entry in given.get("external", {}).items()
     }
-    tokens = round(counts.words + counts.title_words) + SPECIAL_TOKENS  # every word is one
+    tokens = round(word_tokens * (counts.words + counts.title_words)) + SPECIAL_TOKENS
     return {
         "collection": {"local": str(files), "files": sizes},
         "counts": {"passages": counts.passages, "queries": counts.queries, "download_bytes": None}
-        | {"passage_tokens": tokens, "query_tokens": round(counts.question_words) + SPECIAL_TOKENS}
+        | {"passage_tokens": tokens, "query_tokens": round(word_tokens * counts.question_words) + SPECIAL_TOKENS}
         | ({"positives": {"train": counts.positives}} if counts.positives else {}),
         "encoder": {"checkpoint": miniature} | ({"projection": None} if given["encoder"].get("projection") else {}),
         "external": external,

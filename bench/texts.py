@@ -62,6 +62,14 @@ def whole_words(tokenizer):
     return sorted(word for word in tokenizer.get_vocab() if word.isascii() and word.isalpha() and word.islower())
 
 
+def with_pairs(words, halves, size):
+    """The words, and after them pairs of `halves` written as one: `size` different words, drawn alike each time."""
+    rng, known = np.random.default_rng(3), dict.fromkeys(words)
+    while len(known) < size:
+        known.update((halves[a] + halves[b], None) for a, b in rng.integers(len(halves), size=(size, 2)))
+    return list(known)[:size]
+
+
 class Texts:
     """Random passages and queries as texts and as token maps in `folder`, and the checkpoint that reads them.
 

@@ -2,7 +2,8 @@
 
 Its vectors are as spread as a trained encoder's, and a question's words bring it near to the passage that has them:
 attention goes by a token's rarity, which is the first dimension of its embedding, and the rest of it is drawn. With
-weights that are simply drawn, every vector would be nearly the same, and a search would measure ties.
+weights that are simply drawn, or attention to what every text has, vectors would be nearly the same, and a search would
+measure ties.
 """
 
 import numpy as np
@@ -16,11 +17,11 @@ HIDDEN, HEADS, WIDE = 32, 1, 64
 RARITY = 6.0  # how much more attention the rarest token gets than the most frequent one: e to this
 
 
-def write_miniature(folder, source, token_ranks, vocabulary_size, positions=512):
+def write_miniature(folder, source, frequency, vocabulary_size, positions=512):
     """Write the checkpoint in transformers' form.
 
-    source: a folder whose tokenizer is copied; token_ranks: {token id: rank by frequency, from 0}, of those that texts
-    are made of; all others count as rare
+    source: a folder whose tokenizer is copied; frequency: {token id: how often it comes}, of those that texts are made
+    of; all others count as rare
     """
     torch.manual_seed(0)
     config = BertConfig(
@@ -33,8 +34,8 @@ def write_miniature(folder, source, token_ranks, vocabulary_size, positions=512)
     )
     model = BertModel(config, add_pooling_layer=False)
     rarity = torch.ones(vocabulary_size)
-    ids = torch.tensor(list(token_ranks))
-    rarity[ids] = torch.log1p(torch.tensor(list(token_ranks.values())).float()) / np.log1p(len(token_ranks))
+    ids = torch.tensor(sorted(frequency, key=frequency.get, reverse=True))
+    rarity[ids] = torch.log1p(torch.arange(len(ids)).float()) / np.log1p(len(ids))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(0.02)  # next to nothing; none is 0, as in no checkpoint that was trained

@@ -234,8 +234,13 @@ def text_file(path):
         with open(path, "w", encoding="utf-8") as file:
             yield file
         return
-    with gzip.open(path, "wb", LEVEL) as packed, io.TextIOWrapper(packed, "utf-8", write_through=False) as file:
+    with compressed(path) as packed, io.TextIOWrapper(packed, "utf-8", write_through=False) as file:
         yield file
+
+
+def compressed(path):
+    """A gzip file to write to, whose bytes are those of its content: it has no time in it."""
+    return gzip.GzipFile(path, "wb", LEVEL, mtime=0)
 
 
 def write_lines(path, lines):
@@ -245,7 +250,12 @@ def write_lines(path, lines):
 
 def pack(path, members):
     """A tar archive of files {name in it: path}, which are removed."""
-    with tarfile.open(path, "w:gz", compresslevel=LEVEL) as archive:
+
+    def undated(info):
+        info.mtime = 0
+        return info
+
+    with compressed(path) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
         for name, member in members.items():
-            archive.add(member, name)
+            archive.add(member, name, filter=undated)
             Path(member).unlink()

@@ -13,7 +13,9 @@ class Words:
 
     def __init__(self, vocabulary, seed):
         self.vocabulary, self.seed = np.array(vocabulary, object), seed
-        self.cumulative = np.cumsum(1 / (np.arange(len(vocabulary)) + ZIPF_SHIFT))
+        shares = 1 / (np.arange(len(vocabulary)) + ZIPF_SHIFT)
+        self.shares = shares / shares.sum()  # of the words of a text
+        self.cumulative = np.cumsum(shares)
         self.cumulative /= self.cumulative[-1]
 
     def block(self, name, number, lengths):
