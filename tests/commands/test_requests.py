@@ -1,5 +1,6 @@
 """What jobs ask of a cluster: near their forecast, more with every attempt, within the limits that a profile names."""
 
+import json
 import math
 from collections import Counter
 from types import SimpleNamespace
@@ -134,6 +135,23 @@ def test_without_hardware_or_size_a_stage_asks_for_what_its_kind_does():
         for stage in plan.stages.values():
             row = needs(stage)
             assert Requests(plan, cluster).of(stage, 2) == (2 * row.minutes, 2 * row.mem_mb)
+
+
+def test_once_the_collection_is_built_whose_size_nobody_said_stages_ask_by_their_forecast():
+    """Snakemake asks when a job can begin, and the one process of a run asks for all of them."""
+    plan = marco(counts=None)
+    requests, (encode, *_) = (
+        Requests(plan, {"hardware": "h200"}),
+        [s for s in plan.stages.values() if s.kind == "encode"],
+    )
+    before, folder = requests.of(encode), STAGES / plan.collection.name
+    folder.mkdir(parents=True)
+    splits = {split: {"queries": 9, "positives": 9} for split in ("train", "dev", "dl19", "dl20")}
+    facts = {"num_passages": 9, "splits": splits}
+    manifest = {"kind": "collection", "key": plan.collection.key, "facts": facts, "files": {}, "provenance": {}}
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    assert before == (needs(encode).minutes, needs(encode).mem_mb)
+    assert requests.of(encode).mem_mb < before.mem_mb and requests.of(encode).minutes < before.minutes
 
 
 def test_what_a_forecast_lacks_is_asked_for_by_kind():

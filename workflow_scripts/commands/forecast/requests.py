@@ -1,6 +1,7 @@
 """What the job of a stage asks of a cluster: time and memory by the forecast of this stage alone."""
 
 import math
+from contextlib import suppress
 from functools import cached_property
 from typing import NamedTuple
 
@@ -44,14 +45,15 @@ class Requests:
     def __init__(self, plan, cluster):
         self.plan, self.cluster = plan, validated(Cluster, cluster, ("the profile's config", "cluster"), Locations([]))
         self.hardware = self.cluster.hardware and read_hardware(self.cluster.hardware)[1]
+        self.made = None  # the forecast
 
-    @cached_property
+    @property
     def forecast(self):
         """The `Forecast` on a node of the cluster; None where nothing can be forecast."""
-        try:
-            return Forecast(self.plan, self.hardware) if self.hardware else None
-        except Refusal:  # the size of the collection is not known
-            return None
+        if self.hardware and not self.made:
+            with suppress(Refusal):  # the size of the collection is not known, until it is built
+                self.made = Forecast(self.plan, self.hardware)
+        return self.made
 
     def minutes(self, stage, seconds):
         """What a job asks for that takes so many seconds by the forecast. The searches that one process makes with what
