@@ -114,7 +114,8 @@ def test_sizes_of_marco_follow_from_its_counts(marco):
                 if s.kind == "retrieve"]  # fmt: skip
     assert Counter(searched) == {("train", 502_939 * (200 * 8 + 4)): 6, ("dev", 6_980 * (1000 * 8 + 4)): 4}
     assert [cost.bytes for cost in costs(marco, "merge")] == [502_939 * (60 * 14 + 8)] * 3
-    assert [cost.bytes for cost in costs(marco, "train")] == [4 * 108_891_648] * 3
+    steps = 20_000, 20_000, 188_601  # each has a line of losses.tsv; a checkpoint has its tokenizer's files
+    assert [cost.bytes for cost in costs(marco, "train")] == [4 * 108_891_648 + 950_000 + 150 * n for n in steps]
     tokens = 8_841_823 * 74 + (502_939 + 6_980) * 7
     assert costs(marco, "tokens")[0].bytes == 2 * tokens + 8 * (texts + 3)
 
@@ -211,7 +212,7 @@ def test_a_part_of_the_queries_costs_its_share(marco):
 
 def test_untied_encoders_are_two(marco):
     plan = make_plan(encoder={"tied": False})
-    assert {cost.bytes for cost in costs(plan, "train")} == {8 * 108_891_648}
+    assert costs(plan, "train")[0].bytes - costs(marco, "train")[0].bytes == 4 * 108_891_648 + 950_000
 
 
 def test_a_projection_is_the_width_of_the_vectors(marco):
@@ -558,7 +559,7 @@ def test_a_dev_set_costs_a_forward_pass_of_its_texts_at_every_evaluation(marco):
     step, evaluation = 3 * (8 + 256 * a_passage), 100 + 400 * a_passage
     more = watched.work["train_flop"] / plain.work["train_flop"] - 1
     assert more == pytest.approx(4 * evaluation / (1000 * step), rel=0.02) and more < 0.01
-    assert watched.scratch - plain.scratch == 2 * plain.bytes
+    assert watched.scratch - plain.scratch == 2 * 4 * 108_891_648
 
 
 def test_the_state_that_is_written_while_training_goes_on_is_in_memory(marco):
@@ -602,7 +603,7 @@ def test_a_frozen_side_is_neither_encoded_nor_trained(marco):
     assert [cost.bytes for cost in costs(plan, "encode")][-1] == 509_919 * 768 * 4
     both, query = costs(plan, "train")
     assert query.work["train_flop"] == pytest.approx(188_602 * 8 * 3 * forward_flop(Shape(), 9), rel=1e-5)
-    assert query.bytes == both.bytes == 2 * 4 * 108_891_648 and query.scratch == both.scratch / 2
+    assert query.bytes == both.bytes > 2 * 4 * 108_891_648 and query.scratch == both.scratch / 2
     assert query.device_memory < 0.6 * both.device_memory
     tied = costs(make_plan(episodes=[{}, adore]), "train")[1]
     assert tied == query  # what was one encoder is two from here on
@@ -619,7 +620,7 @@ def test_segments_share_a_schedule_and_hand_on_two_moments(marco):
     found = costs(make_plan(training=training, episodes=[{"repeat": 3}]), "train")
     step = step_flop(Shape(), 8, 256, 9, 76)
     assert [cost.work["train_flop"] / step for cost in found] == [1000, 1000, 500]
-    assert {cost.bytes for cost in found} == {3 * 4 * 108_891_648}
+    assert [cost.bytes // (4 * 108_891_648) for cost in found] == [3, 3, 3]
 
 
 def test_looking_for_answers_reads_each_retrieved_passage_once(marco):

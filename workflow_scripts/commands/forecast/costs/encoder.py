@@ -11,6 +11,7 @@ from teleport.encoder.source import WEIGHTS
 # Of a batch on a CPU, for each token by the width of the residual stream; with one to eight threads the peak rose by 70
 # of these a thread with MiniLM, by 50 with BERT-base.
 TOKEN_BYTES = 64
+TOKENIZER = 0.95e6  # bytes in each checkpoint: tokenizer.json and vocab.txt of BERT
 TOKENISED, TOKENISED_BYTES = 2048, 172  # encoder.tokens.CHUNK_TEXTS; bytes of each of their tokens
 
 
@@ -24,7 +25,8 @@ def pretrained(stage, counts, place):
     shape, _, encoders = counts.encoder(stage)
     weights, sources = 4 * shape.parameters, (stage.settings.checkpoint, stage.settings.query_checkpoint)
     fetched = weights * sum(is_fetched(source) for source in sources if source)
-    return Cost(weights * encoders, memory=TORCH_BASE + weights * encoders, work={"network": fetched}, model=True)
+    size, work = (weights + TOKENIZER) * encoders, {"network": fetched}
+    return Cost(size, memory=TORCH_BASE + weights * encoders, work=work, model=True)
 
 
 def tokens(stage, counts, place):

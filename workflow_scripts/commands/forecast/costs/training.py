@@ -17,6 +17,7 @@ PASS_QUERIES = 70
 LAYER_LAUNCHES, OTHER_LAUNCHES, UPDATE_LAUNCHES = 61, 42, 60
 FAULT_BYTES = 2**16  # of a memory-mapped file: what Linux makes resident around a place that is read
 KERNELS = 0.5e9  # on a CPU: 1,024 products of their own sizes (oneDNN's cache), as a step has another number of tokens
+STEP_BYTES = 150  # a line of losses.tsv
 PASSAGE_BYTES = 4  # of a negative in a pool: a training reads no more of it
 
 
@@ -95,8 +96,9 @@ def train(stage, counts, place):
     # Weights and moments, copied by one process and written while training goes on, and maybe the best weights.
     saved = (4 if training.select == "dev" else 3) * weights * trained
     held = processes * (TORCH_BASE + weights * encoders) + saved + searching.memory
+    moments = 2 * weights * trained if training.continues else 0  # for the next stage
     return Cost(
-        weights * (encoders + (2 * trained if training.continues else 0)),  # and two moments for the next stage
+        (weights + encoder.TOKENIZER) * encoders + moments + steps * STEP_BYTES,
         scratch=2 * saved,  # while it is replaced
         memory=held + (0 if place.gpus else computing),
         mapped=sum(min(size, steps * places * FAULT_BYTES) for size, places in (read, drawn)),
