@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 import merge
 import texts
-from commands.forecast.costs.search import MARGIN
+from commands.forecast.costs.search import INT8_WIDTH, MARGIN
 from commands.forecast.flops import search_flop
 from rounds import REPOSITORY
 from search import Timed
@@ -34,6 +34,7 @@ from vectors import make_vectors
 TEXTS = 12_000  # tokenised
 BM25_PASSAGES, BM25_QUERIES = 60_000, 2_000  # the former times --scale where there is no GPU
 SEARCH_DIM, SEARCH_DEPTH, SEARCH_QUERIES = 768, 200, {"cpu": 1024, "cuda": 16384}
+DEEP = 1000  # at which a search sorts so many candidates that it takes long
 LEXICAL = "numba", "bm25s", "Stemmer", "scipy"  # packages of BM25
 ANSWER_PASSAGES = 10_000
 FEW_PASSAGES, SEARCH_PASSAGES = 2_000, 60_000  # the latter of `SEARCH_DIM`, and times --scale
@@ -107,39 +108,46 @@ def lexical_rates(folder, scale, threads):
     }
 
 
-def time_search(vectors, queries, threads):
+def time_search(vectors, queries, threads, depth):
     """(seconds of proposing, seconds of scoring again, FLOP) of a search; of several devices on the first."""
-    index = open_exact(vectors, threads, queries, LINES, SEARCH_DEPTH)
+    index = open_exact(vectors, threads, queries, LINES, depth)
     timing = Timed(index, lambda: clock(threads))
     for _ in range(1 + ROUNDS):
-        timing.search(queries, SEARCH_DEPTH)
+        timing.search(queries, depth)
     again = median(timing.score_again() for _ in range(ROUNDS))
     return median(timing.proposing[1:]), again, search_flop(len(queries), *index.part(0).vectors.shape)
 
 
 def search_rates(folder, scale, threads, dim=None):
-    """FLOP/s of search and numbers/s of scoring again; dim: of the vectors, else `SEARCH_DIM`.
+    """FLOP/s of search and numbers/s of scoring again, and on a processor candidates/s that are sorted; dim: of the
+    vectors, else `SEARCH_DIM`.
 
     The part of proposing that grows with the passages is products and selection. The part that does not is work on
-    candidates, as scoring them again is.
+    candidates, as scoring them again is; what grows with the depth is sorting them.
     """
     lines, dim = SEARCH_QUERIES[pick_device().type], dim or SEARCH_DIM
-    passages = SEARCH_PASSAGES * scale * SEARCH_DIM // dim
     queries = np.array(make_vectors(folder / "queries.npy", lines, dim, 1, threads))
-    (few, _, few_flop), (many, again, flop) = (
-        time_search(make_vectors(folder / "passages.npy", count, dim, 2, threads), queries, threads)
-        for count in (FEW_PASSAGES, passages)
+    few_vectors, vectors = (
+        make_vectors(folder / f"{count}.npy", count, dim, 2, threads)
+        for count in (FEW_PASSAGES, SEARCH_PASSAGES * scale * SEARCH_DIM // dim)
     )
+    few, _, few_flop = time_search(few_vectors, queries, threads, SEARCH_DEPTH)
+    many, again, flop = time_search(vectors, queries, threads, SEARCH_DEPTH)
     if many > MEASURABLE * few:
         rate = (flop - few_flop) / (many - few)
     else:
         print(
-            f"search_flop is a lower bound: {passages:,} passages take {many / few:.1f} times as long as "
+            f"search_flop is a lower bound: {len(vectors):,} passages take {many / few:.1f} times as long as "
             f"{FEW_PASSAGES:,}, so most of that is what a search costs in any case. A larger --scale tells more."
         )
         rate = flop / many
     on_candidates = again + max(0.0, few - few_flop / rate)
-    return {"search_flop": rate, "rescored": lines * (SEARCH_DEPTH + MARGIN) * dim / on_candidates}
+    rates = {"search_flop": rate, "rescored": lines * (SEARCH_DEPTH + MARGIN) * dim / on_candidates}
+    if pick_device().type == "cpu":
+        deep, _, _ = time_search(vectors, queries, threads, DEEP)
+        if deep > many:  # else it is chance, and the usual rate holds
+            rates["sorted"] = lines * INT8_WIDTH * (DEEP - SEARCH_DEPTH) / (deep - many)
+    return rates
 
 
 def product_rate(rows=2048):

@@ -81,18 +81,23 @@ SEARCHES = {  # seconds of proposing from few and from many passages, of scoring
 }
 
 
+@pytest.mark.parametrize("deeper", [0.25, 0.0])  # seconds more
 @pytest.mark.parametrize("times, expected", SEARCHES.values(), ids=SEARCHES)
-def test_a_search_whose_products_cost_nothing_still_gives_rates(times, expected, tmp_path, monkeypatch, capsys):
+def test_a_search_whose_products_cost_nothing_still_gives_rates(times, expected, deeper, tmp_path, monkeypatch, capsys):
     rates = importlib.import_module("rates")
     monkeypatch.setattr(rates, "FEW_PASSAGES", 500)
     monkeypatch.setattr(rates, "SEARCH_PASSAGES", 5_000)
     monkeypatch.setattr(rates, "SEARCH_QUERIES", {"cpu": 4, "cuda": 4})
     few, many, again = times
-    monkeypatch.setattr(
-        rates, "time_search", lambda v, queries, threads: (few if len(v) == 500 else many, again, len(v) / 500)
-    )
+
+    def time_search(vectors, queries, threads, depth):
+        proposing = few if len(vectors) == 500 else many + (depth > 200) * deeper
+        return proposing, again, len(vectors) / 500
+
+    monkeypatch.setattr(rates, "time_search", time_search)
     found = rates.search_rates(tmp_path, 3, 1)
-    assert found == pytest.approx(expected | {"rescored": expected["rescored"] * 4 * 232 * 768})
+    sorting = {"sorted": 4 * 8 * 800 / deeper} if deeper else {}
+    assert found == pytest.approx(expected | {"rescored": expected["rescored"] * 4 * 232 * 768} | sorting)
     said = capsys.readouterr().out
     assert ("search_flop is a lower bound: 15,000 passages take" in said) == (many < 1.5 * few)
 
