@@ -477,6 +477,38 @@ def test_outliers_whose_products_are_too_large_hide_nothing(open_index):
     assert_exact(open_index(vectors), np.ones((2, 8), np.float32), 10)
 
 
+@pytest.mark.parametrize("heavy", ["normal", "cauchy"])
+@pytest.mark.parametrize("sampled", [1, 16])
+def test_however_heavy_the_tails_no_more_passages_are_clipped_than_may_be_outliers(monkeypatch, heavy, sampled):
+    """Else the bound is that of a clipped one. 9 million passages of a trained miniature had 248 beyond the range."""
+    monkeypatch.setattr(reduced, "SAMPLE", 2**18 // sampled)
+    rng, most = np.random.default_rng(5), 2**18 // 256
+    draw = {"normal": rng.standard_normal, "cauchy": rng.standard_cauchy}[heavy]
+    vectors = draw((2**18, 4)).astype(np.float32)
+    mean, largest = reduced.mean_and_range(vectors, most)
+    assert (np.abs(vectors - mean).max(axis=1) > largest).sum() <= most
+
+
+def test_a_large_collection_may_have_more_outliers_and_its_search_stays_exact(monkeypatch):
+    """100 of 4,096 passages are clipped: a bound that holds for them too says next to nothing of the others."""
+    rng = np.random.default_rng(6)
+    vectors, queries = (rng.standard_normal((rows, 8)).astype(np.float32) for rows in (4096, 16))
+    wide = rng.choice(4096, 100, replace=False)
+    vectors[wide, rng.integers(8, size=100)] = 40
+
+    def opened(share):
+        monkeypatch.setattr(flat, "OUTLIER_SHARE", share)
+        return Exact(vectors, 2, lambda _, part, most: Int8Flat(part, 1, most_outliers=most), 1)
+
+    few, more = opened(4096), opened(16)
+    assert few.part(0).errors(queries).min() > 4 * more.part(0).errors(queries).max()
+    found = [more.part(number).outliers + more.ranges[number][0] for number in range(2)]
+    assert set(wide) <= set(np.concatenate(found))
+    expected = by_sorting(vectors, queries, 10)
+    for index in (few, more):
+        np.testing.assert_array_equal(index.search(queries, 10), expected)
+
+
 @pytest.mark.parametrize("number_format, expected", [("int8", [1, 1, -1]), ("fp16", [1, 300, -1000])])
 def test_components_beyond_the_range_are_clipped_in_int8_alone(number_format, expected):
     values = torch.tensor([1.0, 300.0, -1000.0])

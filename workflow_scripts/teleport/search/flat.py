@@ -32,6 +32,7 @@ FAISS_SHARE = 0.8  # of the free memory of a device that its part of the vectors
 GPU_STEP = 8192  # queries that a GPU proposes for while the host scores the candidates of as many others
 SLACK = 0.01  # of a bound on errors: against the rounding of what is computed with it
 OUTLIERS, OUTLYING = 64, 1.5  # at most so many passages, with so many times the measure of those after them
+OUTLIER_SHARE = 4096  # or one in so many, where that is more: all of them cost a query a fiftieth of its products
 ROUNDING = 2.0**-24  # largest relative error of a float32 operation that rounds to nearest
 # Tensor cores cut instead. Products of fp16 numbers are exact in float32; k of them and the running sum are aligned to
 # the largest, cut 23 or more bits below its leading bit, added, and cut again (Fasi, Higham, Mikaitis and Pranesh,
@@ -53,6 +54,11 @@ def outliers_by(measures_P, most=OUTLIERS):
     """Numbers (int64, ascending) of at most `most` passages whose measure is far above that of all others."""
     rank = max(0, len(measures_P) - 1 - most)
     return np.flatnonzero(measures_P > OUTLYING * np.partition(measures_P, rank)[rank])
+
+
+def outliers_allowed(passages):
+    """How many of so many passages may be outliers."""
+    return max(OUTLIERS, passages // OUTLIER_SHARE)
 
 
 def product_errors(norms_Q, dim, max_norm, unit=ROUNDING):
@@ -162,8 +168,8 @@ class Exact:
     def part(self, number):
         """The engine of a part, opened when it is first asked for."""
         if number not in self.engines:
-            part = self.vectors[slice(*self.ranges[number])]
-            self.engines[number] = self.open_part(number, part, OUTLIERS // len(self.ranges))
+            part, most = self.vectors[slice(*self.ranges[number])], outliers_allowed(len(self.vectors))
+            self.engines[number] = self.open_part(number, part, most // len(self.ranges))
         return self.engines[number]
 
     def search(self, queries_QD, depth, state=None):

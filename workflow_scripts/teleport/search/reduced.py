@@ -26,7 +26,8 @@ from teleport.search.flat import (
 BLOCK_PASSAGES = 8192  # reduced at a time
 SAMPLE = 65536  # rows that give the mean and the range of the passages
 # The range is that of all rows of the sample but one in 1,024, with a margin: neither a huge row in the sample nor the
-# larger components outside it, of which a large collection always has some, make the numbers of all others coarse.
+# larger components outside it, of which a large collection always has some, make the numbers of all others coarse. It
+# is larger where else more passages would be clipped than may be outliers: the bound would be that of a clipped one.
 RANGE_SHARE, RANGE_MARGIN = 1 - 1 / 1024, 1.25
 SMALLEST = 1e-30  # range of vectors that are all zero
 SLACK = 1.01  # on the error, for the float32 operations that compute it
@@ -44,14 +45,18 @@ def reduce(vectors, number_format, largest):
     return (scaled.round_() if number_format == "int8" else scaled).to(FORMATS[number_format]), factor
 
 
-def mean_and_range(vectors):
-    """(mean float32 [dim], largest component of a vector less the mean) of a sample without its outliers."""
+def mean_and_range(vectors, most):
+    """(mean float32 [dim], largest component of a vector less the mean) of a sample without its outliers; most: how
+    many passages may be outliers"""
     sample = np.asarray(vectors[:: max(1, len(vectors) // SAMPLE)], np.float32)
-    sample = np.delete(sample, outliers_by(norms_of(sample)), axis=0)
-    mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
-    sample -= mean
-    ranges = np.abs(sample, out=sample).max(axis=1)
-    return mean, max(RANGE_MARGIN * float(np.quantile(ranges, RANGE_SHARE, method="lower")), SMALLEST)
+    # As many rows of the sample; of a part half as many, as it may by chance have fewer than its share.
+    most = -(-most * len(sample) // (len(vectors) * (1 if len(sample) == len(vectors) else 2)))
+    outliers = outliers_by(norms_of(sample), most)
+    mean = np.delete(sample, outliers, axis=0).mean(axis=0, dtype=np.float64).astype(np.float32)
+    ranges = np.abs(sample - mean).max(axis=1)
+    usual = float(np.quantile(np.delete(ranges, outliers), RANGE_SHARE, method="lower"))
+    clips_most = float(np.partition(ranges, -most - 1)[-most - 1]) if most < len(ranges) else 0.0
+    return mean, max(RANGE_MARGIN * usual, clips_most, SMALLEST)
 
 
 class Reduced:
@@ -70,7 +75,7 @@ class Reduced:
         self.vectors, self.number_format, self.threads = vectors, number_format, threads
         self.device, self.block, self.most_outliers = torch.device(device), block, most_outliers
         self.overlaps = self.device.type != "cpu"
-        mean, self.largest = mean_and_range(vectors)
+        mean, self.largest = mean_and_range(vectors, most_outliers)
         self.mean = torch.from_numpy(mean).to(self.device)
         self.factor = self.largest / LARGEST[number_format]
         dtype = FORMATS[number_format]

@@ -15,7 +15,7 @@ from teleport.evaluation.judged import first_hit_reciprocals
 from teleport.refusal import Refusal
 from teleport.search.engines import open_for_steps
 from teleport.search.exact import NO_KEY, ids_of, keys_of, scores_of
-from teleport.search.flat import OUTLIERS, Exact, Proposals
+from teleport.search.flat import Exact, Proposals, outliers_allowed
 
 CUT = 10  # of the measures of every step (released)
 
@@ -54,7 +54,8 @@ class SharedFlat(Exact):
         )
         self.engine, self.overlaps = f"{self.kind} x {processes.size}", False  # processes exchange in one order
         outliers = self.part(processes.rank).outliers + self.ranges[processes.rank][0]
-        padded = np.pad(outliers, (0, OUTLIERS - len(outliers)), constant_values=-1)
+        most = 2 * outliers_allowed(len(vectors))  # by their norm, and by what their reduced vectors lose
+        padded = np.pad(outliers, (0, most - len(outliers)), constant_values=-1)
         gathered = np.concatenate(processes.gather_integers(padded))
         self.outliers = gathered[gathered >= 0]
 
