@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 from bm25s.stopwords import STOPWORDS_EN
 
 import texts
+from rehearsal.words import Words, blocks
 from rounds import REPOSITORY, interleaved, parser, report
 from teleport.collection.apidocs import package_docs, package_version
 from teleport.collection.build import CORPUS
@@ -43,37 +44,33 @@ from teleport.search.lexical_index import Terms
 from teleport.settings.search import Bm25Settings, LexicalIndexSettings
 
 PACKAGES = ("numpy", "networkx")  # of the embedded collection
-VOCABULARY, SHIFT = 300_000, 2.7  # words, and Mandelbrot's shift of their ranks
+VOCABULARY, HALF = 300_000, 5  # words; letters of those that make a rare one, so that a text is as long as a real one
 MEAN_WORDS, QUERY_WORDS = 56, 6
-BATCH = 50_000  # passages made at a time
 KEY = "0" * 12
 SETTINGS = LexicalIndexSettings(title="none")
 SORTED, RETRIEVE = PEERS = "bm25s get_scores and sort", "bm25s retrieve (numba)"
 
 
 def vocabulary(first):
-    """The words `first`, then those of the embedded collection, frequent ones first, then pairs of them (array)."""
+    """The words `first`, then those of the embedded collection, frequent ones first, then pairs of them (list)."""
     counts = Counter()
     for package in PACKAGES:
         for doc in package_docs(package, package_version(package)):
             counts.update(word for word in doc.body.lower().split() if word.isascii() and word.isalpha())
     words = list(dict.fromkeys([*first, *(word for word, _ in counts.most_common())]))
-    return np.array(texts.with_pairs(words, words, VOCABULARY), object)
+    return texts.with_pairs(words, [word for word in words if len(word) <= HALF], VOCABULARY)
 
 
 def write_collection(folder, passages, queries, first=STOPWORDS_EN):
     """A finished stage `collection` below results/stages of `folder`, without queries; returns some queries' texts."""
-    words, rng = vocabulary(first), np.random.default_rng(4)
-    shares = np.cumsum(1 / (np.arange(VOCABULARY) + SHIFT))
+    words, rng = Words(vocabulary(first), seed=4), np.random.default_rng(4)
     stage, asked = folder / "results/stages/collection" / KEY, []
     stage.mkdir(parents=True)
     with pq.ParquetWriter(stage / "corpus.parquet", CORPUS) as file:
-        for first in range(0, passages, BATCH):
-            sizes = texts.lengths(min(BATCH, passages - first), 5 + first, MEAN_WORDS)
-            drawn = words[np.searchsorted(shares, rng.random(sizes.sum()) * shares[-1])]
-            ends = np.cumsum(sizes)
-            made = [" ".join(drawn[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
-            numbers = map(str, range(first, first + len(made)))
+        for number, start, stop in blocks(passages):
+            sizes = texts.lengths(stop - start, 5 + start, MEAN_WORDS)
+            made = [" ".join(text) for text in words.block("passages", number, sizes)]
+            numbers = map(str, range(start, stop))
             file.write_table(pa.table([list(numbers), [""] * len(made), made], schema=CORPUS))
             share = -(-queries * len(made) // passages)
             asked += [" ".join(made[row].split()[:QUERY_WORDS]) for row in rng.integers(len(made), size=share)]
