@@ -32,7 +32,7 @@ FAISS_SHARE = 0.8  # of the free memory of a device that its part of the vectors
 GPU_STEP = 8192  # queries that a GPU proposes for while the host scores the candidates of as many others
 SLACK = 0.01  # of a bound on errors: against the rounding of what is computed with it
 OUTLIERS, OUTLYING = 64, 1.1  # at most so many passages, with so many times the measure of those after them
-OUTLIER_SHARE = 4096  # or one in so many, where that is more: all of them cost a query a fiftieth of its products
+OUTLIER_SHARE = 4096  # or one in so many, where that is more: with 768 dimensions a fiftieth of the work
 ROUNDING = 2.0**-24  # largest relative error of a float32 operation that rounds to nearest
 # Tensor cores cut instead. Products of fp16 numbers are exact in float32; k of them and the running sum are aligned to
 # the largest, cut 23 or more bits below its leading bit, added, and cut again (Fasi, Higham, Mikaitis and Pranesh,

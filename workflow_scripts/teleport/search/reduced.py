@@ -53,7 +53,8 @@ def mean_and_range(vectors, most):
     most = -(-most * len(sample) // (len(vectors) * (1 if len(sample) == len(vectors) else 2)))
     outliers = outliers_by(norms_of(sample), most)
     mean = np.delete(sample, outliers, axis=0).mean(axis=0, dtype=np.float64).astype(np.float32)
-    ranges = np.abs(sample - mean).max(axis=1)
+    centred = sample - mean
+    ranges = np.abs(centred, out=centred).max(axis=1)
     usual = float(np.quantile(np.delete(ranges, outliers), RANGE_SHARE, method="lower"))
     clips_most = float(np.partition(ranges, -most - 1)[-most - 1]) if most < len(ranges) else 0.0
     return mean, max(RANGE_MARGIN * usual, clips_most, SMALLEST)
