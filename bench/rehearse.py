@@ -39,6 +39,9 @@ from teleport.running.files import write_json
 SIDES = ("checkpoint", "query_checkpoint")
 STEPS = ("steps", "stop_after_steps", "warmup_steps")  # stated as numbers, where most papers have epochs
 LEAST_STEPS = 20
+# Of a paper's learning rate. There is nothing to learn from drawn questions: at the full rate 18,858 steps bring the 32
+# dimensions together, and a search then measures ties.
+RATE_SHARE = 0.1
 VOCABULARY, HALF = 300_000, 3  # words; letters of those that make a rare one: a text is as long as a real one
 SHORT = 6  # letters of a word that is more frequent than longer ones, as in English
 
@@ -95,7 +98,7 @@ def by_frequency(words):
 
 
 def overrides(paper, counts, word_tokens, files, checkpoint):
-    """What differs from config/PAPER.yaml: where files and checkpoints are, the counts, and as many steps (dict)."""
+    """What differs from config/PAPER.yaml: files, checkpoints, counts, steps and their rates (dict)."""
     given = yaml.safe_load((REPOSITORY / "config" / f"{paper}.yaml").read_text(encoding="utf-8"))
     miniature = {"hub": None, "revision": None, "folder": str(checkpoint)}
     sizes = {}
@@ -117,13 +120,16 @@ def overrides(paper, counts, word_tokens, files, checkpoint):
 
 
 def with_steps(given, share):
-    """The blocks of a configuration (dict) that state steps, with `share` of them, at least `LEAST_STEPS`."""
+    """The blocks of a configuration (dict) that train, with `share` of the steps that they state, at least
+    `LEAST_STEPS`, and `RATE_SHARE` of their learning rates."""
 
     def scaled(node, key=None):
         if isinstance(node, dict):
             return {name: scaled(value, name) for name, value in node.items()}
         if isinstance(node, list):
             return [scaled(value) for value in node]
+        if key == "learning_rate":
+            return RATE_SHARE * float(node)  # YAML reads 5e-6 as a text
         return max(LEAST_STEPS, round(node * share)) if key in STEPS and node else node
 
     blocks = {name: given[name] for name in ("training", "episodes", "experiments") if name in given}
