@@ -28,7 +28,8 @@ from rounds import interleaved, parser, report
 from teleport.cpu.int8 import Int8Flat
 from teleport.cpu.search import computes_in_int8
 from teleport.search.engines import open_exact
-from teleport.search.flat import Exact, FaissFlat
+from teleport.search.flat import Exact
+from teleport.search.flat_faiss import FaissFlat
 from vectors import make_vectors, nearest, read_vectors
 
 PEER = "faiss IndexFlatIP"

@@ -1,7 +1,8 @@
 """Exact search with an engine that is given, or with an engine for each of some parts."""
 
 from teleport.cpu.int8 import Int8Flat
-from teleport.search.flat import Exact, FaissFlat, FaissOnGpu
+from teleport.search.flat import Exact
+from teleport.search.flat_faiss import FaissFlat, FaissOnGpu
 from teleport.search.flat_torch import TorchFlat
 
 EVERYTHING = 2**40  # room for all vectors

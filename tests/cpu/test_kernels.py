@@ -18,7 +18,7 @@ from teleport.encoder.side import batches_at_once, prepare
 from teleport.on_cpu import cpu_module
 from teleport.running.code import import_closure, module_path
 from teleport.search import engines
-from teleport.search.flat import FaissFlat
+from teleport.search.flat_faiss import FaissFlat
 from teleport.settings.registry import CPU as REGISTERED
 
 CPU = torch.device("cpu")

@@ -11,7 +11,8 @@ from search_world import EVERYTHING, faiss_on_gpu, search
 from teleport.cpu import int8
 from teleport.cpu.int8 import Int8Flat
 from teleport.search import exact, flat, flat_torch, reduced
-from teleport.search.flat import OUTLIERS, Exact, FaissFlat, norms_of, outliers_by
+from teleport.search.flat import OUTLIERS, Exact, norms_of, outliers_by
+from teleport.search.flat_faiss import FaissFlat
 from teleport.search.flat_torch import TorchFlat
 from teleport.search.reduced import Reduced
 

@@ -10,7 +10,8 @@ import torch
 from search_world import ENGINES, search
 from teleport.cpu.int8 import Int8Flat
 from teleport.search import flat, flat_torch
-from teleport.search.flat import Exact, FaissFlat
+from teleport.search.flat import Exact
+from teleport.search.flat_faiss import FaissFlat
 from teleport.search.flat_torch import TorchFlat, top
 from teleport.search.reduced import Reduced
 

@@ -17,7 +17,7 @@ from teleport.arrays import save_array
 from teleport.cpu import search
 from teleport.cpu.int8 import Int8Flat
 from teleport.search import engines, exact, index, retrieve
-from teleport.search.flat import FaissFlat
+from teleport.search.flat_faiss import FaissFlat
 
 NUM_PASSAGES, NUM_QUERIES, DIM = 90, 11, 6
 # query, passage, grade: query 0 has three positives, 2 has two, 4 has one; 1 and 3 have judgments below the grade

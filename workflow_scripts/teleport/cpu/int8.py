@@ -24,7 +24,7 @@ LOWEST = -(2**31)  # below every product
 
 
 class Int8Flat(Reduced):
-    """The same as `flat.FaissFlat` with products of int8 numbers; lists of fewer candidates end with score -inf."""
+    """The same as `FaissFlat` with products of int8 numbers; lists of fewer candidates end with score -inf."""
 
     margin = MARGIN
 

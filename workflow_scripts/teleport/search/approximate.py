@@ -5,7 +5,8 @@ import numpy as np
 
 from teleport.refusal import Refusal, Remedy
 from teleport.search.exact import rescore, stable_topk
-from teleport.search.flat import FAISS_SHARE, GPU_MOST, Exact, FaissFlat
+from teleport.search.flat import Exact
+from teleport.search.flat_faiss import FAISS_SHARE, GPU_MOST, FaissFlat
 
 SEED = 1234  # of k-means: the index depends on the vectors and its parameters alone
 TRAIN_PER_LIST = 256  # vectors per centroid that k-means reads; faiss takes no more either

@@ -6,7 +6,8 @@ from pathlib import Path
 from teleport.on_cpu import cpu_module
 from teleport.refusal import Refusal
 from teleport.running.devices import visible_devices
-from teleport.search.flat import FAISS_SHARE, Exact, FaissFlat, FaissOnGpu
+from teleport.search.flat import Exact
+from teleport.search.flat_faiss import FAISS_SHARE, FaissFlat, FaissOnGpu
 
 PART_ROWS = 2**20  # passages after which a search on a CPU can be saved
 STEP_RESERVE = 8e9  # bytes of a device that are left to a training beside its search

@@ -28,7 +28,7 @@ def workspace(dim):
 
 
 class TorchFlat(Reduced):
-    """The same as `flat.FaissFlat`: fp16 numbers multiplied by tensor cores, summed and given out in float32. The
+    """The same as `FaissFlat`: fp16 numbers multiplied by tensor cores, summed and given out in float32. The
     reduced vectors stay on the device when they take at most `room` bytes (by default what is free and not needed for
     the search), else they stream. The host computes exact scores, with the bits of a run without a GPU."""
 

@@ -7,7 +7,8 @@ import numpy as np
 from teleport.evaluation.forgetting import DEPTH, forgets, reciprocal_ranks
 from teleport.report.page.negatives import MOST_QUERIES, sample
 from teleport.report.verdicts import better
-from teleport.search.flat import Exact, FaissFlat
+from teleport.search.flat import Exact
+from teleport.search.flat_faiss import FaissFlat
 
 TRACED = 10  # queries whose scores are drawn one by one (ANCE-Tele Figures 3 and 8d)
 STATES = ("kept", "learned", "swung back", "forgotten", "missed")  # in the lists of queries by their first letters
