@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import sys
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import chain
 from pathlib import Path
 
@@ -172,7 +172,9 @@ def shared_job(wildcards):
     return group_of(planned(wildcards)) if CALL.submits and "scatteritem" not in wildcards.keys() else None
 
 
-request_of = cache(REQUESTS.of)  # Snakemake asks for time and for memory
+# Snakemake asks for time and then for memory, of every job at the start and again when it can begin: by then the size of
+# the collection may be known, so an answer is kept no longer than for the two.
+request_of = lru_cache(maxsize=1)(REQUESTS.of)
 
 
 def inputs(wildcards):
