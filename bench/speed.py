@@ -65,9 +65,11 @@ def measure(command):
 
 
 def processor(hardware):
-    """The name of a processor and what it has for bfloat16, "AMD EPYC, avx512_bf16"."""
-    words = CPU_INFO.read_text().split()
-    return f"{hardware['processor']}, {next((kind for kind in KINDS if kind in words), 'without bfloat16')}"
+    """The name of a processor, its family, as generations share a name, and what it has for bfloat16."""
+    text = CPU_INFO.read_text()
+    family = re.search(r"cpu family\s*: (\d+)", text)[1]
+    bfloat16 = next((kind for kind in KINDS if kind in text.split()), "without bfloat16")
+    return f"{hardware['processor']}, family {family}, {bfloat16}"
 
 
 def times(value):
