@@ -52,23 +52,23 @@ def prepare(paper, scale, questions, folder):
     files, checkpoint, override = folder / "files", folder / "checkpoint", folder / "rehearsal.yaml"
     wanted = json.dumps({"paper": paper, "counts": counts.__dict__})
     note = folder / "made.json"
-    if note.is_file() and json.loads(note.read_text()) == json.loads(wanted):
-        return override
-    files.mkdir(parents=True, exist_ok=True)
     source = folder_in_package(texts.PACKAGE)
     tokenizer, special = load_tokenizer(source, None)
     words = Words(vocabulary(tokenizer), seed=42)
     frequency = token_frequency(tokenizer, words)
-    every_text = {special["cls"]: 1.0, special["sep"]: 1.0}
-    write_miniature(checkpoint, source, every_text | frequency, special["vocab_size"])
-    started = time.monotonic()
-    WRITERS[paper](files, Corpus(words, counts))
-    size = sum(path.stat().st_size for path in files.iterdir())
-    print(f"{counts.passages:,} passages, {counts.queries}: {size / 1e9:.2f} GB of files in "
-          f"{time.monotonic() - started:.0f} s", flush=True)  # fmt: skip
+    if not (note.is_file() and json.loads(note.read_text()) == json.loads(wanted)):
+        files.mkdir(parents=True, exist_ok=True)
+        every_text = {special["cls"]: 1.0, special["sep"]: 1.0}
+        write_miniature(checkpoint, source, every_text | frequency, special["vocab_size"])
+        started = time.monotonic()
+        WRITERS[paper](files, Corpus(words, counts))
+        size = sum(path.stat().st_size for path in files.iterdir())
+        print(f"{counts.passages:,} passages, {counts.queries}: {size / 1e9:.2f} GB of files in "
+              f"{time.monotonic() - started:.0f} s", flush=True)  # fmt: skip
+        write_json(note, json.loads(wanted))
+    # Every time, as config/PAPER.yaml may have changed since the files were drawn.
     written = overrides(paper, counts, sum(frequency.values()), files, checkpoint)
     override.write_text(yaml.safe_dump(written, sort_keys=False))
-    write_json(note, json.loads(wanted))
     return override
 
 

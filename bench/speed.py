@@ -65,11 +65,11 @@ def measure(command):
 
 
 def processor(hardware):
-    """The name of a processor, its family, as generations share a name, and what it has for bfloat16."""
+    """The name of a processor, its family, as generations share a name (none on ARM), and what it has for bfloat16."""
     text = CPU_INFO.read_text()
-    family = re.search(r"cpu family\s*: (\d+)", text)[1]
-    bfloat16 = next((kind for kind in KINDS if kind in text.split()), "without bfloat16")
-    return f"{hardware['processor']}, family {family}, {bfloat16}"
+    family = [f"family {number}" for number in re.findall(r"cpu family\s*: (\d+)", text)[:1]]
+    words = text.split()
+    return ", ".join([hardware["processor"], *family, next((k for k in KINDS if k in words), "without bfloat16")])
 
 
 def times(value):

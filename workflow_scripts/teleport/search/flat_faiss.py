@@ -9,8 +9,8 @@ FAISS_SHARE = 0.8  # of the free memory of a device that its part of the vectors
 
 
 class FaissFlat:
-    """An engine of `flat.Exact`: products block by block. vectors: float32 [n, dim], an array or a memory
-    map, which is read once per 4,096 queries; or float16"""
+    """An engine of `flat.Exact`: products block by block. vectors: float32 [n, dim], an array or a memory map, which is
+    read once per 4,096 queries; or float16"""
 
     overlaps, step, margin = False, CANDIDATES, MARGIN
 
