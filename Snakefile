@@ -19,10 +19,8 @@ include: "rules/tables.smk"
 rule all:
     default_target: True
     input:
-        files_of(TABLES),
-        files_of(ANALYSES),
-        files_of(PUBLISHED),
-        [f"{folder}/plan.tsv" for folder in INDEXES],
+        [files_of(kind, ("csv",)) for kind in TABLES],
+        [f"{folder}/plan.tsv" for folder in FOLDERS],
         manifests(PLAN.stages.values()),
         f"{PAGE_FOLDER}/index.html" if CONFIG.report else [],
         [f"results/stages/{name}/deleted.json" for name in PLAN.deleted_vectors],
@@ -33,6 +31,6 @@ onstart:
 
 
 onsuccess:
-    paths = [*files_of(TABLES, ("md",)), f"{PAGE_FOLDER}/index.html"]
+    paths = [*files_of("measured", ("md",)), f"{PAGE_FOLDER}/index.html"]
     for line in outcome(internals.made_or_found(workflow, paths)):
         logger.info(line)

@@ -30,9 +30,11 @@ from commands.terminal import Terminal
 from teleport.plan.kinds import needs
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
-from teleport.report.page_specs import page_spec
-from teleport.report.published_specs import finish_times, published_specs, untrained
-from teleport.report.specs import analysis_specs, experiment_specs, in_folder, table_specs
+from teleport.plan.identity import file_digest
+from teleport.report.links import experiment_folders
+from teleport.report.published import published_path, stages_behind
+from teleport.report.rows import in_folder
+from teleport.report.write import FORMS, planned_tables, untrained_tables
 from teleport.running.code import digests_of_all
 from teleport.running.devices import require_usable_apart
 from teleport.running.launch import if_killed
@@ -60,14 +62,18 @@ try:
     CONFIG, EXPERIMENTS = load(config, workflow.configfiles)
     PLAN = Plan(CONFIG, EXPERIMENTS)
     REQUESTS = Requests(PLAN, CLUSTER)
-    TABLES, ANALYSES, PUBLISHED = table_specs(PLAN), analysis_specs(PLAN), published_specs(PLAN)
+    TABLES = planned_tables(PLAN)
     for rule_name, given in internals.set_resources(workflow).items():
         own_resources(rule_name, given)  # now, not when its first job starts
 except Refusal as error:
     sys.exit(f"error: {error}")  # a WorkflowError would come with this line and a traceback
 
-INDEXES = experiment_specs(PLAN)
-PAGE_FOLDER, PAGE = page_spec(PLAN, workflow.configfiles)
+FOLDERS = list(experiment_folders(PLAN))  # results/experiments/NAME
+PAGE_FOLDER = in_folder("report", CONFIG)
+ASSETS = HOME / "workflow_scripts/teleport/report/page/assets"
+# What tables, page and links are planned from: the whole configuration, also what came by --config.
+CONFIGURATION = f"{in_folder('configuration', CONFIG)}.json"
+CONFIGURATION_TEXT = json.dumps({"files": [str(file) for file in workflow.configfiles], "config": config}, indent=1, default=str)
 
 # ---- The code
 
@@ -265,9 +271,13 @@ def say_if_killed(wildcards, input):
 
 
 def manage(*arguments, folder=None):
-    """Params function: a command of manage.py, writing to `folder`, with its wildcards, or to the folder of these."""
-    where = folder or "{folder}"
-    return lambda wildcards, input: told(command("manage.py", *arguments, "--output", where.format_map(wildcards)))
+    """Params function: a command of manage.py, which writes to `folder` where one is named, with its wildcards."""
+
+    def run(wildcards, input):
+        output = ["--output", folder.format_map(wildcards)] if folder else []
+        return told(command("manage.py", *arguments, *output))
+
+    return run
 
 
 def told(run):
@@ -278,34 +288,23 @@ def told(run):
 # ---- Tables
 
 
-def files_of(specs, suffixes=("csv",)):
-    """The files of some tables."""
-    return [f"{folder}/{name}.{s}" for (folder, name) in specs for s in suffixes]
+def files_of(kind, suffixes=()):
+    """The files of all tables of a kind, by default every one."""
+    return [f"{path}.{suffix}" for path in TABLES[kind] for suffix in suffixes or ("csv", *FORMS[kind])]
 
 
-def shown(caption, category):
-    """The CSV file of a table, which `snakemake --report` takes along."""
-    return report("{folder}/{table}.csv", caption=caption, category=category, labels={"table": "{table}"})
+def shown(kind, caption, category):
+    """The CSV files of all tables of a kind, which `snakemake --report` takes along."""
+    return [
+        report(f"{path}.csv", caption=caption, category=category, labels={"table": os.path.basename(path)})
+        for path in TABLES[kind]
+    ]
 
 
-def spec_of(specs, wildcards):
-    """The Spec of what a job writes: a table, or the index of an experiment."""
-    named = {key if isinstance(key, str) else "/".join(key): spec for key, spec in specs.items()}
-    if (name := "/".join(wildcards)) not in named:
-        has = f"which has {', '.join(named) or 'none of its kind'}"
-        raise WorkflowError(f"{name} is not of this configuration, {has}. Ask for one of these, or add it.")
-    return named[name]
-
-
-def stages_of(specs):
-    """Input function: the manifests of the stages that a table or an experiment shows."""
-    return lambda wildcards: manifests(spec_of(specs, wildcards).stages)
-
-
-def untrained_tables(wildcards):
-    """Input function: the published tables for which nothing is trained."""
-    if tables := files_of(untrained(PUBLISHED), ("md",)):
-        return tables
+def untrained_stages(wildcards):
+    """Input function: the stages behind the published tables for which nothing is trained."""
+    if tables := untrained_tables(PLAN):
+        return manifests(PLAN.stages[name] for table in tables.values() for name in stages_behind(table))
     raise WorkflowError(
         "no published table has figures of checkpoints from elsewhere alone: name one under the key `published`, "
         "such as released-checkpoints with config/marco.yaml, config/nq.yaml or config/triviaqa.yaml."

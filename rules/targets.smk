@@ -2,13 +2,13 @@
 # after --forcerun. A link is no output of a job, as Snakemake would write its time stamp through it into the stage; so
 # before the jobs are planned it is taken for the manifest that it leads to. A folder means every stage linked in it.
 
-from teleport.report.specs import linked_stages, nearest
+from teleport.report.links import linked_stages, nearest
 
 
 @cache
 def linked():
     """All links and folders, and their stages; found when one is asked for."""
-    return linked_stages(PLAN, INDEXES)
+    return linked_stages(PLAN)
 
 
 def unnamed(requests, shown=()):
@@ -30,7 +30,7 @@ def unnamed(requests, shown=()):
     return found
 
 
-internals.translate_targets(workflow, partial(unnamed, shown=INDEXES), unnamed)
+internals.translate_targets(workflow, partial(unnamed, shown=FOLDERS), unnamed)
 internals.end_on_sigterm(workflow)
 
 

@@ -13,7 +13,7 @@ import yaml
 from commands import disk
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
-from teleport.report.experiments import link_experiment
+from teleport.report.links import link_experiment
 from teleport.running.artefact import MANIFEST, STAGES
 from teleport.running.files import write_json
 from teleport.running.job import RESUME, SHARDS

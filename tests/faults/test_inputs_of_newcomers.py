@@ -29,8 +29,8 @@ from teleport.encoder import pretrained  # noqa: E402
 from teleport.encoder.completed import completed  # noqa: E402
 from teleport.plan.plan import Plan  # noqa: E402
 from teleport.refusal import Refusal  # noqa: E402
-from teleport.report.page_specs import page_spec  # noqa: E402
-from teleport.report.specs import table_specs  # noqa: E402
+from teleport.report.page.contents import page_contents  # noqa: E402
+from teleport.report.rows import measured_tables  # noqa: E402
 from teleport.running.artefact import MANIFEST, signed  # noqa: E402
 from teleport.running.files import write_json  # noqa: E402
 from teleport.settings.encoder import Encoder  # noqa: E402
@@ -338,10 +338,10 @@ def test_texts_of_a_configuration(tmp_path, monkeypatch, campaign):
 
         def specs():
             plan = Plan(*load(raw))
-            return [spec.text for spec in table_specs(plan).values()] + [page_spec(plan, [])[1].text]
+            return [*measured_tables(plan).values(), page_contents(plan, [])[1]]
 
         def misread(made):
-            said = json.dumps([json.loads(text) for text in made])
+            said = json.dumps(made)
             return None if json.dumps(f"b{title}")[1:-1] in said and json.dumps(f"c{other}")[1:-1] in said else said
 
         case.read(specs, misread)

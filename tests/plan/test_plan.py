@@ -9,7 +9,8 @@ import yaml
 
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
-from teleport.report.specs import experiment_specs, table_specs
+from teleport.report.links import experiment_folders
+from teleport.report.rows import measured_tables
 from teleport.settings import read as config
 from teleport.settings import registry
 from teleport.settings.collection import CollectionSettings
@@ -537,18 +538,18 @@ def test_a_seed_changes_nothing_before_the_first_merge():
 
 def test_tables_have_bm25_zero_shot_and_every_episode():
     ablations = {"t": {"title": "T", "experiments": {"zero": {"episodes": []}, "tele": {}}}}
-    specs = table_specs(plan(name="small", ablations=ablations, seeds=[1, 2]))
-    main = json.loads(specs["results/tables/small", "main"].text)
+    specs = measured_tables(plan(name="small", ablations=ablations, seeds=[1, 2]))
+    main = specs["main"]
     assert [(row["system"], row["episode"]) for row in main["rows"]] == [
         ("BM25", 0), ("Zero-shot", 0), ("tele", 1), ("tele", 2), ("tele", 3)
     ]  # fmt: skip
     assert [len(row["runs"]["test"]) for row in main["rows"]] == [1, 1, 2, 2, 2]
     assert [row["seeds"] for row in main["rows"]] == [[], [], *[[1, 2]] * 3]
-    table = json.loads(specs["results/tables/small", "t"].text)
+    table = specs["t"]
     assert [(row["system"], row["episode"]) for row in table["rows"]] == [("zero", 0), ("tele", 3)]
     assert table["significance"] is None
     ablations["t"]["every_episode"] = True
-    table = json.loads(table_specs(plan(ablations=ablations))["results/tables", "t"].text)
+    table = measured_tables(plan(ablations=ablations))["t"]
     assert [(row["system"], row["episode"]) for row in table["rows"]] == [
         ("zero", 0),
         *(("tele", n) for n in (1, 2, 3)),
@@ -559,9 +560,9 @@ def test_a_baseline_that_is_no_row_is_refused():
     with pytest.raises(
         ValueError, match="significance.baseline: 'BM52' is no row of table main. Its rows are BM25, Zero"
     ):
-        table_specs(plan(evaluation={"significance": {"baseline": "BM52"}}))
+        measured_tables(plan(evaluation={"significance": {"baseline": "BM52"}}))
     with pytest.raises(ValueError, match="significance.baseline: 'BM52' is no row"):
-        table_specs(plan(evaluation={"significance": {"baseline": {"*": ["BM25", "BM52"]}}}))
+        measured_tables(plan(evaluation={"significance": {"baseline": {"*": ["BM25", "BM52"]}}}))
     with pytest.raises(ValueError, match="significance.level.dev needs the split 'dev' in splits, which has test"):
         plan(evaluation={"significance": {"level": {"dev": 0.01}}})
 
@@ -572,19 +573,19 @@ def test_a_table_has_rows_of_other_tables_and_a_test_of_its_own():
         "own": {"title": "O", "also": ["zero"], "experiments": {"one": {"episodes": [{}]}}},
     }
     ablations["own"] |= {"baseline": {"*": ["zero", "one"]}, "test": "t-test", "level": {"test": 0.01}}
-    table = json.loads(table_specs(plan(ablations=ablations))["results/tables", "own"].text)
+    table = measured_tables(plan(ablations=ablations))["own"]
     assert [(row["system"], row["seeds"]) for row in table["rows"]] == [("zero", []), ("one", [42])]
-    usual = json.loads(table_specs(plan())["results/tables", "main"].text)["significance"]
+    usual = measured_tables(plan())["main"]["significance"]
     assert usual == {"baseline": "Zero-shot", "test": "permutation", "resamples": 9999, "level": 0.05}
     assert table["significance"] == usual | {key: ablations["own"][key] for key in ("baseline", "test", "level")}
     ablations["own"]["also"] = ["nil"]
     with pytest.raises(ValueError, match="ablations.own.also: there is no experiment 'nil'. The experiments are "):
-        table_specs(plan(ablations=ablations))
+        measured_tables(plan(ablations=ablations))
 
 
 def test_links_are_unique_within_an_experiment():
-    for spec in experiment_specs(plan(seeds=[1, 2])).values():
-        links = [row["link"] for row in json.loads(spec.text)["rows"]]
+    for trajectories in experiment_folders(plan(seeds=[1, 2])).values():
+        links = [row.link for trajectory in trajectories for row in trajectory.rows]
         assert len(set(links)) == len(links) > 50
 
 
@@ -607,7 +608,7 @@ def test_links_are_unique_within_an_experiment():
 def test_two_rows_of_one_name_are_refused(changes, label, owners):
     """Nobody could tell them apart, and a test's baseline might be the wrong one."""
     with pytest.raises(ValueError) as caught:
-        table_specs(plan(**changes))
+        measured_tables(plan(**changes))
     assert f"table main has two rows called '{label}" in str(caught.value) and owners in str(caught.value)
     assert "Give an experiment, or an entry of external, another name or `label`." in str(caught.value)
 
@@ -615,7 +616,7 @@ def test_two_rows_of_one_name_are_refused(changes, label, owners):
 def test_two_rows_of_an_ablation_have_two_names():
     rows = {"short": {"label": "Mine", "episodes": [{}]}, "long": {"label": "Mine"}}
     with pytest.raises(ValueError, match="table t has two rows called 'Mine': that of short, and that of long"):
-        table_specs(plan(ablations={"t": {"title": "T", "experiments": rows}}))
+        measured_tables(plan(ablations={"t": {"title": "T", "experiments": rows}}))
 
 
 @pytest.mark.parametrize("label", ["", " ", "a\nb", "a ", "a\tb", "a\u202eb", "a\x00b", "a\u2028b"])

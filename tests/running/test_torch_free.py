@@ -16,7 +16,7 @@ from teleport.settings.registry import SOURCES
 ENCODERS = {"pretrained", "encode", "train"}
 ON_A_GPU = {"index", "retrieve"}  # may load torch there, inside a function
 OTHERS = ["teleport.plan.plan", "teleport.settings.read", "teleport.report.table", "teleport.report.published_table"]
-OTHERS += ["teleport.report.experiments", "commands.disk", "commands.forecast.forecast"]
+OTHERS += ["teleport.report.links", "commands.disk", "commands.forecast.forecast"]
 OTHERS += ["teleport.negatives.export", *(source.module for source in SOURCES.values())]
 HEAVY = {"torch", "transformers", "sentence_transformers"}
 

@@ -18,13 +18,13 @@ from toy import CONFIG, SPLITS, make_checkpoint, make_data
 from collection_world import WORDS
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
+from teleport.report.page.contents import page_contents
 from teleport.report.page.drawings import negatives_figures
 from teleport.report.page.negatives import negatives_of
-from teleport.report.page_specs import page_spec
 from teleport.report.paper.write import write_figures
-from teleport.report.published_specs import published_specs
+from teleport.report.published import published_tables
 from teleport.report.published_table import write_published
-from teleport.report.reader import Reader
+from teleport.report.stages import Reader
 from teleport.running.job import Job
 from teleport.running.run import run
 from teleport.settings.read import load_files
@@ -106,9 +106,9 @@ def drawn(tmp_path_factory):
         patch.chdir(folder)
         plan = Plan(*load_files(["toy.yaml"]))
         run_stages(plan.stages.values())
-        spec = json.loads(page_spec(plan, ["toy.yaml"])[1].text)
+        spec = page_contents(plan, ["toy.yaml"])[1]
         names = write_figures(spec, folder, folder / "figures")
-        for (_, name), published in published_specs(plan).items():
+        for (_, name), published in published_tables(plan).items():
             write_published(json.loads(published.text), folder, folder / "published" / name)
     return World(folder, config, spec, names)
 
@@ -254,7 +254,7 @@ def test_what_is_not_there_is_refused(drawn, tmp_path, monkeypatch, figure, said
     monkeypatch.chdir(drawn.folder)
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | {"figures": {"wrong": figure}}))
     with pytest.raises(Refusal, match=said):
-        spec = json.loads(page_spec(Plan(*load_files([tmp_path / "toy.yaml"])), [])[1].text)
+        spec = page_contents(Plan(*load_files([tmp_path / "toy.yaml"])), [])[1]
         write_figures(spec, drawn.folder, tmp_path)
 
 
@@ -271,7 +271,7 @@ def test_an_analysis_that_is_not_planned_is_asked_for(drawn, tmp_path, monkeypat
     changes = {"evaluation": evaluation, "figures": {"wrong": {"kind": "histogram", "systems": ["tele"]}}}
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | changes))
     with pytest.raises(Refusal, match=r"figures.wrong: it needs evaluation.analyses.errors. Add it."):
-        page_spec(Plan(*load_files([tmp_path / "toy.yaml"])), [])
+        page_contents(Plan(*load_files([tmp_path / "toy.yaml"])), [])
 
 
 def test_the_published_table_of_single_queries(drawn):

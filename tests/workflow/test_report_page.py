@@ -17,11 +17,11 @@ import yaml
 from page_world import data, episode, pools, positives, read, record, report
 
 from teleport.plan.plan import Plan
+from teleport.report.page.contents import page_contents
 from teleport.report.page.forgetting import Traces, forgetting_of
 from teleport.report.page.negatives import negatives_of
 from teleport.report.page.write import write_page
-from teleport.report.page_specs import page_spec
-from teleport.report.reader import Reader
+from teleport.report.stages import Reader
 from teleport.running.artefact import MANIFEST, signed
 from teleport.running.files import write_json
 from teleport.settings.read import load_files
@@ -30,7 +30,7 @@ from teleport.settings.read import load_files
 def spec_of(world, monkeypatch):
     monkeypatch.chdir(world.folder)
     Path("toy.yaml").write_text(yaml.safe_dump(world.config))
-    return json.loads(page_spec(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1].text)
+    return page_contents(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1]
 
 
 def mined(world, stage="retrieve-queries"):

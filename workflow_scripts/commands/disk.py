@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from teleport.refusal import Refusal
-from teleport.report.experiments import stage_links
+from teleport.report.links import stage_links
 from teleport.running.artefact import MANIFEST, STAGES, Artefact, is_finished, remake
 from teleport.running.files import files_below
 from teleport.running.job import RESUME, SHARDS

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from teleport.report.page.queries import TOP
-from teleport.report.page.query_pages import ID_CHARACTERS, MOST_CHARACTERS, light, mined_lists
+from teleport.report.page.queries import ID_CHARACTERS, MOST_CHARACTERS, TOP, light, mined_lists
 from teleport.report.page.site import script_json
 
 

@@ -1,16 +1,14 @@
 """Two tables may call two systems alike: the page tells them apart."""
 
-import json
-
 import pandas as pd
 import pytest
 import yaml
 
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
+from teleport.report.page.contents import page_contents
 from teleport.report.page.overview import says_the_same, settings_of
 from teleport.report.page.queries import compared_rows
-from teleport.report.page_specs import page_spec
 from teleport.settings import read as config
 
 
@@ -21,7 +19,7 @@ def test_systems_of_two_tables_that_are_called_alike():
         name: {"title": name.upper(), "experiments": {name: {"label": "high", "negatives": {"alpha": share}}}}
         for name, share in shares.items()
     }
-    spec = json.loads(page_spec(Plan(*config.load(given)), ["config.yaml"])[1].text)
+    spec = page_contents(Plan(*config.load(given)), ["config.yaml"])[1]
     named = {each["label"]: each["system"] for each in spec["experiments"]}
     assert named | {"high (a)": "high", "high (b)": "high"} == named and "high" not in named
     tables = [table for table in spec["tables"] if table["name"] in shares]

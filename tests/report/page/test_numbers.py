@@ -14,9 +14,9 @@ from page_numbers import charts_of, numbers, thirty
 
 from collection_world import WORDS, random_passages, write_lines
 from teleport.plan.plan import Plan
-from teleport.report.page_specs import page_spec
+from teleport.report.page.contents import page_contents
 from teleport.report.paper import write
-from teleport.report.specs import table_specs
+from teleport.report.rows import measured_tables
 from teleport.report.table import write_table
 from teleport.settings.read import load_files
 
@@ -54,7 +54,7 @@ def test_page_and_table_say_the_same_cost(finished, monkeypatch, tmp_path):  # n
     said = next(line[2:] for line in Path("results/tables/main.md").read_text().splitlines() if line.startswith("* "))
     assert f"<li>{html.escape(said)}</li>" in page and said.endswith(" s of mining and training.")
     Path("toy.yaml").write_text(yaml.safe_dump(finished.config))
-    spec = json.loads(table_specs(Plan(*load_files(["toy.yaml"])))["results/tables", "main"].text)
+    spec = measured_tables(Plan(*load_files(["toy.yaml"])))["main"]
     (row,) = (each for each in spec["rows"] if each.get("cost") and each["episode"] == 3)
     (cost,) = re.findall(r'data-system="ANCE-Tele">.*?</tr>', page.partition('class="costs"')[2], re.S)
     spec |= {"columns": ["seconds"], "rows": [row | {"columns": {"seconds": row["cost"]}}], "significance": None}
@@ -67,7 +67,7 @@ def test_page_and_table_say_the_same_cost(finished, monkeypatch, tmp_path):  # n
 def test_figures_for_a_paper_have_the_rows_of_the_page(finished, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.chdir(finished.folder)
     Path("toy.yaml").write_text(yaml.safe_dump(finished.config))
-    spec = json.loads(page_spec(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1].text)
+    spec = page_contents(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1]
     drawn = {}
     monkeypatch.setattr(write, "write_figure", lambda figure, path: drawn.update({path.name: figure}))
     names = write.write_figures(spec, Path("."), tmp_path)

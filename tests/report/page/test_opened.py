@@ -1,6 +1,5 @@
 """A page with five queries in full, in Chromium without a network: every other query opens too, in both themes."""
 
-import json
 import sys
 from itertools import chain, pairwise
 from pathlib import Path
@@ -12,8 +11,8 @@ from page_colours import GROUNDS
 from page_numbers import data_of
 
 from teleport.plan.plan import Plan
+from teleport.report.page.contents import page_contents
 from teleport.report.page.write import write_page
-from teleport.report.page_specs import page_spec
 from teleport.settings.read import load_files
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "workflow"))
@@ -29,7 +28,7 @@ def opened(finished, tmp_path, monkeypatch):  # noqa: F811
     require_chromium()
     monkeypatch.chdir(finished.folder)
     Path("toy.yaml").write_text(yaml.safe_dump(finished.config))
-    spec = json.loads(page_spec(Plan(*load_files(["toy.yaml"])), ["toy.yaml"], 5)[1].text)
+    spec = page_contents(Plan(*load_files(["toy.yaml"])), ["toy.yaml"], 5)[1]
     write_page(spec, Path("."), tmp_path / "page")
     browser = Browser(tmp_path / "profile")
     yield tmp_path / "page/_page", browser
@@ -38,7 +37,7 @@ def opened(finished, tmp_path, monkeypatch):  # noqa: F811
 
 def test_training_queries_are_listed_where_no_episode_has_a_pool(opened, tmp_path, monkeypatch):
     """As with negatives of the batch alone: what the river of the training queries opens must be there."""
-    spec = json.loads(page_spec(Plan(*load_files(["toy.yaml"])), ["toy.yaml"], 5)[1].text)
+    spec = page_contents(Plan(*load_files(["toy.yaml"])), ["toy.yaml"], 5)[1]
     monkeypatch.setattr("teleport.report.page.write.finished_pools", lambda *_: {})
     write_page(spec, Path("."), tmp_path / "without")
     folder = tmp_path / "without/_page"

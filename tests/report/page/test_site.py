@@ -11,7 +11,7 @@ from page_colours import GROUNDS, contrast, over
 
 from teleport.refusal import Refusal
 from teleport.report.charts import SOURCE_COLOURS, STATE_COLOURS, TEN
-from teleport.report.curves import MOST_POINTS, column_points, read_curve
+from teleport.report.page.curves import MOST_POINTS, column_points, read_curve
 from teleport.report.page.site import (
     ASSETS,
     MOST_CHARACTERS,
@@ -22,7 +22,7 @@ from teleport.report.page.site import (
     script_json,
     stage_link,
 )
-from teleport.report.reader import Reader
+from teleport.report.stages import Reader
 
 KEPT = []
 TEXTS = ["</script><script>alert(1)</script>", "\"quotes\" and 'others' \\", "שלום עולם \u202e", "x" * 50_000, "\u2028"]

@@ -27,10 +27,8 @@ RUNNING = LIBRARY / "running"
 FORMAT = 1
 # The modules of the rules in rules/tables.smk.
 REPORTS = (
-    "teleport.report.table",
-    "teleport.report.analyses",
-    "teleport.report.published_table",
-    "teleport.report.experiments",
+    "teleport.report.write",
+    "teleport.report.links",
     "teleport.report.page.write",
     "teleport.negatives.export",
 )

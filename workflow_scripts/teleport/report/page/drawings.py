@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from teleport.report.charts import SOURCE_COLOURS, Figure, shown
-from teleport.report.curves import NAMED, column_points
+from teleport.report.page.curves import NAMED, column_points
 from teleport.report.page.negatives import GAP_BINS, RANK_BIN
 from teleport.report.verdicts import better
 

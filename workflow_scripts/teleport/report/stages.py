@@ -1,4 +1,8 @@
-"""Finished stages as the page reads them: each opened and checked once, however many experiments share it."""
+"""Finished stages as tables and page read them: each opened and checked once, however many rows share it."""
+
+import functools
+import re
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -8,9 +12,43 @@ from teleport.collection.reader import positives_of, read_passages
 from teleport.evaluation.names import OWN_PASSAGES
 from teleport.negatives.pool import read_pool
 from teleport.refusal import Refusal
-from teleport.report.figures import Stages
-from teleport.running.artefact import STAGES, remake
+from teleport.running.artefact import STAGES, Artefact, is_finished, remake
 from teleport.search.exact import PairScorer
+
+LOGS = Path("results/logs")
+WARNING = re.compile(r"^(?:[\d:, .-]+ )?WARNING:? (.+)$", re.M)  # a line of a log, with or without its time
+SOURCES = ["system", "episode", "split", "seed", "stage", "folder", "run", "checkpoint", "code", "git_commit"]
+
+
+class Stages:
+    """Stages by name ("kind/key") below `root`, each checked once. Raises Refusal for a missing, torn or edited one."""
+
+    cached = ("finished", "artefact", "query_scores")
+
+    def __init__(self, root):
+        self.root = Path(root)
+        for name in self.cached:
+            setattr(self, name, functools.cache(getattr(self, name)))
+
+    def finished(self, name):
+        """Whether a stage (None: there is none) is finished."""
+        return name is not None and is_finished(name, self.root)
+
+    def artefact(self, name):
+        return Artefact(self.root / STAGES / name)
+
+    def facts(self, name):
+        return self.artefact(name).facts
+
+    def input(self, name, role):
+        """The name of the stage that `name` read in `role`; None when it has no such input, or is None itself."""
+        return name and self.artefact(name).manifest.get("inputs", {}).get(role)
+
+    def query_scores(self, name):
+        """{measure: scores of an evaluate stage, float64 by query id (Series)}."""
+        frame = pq.read_table(self.artefact(name).path("per_query.parquet")).to_pandas()
+        by_measure = frame.set_index("query_id").groupby("measure", sort=False)["value"]
+        return dict(iter(by_measure))
 
 
 class Reader(Stages):
@@ -85,3 +123,49 @@ class Reader(Stages):
         """{measure: float64 [queries of the split]} of an evaluate stage, NaN where a query has no score."""
         ids = self.queries(split, "query_id").to_pylist()
         return {name: scores.reindex(ids).to_numpy() for name, scores in self.query_scores(evaluate).items()}
+
+
+def machines(artefacts):
+    """The GPUs or processors on which stages ran, each once, such as "A and B" (text)."""
+    used = [artefact.manifest["provenance"]["hardware"] for artefact in artefacts]
+    return " and ".join(sorted({hardware.get("gpu") or hardware["processor"] for hardware in used}))
+
+
+def collection_text(facts, *counts):
+    """A collection by its digest, its passages and other counts: "0123456789abcdef: 9,660 passages, 10 queries." """
+    passages = f"{facts['num_passages']:,} {'judged ' if facts.get('judged_only') else ''}passages"
+    return f"{facts['corpus_digest'][:16]}: {', '.join([passages, *counts])}."
+
+
+def trace_figures(rows, stages):
+    """One line per system, episode, split and seed of a table's rows (DataFrame with SOURCES, text): `stage` is the
+    evaluation, `run` and `checkpoint` the folders of its search and of the encoder of its queries (BM25: empty); `code`
+    and `git_commit` its own; `seed` that of the encoder's training (empty when nothing was trained)."""
+    lines = []
+    evaluated = [(row, split, name) for row in rows for split, names in row["runs"].items() for name in names]
+    for row, split, stage in evaluated:
+        run = stages.input(stage, "run")
+        checkpoint = stages.input(stages.input(run, "queries"), "checkpoint")
+        seed = stages.artefact(checkpoint).manifest["settings"].get("seed") if checkpoint else None
+        provenance = stages.artefact(stage).manifest.get("provenance", {})
+        folders = [str(STAGES / name) if name else "" for name in (stage, run, checkpoint)]
+        code = [provenance.get("code", ""), provenance.get("git_commit") or ""]
+        lines.append([row["system"], row["episode"], split, "" if seed is None else seed, stage, *folders, *code])
+    import pandas as pd  # here: whoever plans loads this module too
+
+    return pd.DataFrame(lines, columns=SOURCES)
+
+
+def warnings_of(stages, names):
+    """What some finished stages, and all that they were made from, warned of in their logs: sentences with the stage,
+    each once."""
+    unread, seen, warnings = list(names), set(), []
+    while unread:
+        if (name := unread.pop()) not in seen and stages.finished(name):
+            seen.add(name)
+            unread += stages.artefact(name).manifest.get("inputs", {}).values()
+    for name in sorted(seen):
+        path = stages.root / LOGS / f"{name}.log"
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        warnings += [f"Warning of {name}: {said}" for said in WARNING.findall(text)]
+    return list(dict.fromkeys(warnings))

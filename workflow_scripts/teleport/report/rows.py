@@ -1,35 +1,21 @@
-"""Which rows each table has, and which links each experiment has, decided from the plan alone."""
+"""Which rows each table has, and the stages behind each, decided from the plan alone.
 
-import json
+A table is a dict of plain values, in which a stage is its name ("kind/key"): table.py and analyses.py describe theirs.
+"""
+
 import unicodedata
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain
-from pathlib import Path
 
+from teleport.plan.mining import is_mined
+from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
-from teleport.report.systems import cost_stages, system_columns
 from teleport.report.verdicts import baselines
 from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE
 
 MAIN_TITLE = "Every system and episode"
-
-
-@dataclass(frozen=True)
-class Spec:
-    """The input of a reporting command (JSON text), and the stages that must be finished before it."""
-
-    text: str
-    stages: list
-
-    @classmethod
-    def of(cls, content):
-        """From what becomes JSON: each `Stage` in it becomes its name."""
-        stages = {}
-        text = json.dumps(
-            content, sort_keys=True, ensure_ascii=False, default=lambda s: stages.setdefault(s.name, s).name
-        )
-        return cls(text, list(stages.values()))
+# kinds of stages whose results become negatives
+MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "merge")
 
 
 def in_folder(kind, config):
@@ -42,10 +28,22 @@ def label_of(plan, name):
     return plan.experiments[name].label or name
 
 
+def named(value):
+    """Plain values with the name of each `Stage` in its place; tuples become lists."""
+    if isinstance(value, Stage):
+        return value.name
+    if isinstance(value, dict):
+        return {key: named(each) for key, each in value.items()}
+    return [named(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 @cache
 def needs_training(stage):
     """Whether a stage is a training, or reads what one made."""
     return stage.kind == "train" or any(map(needs_training, stage.inputs.values()))
+
+
+# ---- Rows
 
 
 def single_row(plan, name, runs, label=None):
@@ -59,8 +57,7 @@ def single_row(plan, name, runs, label=None):
 
 def checkpoint_row(plan, name, episode, system):
     """A row for the checkpoint after `episode` of an experiment: evaluations, and analyses, of every seed. `selected`
-    are the trainings that a dev set has selected the step of; "of" says in messages whose row it is; neither these nor
-    the analyses are in the specification of the table."""
+    are the trainings of which a dev set has selected the step; "of" says in messages whose row it is."""
     trajectories = plan.trajectories[name]
     seeds = [trajectory.episodes[episode] for trajectory in trajectories]
     checkpoints = {of_seed.checkpoint.stage.name: of_seed.checkpoint.stage for of_seed in seeds}
@@ -68,9 +65,7 @@ def checkpoint_row(plan, name, episode, system):
     seeds = seeds if seeded else seeds[:1]
     row = {"system": system, "episode": episode, "of": f"that of {name}"}
     row["seeds"] = [trajectory.seed for trajectory in trajectories if seeded]
-    trained = [trajectory.trains[:episode] for trajectory in trajectories if episode]
-    # Names: they are finished before the evaluations, for which alone a table waits.
-    row["cost"] = [[stage.name for stage in cost_stages(trains)] for trains in trained]
+    row["cost"] = [cost_stages(trajectory.trains[:episode]) for trajectory in trajectories if episode]
     for kind in ("runs", "analyses"):
         row[kind] = {key: [getattr(of_seed, kind)[key] for of_seed in seeds] for key in getattr(seeds[0], kind)}
     trains = [of_seed.train for of_seed in seeds if of_seed.train]
@@ -120,8 +115,11 @@ def ablation_rows(plan, table):
     return rows
 
 
+# ---- Tables
+
+
 def tables_of(plan):
-    """[(name, title, rows, `significance` of the specification or None, columns)] of main and every ablation."""
+    """[(name, title, rows, its `significance` or None, columns)] of main and every ablation."""
     significance, rows = plan.config.evaluation.significance, main_rows(plan)
     asked = "baseline" in significance.model_fields_set  # else: without such a row there is no test
     tested = asked or any(row["system"] == significance.baseline for row in rows)
@@ -134,15 +132,13 @@ def tables_of(plan):
     return tables
 
 
-def table_specs(plan):
-    """{(folder, name): Spec} (see table.py)."""
-    folder = in_folder("tables", plan.config)
-    return {(folder, name): table_spec(plan, name, *table) for name, *table in tables_of(plan)}
+def measured_tables(plan):
+    """{name: table} of main and every ablation, as table.py describes them."""
+    return {name: measured_table(plan, name, *table) for name, *table in tables_of(plan)}
 
 
-def table_spec(plan, name, title, rows, test, columns):
-    """The Spec of one table, as table.py reads it. Raises Refusal for two systems of one name, or a baseline that is no
-    row."""
+def measured_table(plan, name, title, rows, test, columns):
+    """One table, as table.py describes it. Raises Refusal for two systems of one name, or a baseline that is no row."""
     owners = {}
     for row in rows:
         label, owner = unicodedata.normalize("NFKC", row["system"]).casefold(), row["of"]
@@ -160,12 +156,12 @@ def table_spec(plan, name, title, rows, test, columns):
         rows = [row | {"columns": row.get("columns", {}) | {"step": row.get("selected") or None}} for row in rows]
     keys = ("system", "episode", "seeds", "runs", "columns", "cost")
     rows = [{key: row[key] for key in keys if row.get(key) is not None} for row in rows]
-    spec = {"name": name, "title": title, "columns": list(columns), "collection": plan.collection.name, "rows": rows}
-    spec |= {"splits": list(splits), "measures": {split: evaluation.measures_of(split) for split in splits}}
+    table = {"name": name, "title": title, "columns": list(columns), "collection": plan.collection, "rows": rows}
+    table |= {"splits": list(splits), "measures": {split: evaluation.measures_of(split) for split in splits}}
     if evaluation.rerank:
         asked = evaluation.rerank.items()
-        spec["reranked"] = {split: rerank.measures or evaluation.measures_of(split) for split, rerank in asked}
-    return Spec.of(spec | {"significance": test})
+        table["reranked"] = {split: rerank.measures or evaluation.measures_of(split) for split, rerank in asked}
+    return named(table | {"significance": test})
 
 
 def reference_name(plan):
@@ -175,42 +171,92 @@ def reference_name(plan):
     return (plan.config.external[run].label or run) if run in plan.config.external else run
 
 
-def analysis_specs(plan):
-    """{(folder, name): Spec} of `analyses` and `analyses-NAME` of every ablation (see analyses.py), where asked for."""
-    asked, specs, against = plan.config.evaluation.analyses, {}, reference_name(plan)
+def analysis_tables(plan):
+    """{name: table} of `analyses` and `analyses-NAME` of every ablation, as analyses.py describes them, where asked
+    for."""
+    asked, tables, against = plan.config.evaluation.analyses, {}, reference_name(plan)
     for table, title, rows, test, _ in tables_of(plan) if asked else ():
         name = ANALYSES_TABLE if table == MAIN_TABLE else f"{ANALYSES_TABLE}-{table}"
         kept = ("system", "episode", "seeds", "analyses")
         analysed = [{key: row[key] for key in kept} for row in rows if row["analyses"]]
-        spec = {"name": name, "title": f"Analyses: {title}", "collection": plan.collection.name, "rows": analysed}
-        spec |= {"errors of": asked.errors, "against": against}
+        content = {"name": name, "title": f"Analyses: {title}", "collection": plan.collection, "rows": analysed}
+        content |= {"errors of": asked.errors, "against": against}
         forgets = {row["system"] for row in analysed if "forgetting" in row["analyses"]}
         if test and forgets.issuperset(chain.from_iterable(baselines(test).values())):
-            spec["significance"] = test
-        specs[in_folder("tables", plan.config), name] = Spec.of(spec)
-    return specs
+            content["significance"] = test
+        tables[name] = named(content)
+    return tables
 
 
-def linked_stages(plan, folders):
-    """{path below results/experiments: [Stage]} of every link of the experiments in `folders`, and of each folder."""
-    linked = {}
-    for folder, trajectories in zip(folders, plan.trajectories.values(), strict=True):
-        for row in (row for trajectory in trajectories for row in trajectory.rows):
-            link = Path(folder, row.link)
-            for path in [path for path in (link, *link.parents) if path.is_relative_to(folder)]:
-                linked.setdefault(str(path), []).append(row.stage)
-    return linked
+# ---- What a table says of a system besides its measures, and the stages that it costs
 
 
-def nearest(path, linked):
-    """A sentence on what there is, for a path that is not in `linked_stages`: the content of its deepest folder."""
-    folder = next((parent for parent in Path(path).parents if str(parent) in linked), Path("results/experiments"))
-    names = {Path(other).relative_to(folder).parts[0] for other in linked if folder in Path(other).parents}
-    return f"{folder} has {', '.join(sorted(names))}."
+def system_columns(trajectories, wanted):
+    """{column: what it says} of the columns `wanted` of an experiment, from its `Trajectory` per seed (none: BM25).
+
+    "seconds" is a list per seed of the stages that mined and trained. "index" is what evaluation searches: its name,
+    the stage that knows its size, and the one that knows its recall. "gap" is the last train stage whose negatives a
+    checkpoint has mined, None without one. None, or no list, where nothing was trained; of BM25 there is no index.
+    """
+    trained = [trajectory for trajectory in trajectories if trajectory.trains]
+    last = trained[0] if trained else None
+    mined = [episode.train for episode in last.episodes if episode.pool and is_mined(episode.pool)] if last else []
+    run = next(iter(trajectories[0].episodes[-1].runs.values())).inputs["run"] if trajectories else None
+    columns = {
+        "negatives": negatives_text(last.trains[-1]) if last else None,
+        "loss": last.trains[-1].settings.training.loss.kind if last else None,
+        "episodes": len(last.trains) if last else 0,
+        "refreshes": refreshes(last) if last else 0,
+        "gap": mined[-1] if mined else None,
+        "index": run and [index_text(run.inputs["index"].settings.index), run.inputs["index"], run],
+        "seconds": [cost_stages(trajectory.trains) for trajectory in trained],
+    }
+    return {name: columns[name] for name in wanted}
 
 
-def experiment_specs(plan):
-    """{folder: Spec} of the indexes below results/experiments."""
-    folders = {f"{in_folder('experiments', plan.config)}/{name}": of for name, of in plan.trajectories.items()}
-    rows = {folder: [row._asdict() for each in of for row in each.rows] for folder, of in folders.items()}
-    return {folder: Spec.of({"folder": folder, "rows": rows[folder]}) for folder in folders}
+def refreshes(trajectory):
+    """How often a checkpoint mined anew: retrieved, or retrieved for other queries; "every step" with live search."""
+    if trajectory.trains[-1].settings.live:
+        return "every step"
+    searches = ((stage.name for stage in pool.inputs.values() if stage.kind == "retrieve") for pool in trajectory.pools)
+    return len(set(map(frozenset, searches)) - {frozenset()})
+
+
+def negatives_text(train):
+    """The negatives of a train stage, such as "query 15, lookahead 15; relative margin 0.05" or "live 200" (text)."""
+    live, pool = train.settings.live, train.inputs.get("negatives")
+    if live:
+        compressed = f" of {index_text(live.index)}" if live.index.kind == "pq" else ""
+        return f"live {live.depth}{compressed}{', compressed scores' if live.scores == 'compressed' else ''}"
+    if pool is None:
+        return "in batch"
+    sources = []
+    for name, draw in pool.settings.sources.items():
+        ranks = ", ".join(f"{first}-{last}" for first, last in draw.ranks or ())
+        sources.append(f"{name} {draw.count}{f' of {ranks}' if ranks else ''}")
+    rule = pool.settings.positive_score
+    changed = pool.settings.filters | ({"positive_score": rule} if rule not in (None, "lowest") else {})
+    filters = [name.replace("_", " ") + ("" if value is True else f" {value}") for name, value in changed.items()]
+    return "; ".join([", ".join(sources), *filters])
+
+
+def index_text(index):
+    """A settings.FrozenIndex as "flat" or "pq 24", with the number of parts (text)."""
+    return f"pq {index.m}" if index.kind == "pq" else index.kind
+
+
+def cost_stages(trains):
+    """The stages whose seconds are the cost of a system: those that mined for its trainings, and these."""
+    return mining_stages(trains) + trains
+
+
+def mining_stages(stages):
+    """The stages whose results become the negatives of `stages`, each once: merges, retrievals, vectors, indexes; not a
+    pool of an earlier episode, nor a checkpoint: another refresh, or training, made those."""
+    mining, unread = {}, list(stages)
+    while unread:
+        inputs = unread.pop().inputs.items()
+        read = [stage for role, stage in inputs if stage.kind in MINING and role != "momentum"]
+        unread += [stage for stage in read if stage.name not in mining]
+        mining |= {stage.name: stage for stage in read}
+    return list(mining.values())
