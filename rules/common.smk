@@ -27,11 +27,12 @@ from commands.forecast.requests import Requests, group_of
 from commands.job_texts import episode_scores, outcome
 from commands.resources import own_resources
 from commands.terminal import Terminal
+from teleport.plan.identity import file_digest
 from teleport.plan.kinds import needs
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
-from teleport.plan.identity import file_digest
 from teleport.report.links import experiment_folders
+from teleport.report.paper.plan import planned_figures
 from teleport.report.published import published_path, stages_behind
 from teleport.report.rows import in_folder
 from teleport.report.write import FORMS, planned_tables, untrained_tables
@@ -63,6 +64,7 @@ try:
     PLAN = Plan(CONFIG, EXPERIMENTS)
     REQUESTS = Requests(PLAN, CLUSTER)
     TABLES = planned_tables(PLAN)
+    planned_figures(PLAN)  # what `make figures` cannot draw is refused now
     for rule_name, given in internals.set_resources(workflow).items():
         own_resources(rule_name, given)  # now, not when its first job starts
 except Refusal as error:
@@ -73,7 +75,9 @@ PAGE_FOLDER = in_folder("report", CONFIG)
 ASSETS = HOME / "workflow_scripts/teleport/report/page/assets"
 # What tables, page and links are planned from: the whole configuration, also what came by --config.
 CONFIGURATION = f"{in_folder('configuration', CONFIG)}.json"
-CONFIGURATION_TEXT = json.dumps({"files": [str(file) for file in workflow.configfiles], "config": config}, indent=1, default=str)
+CONFIGURATION_TEXT = json.dumps(
+    {"files": [str(file) for file in workflow.configfiles], "config": config}, indent=1, default=str
+)
 
 # ---- The code
 
@@ -295,10 +299,8 @@ def files_of(kind, suffixes=()):
 
 def shown(kind, caption, category):
     """The CSV files of all tables of a kind, which `snakemake --report` takes along."""
-    return [
-        report(f"{path}.csv", caption=caption, category=category, labels={"table": os.path.basename(path)})
-        for path in TABLES[kind]
-    ]
+    names, options = [os.path.basename(path) for path in TABLES[kind]], {"caption": caption, "category": category}
+    return [report(f, labels={"table": n}, **options) for f, n in zip(files_of(kind, ["csv"]), names, strict=True)]
 
 
 def untrained_stages(wildcards):

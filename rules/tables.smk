@@ -67,7 +67,7 @@ rule published:
             else "no published tables: name some under the key `published` of the configuration"
         )
     shell:
-        "{params.run} > {log} 2>&1"
+        "{params.run} 2>&1 | tee {log}"
 
 
 # Published checkpoints beside their published figures; nothing is trained: `snakemake published_checkpoints --cores all`.
@@ -81,8 +81,6 @@ use rule published as published_checkpoints with:
         run=manage("tables", CONFIGURATION, "--untrained"),
     message:
         "published checkpoints"
-    shell:
-        "{params.run} 2>&1 | tee {log}"
 
 
 # The report page, from what the stages have left behind: `snakemake --report report.zip` takes it along. The folder that

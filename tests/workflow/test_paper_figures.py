@@ -21,6 +21,7 @@ from teleport.refusal import Refusal
 from teleport.report.page.contents import page_contents
 from teleport.report.page.drawings import negatives_figures
 from teleport.report.page.negatives import negatives_of
+from teleport.report.paper.plan import planned_figures
 from teleport.report.paper.write import write_figures
 from teleport.report.published import published_tables
 from teleport.report.published_table import write_published
@@ -107,8 +108,8 @@ def drawn(tmp_path_factory):
         plan = Plan(*load_files(["toy.yaml"]))
         run_stages(plan.stages.values())
         spec = page_contents(plan, ["toy.yaml"])[1]
-        names = write_figures(spec, folder, folder / "figures")
-        for (_, name), published in published_tables(plan).items():
+        names = write_figures(plan, ["toy.yaml"], folder, folder / "figures")
+        for name, published in published_tables(plan).items():
             write_published(json.loads(published.text), folder, folder / "published" / name)
     return World(folder, config, spec, names)
 
@@ -254,15 +255,16 @@ def test_what_is_not_there_is_refused(drawn, tmp_path, monkeypatch, figure, said
     monkeypatch.chdir(drawn.folder)
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | {"figures": {"wrong": figure}}))
     with pytest.raises(Refusal, match=said):
-        spec = page_contents(Plan(*load_files([tmp_path / "toy.yaml"])), [])[1]
-        write_figures(spec, drawn.folder, tmp_path)
+        write_figures(Plan(*load_files([tmp_path / "toy.yaml"])), [], drawn.folder, tmp_path)
 
 
-def test_no_figure_takes_the_files_of_another(drawn, tmp_path):
+def test_no_figure_takes_the_files_of_another(drawn, tmp_path, monkeypatch):
     """`episodes` is a chart of the page."""
-    figures = {"episodes": drawn.spec["figures"]["errors"]}
+    monkeypatch.chdir(drawn.folder)
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | {"figures": {"episodes": FIGURES["errors"]}}))
+    plan = Plan(*load_files([tmp_path / "toy.yaml"]))
     with pytest.raises(Refusal, match="figures.episodes: there is a figure called episodes already. Give it another"):
-        write_figures(drawn.spec | {"figures": figures}, drawn.folder, tmp_path)
+        write_figures(plan, [], drawn.folder, tmp_path)
 
 
 def test_an_analysis_that_is_not_planned_is_asked_for(drawn, tmp_path, monkeypatch):
@@ -271,7 +273,7 @@ def test_an_analysis_that_is_not_planned_is_asked_for(drawn, tmp_path, monkeypat
     changes = {"evaluation": evaluation, "figures": {"wrong": {"kind": "histogram", "systems": ["tele"]}}}
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | changes))
     with pytest.raises(Refusal, match=r"figures.wrong: it needs evaluation.analyses.errors. Add it."):
-        page_contents(Plan(*load_files([tmp_path / "toy.yaml"])), [])
+        planned_figures(Plan(*load_files([tmp_path / "toy.yaml"])))
 
 
 def test_the_published_table_of_single_queries(drawn):

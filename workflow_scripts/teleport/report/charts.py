@@ -265,7 +265,7 @@ def negatives_charts():
 
 def query_charts():
     """Of single queries: forgetting by step, the life of a query's negatives, its map, two systems on all queries."""
-    rate = alt.X("rate:Q", title="Share of queries whose reciprocal rank drops", axis=PERCENT)
+    rate = alt.X("rate:Q", title=None, axis=PERCENT)
     by_step = {"yOffset": alt.YOffset("step:O"), "color": colour("step:O", "In episode")}
     by_step["tooltip"] = [SYSTEM, tip("step:O", "Episode"), tip("rate:Q", "Rate", ".1%"), tip("what:N", "By")]
     river = {"x": "step:O", "x_title": "From checkpoint to checkpoint", "y_title": "Queries", "href": "url:N"}

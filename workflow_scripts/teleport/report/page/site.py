@@ -10,7 +10,7 @@ import vl_convert
 from markupsafe import Markup, escape
 
 from teleport.report.charts import SOURCE_COLOURS
-from teleport.report.render import WORDS
+from teleport.report.render import WORDS, shortened
 from teleport.report.units import duration, size
 from teleport.report.verdicts import figure, p_text
 from teleport.running.files import write_text
@@ -123,6 +123,7 @@ FILTERS = {
     "duration": lambda seconds: duration(seconds, 1),
     "bytes": size,
     "bold": bold,
+    "shorten": shortened,
 }
 
 

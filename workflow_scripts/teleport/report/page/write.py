@@ -159,11 +159,12 @@ class Page:
             self.experiment_page(experiment, pools, sets)
         if self.labels:
             drawn_rates = []
-            for (split, measure), by_label in rates.items():
-                figure = drawings.rate_figure(by_label, self.contents.get("ghosts", ()) if split == "train" else ())
+            for (split, measure), by_label in sorted(rates.items(), key=lambda each: each[0][0] == "train"):
+                ghosts = self.contents["ghosts"] if split == "train" else ()
+                figure = drawings.rate_figure(by_label, measure, ghosts)
                 if figure.rows:
                     drawn_rates.append((overview.rate_table(split, measure, figure), figure))
-            content = {"links": self.labels, "rates": drawn_rates}
+            content = {"methods": self.contents["experiments"], "rates": drawn_rates}
             content["all"] = shown(drawings.share_figure(first), drawings.swing_figure(first))
             self.site.add("experiments.html", "experiments.html", "Experiments", **content)
 

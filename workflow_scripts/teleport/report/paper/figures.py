@@ -17,7 +17,7 @@ from teleport.report.page.maps import map_rows, places
 from teleport.report.page.negatives import sample
 from teleport.report.published import read_published
 from teleport.report.published_table import make_lines
-from teleport.report.render import NONE, Printed
+from teleport.report.render import NONE, Printed, shortened
 
 BLOCK = 2**16  # passages whose vectors are summed at a time
 SNIPPET = 90  # characters of a title, or of a text without one
@@ -226,5 +226,4 @@ def passage(doc_id, text, grade):
     """A passage in a cell: its id, how it begins, and its grade (text)."""
     if pd.isna(doc_id):
         return NONE
-    short = text if len(text) <= SNIPPET else text[:SNIPPET].rstrip() + "…"
-    return f"{doc_id}: {short} ({'unjudged' if pd.isna(grade) else int(grade)})"
+    return f"{doc_id}: {shortened(text, SNIPPET)} ({'unjudged' if pd.isna(grade) else int(grade)})"

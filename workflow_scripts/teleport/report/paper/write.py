@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import vl_convert
 
+from teleport.evaluation.forgetting import DEPTH
 from teleport.refusal import Refusal
 from teleport.report.charts import Figure, charts
 from teleport.report.page.contents import page_contents
@@ -51,7 +52,7 @@ def write_figures(plan, files, root, output_folder):
         said = negatives_of(reader, seed, contents["flags"])
         drawn = training_figures(training_curves(reader, [seed])) + (negatives_figures(said) if said else [])
         figures |= {f"{FILES[each.title]}-{name}": each for each in drawn if each.title in FILES}
-    if (figure := rate_figure(sets, contents["ghosts"])).rows:
+    if (figure := rate_figure(sets, f"RR@{DEPTH}", contents["ghosts"])).rows:
         figures["forgetting"] = figure
     for name, figure in figures.items():
         write_figure(figure, Path(output_folder) / name)
