@@ -1,7 +1,6 @@
 """Finished stages as tables and page read them: each opened and checked once, however many rows share it."""
 
 import functools
-import re
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,6 @@ from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished, remake
 from teleport.search.exact import PairScorer
 
-LOGS = Path("results/logs")
-WARNING = re.compile(r"^(?:[\d:, .-]+ )?WARNING:? (.+)$", re.M)  # a line of a log, with or without its time
 SOURCES = ["system", "episode", "split", "seed", "stage", "folder", "run", "checkpoint", "code", "git_commit"]
 
 
@@ -157,15 +154,13 @@ def trace_figures(rows, stages):
 
 
 def warnings_of(stages, names):
-    """What some finished stages, and all that they were made from, warned of in their logs: sentences with the stage,
-    each once."""
+    """What some finished stages, and all that they were made from, warned of: sentences with the stage, each once."""
     unread, seen, warnings = list(names), set(), []
     while unread:
         if (name := unread.pop()) not in seen and stages.finished(name):
             seen.add(name)
             unread += stages.artefact(name).manifest.get("inputs", {}).values()
     for name in sorted(seen):
-        path = stages.root / LOGS / f"{name}.log"
-        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-        warnings += [f"Warning of {name}: {said}" for said in WARNING.findall(text)]
-    return list(dict.fromkeys(warnings))
+        said = stages.artefact(name).manifest.get("provenance", {}).get("warnings", ())
+        warnings += [f"Warning of {name}: {text}" for text in said]
+    return warnings
