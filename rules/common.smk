@@ -21,7 +21,6 @@ from commands import snakemake_internals as internals
 from commands.dry_run import MOST_JOBS, DryRun
 from commands.edited import codes_of
 from commands.encoding import encodings_said
-from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, shortages
 from commands.forecast.requests import Requests, group_of
 from commands.job_texts import episode_scores, outcome
@@ -103,19 +102,13 @@ def codes(stage):
 # ---- What a person is told
 
 
-def left():
-    """The `Left` of this run, once its jobs run; what a cluster has is not known here."""
-    names, shards = internals.unfinished(workflow), len(gather.encode("{scatteritem}"))
-    return None if CALL.submits else left_of_run(PLAN, names, shards, internals.room(workflow))
-
-
 if CALL.main:
     if CALL.dry:
         costs = partial(cost_sentence, PLAN, CLUSTER.get("hardware"))
         internals.replace_terminal_handler(logger, lambda usual: DryRun(usual, costs))
         internals.plan_in_short(workflow, logger, MOST_JOBS)
     else:
-        internals.replace_terminal_handler(logger, lambda usual: Terminal(usual, episode_scores(PLAN), left))
+        internals.replace_terminal_handler(logger, lambda usual: Terminal(usual, episode_scores(PLAN), lambda: None))
     for sentence in encodings_said(EXPERIMENTS, PLAN):
         logger.info(sentence)
     # What a cluster's machines have is not known here.

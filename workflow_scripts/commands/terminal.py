@@ -16,7 +16,6 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from commands.forecast.left import job_of
 from commands.job_texts import how_far, reason, report_folder, score_line
 from commands.snakemake_internals import LogEvent, TerminalHandler, get_event
 from commands.status import duration, read_report, read_text
