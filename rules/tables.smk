@@ -30,6 +30,8 @@ rule tables:
         files_of(TABLES),
         files_of(ANALYSES),
         files_of(PUBLISHED),
+    message:
+        "all tables"
 
 
 # One frame as CSV, Markdown and LaTeX, with the stages behind each cell beside it.
