@@ -13,6 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import manage as script
+from commands.compare import compare
+from commands.export import export, push
 from paths import REPOSITORY
 from teleport.evaluation.significance import Scores, crossed_p_value
 from teleport.refusal import Refusal
@@ -20,12 +23,6 @@ from teleport.report.verdicts import p_text
 from teleport.running.artefact import MANIFEST, Artefact, signed
 from teleport.running.code import LIBRARY
 from teleport.running.files import write_json
-
-sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
-
-import manage as script  # noqa: E402
-from commands.compare import compare  # noqa: E402
-from commands.export import export, push  # noqa: E402
 
 
 def test_no_module_of_the_library_imports_a_command():

@@ -1,20 +1,16 @@
 """`make doctor`: a line and a verdict per check, the remedy in the same line, status 1 where something fails."""
 
 import shutil
-import sys
 from collections import namedtuple
 
 import pytest
 import torch
 
+from commands import doctor as module
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.running import devices, locks
 from teleport.settings.read import load_files
-
-sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
-
-from commands import doctor as module  # noqa: E402
 
 STEP = "a training step and a search"
 OLD = "The NVIDIA driver on your system is too old (found version 12020). Please update your GPU driver.\nMore"

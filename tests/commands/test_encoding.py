@@ -1,21 +1,16 @@
 """What is told of an encoder before the first job, where its checkpoint says it and not the configuration."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from commands.encoding import encodings_said
 from encoder_world import source_folder
-from paths import REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
-
-from commands.encoding import encodings_said  # noqa: E402
-from teleport.plan.plan import Plan  # noqa: E402
-from teleport.running.artefact import MANIFEST, signed  # noqa: E402
-from teleport.running.files import sha256_file, write_json  # noqa: E402
-from teleport.settings.read import load  # noqa: E402
+from teleport.plan.plan import Plan
+from teleport.running.artefact import MANIFEST, signed
+from teleport.running.files import sha256_file, write_json
+from teleport.settings.read import load
 
 ALL = {"pooling": "mean", "normalize": True, "query_prefix": "q: ", "passage_prefix": "", "max_query_tokens": 8}
 ALL |= {"max_passage_tokens": 16}

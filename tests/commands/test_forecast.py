@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import yaml
+from commands.forecast.left import left_of_run
 
 from commands.forecast.costs import collection as collection_costs
 from commands.forecast.costs import encoder as encoder_costs
@@ -21,7 +22,6 @@ from commands.forecast.counts import Counts, encoder_shape, of_kind
 from commands.forecast.flops import Shape, forward_flop, step_flop
 from commands.forecast.forecast import Forecast, total
 from commands.forecast.hardware import LINES, THIS, TORCH_BASE, Cost, Hardware, Place, read_hardware
-from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, disk_shortage, live_search, memory_shortages, render, shortages
 from paths import REPOSITORY
 from teleport.collection import answers, build

@@ -5,21 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from collection_world import random_passages
+from commands.forecast.printed import print_forecast
+from commands.new import new
 from paths import REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
-
-import numpy as np  # noqa: E402
-
-from commands.forecast.printed import print_forecast  # noqa: E402
-from commands.new import new  # noqa: E402
-from teleport.plan.plan import Plan  # noqa: E402
-from teleport.refusal import Refusal  # noqa: E402
-from teleport.settings.read import load_files  # noqa: E402
+from teleport.plan.plan import Plan
+from teleport.refusal import Refusal
+from teleport.settings.read import load_files
 
 PASSAGES, QUERIES = 300, 60
 

@@ -1,12 +1,6 @@
 """What a run ends with: verdicts above its tables, and where to look."""
 
-import sys
-
-from paths import REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
-
-from commands.job_texts import outcome  # noqa: E402
+from commands.job_texts import outcome
 
 TABLE = """Every system and episode
 

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+from commands.forecast.left import Left, job_of
+from commands.snakemake_internals import replace_terminal_handler
 from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter, LogEvent
 
 from commands import dry_run, job_texts, terminal
-from commands.forecast.left import Left, job_of
 from commands.forecast.schedule import Job
-from commands.snakemake_internals import replace_terminal_handler
 from teleport.running.files import write_json
 
 NAME = "train/aaaaaaaaaaaa"

@@ -12,29 +12,26 @@ import pytest
 import yaml
 from bad_inputs import ODD, WORDS, each_case
 
+import manage
 from collection_world import make_collection
+from commands import disk
+from commands.compare import compare
+from commands.export import export
+from commands.new import new
+from commands.status import unfinished
 from encoder_world import pretrained_settings, source_folder
 from paths import REPOSITORY
 from stages import Stages
-
-sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
-
-import manage  # noqa: E402
-from commands import disk  # noqa: E402
-from commands.compare import compare  # noqa: E402
-from commands.export import export  # noqa: E402
-from commands.new import new  # noqa: E402
-from commands.status import unfinished  # noqa: E402
-from teleport.encoder import pretrained  # noqa: E402
-from teleport.encoder.completed import completed  # noqa: E402
-from teleport.plan.plan import Plan  # noqa: E402
-from teleport.refusal import Refusal  # noqa: E402
-from teleport.report.page_specs import page_spec  # noqa: E402
-from teleport.report.specs import table_specs  # noqa: E402
-from teleport.running.artefact import MANIFEST, signed  # noqa: E402
-from teleport.running.files import write_json  # noqa: E402
-from teleport.settings.encoder import Encoder  # noqa: E402
-from teleport.settings.read import load, load_files  # noqa: E402
+from teleport.encoder import pretrained
+from teleport.encoder.completed import completed
+from teleport.plan.plan import Plan
+from teleport.refusal import Refusal
+from teleport.report.page_specs import page_spec
+from teleport.report.specs import table_specs
+from teleport.running.artefact import MANIFEST, signed
+from teleport.running.files import write_json
+from teleport.settings.encoder import Encoder
+from teleport.settings.read import load, load_files
 
 pytestmark = pytest.mark.faults
 SPLIT_NAMES = ["test", "dev", "valid", "dl19", "2019", "no", "x: y", "#x", "a, b", "a\\1", "a" * 240, "{x}", "..", "ü"]

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 import snakemake
-
 from commands.snakemake_internals import TRIED_ON
+
 from paths import REPOSITORY
 
 ADVICE = (

@@ -20,6 +20,7 @@ import snakemake
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from commands.configfiles import require_configfiles
 from commands.job_texts import how_far, outcome, reason, report_folder, score_line, warnings_of
 from commands.status import duration, read_report, read_text
 from teleport.running.artefact import PROGRESS
@@ -71,6 +72,7 @@ class LogHandler(LogHandlerBase):
 
     def __post_init__(self):
         global handler
+        require_configfiles(sys.argv)  # Snakemake, which reads them next, names no file or shows a traceback
         handler, settings = self, self.common_settings
         self.stream, self.dry = sys.stdout if settings.stdout else sys.stderr, settings.dryrun
         self.coloured = self.stream.isatty() and not settings.nocolor
@@ -236,8 +238,8 @@ class LogHandler(LogHandlerBase):
         """What the jobs of a dry run cost; the verdicts of what a run has made, or how it goes on after a bad end."""
         if self.dry and self.listed:
             if self.listed > MOST_JOBS:
-                more = f"and {self.listed - MOST_JOBS} more jobs"
-                self.write(f"{more}: name results/experiments/NAME, or a folder below it, to see those of one experiment")
+                named = "name results/experiments/NAME, or a folder below it, to see those of one experiment"
+                self.write(f"and {self.listed - MOST_JOBS} more jobs: {named}")
             self.write("This was a dry run: nothing has run.")
             self.write(PLANNED.costs and PLANNED.costs(self.stages))
         elif self.interrupted or self.failures or self.ending:
@@ -255,8 +257,8 @@ def is_target(record):
 
 
 def end_as_asked():
-    """For `onstart`: how a run ends on SIGTERM and Ctrl-C is told. Snakemake's handler of SIGTERM waits for a lock which
-    the thread that it interrupts may hold, for ever; in a thread of its own it gets that lock."""
+    """For `onstart`: have the end on SIGTERM and Ctrl-C told. Snakemake's handler of SIGTERM asks for a lock which the
+    thread that it interrupts may hold, and would wait for ever; in a thread of its own it gets that lock."""
     finish = signal.getsignal(signal.SIGTERM)
 
     def end(*given):

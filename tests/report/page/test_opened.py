@@ -1,7 +1,6 @@
 """A page with five queries in full, in Chromium without a network: every other query opens too, in both themes."""
 
 import json
-import sys
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -10,15 +9,12 @@ import yaml
 from browser import Browser, require_chromium
 from page_colours import GROUNDS
 from page_numbers import data_of
+from toy import finished  # noqa: F401
 
 from teleport.plan.plan import Plan
 from teleport.report.page.write import write_page
 from teleport.report.page_specs import page_spec
 from teleport.settings.read import load_files
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "workflow"))
-
-from toy import finished  # noqa: E402, F401
 
 TEXT = "document.querySelector('%s').textContent"
 
