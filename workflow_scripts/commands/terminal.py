@@ -113,7 +113,7 @@ class LogHandler(LogHandlerBase):
             self.list_job(record) if self.dry else self.begin(record)
         elif event == LogEvent.JOB_FINISHED:
             self.end(record.job_id)
-        elif event == LogEvent.JOB_ERROR and not (self.dry or self.interrupted):
+        elif event == LogEvent.JOB_ERROR:
             self.failed(record)
         elif event == LogEvent.RUN_INFO:
             self.count(record)
@@ -178,6 +178,8 @@ class LogHandler(LogHandlerBase):
     def failed(self, record):
         """Say why a job has failed, once, and where the rest of what it said is."""
         job = self.running.pop(record.jobid, None)
+        if self.interrupted:
+            return
         message, log = job.message if job else record.rule_name, next(iter(record.log), None)
         why, defect = reason(log)
         rest = "the traceback of this defect is in" if defect else "more in"
