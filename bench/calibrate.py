@@ -1,4 +1,4 @@
-"""Measure this machine for `make forecast`: a few seconds of every kind of work, written to results/hardware.json.
+"""Measure this machine for `teleport forecast`: a few seconds of every kind of work, written to results/hardware.json.
 
     python bench/calibrate.py [--scale 1] [--shared] [--bert-base] [--checkpoint FOLDER] [--tokens 76]
 

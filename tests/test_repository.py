@@ -153,7 +153,7 @@ def test_lines_of_pages_have_at_most_120_characters(page):
     assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []
 
 
-MADE_BY_A_PERSON = {"config/mine.yaml"}  # `make new` writes it
+MADE_BY_A_PERSON = {"config/mine.yaml"}  # `teleport new` writes it
 
 
 def test_configurations_name_files_that_are_there():

@@ -1,4 +1,4 @@
-"""What a newcomer touches first, with odd content: `make new`, a checkpoint's small files, commands, labels."""
+"""What a newcomer touches first, with odd content: `teleport new`, a checkpoint's small files, commands, labels."""
 
 import gzip
 import json
@@ -68,10 +68,10 @@ def test_a_new_configuration(tmp_path, monkeypatch, campaign):
         case.read(lambda: new("mine", given, REPOSITORY, **roles), misread)
         made = {path.name for path in case.folder.iterdir()} - {"given"}
         wrong = made and "config" not in made
-        campaign.note("nothing is left of what was refused", "make new", wrong, case.number)
+        campaign.note("nothing is left of what was refused", "teleport new", wrong, case.number)
         monkeypatch.chdir(tmp_path)
 
-    each_case(campaign, tmp_path, "make new", one)
+    each_case(campaign, tmp_path, "teleport new", one)
 
 
 MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}

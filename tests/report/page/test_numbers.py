@@ -88,7 +88,7 @@ def test_runs_alone(tmp_path):
 
 @pytest.mark.slow
 def test_own_data_with_the_recipe_of_make_new(tmp_path):
-    """60 passages in tables, as `make new` configures them, with a tiny checkpoint in the place of the package's."""
+    """60 passages in tables, as `teleport new` configures them, with a tiny checkpoint in place of the package's."""
     folder, texts = tmp_path / "repository", [" ".join(w) for w in random_passages(np.random.default_rng(3), 60, 5, 12)]
     World.copy_repository(folder)
     make_checkpoint(folder / "data/bert", WORDS)

@@ -1,4 +1,4 @@
-"""What `make forecast` prints, and what the workflow says before it starts where this machine is too small."""
+"""What `teleport forecast` prints, and what the workflow says before it starts where this machine is too small."""
 
 import glob
 import shutil

@@ -172,7 +172,7 @@ def require_usable():
     try:
         float(torch.ones(1, device="cuda") + 1)
         names = visible_devices()
-        # Without a lease (make doctor): of several slices of a device in MIG mode CUDA shows a process one.
+        # Without a lease (teleport doctor): of several slices of a device in MIG mode CUDA shows a process one.
         unleased_slices = VISIBLE not in os.environ and any(name.startswith("MIG-") for name in names)
         if (seen := torch.cuda.device_count()) == len(names) or (unleased_slices and seen):
             return
