@@ -4,6 +4,7 @@
 import inspect
 import json
 import os
+import re
 import shlex
 import sys
 from functools import cache, lru_cache, partial
@@ -153,8 +154,9 @@ def planned(wildcards):
 
 
 def asked(wildcards):
-    """What a job asks for of a machine: a row of teleport/plan/kinds.py."""
-    return needs(planned(wildcards), PLAN.deleted_vectors)
+    """What a job asks for of a machine: a row of teleport/plan/kinds.py. The GPU by which an index has the next encoding
+    wait until vectors are deleted is asked for on one machine alone."""
+    return needs(planned(wildcards), () if CLUSTER else PLAN.deleted_vectors)
 
 
 def requested(wildcards, attempt):
@@ -212,9 +214,20 @@ def command(script, *arguments):
     return shlex.join(["python3", f"{HOME}/workflow_scripts/{script}", *map(str, arguments)])
 
 
+def gpus_of(resources):
+    """How many GPUs a job has: by `gpu`, or by `gres` where a site takes that alone, as gpu:2 or gpu:a100:2."""
+    gres = re.fullmatch(r"gpu(?::[a-z]\w*)?(?::(\d+))?", str(resources.get("gres", "")))
+    return resources.gpu or (int(gres[1] or 1) if gres else 0)
+
+
 def run_stage(wildcards, input, threads, resources):
     own = own_resources(wildcards.kind, resources)
-    options = {"--threads": threads, "--gpus": resources.gpu, "--files": CODE["files"], "--save-every": own.save_every}
+    options = {
+        "--threads": threads,
+        "--gpus": gpus_of(resources),
+        "--files": CODE["files"],
+        "--save-every": own.save_every,
+    }
     if cpu_code := CODE[wildcards.kind]:
         options["--cpu-code"] = cpu_code
     if "scatteritem" in wildcards.keys():
@@ -222,7 +235,7 @@ def run_stage(wildcards, input, threads, resources):
     elif input.get("shards"):
         options["--shards"] = len(input.shards)
     if wildcards.kind == "train":  # a process per GPU; `processes`: so many, as on CPUs
-        options["--processes"] = own.processes or max(1, resources.gpu)
+        options["--processes"] = own.processes or max(1, gpus_of(resources))
     if own.engine:
         options["--engine"] = own.engine
     if origins := planned(wildcards).origins:

@@ -35,7 +35,8 @@ def said(tmp_path, monkeypatch):
 def test_what_the_configuration_leaves_out_is_told_once(said):
     left_out = {name: value for name, value in ALL.items() if name != "max_passage_tokens"}
     sentence = (
-        "bert: the encoder takes mean pooling, length 1, queries of at most 8 tokens and passages of 64, after 'q: '"
+        "bert: mean pooling, vectors normalised to length 1, queries of at most 8 tokens, passages of at most 64, "
+        "after 'q: '"
     )
     assert said(left_out, left_out, ALL)[0] == [f"{sentence}."]
     assert said(ALL)[0] == []
@@ -55,7 +56,7 @@ def test_once_there_are_tokens_it_is_told_how_many_passages_are_cut(said):
     manifest = {"kind": kind, "key": key, "settings": {}, "inputs": {}, "facts": {}}
     files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_file(path)}}
     write_json(folder / MANIFEST, signed(manifest | {"files": files}))
-    assert said(left_out)[0][0].endswith("passages of 64; 50% of the 4 passages are longer and are cut.")
-    assert said(left_out | {"max_passage_tokens": 7})[0][0].endswith("; 75% of the 4 passages are longer and are cut.")
+    assert said(left_out)[0][0].endswith("passages of at most 64; 50% of the 4 passages are longer and are cut.")
+    assert said(left_out | {"max_passage_tokens": 7})[0][0].endswith("passages of at most 7."), "it was chosen"
     path.unlink()  # the command that makes it anew has to begin
-    assert said(left_out)[0][0].endswith("passages of 64.")
+    assert said(left_out)[0][0].endswith("passages of at most 64.")

@@ -119,7 +119,7 @@ def test_training_queries_are_divided_where_there_is_no_dev_set(tmp_path, texts,
 
 
 def test_the_template_is_the_recipe():
-    """What `teleport new` writes for a person's own collection is what config/variants/recipe.yaml was measured with."""
+    """What `teleport new` writes for a person's collection is what config/variants/recipe.yaml was measured with."""
     own, recipe = (
         yaml.safe_load((REPOSITORY / f"config/{name}.yaml").read_text()) for name in ("own-data", "variants/recipe")
     )
@@ -158,9 +158,9 @@ def test_what_cannot_be_is_refused(tmp_path, texts):
 def test_how_texts_are_encoded_and_how_many_are_cut_is_said(tmp_path, texts):
     in_tables(tmp_path / "given", [*texts[:-3], *(["word " * 400] * 3)])
     _, said = new("mine", tmp_path / "given", REPOSITORY)
-    (line,) = [line for line in said if line.startswith("The encoder takes")]
+    (line,) = [line for line in said if line.startswith("The encoder has")]
     assert line.startswith(
-        "The encoder takes mean pooling, length 1, queries of at most 256 tokens and passages of 256;"
+        "The encoder has mean pooling, vectors normalised to length 1, queries of at most 256 tokens, passages of at most 256;"
     )
     assert line.endswith("; 1% of the first 300 passages are longer and are cut.")
 
