@@ -105,7 +105,8 @@ def test_make_says_first_that_a_python_is_too_old(tmp_path):
     pretend = "import sys; sys.version_info = (3, 10, 4); exec(sys.argv[2])"
     old.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{pretend}" "$@"\n')
     old.chmod(0o755)
-    (tmp_path / "requirements.lock").touch()
+    for name in ("requirements.lock", "pyproject.toml"):
+        (tmp_path / name).touch()
     command = ["make", "-f", REPOSITORY / "Makefile", ".venv/installed", f"PYTHON={old}"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode and "python3.10 is Python 3.10, the workflow needs 3.11 or later. Name " in result.stderr

@@ -158,7 +158,6 @@ NOWHERE = ["--configfile", "nowhere.yaml"], "nowhere.yaml: the file is not there
     [
         ("default", *NOWHERE),
         ("slurm", *NOWHERE),
-        ("generic", *NOWHERE),
         ("default", ["--configfile", "config/config.yaml", "config"], "config: the file is no regular file. Give "),
         (
             "default",

@@ -80,6 +80,7 @@ class LogHandler(LogHandlerBase):
         self.running, self.made, self.stages, self.on_cluster = {}, [], set(), False
         self.listed, self.counted, self.total, self.ended, self.failures = 0, False, 0, 0, 0
         self.interrupted, self.ending = False, False
+        self.held = []  # what Snakemake tells of its own steps: shown at the end of a call that runs and plans no jobs
         self.thread, self.over = None, threading.Event()
         if self.dry:
             gc.disable()  # jobs stay until the end: to look for garbage among thousands takes a third of the time
@@ -119,17 +120,17 @@ class LogHandler(LogHandlerBase):
             self.count(record)
         elif event == LogEvent.RESOURCES_INFO and hasattr(record, "nodes"):
             self.on_cluster = True
-        elif event not in SILENT and not self.is_chatter(record, event):
+        elif event is None and record.levelname == "INFO" and record.pathname.startswith(SNAKEMAKE):
+            self.held += [self.format(record)]
+        elif event not in SILENT and not self.is_told(record, event):
             self.write(self.format(record), {"WARNING": YELLOW, "ERROR": RED}.get(record.levelname))
             for what, remedy in {OF_THE_SYSTEM[code] for code in OF_THE_SYSTEM if f"[Errno {code}]" in str(record.msg)}:
                 self.write(f"error: {what}; {remedy}.")  # what Snakemake met itself, before or between jobs
 
-    def is_chatter(self, record, event):
-        """Whether a record repeats what is said here, or tells of each step that Snakemake itself takes in a run."""
-        if event == LogEvent.ERROR:
-            return self.interrupted or (self.failures and record.exception in OF_A_FAILED_JOB)
-        own = event is None and record.levelname == "INFO" and record.pathname.startswith(SNAKEMAKE)
-        return own and self.counted
+    def is_told(self, record, event):
+        """Whether a record only repeats that a job has failed, or that a person has ended the run."""
+        failed = self.failures and getattr(record, "exception", None) in OF_A_FAILED_JOB
+        return event == LogEvent.ERROR and (self.interrupted or failed)
 
     def count(self, record):
         """Say of how many jobs a run or dry run is, once."""
@@ -239,6 +240,8 @@ class LogHandler(LogHandlerBase):
 
     def say_the_end(self):
         """What the jobs of a dry run cost; the verdicts of what a run has made, or how it goes on after a bad end."""
+        for text in [] if self.counted else self.held:
+            self.write(text)
         if self.dry and self.listed:
             if self.listed > MOST_JOBS:
                 named = "name results/experiments/NAME, or a folder below it, to see those of one experiment"
