@@ -160,7 +160,8 @@ def test_how_texts_are_encoded_and_how_many_are_cut_is_said(tmp_path, texts):
     _, said = new("mine", tmp_path / "given", REPOSITORY)
     (line,) = [line for line in said if line.startswith("The encoder has")]
     assert line.startswith(
-        "The encoder has mean pooling, vectors normalised to length 1, queries of at most 256 tokens, passages of at most 256;"
+        "The encoder has mean pooling, vectors normalised to length 1, queries of at most 256 tokens, "
+        "passages of at most 256;"
     )
     assert line.endswith("; 1% of the first 300 passages are longer and are cut.")
 
