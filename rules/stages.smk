@@ -33,8 +33,9 @@ rule stage:
         cpu=lambda wildcards: codes(planned(wildcards))["cpu_code"],
         run=run_stage,
         if_killed=say_if_killed,
+        said=said,
     message:
-        "{LABEL:{wildcards.kind}/{wildcards.key}}"
+        "{params.said}"
     shell:
         "{{ {params.run} --spec {params.spec:q} --code {params.code} || {params.if_killed}; }} > {log} 2>&1"
 
@@ -109,7 +110,7 @@ use rule encode as encode_shard with:
     benchmark:
         "results/benchmarks/{kind}_shard/{key}/{scatteritem}.tsv"
     message:
-        "shard {wildcards.scatteritem} of {LABEL:{wildcards.kind}/{wildcards.key}}"
+        "shard {wildcards.scatteritem} of {params.said}"
 
 
 use rule stage as index with:
@@ -211,7 +212,8 @@ rule delete_vectors:
         "../environment.yml"
     params:
         run=manage("delete_vectors", folder="results/stages/encode/{key}"),
+        said=lambda wildcards, input: label(f"encode/{wildcards.key}"),
     message:
-        "delete the vectors of {LABEL:encode/{wildcards.key}}"
+        "delete the vectors of {params.said}"
     shell:
         "{params.run} > {log} 2>&1"

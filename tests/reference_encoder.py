@@ -1,15 +1,10 @@
 """An encoder as transformers computes it, to compare ours with, and `padded`, which makes its input."""
 
-import sys
-
 from transformers import AutoConfig, AutoModel
 
-from paths import REPOSITORY
+from padding import padded  # noqa: F401
 from teleport.encoder.architectures import ARCHITECTURES
 from teleport.encoder.model import Encoder
-
-sys.path.append(str(REPOSITORY / "bench"))
-from padding import padded  # noqa: E402, F401
 
 
 def reference_of(encoder):

@@ -1,15 +1,9 @@
-"""Stages run in a temporary results folder; importing this puts the library on the path."""
+"""Stages run in a temporary results folder."""
 
-import sys
-
-from paths import REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
-
-from teleport.running.artefact import MANIFEST  # noqa: E402
-from teleport.running.files import write_json  # noqa: E402
-from teleport.running.job import Job  # noqa: E402
-from teleport.settings.section import Section  # noqa: E402
+from teleport.running.artefact import MANIFEST
+from teleport.running.files import write_json
+from teleport.running.job import Job
+from teleport.settings.section import Section
 
 
 class Stages:

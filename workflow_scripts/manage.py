@@ -1,12 +1,14 @@
-"""The commands about results: what runs and what it will cost, what is sound, what may go, and what others can read.
+"""The command `teleport`: what runs and what it will cost, what is sound, what may go, and what others can read.
 
-`manage.py --help` lists them, `manage.py COMMAND --help` says more. FILE ... are the files of one configuration, merged
-as `--configfile` merges them. The rules call the last ones, most of them with JSON on standard input. Bad input ends
-with one sentence on stderr and status 1; any other error is a defect and keeps its traceback. Every command loads what
-it needs itself, so that none waits for the libraries of another.
+`teleport --help` lists its commands, `teleport COMMAND --help` says more. FILE ... are the files of one configuration,
+merged as `--configfile` merges them. The rules call the last ones, most of them with JSON on standard input. Bad input
+ends with one sentence on stderr and status 1; any other error is a defect and keeps its traceback. Every command loads
+what it needs itself, so that none waits for the libraries of another.
 """
 
-# ruff: noqa: E402
+import argparse
+import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -20,18 +22,6 @@ def interrupt(number, _frame):
     INTERRUPTS.append(number)
     sys.exit(INTERRUPTED)
 
-
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, interrupt)  # before the other imports, which it would end with a traceback
-sys.path.insert(0, str(Path(__file__).absolute().parent))  # also with PYTHONSAFEPATH
-
-import argparse
-import json
-import os
-
-from teleport.plan.kinds import KINDS
-from teleport.refusal import Refusal
-from teleport.running.files import of_the_system
 
 FILES = "the files of one configuration, as after --configfile"
 COMMANDS = []  # (function, its arguments), in the order in which the help lists them
@@ -71,6 +61,8 @@ def comma_separated(text):
 
 def gpus_of_kind(text):
     """(kind, number) of KIND:gpu=NUMBER, as argparse takes it."""
+    from teleport.plan.kinds import KINDS
+
     kind, _, number = text.partition(":gpu=")
     if kind not in (able := [name for name, row in KINDS.items() if row.gpus]):
         raise argparse.ArgumentTypeError(f"{kind} takes no GPU; {', '.join(able)} do")
@@ -373,7 +365,12 @@ def delete_vectors(arguments):
 
 def main():
     """Run one command, and end the process with its status."""
-    parser = argparse.ArgumentParser(description="The commands about results.")
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)  # before the library is loaded, which it would end with a traceback
+    from teleport.refusal import Refusal
+    from teleport.running.files import of_the_system
+
+    parser = argparse.ArgumentParser(prog="teleport", description="The commands about results.")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for function, arguments in COMMANDS:
         summary, _, _ = function.__doc__.partition("\n")

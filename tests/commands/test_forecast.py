@@ -11,17 +11,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import yaml
-
 from commands.forecast.costs import collection as collection_costs
 from commands.forecast.costs import encoder as encoder_costs
 from commands.forecast.costs import search as search_costs
 from commands.forecast.costs import stage_cost
 from commands.forecast.costs.encoder import sharded
-from commands.forecast.counts import Counts, encoder_shape, of_kind
 from commands.forecast.flops import Shape, forward_flop, step_flop
+
+from commands.forecast.counts import Counts, encoder_shape, of_kind
 from commands.forecast.forecast import Forecast, total
 from commands.forecast.hardware import LINES, THIS, TORCH_BASE, Cost, Hardware, Place, read_hardware
-from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, disk_shortage, live_search, memory_shortages, render, shortages
 from paths import REPOSITORY
 from teleport.collection import answers, build
@@ -363,17 +362,6 @@ def test_a_measurement_that_is_not_usable_stops_no_workflow(marco, monkeypatch):
         Path("results/hardware.json").write_bytes(torn)
         (text,) = shortages(marco)
         assert text.startswith(f"results/hardware.json{said}")
-
-
-def test_what_is_left_of_a_run(marco, monkeypatch):
-    """The stages that are to be made, also finished ones; nothing where nobody knows the GPUs of the machine."""
-    monkeypatch.setattr("glob.glob", lambda pattern: [])
-    train = next(name for name in marco.stages if name.startswith("train/"))
-    left = left_of_run(marco, {train, "train/of-another"}, 1, {"cores": 3})
-    assert left.jobs.keys() == {train} and left.room["cores"] == 3
-    assert left.seconds({}, {}) == Forecast(marco, read_hardware()[1]).stages[train].seconds
-    monkeypatch.setattr("glob.glob", lambda pattern: ["/dev/nvidia0"])
-    assert left_of_run(marco, {train}, 1, {}) is None
 
 
 def finish(stage, facts, wall_seconds, files=(), made=None):

@@ -5,8 +5,6 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertModel
-
 from commands.forecast.flops import (
     Shape,
     activation_bytes,
@@ -16,6 +14,8 @@ from commands.forecast.flops import (
     step_flop,
     vector_bytes,
 )
+from transformers import BertConfig, BertModel
+
 from teleport.cpu.kernels import CpuEncoder
 from teleport.encoder.model import Encoder, PackedEncoder
 

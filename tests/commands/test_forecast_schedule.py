@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import yaml
-
 from commands.forecast.costs.search import workspace
+from commands.forecast.schedule import Job, critical_path, schedule, together
+
 from commands.forecast.forecast import Forecast
 from commands.forecast.hardware import read_hardware
 from commands.forecast.printed import timing
-from commands.forecast.schedule import Job, critical_path, schedule, together
 from paths import REPOSITORY
 from teleport.plan.kinds import KINDS, needs
 from teleport.plan.plan import Plan

@@ -1,4 +1,4 @@
-"""What `make prune` removes: nothing that a plan, an experiment's folder or a table still uses."""
+"""What `teleport prune` removes: nothing that a plan, an experiment's folder or a table still uses."""
 
 import json
 import os

@@ -104,7 +104,7 @@ def test_the_readme_has_the_figures_of_the_forecast(files, cells, capsys):
 
 
 def training_warnings(config, experiments, device="h200"):
-    """What `make forecast` says of a device's memory for training, and the largest training in GB."""
+    """What `teleport forecast` says of a device's memory for training, and the largest training in GB."""
     _, hardware = read_hardware(device)
     forecast = Forecast(Plan(config, experiments), hardware)
     (train,) = [line for line in forecast.lines if line.kind == "train"]

@@ -431,7 +431,7 @@ def test_an_unknown_table_names_those_there_are(monkeypatch):
 
 def test_schema_is_exported_from_the_models():
     written = json.loads((FOLDER / "schema.json").read_text())
-    assert written == json.loads(json.dumps(PublishedTable.model_json_schema())), "stale: run `make schema`"
+    assert written == json.loads(json.dumps(PublishedTable.model_json_schema())), "stale: run `teleport schema`"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -232,7 +232,7 @@ def test_a_defect_of_ours_keeps_its_traceback(monkeypatch, tmp_path, capsys):
 
 
 def test_a_refusal_leaves_no_resume_folder_unless_work_was_saved(monkeypatch, tmp_path):
-    """`make status` would list it as stopped, and `make prune` wait for it."""
+    """`teleport status` would list it as stopped, and `teleport prune` wait for it."""
 
     def refuses(job):
         raise Refusal("the collection has 5 passages")
@@ -263,7 +263,7 @@ def test_a_full_disk_publishes_nothing_and_says_so(monkeypatch, tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device", "a.txt.part")
 
     message = command(monkeypatch, tmp_path, full)
-    assert message.startswith("error: no room left on the disk") and "make prune" in message
+    assert message.startswith("error: no room left on the disk") and "teleport prune" in message
     assert not (tmp_path / "results/stages/merge" / ("b" * 12) / "manifest.json").exists()
 
 

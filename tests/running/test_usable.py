@@ -122,12 +122,12 @@ def test_a_stage_ends_before_any_work(tmp_path, visible, options, cpu_meant, sai
     assert not list(tmp_path.glob("results/resume/*/*"))
 
 
-def test_a_workflow_ends_before_its_first_job(tmp_path):
-    """On device 77, which no torch finds, after no download and no collection; nothing stays locked."""
-    command = [sys.executable, "-m", "snakemake", "-s", REPOSITORY / "Snakefile", "--cores", "1"]
-    for _ in range(2):
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "77"}
-        result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert result.returncode == 1 and "Traceback" not in result.stderr
-        assert "\nerror: torch cannot compute on the leased CUDA devices (77)" in result.stderr
-    assert not list(tmp_path.glob("results/stages/*/*"))
+def test_a_workflow_warns_before_its_first_job(tmp_path):
+    """On device 77, which no torch finds."""
+    target = "results/experiments/ance-tele/plan.tsv"
+    command = [sys.executable, "-m", "snakemake", "-s", REPOSITORY / "Snakefile", "--cores", "1", target]
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "77"}
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    warning = "stages on a GPU will end at once: torch cannot compute on the leased CUDA devices (77)"
+    assert result.returncode == 0 and result.stderr.count(warning) == 1
+    assert result.stderr.index(warning) < result.stderr.index("links of results/experiments/ance-tele")

@@ -630,7 +630,7 @@ def test_an_override_replaces_a_loss_whole(tmp_path):
 
 def test_the_tables_of_the_readme_are_those_of_the_settings():
     text = (REPOSITORY / "config/README.md").read_text()
-    assert with_tables(text) == text, "config/README.md is stale: run `make schema`"
+    assert with_tables(text) == text, "config/README.md is stale: run `teleport schema`"
     assert set(re.findall(r"<!-- settings: (\w+) -->", text)) == {*TABLES, *WITHIN}
 
 
@@ -653,7 +653,7 @@ def test_the_readme_has_every_key_of_the_schema():
 
 def test_schema_is_exported_from_the_settings():
     written = json.loads((REPOSITORY / "config" / "schema.json").read_text())
-    assert written == json.loads(json.dumps(config.json_schema())), "config/schema.json is stale: run `make schema`"
+    assert written == json.loads(json.dumps(config.json_schema())), "config/schema.json is stale: run `teleport schema`"
 
 
 def test_an_editor_takes_any_number_as_it_is_read_and_knows_its_bounds():

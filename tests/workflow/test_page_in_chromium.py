@@ -3,21 +3,16 @@
 import base64
 import json
 import re
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from browser import Browser, require_chromium
 from page_world import MARKUP, episode, pools, record, report
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "report/page"))
-
-from browser import Browser, require_chromium  # noqa: E402
-from runs_world import runs_world  # noqa: E402
+from runs_world import runs_world
 
 MOST_CLICKS = 3  # from the first page to an answer
 

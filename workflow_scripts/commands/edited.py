@@ -16,17 +16,22 @@ def codes_of(stage, digests):
     return {"code": stage_code(stage.kind, stage.loads, digests.__getitem__), "cpu_code": on_cpu}
 
 
+def is_edited(stage, codes):
+    """Whether a finished stage was made by other code than `codes`, as `codes_of` gives them."""
+    made = read_saved(STAGES / stage.name / MANIFEST).get("provenance", {})
+    return any(made.get(key) not in (None, digest) for key, digest in codes.items())
+
+
 def edited_stages(plan):
     """The names (set) of finished stages of a plan that other code has made than today's, or that read such ones."""
     digests = digests_of_all()
 
     @cache
-    def is_edited(name):
-        stage, made = plan.stages[name], read_saved(STAGES / name / MANIFEST).get("provenance", {})
-        own = any(made.get(key) not in (None, digest) for key, digest in codes_of(stage, digests).items())
-        return own or any(is_edited(read.name) for read in stage.inputs.values())
+    def outdated(name):
+        stage = plan.stages[name]
+        return is_edited(stage, codes_of(stage, digests)) or any(outdated(read.name) for read in stage.inputs.values())
 
-    return {name for name in plan.stages if is_finished(name) and is_edited(name)}
+    return {name for name in plan.stages if is_finished(name) and outdated(name)}
 
 
 def edited_said(plan):

@@ -105,7 +105,7 @@ def encoding_said(encoder, source):
     """How a settings.Encoder takes texts, and how many of the first passages it cuts (text)."""
     rows = (sources.beir if source.source == "beir" else sources.tsv)(source).corpus
     said = sentence(encoder)
-    return f"{said[0].upper()}{said[1:]}{cut_of_rows(encoder, rows)}."
+    return f"The encoder has {said}{cut_of_rows(encoder, rows)}."
 
 
 def configured(text, name, source, roles, counts):

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import yaml
 from page_numbers import charts_of, numbers, thirty
+from runs_world import runs_world
+from toy import World, finished, make_checkpoint  # noqa: F401
 
 from collection_world import WORDS, random_passages, write_lines
 from teleport.plan.plan import Plan
@@ -19,11 +21,6 @@ from teleport.report.paper import write
 from teleport.report.rows import measured_tables
 from teleport.report.table import write_table
 from teleport.settings.read import load_files
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "workflow"))
-
-from runs_world import runs_world  # noqa: E402
-from toy import World, finished, make_checkpoint  # noqa: E402, F401
 
 ONE = {"means", "scores", "dots"}  # kinds of numbers that any evaluation gives
 TRAINED = ONE | {"times", "costs", "losses", "rates"}
@@ -91,7 +88,7 @@ def test_runs_alone(tmp_path):
 
 @pytest.mark.slow
 def test_own_data_with_the_recipe_of_make_new(tmp_path):
-    """60 passages in tables, as `make new` configures them, with a tiny checkpoint in the place of the package's."""
+    """60 passages in tables, as `teleport new` configures them, with a tiny checkpoint in place of the package's."""
     folder, texts = tmp_path / "repository", [" ".join(w) for w in random_passages(np.random.default_rng(3), 60, 5, 12)]
     World.copy_repository(folder)
     make_checkpoint(folder / "data/bert", WORDS)

@@ -34,7 +34,8 @@ class Hardware(Section):
     answers: Rate = Field(4e4, description="Passages/s, each of one question, that are looked through for answers.")
     bm25_tokens: Rate = Field(description="Tokens/s that a process splits, stems and inverts for the index of BM25.")
     bm25_scores: Rate = Field(description="Passages times queries/s of BM25, though it adds only what has a term.")
-    disk: Rate = Field(description="Bytes/s written and hashed, or read.")
+    disk: Rate = Field(description="Bytes/s written and hashed.")
+    read: Rate | None = Field(None, description="Bytes/s of vectors read, which are not hashed; null: as `disk`.")
     network: Rate = Field(12.5e6, description="Bytes/s of downloads; the default, 100 Mbit/s, is an assumption.")
     startup: float = Field(ge=0, description="Seconds per job: process, libraries, scheduler.")
     load: float = Field(ge=0, description="Seconds more per job that loads torch and a checkpoint.")
@@ -52,7 +53,9 @@ class Hardware(Section):
     def seconds(self, cost, gpus=0):
         """Estimated seconds of a job of a `Cost` on so many GPUs, or on the processor alone: its work, one after
         another."""
-        rates = {rate: getattr(self, rate) * (max(gpus, 1) if rate in SHARED else 1) for rate in cost.work}
+        rates = {
+            rate: (getattr(self, rate) or self.disk) * (max(gpus, 1) if rate in SHARED else 1) for rate in cost.work
+        }
         working = sum(amount / rates[rate] for rate, amount in cost.work.items())
         return self.startup + (self.load if cost.model else 0.0) + working + cost.bytes / self.disk
 

@@ -13,6 +13,7 @@ APIDOCS_TEXTS = 20  # packages are parsed: a passage takes as long as so many li
 OF_LENGTH, USUAL_TOKENS = 0.4, 76  # the part of the work on a text as long as MS MARCO's that grows with its length
 ANSWER_COST = 0.25  # of a further question of a passage, in passages that are looked through for the answers of one
 PROCESSES, PASSAGES, PROCESS_MEMORY = 8, 50_000, 0.45e9  # look for answers, in so many passages each
+READ_AGAIN = 0.09  # of what reading a file, checking and writing a passage takes: reading it from corpus.parquet
 QUESTION_BYTES, QUESTION_MEMORY = 40, 700  # with its judgments, and those that are dropped
 
 
@@ -43,12 +44,14 @@ def collection(stage, counts, place):
 def group_bytes(counts):
     """Memory of a row group's texts."""
     tokens = counts.corpus_tokens / max(1, counts.passages)
-    return min(GROUP_BYTES, TOKEN_MEMORY * tokens * min(GROUP_PASSAGES, counts.passages))
+    return min(GROUP_BYTES, TOKEN_MEMORY * tokens * GROUP_PASSAGES)
 
 
 def looking_for_answers(pairs, counts, threads=1):
     """(work, memory) of looking for answers in so many retrieved passages, each of which is looked through once; at
     most: random draws would be as many different ones, and neighbours repeat more often."""
     passages = -math.expm1(-pairs / counts.passages) * counts.passages
-    work = {"answers": passages + ANSWER_COST * (pairs - passages)}
+    groups = max(1.0, counts.passages / GROUP_PASSAGES)  # which are read whole
+    read = -math.expm1(-passages / groups) * counts.passages
+    work = {"answers": passages + ANSWER_COST * (pairs - passages), "texts": READ_AGAIN * read}
     return work, group_bytes(counts) + min(PROCESSES, threads, passages // PASSAGES) * PROCESS_MEMORY

@@ -1,4 +1,4 @@
-"""What checkpoints, tokens and vectors cost: a function (stage, counts, place) → Cost per kind; operations of an encoder.
+"""What checkpoints, tokens and vectors cost: a function (stage, counts, place) → Cost per kind.
 
 Counted are matrix products: embeddings, LayerNorm, softmax and GELU are left out, about 1 % at BERT-base's size.
 """

@@ -39,7 +39,7 @@ def merge(stage, counts, place):
     work = {"rows": MERGED * candidates}
     if settings.remove == "answers":  # of what each source offers, but for the last pool
         looked, memory = zip(*(looking_for_answers(number, counts, place.threads) for number in pairs), strict=True)
-        work["answers"] = sum(each["answers"] for each in looked)
+        work |= {rate: sum(each[rate] for each in looked) for rate in looked[0]}
         mapped += max(memory)
     if settings.positive_score:
         mapped += counts.vectors(inputs["passages"])[2]

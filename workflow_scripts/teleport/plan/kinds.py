@@ -1,6 +1,6 @@
 """The kinds of stages: which module makes each, and what it asks for of a machine.
 
-One row per kind, in the order of the workflow; the rules, the code digests and `make forecast` take all of it from
+One row per kind, in the order of the workflow; the rules, the code digests and `teleport forecast` take all of it from
 here. What a kind does, and which equation it is, stands at the rule of its name in rules/stages.smk.
 """
 

@@ -161,7 +161,7 @@ class Plan:
 
     @property
     def encoder(self):
-        """The encoder of the first experiment, with which `make forecast` counts; None where nothing is encoded."""
+        """The encoder of the first experiment, with which `teleport forecast` counts; None where nothing is encoded."""
         return next((experiment.encoder for experiment in self.experiments.values()), None)
 
     @property

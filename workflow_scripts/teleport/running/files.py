@@ -13,13 +13,13 @@ from threading import get_ident
 
 from teleport.refusal import Refusal
 
-PRUNE = "`make prune CONFIG=FILES` lists stages that neither this configuration nor a finished result uses"
+PRUNE = "`teleport prune FILES` lists stages that neither this configuration nor a finished result uses"
 MORE_ROOM = f"free some space ({PRUNE}), or raise the limit on files (`ulimit -f`, quotas)"
 NO_ROOM = ("no room left on the disk", f"{MORE_ROOM}, and run again: it continues if it can")
 NO_ACCESS = ("access is refused", "have what is named readable, results and data/downloads writable, and run again")
 FAULT = "look at it (dmesg), and run again where files are sound: it continues if it can"
 FAILING = ("the disk reports a fault", FAULT)
-NO_MEMORY = ("there is not enough memory", "run fewer jobs at once (--cores); `make forecast` says what each needs")
+NO_MEMORY = ("there is not enough memory", "run fewer jobs at once (--cores); `teleport forecast` says what each needs")
 TOO_LONG = ("a name is longer than the file system takes", "give a shorter one")
 OF_THE_SYSTEM = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), NO_ROOM)
 OF_THE_SYSTEM |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NO_ACCESS) | {

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from teleport.running import launch
+from teleport.running import launch, log
 
 LIBRARIES = ["numpy", "pyarrow", "torch", "transformers", "tokenizers", "safetensors", "faiss-cpu", "faiss-gpu"]
 LIBRARIES += ["bm25s", "numba", "PyStemmer", "ir-measures", "scipy", "pandas", "snakemake"]
@@ -82,6 +82,8 @@ def provenance(job, started, ended, attempt):
         "host": os.uname().nodename,
         "process": os.getpid(),
         "threads": job.threads,
+        "shards": job.shards,
+        "warnings": list(log.warnings),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "wall_seconds": round(ended - started, 3),
         "attempt": attempt,

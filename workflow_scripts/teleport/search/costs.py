@@ -3,12 +3,17 @@
 from teleport.costs import BASE, Cost, run_bytes, search_flop, vector_bytes
 
 CANDIDATES, CANDIDATE_BYTES = 2**25, 20  # of a search at most at a time: number, score proposed and exact
-GPU_SCORES = 2**28  # of a block on a GPU, in float32 and twice
-CPU_LINES, CPU_BYTES = 512, 95  # queries of each thread at a time; bytes of each of their candidates, which are 8 a rank
+GPU_SCORES, GPU_BLOCK = 2**28, 65536  # of a block on a GPU, in float32 and twice; its passages, eight times
+CPU_LINES, CPU_BYTES = (
+    512,
+    95,
+)  # queries of each thread at a time; bytes of each of their candidates, which are 8 a rank
 PRODUCTS = 0.35e9  # memory of what computes products on a CPU
 CODE_FLOP = 180  # adding up a code of a PQ index takes as long as so many operations of a product
 POSTING_BYTES = 3.2  # of a token in BM25's index: 8 bytes a posting, 0.4 postings a token
-LEXICAL_MEMORY, TERM_BYTES = 0.7e9, 1.0  # building it: a range of postings and a block of texts; terms, by the token
+# Building it: a range of postings; a block of texts, by the token; a process, and the passages that it has at least;
+# terms, by the token.
+LEXICAL_MEMORY, LEXICAL_TOKENS, LEXICAL_PROCESS, LEXICAL_LEAST, TERM_BYTES = 0.4e9, 11, 0.25e9, 131_072, 1.0
 QUERY_TERMS_BYTES = 500  # a query as a list of numbers
 TRAIN_PER_LIST, IVF_ITERATIONS, PQ_ITERATIONS = 256, 10, 25  # of k-means, as faiss does it
 RERANKED = 1000  # candidates of a query in a file
@@ -28,8 +33,8 @@ def index(stage, counts, place):
     passages, dim, vectors = counts.vectors(stage.inputs["passages"])
     index = stage.settings.index
     if index.kind == "flat":
-        return Cost(mapped=vectors, work={"disk": vectors})
-    size, work = index_bytes(index, passages, dim), {"disk": vectors}
+        return Cost(mapped=vectors, work={"read": vectors})
+    size, work = index_bytes(index, passages, dim), {"read": vectors}
     if index.kind == "hnsw":
         return Cost(size, memory=BASE + size, mapped=vectors, work=work, lacks="linking the passages of hnsw indexes")
     # k-means compares some vectors with all centroids, several times; adding compares each passage once.
@@ -45,25 +50,27 @@ def retrieve(stage, counts, place):
     size, kept = run_bytes(lines, depth), lines * depth * stage.inputs["passages"].settings.chunks
     if stage.settings.scores == "compressed":
         index = stage.inputs["index"].settings.index
-        work = {"host_flop": CODE_FLOP * lines * counts.passages * index.m, "disk": vectors}
+        work = {"host_flop": CODE_FLOP * lines * counts.passages * index.m, "read": vectors}
         codes = index_bytes(index, counts.passages, dim)
         return Cost(size, BASE + codes + min(CANDIDATES, kept) * CANDIDATE_BYTES, work=work)
-    work = {"search_flop": search_flop(lines, passages, dim), "rows": kept, "disk": vectors}
+    work = {"search_flop": search_flop(lines, passages, dim), "read": vectors}
     if place.gpus:
-        on_device = vector_bytes(passages, dim, 2) / place.gpus + 8 * GPU_SCORES
+        on_device = vector_bytes(passages, dim, 2) / place.gpus + 8 * GPU_SCORES + 32 * GPU_BLOCK * dim
         memory = BASE + PRODUCTS + vectors + min(CANDIDATES, kept) * CANDIDATE_BYTES
         return Cost(size, memory, size, on_device, work)
-    at_a_time = min(lines, CPU_LINES * place.threads) * kept / max(1, lines) * 8
+    work["rows"] = kept  # a GPU sorts them in no time
+    at_a_time = min(lines, CPU_LINES * place.threads) * (8 * kept / max(1, lines) + CPU_NEAR)
     memory = BASE + PRODUCTS + vectors + min(CANDIDATES, at_a_time) * CPU_BYTES
     return Cost(size, memory, size + passages * dim, work=work)
 
 
 def lexical_index(stage, counts, place):
     """All texts are split, stemmed and inverted; the postings are read again from memory maps."""
-    tokens = counts.corpus_tokens
+    tokens, processes = counts.corpus_tokens, max(1, min(place.threads, counts.passages // LEXICAL_LEAST))
     size = tokens * POSTING_BYTES
-    memory = BASE + min(LEXICAL_MEMORY, 0.1e9 + 20 * tokens) + tokens * TERM_BYTES + 12 * counts.passages
-    return Cost(size, memory, size, work={"bm25_tokens": tokens / max(1, min(4, place.threads))})
+    memory = BASE + LEXICAL_MEMORY + min(LEXICAL_PROCESS, LEXICAL_TOKENS * tokens) + tokens * TERM_BYTES
+    memory += 12 * counts.passages + (LEXICAL_PROCESS * processes if processes > 1 else 0)
+    return Cost(size, memory, size, work={"bm25_tokens": tokens / processes})
 
 
 def bm25(stage, counts, place):
@@ -85,6 +92,6 @@ def errors(stage, counts, place):
     """All products on the processor, and the vectors once more for every 8,192 positives."""
     passages, dim, vectors = counts.vectors(stage.inputs["passages"])
     pairs = counts.positives[stage.settings.split]
-    work = {"host_flop": search_flop(pairs, passages, dim), "disk": vectors * -(-pairs // ERROR_PAIRS)}
+    work = {"host_flop": search_flop(pairs, passages, dim), "read": vectors * -(-pairs // ERROR_PAIRS)}
     block = min(pairs, ERROR_PAIRS) * min(counts.passages, ERROR_ROWS) * 4
     return Cost(pairs * 24, memory=BASE + vectors + block, work=work)

@@ -71,12 +71,12 @@ def live(stage, counts, place, steps):
     codes = index_bytes(index, passages, dim) if index.kind == "pq" else 0
     if codes and not place.gpus:
         flop = CODE_FLOP * steps * training.batch_queries * passages * index.m
-        return Cost(memory=vectors + codes, work={"host_flop": flop, "disk": vectors})
+        return Cost(memory=vectors + codes, work={"host_flop": flop, "read": vectors})
     compared = steps * max(training.batch_queries, training.accumulate * PASS_QUERIES)
     on_device, work = vector_bytes(passages, dim, 2), {"search_flop": search_flop(compared, passages, dim)}
     if not place.gpus:
-        return Cost(memory=vectors + on_device, work=work | {"disk": vectors})
-    return Cost(memory=vectors + codes, device_memory=on_device / place.gpus, work=work | {"disk": vectors})
+        return Cost(memory=vectors + on_device, work=work | {"read": vectors})
+    return Cost(memory=vectors + codes, device_memory=on_device / place.gpus, work=work | {"read": vectors})
 
 
 def activation_bytes(shape, tokens, half=True):
