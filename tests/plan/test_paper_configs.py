@@ -96,7 +96,7 @@ def test_the_readme_has_the_figures_of_the_forecast(files, cells, capsys):
         said[device] = " ".join(capsys.readouterr().out.split())
     download = re.search(r"download 1 0 (\S+)", said["h200"])[1]
     disk, memory, device_memory = re.search(r"total \d+ 0 (\S+) (\S+) (\S+)", said["h200"]).groups()
-    if kept := re.search(r"at most about (\S+) GB are there", said["h200"]):
+    if kept := re.search(r"at most about (\S+) GB are to come", said["h200"]):
         disk = kept[1]
     clocks = [re.search(r"wall clock: (?:(\d+) h )?(\d+) min", text).groups("0") for text in said.values()]
     sizes = [f"{float(download)} GB", f"{float(disk):.0f} GB", f"{device_memory} GB", f"{float(memory):.0f} GB"]
@@ -107,9 +107,8 @@ def training_warnings(config, experiments, device="h200"):
     """What `teleport forecast` says of a device's memory for training, and the largest training in GB."""
     _, hardware = read_hardware(device)
     forecast = Forecast(Plan(config, experiments), hardware)
-    (train,) = [line for line in forecast.lines if line.kind == "train"]
     warned = [text for text in memory_shortages(forecast) if "memory: train" in text]
-    return warned, total("device_memory", train.stages) / 1e9
+    return warned, total("device_memory", forecast.by_kind["train"]) / 1e9
 
 
 @pytest.mark.parametrize("name", TABLE_5)

@@ -8,6 +8,8 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import NamedTuple
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import yaml
 
 from commands.encoding import cut_of_rows, sentence
@@ -24,6 +26,7 @@ from teleport.settings.read import load
 from teleport.settings.section import NAME
 
 SEED = 42
+TOKEN_CHARACTERS = 4.5  # of a text, with the space or sign behind a word; CLS and SEP come besides
 TEST_SHARE, DEV_SHARE = 3, 5  # a third of the judged queries, then a fifth of the others, where they are not divided
 MOST_DEV_QUERIES = 500
 MOST_STEPS, MOST_EPOCHS = 500, 10  # of an episode, in which each training query has its turn
@@ -96,9 +99,19 @@ def counts_of(source):
         outputs = {"output": lambda name: Path(folder, name), "progress": lambda *said: None}
         facts = build.run(SimpleNamespace(settings=settings, **outputs))
         shared = trained_too({split: Path(folder, f"queries.{split}.parquet") for split in facts["splits"]})
+        tokens = {"passage_tokens": mean_tokens(Path(folder, "corpus.parquet"), ["title", "text"])}
+        first = next(iter(facts["splits"]))
+        tokens["query_tokens"] = mean_tokens(Path(folder, f"queries.{first}.parquet"), ["text"])
     splits = facts["splits"].items()
     counts = {what: {name: split[what] for name, split in splits} for what in ("queries", "positives")}
-    return {"passages": facts["num_passages"]} | counts, shared
+    return {"passages": facts["num_passages"]} | counts | tokens, shared
+
+
+def mean_tokens(path, columns):
+    """About how many tokens a text of a Parquet file has, in the mean, for the forecast (int, at least 1)."""
+    table = pq.read_table(path, columns=columns)
+    characters = sum(pc.sum(pc.utf8_length(table[column])).as_py() or 0 for column in columns)
+    return max(1, round(characters / max(1, table.num_rows) / TOKEN_CHARACTERS) + 2)
 
 
 def encoding_said(encoder, source):

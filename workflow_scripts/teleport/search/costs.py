@@ -4,10 +4,8 @@ from teleport.costs import BASE, Cost, run_bytes, search_flop, vector_bytes
 
 CANDIDATES, CANDIDATE_BYTES = 2**25, 20  # of a search at most at a time: number, score proposed and exact
 GPU_SCORES, GPU_BLOCK = 2**28, 65536  # of a block on a GPU, in float32 and twice; its passages, eight times
-CPU_LINES, CPU_BYTES = (
-    512,
-    95,
-)  # queries of each thread at a time; bytes of each of their candidates, which are 8 a rank
+# Queries of a thread at a time, and their candidates: 8 a rank, and those that are near; bytes of each.
+CPU_LINES, CPU_NEAR, CPU_BYTES = 512, 2560, 95
 PRODUCTS = 0.35e9  # memory of what computes products on a CPU
 CODE_FLOP = 180  # adding up a code of a PQ index takes as long as so many operations of a product
 POSTING_BYTES = 3.2  # of a token in BM25's index: 8 bytes a posting, 0.4 postings a token
