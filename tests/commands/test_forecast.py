@@ -287,9 +287,7 @@ def test_every_hardware_line_is_complete_and_says_where_it_is_from():
 
 
 def test_a_segment_goes_on_where_the_one_before_ended(marco):
-    plan = make_plan(
-        training={"continues": True, "epochs": None, "steps": 100},
-        episodes=[{"training": {"stop_after_steps": 30}}] * 2,
-    )
+    training = {"continues": True, "epochs": None, "steps": 100}
+    plan = make_plan(training=training, episodes=[{"training": {"stop_after_steps": 30}}] * 2)
     trains = [stage for stage in plan.stages.values() if stage.kind == "train"]
     assert [train_steps(stage, Counts(plan)) for stage in trains] == [(0, 30), (30, 60)]
