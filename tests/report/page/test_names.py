@@ -1,13 +1,11 @@
 """Two tables may call two systems alike: the page tells them apart."""
 
-import pandas as pd
-import pytest
 import yaml
 
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.report.page.contents import page_contents
-from teleport.report.page.overview import says_the_same, settings_of
+from teleport.report.page.overview import settings_of
 from teleport.report.page.queries import compared_rows
 from teleport.settings import read as config
 
@@ -29,11 +27,3 @@ def test_systems_of_two_tables_that_are_called_alike():
     assert [row["label"] for row in compared_rows(rows[:1] * 2)] == ["high"]
     alphas = [settings_of(spec, row)["negatives.alpha"] for table in tables for row in table["rows"]]
     assert alphas == [0.25, 0.75]
-
-
-@pytest.mark.parametrize(("mean", "same"), [(1 / 3, True), (0.3334, False), (0.0, False)])
-def test_a_table_of_before_its_stages_were_made_anew_says_nothing_of_today(mean, same):
-    """By its means, of which a CSV has six digits; what was not written yet contradicts nothing."""
-    rows = [{"at": 1, "cells": {"RR@10": {"mean": mean}}}]
-    assert says_the_same(pd.DataFrame({"RR@10": [0.5, 0.333333]}), rows) == same
-    assert says_the_same(pd.DataFrame(), rows)
