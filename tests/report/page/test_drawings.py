@@ -76,8 +76,8 @@ def test_starts_are_those_of_the_experiments_whoever_shares_them():
         def finished(self, name):
             return name is not None and name != "evaluate/missing"
 
-        def scores(self, name, split):
-            return {"RR@10": np.array([0.0, 1.0, np.nan]) if name == "evaluate/start" else np.array([1.0, 1.0, np.nan])}
+        def query_scores(self, name):
+            return {"RR@10": pd.Series([0.0, 1.0] if name == "evaluate/start" else [1.0, 1.0], ["q1", "q2"])}
 
     def experiment(label, *stages):
         return {"system": label, "seeds": [{"runs": [{"test": stage} if stage else {}]} for stage in stages]}

@@ -71,7 +71,7 @@ def write_analyses(spec, root, output_folder):
     sources = [
         [row["system"], row["episode"], name, stage]
         for row in spec["rows"]
-        for name, names in sorted(row["analyses"].items())
+        for name, names in row["analyses"].items()
         for stage in names
     ]
     write_forms(

@@ -179,6 +179,7 @@ def analysis_tables(plan):
         name = ANALYSES_TABLE if table == MAIN_TABLE else f"{ANALYSES_TABLE}-{table}"
         kept = ("system", "episode", "seeds", "analyses")
         analysed = [{key: row[key] for key in kept} for row in rows if row["analyses"]]
+        analysed = [row | {"analyses": dict(sorted(row["analyses"].items()))} for row in analysed]
         content = {"name": name, "title": f"Analyses: {title}", "collection": plan.collection, "rows": analysed}
         content |= {"errors of": asked.errors, "against": against}
         forgets = {row["system"] for row in analysed if "forgetting" in row["analyses"]}
