@@ -16,6 +16,10 @@ def not_linked(path):
     return WorkflowError(f"{path} is no stage of this configuration. {nearest(path, linked())}")
 
 
+FORCED, forces = set(), False
+for word in sys.argv:
+    forces = word in ("--forcerun", "--force-run", "-R") or (forces and not word.startswith("-"))
+    FORCED |= {word} if forces else set()
 NAMED = list(dict.fromkeys(word for word in sys.argv if os.path.normpath(word).startswith("results/experiments/")))
 for word in NAMED if MAIN else ():
     link = os.path.normpath(word).removesuffix("/manifest.json").removesuffix("/plan.tsv")
@@ -23,7 +27,7 @@ for word in NAMED if MAIN else ():
         continue  # a file, which a rule makes
     if link not in linked():
         raise not_linked(link)
-    if {"--forcerun", "--force-run", "-R"} & set(sys.argv[: sys.argv.index(word)][-1:]):
+    if word in FORCED:
         stage = linked()[link][0].name
         raise WorkflowError(f"--forcerun takes rules and files, no links: results/stages/{stage}/manifest.json is one.")
 

@@ -268,9 +268,9 @@ CAUSES = {
 def test_a_failed_job_says_why_once_and_neither_command_nor_guess(logger, tmp_path, text):
     log = write_log(tmp_path / "results/logs/x.log", text)
     begin(logger, 5, "train, episode 1 · tele")
-    fail(logger, 5, log)
-    said = {"event": LogEvent.ERROR, "exception": "CalledProcessError"}
+    said = {"event": LogEvent.ERROR, "exception": "RuleException"}
     logger.error("CalledProcessError in file x:\nCommand 'run_stage.py --spec' returned 1", extra=said)
+    fail(logger, 5, log)
     logger.handler.close()
     why, rest = CAUSES[text]
     assert lines(logger)[1:] == [

@@ -153,7 +153,7 @@ def test_a_stage_that_was_killed_says_what_helps(world, tmp_path, monkeypatch, c
     """A killed process says nothing; the shell that waits for it does, and blames the kernel only where it may have."""
     kill = "import os\nb'run_stage.py' in open('/proc/self/cmdline', 'rb').read() and os.kill(os.getpid(), 9)\n"
     (tmp_path / "sitecustomize.py").write_text(kill)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}workflow_scripts")
     launch = world.folder / "workflow_scripts/teleport/running/launch.py"
     text = launch.read_text()
     assert 'Path("/proc/vmstat")' in text

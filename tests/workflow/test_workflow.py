@@ -92,7 +92,7 @@ def test_a_run_says_a_line_per_job_and_each_episode_s_score(finished):
 
 def test_the_library_search_of_faiss_is_in_no_log(finished):
     logs = [path.read_text() for path in (finished.folder / "results/logs/retrieve").iterdir()]
-    assert len(logs) == 10 and sum("done in" in log for log in logs) == 4, "of a search of each checkpoint"
+    assert len(logs) == 10 and all("done in" in log for log in logs)
     assert not any("faiss" in log.lower() for log in logs)
 
 

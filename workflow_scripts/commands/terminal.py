@@ -128,8 +128,9 @@ class LogHandler(LogHandlerBase):
                 self.write(f"error: {what}; {remedy}.")  # what Snakemake met itself, before or between jobs
 
     def is_told(self, record, event):
-        """Whether a record only repeats that a job has failed, or that a person has ended the run."""
-        failed = self.failures and getattr(record, "exception", None) in OF_A_FAILED_JOB
+        """Whether a record only tells with its shell command that a job has failed, or that a person has ended the run.
+        Snakemake says the first before JOB_ERROR comes, by which `failed` tells the cause."""
+        failed = (self.running or self.failures) and getattr(record, "exception", None) in OF_A_FAILED_JOB
         return event == LogEvent.ERROR and (self.interrupted or failed)
 
     def count(self, record):
