@@ -2,7 +2,7 @@
 
 The specification, JSON like that of a table:
 
-    {"name": "systems", "configuration": ["config/systems.yaml"], "collection": "collection/KEY", "flags": {"query": 1},
+    {"name": "systems", "configuration": ["config/systems.yaml"], "collection": "collection/KEY", "sources": ["query"],
      "splits": ["test"], "measures": {"test": ["RR@10"]}, "queries": 200, "assets": "DIGEST",
      "tables": [as in table.py], "stages": {"train/KEY": {"inputs": {role: stage}, "users": [...], "label": "..."}},
      "experiments": [{"name": "ance-tele", "system": "ANCE-Tele", "label": "ANCE-Tele", "method": "three trainings, …",
@@ -40,7 +40,6 @@ from teleport.report.specs import Spec, in_folder, label_of, reference_name, tab
 from teleport.report.systems import system_columns
 from teleport.running.files import files_below, sha256_file
 from teleport.settings.configuration import Report
-from teleport.settings.registry import SOURCES
 from teleport.settings.section import in_one_spelling
 
 ASSETS = Path(__file__).parent / "page" / "assets"
@@ -59,7 +58,7 @@ def page_spec(plan, files, queries=None):
         "collection": plan.collection,
         "splits": list(config.evaluation.splits),
         "measures": {split: config.evaluation.measures_of(split) for split in config.evaluation.splits},
-        "flags": {name: SOURCES[name].flag for name in sorted(sources)},
+        "sources": sorted(sources),
         "queries": (config.report or Report()).queries if queries is None else queries,
         "assets": hashlib.sha256(assets.encode()).hexdigest()[:12],
         "tables": [json.loads(spec.text) for spec in table_specs(plan).values()],

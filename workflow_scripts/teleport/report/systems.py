@@ -46,7 +46,8 @@ def negatives_text(train):
     sources = []
     for name, draw in pool.settings.sources.items():
         ranks = ", ".join(f"{first}-{last}" for first, last in draw.ranks or ())
-        sources.append(f"{name} {draw.count}{f' of {ranks}' if ranks else ''}")
+        how = "" if draw.draw.kind == "uniform" else f" {draw.draw.kind}"
+        sources.append(f"{name} {draw.count}{how}{f' of {ranks}' if ranks else ''}")
     rule = pool.settings.positive_score
     changed = pool.settings.filters | ({"positive_score": rule} if rule not in (None, "lowest") else {})
     filters = [name.replace("_", " ") + ("" if value is True else f" {value}") for name, value in changed.items()]

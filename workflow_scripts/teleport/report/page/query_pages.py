@@ -44,16 +44,17 @@ def light(reader, rows, full, positives, lists, sources=None):
     return {"columns": ["Positives", *lists], "most": most, "queries": texts, "sources": digits}
 
 
-def mined_lists(reader, seeds, rows, flags):
+def mined_lists(reader, seeds, rows, names):
     """{"SYSTEM, episode N": {row: [its negatives, by their rank]}} of all finished pools, and their sources, as `light`
-    takes them, each the first of its negative by `flags`; seeds: {label: seed}."""
-    lists, sources, places = {}, {}, {name: str(at) for at, name in enumerate(flags)}
+    takes them, each the first of its negative by its place in `names`; seeds: {label: seed}."""
+    lists, sources, places = {}, {}, {name: str(at) for at, name in enumerate(names)}
     for label, seed in seeds.items():
         for number, stages in finished_pools(reader, seed).items():
-            fields = flat(reader.pool(stages["pool"]), np.array(rows), "passages", "ranks", "sources")
+            pool = reader.pool(stages["pool"])
+            fields = flat(pool, np.array(rows), "passages", "ranks", "sources")
             frame = pd.DataFrame(dict(zip(("query", "passage", "rank", "source"), fields, strict=True)))
             frame["rank"] = frame["rank"].replace(0, np.inf)  # what no search found is last
-            digits = {bits: places[first_source(bits, flags)] for bits in frame["source"].unique().tolist()}
+            digits = {each: places[first_source(each, pool.bits)] for each in frame["source"].unique().tolist()}
             frame["source"] = frame["source"].map(digits)
             by_rank = frame.sort_values(["query", "rank"], kind="stable").drop_duplicates(["query", "passage"])
             column, of = f"{label}, episode {number}", by_rank.groupby("query")
@@ -62,7 +63,7 @@ def mined_lists(reader, seeds, rows, flags):
     return lists, sources
 
 
-def query_life(reader, trajectory, row, flags):
+def query_life(reader, trajectory, row):
     """What one experiment gave one training query, episode by episode.
 
     {pools: {episode: stages}, positive: {episode: (rank, score)}, lines: {passage: {episode: {source, what, then, now,
@@ -71,7 +72,8 @@ def query_life(reader, trajectory, row, flags):
     """
     life = {"pools": finished_pools(reader, trajectory), "positive": {}, "lines": {}}
     for number, stages in life["pools"].items():
-        fields = flat(reader.pool(stages["pool"]), np.array([row]), "passages", "sources", "ranks")
+        pool = reader.pool(stages["pool"])
+        fields = flat(pool, np.array([row]), "passages", "sources", "ranks")
         passages, sources, ranks = (field.tolist() for field in fields[1:])
         now = {passage: rank for rank, passage in enumerate(reader.found(stages["query"], row), 1)}
         positives = reader.positives(stages["positives"])[row].tolist()
@@ -79,7 +81,8 @@ def query_life(reader, trajectory, row, flags):
         life["positive"][number] = min((now[known] for known in positives if known in now), default=None), positive
         for passage, source, rank, score in zip(passages, sources, ranks, scores, strict=True):
             suspect = None not in (score, positive) and score >= positive - abs(positive) * (1 - SUSPECT)
-            line = {"source": source_name(source, flags), "what": first_source(source, flags), "then": rank or None}
+            line = {"source": source_name(source, pool.bits), "what": first_source(source, pool.bits)}
+            line |= {"then": rank or None}
             line |= {"now": now.get(passage), "score": score, "suspect": suspect}
             life["lines"].setdefault(passage, {}).setdefault(number, line)
     return life

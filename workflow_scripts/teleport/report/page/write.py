@@ -148,7 +148,7 @@ class Page:
         first, rates, self.listed = {}, {}, []
         for experiment in self.spec["experiments"]:
             label, seeds = experiment["label"], experiment["seeds"]
-            pools = list(filter(None, (negatives_of(self.reader, seed, self.spec["flags"]) for seed in seeds)))
+            pools = list(filter(None, (negatives_of(self.reader, seed) for seed in seeds)))
             first |= {label: pools[0]} if pools else {}
             sets = [forgetting_of(self.traces, seed, self.spec["splits"], self.spec["measures"]) for seed in seeds]
             for said in chain(*sets):
@@ -214,7 +214,7 @@ class Page:
         splits = list(dict.fromkeys([*self.splits, *["train"] * bool(trained)]))
         index = {"splits": splits, "scored": list(self.splits), "labels": [row["label"] for row in self.compared]}
         index |= {"pairs": self.pairs(), "experiments": self.listed, "states": STATES}
-        index["sources"] = list(self.spec["flags"])
+        index["sources"] = self.spec["sources"]
         self.site.put("index", index)
         if splits:
             self.site.add("list.html", "list.html", "Queries", full=contents)
@@ -238,7 +238,7 @@ class Page:
         compared = [self.traces.training(seed)[1] for seed in self.trained.values()]
         number = queries.fitting(self.spec["queries"], self.reader, self.trained.values())
         rows, chosen = self.traces.rows.tolist(), queries.selected(self.traces.rows, compared, number)
-        mined = query_pages.mined_lists(self.reader, self.trained, rows, self.spec["flags"])
+        mined = query_pages.mined_lists(self.reader, self.trained, rows, self.spec["sources"])
         self.put_queries("train", rows, chosen, *mined)
         return [{"split": "train", "row": row, "ranking": [], "lives": []} for row in chosen]
 
@@ -249,7 +249,7 @@ class Page:
             checkpoints, scores_EQ, _ = self.traces.training(seed)
             for row, at in zip(rows.tolist(), np.searchsorted(self.traces.rows, rows), strict=True):
                 way = way_text(scores_EQ[:, at].tolist(), "RR")
-                life = query_pages.query_life(self.reader, seed, row, self.spec["flags"])
+                life = query_pages.query_life(self.reader, seed, row)
                 contents[row]["lives"].append({"label": label, "checkpoints": checkpoints, "way": way, "life": life})
 
     def query_page(self, content, texts):
