@@ -19,7 +19,7 @@ ANALYSES |= DECADES  # … from 1, 10, 100, ...: by the histogram
 OF_QUERY = {name: name.replace(" ", "_") for name in ("value", "reference value", "rank", "grade", "reference grade")}
 SECONDS = 3600
 # kinds of stages whose results become negatives
-MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "merge")
+MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "score", "merge")
 SOURCES = ["system", "episode", "split", "seed", "stage", "folder", "run", "checkpoint", "code", "git_commit"]
 
 

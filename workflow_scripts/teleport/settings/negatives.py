@@ -103,8 +103,8 @@ class Negatives(Removal):
     draw: ChosenDraw = Field(
         "uniform",
         validate_default=True,
-        description="How negatives are chosen. uniform: all with the same chance; top: the highest scores; around: near the "
-        "positive's (SimANS); triangle: TriSampler; stratified: equally from all scores; rank-decay: by high ranks.",
+        description="How negatives are chosen. uniform: all with one chance; top: the highest scores; around: near "
+        "s+ (SimANS); triangle: TriSampler; stratified: equally from all scores; rank-decay: high ranks more often.",
     )
     draws: dict[SourceName, ChosenDraw] = Field({}, description="Source → its draw, where it has another one.")
 
