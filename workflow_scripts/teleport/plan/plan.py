@@ -122,7 +122,8 @@ class Plan:
         if self.planned[name, seed] is None:
             names = ", ".join(other for (other, _), trajectory in self.planned.items() if trajectory is None)
             raise Refusal(
-                f"experiments.{name}: start_from, or mining.checkpoint, goes in a circle ({names}). Name another one."
+                f"experiments.{name}: start_from or mining.checkpoint goes in a circle ({names}). Let one of them name "
+                "another checkpoint."
             )
         return self.planned[name, seed]
 

@@ -30,18 +30,19 @@ def pool_size(stage):
 
 
 def offered(stage, counts):
-    """(pairs of each source of a `merge` or `score` stage, bytes of the lists that are read): at most."""
+    """At most: (pairs of each source of a `merge` or `score` stage, bytes of the lists that are read, pairs of the last
+    pool)."""
     settings, inputs = stage.settings, stage.inputs
     queries = in_part(counts.queries["train"], settings.part)
     read = [inputs[name] for name in settings.sources if name in inputs and name != "momentum"]
     lists = [run_bytes(*counts.run(run)) for run in read]
     others = sum(2 * draw.count for name, draw in settings.sources.items() if name not in inputs)  # random ones
-    others += pool_size(inputs["momentum"]) if "momentum" in inputs and "momentum" in settings.sources else 0
-    return [*(size / NEIGHBOUR_BYTES for size in lists), queries * others], sum(lists)
+    last = pool_size(inputs["momentum"]) if "momentum" in inputs and "momentum" in settings.sources else 0
+    return [*(size / NEIGHBOUR_BYTES for size in lists), queries * others], sum(lists), queries * last
 
 
 def looking(stage, pairs, counts, place):
-    """(work, bytes) of removing what has an answer, of what each source offers."""
+    """(work, bytes) of removing what has an answer, of what each source offers but for the last pool."""
     if stage.settings.remove != "answers":
         return {}, 0
     looked, memory = zip(*(looking_for_answers(number, counts, place.threads) for number in pairs), strict=True)
@@ -50,11 +51,11 @@ def looking(stage, pairs, counts, place):
 
 def score(stage, counts, place):
     """Inner products of pairs: those of candidates, or of a pool, and of the positives."""
-    pairs, mapped = offered(stage, counts)
+    pairs, mapped, last = offered(stage, counts)
     work, more = looking(stage, pairs, counts, place)
     queries = in_part(counts.queries["train"], stage.settings.part)
     _, dim, size = counts.vectors(stage.inputs["passages"])
-    number = sum(pairs) + queries
+    number = sum(pairs) + last + queries
     number += queries * pool_size(stage.inputs["negatives"]) if "negatives" in stage.inputs else 0
     work |= {"merge_rows": number, "rescored": number * dim * counts.chunks(stage.inputs["passages"])[0]}
     mapped += more + size + vector_bytes(queries, dim)
@@ -63,9 +64,9 @@ def score(stage, counts, place):
 
 def merge(stage, counts, place):
     """Candidates of all sources are drawn from and joined; where scores are compared, they are looked up."""
-    pairs, mapped = offered(stage, counts)
+    pairs, mapped, last = offered(stage, counts)
     work, more = looking(stage, pairs, counts, place)
-    queries, number = in_part(counts.queries["train"], stage.settings.part), sum(pairs)
+    queries, number = in_part(counts.queries["train"], stage.settings.part), sum(pairs) + last
     tables = sum(role.startswith(("scores.", "anchors.")) for role in stage.inputs)
     work |= {"merge_rows": number * (1 + tables)}
     mapped += more + tables * number * SCORE_BYTES
