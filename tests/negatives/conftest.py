@@ -11,7 +11,7 @@ from teleport.negatives.pool import FIELDS, read_pool
 from teleport.running.artefact import Artefact
 from teleport.settings.negatives import Negatives
 from teleport.settings.pool import Draw, ScoreSettings
-from teleport.settings.registry import ANCHORS, POSITIVES, SOURCES, compared, merge_loads, score_loads
+from teleport.settings.registry import ANCHORS, CANDIDATES, POSITIVES, SOURCES, compared, merge_loads, score_loads
 
 
 class World:
@@ -91,11 +91,11 @@ class World:
         inputs = {"collection": collection} | dict(lists) | {n: i for n, i in dict(inputs).items() if n != "vectors"}
         if vectors and (pairs := compared(pool).get("miner")):
             read = inputs | {"queries": vectors, "passages": vectors}
-            unknown = [name for name, draw in sources.items() if not draw.scored]
+            unknown = [name for name, draw in sources.items() if name in pairs[CANDIDATES] and not draw.scored]
             if unknown or POSITIVES in pairs:
                 inputs["scores.miner"] = self.score(pool, read, sources=unknown)
             if ANCHORS in pairs:
-                inputs["anchors.miner"] = self.score(pool, read, of="positives")
+                inputs["anchors.miner"] = self.score(pool, read, of="positives", sources=pairs[CANDIDATES])
         job = self.stages.make("merge", pool.model_dump(mode="json"), inputs)
         job.loads = merge_loads(pool)
         self.stages.finish(job, merge.run(job))

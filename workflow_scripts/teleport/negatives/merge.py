@@ -113,7 +113,8 @@ class Merge:
             ranks_QN = np.take_along_axis(found.ranks_QS, slots_QN, axis=1)
         passages_QN = np.take_along_axis(found.passages_QS, slots_QN, axis=1)
         sources_QN = sources_QN | (1 << self.names.index(name))
-        scores_QN = self.scores.drawn(first, found, slots_QN, passages_QN, filled_QN)
+        asked = MINER in (self.draws[name][0], self.settings.filter_scores)
+        scores_QN = self.scores.drawn(first, found, slots_QN, passages_QN, filled_QN & asked)
         fields = np.broadcast_arrays(passages_QN, sources_QN, first_episodes_QN, ranks_QN, scores_QN)
         return Items(*(field.astype(dtype) for field, dtype in zip(fields, FIELDS.values(), strict=True)))
 

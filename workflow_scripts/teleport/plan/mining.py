@@ -9,6 +9,7 @@ from teleport.refusal import Refusal
 from teleport.settings.pool import Draw, NegativesFileSettings, ScoreSettings
 from teleport.settings.registry import (
     ANCHORS,
+    CANDIDATES,
     POSITIVES,
     SOURCES,
     compared,
@@ -135,7 +136,8 @@ class Mining:
         those of its merge stage"""
         stages = {}
         for whose, pairs in compared(settings).items():
-            unknown = [name for name, draw in settings.sources.items() if not (whose == "miner" and draw.scored)]
+            sources = {name: draw for name, draw in settings.sources.items() if name in pairs.get(CANDIDATES, ())}
+            unknown = [name for name, draw in sources.items() if not (whose == "miner" and draw.scored)]
             if unknown or POSITIVES in pairs:
                 stages[f"scores.{whose}"] = self.score(whose, settings, inputs, unknown)
             if ANCHORS in pairs:
@@ -144,7 +146,7 @@ class Mining:
                     raise Refusal(
                         f"{self.place}: negatives.draw triangle {several}. Set it to 1, or take another draw."
                     )
-                stages[f"anchors.{whose}"] = self.score(whose, settings, inputs, settings.sources, of="positives")
+                stages[f"anchors.{whose}"] = self.score(whose, settings, inputs, list(sources), of="positives")
         return stages
 
     def score(self, whose, settings, inputs, names=(), of="queries"):

@@ -90,7 +90,7 @@ class Negatives(Removal):
         "source with settings {count: 10, ...}.",
     )
     ranks: dict[SourceName, list[tuple[Integer, Integer]]] = Field(
-        {}, description="Source → ranks drawn from, such as [[1, 20], [181, 200]]; known positives do not count."
+        {}, description="Source → ranks drawn from, such as [[1, 20], [181, 200]], as ranks_after counts them."
     )
     file: NegativesFile | None = Field(None, description="What the source `file` reads.")
     live: Live | None = Field(None, description="No pool: every step searches for its negatives (ADORE); null: a pool.")

@@ -181,13 +181,14 @@ def score_loads(settings):
 
 
 def compared(settings):
-    """{whose: set of the pairs whose scores are compared} of the draws and filters of a settings.Pool."""
-    asked = [(draw.draw.own.get("scores"), DRAWS[draw.draw.kind]) for draw in settings.sources.values()]
-    asked += [(settings.filter_scores, FILTERS[name]) for name in settings.filters]
+    """{whose: {CANDIDATES, POSITIVES or ANCHORS: names of sources}} of the scores that the draws and filters of a
+    settings.Pool compare. A draw compares those of its source, a filter those of all."""
+    asked = [(draw.draw.own.get("scores"), DRAWS[draw.draw.kind], {name}) for name, draw in settings.sources.items()]
+    asked += [(settings.filter_scores, FILTERS[name], set(settings.sources)) for name in settings.filters]
     pairs = {}
-    for whose, method in asked:
-        if method.scores:
-            pairs.setdefault(whose, set()).update(method.scores)
+    for whose, method, names in asked:
+        for each in method.scores:
+            pairs.setdefault(whose, {}).setdefault(each, set()).update(names)
     return pairs
 
 
