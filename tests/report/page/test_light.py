@@ -54,11 +54,11 @@ def test_negatives_of_a_pool_come_by_rank_and_once_each_with_its_source():
 
             class Pool:
                 offsets, items = np.array([0, 4, 5]), Items
+                bits = {"query": 2, "lookahead": 4, "momentum": 8}
 
             return Pool
 
     seeds = {"Tele": {"episodes": [{"pool": "merge/a"}, {"pool": None}]}}
-    flags = {"lookahead": 4, "momentum": 8, "query": 2}
-    lists, sources = mined_lists(Pools(), seeds, [0, 1], flags)
+    lists, sources = mined_lists(Pools(), seeds, [0, 1], ["lookahead", "momentum", "query"])
     assert lists == {"Tele, episode 1": {0: [5, 8, 6], 1: [1]}}
     assert sources == {"Tele, episode 1": {0: "021", 1: "0"}}
