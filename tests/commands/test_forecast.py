@@ -113,7 +113,7 @@ def test_sizes_of_marco_follow_from_its_counts(marco):
     searched = [(s.settings.split, stage_cost(s, Counts(marco)).bytes) for s in marco.stages.values()
                 if s.kind == "retrieve"]  # fmt: skip
     assert Counter(searched) == {("train", 502_939 * (200 * 8 + 4)): 6, ("dev", 6_980 * (1000 * 8 + 4)): 4}
-    assert [cost.bytes for cost in costs(marco, "merge")] == [502_939 * (60 * 14 + 8)] * 3
+    assert [cost.bytes for cost in costs(marco, "merge")] == [502_939 * (60 * 15 + 8)] * 3
     steps = 20_000, 20_000, 188_601  # each has a line of losses.tsv; a checkpoint has its tokenizer's files
     assert [cost.bytes for cost in costs(marco, "train")] == [4 * 108_891_648 + 950_000 + 150 * n for n in steps]
     tokens = 8_841_823 * 74 + (502_939 + 6_980) * 7
@@ -191,7 +191,7 @@ def test_all_positives_are_searched_when_all_are_anchors(marco):
 
 def test_the_released_pool_grows_by_every_episode(marco):
     plan = make_plan(negatives={"mode": "released_code", "per_source": 30})
-    assert [cost.bytes for cost in costs(plan, "merge")] == [502_939 * (pool * 14 + 8) for pool in (60, 120, 180)]
+    assert [cost.bytes for cost in costs(plan, "merge")] == [502_939 * (pool * 15 + 8) for pool in (60, 120, 180)]
 
 
 def test_a_part_of_the_queries_costs_its_share(marco):
@@ -202,7 +202,7 @@ def test_a_part_of_the_queries_costs_its_share(marco):
     lines = [502_939 // 5] * 4 + [502_939 - 4 * (502_939 // 5)]
     searched = [s for s in plan.stages.values() if s.kind == "retrieve" and s.settings.split == "train"]
     assert [stage_cost(s, Counts(plan)).bytes / 1604 for s in searched] == lines
-    assert [cost.bytes for cost in costs(plan, "merge")] == [number * (20 * 14 + 8) for number in lines]
+    assert [cost.bytes for cost in costs(plan, "merge")] == [number * (20 * 15 + 8) for number in lines]
     flops = [cost.work["train_flop"] for cost in costs(plan, "train")]
     steps = [number * 20 // 64 for number in lines]
     assert np.divide(flops, flops[0]).tolist() == pytest.approx(np.divide(steps, steps[0]).tolist())
@@ -581,7 +581,7 @@ def test_a_pool_is_as_large_as_its_counts_and_costs_what_its_sources_offer(marco
     counts = {"query": 10, "momentum": 5, "bm25": 3, "random": 2, "file": 4}
     negatives = {"counts": counts, "file": {"path": "file.jsonl"}}
     plan = make_plan(negatives=negatives)
-    assert [cost.bytes for cost in costs(plan, "merge")] == [502_939 * (size * 14 + 8) for size in (19, 24, 24)]
+    assert [cost.bytes for cost in costs(plan, "merge")] == [502_939 * (size * 15 + 8) for size in (19, 24, 24)]
     candidates = 502_939 * (2 * 200.5 + 100.5 + 2 * 2)
     momentum = [0, 19 * 502_939, 24 * 502_939]
     assert [cost.work["merge_rows"] for cost in costs(plan, "merge")] == [candidates + n for n in momentum]
@@ -592,9 +592,12 @@ def test_a_pool_is_as_large_as_its_counts_and_costs_what_its_sources_offer(marco
     assert train.work["bm25_scores"] == 502_939 * 8_841_823
     assert costs(plan, "negatives_file")[0].bytes == 502_939 * (100 * 8 + 4)
     plain = costs(plan, "merge")[0]
-    filtered = costs(make_plan(negatives=negatives | {"filters": {"relative_margin": 0.05}}), "merge")[0]
-    assert filtered.work["rescored"] == candidates * 768 and "rescored" not in plain.work
-    assert filtered.memory - plain.memory == (8_841_823 + 502_939) * 768 * 4
+    filtered = make_plan(negatives=negatives | {"filters": {"relative_margin": 0.05}})
+    (score, *_), (merge, *_) = costs(filtered, "score"), costs(filtered, "merge")
+    pairs = 502_939 * (200.5 + 100.5 + 2 * 2 + 1)  # of BM25, a file, random ones and the positive: others are scored
+    assert score.work["rescored"] == pairs * 768 and score.bytes == pairs * 8 and "rescored" not in merge.work
+    assert score.memory > (8_841_823 + 502_939) * 768 * 4
+    assert merge.work["merge_rows"] == 2 * candidates and merge.memory - plain.memory == candidates * 8
 
 
 def test_a_frozen_side_is_neither_encoded_nor_trained(marco):

@@ -205,12 +205,13 @@ class Filters:
         self.dropped_Q = np.zeros(num_queries, np.int64)
 
     def kept(self, name, settings, first, found, scores):
-        """(bool [Q, S]: the candidates of source `name` that may be drawn, int32 [Q, S]: their ranks; None without
-        lists). settings: its settings.pool.Draw; scores: function of whose, the scores of the candidates"""
+        """(bool [Q, S]: the candidates of source `name` that may be drawn, int32 [Q, S]: their ranks, or None without
+        lists or readers). settings: its settings.pool.Draw; scores: function of whose, the scores of the candidates"""
         kept_QS, ranks_QS, after = found.there_QS, None, self.settings.ranks_after
         if after == "filters":
             kept_QS = self.kept_by_score(name, settings.count, first, kept_QS, scores)
-        if found.depth is not None:
+        read = self.by_rank or settings.ranks or settings.draw.kind != "uniform"  # else nobody looks at ranks
+        if found.depth is not None and read:
             ranks_QS = found.counted(np.ones_like(kept_QS) if after == "nothing" else kept_QS)
             for drops, setting in self.by_rank.values():
                 kept_QS = kept_QS & ~drops(ranks_QS, setting)

@@ -21,9 +21,9 @@ def choose(candidates, count, among):
     from teleport.negatives.draw import slots_by_weight, splitmix64
 
     num_slots = candidates.available_QS.shape[1]
-    near_QA = slots_by_weight(candidates, -(candidates.gaps_QS() ** 2) / 4, min(among, num_slots))
-    near_QS = np.zeros((len(near_QA), num_slots + 1), bool)
-    np.put_along_axis(near_QS, np.minimum(near_QA, num_slots), True, axis=1)
+    near_QN = slots_by_weight(candidates, -(candidates.gaps_QS() ** 2) / 4, min(among, num_slots))
+    near_QS = np.zeros((len(near_QN), num_slots + 1), bool)
+    np.put_along_axis(near_QS, np.minimum(near_QN, num_slots), True, axis=1)
     seed = int(splitmix64(np.array([candidates.seed], np.uint64))[0])  # numbers of its own
     second = candidates._replace(available_QS=near_QS[:, :num_slots], seed=seed)
     without = np.isnan(candidates.positive_scores_Q)[:, None]
