@@ -7,6 +7,7 @@ from teleport.negatives import merge
 from teleport.negatives.filters import above_positive, absolute_margin, relative_margin
 from teleport.negatives.scores import positive_scores
 from teleport.search import exact
+from teleport.settings.section import Part
 
 DROPS = {
     "relative_margin": lambda score, best, margin: score >= best - abs(best) * margin,
@@ -161,3 +162,17 @@ def test_no_pairs_have_no_scores():
     offsets = np.array([0, 2, 3])
     nothing = exact.PairScorer(np.ones((1, 2)), np.ones((3, 2)), offsets).score(np.array([], int), np.array([], int))
     assert nothing.shape == (0,) and nothing.dtype == np.float32
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_part_of_the_queries_is_filtered_as_the_whole(scored, number):
+    """Only its queries are scored."""
+    settings = {"episode": 2, "filters": {"relative_margin": 0.5}}
+    counts, inputs = {"query": 99, "lookahead": 99}, {"vectors": scored.vectors}
+    whole, part = (
+        scored.world.merge(scored.collection, counts, scored.lists, inputs, part=part, **settings)
+        for part in (None, Part(number=number, of=3))
+    )
+    rows = range(4 * number, 4 * number + 4)
+    assert part.passages == [pool if q in rows else [] for q, pool in enumerate(whole.passages)]
+    assert sum(of["relative_margin"] for of in part.merge_facts["filters"]["dropped"].values()) > 10, "not vacuous"

@@ -155,11 +155,13 @@ class Scores:
         self.tables = {role: PairTable.open(job, role, num_queries) for role in roles}
         self.positive_scores = {}
         if rule := job.settings.positive_score:
-            positives = positives_of_job(job, "train")
+            positives, part = positives_of_job(job, "train"), job.settings.part
+            begin, end = part.rows(num_queries) if part else (0, num_queries)
+            scored = (positives.rows >= begin) & (positives.rows < end)
             for role in (role for role in roles if role.startswith("scores.")):
-                scores = self.tables[role].score(positives.rows, positives.values)
-                whose = role.partition(".")[2]
-                self.positive_scores[whose] = positive_scores(scores, positives.offsets, rule)
+                scores = np.full(len(positives.values), np.nan, np.float32)
+                scores[scored] = self.tables[role].score(positives.rows[scored], positives.values[scored])
+                self.positive_scores[role.partition(".")[2]] = positive_scores(scores, positives.offsets, rule)
 
     def of(self, whose, first, found, role="scores"):
         """float32 [Q, S]: scores of the candidates of a source, for the queries from row `first` on, NaN where there is
