@@ -137,8 +137,14 @@ use rule stage as positives with:
         shared_job
 
 
+use rule stage as score with:
+    """Scores of pairs of a query and a passage, where a draw, a filter, a mask or a loss compares them."""
+    wildcard_constraints:
+        kind="score",
+
+
 use rule stage as merge with:
-    """The pool of negatives, so many from each source (ANCE-Tele: Eq. 4-6)."""
+    """The pool of negatives, so many drawn from each source (ANCE-Tele: Eq. 4-6)."""
     wildcard_constraints:
         kind="merge",
 

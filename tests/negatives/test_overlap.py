@@ -5,14 +5,15 @@ import pytest
 
 from collection_world import make_collection, make_run
 from teleport.negatives import overlap
-from teleport.negatives.pool import PoolWriter, found_items
+from teleport.negatives.pool import FIELDS, Items, PoolWriter
 from teleport.running.artefact import Artefact
 
 
 def make_pool(stages, lists):
     job = stages.make("merge")
-    writer = PoolWriter(job.output)
-    writer.append(np.array([len(negatives) for negatives in lists]), found_items(np.concatenate(lists), 1, 1))
+    writer, passages = PoolWriter(job.output, ["query"]), np.concatenate(lists)
+    items = Items(*(np.ones(len(passages), dtype) for dtype in FIELDS.values()))
+    writer.append(np.array([len(negatives) for negatives in lists]), items._replace(passages=passages))
     writer.close()
     return stages.finish(job)
 

@@ -210,13 +210,136 @@ def test_a_source_brings_what_it_needs_and_no_more():
     assert "retrieve" in kinds  # of the evaluation
     (merge, *_) = merges(negatives={"counts": {"random": 5}})
     random, uniform = "teleport.negatives.sources.random", "teleport.negatives.draws.uniform"
-    assert list(merge.inputs) == ["collection"] and merge.loads == {"random": random, "draw": uniform}
+    assert list(merge.inputs) == ["collection"] and merge.loads == {"random": random, "draws.uniform": uniform}
     (merge, *_) = merges(negatives={"counts": {"bm25": 5}})
     run = merge.inputs["bm25"]
     assert run.kind == "bm25" and run.settings.split == "train"
     assert run.inputs["index"].kind == "lexical_index"
-    (merge, *_) = merges(negatives={"filters": {"relative_margin": 0.05}})
-    assert merge.inputs["queries"].kind == merge.inputs["passages"].kind == "encode"
+
+
+def test_scores_are_a_stage_where_something_compares_what_no_retrieval_knows():
+    """The scores of query neighbours are those of their retrieval; the positives', and those of others, are not."""
+    filtered = {"filters": {"relative_margin": 0.05}}
+    first, second, _ = merges(negatives=filtered)
+    score = first.inputs["scores.miner"]
+    assert score.kind == "score" and list(score.settings.sources) == ["lookahead"]
+    assert sorted(score.inputs) == ["collection", "lookahead", "passages", "queries"]
+    assert list(second.inputs["scores.miner"].settings.sources) == ["lookahead", "momentum"]
+    assert second.inputs["scores.miner"].inputs["momentum"] is first
+
+    def roles(**negatives):
+        (merge, *_) = merges(negatives=negatives)
+        return {role: stage for role, stage in merge.inputs.items() if role.startswith(("scores.", "anchors."))}
+
+    one = {"counts": {"query": 60}}
+    assert roles() == roles(**one) == roles(**one, draw="top") == roles(**one, filters={"max_score": 0.9}) == {}
+    assert roles(draw="rank-decay", draws={"momentum": "uniform"}) == {}
+    assert list(roles(**one, draw="around")["scores.miner"].settings.sources) == []  # the positives alone
+    assert list(roles(draws={"lookahead": "top"})["scores.miner"].settings.sources) == ["lookahead"]
+    both = roles(**one, draw="triangle")
+    assert sorted(both) == ["anchors.miner", "scores.miner"]
+    assert both["anchors.miner"].settings.of == "positives" and list(both["anchors.miner"].settings.sources) == [
+        "query"
+    ]
+
+
+def test_scores_are_made_once_for_settings_that_leave_the_candidates():
+    """Another margin, count or draw scores nothing again; another number of random negatives has other candidates."""
+
+    def scores(**negatives):
+        (merge, *_) = merges(negatives={"counts": {"query": 9, "bm25": 9, "random": 9}} | negatives)
+        return merge.name, merge.inputs["scores.miner"].name
+
+    base = scores(filters={"relative_margin": 0.05})
+    for changed in (
+        {"filters": {"relative_margin": 0.1}},
+        {"filters": {"percentage": 0.95}},
+        {"draw": "around"},
+        {"draw": {"kind": "around", "a": 1.0}, "ranks": {"bm25": [[1, 20]]}},
+        {"counts": {"query": 3, "bm25": 20, "random": 9}, "filters": {"relative_margin": 0.05}},
+    ):
+        merge, score = scores(**changed)
+        assert merge != base[0] and score == base[1]
+    assert scores(counts={"query": 9, "bm25": 9, "random": 8}, filters={"relative_margin": 0.05})[1] != base[1]
+
+
+def test_a_draw_is_of_a_source():
+    negatives = {"draw": {"kind": "stratified", "strata": 4}, "draws": {"lookahead": {"kind": "around", "b": 0.1}}}
+    first, *_ = merges(negatives=negatives)
+    draws = {name: draw.draw.model_dump() for name, draw in first.settings.sources.items()}
+    assert draws["query"] == {"kind": "stratified", "scores": "miner", "strata": 4}
+    assert draws["lookahead"] == {"kind": "around", "scores": "miner", "a": 0.5, "b": 0.1}
+    assert {"draws.stratified", "draws.around"} <= set(first.loads) and "draws.uniform" not in first.loads
+
+
+WRONG_DRAWS = [
+    ({"draw": "rank-decay"}, "draw rank-decay goes by ranks, and momentum is no retrieval"),
+    ({"counts": {"random": 9}, "draw": "rank-decay"}, "rank-decay goes by ranks, and random is no retrieval"),
+    ({"draws": {"bm25": "top"}}, "negatives.draws: negatives.draws is set, and the negatives come from"),
+    ({"draws": {"nothing": "top"}}, "there is no source 'nothing'"),
+    ({"draw": {"kind": "around", "a": -1}}, "draw.a"),
+    ({"draw": {"kind": "stratified", "strata": 0}}, "draw.strata"),
+    ({"draw": {"kind": "top", "scores": "nobody"}}, "draw.scores"),
+    ({"filters": {"percentage": -0.1}}, "filters.percentage"),
+    ({"filters": {"max_score": ".nan"}}, "filters.max_score"),
+]
+
+
+@pytest.mark.parametrize(("negatives", "message"), WRONG_DRAWS)
+def test_a_draw_or_filter_that_cannot_be_is_refused(negatives, message):
+    with pytest.raises(ValueError, match=message):
+        plan(negatives=negatives)
+
+
+def test_any_planned_checkpoint_may_mine():
+    def mined(**mining):
+        planned = plan(mining=mining, experiments={"other": {"episodes": [{}]}})
+        trajectory = planned.trajectories["tele"][0]
+        return trajectory, [pool.inputs["query"].inputs["queries"].inputs["checkpoint"] for pool in trajectory.pools]
+
+    previous, checkpoints = mined()
+    assert [stage.kind for stage in checkpoints] == ["pretrained", "train", "train"]
+    trajectory, checkpoints = mined(checkpoint="pretrained")
+    assert [stage.kind for stage in checkpoints] == ["pretrained"] * 3
+    assert [role for role in trajectory.trains[2].inputs if role.startswith("since-")] == ["since-1", "since-2"]
+    assert trajectory.pools[0].name == previous.pools[0].name
+    trajectory, checkpoints = mined(checkpoint={"experiment": "tele", "episode": 0})
+    assert {stage.kind for stage in checkpoints} == {"pretrained"}
+    other = plan(
+        mining={"checkpoint": {"experiment": "other"}},
+        experiments={"other": {"episodes": [{}], "negatives": {"alpha": 0.0}, "mining": {"checkpoint": "previous"},
+                               "training": {"steps": 30}}},
+    ).trajectories["tele"][0]  # fmt: skip
+    trained = other.plan.trajectories["other"][0].trains[-1]
+    for train in other.trains:
+        searched = train.inputs["negatives"].inputs["query"]
+        assert searched.inputs["queries"].inputs["checkpoint"].name == trained.name == train.inputs["miner"].name
+        assert not [role for role in train.inputs if role.startswith("since-")]
+    links = [row.link for row in other.rows]
+    assert "episode-1/encode-miner" in links and len(links) == len(set(links))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mining": {"checkpoint": {"experiment": "nobody"}}}, "tele: mining.checkpoint: no experiment is called"),
+        ({"mining": {"checkpoint": {"experiment": "tele", "episode": 1}}}, "episode 1: mining.checkpoint: there is no"),
+        (
+            {"mining": {"checkpoint": "pretrained"}, "episodes": [{"repeat": 3, "lag": 1}]},
+            "episode 1: mining.checkpoint names one, and lag",
+        ),
+        (
+            {
+                "mining": {"checkpoint": {"experiment": "other"}},
+                "experiments": {"other": {"mining": {"checkpoint": {"experiment": "tele"}}}},
+            },
+            "start_from or mining.checkpoint goes in a circle",
+        ),
+    ],
+)
+def test_a_checkpoint_that_cannot_mine_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        plan(**changes)
 
 
 def test_no_negatives_are_no_stage():
@@ -351,7 +474,7 @@ def test_seeds_share_the_tokens_also_where_each_draws_a_projection():
 
 
 def test_another_source_may_read_the_last_pool(monkeypatch):
-    further = registry.Source("teleport.negatives.sources.momentum", 64, "last_pool")
+    further = registry.Source("teleport.negatives.sources.momentum", "last_pool")
     monkeypatch.setitem(registry.SOURCES, "older", further)
     first, second, _ = plan(negatives={"counts": {"query": 40, "older": 20}}).trajectories["tele"][0].pools
     assert set(first.settings.sources) == {"query"} and set(second.settings.sources) == {"query", "older"}
@@ -509,7 +632,7 @@ def test_an_experiment_starts_from_the_checkpoint_of_another():
         star_with({"experiment": "dpr"})
     with pytest.raises(ValueError, match="tele has 3 episodes, not 4"):
         star_with({"experiment": "tele", "episode": 4})
-    with pytest.raises(ValueError, match="start_from goes in a circle"):
+    with pytest.raises(ValueError, match="start_from or mining.checkpoint goes in a circle"):
         star_with({"experiment": "star"})
     with pytest.raises(ValueError, match="tele has other settings of `encoder`"):
         star_with({"experiment": "tele"}, encoder={"scale": 2})

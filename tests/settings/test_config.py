@@ -141,7 +141,7 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
             "tele: {training: {masks: [own]}}",
             "training.masks.0: there is no such mask; masks are",
         ),
-        ("tele: {}", "tele: {negatives: {draw: top}}", "negatives.draw: there is no such draw; draws are uniform"),
+        ("tele: {}", "tele: {negatives: {draw: best}}", "negatives.draw: there is no such draw; draws are uniform"),
         ("tele: {}", "tele: {negatives: {filters: {margin: 1}}}", "filters.margin: unknown key. Known keys: above_pos"),
         (
             "tele: {}",

@@ -288,7 +288,7 @@ def test_the_published_table_of_single_queries(drawn):
 def test_new_negatives_are_told_near_or_not_where_the_positives_are_searched_with(drawn):
     """Also where no source mines, with the query or with the positives: of the pools then."""
     seed = experiment(drawn, "random")
-    said = negatives_of(Reader(drawn.folder, drawn.spec["collection"]), seed, drawn.spec["flags"])
+    said = negatives_of(Reader(drawn.folder, drawn.spec["collection"]), seed)
     (figure,) = [each for each in negatives_figures(said) if each.title == "New negatives."]
     pools = [pairs_in(stage(drawn, each["pool"])) for each in seed["episodes"]]
     search = stage(drawn, seed["episodes"][0]["lookahead"])

@@ -57,7 +57,7 @@ def met_first(lists):
 def said(finished, monkeypatch):
     """What `negatives_of` says of the finished world."""
     spec = spec_of(finished, monkeypatch)
-    return negatives_of(Reader(Path("."), spec["collection"]), spec["experiments"][0]["seeds"][0], spec["flags"])
+    return negatives_of(Reader(Path("."), spec["collection"]), spec["experiments"][0]["seeds"][0])
 
 
 @pytest.mark.parametrize("level", ["trained", "mined"])

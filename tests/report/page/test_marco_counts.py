@@ -23,7 +23,7 @@ EVALUATED = ["dev", "dl19", "dl20"]
 MEASURES = ["RR@10", "Success@1000", "R@1000", "R@100"]
 SHARED = 35  # candidates of a query
 EPISODES, OTHERS = 3, 6  # rows of nothing that was trained: BM25 and five released checkpoints
-FLAGS = {"query": 1, "lookahead": 2, "momentum": 4}
+SOURCES = ["query", "lookahead", "momentum"]
 
 
 def text(rng, words):
@@ -80,7 +80,7 @@ def evaluation(stages, rng, split):
 
 def pool(stages, rng):
     job, number = stages.make("merge"), QUERIES["train"]
-    writer, total = PoolWriter(job.output), number * PER_QUERY
+    writer, total = PoolWriter(job.output, SOURCES), number * PER_QUERY
     ranks = rng.integers(1, 200, total)
     known = np.random.default_rng(number).integers(0, PASSAGES, (number, DEPTH), np.int32)
     passages = rng.permuted(known, axis=1)[:, :PER_QUERY].ravel()
@@ -134,7 +134,7 @@ def spec(stages):
         "name": "marco",
         "configuration": ["config/marco.yaml"],
         "collection": name_of(collected),
-        "flags": FLAGS,
+        "sources": SOURCES,
     }
     content |= {
         "splits": splits,

@@ -124,8 +124,8 @@ class Counts:
         return number, dim, vector_bytes(number, dim, 2 if encode.settings.vectors == "fp16" else 4)
 
     def run(self, stage):
-        """(lines, passages a line) that a stage retrieves: `retrieve`, `bm25` or `negatives_file`."""
-        if stage.kind == "negatives_file":
+        """(lines, passages a line) that a stage retrieves: `retrieve`, `bm25`, `negatives_file` or one like it."""
+        if stage.kind not in ("retrieve", "bm25"):
             return self.queries["train"], FILE_NEGATIVES
         settings = stage.settings
         if stage.kind == "bm25":

@@ -121,12 +121,16 @@ class Plan:
             self.planned[name, seed] = Trajectory(self, name, seed)
         if self.planned[name, seed] is None:
             names = ", ".join(other for (other, _), trajectory in self.planned.items() if trajectory is None)
-            raise Refusal(f"experiments.{name}: start_from goes in a circle ({names}). Start one of them elsewhere.")
+            raise Refusal(
+                f"experiments.{name}: start_from or mining.checkpoint goes in a circle ({names}). Let one of them name "
+                "another checkpoint."
+            )
         return self.planned[name, seed]
 
-    def checkpoint_of(self, start, trajectory):
-        """The `Checkpoint` that a `settings.Start` names. Raises Refusal for no such episode, or another encoder."""
-        where = f"experiments.{trajectory.name}: training.start_from"
+    def checkpoint_of(self, start, trajectory, key="training.start_from"):
+        """The `Checkpoint` that a `settings.Start` names under a key. Raises Refusal for no such episode, or another
+        encoder."""
+        where = f"experiments.{trajectory.name}: {key}"
         if start.experiment not in self.experiments:
             raise Refusal(f"{where}: no experiment is called {start.experiment!r}. Add it, or name another one.")
         encoders = self.experiments[start.experiment].encoder, trajectory.experiment.encoder

@@ -15,7 +15,7 @@ from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE
 
 MAIN_TITLE = "Every system and episode"
 # kinds of stages whose results become negatives
-MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "merge")
+MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "score", "merge")
 
 
 def in_folder(kind, config):
@@ -234,7 +234,8 @@ def negatives_text(train):
     sources = []
     for name, draw in pool.settings.sources.items():
         ranks = ", ".join(f"{first}-{last}" for first, last in draw.ranks or ())
-        sources.append(f"{name} {draw.count}{f' of {ranks}' if ranks else ''}")
+        how = "" if draw.draw.kind == "uniform" else f" {draw.draw.kind}"
+        sources.append(f"{name} {draw.count}{how}{f' of {ranks}' if ranks else ''}")
     rule = pool.settings.positive_score
     changed = pool.settings.filters | ({"positive_score": rule} if rule not in (None, "lowest") else {})
     filters = [name.replace("_", " ") + ("" if value is True else f" {value}") for name, value in changed.items()]

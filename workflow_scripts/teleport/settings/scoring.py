@@ -1,10 +1,20 @@
-"""What the stages are told that score runs and compare them: NAMESettings are those of the stage NAME."""
+"""Whose scores of pairs something compares; and what the stages are told that score runs and compare them: NAMESettings
+are those of the stage NAME."""
 
 from typing import Literal
 
 from pydantic import Field
 
 from teleport.settings.section import Integer, Section
+
+# Whose scores of pairs a draw, a filter, a mask or a loss compares: those of the checkpoint that mines.
+Judge = Literal["miner"]
+
+
+class Scored(Section):
+    """Settings of what compares scores of pairs."""
+
+    scores: Judge = Field("miner", description="Whose scores: those of the checkpoint that mines.")
 
 
 class Collapse(Section):

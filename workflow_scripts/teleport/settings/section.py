@@ -15,7 +15,18 @@ MAIN_TABLE = "main"
 ANALYSES_TABLE = "analyses"
 RERANKED = " (re-ranked)"  # after a split, where its re-ranked candidates are meant
 # Replaced whole by an override: another kind of checkpoint, index, loss or start has other parameters.
-WHOLE = ("checkpoint", "query_checkpoint", "index", "search_index", "counts", "draw", "loss", "start_from", "file")
+WHOLE = (
+    "checkpoint",
+    "query_checkpoint",
+    "index",
+    "search_index",
+    "counts",
+    "draw",
+    "draws",
+    "loss",
+    "start_from",
+    "file",
+)
 
 
 def not_bool(value):

@@ -166,8 +166,9 @@ def write_checkpoint(job, trainer, made):
 
 
 def gap(job):
-    """Steps trained since the checkpoint that mined this stage's negatives; None where no checkpoint has."""
-    if "negatives" not in job.inputs:
+    """Steps trained since the checkpoint that mined this stage's negatives; None where no checkpoint has, or one of
+    another experiment."""
+    if "negatives" not in job.inputs or "miner" in job.inputs:
         return None
     mined = any(name.startswith("retrieve/") for name in job.inputs["negatives"].manifest["inputs"].values())
     since = [stage for role, stage in job.inputs.items() if role.startswith("since-")]

@@ -1,6 +1,6 @@
 """What the report page is made from, decided from the plan alone: tables, experiments, stages, and who uses which.
 
-    {"name": "systems", "configuration": ["config/systems.yaml"], "collection": "collection/KEY", "flags": {"query": 1},
+    {"name": "systems", "configuration": ["config/systems.yaml"], "collection": "collection/KEY", "sources": ["query"],
      "splits": ["test"], "measures": {"test": ["RR@10"]}, "queries": 200, "tables": [as in table.py],
      "published": [as in published_table.py], "ghosts": [[label, episode, rate]: forgetting rates that a paper prints],
      "stages": {"train/KEY": {"inputs": {role: stage}, "users": [...], "label": "..."}},
@@ -20,7 +20,6 @@ from itertools import pairwise
 from teleport.report.published import episode_of, published_path, published_tables, read_published
 from teleport.report.rows import in_folder, label_of, measured_tables, named, system_columns
 from teleport.settings.configuration import Report
-from teleport.settings.registry import SOURCES
 from teleport.settings.section import in_one_spelling
 
 
@@ -37,7 +36,7 @@ def page_contents(plan, files, queries=None):
         "collection": plan.collection,
         "splits": list(config.evaluation.splits),
         "measures": {split: config.evaluation.measures_of(split) for split in config.evaluation.splits},
-        "flags": {name: SOURCES[name].flag for name in sorted(sources)},
+        "sources": sorted(sources),
         "queries": (config.report or Report()).queries if queries is None else queries,
         "tables": list(measured_tables(plan).values()),
         "published": list(published_tables(plan).values()),

@@ -113,7 +113,7 @@ def ranking_table(tops):
     return sorted(ranks.items(), key=lambda each: (-weight[each[0]], str(each[0])))
 
 
-def query_life(reader, trajectory, row, flags):
+def query_life(reader, trajectory, row):
     """What one experiment gave one training query, episode by episode.
 
     {pools: {episode: stages}, positive: {episode: (rank, score)}, lines: {passage: {episode: {source, what, then, now,
@@ -122,7 +122,8 @@ def query_life(reader, trajectory, row, flags):
     """
     life = {"pools": finished_pools(reader, trajectory), "positive": {}, "lines": {}}
     for number, stages in life["pools"].items():
-        fields = flat(reader.pool(stages["pool"]), np.array([row]), "passages", "sources", "ranks")
+        pool = reader.pool(stages["pool"])
+        fields = flat(pool, np.array([row]), "passages", "sources", "ranks")
         passages, sources, ranks = (field.tolist() for field in fields[1:])
         now = {passage: rank for rank, passage in enumerate(reader.found(stages["query"], row), 1)}
         positives = reader.positives(stages["positives"])[row].tolist()
@@ -130,7 +131,8 @@ def query_life(reader, trajectory, row, flags):
         life["positive"][number] = min((now[known] for known in positives if known in now), default=None), positive
         for passage, source, rank, score in zip(passages, sources, ranks, scores, strict=True):
             suspect = None not in (score, positive) and score >= positive - abs(positive) * (1 - SUSPECT)
-            line = {"source": source_name(source, flags), "what": first_source(source, flags), "then": rank or None}
+            line = {"source": source_name(source, pool.bits), "what": first_source(source, pool.bits)}
+            line |= {"then": rank or None}
             line |= {"now": now.get(passage), "score": score, "suspect": suspect}
             life["lines"].setdefault(passage, {}).setdefault(number, line)
     return life

@@ -149,7 +149,7 @@ class Page:
         first, rates, self.listed = {}, {}, []
         for experiment in self.contents["experiments"]:
             label, seeds = experiment["label"], experiment["seeds"]
-            pools = list(filter(None, (negatives_of(self.reader, seed, self.contents["flags"]) for seed in seeds)))
+            pools = list(filter(None, (negatives_of(self.reader, seed) for seed in seeds)))
             first |= {label: pools[0]} if pools else {}
             sets = [
                 forgetting_of(self.traces, seed, self.contents["splits"], self.contents["measures"]) for seed in seeds
@@ -256,7 +256,7 @@ class Page:
             checkpoints, scores_EQ, _ = self.traces.training(seed)
             for row, at in zip(rows.tolist(), np.searchsorted(self.traces.rows, rows), strict=True):
                 way = way_text(scores_EQ[:, at].tolist(), "RR")
-                life = queries.query_life(self.reader, seed, row, self.contents["flags"])
+                life = queries.query_life(self.reader, seed, row)
                 contents[row]["lives"].append({"label": label, "checkpoints": checkpoints, "way": way, "life": life})
 
     def query_page(self, content, texts):

@@ -49,7 +49,7 @@ def write_figures(plan, files, root, output_folder):
         name, seed = experiment["name"], experiment["seeds"][0]
         for said in forgetting_of(traces, seed, [], {}):
             sets.setdefault(experiment["label"], []).append(said)
-        said = negatives_of(reader, seed, contents["flags"])
+        said = negatives_of(reader, seed)
         drawn = training_figures(training_curves(reader, [seed])) + (negatives_figures(said) if said else [])
         figures |= {f"{FILES[each.title]}-{name}": each for each in drawn if each.title in FILES}
     if (figure := rate_figure(sets, f"RR@{DEPTH}", contents["ghosts"])).rows:
