@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 from teleport.arrays import Run
 from teleport.collection.answers import find_answers
 from teleport.collection.reader import read_answers
-from teleport.evaluation.judged import Judgments, order_within
-from teleport.evaluation.measures import score_run
+from teleport.evaluation.measures import Judgments, score_run
 from teleport.evaluation.names import Documents, read_column, read_doc_ids
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.scoring import EvaluateSettings as Settings  # noqa: F401
@@ -84,12 +83,13 @@ def write_run(job, query_ids, doc_ids, retrieved):
     with open(path, "wb") as file, gzip.GzipFile("", "wb", 1, file, mtime=0) as zipped:
         for first in range(0, len(retrieved.rows), BLOCK_QUERIES):
             ids_QK, scores_QK, rows = (array[first : first + BLOCK_QUERIES] for array in retrieved)
-            lines, slots = np.nonzero(ids_QK >= 0)
+            filled_QK = ids_QK >= 0
+            lines, slots = np.nonzero(filled_QK)
             text = pc.binary_join_element_wise(
                 query_ids.take(pa.array(rows[lines])),
                 "Q0",
                 doc_ids.take(pa.array(ids_QK[lines, slots])),
-                pa.array(order_within(lines) + 1).cast(pa.string()),
+                pa.array(np.cumsum(filled_QK, axis=1)[lines, slots]).cast(pa.string()),
                 pa.array(scores_QK[lines, slots]).cast(pa.string()),
                 f"{source['kind']}-{source['key']}\n",
                 " ",

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from teleport.evaluation.judged import Judgments
+from teleport.evaluation.measures import Judgments
 from teleport.maxp import first_of_passages
 
 OWN_PASSAGES = "passages.parquet"  # of a stage `external`, where passages that the collection lacks are kept
