@@ -33,8 +33,8 @@ from bm25s.stopwords import STOPWORDS_EN
 import texts
 from rehearsal.words import Words, blocks
 from rounds import REPOSITORY, interleaved, parser, report
-from teleport.collection.apidocs import package_docs, package_version
 from teleport.collection.build import CORPUS
+from teleport.collection.forms.apidocs import package_docs, package_version
 from teleport.running.artefact import MANIFEST, file_entry
 from teleport.running.files import write_json
 from teleport.running.job import Job

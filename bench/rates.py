@@ -23,7 +23,7 @@ from rounds import REPOSITORY
 from search import Timed
 from teleport.collection.answers import find_answers
 from teleport.collection.build import write_corpus
-from teleport.collection.official import with_titles
+from teleport.collection.forms.downloads import with_titles
 from teleport.collection.records import Rows, passage_rows
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer

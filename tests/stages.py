@@ -9,6 +9,7 @@ sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
 from teleport.running.artefact import MANIFEST  # noqa: E402
 from teleport.running.files import write_json  # noqa: E402
 from teleport.running.job import Job  # noqa: E402
+from teleport.settings.forms import FORMS  # noqa: E402
 from teleport.settings.section import Section  # noqa: E402
 
 
@@ -21,8 +22,11 @@ class Stages:
     def make(self, kind, settings=None, inputs=None, threads=1, save_every=60.0, loads=None, origins=None):
         """A job whose inputs are the finished jobs in `inputs` ({role: Job}).
 
-        settings: JSON or a `Section`; `job.settings` is what the stage's module makes of it. loads: {name: module}
+        settings: JSON or a `Section`; `job.settings` is what the stage's module makes of it. loads: {name: module};
+        of a collection, by default, that of its form
         """
+        if kind == "collection" and isinstance(settings, dict) and loads is None:
+            loads = {"form": FORMS[settings["source"]["source"]]}
         self.count += 1
         spec = {
             "kind": kind,

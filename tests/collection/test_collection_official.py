@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from teleport.collection import build as build_module
-from teleport.collection import official
 from teleport.collection.build import run
-from teleport.settings.collection import OfficialSplit
+from teleport.collection.forms import downloads as official
+from teleport.collection.forms.downloads import OfficialSplit
 
 
 def put(folder, name, text):

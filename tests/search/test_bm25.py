@@ -18,8 +18,8 @@ import Stemmer
 
 import collection_world
 from collection_world import WORDS, make_collection
-from teleport.collection import apidocs
-from teleport.collection.apidocs import package_version
+from teleport.collection.forms import apidocs
+from teleport.collection.forms.apidocs import package_version
 from teleport.search import bm25, lexical_index
 
 INDEX = {"k1": 0.9, "b": 0.4, "stemmer": "english", "stopwords": "english", "title": "sep"}

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from teleport.arrays import Run, in_slots
 from teleport.collection import records
-from teleport.collection.official import located
+from teleport.collection.forms.downloads import located
 from teleport.evaluation.names import OWN_PASSAGES, read_column
 from teleport.refusal import Refusal
 from teleport.running.files import require_planned

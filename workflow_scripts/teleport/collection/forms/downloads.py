@@ -1,33 +1,90 @@
-"""Official files as collections, or judgments alone: those of MS MARCO, TREC, DPR and Tevatron, as published."""
+"""Official files as collections: those of MS MARCO, TREC, DPR and Tevatron, as published."""
 
 import ast
 import codecs
 import csv
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import ijson
+from pydantic import Field, model_validator
 
 from teleport.collection import records
-from teleport.collection.records import REFETCH, Rows, Source, Split, json_rows, lines, open_bytes, wrong_row
-from teleport.collection.sources import existing
+from teleport.collection.records import REFETCH, Rows, Source, Split, json_rows, lines, open_bytes, refuse, wrong_row
 from teleport.refusal import Refusal
 from teleport.running.log import log
+from teleport.settings.collection import Download, Fetched, SplitName
+from teleport.settings.section import NAME, Section
 
 DPR_HEADER = ["id", "text", "title"]
 PIECE_BYTES = 2**16  # of JSON read at once; a record of DPR's training files has about 100,000
-DEEPEST = 1000  # brackets that a piece opens and does not close; DPR's records nest to 3
+DEEPEST = 1000  # brackets that may be open; DPR's records nest to 3
+TEXT, BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL), re.compile(rb"[][{}]")
 # An escape for the first half of a surrogate pair, after which comes none for the second half.
 HALF_PAIR = re.compile(rb"\\u[dD][89abAB]..(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])")
 
 
-def downloads(settings, files):
-    """The Source of `settings` (settings.Downloads); files: facts of the download stage, {name: {path, …}}"""
+class PassageFile(Section):
+    """The file of the passages, and that of their titles when they are apart."""
+
+    file: str = Field(description="A name of `files`; FILE!MEMBER is a member of a tar archive.")
+    form: Literal["tsv", "dpr", "msmarco-docs"] = Field(
+        "tsv",
+        description="tsv: id, text or id, title, text (MS MARCO). dpr: CSV of id, text, title with a header. "
+        "msmarco-docs: id, URL, title, body; URL and title become one title with a tab between them.",
+    )
+    titles: str | None = Field(None, description="A file of id, title (RocketQA's para.title.txt), joined by id.")
+
+
+class OfficialSplit(Section):
+    """The files of a split, in one of the published forms."""
+
+    form: Literal["tsv", "dpr", "qa", "tevatron"] = Field(
+        "tsv",
+        description="tsv: queries and judgments. dpr: DPR's JSON of questions with contexts. qa: DPR's question and "
+        "answers, no judgments. tevatron: JSONL of queries with positive_passages.",
+    )
+    queries: str = Field(description="A name of `files`, or FILE!MEMBER: the queries, for dpr and tevatron all.")
+    qrels: str | None = Field(None, description="tsv: the file of TREC judgments.")
+    all_questions: str | None = Field(None, description="dpr: a file of form qa; further questions have no contexts.")
+
+    @model_validator(mode="after")
+    def files_of_the_form(self):
+        if (self.form == "tsv") != (self.qrels is not None):
+            raise Refusal("qrels goes with form tsv, and only with it")
+        if self.all_questions and self.form != "dpr":
+            raise Refusal("all_questions goes with form dpr only")
+        return self
+
+
+class Downloads(Fetched):
+    """A collection of official files."""
+
+    source: Literal["downloads"]
+    files: dict[Annotated[str, Field(pattern=NAME)], Download] = Field(min_length=1, description="File name → origin.")
+    corpus: PassageFile = Field(description="The passages.")
+    splits: dict[SplitName, OfficialSplit] = Field(min_length=1, description="Files of train, dev, test and others.")
+
+    @model_validator(mode="after")
+    def files_are_listed(self):
+        used = [self.corpus.file, self.corpus.titles]
+        used += [name for split in self.splits.values() for name in (split.queries, split.qrels, split.all_questions)]
+        if missing := sorted({name.split("!")[0] for name in used if name} - set(self.files)):
+            raise Refusal(f"files lacks {', '.join(missing)}, which corpus or splits name")
+        return self
+
+
+Settings = Downloads
+
+
+def read(settings, job):
+    """The Source of a `Downloads`, whose files lie where the stage `download` says."""
+    files = job.facts("download")["files"]
     passages = corpus = Rows(located(settings.corpus.file, files), PASSAGES[settings.corpus.form])
     if settings.corpus.titles:
         titles = located(settings.corpus.titles, files)
-        corpus = Rows(passages.place, lambda _: with_titles(passages, titles))
+        corpus = Rows(passages.place, lambda place, wrong: with_titles(passages.read(place, wrong=wrong), titles))
     return Source(corpus, {name: split(form, files) for name, form in settings.splits.items()})
 
 
@@ -45,44 +102,22 @@ def split(form, files):
     """The `Split` of one settings.OfficialSplit."""
     path = located(form.queries, files)
     if form.form == "tsv":
-        qrels = Rows(located(form.qrels, files), lambda path: records.unique(path, records.judgment_rows(path)))
-        return Split(Rows(path, records.query_rows), qrels)
-    questions = list(QUESTIONS[form.form](path))
+        return Split(Rows(path, records.query_rows), Rows(located(form.qrels, files), records.judgment_rows))
+    faults = records.Faults(path)
+    questions = list(QUESTIONS[form.form](path, wrong=faults.wrong))
+    faults.refuse()
     if form.all_questions:  # those whose text is not among the others, with ids after theirs
         texts = {question.text for question in questions}
         added = [q for q in qa_questions(located(form.all_questions, files)) if q.text not in texts]
         log.info("%d questions with contexts, %d without", len(questions), len(added))
         questions += [q._replace(line=row + 1, query_id=str(row)) for row, q in enumerate(added, len(questions))]
-    answered = any(question.answers for question in questions)
+    judged = [(q.line, q.query_id, passage, "1") for q in questions for passage in dict.fromkeys(q.positives)]
+    answered = [(q.line, q.query_id, q.answers) for q in questions if q.answers]
     return Split(
-        Rows(path, lambda _: ((q.line, q.query_id, q.text) for q in questions)),
-        Rows(path, lambda _: ((q.line, q.query_id, d, "1") for q in questions for d in dict.fromkeys(q.positives))),
-        Rows(path, lambda _: ((q.line, q.query_id, q.answers) for q in questions if q.answers)) if answered else None,
+        Rows(path, lambda path, wrong: ((q.line, q.query_id, q.text) for q in questions)),
+        Rows(path, lambda path, wrong: iter(judged)),
+        Rows(path, lambda path, wrong: iter(answered)) if answered else None,
     )
-
-
-def judgments(settings, files):
-    """Judgments alone (settings.JudgmentsAlone): queries and passages are those that are judged, their texts are ids.
-    files: as `downloads` takes them, of the files that are fetched"""
-    splits, qrels = {}, []
-    for name, split in settings.splits.items():
-        fetched, key = split.qrels.partition("!")[0] in files, f"collection.splits.{name}.qrels"
-        qrels.append(place := located(split.qrels, files) if fetched else existing(split.qrels, key))
-        queries = Rows(
-            place, lambda path: first_of_each((n, query, query) for n, query, *_ in records.judgment_rows(path))
-        )
-        splits[name] = Split(queries, Rows(place, lambda path: records.unique(path, records.judgment_rows(path))))
-    judged = Rows(
-        ", ".join(map(str, qrels)),
-        lambda _: first_of_each((n, doc, "", doc) for place in qrels for n, _, doc, _ in records.judgment_rows(place)),
-    )
-    return Source(judged, splits, {"judged_only": True})
-
-
-def first_of_each(rows):
-    """The first of the rows (line number, id, ...) of every id."""
-    seen = set()
-    return (row for row in rows if not (row[1] in seen or seen.add(row[1])))
 
 
 def with_titles(passages, path):
@@ -122,19 +157,19 @@ def csv_rows(path):
         raise wrong_row(path, reader.line_num, f"wrong quoting ({error}). {REFETCH}") from None
 
 
-def dpr_passages(path):
+def dpr_passages(path, wrong=refuse):
     """(line number, id, title, text) of DPR's psgs_w100.tsv: a header, then id, text in CSV's quotes, title."""
     for number, fields in csv_rows(path):
         if number == 1:
             if fields != DPR_HEADER:
                 raise wrong_row(path, 1, f"{fields} is not the header {DPR_HEADER}. Give DPR's passage file.")
         elif len(fields) != 3:
-            raise wrong_row(path, number, f"{len(fields)} columns, expected id, text, title. Correct it.")
+            wrong(path, number, f"{len(fields)} columns, expected id, text, title. Correct it.")
         else:
             yield number, fields[0], fields[2], fields[1]
 
 
-def qa_questions(path):
+def qa_questions(path, wrong=refuse):
     """The Questions of DPR's *.qa.csv: question, and a list of answers as Python writes it; ids count from 0."""
     for row, (number, fields) in enumerate(csv_rows(path)):
         try:
@@ -144,11 +179,12 @@ def qa_questions(path):
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             answers = None
         if not isinstance(answers, list):
-            raise wrong_row(path, number, "not a question, a tab and a list of answers. Correct the line.")
+            wrong(path, number, "not a question, a tab and a list of answers. Correct the line.")
+            continue
         yield Question(number, str(row), question, [], answers)
 
 
-def dpr_questions(path):
+def dpr_questions(path, wrong=refuse):
     """The Questions of DPR's training JSON; ids count from 0."""
     for number, question, positives, answers in dpr_records(path, "positive_ctxs", "answers"):
         yield Question(number, str(number - 1), question, positives, answers)
@@ -172,14 +208,15 @@ def dpr_records(path, contexts, *lists):
         yield number, values[0], ids, *values[1:]
 
 
-def tevatron_questions(path):
+def tevatron_questions(path, wrong=refuse):
     """The Questions of Tevatron's JSON lines: query_id, query, positive_passages with docid; maybe answers."""
     types = {"query_id": str, "query": str, "positive_passages": list, "answers": list}
-    for number, query_id, text, passages, answers in json_rows(path, types, defaults={"answers": []}):
+    for number, query_id, text, passages, answers in json_rows(path, types, {"answers": []}, wrong):
         try:
             positives = [str(passage["docid"]) for passage in passages]
         except (KeyError, TypeError):
-            raise wrong_row(path, number, "a positive passage has no docid. Add it.") from None
+            wrong(path, number, "a positive passage has no docid. Add it.")
+            continue
         yield Question(number, query_id, text, positives, answers)
 
 
@@ -198,7 +235,7 @@ def json_bytes(path):
     """The bytes of a file in pieces. Raises ValueError for what ijson does not refuse by itself: it takes an object for
     an empty array and half a surrogate pair for a question mark, and its memory grows with the square of the nesting.
     """
-    decode, end = codecs.getincrementaldecoder("utf-8")().decode, b""
+    decode, end, nesting = codecs.getincrementaldecoder("utf-8")().decode, b"", Nesting()
     with open_bytes(path) as file:
         while piece := file.read(PIECE_BYTES):
             if not end and not piece.lstrip().startswith(b"["):
@@ -209,11 +246,29 @@ def json_bytes(path):
                 before = text[: half.start()]
                 if (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:  # else a backslash, and ud83d as text
                     raise ValueError("an escape is half a surrogate pair")
-            opened, closed = (sum(map(piece.count, brackets)) for brackets in (b"[{", b"]}"))
-            if opened > closed + DEEPEST:
-                raise ValueError(f"more than {DEEPEST} brackets are open")
+            nesting.add(piece)
             end = text[-64:]
             yield piece
+
+
+class Nesting:
+    """How deep brackets are open in JSON that comes in pieces; those in texts do not count."""
+
+    def __init__(self):
+        self.depth, self.open_text = (
+            0,
+            b"",
+        )  # of a text that the last piece did not end: its quote, and a last backslash
+
+    def add(self, piece):
+        """Raise ValueError where more than DEEPEST are open."""
+        outside, quote, text = TEXT.sub(b"", self.open_text + piece).partition(b'"')
+        escaping = (len(text) - len(text.rstrip(b"\\"))) % 2
+        self.open_text = quote + b"\\" * escaping
+        for bracket in BRACKET.findall(outside):
+            self.depth += 1 if bracket in b"[{" else -1
+            if self.depth > DEEPEST:
+                raise ValueError(f"more than {DEEPEST} brackets are open")
 
 
 PASSAGES = {"tsv": records.passage_rows, "dpr": dpr_passages, "msmarco-docs": records.document_rows}
