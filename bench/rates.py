@@ -23,8 +23,9 @@ from rounds import REPOSITORY
 from search import Timed
 from teleport.collection.answers import find_answers
 from teleport.collection.build import write_corpus
+from teleport.collection.equal import SameText
 from teleport.collection.forms.downloads import with_titles
-from teleport.collection.records import Rows, passage_rows
+from teleport.collection.records import Faults, Rows, passage_rows
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
 from teleport.running.job import Job
@@ -35,7 +36,7 @@ TEXTS = 12_000  # tokenised
 BM25_PASSAGES, BM25_QUERIES = 60_000, 2_000  # the former times --scale where there is no GPU
 SEARCH_DIM, SEARCH_DEPTH, SEARCH_QUERIES = 768, 200, {"cpu": 1024, "cuda": 16384}
 DEEP = 1000  # at which a search sorts so many candidates that it takes long
-LEXICAL = "numba", "bm25s", "Stemmer", "scipy"  # packages of BM25
+LEXICAL = "bm25s", "Stemmer", "scipy"  # packages of BM25
 ANSWER_PASSAGES = 10_000
 FEW_PASSAGES, SEARCH_PASSAGES = 2_000, 60_000  # the latter of `SEARCH_DIM`, and times --scale
 LINES = 2**24  # that the engine is chosen for: what few lines take is not what a search of a paper's size takes
@@ -76,8 +77,10 @@ def text_rates(folder, threads):
     for path in (given, titles):
         with gzip.open(path, "wt") as file:
             file.writelines(f"{row}\t{text[:30] if path == titles else text}\n" for row, text in enumerate(passages))
-    corpus = Rows(given, lambda _: with_titles(Rows(given, passage_rows), titles))
-    writing = timed(lambda: write_corpus(folder / "corpus.parquet", corpus, lambda *progress: None))
+    corpus = Rows(given, lambda place, wrong: with_titles(passage_rows(place, wrong=wrong), titles))
+    writing = timed(
+        lambda: write_corpus(folder / "corpus.parquet", corpus, Faults("made"), SameText(), lambda *progress: None)
+    )
     return {"tokens": sizes.sum() / seconds, "texts": TEXTS / writing}
 
 
@@ -87,21 +90,21 @@ def lexical_rates(folder, scale, threads):
         return {}
     import bm25
     from teleport.search import lexical_index
-    from teleport.search.bm25 import LexicalIndex, query_terms
+    from teleport.search.bm25 import query_terms
 
     # A GPU's scale is for what computes there: 20 times these would take one core ten minutes.
     passages, folder = BM25_PASSAGES * (1 if pick_device().type == "cuda" else scale), folder / "lexical"
     asked = bm25.write_collection(folder, passages, BM25_QUERIES)
     job, _ = bm25.build_index(folder)
     indexing = Job(bm25.index_spec(), root=folder)
-    index, queries = LexicalIndex.open(job, "index"), query_terms(job, asked)
+    shared, queries = bm25.shared_of(job, SEARCH_DEPTH), query_terms(job, asked)
 
     def invert():
         indexing.resume.mkdir(parents=True)
         lexical_index.run(indexing)
         shutil.rmtree(indexing.resume)
 
-    searching = timed(lambda: index.search(queries, SEARCH_DEPTH, threads), threads)
+    searching = timed(lambda: bm25.search_all(shared, queries), threads)
     return {
         "bm25_tokens": passages * texts.MEAN_TOKENS / timed(invert),
         "bm25_scores": passages * BM25_QUERIES / searching,

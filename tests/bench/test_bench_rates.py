@@ -112,7 +112,7 @@ def test_calibration_in_processor_seconds_is_refused_on_a_gpu(monkeypatch, capsy
 
 def test_rates_of_packages_that_are_not_installed_are_those_of_the_first_line(tmp_path, monkeypatch):
     calibrate, rates = importlib.import_module("calibrate"), importlib.import_module("rates")
-    monkeypatch.setattr(rates, "find_spec", lambda name: None if name == "numba" else name)
+    monkeypatch.setattr(rates, "find_spec", lambda name: None if name == "bm25s" else name)
     assert rates.lexical_rates(tmp_path, 1, 1) == {}
     first = calibrate.read_hardware(measured="")[1]
     measured = {name: 1.0 for name in ("encode_flop", "train_flop", "search_flop", "rescored", "merge_rows", "texts")}

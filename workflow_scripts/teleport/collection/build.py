@@ -132,6 +132,8 @@ def write_split(job, settings, name, split, passages, doc_ids):
     answered = {} if split.answers is None else answers(split.answers, queries, faults[2])
     kept = np.zeros(len(queries), dtype=bool)
     kept[query[grade >= settings.positive_grade] if name == "train" else query] = True
+    if name != "train":
+        kept[[row for row, _, _ in missing]] = True
     if name != "train" or settings.positives == "answers":
         kept[[queries[query_id] for query_id in answered]] = True
     if name == "train" and settings.positives == "answers" and not answered:

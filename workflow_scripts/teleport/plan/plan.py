@@ -173,7 +173,8 @@ class Plan:
     def score(self, run, split, measures=None):
         """The evaluation of a run on a split, by the measures of the split or others."""
         measures = measures or self.config.evaluation.measures_of(split)
-        settings = EvaluateSettings.taken_from(self.collapse, split=split, measures=measures)
+        own = self.config.evaluation.ignore_own_text
+        settings = EvaluateSettings.taken_from(self.collapse, split=split, measures=measures, ignore_own_text=own)
         return Stage("evaluate", settings, {"collection": self.collection, "run": run})
 
     def add_runs(self, runs, user):

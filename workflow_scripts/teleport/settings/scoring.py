@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from teleport.settings.section import Integer, Section
+from teleport.settings.section import Integer, Section, is_false
 
 
 class Collapse(Section):
@@ -36,6 +36,7 @@ class EvaluateSettings(Collapse):
 
     split: str
     measures: list[str]
+    ignore_own_text: bool = Field(False, exclude_if=is_false)
 
 
 class ExternalSettings(Section):
