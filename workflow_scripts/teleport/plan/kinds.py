@@ -45,10 +45,10 @@ KINDS = {
     "evaluate": Kind("teleport.evaluation.evaluate", priority=20),
     "external": Kind("teleport.evaluation.external"),
     "rerank": Kind("teleport.search.rerank", mem_mb=32000, minutes=240, priority=10),
-    "errors": Kind("teleport.search.errors", threads=8, mem_mb=32000, minutes=480, priority=10),
-    "contrast": Kind("teleport.evaluation.contrast"),
-    "negatives_overlap": Kind("teleport.negatives.overlap"),
-    "forgetting": Kind("teleport.evaluation.forgetting"),
+    "errors": Kind("teleport.analyses.errors", threads=8, mem_mb=32000, minutes=480, priority=10),
+    "contrast": Kind("teleport.analyses.contrast"),
+    "negatives_overlap": Kind("teleport.analyses.negatives_overlap"),
+    "forgetting": Kind("teleport.analyses.forgetting"),
 }
 
 

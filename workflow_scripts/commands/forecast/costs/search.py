@@ -1,6 +1,5 @@
 """What indexes and searches cost, by vectors and by words."""
 
-from commands.forecast.costs.collection import row_groups
 from commands.forecast.counts import run_bytes
 from commands.forecast.flops import search_flop, vector_bytes
 from commands.forecast.hardware import BASE, Cost
@@ -9,10 +8,8 @@ CANDIDATES, CANDIDATE_BYTES = 2**25, 20  # search.flat.CANDIDATES: of each its n
 SCORES, GPU_BLOCK = 2**28, 65536  # on a GPU: search.flat_torch.SCORES, BLOCK_PASSAGES
 PRODUCTS = 0.35e9  # torch, which most engines take
 POSTINGS_PER_TOKEN = 0.4  # of BM25's index: without stop words and repeats, and a word is more than one token
-LEXICAL_BUFFERS = 0.4e9  # search.lexical_index: a range of postings; and each token of BLOCK_GROUPS row groups
-LEXICAL_GROUPS, BLOCK_TOKEN_BYTES = 4, 11
-LEAST_GROUPS, COUNTING = 2, 0.25e9  # search.lexical_index: of each process; what it takes
-INVERTING = 0.15  # of the work on a token, which one process does
+INDEXED_POSTING_BYTES = 42  # measured at 150,000 and 600,000 passages
+SCORED_PASSAGE_BYTES, LEAST_QUERIES = 24, 2000  # search.bm25: scores, matches and their order; queries of a process
 VOCABULARY_BYTES = 1.0  # a token adds to the terms in memory: 150 bytes a term, a new one in 150 tokens
 QUERY_TERMS_BYTES = 500  # a query as a list of numbers
 MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
@@ -20,7 +17,7 @@ MARGIN = 32  # search.flat.MARGIN: proposed beyond the depth
 INT8_LINES, INT8_WIDTH, INT8_NEAR, INT8_BYTES = 512, 8, 2560, 95
 TRAIN_PER_LIST, IVF_ITERATIONS, PQ_ITERATIONS = 256, 10, 25  # search.approximate's, and faiss's of k-means
 RERANKED = 1000  # candidates of a query in a file
-ERROR_PAIRS, ERROR_ROWS = 8192, 16384  # search.errors.BLOCK_PAIRS, BLOCK_ROWS
+ERROR_PAIRS, ERROR_ROWS = 8192, 16384  # analyses.errors.BLOCK_PAIRS, BLOCK_ROWS
 
 
 def index_bytes(index, passages, dim):
@@ -86,25 +83,21 @@ def retrieve(stage, counts, place):
 
 
 def lexical_index(stage, counts, place):
-    """All texts are split, stemmed and inverted; the postings are on the disk twice for a while, and read again from
-    memory maps."""
-    tokens = counts.corpus_tokens
-    size = tokens * POSTINGS_PER_TOKEN * 8
-    groups = row_groups(counts)
-    processes = max(1, min(place.threads, int(groups) // LEAST_GROUPS))
-    buffers = LEXICAL_BUFFERS + BLOCK_TOKEN_BYTES * tokens * min(1.0, LEXICAL_GROUPS / groups)
-    buffers += COUNTING * processes if processes > 1 else 0
-    memory = BASE + buffers + tokens * VOCABULARY_BYTES + 12 * counts.passages
-    work = {"bm25_tokens": tokens * (INVERTING + (1 - INVERTING) / processes)}
-    return Cost(size, scratch=size, memory=memory, mapped=size, work=work)
+    """All texts are split and stemmed; bm25s then holds all postings several times over."""
+    postings = counts.corpus_tokens * POSTINGS_PER_TOKEN
+    memory = BASE + postings * INDEXED_POSTING_BYTES + counts.corpus_tokens * VOCABULARY_BYTES
+    return Cost(8 * postings, memory=memory, work={"bm25_tokens": counts.corpus_tokens})
 
 
 def bm25(stage, counts, place):
-    """The postings are memory-mapped: as much of them as the queries' terms have is in memory, at most all."""
+    """The postings are memory-mapped: as much of them as the queries' terms have is in memory, at most all. A process
+    scores all passages for one query at a time."""
     lines, depth = counts.run(stage)
-    postings = counts.corpus_tokens * POSTINGS_PER_TOKEN * 8
-    work = {"bm25_scores": lines * counts.passages}
-    return Cost(run_bytes(lines, depth), memory=BASE + postings + lines * QUERY_TERMS_BYTES, work=work)
+    processes = max(1, min(place.threads, int(lines) // LEAST_QUERIES))
+    memory = BASE + counts.corpus_tokens * POSTINGS_PER_TOKEN * 8 + lines * QUERY_TERMS_BYTES
+    memory += processes * (counts.passages * SCORED_PASSAGE_BYTES + BASE)
+    work = {"bm25_scores": lines * counts.passages / processes}
+    return Cost(run_bytes(lines, depth), memory=memory, work=work)
 
 
 def rerank(stage, counts, place):
