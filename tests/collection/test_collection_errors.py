@@ -6,10 +6,10 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from teleport.collection import download, records
+from teleport.collection import download, dpr, records
 from teleport.collection.build import run
-from teleport.collection.forms import downloads as official
-from teleport.collection.forms.downloads import dpr_questions, json_array, qa_questions
+from teleport.collection.dpr import json_array
+from teleport.collection.forms.downloads import dpr_questions, qa_questions
 
 FILES = {
     "corpus.tsv": "d1\tCats\tA cat sleeps.\nd2\tDogs\tA dog barks.\n",
@@ -355,7 +355,7 @@ def test_a_wrong_record_of_dpr_is_named(tmp_path, content, message):
 @pytest.mark.parametrize("piece", [11, 12, 13, 2**16])
 def test_escapes_are_looked_through_across_pieces(tmp_path, monkeypatch, piece):
     """Pairs are one character, a backslash before ud83d is text, and half a pair is refused wherever it is cut."""
-    monkeypatch.setattr(official, "PIECE_BYTES", piece)
+    monkeypatch.setattr(dpr, "PIECE_BYTES", piece)
     path = tmp_path / "train.json"
     for shift in range(14):
         sound = ["x" * shift, "\U0001f600" * 3, "\\ud83d", "é"]

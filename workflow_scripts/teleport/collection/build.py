@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from teleport.arrays import save_array
 from teleport.collection.equal import SameText
 from teleport.collection.records import Faults
-from teleport.refusal import Refusal
+from teleport.refusal import Refusal, Remedy
 from teleport.running.files import require_planned
 from teleport.running.log import log
 from teleport.seed import derive_seed
@@ -104,7 +104,7 @@ def checked(rows, ids, faults):
 
     def duplicate(name):
         first = next(other[0] for other in rows.read(rows.place, wrong=lambda *fault: None) if other[1] == name)
-        return f"duplicate id {name!r}, first on line {first}. Remove one of them."
+        return Remedy(f"duplicate id {name!r}, first on line {first}. Remove one of them.")
 
     for row in rows.checked(faults):
         line, name, title, text = row[0], row[1], row[2], row[-1]  # of a query, both are its text
@@ -112,10 +112,10 @@ def checked(rows, ids, faults):
             faults.note("repeated", line, lambda name=name: duplicate(name))
         elif name.split() != [name]:
             separates = "which separates columns in runs and judgments"
-            faults.note(None, line, f"the id {name!r} is empty or has white space, {separates}. Rename it.")
+            faults.note(None, line, Remedy(f"the id {name!r} is empty or has white space, {separates}. Rename it."))
         # A title is text enough: BEIR's collections have passages of a title alone.
         elif (not text or text.isspace()) and (not title or title.isspace()):
-            faults.note("empty", line, f"the text of {name!r} is empty. Give it a text or remove the line.")
+            faults.note("empty", line, Remedy(f"the text of {name!r} is empty. Give it a text or remove the line."))
         else:
             ids[name] = len(ids)
             yield row
@@ -194,13 +194,13 @@ def judgments(qrels, queries, passages, faults):
             faults.left_out["repeated"] += 1
         elif first != line:
             twice = f"query {query_id!r} and passage {doc_id!r} are judged twice, first on line {first}"
-            faults.note("repeated", line, f"{twice}. Remove one of them.")
+            faults.note("repeated", line, Remedy(f"{twice}. Remove one of them."))
         elif not re.fullmatch("[+-]?[0-9]{1,20}", grade) or not -(2**31) <= int(grade) < 2**31:
-            faults.note(None, line, f"grade {grade!r} is not a 32-bit integer. Write a whole number.")
+            faults.note(None, line, Remedy(f"grade {grade!r} is not a 32-bit integer. Write a whole number."))
         elif passage is None:
             missing.append((row, doc_id, int(grade)))
             remedy = "Remove the line, or give the corpus that belongs to these judgments."
-            faults.note("dangling", line, f"the judged passage {doc_id!r} is not in the corpus. {remedy}")
+            faults.note("dangling", line, Remedy(f"the judged passage {doc_id!r} is not in the corpus. {remedy}"))
         else:
             query_rows.append(row)
             passage_rows.append(passage)
@@ -216,9 +216,9 @@ def answers(rows, queries, faults):
         if unknown_query(faults, line, query_id, queries, rows.place):
             continue
         if (first := first_lines.setdefault(query_id, line)) != line:
-            faults.note("repeated", line, f"query {query_id!r} has answers on line {first} too. Join them.")
+            faults.note("repeated", line, Remedy(f"query {query_id!r} has answers on line {first} too. Join them."))
         elif not values or not all(isinstance(value, str) for value in values):
-            faults.note(None, line, "'answers' must be a list of one or more strings. Correct the line.")
+            faults.note(None, line, Remedy("'answers' must be a list of one or more strings. Correct the line."))
         else:
             lists[query_id] = values
     faults.refuse()
@@ -230,5 +230,5 @@ def unknown_query(faults, line, query_id, queries, place):
     if query_id in queries:
         return False
     remedy = f"Remove the line, or give the query file that belongs to {place}."
-    faults.note("dangling", line, f"query {query_id!r} is not among the split's queries. {remedy}")
+    faults.note("dangling", line, Remedy(f"query {query_id!r} is not among the split's queries. {remedy}"))
     return True

@@ -63,9 +63,11 @@ class SameText:
         also = {name: np.isin(own, trained).sum().item() for name, own in self.queries.items() if name != "train"}
         if copies:
             log.warning("%d of %d passages have the text of an earlier passage", copies, len(self.passages))
-        own = "have the text of a passage, and find it first; evaluation.ignore_own_text leaves it out of their results"
-        for fact, counts in ((own, self.found), ("have the text of a training query", also)):
-            for name, count in counts.items():
-                if count:
-                    log.warning("%s: %d of %d queries %s", name, count, len(self.queries[name]), fact)
+        for name, count in self.found.items():
+            if count:
+                remedy = "evaluation.ignore_own_text leaves it out of their results"
+                log.warning("%d queries of %s have the text of a passage, and find it first; %s", count, name, remedy)
+        for name, count in also.items():
+            if count:
+                log.warning("%d of %d queries of %s are training queries", count, len(self.queries[name]), name)
         return {"copies": copies, "queries": self.found, "trained": also}

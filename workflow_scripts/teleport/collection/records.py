@@ -190,6 +190,16 @@ def found(path):
     return next((place for place in (Path(path), Path(f"{path}.gz")) if place.is_file()), None)
 
 
+def located(name, files):
+    """The path of a file, or PATH!MEMBER; refused when it is not as the download stage left it."""
+    archive, mark, member = name.partition("!")
+    path, expected = Path(files[archive]["path"]), files[archive]["bytes"]
+    if not path.is_file() or path.stat().st_size != expected:
+        remedy = "Put it back, or verify anew with `snakemake --forcerun download`."
+        raise Refusal(f"{path} is missing or has not the {expected} bytes that were verified. {remedy}")
+    return f"{path}{mark}{member}" if member else path
+
+
 def split_names(home, pattern, key):
     """The splits in the folder `home`, sorted: what stands for the * of `pattern` in its file names without .gz."""
     start, _, end = pattern.partition("*")

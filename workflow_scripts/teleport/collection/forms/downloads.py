@@ -1,28 +1,20 @@
 """Official files as collections: those of MS MARCO, TREC, DPR and Tevatron, as published."""
 
 import ast
-import codecs
 import csv
-import re
-from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-import ijson
 from pydantic import Field, model_validator
 
 from teleport.collection import records
-from teleport.collection.records import REFETCH, Rows, Source, Split, json_rows, lines, open_bytes, refuse, wrong_row
+from teleport.collection.dpr import dpr_records
+from teleport.collection.records import REFETCH, Rows, Source, Split, json_rows, lines, refuse, wrong_row
 from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.settings.collection import Download, Fetched, SplitName
 from teleport.settings.section import NAME, Section
 
 DPR_HEADER = ["id", "text", "title"]
-PIECE_BYTES = 2**16  # of JSON read at once; a record of DPR's training files has about 100,000
-DEEPEST = 1000  # brackets that may be open; DPR's records nest to 3
-TEXT, BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL), re.compile(rb"[][{}]")
-# An escape for the first half of a surrogate pair, after which comes none for the second half.
-HALF_PAIR = re.compile(rb"\\u[dD][89abAB]..(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])")
 
 
 class PassageFile(Section):
@@ -81,34 +73,24 @@ Settings = Downloads
 def read(settings, job):
     """The Source of a `Downloads`, whose files lie where the stage `download` says."""
     files = job.facts("download")["files"]
-    passages = corpus = Rows(located(settings.corpus.file, files), PASSAGES[settings.corpus.form])
+    passages = corpus = Rows(records.located(settings.corpus.file, files), PASSAGES[settings.corpus.form])
     if settings.corpus.titles:
-        titles = located(settings.corpus.titles, files)
+        titles = records.located(settings.corpus.titles, files)
         corpus = Rows(passages.place, lambda place, wrong: with_titles(passages.read(place, wrong=wrong), titles))
     return Source(corpus, {name: split(form, files) for name, form in settings.splits.items()})
 
 
-def located(name, files):
-    """The path of a file, or PATH!MEMBER; refused when it is not as the download stage left it."""
-    archive, mark, member = name.partition("!")
-    path, expected = Path(files[archive]["path"]), files[archive]["bytes"]
-    if not path.is_file() or path.stat().st_size != expected:
-        remedy = "Put it back, or verify anew with `snakemake --forcerun download`."
-        raise Refusal(f"{path} is missing or has not the {expected} bytes that were verified. {remedy}")
-    return f"{path}{mark}{member}" if member else path
-
-
 def split(form, files):
     """The `Split` of one settings.OfficialSplit."""
-    path = located(form.queries, files)
+    path = records.located(form.queries, files)
     if form.form == "tsv":
-        return Split(Rows(path, records.query_rows), Rows(located(form.qrels, files), records.judgment_rows))
+        return Split(Rows(path, records.query_rows), Rows(records.located(form.qrels, files), records.judgment_rows))
     faults = records.Faults(path)
     questions = list(QUESTIONS[form.form](path, wrong=faults.wrong))
     faults.refuse()
     if form.all_questions:  # those whose text is not among the others, with ids after theirs
         texts = {question.text for question in questions}
-        added = [q for q in qa_questions(located(form.all_questions, files)) if q.text not in texts]
+        added = [q for q in qa_questions(records.located(form.all_questions, files)) if q.text not in texts]
         log.info("%d questions with contexts, %d without", len(questions), len(added))
         questions += [q._replace(line=row + 1, query_id=str(row)) for row, q in enumerate(added, len(questions))]
     judged = [(q.line, q.query_id, passage, "1") for q in questions for passage in dict.fromkeys(q.positives)]
@@ -190,24 +172,6 @@ def dpr_questions(path, wrong=refuse):
         yield Question(number, str(number - 1), question, positives, answers)
 
 
-def dpr_records(path, contexts, *lists):
-    """(number from 1, question, passage ids of its contexts under this key, further lists by their keys) of DPR's
-    training JSON; contexts have passage_id (NQ) or psg_id (TriviaQA)."""
-    for number, record in enumerate(json_array(path), 1):
-        try:
-            ids = [str(c["passage_id"] if "passage_id" in c else c["psg_id"]) for c in record[contexts]]
-            values = [record["question"], *(record[name] for name in lists)]
-            if not all(map(isinstance, values, [str, *[list] * len(lists)])):
-                raise TypeError
-        except (KeyError, TypeError):
-            keys = "".join(f", {name} (a list)" for name in lists)
-            raise Refusal(
-                f"{path}, record {number}: DPR's records have question (text){keys} and {contexts}, whose contexts "
-                "have passage_id or psg_id. Correct the record."
-            ) from None
-        yield number, values[0], ids, *values[1:]
-
-
 def tevatron_questions(path, wrong=refuse):
     """The Questions of Tevatron's JSON lines: query_id, query, positive_passages with docid; maybe answers."""
     types = {"query_id": str, "query": str, "positive_passages": list, "answers": list}
@@ -218,57 +182,6 @@ def tevatron_questions(path, wrong=refuse):
             wrong(path, number, "a positive passage has no docid. Add it.")
             continue
         yield Question(number, query_id, text, positives, answers)
-
-
-def json_array(path):
-    """The elements of a file that is one JSON array, read in pieces."""
-    try:
-        yield from ijson.items(ijson.from_iter(json_bytes(path)), "item", use_float=True)
-    except Refusal:
-        raise
-    except (ijson.JSONError, ValueError) as error:
-        reason = str(error).partition("\n")[0].strip()
-        raise Refusal(f"{path}: torn or wrong JSON ({reason}). {REFETCH}") from None
-
-
-def json_bytes(path):
-    """The bytes of a file in pieces. Raises ValueError for what ijson does not refuse by itself: it takes an object for
-    an empty array and half a surrogate pair for a question mark, and its memory grows with the square of the nesting.
-    """
-    decode, end, nesting = codecs.getincrementaldecoder("utf-8")().decode, b"", Nesting()
-    with open_bytes(path) as file:
-        while piece := file.read(PIECE_BYTES):
-            if not end and not piece.lstrip().startswith(b"["):
-                raise Refusal(f"{path}: not a JSON array. Give DPR's training file as it was published.")
-            decode(piece)
-            text = end + piece
-            for half in HALF_PAIR.finditer(text, max(0, len(end) - 9)):  # what is before was seen with what follows it
-                before = text[: half.start()]
-                if (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:  # else a backslash, and ud83d as text
-                    raise ValueError("an escape is half a surrogate pair")
-            nesting.add(piece)
-            end = text[-64:]
-            yield piece
-
-
-class Nesting:
-    """How deep brackets are open in JSON that comes in pieces; those in texts do not count."""
-
-    def __init__(self):
-        self.depth, self.open_text = (
-            0,
-            b"",
-        )  # of a text that the last piece did not end: its quote, and a last backslash
-
-    def add(self, piece):
-        """Raise ValueError where more than DEEPEST are open."""
-        outside, quote, text = TEXT.sub(b"", self.open_text + piece).partition(b'"')
-        escaping = (len(text) - len(text.rstrip(b"\\"))) % 2
-        self.open_text = quote + b"\\" * escaping
-        for bracket in BRACKET.findall(outside):
-            self.depth += 1 if bracket in b"[{" else -1
-            if self.depth > DEEPEST:
-                raise ValueError(f"more than {DEEPEST} brackets are open")
 
 
 PASSAGES = {"tsv": records.passage_rows, "dpr": dpr_passages, "msmarco-docs": records.document_rows}

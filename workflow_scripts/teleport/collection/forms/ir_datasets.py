@@ -11,7 +11,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from teleport.collection.download import show_licences
 from teleport.collection.records import Rows, Source, Split
 from teleport.refusal import Refusal
 from teleport.settings.collection import Judged, SplitName
@@ -32,6 +31,8 @@ Settings = IrDatasets
 
 def read(settings, job=None):
     """The Source of an `IrDatasets`."""
+    from teleport.collection.download import show_licences  # here: loading a configuration loads this file
+
     registry = open_registry()
     corpus = set_with("docs", registry, settings.corpus, "collection.corpus")
     splits = {name: split(registry, dataset, name) for name, dataset in settings.splits.items()}

@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from teleport.collection.forms.downloads import located
-from teleport.collection.records import Rows, Source, Split, existing, judgment_rows, refuse
+from teleport.collection.records import Rows, Source, Split, existing, judgment_rows, located, refuse
 from teleport.settings.collection import Fetched, SplitName
 from teleport.settings.section import LocalPath, Section
 
