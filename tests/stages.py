@@ -25,8 +25,8 @@ class Stages:
         settings: JSON or a `Section`; `job.settings` is what the stage's module makes of it. loads: {name: module};
         of a collection, by default, that of its form
         """
-        if kind == "collection" and isinstance(settings, dict) and loads is None:
-            loads = {"form": FORMS[settings["source"]["source"]]}
+        if kind == "collection" and isinstance(settings, dict) and "source" in settings and loads is None:
+            loads = {"form": FORMS.get(settings["source"]["source"])}
         self.count += 1
         spec = {
             "kind": kind,
