@@ -3,6 +3,7 @@
 from teleport.running.artefact import MANIFEST
 from teleport.running.files import write_json
 from teleport.running.job import Job
+from teleport.settings.forms import FORMS
 from teleport.settings.section import Section
 
 
@@ -15,8 +16,11 @@ class Stages:
     def make(self, kind, settings=None, inputs=None, threads=1, save_every=60.0, loads=None, origins=None):
         """A job whose inputs are the finished jobs in `inputs` ({role: Job}).
 
-        settings: JSON or a `Section`; `job.settings` is what the stage's module makes of it. loads: {name: module}
+        settings: JSON or a `Section`; `job.settings` is what the stage's module makes of it. loads: {name: module};
+        of a collection, by default, that of its form
         """
+        if kind == "collection" and isinstance(settings, dict) and "source" in settings and loads is None:
+            loads = {"form": FORMS.get(settings["source"]["source"])}
         self.count += 1
         spec = {
             "kind": kind,

@@ -14,7 +14,7 @@ PEERS = {
     "step": ["stage, plain"],
     "live": ["encoding the queries"],
     "search": ["faiss IndexFlatIP"],
-    "bm25": ["bm25s get_scores and sort", "bm25s retrieve (numba)"],
+    "bm25": ["bm25s retrieve"],
     "merge": ["loops over text ids"],
     "measures": ["ir-measures from dictionaries"],
     "answers": ["plain implementation, sample"],

@@ -18,7 +18,7 @@ from bad_inputs import each_case, json_lines
 from collection_world import make_collection
 from encoder_world import source_folder
 from teleport.collection import build
-from teleport.collection.official import dpr_passages, dpr_questions, qa_questions, tevatron_questions
+from teleport.collection.forms.downloads import dpr_passages, dpr_questions, qa_questions, tevatron_questions
 from teleport.evaluation import external
 from teleport.negatives import file as negatives_file
 from teleport.plan.plan import Plan

@@ -13,14 +13,17 @@ import pyarrow.parquet as pq
 import yaml
 
 from commands.encoding import cut_of_rows, sentence
-from teleport.collection import build, sources
+from teleport.collection import build, records
+from teleport.collection.forms.beir import HEADER, Beir
+from teleport.collection.forms.tsv import Tsv
 from teleport.collection.overlap import trained_too
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.running.files import write_text
 from teleport.seed import derive_seed
-from teleport.settings.collection import Beir, CollectionSettings, Tsv
+from teleport.settings.collection import CollectionSettings
 from teleport.settings.evaluation import Evaluation
+from teleport.settings.forms import form
 from teleport.settings.measures import measure_cutoffs
 from teleport.settings.read import load
 from teleport.settings.section import NAME
@@ -62,8 +65,8 @@ def new(name, folder, home, test=(), dev=None):
         raise Refusal(f"{path} is there already. Take another NAME, or remove it.")
     made = next((each for each in (data.parent, data) if not each.exists()), None)
     try:
-        form = beir if sources.found(folder / "corpus.jsonl") else tables
-        source, given, roles, notes = form(name, folder, test, dev)
+        given_form = beir if records.found(folder / "corpus.jsonl") else tables
+        source, given, roles, notes = given_form(name, folder, test, dev)
         counts, shared = checked_counts(source, given)
         text = configured((home / "config/own-data.yaml").read_text(encoding="utf-8"), name, source, roles, counts)
         notes += [roles.why, encoding_said(Plan(*load(yaml.safe_load(text))).encoder, source)]
@@ -97,6 +100,7 @@ def counts_of(source):
     with TemporaryDirectory() as folder:
         settings = CollectionSettings(source=source)
         outputs = {"output": lambda name: Path(folder, name), "progress": lambda *said: None}
+        outputs["load"] = lambda _: form(source.source)
         facts = build.run(SimpleNamespace(settings=settings, **outputs))
         shared = trained_too({split: Path(folder, f"queries.{split}.parquet") for split in facts["splits"]})
         tokens = {"passage_tokens": mean_tokens(Path(folder, "corpus.parquet"), ["title", "text"])}
@@ -116,7 +120,7 @@ def mean_tokens(path, columns):
 
 def encoding_said(encoder, source):
     """How a settings.Encoder takes texts, and how many of the first passages it cuts (text)."""
-    rows = (sources.beir if source.source == "beir" else sources.tsv)(source).corpus
+    rows = form(source.source).read(source).corpus
     said = sentence(encoder)
     return f"The encoder has {said}{cut_of_rows(encoder, rows)}."
 
@@ -159,16 +163,16 @@ def flow(value):
 def tables(name, folder, test, dev):
     """(source, source before judgments are divided, Roles, sentences on what is drawn): corpus.tsv; queries and
     judgments by split, or in a file each."""
-    corpus = sources.existing(folder / "corpus.tsv", "FROM (or corpus.jsonl, for BEIR's form)")
-    if sources.found(folder / "queries.tsv"):
+    corpus = records.existing(folder / "corpus.tsv", "FROM (or corpus.jsonl, for BEIR's form)")
+    if records.found(folder / "queries.tsv"):
         names = (path.name for path in sorted(folder.iterdir()))
         if other := next((name for name in names if re.fullmatch(OF_SPLIT, name.removesuffix(".gz"))), None):
             raise Refusal(f"{folder} has queries.tsv, and {other} of a split. Remove the one or the others.")
         files = {"": [folder / f"{role}.tsv" for role in ("queries", "qrels")]}
     else:
-        names = sources.split_names(folder, OF_SPLIT, "FROM")
+        names = records.split_names(folder, "(?:queries|qrels).*.tsv", "FROM")
         files = {split: [folder / f"{role}.{split}.tsv" for role in ("queries", "qrels")] for split in names}
-    files = {split: [sources.existing(path, "FROM") for path in paths] for split, paths in files.items()}
+    files = {split: [records.existing(path, "FROM") for path in paths] for split, paths in files.items()}
     roles, notes = roles_of(list(files), folder, test, dev), []
     given = tsv(corpus, files | ({"train": files[roles.divided]} if roles.divided is not None else {}))
     if roles.divided is not None:
@@ -190,16 +194,16 @@ def tsv(corpus, files):
 
 def beir(name, folder, test, dev):
     """As `tables`: a BEIR folder; where judgments are divided, linked to data/NAME."""
-    names = sources.split_names(folder / "qrels", r"(.+)\.tsv", "FROM")
+    names = records.split_names(folder / "qrels", "*.tsv", "FROM")
     roles, given = roles_of(names, folder, test, dev), Beir(source="beir", path=str(folder))
     if roles.divided is None:
         return given, given, roles, []
-    qrels = sources.existing(folder / "qrels" / f"{roles.divided}.tsv", "FROM")
+    qrels = records.existing(folder / "qrels" / f"{roles.divided}.tsv", "FROM")
     others = set(names) - {roles.divided}
-    _, notes = divide(name, qrels, roles, others, "qrels/{}.tsv", sources.BEIR_HEADER)
+    _, notes = divide(name, qrels, roles, others, "qrels/{}.tsv", HEADER)
     home = Path("data", name)
     for file in ("corpus.jsonl", "queries.jsonl", *(f"qrels/{split}.tsv" for split in others)):
-        path = sources.existing(folder / file, "FROM")
+        path = records.existing(folder / file, "FROM")
         link = home / Path(file).with_name(path.name)
         link.unlink(missing_ok=True)
         link.symlink_to(path.resolve())
@@ -253,7 +257,7 @@ def divide(name, qrels, roles, others, form, header=()):
     form: the name of a split's file; header: names of its columns. Returns (files by split, sentences). Which queries a
     split has follows from their ids, so that the same ones are in it when others are added.
     """
-    rows = list(sources.judgment_rows(qrels, header))
+    rows = list(records.judgment_rows(qrels, header))
     queries, missing = {row[1] for row in rows}, [split for split in (*roles.test, roles.dev) if split not in others]
     splits = {"train": set(queries)}
     for split in missing:

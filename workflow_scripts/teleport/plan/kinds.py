@@ -33,7 +33,7 @@ KINDS = {
     "check": Kind("teleport.evaluation.check", mem_mb=1000, minutes=10, priority=100),
     "pretrained": Kind("teleport.encoder.pretrained", priority=50, network=True),
     "tokens": Kind("teleport.encoder.tokens", threads=8, minutes=240, priority=50),
-    "lexical_index": Kind("teleport.search.lexical_index", threads=4, minutes=240),
+    "lexical_index": Kind("teleport.search.lexical_index", mem_mb=16000, minutes=240),
     "bm25": Kind("teleport.search.bm25", threads=8, mem_mb=16000, minutes=240),
     "encode": Kind("teleport.encoder.encode", threads=8, mem_mb=32000, minutes=480, gpus=1, cpu="encoder"),
     "index": Kind("teleport.search.index", mem_mb=4000, priority=20),
@@ -46,10 +46,10 @@ KINDS = {
     "evaluate": Kind("teleport.evaluation.evaluate", priority=20),
     "external": Kind("teleport.evaluation.external"),
     "rerank": Kind("teleport.search.rerank", mem_mb=32000, minutes=240, priority=10),
-    "errors": Kind("teleport.search.errors", threads=8, mem_mb=32000, minutes=480, priority=10),
-    "contrast": Kind("teleport.evaluation.contrast"),
-    "negatives_overlap": Kind("teleport.negatives.overlap"),
-    "forgetting": Kind("teleport.evaluation.forgetting"),
+    "errors": Kind("teleport.analyses.errors", threads=8, mem_mb=32000, minutes=480, priority=10),
+    "contrast": Kind("teleport.analyses.contrast"),
+    "negatives_overlap": Kind("teleport.analyses.negatives_overlap"),
+    "forgetting": Kind("teleport.analyses.forgetting"),
 }
 
 

@@ -3,7 +3,6 @@
 from functools import cached_property
 from itertools import chain
 
-from teleport.collection import apidocs, sources
 from teleport.encoder.completed import completed
 from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import contrast
@@ -12,6 +11,7 @@ from teleport.plan.identity import identify_downloads, identify_file, identify_s
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
 from teleport.settings.collection import Fetched
+from teleport.settings.forms import FORMS
 from teleport.settings.scoring import Collapse, EvaluateSettings, ExternalSettings
 from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 
@@ -21,18 +21,11 @@ MAY_CHANGE = {"max_query_tokens", "max_passage_tokens", "max_characters", "chunk
 MAY_CHANGE |= {"query_prefix", "passage_prefix"}
 
 
-def split_names(source):
-    """The names of the splits of a collection's source: of its files, or those that the configuration lists."""
-    if source.source == "apidocs":
-        return list(apidocs.SPLIT_BELOW)
-    return list(source.splits if hasattr(source, "splits") else getattr(sources, source.source)(source).splits)
-
-
 def require_splits(config, experiments):
     """Refuse a collection without a split that is evaluated, watched, or trained on."""
     episodes = [episode for experiment in experiments.values() for episode in experiment.method]
     watched = [episode.watched_by.split for episode in episodes if episode.watched_by]
-    names = split_names(config.collection)
+    names = config.collection.split_names()
     for split, reason in needed_splits(config.evaluation.splits, watched, bool(episodes)).items():
         if split not in names:
             have = f"the collection has no such split; it has {', '.join(names)}"
@@ -64,7 +57,8 @@ class Plan:
         if isinstance(config.collection, Fetched) and config.collection.files:
             settings, origins = identify_downloads(config.collection)
             fetched["download"] = Stage("download", settings, {}, origins=origins)
-        self.collection = Stage("collection", identify_source(config.collection), fetched)
+        loads = {"form": FORMS[config.collection.source]}
+        self.collection = Stage("collection", identify_source(config.collection), fetched, loads)
         require_splits(config, experiments)
         self.experiments = {}
         for name, experiment in experiments.items():  # with encoders that say everything, also what checkpoints say
@@ -183,7 +177,8 @@ class Plan:
     def score(self, run, split, measures=None):
         """The evaluation of a run on a split, by the measures of the split or others."""
         measures = measures or self.config.evaluation.measures_of(split)
-        settings = EvaluateSettings.taken_from(self.collapse, split=split, measures=measures)
+        own = self.config.evaluation.ignore_own_text
+        settings = EvaluateSettings.taken_from(self.collapse, split=split, measures=measures, ignore_own_text=own)
         return Stage("evaluate", settings, {"collection": self.collection, "run": run})
 
     def add_runs(self, runs, user):

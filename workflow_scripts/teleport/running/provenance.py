@@ -15,8 +15,8 @@ from pathlib import Path
 from teleport.running import launch, log
 
 LIBRARIES = ["numpy", "pyarrow", "torch", "transformers", "tokenizers", "safetensors", "faiss-cpu", "faiss-gpu"]
-LIBRARIES += ["bm25s", "numba", "PyStemmer", "ir-measures", "scipy", "pandas", "snakemake"]
-HEAVY = ("torch", "transformers", "faiss", "pandas", "scipy", "bm25s", "numba")  # to load one takes part of a second
+LIBRARIES += ["bm25s", "PyStemmer", "ir-measures", "scipy", "pandas", "snakemake"]
+HEAVY = ("torch", "transformers", "faiss", "pandas", "scipy", "bm25s")  # to load one takes part of a second
 
 
 def git_commit():

@@ -9,13 +9,15 @@ CPU_LINES, CPU_NEAR, CPU_BYTES = 512, 2560, 95
 PRODUCTS = 0.35e9  # memory of what computes products on a CPU
 CODE_FLOP = 180  # adding up a code of a PQ index takes as long as so many operations of a product
 POSTING_BYTES = 3.2  # of a token in BM25's index: 8 bytes a posting, 0.4 postings a token
-# Building it: a range of postings; a block of texts, by the token; a process, and the passages that it has at least;
-# terms, by the token.
-LEXICAL_MEMORY, LEXICAL_TOKENS, LEXICAL_PROCESS, LEXICAL_LEAST, TERM_BYTES = 0.4e9, 11, 0.25e9, 131_072, 1.0
+INDEXED_POSTING_BYTES, TERM_BYTES = (
+    42,
+    1.0,
+)  # while it is built, measured at 150,000 and 600,000 passages; a token's terms
+SCORED_PASSAGE_BYTES, LEAST_QUERIES = 24, 2000  # search.bm25: scores, matches and their order; queries of a process
 QUERY_TERMS_BYTES = 500  # a query as a list of numbers
 TRAIN_PER_LIST, IVF_ITERATIONS, PQ_ITERATIONS = 256, 10, 25  # of k-means, as faiss does it
 RERANKED = 1000  # candidates of a query in a file
-ERROR_PAIRS, ERROR_ROWS = 8192, 16384  # positives and passages of a block of `errors`
+ERROR_PAIRS, ERROR_ROWS = 8192, 16384  # positives and passages of a block of `analyses.errors`
 
 
 def index_bytes(index, passages, dim):
@@ -63,19 +65,21 @@ def retrieve(stage, counts, place):
 
 
 def lexical_index(stage, counts, place):
-    """All texts are split, stemmed and inverted; the postings are read again from memory maps."""
-    tokens, processes = counts.corpus_tokens, max(1, min(place.threads, counts.passages // LEXICAL_LEAST))
+    """All texts are split and stemmed; bm25s then holds all postings several times over."""
+    tokens = counts.corpus_tokens
     size = tokens * POSTING_BYTES
-    memory = BASE + LEXICAL_MEMORY + min(LEXICAL_PROCESS, LEXICAL_TOKENS * tokens) + tokens * TERM_BYTES
-    memory += 12 * counts.passages + (LEXICAL_PROCESS * processes if processes > 1 else 0)
-    return Cost(size, memory, size, work={"bm25_tokens": tokens / processes})
+    memory = BASE + size / 8 * INDEXED_POSTING_BYTES + tokens * TERM_BYTES
+    return Cost(size, memory, work={"bm25_tokens": tokens})
 
 
 def bm25(stage, counts, place):
-    """The postings are memory-mapped: as much of them as the queries' terms have is in memory, at most all."""
+    """The postings are memory-mapped: as much of them as the queries' terms have is in memory, at most all. A process
+    scores all passages for one query at a time."""
     lines, depth = counts.run(stage)
+    processes = max(1, min(place.threads, int(lines) // LEAST_QUERIES))
     memory = BASE + counts.corpus_tokens * POSTING_BYTES + lines * QUERY_TERMS_BYTES
-    return Cost(run_bytes(lines, depth), memory, work={"bm25_scores": lines * counts.passages})
+    memory += processes * (counts.passages * SCORED_PASSAGE_BYTES + BASE)
+    return Cost(run_bytes(lines, depth), memory, work={"bm25_scores": lines * counts.passages / processes})
 
 
 def rerank(stage, counts, place):

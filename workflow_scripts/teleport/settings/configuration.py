@@ -4,11 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from teleport.settings.collection import CollectionSource, Counts
+from teleport.settings.collection import Counts
 from teleport.settings.encoder import Encoder
 from teleport.settings.evaluation import Baselines, Evaluation, External, Level, Test
 from teleport.settings.experiment import Defaults, Override
 from teleport.settings.figures import Figure
+from teleport.settings.forms import CollectionSource
 from teleport.settings.search import Bm25
 from teleport.settings.section import NAME, TABLE_NAME, Line, Natural, Section
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, NamedTuple, Union
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, create_model
 
 from teleport.refusal import Refusal
+from teleport.settings.forms import FORMS
 from teleport.settings.pool import PositiveScore
 from teleport.settings.scoring import Judge
 from teleport.settings.section import Chosen, Section
@@ -212,4 +213,4 @@ def train_scores(training):
 def registered_modules():
     """The names of all library modules that a stage may load by name (set of str)."""
     tables = (SOURCES, DRAWS, FILTERS, MASKS, LOSSES)
-    return {entry.module for table in tables for entry in table.values()} | {DEV, LIVE}
+    return {entry.module for table in tables for entry in table.values()} | {DEV, LIVE} | set(FORMS.values())

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from teleport.settings.section import Integer, Section
+from teleport.settings.section import Integer, Section, is_false
 
 # Whose scores of pairs a draw, a filter, a mask or a loss compares: those of the checkpoint that mines.
 Judge = Literal["miner"]
@@ -46,6 +46,7 @@ class EvaluateSettings(Collapse):
 
     split: str
     measures: list[str]
+    ignore_own_text: bool = Field(False, exclude_if=is_false)
 
 
 class ExternalSettings(Section):

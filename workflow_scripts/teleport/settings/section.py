@@ -41,6 +41,11 @@ def is_none(value):
     return value is None
 
 
+def is_false(value):
+    """As `is_none`, of a setting that is on or off."""
+    return value is False
+
+
 def mistakes_of(error):
     """The mistakes that a ValidationError has found (list of dict). What a validator has raised besides a Refusal is a
     defect of ours, and is raised as it is."""

@@ -12,8 +12,7 @@ from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.side import Frozen, Side, batches_at_once, prepare
 from teleport.encoder.tokens import open_tokens
 from teleport.evaluation.evaluate import read_judgments
-from teleport.evaluation.judged import Judgments
-from teleport.evaluation.measures import score_run
+from teleport.evaluation.measures import Judgments, score_run
 from teleport.maxp import max_over_chunks
 from teleport.refusal import Refusal
 from teleport.seed import derive_seed

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from teleport.encoder.precision import to_device
-from teleport.evaluation.judged import first_hit_reciprocals
+from teleport.evaluation.measures import first_hit_reciprocals
 from teleport.refusal import Refusal
 from teleport.search.engines import open_for_steps
 from teleport.search.exact import NO_KEY, ids_of, keys_of, scores_of

@@ -4,7 +4,7 @@ import numpy as np
 
 from teleport.arrays import Run, save_array
 from teleport.collection.reader import positives_of_job
-from teleport.evaluation.judged import first_hit_reciprocals
+from teleport.evaluation.measures import first_hit_reciprocals
 from teleport.settings.section import NoSettings as Settings  # noqa: F401
 
 DEPTH = 100  # of the reciprocal rank: MRR@100 in the paper

@@ -10,11 +10,15 @@ import hashlib
 import re
 import warnings
 from importlib import metadata
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+from pydantic import Field
 
 from teleport.collection.records import Rows, Source, Split
 from teleport.refusal import Refusal
 from teleport.running.log import log
+from teleport.settings.collection import Judged
+from teleport.settings.section import Natural, Text
 
 # Folders and files that do not document the package itself: tests, copies of other packages, and numpy.distutils, which
 # exists below Python 3.12 only.
@@ -34,6 +38,20 @@ UNDERLINE = re.compile(r"^\s*([=\-~^*#+])\1{2,}\s*$", re.MULTILINE)
 MARKUP = re.compile(r"(?::[\w:+-]+:)?(`+)[~!]?([^`]+?)(?:\s*<[^`<>]*>)?\1_{0,2}")
 
 
+class ApiDocs(Judged):
+    """The embedded collection: API documentation of installed packages, read from their sources with `ast`."""
+
+    source: Literal["apidocs"]
+    packages: list[Text] = Field(min_length=1, description="Installed packages to harvest; versions enter the key.")
+    min_words: Natural = Field(20, description="Docstring bodies with fewer words are left out.")
+
+    def split_names(self):
+        return list(SPLIT_BELOW)
+
+
+Settings = ApiDocs
+
+
 class Doc(NamedTuple):
     """A public name of a package: its dotted name, the first paragraph of its docstring in one line, and the rest."""
 
@@ -42,20 +60,22 @@ class Doc(NamedTuple):
     body: str
 
 
-def source(versions, min_words):
-    """The Source of some packages ({package: version}) without bodies of fewer than `min_words` words.
+def read(settings, job):
+    """The Source of an `ApiDocs`, of the versions that the plan has pinned.
 
     Passages are sorted by name, which is id and title. Query `query:NAME` has the one positive `NAME` of grade 1.
     """
+    versions, min_words = job.settings.versions, settings.min_words
     place = "API documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
     docs = list(enumerate(harvest(versions, min_words), 1))
 
     def split(name):
         members = [(row, f"query:{doc.name}", doc) for row, doc in docs if split_of(doc.name) == name]
-        queries = Rows(place, lambda _: ((row, query, doc.summary) for row, query, doc in members))
-        return Split(queries, Rows(place, lambda _: ((row, query, doc.name, "1") for row, query, doc in members)))
+        queries = Rows(place, lambda place, wrong: ((row, query, doc.summary) for row, query, doc in members))
+        judged = [(row, query, doc.name, "1") for row, query, doc in members]
+        return Split(queries, Rows(place, lambda place, wrong: iter(judged)))
 
-    corpus = Rows(place, lambda _: ((row, doc.name, doc.name, doc.body) for row, doc in docs))
+    corpus = Rows(place, lambda place, wrong: ((row, doc.name, doc.name, doc.body) for row, doc in docs))
     return Source(corpus, {name: split(name) for name in SPLIT_BELOW}, facts={"versions": versions})
 
 

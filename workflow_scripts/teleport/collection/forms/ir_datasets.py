@@ -7,16 +7,32 @@ file, which the papers use (config/marco.yaml reads that one).
 import difflib
 import os
 from pathlib import Path
+from typing import Literal
 
-from teleport.collection.download import show_licences
-from teleport.collection.records import Rows, Source, Split, unique
+from pydantic import Field
+
+from teleport.collection.records import Rows, Source, Split
 from teleport.refusal import Refusal
+from teleport.settings.collection import Judged, SplitName
 
 HOME = Path("data/ir_datasets")
 
 
-def source(settings):
-    """The Source of `settings` (settings.IrDatasets)."""
+class IrDatasets(Judged):
+    """Sets of ir_datasets, which fetches, verifies and parses them below data/ir_datasets."""
+
+    source: Literal["ir_datasets"]
+    corpus: str = Field(description="The id whose documents are the passages, for example `msmarco-passage`.")
+    splits: dict[SplitName, str] = Field(min_length=1, description="Split → its id, as `msmarco-passage/dev/small`.")
+
+
+Settings = IrDatasets
+
+
+def read(settings, job=None):
+    """The Source of an `IrDatasets`."""
+    from teleport.collection.download import show_licences  # here: loading a configuration loads this file
+
     registry = open_registry()
     corpus = set_with("docs", registry, settings.corpus, "collection.corpus")
     splits = {name: split(registry, dataset, name) for name, dataset in settings.splits.items()}
@@ -27,7 +43,7 @@ def source(settings):
 
 def rows(place, records, fields):
     """Rows of the records that `records()` iterates over, numbered from 1; fields: takes one record apart"""
-    return Rows(place, lambda _: ((number, *fields(record)) for number, record in enumerate(records(), 1)))
+    return Rows(place, lambda place, wrong: ((number, *fields(record)) for number, record in enumerate(records(), 1)))
 
 
 def open_registry():
@@ -61,7 +77,7 @@ def split(registry, dataset, name):
     if "answers" in entry.queries_cls()._fields:
         answers = rows(queries.place, entry.queries_iter, lambda query: (query.query_id, list(query.answers)))
     qrels = rows(f"{dataset} qrels", entry.qrels_iter, lambda j: (j.query_id, j.doc_id, str(j.relevance)))
-    return Split(queries, Rows(qrels.place, lambda _: unique(dataset, qrels)), answers)
+    return Split(queries, qrels, answers)
 
 
 def passage_fields(doc):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from collection_world import make_collection, make_run
-from teleport.evaluation import forgetting
-from teleport.evaluation.forgetting import forgets, reciprocal_ranks
+from teleport.analyses import forgetting
+from teleport.analyses.forgetting import forgets, reciprocal_ranks
 from teleport.running.artefact import Artefact
 
 BEFORE = [[5, 1, 2], [7, 8, 9], [3, 4, 5], [0, 1, 2], [6, -1, -1]]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from collection_world import make_collection
+from teleport.analyses import errors
 from teleport.arrays import save_array
 from teleport.running.artefact import Artefact
-from teleport.search import errors
 
 QUERIES, PASSAGES = 12, 90
 

@@ -7,8 +7,7 @@ import pyarrow.parquet as pq
 
 from teleport.arrays import Run
 from teleport.evaluation.evaluate import read_judgments
-from teleport.evaluation.judged import lines_of
-from teleport.evaluation.measures import score_run
+from teleport.evaluation.measures import lines_of, score_run
 from teleport.evaluation.names import Documents, joint_numbers, read_column
 from teleport.settings.scoring import ContrastSettings as Settings  # noqa: F401
 

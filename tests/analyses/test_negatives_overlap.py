@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from collection_world import make_collection, make_run
-from teleport.negatives import overlap
+from teleport.analyses import negatives_overlap as overlap
 from teleport.negatives.pool import FIELDS, Items, PoolWriter
 from teleport.running.artefact import Artefact
 

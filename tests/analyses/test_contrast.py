@@ -5,7 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from collection_world import make_collection, make_run
-from teleport.evaluation import contrast, external
+from teleport.analyses import contrast
+from teleport.evaluation import external
 from teleport.running.artefact import Artefact
 
 JUDGED = [(0, 3, 1), (0, 4, 2), (1, 1, 1), (2, 2, 1)]  # qd has no judgment
