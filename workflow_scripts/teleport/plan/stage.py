@@ -1,7 +1,8 @@
 """A stage as it is planned: its key, what it reads, and what run_stage.py gets.
 
 The key is a digest of the stage's kind, of the settings that decide its result, and of the keys of the stages it reads.
-So experiments share stages as far as they agree, and a changed setting makes new keys from the first stage it decides.
+It is made of content: a file is its SHA-256, and no path, no version of Python and no machine is part of a key. So
+experiments share stages as far as they agree, and a changed setting makes new keys from the first stage it decides.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ class Stage:
     key: str = field(init=False)
 
     def __post_init__(self):
-        identity = {"kind": self.kind, "settings": self.raw_settings, "inputs": self.input_names}
+        identity = {"kind": self.kind, "settings": self.settings.identity(), "inputs": self.input_names}
         text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
         object.__setattr__(self, "key", hashlib.sha256(text.encode()).hexdigest()[:12])
 

@@ -5,7 +5,17 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from teleport.refusal import Refusal
-from teleport.settings.section import NAME, Integer, LocalPath, Natural, NumberOrNull, Section, Text, is_none
+from teleport.settings.section import (
+    NAME,
+    Integer,
+    LocalPath,
+    Natural,
+    NumberOrNull,
+    Section,
+    Text,
+    by_content,
+    is_none,
+)
 
 
 class TrainQueries(Section):
@@ -174,6 +184,10 @@ class CollectionSettings(Section):
     source: CollectionSource
     versions: dict[str, str] = {}
     files: dict[str, str] = {}
+
+    def identity(self):
+        """Files by their content, wherever they lie."""
+        return {"source": by_content(self.source.model_dump(), self.files), "versions": self.versions}
 
 
 class DownloadSettings(Section):
