@@ -13,7 +13,7 @@ import pytest
 from paths import REPOSITORY
 from teleport.plan.kinds import KINDS, Kind
 from teleport.running import code
-from teleport.settings.registry import CPU, registered_modules
+from teleport.settings.registry import registered_modules
 
 LIBRARY = REPOSITORY / "workflow_scripts" / "teleport"
 
