@@ -229,14 +229,6 @@ def command(script, *arguments):
     return shlex.join([python, f"{HOME}/workflow_scripts/{script}", *map(str, arguments)])
 
 
-def siblings_of(stage):
-    """The stages that open what this one opens, of those that are to run: its job makes them too where it can."""
-    if len(stages := PLAN.searches.get(stage.opened, ())) < 2:
-        return []
-    to_run = internals.unfinished(workflow, {other.name for other in stages} - {stage.name})
-    return [other for other in stages if other.name in to_run]
-
-
 def run_stage(wildcards, input, threads, resources):
     own = own_resources(wildcards.kind, resources)
     options = {"--threads": threads, "--gpus": resources.gpu, "--files": CODE["files"], "--save-every": own.save_every}
@@ -250,8 +242,6 @@ def run_stage(wildcards, input, threads, resources):
         options["--processes"] = own.processes or max(1, resources.gpu)
     if own.engine:
         options["--engine"] = own.engine
-    if siblings := siblings_of(planned(wildcards)):
-        options["--siblings"] = f"[{', '.join(stage.spec() for stage in siblings)}]"
     if origins := planned(wildcards).origins:
         options["--origins"] = json.dumps(origins, sort_keys=True)
     if CALL.submitted:

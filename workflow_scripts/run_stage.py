@@ -32,11 +32,9 @@ from teleport.running.locks import sole_process
 from teleport.running.log import configure_logging, log
 from teleport.running.run import (
     IS_HELPER,
-    claim,
     clean_up_after_refusal,
     discard,
     has_work,
-    make_siblings,
     require_unedited,
     run,
     run_shard,
@@ -64,7 +62,6 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description="Run one stage of the workflow.")
     add = parser.add_argument
     add("--spec", required=True, type=json.loads, help="the stage as JSON: kind, key, settings, inputs, loads")
-    add("--siblings", default=[], type=json.loads, help="stages that open what this one opens, as JSON; made after it")
     add("--code", required=True, help="digest of the code that runs, for the manifest and resume state")
     add("--cpu-code", help="digest of what exists for a CPU's speed alone, of a stage that encodes")
     add("--files", help="digest of all files of the code then; where it holds, --code is believed")
@@ -82,8 +79,7 @@ def parse_arguments():
 
 
 def run_alone(job, arguments, processes):
-    """Run the job when no other process makes the stage, on devices of its own, and after it its siblings."""
-    locks = []
+    """Run the job when no other process makes the stage, on devices of its own."""
     with contextlib.ExitStack() as held:
         if RANK not in os.environ:  # several processes share what the one that starts them holds
             if held.enter_context(sole_process(job)):
@@ -93,7 +89,6 @@ def run_alone(job, arguments, processes):
                 return
             if not job.shard and take(job, arguments.attempt):
                 return
-            locks = claim(job, arguments.siblings)
             held.enter_context(lease_devices(arguments.gpus))  # before torch is loaded: it looks for devices once
             if processes > 1:
                 sys.exit(launch(processes, [sys.executable, *sys.argv]))
@@ -107,10 +102,7 @@ def run_alone(job, arguments, processes):
             if arguments.shard:
                 run_shard(job)
             else:  # several processes take nothing from an earlier attempt: all or none of them must work
-                run(job, 0 if RANK in os.environ else arguments.attempt, beside=job if locks else None)
-        if locks:
-            make_siblings(job, locks)
-            take(job, arguments.attempt)
+                run(job, 0 if RANK in os.environ else arguments.attempt)
 
 
 def main():

@@ -4,7 +4,6 @@ import io
 import json
 import logging
 import time
-from pathlib import Path
 
 import pytest
 from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter, LogEvent
@@ -103,17 +102,6 @@ def test_lines_to_a_file(logger, monkeypatch):
         "train, episode 1 · tele: done in 2 min, 1 of 3 jobs\n"
         "Something else\n"
     )
-
-
-def test_what_is_said_of_a_search_goes_on_with_its_siblings(logger, monkeypatch):
-    monkeypatch.setattr(terminal, "REDRAWN_SECONDS", 0.02)
-    logger, search = logger(io.StringIO()), "retrieve/bbbbbbbbbbbb"
-    begin(logger, 5, "search-dev", f"results/stages/{search}/manifest.json", f"results/logs/{search}.log")
-    report(30, 300, 2.0)
-    lines = [f"10:00:00 {search} attempt 1", f"10:00:09 {search} done in 9.0 s", f"10:00:09 {NAME} attempt 1"]
-    write_log(Path(f"results/logs/{search}.log"), "\n".join(lines))
-    later(logger, 8)
-    wait_for(logger, "search-dev: a search beside it, 30/300 steps, 2 steps/s, 2 min left; 0 jobs\n")
 
 
 def test_the_first_report_of_a_job_comes_within_ten_seconds():

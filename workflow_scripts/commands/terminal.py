@@ -7,7 +7,6 @@ errors and all else that is not named here are written as Snakemake writes them,
 everything.
 """
 
-import re
 import shutil
 import sys
 import threading
@@ -22,7 +21,6 @@ from commands.snakemake_internals import LogEvent, TerminalHandler, get_event
 from commands.status import duration, read_report, read_text
 from teleport.running.artefact import PROGRESS
 from teleport.running.files import OF_THE_SYSTEM
-from teleport.running.job import RESUME
 
 FIRST_SECONDS = 8.0
 LINE_SECONDS = 120.0, 600.0  # between two lines about a job: at least and at most; in between as long as it has run
@@ -37,7 +35,6 @@ CHATTER += ("Removing output files of failed job", "Shutting down, this might ta
 # What `failed` says better: these have the shell command, and name no cause.
 TOLD = ("CalledProcessError in file", "At least one job did not complete successfully")
 INTERRUPTED, ENDING = "Terminating processes on user request", "Will exit after finishing"  # on Ctrl-C, on SIGTERM
-BEGUN = re.compile(r" ([a-z_]+/[0-9a-f]{12}) attempt ")  # in the log of a job
 
 
 @dataclass
@@ -198,18 +195,14 @@ class Terminal(TerminalHandler):
         job.waits = waits
 
     def report(self, job):
-        """The last report of a job, or of the sibling that its process makes after it; zeros where there is none since
-        it was begun. beside: what it is of, where that is no stage of the job's own (text)"""
-        report, beside = read_report(job.folder / PROGRESS), ""
-        if not report["time"] and job.log and (made := BEGUN.findall(read_text(Path(job.log)))):
-            report, beside = read_report(RESUME / made[-1] / PROGRESS), "a search beside it, "
-        report["beside"] = beside
+        """The last report of a job; zeros where there is none since it was begun."""
+        report = read_report(job.folder / PROGRESS)
         return report if report["time"] >= job.started else dict.fromkeys(report, 0)
 
     def said(self, job):
         """How far a job is (text); nothing while it waits in the queue of a cluster, perhaps."""
         if (report := self.report(job))["unit"]:
-            return report["beside"] + how_far(report)
+            return how_far(report)
         return "" if self.on_cluster else f"{duration(time.time() - job.started)} so far"
 
     def draw(self, jobs):

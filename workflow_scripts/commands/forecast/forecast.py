@@ -1,6 +1,6 @@
 """The forecast of a plan on a machine: what every stage costs, and when the jobs run that are left."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -10,7 +10,6 @@ from commands.forecast.counts import Counts, artefact_of
 from commands.forecast.hardware import Cost, Place
 from commands.forecast.schedule import Job, most_bytes, schedule
 from teleport.plan.kinds import KINDS, needs
-from teleport.running.artefact import is_finished
 
 
 @dataclass(frozen=True)
@@ -83,17 +82,8 @@ class Forecast:
         same process makes others before it, these have opened what it reads."""
         place = self.place(stage)
         cost = stage_cost(stage, self.counts, place)
-        if self.earlier(stage):
-            cost = replace(cost, work=cost.work | {"read": 0.0})
         cost = sharded(cost, shards)[0] if shards > 1 else cost
         return cost, self.hardware.seconds(cost, place.gpus)
-
-    def earlier(self, stage):
-        """The stages that the same process makes before this one, which opens nothing then (running/run.py), of
-        those that are left (list)."""
-        opening = self.plan.searches.get(stage.opened, ())
-        left = [other for other in opening if other.input_names == stage.input_names and not is_finished(other.name)]
-        return left[: left.index(stage)] if stage in left[1:] else []
 
     def parts(self, stage, cost):
         """[(Cost, seconds)] of the jobs that make a stage: those of its shards, and at the end its own."""
@@ -107,8 +97,6 @@ class Forecast:
         """The `Estimate` of a stage; of a finished one sizes and time are those of its manifest."""
         (cost, _), artefact = self.cost(stage), artefact_of(stage)
         made = artefact.manifest.get("provenance", {}) if artefact else {}
-        if made.get("beside", stage.name) != stage.name:
-            cost = replace(cost, work=cost.work | {"read": 0.0})
         seconds = sum(seconds for _, seconds in self.parts(stage, cost))
         if artefact is None:
             return Estimate(stage.kind, cost, seconds, False, cost.bytes, cost.memory, cost.device_memory)
@@ -136,7 +124,7 @@ class Forecast:
         for name in filter(left.__contains__, self.plan.stages):
             stage = self.plan.stages[name]
             row, parts = self.needs(stage), self.parts(stage, self.stages[name].cost)
-            reads = (*stage.inputs.values(), *self.earlier(stage)[-1:])
+            reads = stage.inputs.values()
             waits = [read.name for read in reads if read.name in left]
             shards = [f"{name}/{number}" for number in range(1, len(parts))]
             for job, (cost, seconds) in zip([*shards, name], parts, strict=True):

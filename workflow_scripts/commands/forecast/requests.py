@@ -56,15 +56,12 @@ class Requests:
         return self.made
 
     def minutes(self, stage, seconds):
-        """What a job asks for that takes so many seconds by the forecast. The searches that one process makes with what
-        it has opened ask for their sum, rounded once: one of them may ask for nothing but what those before it have."""
+        """What a job asks for that takes so many seconds by the forecast."""
         if stage.kind not in FOLLOWING:
             return round(MARGIN * seconds / 60 + STARTING)
         before = encoding(stage)
         starting = 0 if before and not is_finished(before.name) else STARTING  # else it begins a job of its own
-        earlier = sum(self.forecast.cost(other)[1] for other in self.forecast.earlier(stage))
-        there = max(1, round(MARGIN * earlier / 60)) if earlier else 0
-        return max(1, round(MARGIN * (earlier + seconds) / 60)) - there + starting
+        return max(1, round(MARGIN * seconds / 60)) + starting
 
     def asked(self, stage, shards=1):
         """The `Request` of a first attempt, without limits."""

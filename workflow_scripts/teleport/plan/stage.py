@@ -46,15 +46,6 @@ class Stage:
         """{role: `kind/key`} of the stages it reads."""
         return {role: stage.name for role, stage in self.inputs.items()}
 
-    @property
-    def opened(self):
-        """What a search opens at first, equal for those that one process can do with it; None for other kinds."""
-        if self.kind != "retrieve":
-            return None
-        index = self.inputs["index"]
-        depth = None if index.settings.index.kind == "flat" else self.settings.depth  # decides on which device faiss is
-        return index.name, self.settings.scores, depth
-
     def spec(self):
         """The stage as run_stage.py takes it (JSON text)."""
         spec = {"kind": self.kind, "key": self.key, "settings": self.raw_settings, "inputs": self.input_names}
