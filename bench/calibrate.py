@@ -109,7 +109,7 @@ def run_stages(plan, threads):
         for _ in range(1 if stage.kind in COMPUTING and on_cpu else 2):
             used = threads if stage.kind in COMPUTING else 1
             started = clock(used)
-            run(Job(json.loads(stage.spec()) | {"code": "calibration"}, threads=threads))
+            run(Job(stage.spec() | {"code": "calibration"}, threads=threads))
             seconds[stage.kind] = stage, clock(used) - started
         if stage.kind in COMPUTING and not clock.shared:
             seconds[stage.kind] = stage, artefact_of(stage).facts[COMPUTING[stage.kind]]

@@ -75,13 +75,16 @@ PAGE_FOLDER, PAGE = page_spec(PLAN, workflow.configfiles)
 # anew: it is told what was read, and refuses to run code edited since.
 if CALL.main:
     os.environ["TELEPORT_CODE"] = json.dumps(digests_of_all())
+    forced, everything = workflow.dag_settings.forcerun, workflow.dag_settings.forceall
+    os.environ["TELEPORT_FORCED"] = json.dumps(["all stages"] if everything else sorted(map(str, forced)))
 
 
 envvars:
     "TELEPORT_CODE",
+    "TELEPORT_FORCED",
 
 
-CODE = json.loads(os.environ["TELEPORT_CODE"])
+CODE, FORCED = json.loads(os.environ["TELEPORT_CODE"]), set(json.loads(os.environ["TELEPORT_FORCED"]))
 
 
 @cache  # it reads a manifest
@@ -229,6 +232,17 @@ def command(script, *arguments):
     return shlex.join([python, f"{HOME}/workflow_scripts/{script}", *map(str, arguments)])
 
 
+@cache
+def spec_of_stage(stage):
+    """The JSON file from which the job of a stage takes its settings."""
+    return stage.write() if CALL.main and not CALL.dry else f"results/stages/{stage.name}/stage.json"
+
+
+def is_forced(stage):
+    """Whether a stage is made anew although nothing changed: `--forcerun` names it or its rule, or `--forceall`."""
+    return not FORCED.isdisjoint({"all stages", stage.kind, f"{stage.kind}_shard", manifest(stage)})
+
+
 def run_stage(wildcards, input, threads, resources):
     own = own_resources(wildcards.kind, resources)
     options = {"--threads": threads, "--gpus": resources.gpu, "--files": CODE["files"], "--save-every": own.save_every}
@@ -242,11 +256,10 @@ def run_stage(wildcards, input, threads, resources):
         options["--processes"] = own.processes or max(1, resources.gpu)
     if own.engine:
         options["--engine"] = own.engine
-    if origins := planned(wildcards).origins:
-        options["--origins"] = json.dumps(origins, sort_keys=True)
     if CALL.submitted:
         options["--attempt"] = resources.attempt
-    return command("run_stage.py", *chain(*options.items()), *["--compile"] * own.compile)
+    flags = ["--compile"] * own.compile + ["--anew"] * is_forced(planned(wildcards))
+    return command("run_stage.py", spec_of_stage(planned(wildcards)), *chain(*options.items()), *flags)
 
 
 def say_if_killed(wildcards, input):

@@ -6,10 +6,17 @@ from paths import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
 
-from teleport.running.artefact import MANIFEST  # noqa: E402
+from teleport.running.artefact import MANIFEST, SPEC  # noqa: E402
 from teleport.running.files import write_json  # noqa: E402
 from teleport.running.job import Job  # noqa: E402
 from teleport.settings.section import Section  # noqa: E402
+
+
+def spec_file(root, spec):
+    """Write what a stage is told as the workflow does, below the folder `root` of results/; returns the path (str)."""
+    path = root / "results/stages" / spec["kind"] / spec["key"] / SPEC
+    write_json(path, spec)
+    return str(path)
 
 
 class Stages:

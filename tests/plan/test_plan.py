@@ -200,7 +200,7 @@ def test_modes_become_counts_per_source():
 
 def test_a_job_draws_in_the_order_of_the_registry_whatever_the_order_of_keys():
     (stage, *_) = merges(negatives={"counts": {"random": 1, "lookahead": 2, "query": 3, "bm25": 4}})
-    settings = type(stage.settings).model_validate(json.loads(stage.spec())["settings"])
+    settings = type(stage.settings).model_validate(json.loads(json.dumps(stage.spec()))["settings"])
     assert list(settings.sources) == list(stage.settings.sources) == ["query", "lookahead", "bm25", "random"]
 
 

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 import run_stage
+from stages import spec_file
 from teleport.arrays import save_array
 from teleport.refusal import Refusal
 from teleport.running import artefact
@@ -179,8 +180,8 @@ CODE = stage_code("merge", {})
 def command(monkeypatch, tmp_path, run, *digests, settings=None):
     """Run run_stage.main on a stage whose function is `run`; returns what it exits with."""
     monkeypatch.chdir(tmp_path)
-    spec = json.dumps({"kind": "merge", "key": "b" * 12, "settings": settings or {}, "inputs": {}})
-    monkeypatch.setattr("sys.argv", ["run_stage.py", "--spec", spec, "--code", *(digests or [CODE])])
+    spec = spec_file(tmp_path, {"kind": "merge", "key": "b" * 12, "settings": settings or {}, "inputs": {}})
+    monkeypatch.setattr("sys.argv", ["run_stage.py", spec, "--code", *(digests or [CODE])])
     monkeypatch.setattr(Job, "module", type("Module", (), {"run": staticmethod(run), "Settings": Section}))
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
         monkeypatch.setenv(name, os.environ.get(name, "1"))

@@ -9,6 +9,8 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
+from teleport.running.artefact import SPEC, STAGES
+from teleport.running.files import read_saved, write_json
 from teleport.settings.section import Section
 
 
@@ -47,6 +49,13 @@ class Stage:
         return {role: stage.name for role, stage in self.inputs.items()}
 
     def spec(self):
-        """The stage as run_stage.py takes it (JSON text)."""
+        """The stage as its job takes it (dict of JSON)."""
         spec = {"kind": self.kind, "key": self.key, "settings": self.raw_settings, "inputs": self.input_names}
-        return json.dumps(spec | {"loads": self.loads}, sort_keys=True, ensure_ascii=False)
+        return spec | {"loads": self.loads, "origins": self.origins}
+
+    def write(self):
+        """Write `spec` beside the stage, for its job; returns the path."""
+        path, spec = STAGES / self.name / SPEC, self.spec()
+        if read_saved(path) != json.loads(json.dumps(spec)):
+            write_json(path, spec)
+        return path

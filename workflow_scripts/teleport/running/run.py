@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
-from teleport.running.artefact import HISTORY, MANIFEST, PROGRESS, file_entry, signed
+from teleport.running.artefact import HISTORY, MANIFEST, PROGRESS, SPEC, file_entry, signed
 from teleport.running.code import cpu_code, files_digest, stage_code
 from teleport.running.files import sync, write_json
 from teleport.running.job import STAMP
@@ -19,41 +19,41 @@ from teleport.running.log import log
 from teleport.running.provenance import provenance
 from teleport.settings.section import mistakes_of
 
-FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Snakemake does not know and delete
+FINISHED = "finished.json"  # a copy of the manifest, which Snakemake deletes before it runs the stage again
 BOOKKEEPING = (STAMP, HISTORY, PROGRESS)  # what every attempt leaves, whether it saved work or not
 IS_HELPER = os.environ.get(RANK, "0") != "0"  # another process, the first of those started together, writes the files
 
 
-def take(job, attempt_on_cluster=0):
-    """Publish a stage that is finished but for its manifest; returns whether it is. What is taken is sound, and made by
-    the same code from the same inputs.
-
-    attempt_on_cluster: 0 on one machine. For a group of
-    stages submitted again, Snakemake deletes the manifests of finished ones and asks for all.
+def take(job):
+    """Publish the finished result of a stage where it is sound, and its code and the content of its inputs are what it
+    was made from; returns whether it is. So a stage that reruns for a coarse reason, such as an edit further up that
+    changed no file, costs no work. A shard of such a stage has nothing to make.
     """
-    manifest = read_finished(job, job.folder / FINISHED) if attempt_on_cluster > 1 else None
-    if manifest:
-        publish_manifest(job, manifest, attempt_on_cluster)
-        log.info("%s was finished by an earlier attempt", job.name)
-    return bool(manifest)
+    if not (manifest := read_finished(job, job.folder / FINISHED)):
+        return False
+    if job.shard:
+        write_json(job.resume / MANIFEST, {"shard": job.shard, "stamp": job.stamp(), "facts": {}, "files": {}})
+    else:
+        publish_manifest(job, manifest)
+    log.info("%s is unchanged: it was made by the same code from the same inputs", job.name)
+    return True
 
 
-def publish_manifest(job, manifest, attempt_on_cluster):
+def publish_manifest(job, manifest):
     """Write the manifest, from which on the stage is finished, and remove what nobody needs then."""
-    if attempt_on_cluster:
-        write_json(job.folder / FINISHED, manifest)
-    write_json(job.folder / MANIFEST, manifest)
-    sync(job.folder / MANIFEST)
+    for name in (FINISHED, MANIFEST):
+        write_json(job.folder / name, manifest)
+        sync(job.folder / name)
     discard(job)
 
 
-def run(job, attempt_on_cluster=0):
+def run(job):
     """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear."""
     if IS_HELPER:
         require_settings(job)
         job.module.run(job)
         return
-    for name in (FINISHED, MANIFEST):  # an earlier run's: no later attempt of this run takes it
+    for name in (FINISHED, MANIFEST):  # of an earlier run, whose files are about to be replaced
         (job.folder / name).unlink(missing_ok=True)
     started, attempt = time.time(), begin_attempt(job)
     require_settings(job)
@@ -65,7 +65,7 @@ def run(job, attempt_on_cluster=0):
     manifest["provenance"] = provenance(job, started, time.time(), attempt)
     seconds = {"load": loaded - started, "work": worked - loaded, "publish": time.time() - worked}
     manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}
-    publish_manifest(job, signed(manifest), attempt_on_cluster)
+    publish_manifest(job, signed(manifest))
     log.info("%s done in %.1f s", job.name, time.time() - started)
 
 
@@ -130,7 +130,7 @@ def require_settings(job):
         wrong = "; ".join(f"{key}: {rule}" if key else rule for key, rule in mistakes)
         raise Refusal(
             f"the settings of the stage {job.name} are not what {KINDS[job.kind].module} takes: {wrong}. The "
-            "workflow plans stages whose settings fit: run it, or correct the settings in --spec."
+            f"workflow plans stages whose settings fit: run it, or correct {job.folder / SPEC}."
         ) from None
 
 
