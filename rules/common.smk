@@ -75,8 +75,7 @@ PAGE_FOLDER, PAGE = page_spec(PLAN, workflow.configfiles)
 # anew: it is told what was read, and refuses to run code edited since.
 if CALL.main:
     os.environ["TELEPORT_CODE"] = json.dumps(digests_of_all())
-    forced, everything = workflow.dag_settings.forcerun, workflow.dag_settings.forceall
-    os.environ["TELEPORT_FORCED"] = json.dumps(["all stages"] if everything else sorted(map(str, forced)))
+    os.environ["TELEPORT_FORCED"] = "[]"  # until Snakemake knows it: `forced`
 
 
 envvars:
@@ -84,7 +83,16 @@ envvars:
     "TELEPORT_FORCED",
 
 
-CODE, FORCED = json.loads(os.environ["TELEPORT_CODE"]), set(json.loads(os.environ["TELEPORT_FORCED"]))
+CODE = json.loads(os.environ["TELEPORT_CODE"])
+
+
+@cache
+def forced():
+    """The rules and files (set) that `--forcerun` names; "all stages" with `--forceall`. A cluster's job is told."""
+    if CALL.main:
+        asked = workflow.dag_settings
+        os.environ["TELEPORT_FORCED"] = json.dumps(["all stages"] if asked.forceall else sorted(map(str, asked.forcerun)))
+    return set(json.loads(os.environ["TELEPORT_FORCED"]))
 
 
 @cache  # it reads a manifest
@@ -240,7 +248,7 @@ def spec_of_stage(stage):
 
 def is_forced(stage):
     """Whether a stage is made anew although nothing changed: `--forcerun` names it or its rule, or `--forceall`."""
-    return not FORCED.isdisjoint({"all stages", stage.kind, f"{stage.kind}_shard", manifest(stage)})
+    return not forced().isdisjoint({"all stages", stage.kind, f"{stage.kind}_shard", manifest(stage)})
 
 
 def run_stage(wildcards, input, threads, resources):

@@ -130,4 +130,4 @@ def test_a_workflow_ends_before_its_first_job(tmp_path):
         result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert result.returncode == 1 and "Traceback" not in result.stderr
         assert "\nerror: torch cannot compute on the leased CUDA devices (77)" in result.stderr
-    assert not list(tmp_path.glob("results/stages/*/*"))
+    assert not list(tmp_path.glob("results/stages/*/*/manifest.json"))
