@@ -91,7 +91,9 @@ def forced():
     """The rules and files (set) that `--forcerun` names; "all stages" with `--forceall`. A cluster's job is told."""
     if CALL.main:
         asked = workflow.dag_settings
-        os.environ["TELEPORT_FORCED"] = json.dumps(["all stages"] if asked.forceall else sorted(map(str, asked.forcerun)))
+        os.environ["TELEPORT_FORCED"] = json.dumps(
+            ["all stages"] if asked.forceall else sorted(map(str, asked.forcerun))
+        )
     return set(json.loads(os.environ["TELEPORT_FORCED"]))
 
 
