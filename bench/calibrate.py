@@ -13,7 +13,6 @@ arithmetic outweigh the start of its kernels.
 
 import argparse
 import contextlib
-import json
 import math
 import os
 import subprocess
@@ -97,7 +96,7 @@ def run_stages(plan, threads):
             continue
         for _ in range(1 if stage.kind in COMPUTING and on_cpu else 2):
             started = time.perf_counter()
-            run(Job(json.loads(stage.spec()) | {"code": "calibration"}, threads=threads))
+            run(Job(stage.spec() | {"code": "calibration"}, threads=threads))
             seconds[stage.kind] = stage, time.perf_counter() - started
         if stage.kind in COMPUTING:
             seconds[stage.kind] = stage, artefact_of(stage).facts[COMPUTING[stage.kind]]

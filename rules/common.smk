@@ -91,13 +91,26 @@ CONFIGURATION_TEXT = json.dumps(
 # anew: it is told what was read, and refuses to run code edited since.
 if MAIN:
     os.environ["TELEPORT_CODE"] = json.dumps(digests_of_all())
+    os.environ["TELEPORT_FORCED"] = "[]"  # until Snakemake knows it: `forced`
 
 
 envvars:
     "TELEPORT_CODE",
+    "TELEPORT_FORCED",
 
 
 CODE = json.loads(os.environ["TELEPORT_CODE"])
+
+
+@cache
+def forced():
+    """The rules and files (set) that `--forcerun` names; "all stages" with `--forceall`. A cluster's job is told."""
+    if MAIN:
+        asked = workflow.dag_settings
+        os.environ["TELEPORT_FORCED"] = json.dumps(
+            ["all stages"] if asked.forceall else sorted(map(str, asked.forcerun))
+        )
+    return set(json.loads(os.environ["TELEPORT_FORCED"]))
 
 
 @cache  # it reads a manifest
@@ -228,6 +241,15 @@ def gpus_of(resources):
     """How many GPUs a job has: by `gpu`, or by `gres` where a site takes that alone, as gpu:2 or gpu:a100:2."""
     gres = re.fullmatch(r"gpu(?::[a-z]\w*)?(?::(\d+))?", str(resources.get("gres", "")))
     return resources.gpu or (int(gres[1] or 1) if gres else 0)
+@cache
+def spec_of_stage(stage):
+    """The JSON file from which the job of a stage takes its settings."""
+    return stage.write() if MAIN and not workflow.dryrun else f"results/stages/{stage.name}/stage.json"
+
+
+def is_forced(stage):
+    """Whether a stage is made anew although nothing changed: `--forcerun` names it or its rule, or `--forceall`."""
+    return not forced().isdisjoint({"all stages", stage.kind, f"{stage.kind}_shard", manifest(stage)})
 
 
 def run_stage(wildcards, input, threads, resources):
@@ -248,11 +270,10 @@ def run_stage(wildcards, input, threads, resources):
         options["--processes"] = own.processes or max(1, gpus_of(resources))
     if own.engine:
         options["--engine"] = own.engine
-    if origins := planned(wildcards).origins:
-        options["--origins"] = json.dumps(origins, sort_keys=True)
     if CLUSTER:
         options["--attempt"] = resources.attempt
-    return command("run_stage.py", *chain(*options.items()), *["--compile"] * own.compile)
+    flags = ["--compile"] * own.compile + ["--anew"] * is_forced(planned(wildcards))
+    return command("run_stage.py", spec_of_stage(planned(wildcards)), *chain(*options.items()), *flags)
 
 
 def said(wildcards, input):

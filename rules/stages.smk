@@ -28,7 +28,6 @@ rule stage:
         attempt=lambda wildcards, attempt: attempt,
         in_turn=1,  # stages in one job of a cluster follow each other: profiles/slurm
     params:
-        spec=lambda wildcards: planned(wildcards).spec(),
         code=lambda wildcards: codes(planned(wildcards))["code"],
         cpu=lambda wildcards: codes(planned(wildcards))["cpu_code"],
         run=run_stage,
@@ -37,7 +36,7 @@ rule stage:
     message:
         "{params.said}"
     shell:
-        "{{ {params.run} --spec {params.spec:q} --code {params.code} || {params.if_killed}; }} > {log} 2>&1"
+        "{{ {params.run} --code {params.code} || {params.if_killed}; }} > {log} 2>&1"
 
 
 use rule stage as download with:

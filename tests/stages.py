@@ -1,10 +1,17 @@
 """Stages run in a temporary results folder."""
 
-from teleport.running.artefact import MANIFEST
+from teleport.running.artefact import MANIFEST, SPEC
 from teleport.running.files import write_json
 from teleport.running.job import Job
 from teleport.settings.forms import FORMS
 from teleport.settings.section import Section
+
+
+def spec_file(root, spec):
+    """Write what a stage is told as the workflow does, below the folder `root` of results/; returns the path (str)."""
+    path = root / "results/stages" / spec["kind"] / spec["key"] / SPEC
+    write_json(path, spec)
+    return str(path)
 
 
 class Stages:

@@ -256,7 +256,7 @@ def make_here(files, cores):
         for read in stage.inputs.values():
             make(read)
         if not is_finished(stage.name):
-            run(Job(json.loads(stage.spec()) | {"code": "test"}))
+            run(Job(stage.spec() | {"code": "test"}))
 
     plan = Plan(*load_files(files))
     for spec in measured_tables(plan).values():

@@ -24,7 +24,7 @@ def make(stage):
     """Run a planned stage below the working directory; returns its `Artefact`."""
     for read in stage.inputs.values():
         make(read)
-    job = Job(json.loads(stage.spec()) | {"code": "test", "origins": stage.origins})
+    job = Job(stage.spec() | {"code": "test", "origins": stage.origins})
     run(job)
     return Artefact(job.folder)
 

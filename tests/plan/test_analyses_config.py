@@ -117,7 +117,7 @@ def test_the_ready_configuration_fetches_judgments_and_scores_two_runs_of_ones_o
         Plan(*config.load(text, files))
     (tmp_path / "runs").mkdir()
     for name in ("baseline", "mine"):
-        (tmp_path / f"runs/{name}.dl19.txt").write_text("q Q0 d 1 1 t\n")
+        (tmp_path / f"runs/{name}.dl19.txt").write_text(f"q Q0 d 1 1 {name}\n")
     made = Plan(*config.load(text, files))
     assert kinds(made.stages) == ["collection", *["contrast"] * 2, "download", *["evaluate"] * 2, *["external"] * 2]
     assert made.collection.inputs["download"].origins["mirrors"].keys() == {"2019qrels-pass.txt"}

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -95,17 +94,21 @@ def test_settings_that_decide_nothing_change_no_key():
 FILES = [f"toy/{role}.{split}.tsv" for role in ("queries", "qrels") for split in ("train", "test")]
 
 
-@pytest.mark.parametrize("spelling", ["{}/", "./{}", "x/../{}", "ABSOLUTE/{}"])
-def test_a_path_in_another_spelling_changes_no_key(tmp_path, monkeypatch, spelling):
-    monkeypatch.chdir(tmp_path)
-    for name in ("toy/corpus.tsv", *FILES, "bert/model.safetensors", "r.run"):
-        Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_text(name)
+@pytest.mark.parametrize("spelling", ["{}/", "./{}", "x/../{}", "ABSOLUTE/{}", "ELSEWHERE/{}", "../elsewhere/{}"])
+def test_the_same_content_at_another_path_changes_no_key(tmp_path, monkeypatch, spelling):
+    for folder in ("here", "elsewhere"):
+        for name in ("toy/corpus.tsv", *FILES, "bert/model.safetensors", "r.run", "mined.jsonl"):
+            path = tmp_path / folder / name
+            path.parent.mkdir(exist_ok=True, parents=True)
+            path.write_text(name)
+    monkeypatch.chdir(tmp_path / "here")
 
     def stages(spell):
-        toy, bert, run = (spell.replace("ABSOLUTE", str(tmp_path)).format(name) for name in ("toy", "bert", "r.run"))
+        spell = spell.replace("ABSOLUTE", str(tmp_path / "here")).replace("ELSEWHERE", str(tmp_path / "elsewhere"))
+        toy, bert, run, mined = (spell.format(name) for name in ("toy", "bert", "r.run", "mined.jsonl"))
         encoder = {"pooling": "cls", "checkpoint": {"folder": bert}}
         changes = {"encoder": encoder, "external": {"e": {"runs": {"test": run.rstrip("/")}}}}
+        changes["negatives"] = {"file": {"path": mined.rstrip("/"), "form": "tevatron"}, "counts": {"file": 2}}
         folder = {"source": "folder", "path": toy, "queries": toy}
         splits = {
             split: {role: f"{toy}/{role}.{split}.tsv" for role in ("queries", "qrels")} for split in ("train", "test")
@@ -116,6 +119,12 @@ def test_a_path_in_another_spelling_changes_no_key(tmp_path, monkeypatch, spelli
 
     assert stages(spelling) == stages("{}")
     assert stages("{}")[0][0].startswith("collection/") and "pretrained" in stages("{}")[0][1]
+    kinds = {name.split("/")[0] for name in stages("{}")[0]}
+    assert {"external", "negatives_file"} <= kinds
+    before = stages(spelling)
+    for path in tmp_path.glob("*/toy/corpus.tsv"):  # the guard: other content has other keys
+        path.write_text("other")
+    assert stages(spelling)[0][0] != before[0][0] and stages(spelling)[1][0] != before[1][0]
 
 
 def test_the_expected_digest_of_a_folder_changes_no_key(tmp_path):
@@ -192,7 +201,7 @@ def test_modes_become_counts_per_source():
 
 def test_a_job_draws_in_the_order_of_the_registry_whatever_the_order_of_keys():
     (stage, *_) = merges(negatives={"counts": {"random": 1, "lookahead": 2, "query": 3, "bm25": 4}})
-    settings = type(stage.settings).model_validate(json.loads(stage.spec())["settings"])
+    settings = type(stage.settings).model_validate(json.loads(json.dumps(stage.spec()))["settings"])
     assert list(settings.sources) == list(stage.settings.sources) == ["query", "lookahead", "bm25", "random"]
 
 

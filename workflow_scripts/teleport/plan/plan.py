@@ -100,14 +100,6 @@ class Plan:
                 readers[name].append(stage)
         return readers
 
-    @cached_property
-    def searches(self):
-        """{what is opened (`Stage.opened`): stages that open it}, of searches."""
-        found = {}
-        for stage in filter(lambda stage: stage.opened, self.stages.values()):
-            found.setdefault(stage.opened, []).append(stage)
-        return found
-
     def trajectory(self, name, seed):
         """The `Trajectory` of an experiment under a seed, planned once. Raises Refusal for starts in a circle."""
         if (name, seed) not in self.planned:

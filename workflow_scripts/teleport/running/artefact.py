@@ -11,6 +11,7 @@ from teleport.running.files import read_saved, sha256_file, sync, write_json
 
 STAGES = Path("results/stages")
 MANIFEST, DELETED = "manifest.json", "deleted.json"
+SPEC = "stage.json"  # beside the manifest: what the plan says of the stage, which its job reads
 HISTORY, PROGRESS = "history.log", "progress.json"  # in a resume folder: a line per attempt; the last report
 # Larger files are hashed by `teleport verify` alone: hashing an index of 27 GB at every use would outlast the search.
 ALWAYS_HASHED_BYTES = 64 * 2**20

@@ -30,8 +30,7 @@ class Job:
     decide no result. `shards`: how many shards the stage joins, 1 for none. `shard`: "2-of-4" when the job makes only
     that shard, whose folder is then `resume`. `compile`: whether torch.compile may prepare the encoder. `engine`: as
     `search.engines.open_exact` takes it. `on_cpu`: whether no CUDA device is for it, decided before it waits for one,
-    as it sees others once it has its lease. `siblings`: jobs that the same process runs afterwards; `opened`: {name:
-    what they all work with}.
+    as it sees others once it has its lease.
     """
 
     def __init__(self, spec, threads=1, save_every=60.0, root=Path(".")):
@@ -48,19 +47,13 @@ class Job:
         self.resume = self.shards_folder / self.shard if self.shard else root / RESUME / self.kind / self.key
         self.lock = root / LOCKS / self.kind / (f"{self.key}.{self.shard}" if self.shard else self.key)
         self.inputs = {role: Artefact(root / STAGES / name) for role, name in spec["inputs"].items()}
-        self.outputs, self.siblings, self.opened = {}, [], {}
+        self.outputs = {}
         self.progress = Progress(self.resume / PROGRESS)
 
     @property
     def name(self):
         """How sentences call it: "kind/key", or "kind/key shard 2-of-4"."""
         return f"{self.kind}/{self.key}" + (f" shard {self.shard}" if self.shard else "")
-
-    def sibling(self, spec):
-        """The job of another stage of the same kind, run as this one is and with what this one has opened."""
-        other = Job(self.spec | {"on_cpu": self.on_cpu} | spec, self.threads, self.save_every, self.root)
-        other.opened = self.opened
-        return other
 
     @cached_property
     def module(self):

@@ -3,14 +3,12 @@
 import hashlib
 import json
 import time
-from contextlib import suppress
 
 import numpy as np
 
 from teleport.arrays import open_passages, places_of, save_array
 from teleport.collection.reader import positives_of_job
 from teleport.maxp import first_of_passages
-from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
 from teleport.running.devices import LARGER, out_of_memory
 from teleport.running.log import log
@@ -44,7 +42,7 @@ def run(job):
     `sample_recall`. A depth of more passages than there are is all of them: the stage `check` has refused one that the
     configuration states.
     """
-    vectors, offsets = shared_passages(job)
+    vectors, offsets = open_passages(job)
     num_passages, depth = len(vectors) if offsets is None else len(offsets) - 1, job.settings.depth
     if num_passages < depth:
         text = "the collection has %d passages, fewer than the depth %d: lists have all of them"
@@ -52,9 +50,7 @@ def run(job):
         depth = num_passages
     anchors, lines, rows = read_anchors(job, vectors, offsets)
     job.require_room(len(lines) * depth * 8)
-    if "index" not in job.opened:
-        job.opened["index"] = open_index(job, vectors, offsets, lines, anchors)
-    index = job.opened["index"]
+    index = open_index(job, vectors, offsets, lines, anchors)
     state = PartsDone(job, len(lines))
     shape, block_rows = (len(lines), depth), DEVICE_BLOCK_ROWS if index.overlaps else BLOCK_ROWS
     blocks = RowBlocks(job, {"ids.npy": (np.int32, shape), "scores.npy": (np.float32, shape)}, block_rows)
@@ -79,13 +75,6 @@ def run(job):
         of_chunks = index if offsets is None else index.index
         facts |= sample_recall(of_chunks, vectors, anchors, depth, job.threads)
     return facts
-
-
-def shared_passages(job):
-    """`open_passages`, once for a job and its siblings: a second memory map would count once more as memory."""
-    if "passages" not in job.opened:
-        job.opened["passages"] = open_passages(job)
-    return job.opened["passages"]
 
 
 def read_anchors(job, vectors, offsets):
@@ -151,22 +140,13 @@ class PartsDone:
 
 
 def open_index(job, vectors, offsets, lines, anchors):
-    """The index of the stage `index`, for a job and its siblings: `Exact`, `Approximate`, or `MaxP` of them. An engine
-    that suits the longest of their searches is taken."""
-    longest, depth, total = (anchors, lines), job.settings.depth, len(lines)
-    for sibling in job.siblings:
-        with suppress(Refusal):  # of its anchors: its own run says it
-            anchors, lines, _ = read_anchors(sibling, vectors, offsets)
-            total += len(lines)
-            if len(lines) > len(longest[1]):
-                longest, depth = (anchors, lines), sibling.settings.depth
-    log.info("%d vectors are opened for %d lines of %d searches", len(vectors), total, 1 + len(job.siblings))
+    """The index of the stage `index`: `Exact`, `Approximate`, or `MaxP` of them."""
+    depth = job.settings.depth
     path = job.input("index", "index.json")
     needed = min(depth, len(vectors)) if offsets is None else chunks_needed(offsets, depth)
     if json.loads(path.read_text(encoding="utf-8"))["kind"] == "flat":
-        anchors, lines = longest
         sample = lines[np.sort(np.random.default_rng(SAMPLE_SEED).permutation(len(lines))[:SAMPLE_LINES])]
-        index = open_exact(vectors, job.threads, anchors[sample].astype(np.float32), total, needed, job.engine)
+        index = open_exact(vectors, job.threads, anchors[sample].astype(np.float32), len(lines), needed, job.engine)
     elif job.settings.scores == "compressed":
         from teleport.search.approximate import PqCodes, read_codes
 

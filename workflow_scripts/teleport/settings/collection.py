@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny
 
-from teleport.settings.section import NAME, Integer, Natural, NumberOrNull, Section, Unique, is_none
+from teleport.settings.section import NAME, Integer, Natural, NumberOrNull, Section, Unique, by_content, is_none
 
 SplitName = Annotated[str, Field(pattern=NAME)]
 
@@ -70,6 +70,10 @@ class CollectionSettings(Section):
     source: SerializeAsAny[Judged] | dict
     versions: dict[str, str] = {}
     files: dict[str, str] = {}
+
+    def identity(self):
+        """Files by their content, wherever they lie."""
+        return {"source": by_content(self.source.model_dump(), self.files), "versions": self.versions}
 
 
 class DownloadSettings(Section):

@@ -142,6 +142,10 @@ class PretrainedSettings(Pooling, Cut):
     query_checkpoint: Identified | None = None
     seed: Integer | None = None
 
+    def identity(self):
+        """A folder is what its files are, wherever it lies."""
+        return self.model_dump(mode="json", exclude={"checkpoint": {"folder"}, "query_checkpoint": {"folder"}})
+
 
 class EncodeSettings(Encoded):
     """Of the stage `encode`. sides: what is encoded, queries and passages, or one of them"""

@@ -82,3 +82,7 @@ class NegativesFileSettings(Section):
     path: str
     sha256: str
     form: Literal["tevatron", "dpr", "token-ids"]
+
+    def identity(self):
+        """The file is what its content is, wherever it lies."""
+        return self.model_dump(mode="json", exclude={"path"})

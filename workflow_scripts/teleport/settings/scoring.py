@@ -61,6 +61,11 @@ class ExternalSettings(Section):
     unknown_queries: Literal["error", "drop"]
     unknown_passages: Literal["error", "drop", "keep"]
 
+    def identity(self):
+        """The file is what its content is, wherever it lies, but for the name of a member of an archive."""
+        settings = self.model_dump(mode="json")
+        return settings | ({"file": self.file.partition("!")[2]} if self.sha256 else {})
+
 
 class RerankSettings(Section):
     """Of the stage `rerank`."""
