@@ -87,15 +87,6 @@ def test_training_computes_no_padding(token_map, computed):
     assert min(found.values()) == 1.0 and max(found.values()) <= 1.05
 
 
-def test_only_the_first_token_goes_through_the_last_layer_when_it_is_pooled(token_map, computed):
-    encoder = prepare(Encoder(tiny_bert(), "cls").eval())
-    lengths = Chunks(token_map, MAX_TOKENS).lengths[:50]
-    encoder(*Chunks(token_map, MAX_TOKENS).packed(np.arange(50), SPECIAL))
-    first_layer, kept = 4 * lengths.sum(), lengths.sum() + 4 * 50  # keys and values; then four products of a row a text
-    assert computed["linear"] == first_layer + kept
-    assert computed["scores"] == (lengths**2).sum() + lengths.sum()
-
-
 def test_training_calls_no_tokenizer(stages, monkeypatch):
     """Encoding neither: test_encoder_encode.py."""
     world = World(stages)

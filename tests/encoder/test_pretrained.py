@@ -15,7 +15,6 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
 from encoder_world import bert_tokenizer, pretrained_settings, source_folder
 from teleport.encoder import pretrained
 from teleport.encoder.load import load_encoders
-from teleport.encoder.reference import load_backbone
 from teleport.encoder.tokens import load_tokenizer
 from teleport.refusal import Refusal
 
@@ -409,7 +408,7 @@ def test_two_checkpoints_become_the_two_sides(stages, source, query_source):
         assert facts[name] == hashlib.sha256((origin / "model.safetensors").read_bytes()).hexdigest()
     ids = torch.tensor([[2, 9, 10, 3]])
     vectors = [
-        encoder(ids, torch.ones_like(ids)) for encoder in load_encoders(job.folder / "checkpoint", load_backbone)
+        encoder(ids, torch.ones_like(ids)) for encoder in load_encoders(job.folder / "checkpoint")
     ]
     for vector, origin in zip(vectors, (query_source, source), strict=True):
         states = AutoModel.from_pretrained(origin)(ids).last_hidden_state

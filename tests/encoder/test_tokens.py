@@ -180,11 +180,11 @@ def test_lower_case_can_be_overridden(tmp_path, family, lower_case, text, expect
 
 def test_padded_adds_special_tokens_truncates_and_pads():
     texts = ragged([11, 12, 13, 14], [21], [], [31, 32])
-    ids, mask = padded(texts, [3, 0, 2], 5, {"cls": 1, "sep": 2, "pad": 9})
+    ids, mask = padded(texts, [3, 0, 2], 5, {"before": [1], "after": [2], "pad": 9})
     assert ids.tolist() == [[1, 31, 32, 2, 9], [1, 11, 12, 13, 2], [1, 2, 9, 9, 9]]
     assert mask.tolist() == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]
     assert ids.dtype is torch.int64 and mask.dtype is torch.int64
-    assert Chunks(texts, 5).lengths.tolist() == [5, 3, 2, 4]
+    assert Chunks(texts, 5, {"before": [1], "after": [2]}).lengths.tolist() == [5, 3, 2, 4]
 
 
 def test_tokenising_and_searching_do_not_load_torch():
@@ -197,16 +197,17 @@ def test_tokenising_and_searching_do_not_load_torch():
 
 
 def test_packed_texts_are_those_of_padded_without_the_padding():
-    texts, special = ragged([7, 8, 9, 10], [], [11], [12, 13, 14]), {"cls": 1, "sep": 2, "pad": 99}
-    ids, lengths = Chunks(texts, 5).packed(np.array([3, 1, 0, 2, 3]), special)
+    texts, special = ragged([7, 8, 9, 10], [], [11], [12, 13, 14]), {"before": [1], "after": [2], "pad": 99}
+    ids, lengths = Chunks(texts, 5, special).packed(np.array([3, 1, 0, 2, 3]))
     assert ids.tolist() == [1, 12, 13, 14, 2] + [1, 2] + [1, 7, 8, 9, 2] + [1, 11, 2] + [1, 12, 13, 14, 2]
     assert lengths.tolist() == [5, 2, 5, 3, 5] and ids.dtype == lengths.dtype == np.int64
     for rows in ([0, 1, 2, 3], [1], [2, 0]):
         for max_tokens in (2, 3, 4, 9):
-            ids, lengths = Chunks(texts, max_tokens).packed(rows, special)
+            ids, lengths = Chunks(texts, max_tokens, special).packed(rows)
             ids_BL, mask_BL = padded(texts, rows, max_tokens, special)
             assert ids.tolist() == ids_BL[mask_BL.bool()].tolist() and lengths.tolist() == mask_BL.sum(1).tolist()
 
 
 def test_packing_reads_the_map_no_further_than_its_end():
-    assert Chunks(ragged([], []), 8).packed([0, 1], {"cls": 1, "sep": 2})[0].tolist() == [1, 2, 1, 2]
+    special = {"before": [1], "after": [2], "pad": 0}
+    assert Chunks(ragged([], []), 8, special).packed([0, 1])[0].tolist() == [1, 2, 1, 2]

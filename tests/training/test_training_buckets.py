@@ -90,25 +90,6 @@ def test_vectors_come_back_in_the_order_of_the_rows(stages, monkeypatch):
     assert not torch.allclose(vectors[0], vectors[1], atol=1e-2)
 
 
-@pytest.mark.parametrize("budget", [1, 30, 10_000])
-def test_both_sides_of_one_encoder_are_encoded_together(stages, monkeypatch, budget):
-    """The vectors are those of each side alone, and in one bucket the weights are converted once."""
-    made, batch = make(stages)
-    rows = batch.queries_Q, batch.passages_P
-    apart = [side.vectors(own, 10_000) for side, own in zip((made.queries, made.passages), rows, strict=True)]
-    converted, convert = [], side_module.prepare
-    monkeypatch.setattr(side_module, "prepare", lambda *given: converted.append(given) or convert(*given))
-    made.token_budget = budget
-    together = made.encode(*rows)
-    assert len(converted) == (1 if budget == 10_000 else len(made.tied.buckets(made.tied.rows(*rows), budget)))
-    torch.testing.assert_close(torch.cat(together), torch.cat(apart), rtol=1e-5, atol=1e-6)
-
-
-def test_sides_of_two_encoders_are_encoded_apart(stages):
-    made, _ = make(stages, tied=False)
-    assert made.tied is None
-
-
 def test_masked_false_negatives_leave_the_loss(stages):
     """The first query's positive also stands among the second query's negatives: the switch leaves it out."""
     made, batch = make(stages, {"masks": ["known_positives"]})

@@ -6,7 +6,6 @@ import torch
 
 from teleport.encoder import encode
 from teleport.encoder.load import load_encoders
-from teleport.encoder.reference import load_backbone
 from teleport.encoder.tokens import open_tokens
 from teleport.maxp import chunk_mask, max_over_padded_chunks, pad_chunks
 from teleport.training import train
@@ -83,7 +82,7 @@ def test_loss_and_gradients_are_those_of_the_padded_form(stages, changes):
     made.token_budget = 40  # several buckets
     batch = made.data.batch(1)
     loss = backward(made, batch)
-    encoders = load_encoders(world.inputs["checkpoint"].folder / "checkpoint", load_backbone)
+    encoders = load_encoders(world.inputs["checkpoint"].folder / "checkpoint")
     for encoder in encoders:
         encoder.pooling = "cls"
     expected, seen = released_loss(job, *encoders, batch)

@@ -10,10 +10,11 @@ import torch
 from teleport.arrays import CHUNK_OFFSETS, save_array
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.load import load_encoders
+from teleport.encoder.model import prepare
 from teleport.encoder.overlap import QUERIES, Overlap
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.shards import MADE_BY, join, read_shards, shard_rows
-from teleport.encoder.side import batches_at_once, open_side, prepare
+from teleport.encoder.side import batches_at_once, open_side
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
 from teleport.running.devices import LARGER, out_of_memory
@@ -43,7 +44,8 @@ def run(job):
     rows = {name: len(side.lengths) for name, side in sides.items()}
     shards = read_shards(job, facts, rows["passages"]) if job.shards > 1 else []
     total, totals, before = sum(rows.values()), Counter(), 0
-    if apart := [shard.rows for shard in shards if shard.vectors.is_file()]:  # of these no more is there twice than one
+    if apart := [shard.rows for shard in shards if shard.vectors.is_file()]:
+        # Shards are deleted as they are joined, so the disk needs room for the largest one only.
         sizes = [last - first for first, last in apart]
         rows["passages"] += max(sizes) - sum(sizes)
     job.require_room(sum(vector_bytes(job, *of_side, facts) for of_side in rows.items()))

@@ -59,6 +59,12 @@ def faster_in_bf16(device):
     return "amx_bf16" in words or words >= {"avx512_bf16", "AuthenticAMD"}
 
 
+def autocast(device, dtype):
+    """The context in which a training computes: float32 weights, which the products see in `dtype` (None: float32).
+    torch converts a weight once in the outermost context, so a step opens one around all its buckets."""
+    return torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
+
+
 def computed_in(dtype, device, compiled):
     """How vectors or steps are computed, in words, from names and a flag: "bfloat16 on cuda, compiled"."""
     return f"{dtype} on {device}{', compiled' if compiled else ''}"
