@@ -1,5 +1,6 @@
 """An encoder as transformers computes it over padded texts, to compare ours with, and `padded`, which makes its input."""
 
+import copy
 import sys
 
 import torch
@@ -18,8 +19,9 @@ class Reference(nn.Module):
 
     def __init__(self, encoder):
         super().__init__()
-        config = encoder.backbone.config
-        pooler = {"add_pooling_layer": False} if hasattr(encoder.backbone, "pooler") else {}
+        config = copy.deepcopy(encoder.backbone.config)  # which says what attention the encoder itself has
+        pooler = getattr(encoder.backbone, "pooler", False)
+        pooler = {"add_pooling_layer": pooler is not None} if pooler is not False else {}
         backbone = AutoModel.from_config(config, attn_implementation="sdpa", **pooler)
         backbone.load_state_dict(encoder.backbone.state_dict(keep_vars=True), assign=True)
         self.backbone, self.head = backbone, encoder.head

@@ -215,8 +215,9 @@ def test_facts_count_tokens(stages, world, monkeypatch):
     monkeypatch.setitem(encode.TOKEN_BUDGET["encode"], "cpu", 96)
     job = stages.run(encode.run, "encode", SETTINGS, world)
     facts = json.loads((job.folder / "manifest.json").read_text())["facts"]
+    special = {"before": [2], "after": [3]}
     lengths = {
-        name: batches.Chunks(tokens.open_tokens(job, name), limit).lengths.tolist()
+        name: batches.Chunks(tokens.open_tokens(job, name), limit, special).lengths.tolist()
         for name, limit in [("passages", 48), ("queries.train", 16), ("queries.test", 16)]
     }
     assert facts["real_tokens"] == sum(map(sum, lengths.values()))

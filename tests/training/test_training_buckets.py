@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from reference_encoder import padded, reference_of
-from teleport.encoder import side as side_module
+from teleport.encoder.model import Encoder
 from teleport.training import train
 from teleport.training.data import read_training_set
 from teleport.training.losses import hardest, nll, ranknet, softmax
@@ -68,17 +68,17 @@ def test_step_in_buckets_equals_one_padded_batch(stages, tied, budget):
 def test_no_bucket_encodes_padding(stages, monkeypatch):
     made, batch = make(stages)
     real = made.queries.lengths[batch.queries_Q].sum() + made.passages.lengths[batch.passages_P].sum()
-    prepare = side_module.prepare
+    forward = Encoder.forward
 
-    def counting(*given):
-        encoder = prepare(*given)
-        return lambda ids_T, lengths_B: counts.append(len(ids_T)) or encoder(ids_T, lengths_B)
+    def counting(self, ids_T, lengths_B):
+        counts.append(len(ids_T))
+        return forward(self, ids_T, lengths_B)
 
-    monkeypatch.setattr(side_module, "prepare", counting)
+    monkeypatch.setattr(Encoder, "forward", counting)
     for budget in (1, 100, 10_000):
         counts, made.token_budget = [], budget
         loss_of(made, batch)
-        assert sum(counts) == real and (len(counts) == 1) == (budget == 10_000)
+        assert sum(counts) == real and (len(counts) == 2) == (budget == 10_000)  # a bucket a side
 
 
 def test_vectors_come_back_in_the_order_of_the_rows(stages, monkeypatch):

@@ -20,13 +20,11 @@ HEAD = ("Dense", "linear."), ("LayerNorm", "norm.")  # each module's folder (`re
 TAKE_PACKED = {"bert", "roberta", "xlm-roberta", "electra", "modernbert"}
 TAKE_PACKED |= {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text"}
 
-# From token vectors [T, H] of texts packed one behind another to one vector a text, float32 [B, H].
+# From token vectors [T, H] of texts packed one behind another to one vector a text, [B, H].
 POOLINGS = {
-    "cls": lambda hidden_TH, offsets, lengths: hidden_TH[offsets[:-1]].float(),
-    "last": lambda hidden_TH, offsets, lengths: hidden_TH[offsets[1:] - 1].float(),
-    "mean": lambda hidden_TH, offsets, lengths: torch.segment_reduce(
-        hidden_TH.float(), "mean", lengths=lengths, unsafe=True
-    ),
+    "cls": lambda hidden_TH, offsets, lengths: hidden_TH[offsets[:-1]],
+    "last": lambda hidden_TH, offsets, lengths: hidden_TH[offsets[1:] - 1],
+    "mean": lambda hidden_TH, offsets, lengths: torch.segment_reduce(hidden_TH, "mean", lengths=lengths, unsafe=True),
 }
 
 
@@ -78,6 +76,7 @@ class Encoder(nn.Module):
         ids_T: int64 numpy, those of one text after another, special tokens included; lengths_B: int64 numpy"""
         packing = Packing.of(lengths_B, self.device)
         hidden_TH = self.hidden_packed(ids_T, lengths_B, packing) if self.packs else self.hidden_padded(ids_T, lengths_B)
+        hidden_TH = hidden_TH.to(torch.promote_types(hidden_TH.dtype, torch.float32))
         lengths = to_device(packing.lengths, self.device)
         with torch.autocast(self.device.type, enabled=False):
             vectors_BD = self.head(POOLINGS[self.pooling](hidden_TH, packing.offsets, lengths))
