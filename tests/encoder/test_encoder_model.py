@@ -76,11 +76,11 @@ def test_head_is_drawn_from_the_generator_alone(tmp_path):
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_output_is_float32_under_autocast(tmp_path, pooling):
+def test_output_is_float32_with_weights_in_bfloat16(tmp_path, pooling):
     source_folder(tmp_path)
     encoder = Encoder(load_backbone(tmp_path), pooling, projection=8).eval()
     encoder.init_head(torch.Generator().manual_seed(3))
-    with torch.autocast("cpu", torch.bfloat16):
+    with encoder.converted(torch.bfloat16):
         vectors = embed(encoder, tmp_path)
     assert vectors.dtype is torch.float32
     difference = (vectors - embed(encoder, tmp_path)).abs().max()

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -97,14 +98,16 @@ def open_sides(job):
     """({"passages" or "queries.SPLIT": Side} of the texts to encode, facts {dim, dtype, device, compiled})."""
     torch.set_num_threads(job.threads)
     settings, device = job.settings, pick_device()
-    dtype, compiled = resolve_precision(settings.precision, device), compiles(job.compile, device)
+    dtype = resolve_precision(settings.precision, device)
     query_encoder, passage_encoder = load_encoders(job.input("checkpoint", "checkpoint"))
     encoders = {"passages": passage_encoder} if "passage" in settings.sides else {}
     if "query" in settings.sides:
         encoders |= {f"queries.{split}": query_encoder for split in job.facts("collection")["splits"]}
+    sides = {name: open_side(job, name, each.to(device), dtype) for name, each in encoders.items()}
+    compiled = compiles(job.compile, device, sum(int(side.lengths.sum()) for side in sides.values()))
     with torch.inference_mode():  # a tied one is prepared once
-        prepared = {each: prepare(each.to(device), dtype, compiled) for each in set(encoders.values())}
-    sides = {name: open_side(job, name, each, dtype, compiled, prepared[each]) for name, each in encoders.items()}
+        prepared = {each: prepare(each, dtype, compiled) for each in set(encoders.values())}
+    sides = {name: replace(side, compiled=compiled, prepared=prepared[side.encoder]) for name, side in sides.items()}
     facts = {"dim": passage_encoder.dim, "dtype": "float32" if dtype is None else "bfloat16", "device": device.type}
     return sides, facts | {"compiled": compiled}
 

@@ -12,7 +12,7 @@ import torch
 from teleport.arrays import Ragged
 from teleport.encoder.batches import Chunks, in_order, length_buckets
 from teleport.encoder.model import Encoder
-from teleport.encoder.precision import autocast, pick_device, to_device
+from teleport.encoder.precision import pick_device, to_device
 from teleport.encoder.tokens import open_tokens
 from teleport.refusal import Refusal
 
@@ -87,7 +87,7 @@ class Side:
         """Float32 [rows, D] on the encoder's device, in one call."""
         if self.prepared:
             return self.prepared(*self.packed(rows))
-        with autocast(self.device, self.dtype):
+        with self.encoder.converted(self.dtype):
             return self.encoder(*self.packed(rows))
 
     def count_tokens(self, rows):
@@ -95,7 +95,7 @@ class Side:
         return int(self.lengths[rows].sum())
 
 
-def open_side(job, name, encoder, dtype, compiled, prepared=None):
+def open_side(job, name, encoder, dtype):
     """The `Side` of "passages" or "queries.SPLIT" from the token maps of a job, whose settings have both lengths.
     Raises Refusal for texts that may be longer than the encoder has positions for."""
     settings, special = job.settings, json.loads(job.input("tokens", "special.json").read_text())
@@ -103,7 +103,7 @@ def open_side(job, name, encoder, dtype, compiled, prepared=None):
     if (length := getattr(settings, key)) > (most := encoder.max_tokens):
         said = f"encoder.{key} is {length}, but the checkpoint has {most} positions"
         raise Refusal(f"{said}. Set encoder.{key} to {most} or less.")
-    return Side(encoder, open_tokens(job, name), length, special, dtype, compiled, prepared, chunks)
+    return Side(encoder, open_tokens(job, name), length, special, dtype, most_chunks=chunks)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 and several processes are functions of their own."""
 
 import math
+from contextlib import ExitStack
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ import torch
 from teleport.arrays import places_of
 from teleport.encoder.batches import in_order
 from teleport.encoder.budget import TOKEN_BUDGET
-from teleport.encoder.precision import autocast, to_device
+from teleport.encoder.precision import to_device
 from teleport.encoder.side import Frozen, Side
 from teleport.maxp import chunk_mask, max_over_padded_chunks, pad_chunks
 from teleport.refusal import Refusal
@@ -131,9 +132,24 @@ class Trainer:
         return side.vectors(rows, self.token_budget)
 
     def encode(self, query_rows, passage_rows):
-        """Vectors of the queries and of the passages. Weights are converted to bfloat16 once for all their buckets."""
-        with autocast(self.device, self.trained[0].dtype):
+        """Vectors of the queries and of the passages. Weights are converted once for all buckets; where a GPU encodes
+        both sides with one encoder, they go through it together, as its time is that of launching kernels."""
+        with ExitStack() as stack:
+            for encoder, dtype in {side.encoder: side.dtype for side in self.trained}.items():
+                stack.enter_context(encoder.converted(dtype))
+            if self.goes_together(query_rows, passage_rows):
+                both = self.queries.packed(query_rows), self.passages.packed(passage_rows)
+                vectors = self.queries.encoder(*map(np.concatenate, zip(*both, strict=True)))
+                return vectors.split([len(query_rows), len(passage_rows)])
             return self.vectors(self.queries, query_rows), self.vectors(self.passages, passage_rows)
+
+    def goes_together(self, query_rows, passage_rows):
+        """Whether queries and passages are one bucket."""
+        tied = len(self.trained) == 2 and len(self.encoders) == 1 and self.queries.encoder.packs
+        if self.device.type == "cpu" or self.training.gradient_caching or not tied:
+            return False
+        tokens = self.queries.count_tokens(query_rows) + self.passages.count_tokens(passage_rows)
+        return tokens <= self.token_budget
 
     def own_batch(self, batch):
         """The `Batch` of the queries that this process encodes, with their passages."""
@@ -186,7 +202,7 @@ def cached_vectors(side, rows, token_budget):
 
     def encode_again(vectors):
         after = generator_state()
-        with autocast(side.device, side.dtype), torch.enable_grad():
+        with torch.enable_grad(), side.encoder.converted(side.dtype):
             for bucket, state in zip(buckets, states, strict=True):
                 set_generator_state(state)
                 again = side.encode(rows[bucket])
