@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
+from teleport.cpu.kernels import CpuEncoder
 from torch.nn import functional
 
 import encode
@@ -24,7 +25,6 @@ import train
 from commands.forecast.flops import forward_flop
 from products import product, shape_of
 from rounds import interleaved, report
-from teleport.cpu.kernels import CpuEncoder
 from teleport.encoder.batches import Chunks
 from teleport.encoder.model import Spans
 from teleport.encoder.precision import resolve_precision

@@ -5,6 +5,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import torch
+from teleport.cpu.kernels import CpuEncoder
 from transformers import BertConfig, BertModel
 
 from commands.forecast.flops import (
@@ -16,7 +17,6 @@ from commands.forecast.flops import (
     step_flop,
     vector_bytes,
 )
-from teleport.cpu.kernels import CpuEncoder
 from teleport.encoder.model import Encoder, PackedEncoder
 
 MARCO, TRAIN_QUERIES, POSITIVES, WIKIPEDIA = 8_841_823, 502_939, 516_472, 21_015_324

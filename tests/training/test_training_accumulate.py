@@ -80,12 +80,12 @@ def test_a_mean_over_pairs_weighs_all_pairs_of_the_step_alike(stages, loss):
     columns = map(torch.from_numpy, (batch.positive_columns_Q, batch.own_columns_QN))
     expected = split.objective.loss(scores_QP.masked_fill(~counted_QP, float("-inf")), *columns)
     found = backward(split, batch)
-    assert found == pytest.approx(expected.item(), rel=1e-6)
-    divisors = [divisor for *_, divisor in split.micro_batches(batch)]
-    assert abs(divisors[0] - divisors[1]) > 0.5 and sum(1 / d for d in divisors) == pytest.approx(1), "not vacuous"
+    assert found == pytest.approx(expected.item(), rel=2e-6)
+    weights = [weight for *_, weight in split.micro_batches(batch)]
+    assert abs(weights[0] - weights[1]) > 0.1 and sum(weights) == pytest.approx(1), "not vacuous"
     if loss == "nll":  # whose passages are those of one batch
         gradient = gradients(split)
-        assert backward(whole, batch) == pytest.approx(found, rel=1e-6)
+        assert backward(whole, batch) == pytest.approx(found, rel=2e-6)
         largest = max(g.abs().max() for g in gradient.values())
         assert all((g - gradient[name]).abs().max() < 2e-5 * largest for name, g in gradients(whole).items())
 

@@ -111,9 +111,7 @@ def varlen(q, k, v, packing, dropout, causal, window, scaling):
         k, v = (x.repeat_interleave(shared, 1) if shared > 1 else x for x in (k, v))
         q, k, v = (x.unsqueeze(0) for x in (q, k, v))  # a batch of one, in which the offsets tell the texts apart
         saved, mask = torch.is_grad_enabled(), CAUSAL if causal else 0
-        made = torch.ops.aten._efficient_attention_forward(
-            q, k, v, None, *lengths, dropout, mask, saved, scale=scaling
-        )
+        made = torch.ops.aten._efficient_attention_forward(q, k, v, None, *lengths, dropout, mask, saved, scale=scaling)
         return made[0].squeeze(0)[..., :width]
     before = after = -1 if window is None else window - 1  # positions; -1: all
     after = 0 if causal else after

@@ -77,7 +77,9 @@ class Encoder(nn.Module):
         """The vectors of B texts, float32 [B, D], on the encoder's device; fastest when equal lengths are neighbours.
         ids_T: int64 numpy, those of one text after another, special tokens included; lengths_B: int64 numpy"""
         packing = Packing.of(lengths_B, self.device)
-        hidden_TH = self.hidden_packed(ids_T, lengths_B, packing) if self.packs else self.hidden_padded(ids_T, lengths_B)
+        hidden_TH = (
+            self.hidden_packed(ids_T, lengths_B, packing) if self.packs else self.hidden_padded(ids_T, lengths_B)
+        )
         hidden_TH = hidden_TH.to(torch.promote_types(hidden_TH.dtype, torch.float32))
         lengths, offsets = to_device(packing.lengths, self.device), packing.offsets.long()
         vectors_BD = self.head(POOLINGS[self.pooling](hidden_TH, offsets, lengths))
@@ -96,7 +98,6 @@ class Encoder(nn.Module):
         ids_BS, mask_BS = (to_device(torch.from_numpy(x.astype(np.int64)), self.device) for x in (ids_BS, within_BS))
         hidden_BSH = self.hidden(input_ids=ids_BS, attention_mask=mask_BS)
         return hidden_BSH.flatten(0, 1)[to_device(torch.from_numpy(np.flatnonzero(within_BS)), self.device)]
-
 
     def hidden(self, **inputs):
         """The last layer's vectors of the backbone, with its weights or the copies of `converted`."""

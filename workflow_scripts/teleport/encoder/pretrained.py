@@ -5,7 +5,7 @@ import json
 
 import torch
 from safetensors.torch import load_file
-from transformers import MODEL_MAPPING, AutoConfig, AutoTokenizer, BertConfig
+from transformers import AutoConfig, AutoTokenizer, BertConfig
 
 from teleport.encoder.checkpoint import module_paths, sides, write_prompts
 from teleport.encoder.completed import refuse_conflict
