@@ -1,4 +1,4 @@
-"""An encoder as transformers computes it over padded texts, to compare ours with, and `padded`, which makes its input."""
+"""An encoder as transformers computes it over padded texts, and `padded`, which makes its input."""
 
 import copy
 import sys
@@ -15,7 +15,7 @@ from padding import padded  # noqa: E402, F401
 
 
 class Reference(nn.Module):
-    """The same encoder, whose parameters are those of `encoder` themselves, with torch's attention over padded texts."""
+    """The same encoder with the same parameters, and torch's attention over padded texts."""
 
     def __init__(self, encoder):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Packed texts give the vectors of padded ones in every architecture that is encoded so: vectors, gradients, dropout."""
+"""Packed texts give the vectors of padded ones in every architecture that packs: vectors, gradients, dropout."""
 
 import copy
 import inspect

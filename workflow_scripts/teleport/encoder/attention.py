@@ -22,8 +22,8 @@ CAUSAL = 1  # `custom_mask_type` of the memory-efficient kernel: a token attends
 
 
 class Packing(NamedTuple):
-    """Where the texts of a packed batch lie. lengths: int64 [B], on the CPU; offsets: int32 [B + 1], on the device, text
-    i has the tokens offsets[i] to offsets[i + 1] - 1; longest: the most tokens of a text."""
+    """Where the texts of a packed batch lie. lengths: int64 [B], on the CPU; offsets: int32 [B + 1], on the device,
+    text i has the tokens offsets[i] to offsets[i + 1] - 1; longest: the most tokens of a text."""
 
     lengths: torch.Tensor
     offsets: torch.Tensor
@@ -39,7 +39,7 @@ class Packing(NamedTuple):
 def packed_attention(
     module, query, key, value, attention_mask=None, scaling=None, dropout=0.0, sliding_window=None, packing=None, **_
 ):
-    """Softmax attention of every text to itself, as transformers calls it: [1, heads, T, width] -> [1, T, heads, width].
+    """Attention of every text to itself, as transformers calls it: [1, heads, T, width] -> [1, T, heads, width].
 
     scaling: factor on the products, None: width ** -0.5; sliding_window: a token attends to those fewer positions away.
     key and value may have fewer heads (grouped queries). Decoders attend to tokens before them alone (`is_causal`).

@@ -30,8 +30,8 @@ POOLINGS = {
 
 
 class Encoder(nn.Module):
-    """One encoder. backbone: a model of transformers without a pooler; pooling: a name of POOLINGS; projection: width of
-    the head (linear, then LayerNorm: ANCE, released code), or None; normalize: whether vectors get length 1"""
+    """One encoder. backbone: a model of transformers without a pooler; pooling: a name of POOLINGS; projection: width
+    of the head (linear, then LayerNorm: ANCE, released code), or None; normalize: whether vectors get length 1"""
 
     def __init__(self, backbone, pooling, projection=None, normalize=False):
         super().__init__()
@@ -121,8 +121,8 @@ class Encoder(nn.Module):
 
 
 def positions(ids_T, lengths_B, config):
-    """Each token's position, int64 [T]: counted from 0, or from after the padding id, whose own position a padding token
-    in a text gets (RoBERTa, XLM-R)."""
+    """Each token's position, int64 [T]: counted from 0, or from after the padding id, whose own position a padding
+    token in a text gets (RoBERTa, XLM-R)."""
     starts_T = np.repeat(np.cumsum(lengths_B) - lengths_B, lengths_B)
     if config.model_type not in AFTER_PADDING:
         return np.arange(len(ids_T)) - starts_T

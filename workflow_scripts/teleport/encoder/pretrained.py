@@ -259,8 +259,8 @@ def refuse_no_weights(folder, backbone):
 
 
 def refuse_unfit_tokenizer(folder, tokenizer, vocab_size, pooling):
-    """Raise Refusal unless every id has an embedding, there are words, and `pooling: cls` has a token before the text to
-    take: of a damaged file the library may take special tokens alone, or none."""
+    """Raise Refusal unless every id has an embedding, there are words, and `pooling: cls` has a token before the text
+    to take: of a damaged file the library may take special tokens alone, or none."""
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise Refusal(
             f"{KEY}: the tokenizer of {folder} has special tokens alone. Give the tokenizer.json of the checkpoint."

@@ -37,8 +37,8 @@ def batches_at_once(threads):
 class Side:
     """Queries or passages: their encoder, their token ids, and the length that they are cut to. special: the content of
     special.json; dtype: torch.bfloat16, or None for float32; compiled: whether its layers are; prepared: the encoder
-    with its weights converted once (`model.prepare`), where they do not change; most_chunks: with more than 1 a text has
-    as many vectors as it has `Chunks`, and `rows` are those of chunks"""
+    with its weights converted once (`model.prepare`), where they do not change; most_chunks: with more than 1 a text
+    has as many vectors as it has `Chunks`, and `rows` are those of chunks"""
 
     encoder: Encoder
     tokens: Ragged

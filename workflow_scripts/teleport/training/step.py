@@ -1,5 +1,5 @@
-"""One training step of the dual encoder: `Trainer.step` is the list of what it does. Gradient caching, MaxP, live search
-and several processes are functions of their own."""
+"""One training step of the dual encoder: `Trainer.step` is the list of what it does. Gradient caching, MaxP, live
+search and several processes are functions of their own."""
 
 import math
 from contextlib import ExitStack
@@ -67,8 +67,8 @@ class Trainer:
 
     def micro_batches(self, batch):
         """[(micro-batch, masks in it, its weight in the step's loss)], which is the mean over all terms; each has
-        passages of its own micro-batch alone. Where the loss is a mean over queries, all weigh alike. Where it is a mean
-        over pairs, of which masks leave more in one than in another, each weighs by its pairs."""
+        passages of its own micro-batch alone. Where the loss is a mean over queries, all weigh alike. Where it is a
+        mean over pairs, of which masks leave more in one than in another, each weighs by its pairs."""
         micro_batches = []
         for micro in batch.split(self.training.accumulate):
             masked, pairs = [np.asarray(mask(micro)) for mask in self.masks], 1
