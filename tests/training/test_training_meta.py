@@ -159,7 +159,7 @@ def test_a_bucket_of_bert_base_keeps_within_its_budget_of_bytes():
 
 
 def test_a_step_of_bert_base_keeps_within_its_budget_of_bytes():
-    """8 x (1 + 31), forward and backward, both sides together: every matrix is converted once, and its gradient once."""
+    """8 x (1 + 31), forward and backward, both sides together: a matrix and its gradient are converted once."""
     encoder = bert_base().train()
     lengths = np.concatenate([lengths_of(8, 8, 32, 3), lengths_of(256, 76, 128, 1)])
     with Traffic() as traffic, encoder.converted(torch.bfloat16):
