@@ -58,7 +58,7 @@ def prepare(paper, scale, questions, folder):
     frequency = token_frequency(tokenizer, words)
     if not (note.is_file() and json.loads(note.read_text()) == json.loads(wanted)):
         files.mkdir(parents=True, exist_ok=True)
-        every_text = {special["cls"]: 1.0, special["sep"]: 1.0}
+        every_text = dict.fromkeys([*special["before"], *special["after"]], 1.0)
         write_miniature(checkpoint, source, every_text | frequency, special["vocab_size"])
         started = time.monotonic()
         WRITERS[paper](files, Corpus(words, counts))

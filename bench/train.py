@@ -140,8 +140,8 @@ def step_figures(world, data, device, seconds, rounds):
     """Milliseconds of a step of the stage, and `shares` of its real tokens."""
     batch = data.batch(0)
     lengths = [
-        Chunks(world.query_map, texts.MAX_QUERY_TOKENS).lengths[batch.queries_Q],
-        Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS).lengths[batch.passages_P],
+        Chunks(world.query_map, texts.MAX_QUERY_TOKENS, world.special).lengths[batch.queries_Q],
+        Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS, world.special).lengths[batch.passages_P],
     ]
     rates = product_rates(shape_of(world.encoder), device, 4 * rounds)
     found = {f"milliseconds a step, {name}": round(1e3 * median(times), 2) for name, times in seconds.items()}

@@ -40,7 +40,7 @@ def test_a_mask_sees_the_scores_of_the_step(stages, monkeypatch, accumulate):
     made = make(stages, monkeypatch, {"masks.known_positives": {"mask_scores": above}}, **training)
     losses, left_out = [], 0
     for part in made.data.batch(1).split(accumulate):
-        scores_QP = made.scores(part, part).detach()
+        scores_QP = made.inner_products(part).detach()
         columns = torch.from_numpy(part.positive_columns_Q), torch.from_numpy(part.own_columns_QN)
         masked_QP = above(scores_QP, *columns)
         left_out += int(masked_QP.sum())

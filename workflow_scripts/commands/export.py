@@ -122,16 +122,18 @@ def export_checkpoint(link, stage, output, folder):
     return said + (why or ("" if results else ", without scores: only a link below results/experiments leads to them"))
 
 
+WITH_POOLER = {"bert", "roberta", "xlm-roberta", "mpnet"}  # transformers' classes that have one
+
+
 def add_pooler(folder):
     """A pooler of zeros, which nothing uses: transformers reports one that a BERT lacks, and draws it at random."""
     import torch
     from safetensors.torch import load_file, save_file
 
-    from teleport.encoder.architectures import ARCHITECTURES
     from teleport.running.files import share
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if ARCHITECTURES[config["model_type"]].pooler:
+    if config["model_type"] in WITH_POOLER:
         path, hidden = folder / "model.safetensors", config["hidden_size"]
         zeros = {"pooler.dense.weight": torch.zeros(hidden, hidden), "pooler.dense.bias": torch.zeros(hidden)}
         save_file(load_file(path) | zeros, path, metadata={"format": "pt"})

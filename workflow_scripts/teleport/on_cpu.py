@@ -6,7 +6,7 @@ from importlib import import_module
 
 @cache  # every training step asks
 def cpu_module(name):
-    """The module that settings/registry.py has in CPU for "encoder" or "search"; None where the folder was deleted.
+    """The module that settings/registry.py has in CPU for "search"; None where the folder was deleted.
     Both are loaded by name: so a line there changes the code of those stages alone that ran on a CPU."""
     module = import_module("teleport.settings.registry").CPU[name]
     try:

@@ -8,8 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from teleport.costs import vector_bytes
-from teleport.encoder.architectures import with_berts_names
 from teleport.encoder.costs import Shape
+from teleport.encoder.own_settings import with_common_names
 from teleport.encoder.source import WEIGHTS, locate
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished
@@ -151,7 +151,7 @@ def encoder_shape(pretrained):
     """(Shape, where it is from) of a planned `pretrained` stage: its config.json if that is local, else BERT-base."""
     for folder in config_folders(pretrained):
         path = folder / "config.json"
-        config = with_berts_names(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+        config = with_common_names(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
         if "hidden_size" in config:  # sentence-transformers' modules have files of that name too
             sizes = {f.name: config[f.name] for f in fields(Shape) if f.name in config}
             if pretrained.settings.layers:

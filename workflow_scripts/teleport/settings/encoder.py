@@ -42,7 +42,7 @@ class CheckpointSource(Section):
 class Pooling(Section):
     """How token vectors become the vector of a text."""
 
-    pooling: Literal["cls", "mean"] | None = Field(
+    pooling: Literal["cls", "mean", "last"] | None = Field(
         None, description="From token vectors to that of a text (ANCE-Tele: cls); null: as the checkpoint's files say."
     )
     projection: IntegerOrNull = Field(

@@ -9,7 +9,8 @@ import torch
 from teleport.arrays import Ragged, Run, offsets_of, places_of
 from teleport.collection.reader import read_positives
 from teleport.encoder.budget import TOKEN_BUDGET
-from teleport.encoder.side import Frozen, Side, batches_at_once, prepare
+from teleport.encoder.model import prepare
+from teleport.encoder.side import Frozen, Side, batches_at_once
 from teleport.encoder.tokens import open_tokens
 from teleport.evaluation.evaluate import read_judgments
 from teleport.evaluation.measures import Judgments, score_run

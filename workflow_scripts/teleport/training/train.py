@@ -10,7 +10,7 @@ import torch
 from teleport.arrays import open_passages
 from teleport.encoder.checkpoint import write_prompts
 from teleport.encoder.load import load_encoders, save_encoders
-from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision
+from teleport.encoder.precision import computed_in, pick_device, resolve_precision
 from teleport.encoder.side import Frozen, open_side
 from teleport.encoder.tokens import save_lower_case
 from teleport.running.devices import LARGER, out_of_memory
@@ -89,7 +89,7 @@ def make_side(job, side, encoder, device):
     """The `Side` of "query" or "passage", or a `Frozen` one where the settings do not train it."""
     training, name = job.settings.training, {"query": "queries.train", "passage": "passages"}[side]
     if side in training.trains:
-        return open_side(job, name, encoder, resolve_precision(training.precision), compiles(job.compile, device))
+        return open_side(job, name, encoder, resolve_precision(training.precision))
     if side == "passage":
         return Frozen(encoder, *open_passages(job), device)
     return Frozen(encoder, np.load(job.input("queries", f"{name}.npy"), mmap_mode="r"), None, device)
