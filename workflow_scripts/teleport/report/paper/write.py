@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import vl_convert
 
-from teleport.evaluation.forgetting import DEPTH
+from teleport.analyses.forgetting import DEPTH
 from teleport.refusal import Refusal
 from teleport.report.charts import Figure, charts
 from teleport.report.page.contents import page_contents
