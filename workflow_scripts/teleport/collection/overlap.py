@@ -8,8 +8,10 @@ def trained_too(files):
     """Sentences (list of str) on the splits with queries that are training queries, by id and text: sets that number
     their queries anew share ids.
 
-    files: {split: its queries.SPLIT.parquet}, of train and of others
+    files: {split: its queries.SPLIT.parquet}; without train there are none
     """
+    if "train" not in files:
+        return []
     tables = {split: pq.read_table(path, columns=["query_id", "text"]) for split, path in files.items()}
     trained = tables.pop("train")
     numbers = {split: shared(trained, queries) for split, queries in tables.items()}
