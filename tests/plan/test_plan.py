@@ -346,6 +346,8 @@ def test_seeds_share_the_tokens_also_where_each_draws_a_projection():
     kinds = [name.split("/")[0] for name in several.stages]
     assert (kinds.count("pretrained"), kinds.count("tokens")) == (3 + 1, 1)
     assert set(turned.stages) < set(several.stages)  # whatever their order
+    made = [stage.settings for stage in several.stages.values() if stage.kind == "pretrained"]
+    assert sorted(settings.seed for settings in made) == [0, 1, 2, 3]  # each draws its projection, also that of tokens
     assert [name.split("/")[0] for name in plan(seeds=[1, 2]).stages].count("pretrained") == 1
 
 

@@ -87,8 +87,8 @@ class Trajectory:
         for stage in (*self.collection.inputs.values(), self.collection):
             self.link(stage, 0)
         self.pretrained = self.link(Stage("pretrained", pretrained_settings(encoder, self.seed), {}), 0)
-        # No seed decides a token: where it draws a projection, all have the tokenizer of one checkpoint without a seed.
-        source = Stage("pretrained", pretrained_settings(encoder, None), {})
+        # No seed decides a token: where seeds draw a projection each, all read the tokenizer beside that of seed 0.
+        source = Stage("pretrained", pretrained_settings(encoder, 0), {})
         if source.name != self.pretrained.name:
             self.link(source, 0, "pretrained-tokenizer")
         tokens = Stage("tokens", TokensSettings.taken_from(encoder), collection | {"pretrained": source})
