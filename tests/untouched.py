@@ -1,4 +1,4 @@
-"""What a person brought is as it was: whatever lies in a folder before a command, byte for byte, lies there after it."""
+"""What a person brought is as it was: byte for byte."""
 
 import hashlib
 from contextlib import contextmanager
