@@ -79,7 +79,7 @@ kit: .venv/installed  ## what a GPU machine without a network needs, in one file
 joint: .venv/installed  ## TABLE of config/published from the finished stages of several configurations, their files in CONFIG
 	@$(MANAGE) joint $(or $(TABLE),ance-tele-table-1) $(CONFIG)
 
-rehearse: .venv/installed  ## PAPER's workflow at SCALE of its counts, with drawn texts and a miniature encoder; QUESTIONS: of the training ones; CONFIGS: after the paper's
+rehearse: .venv/installed  ## PAPER (all: every row of every paper configuration) at SCALE of its counts, with drawn texts and miniature encoders; QUESTIONS: of the training ones; CONFIGS: after the paper's
 	$(VENV)/python bench/rehearse.py $(PAPER) --scale $(SCALE) --questions $(QUESTIONS) $(if $(CONFIGS),--configs $(CONFIGS))
 
 report: .venv/installed  ## the report page of CONFIG (several files in quotes) from what is finished; QUERIES; SHARE=FILE: as one file
