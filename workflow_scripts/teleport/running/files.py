@@ -123,6 +123,8 @@ def kind_of(mode):
 
 def write_bytes(path, content):
     """Write a file under a temporary name (`part_of`), then rename: a reader sees the old file or the new one."""
+    if Path(path).exists() and not Path(path).is_file():
+        raise Refusal(f"{path} is {kind_of(os.stat(path).st_mode)}, and is not written over. Move it away.")
     with part_of(path) as part:
         part.write_bytes(content)
         os.replace(part, path)
