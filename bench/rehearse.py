@@ -119,6 +119,8 @@ def scaled(node, share, segments=None, key=None):
         return [scaled(value, share, segments) for value in node]
     if key == "learning_rate" and node is not None:
         return RATE_SHARE * float(node)  # YAML reads 5e-6 as a text
+    if key == "m" and node:  # parts of a product quantiser divide the dimensions
+        return max(part for part in range(1, HIDDEN + 1) if HIDDEN % part == 0 and part <= node)
     if key == "repeat" and segments:
         return min(node, segments - 1)  # behind an entry of its own
     return max(LEAST[key], round(node * share)) if key in LEAST and node else node

@@ -86,6 +86,12 @@ def test_steps_that_are_stated_are_as_many_as_the_questions_and_rates_are_too_lo
     assert rehearse.scaled({"episodes": [{}, {"repeat": 59, "lag": 1}]}, 1.0, 3)["episodes"][1]["repeat"] == 2
 
 
+def test_parts_of_a_product_quantiser_divide_the_miniature_s_dimensions():
+    rehearse = importlib.import_module("rehearse")
+    found = [rehearse.scaled({"index": {"m": m}}, 1.0)["index"]["m"] for m in (6, 12, 24, 48, 96)]
+    assert found == [4, 8, 16, 32, 32]
+
+
 def test_every_paper_configuration_is_rehearsed():
     """Files that come after a paper's, by what their heads say, and the papers' own."""
     every_row = importlib.import_module("rehearsal.every_row")

@@ -130,7 +130,7 @@ def paired_t_p_value(scores_Q, baseline_Q):
 
 
 def holm(p_values):
-    """Holm's step-down correction of a family of p-values, in their order (list of float); NaN is no test, and stays."""
+    """Holm's step-down correction of a family of p-values, in their order (list of float). NaN, no test, stays."""
     tested = [p for p in p_values if not np.isnan(p)]
     if len(tested) < len(p_values):
         corrected = iter(holm(tested))
