@@ -221,3 +221,10 @@ def test_what_is_half_removed_does_not_look_finished(monkeypatch):
     monkeypatch.setattr(shutil, "rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
         disk.prune(set(plan.stages), True)
+
+
+def test_every_kind_of_stage_can_be_told_from_a_link():
+    from teleport.plan.kinds import KINDS
+
+    assert any(any(letter.isdigit() for letter in kind) for kind in KINDS), "bm25"
+    assert all(disk.STAGE.fullmatch(f"{kind}/0123456789ab") for kind in KINDS)

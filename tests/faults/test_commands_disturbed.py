@@ -86,8 +86,8 @@ def commands_of(folder):
         **exported,
         "delete_vectors": Command(["delete_vectors", "--output", f"results/stages/{encoded}"], output="deleted.json"),
         "prune": Command(["prune", "--delete", "few.yaml"], makes=("results/experiments", "results/tables")),
-        "new": Command(["new", "mine", "given"], makes=("config", "data/mine")),
-        "new, BEIR": Command(["new", "mine", "given/beir"], makes=("config", "data/mine")),
+        "new": Command(["new", "mine", "given"], makes=("config", "data/mine-divided")),
+        "new, BEIR": Command(["new", "mine", "given/beir"], makes=("config", "data/mine-divided")),
     }
 
 

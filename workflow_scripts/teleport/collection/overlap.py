@@ -9,8 +9,10 @@ from teleport.collection.equal import digest_of
 def trained_too(files):
     """Sentences (list of str) on the splits with queries whose text is a training query's, whatever their ids.
 
-    files: {split: its queries.SPLIT.parquet}, of train and of others
+    files: {split: its queries.SPLIT.parquet}; without train there are none
     """
+    if "train" not in files:
+        return []
     digests = {
         split: np.array([digest_of(text) for text in pq.read_table(path, columns=["text"])["text"].to_pylist()])
         for split, path in files.items()

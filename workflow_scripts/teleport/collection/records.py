@@ -18,7 +18,7 @@ from teleport.running.log import log
 from teleport.settings.section import NAME
 
 HEADER = {"id", "_id", "pid", "qid", "docid", "doc_id", "query_id", "passage_id", "query-id", "corpus-id", "title"}
-HEADER |= {"text", "query", "question", "passage", "contents", "document", "score", "grade", "relevance"}
+HEADER |= {"text", "query", "question", "passage", "contents", "document", "score", "grade", "relevance", "iteration"}
 MOST_LINE_BYTES = 2**28  # a line is in memory as a whole
 # A file without a published digest was recorded as it came, good or bad: the entry must go with it.
 REFETCH = Remedy(
@@ -216,7 +216,8 @@ def split_names(home, pattern, key):
 
 def tab_rows(path, counts, meaning, wrong=refuse):
     """(line number, fields...) of tab-separated lines, which all have as many columns as the first, one of `counts`;
-    quotes are text. meaning: of the columns, for a refusal"""
+    quotes are text. A first line that has the names of columns alone is left out, with a warning. meaning: of the
+    columns, for a refusal"""
     expected = " or ".join(map(str, counts))
     for number, line in lines(path):
         fields = line.split("\t")
@@ -226,17 +227,27 @@ def tab_rows(path, counts, meaning, wrong=refuse):
             continue
         if number == 1:
             counts, expected = [len(fields)], f"{len(fields)} as in line 1"
-            if HEADER.issuperset(name.strip().lower() for name in fields):
-                warn_once(f"{path}, line 1: {line!r} looks like a header, but is read as a record. Remove it if it is.")
+            if is_header(path, fields):
+                continue
         yield number, *fields
+
+
+def is_header(path, fields):
+    """Whether the fields of a first line are all names of columns. Raises Refusal where the text comes before the
+    title."""
+    names = [name.strip().lower() for name in fields]
+    if not HEADER.issuperset(names):
+        return False
+    if names[1:] == ["text", "title"]:
+        remedy = "Exchange them in every line and remove this one; DPR's own file is read by `source: downloads`."
+        raise wrong_row(path, 1, f"the header names the text before the title, and a title comes first. {remedy}")
+    warn_once(f"{path}, line 1: {fields!r} are the names of columns, so the line is no record and is left out.")
+    return True
 
 
 def passage_rows(path, wrong=refuse):
     """(line number, id, title, text) of a tab-separated corpus; the title is empty in a corpus of two columns."""
     for number, doc_id, *title, text in tab_rows(path, (2, 3), "passage id, title if any, text", wrong):
-        if number == 1 and title and (title[0].strip().lower(), text.strip().lower()) == ("text", "title"):
-            remedy = "Exchange them in every line and remove this one; DPR's own file is read by `source: downloads`."
-            raise wrong_row(path, 1, f"the header names the text before the title, and a title comes first. {remedy}")
         yield number, doc_id, title[0] if title else "", text
 
 
@@ -253,13 +264,15 @@ def query_rows(path, wrong=refuse):
 
 def judgment_rows(path, header=None, wrong=refuse):
     """(line number, query id, passage id, grade as text) of judgments: TREC's four columns, or three, between white
-    space. With `header` the first line must consist of these names."""
+    space. With `header` the first line must consist of these names; without, one of such names is left out."""
     for number, line in lines(path):
         fields = line.split()
         if header and number == 1:
             if fields != header:
                 remedy = f"Write the columns' names: {', '.join(header)}."
                 raise wrong_row(path, 1, f"{line!r} is not the header. {remedy}")
+        elif number == 1 and is_header(path, fields):
+            continue
         elif len(fields) not in (3, 4):
             expected = "4 (query id, iteration, passage id, grade) or 3 (without iteration). One judgment per line."
             wrong(path, number, f"column count {len(fields)}, expected {expected}")

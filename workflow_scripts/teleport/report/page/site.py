@@ -13,7 +13,7 @@ from teleport.report.charts import SOURCE_COLOURS
 from teleport.report.render import WORDS, shortened
 from teleport.report.units import duration, size
 from teleport.report.verdicts import figure, p_text
-from teleport.running.files import write_text
+from teleport.running.files import require_output, write_text
 
 ASSETS = Path(__file__).parent / "assets"
 FILES = "_page"  # below the folder of the page; no configuration can have this name
@@ -70,6 +70,7 @@ class Site:
 
     def write_one_file(self, path):
         """Write all pages as one file that needs no other; returns the number of its bytes."""
+        require_output(path)
         articles = [
             f'<article id="{name}"{" hidden" * bool(at)}>{body}</article>'
             for at, (name, (_, body)) in enumerate(self.pages.items())
