@@ -1,138 +1,418 @@
-"""Exact scores of candidates and of given pairs, float64 sums rounded to float32, and their order: what makes a search
-depend on the vectors alone."""
+"""Exact search by inner product: products propose, exact scores decide, equal scores are ranked by the smaller id.
 
+The last bits of a matrix product depend on the library, the device, the number format and the block. Therefore it only
+proposes. A product is off by at most a known bound, so while blocks of passages go by, a query keeps every passage that
+may still be in its list: those whose product plus its bound reaches the last rank so far, which is the `depth`-th
+largest product less its bound. At the end the kept passages get their exact scores (pairs.py) and are sorted. So the
+result depends on the vectors alone: device, number format, blocks and parts are a matter of speed and decide no bit.
+
+A query that would keep more passages than it has room for is crowded: the products cannot tell its passages apart. It
+is searched again with products in float64. What is crowded even then (thousands of copies of a vector at its last rank)
+is scored exactly with all passages.
+
+On a GPU products are of float16 numbers, exact in float32, which tensor cores sum. Vectors that are stored in float32
+are reduced: less their mean, which shifts all scores of a query alike (the vectors of an encoder that does not
+normalise are almost parallel), scaled by a power of two and rounded; what a passage loses is measured.
+"""
+
+import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import numpy as np
+import torch
 
-from teleport.arrays import offsets_of, open_passages, places_of
-from teleport.maxp import max_over_chunks
 from teleport.refusal import Refusal
+from teleport.running.devices import visible_devices
+from teleport.running.log import log
+from teleport.search.pairs import ROUNDING, inner_products
 
-BLOCK = 65536  # vectors looked at at a time
-PAIRS = 256  # (query, passage) pairs at a time: with fewer, threads wait for each other in the interpreter
-ID_BITS = 32
-NO_RANK, NO_KEY = np.iinfo(np.int32).max, np.iinfo(np.int64).max  # after every passage
-
-
-def require_finite(path, vectors, what, progress=lambda *_: None):
-    """Refuse the first row of vectors [n, dim], read block by block, with a number that is not finite. progress: is
-    told how many were read, of how many, and what they are"""
-    for start in range(0, len(vectors), BLOCK):
-        finite = np.isfinite(vectors[start : start + BLOCK]).all(axis=1)
-        if not finite.all():
-            raise Refusal(
-                f"{path}: the vector of {what} row {start + int(np.argmin(finite))} is not finite. The checkpoint that "
-                "made it is broken: train with a lower learning rate, or with precision fp32."
-            )
-        progress(start + len(finite), len(vectors), "vectors")
-
-
-def ranks_of(scores):
-    """int32 numbers that rise as float32 scores fall: the bits of a float, mirrored."""
-    bits = (scores + np.float32(0)).view(np.int32)  # adding 0 makes -0 equal to 0
-    return ~np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
-
-
-def scores_of_ranks(ranks):
-    """The float32 scores of `ranks_of`; -inf for `NO_RANK`."""
-    bits = np.where(ranks < 0, ~ranks, ~ranks ^ np.int32(0x7FFFFFFF))
-    return np.where(ranks == NO_RANK, np.float32(-np.inf), bits.view(np.float32))
+BLOCK = 65536  # passages read at a time where they do not stay on the device
+SCORES = {"cpu": 2**23, "cuda": 2**29}  # products at a time: the cache of a processor; large kernels on a GPU
+QUERIES = {"cpu": 1024, "cuda": 8192}  # searched together at most
+PAIRS = {"cpu": 1024, "cuda": 2**15}  # scored exactly at a time
+WORKERS = 2  # groups of queries at a time on a GPU: one waits for the host while the other computes
+GROUP = 32  # products whose maximum is looked at first, at most: most groups have none that reaches the last rank
+GROUPS = 4  # at least so many groups per rank, so that their maxima say where the last rank is
+ROOM, LEAST_ROOM = 4, 1024  # passages that a query keeps at most: so many times the depth, and so many more
+HITS = {"cpu": 2**20, "cuda": 2**24}  # products looked at one by one at a time
+HOST_ROOM = 2**32  # bytes that vectors may take on a CPU which are not in an array, such as decoded ones
+SAMPLE = 4096  # passages that the mean and the scale are taken from
+# Tensor cores cut sums instead of rounding them. Products of float16 numbers are exact in float32; k of them and the
+# running sum are aligned to the largest, cut 23 or more bits below its leading bit, added, and cut again (Fasi, Higham,
+# Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science 2021). That is at most k + 2
+# errors of 2^-23 for k products, with k >= 4 up to 1.5 for each: the unit is doubled below.
+UNIT = {torch.float16: 2.0**-23, torch.float32: ROUNDING, torch.float64: 2.0**-53}
+FINAL = 4 * ROUNDING  # two exact scores that differ by less may be rounded to the same float32 number
+SLACK = 1.01  # on bounds, for the rounding of what computes them
+SQUARE_ROOT_OF_TINY = 2.0**-62  # a component that is smaller has a square of 0 in float32
+LARGEST, MIDDLE = 65504.0, 2.0**4  # of float16 numbers; where the largest component of a usual passage is put
+warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # memory maps, which are only read
 
 
-def keys_of(scores, ids):
-    """int64 keys whose ascending order is that of falling float32 scores, equal ones by the smaller passage number."""
-    return ranks_of(scores).astype(np.int64) << ID_BITS | ids
+def search_device():
+    """The device that searches: the CUDA device of this process, else the CPU."""
+    return torch.device("cuda" if visible_devices() and torch.cuda.is_available() else "cpu")
 
 
-def scores_of(keys):
-    """The float32 scores of `keys_of`; -inf for `NO_KEY`."""
-    return scores_of_ranks((keys >> ID_BITS).astype(np.int32))
+class Exact:
+    """Exact search of `vectors`: float32 or float16 [n, D], an array, a memory map, or anything with slices and `take`.
 
-
-def ids_of(keys):
-    """The passage numbers of `keys_of`, int64."""
-    return keys & (2**ID_BITS - 1)
-
-
-def stable_topk(scores_QM, ids_QM, depth):
-    """The `depth` highest scores, equal ones by the smaller number: (ids int32, scores float32), [Q, depth]."""
-    keys_QM = keys_of(scores_QM, ids_QM)
-    keys_QM.sort(axis=1)
-    return ids_of(keys_QM[:, :depth]).astype(np.int32), scores_of(keys_QM[:, :depth])
-
-
-def rescore(vectors, queries_QD, proposed_QM, ids_QM, depth, errors_Q, threads):
-    """Exact scores of all candidates that can be among the first `depth`, else -inf: float64 sums as float32 [Q, M].
-
-    proposed_QM: approximate scores, highest first (-inf: no candidate); errors_Q: their largest error per query. The
-    lowest exact score of the first `depth` candidates bounds the last rank's from below: what does not reach it even
-    with its error is not in the list.
+    device: by default `search_device`; threads: that read vectors; room: bytes of a device that vectors may take, by
+    default what is free and not needed for the search; dtype: of the products, float16 on a GPU, else float32
     """
-    scores_QM = np.full(ids_QM.shape, -np.inf, np.float32)
 
-    def score_rows(rows):
-        scorer = Scorer(vectors)
-        for row in rows:
-            query, ids, scores = queries_QD[row].astype(np.float64), ids_QM[row], scores_QM[row]
-            real = np.count_nonzero(proposed_QM[row] > -np.inf)  # candidates, maybe fewer than the depth
-            scorer.score(query, ids[: min(depth, real)], scores[: min(depth, real)])
-            if real > depth:
-                possible = np.count_nonzero(proposed_QM[row] >= scores[:depth].min() - errors_Q[row])
-                scorer.score(query, ids[depth:possible], scores[depth:possible])
+    engine = "exact"
 
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(score_rows, np.array_split(np.arange(len(queries_QD)), threads)))
-    return scores_QM
-
-
-class Scorer:
-    """Inner products of queries with rows of `vectors` (float32 or float16; an array, a memory map, or
-    `approximate.Decoded`), in buffers that are made once."""
-
-    def __init__(self, vectors):
-        # A memory map's own class takes longer.
+    def __init__(self, vectors, device=None, threads=1, room=None, dtype=None):
         self.vectors = vectors.view(np.ndarray) if isinstance(vectors, np.memmap) else vectors
-        self.stored = np.empty((PAIRS, vectors.shape[1]), vectors.dtype)
-        self.double = np.empty((PAIRS, vectors.shape[1]), np.float64)
+        self.device, self.threads = torch.device(device or search_device()), threads
+        kind = self.device.type
+        self.dtype = dtype or (torch.float16 if kind == "cuda" else torch.float32)
+        if kind == "cuda" and room is None:
+            room = torch.cuda.mem_get_info(self.device)[0] - workspace(vectors.shape[1])
+        self.room = HOST_ROOM if room is None else room
+        with torch.inference_mode():
+            self.open()
 
-    def score(self, query, ids, out):
-        """Write products to `out` (float32): of `query` (float64 [D], or one for each of up to `PAIRS`) with `ids`."""
-        for start in range(0, len(ids), PAIRS):
-            part = ids[start : start + PAIRS]
-            stored, double = self.stored[: len(part)], self.double[: len(part)]
-            self.vectors.take(part, axis=0, out=stored, mode="clip")  # other modes copy the result once more
-            np.copyto(double, stored)
-            out[start : start + PAIRS] = np.vecdot(double, query)
+    def open(self):
+        """Read all vectors once, with all threads: measure them, and keep on the device what has room there."""
+        half, (rows, dim) = self.dtype == torch.float16, self.vectors.shape
+        stored_half = self.vectors.dtype == np.float16
+        self.mean, self.scale = mean_and_scale(self.vectors) if half and not stored_half else (np.float32(0), 1.0)
+        self.mean = torch.as_tensor(self.mean, device=self.device)
+        self.errors_P2 = torch.empty(rows, 2, device=self.device)
+        # On a CPU, in float32, blocks are views of the array: nothing is kept.
+        views = self.device.type == "cpu" and not half and isinstance(self.vectors, np.ndarray)
+        sizes = {"reduced": 2 * rows * dim if half else 0, "stored": rows * dim * self.vectors.dtype.itemsize}
+        if half and stored_half:
+            sizes["reduced"] = 0  # they are the vectors as they are stored
+        self.reduced = self.stored = None
+        if not views and sum(sizes.values()) <= self.room:
+            self.stored = torch.empty(rows, dim, dtype=torch.float16 if stored_half else torch.float32, device=self.device)
+        if half and stored_half:
+            self.reduced = self.stored
+        elif half and sizes["reduced"] <= self.room:
+            self.reduced = torch.empty(rows, dim, dtype=torch.float16, device=self.device)
+        for first, block_PD in self.read_blocks(BLOCK):
+            part = slice(first, first + len(block_PD))
+            reduced_PD, self.errors_P2[part] = self.reduce(block_PD, self.dtype)
+            if self.stored is not None:
+                self.stored[part] = block_PD
+            if self.reduced is not None and self.reduced is not self.stored:
+                self.reduced[part] = reduced_PD
+        self.kept = views or (self.reduced if half else self.stored) is not None
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+            state = "stay on" if self.kept else "are streamed in every search to"
+            text = "%d vectors %s %s (room for %.1f GB beside the search)"
+            log.info(text, rows, state, torch.cuda.get_device_name(self.device), max(0, self.room) / 1e9)
+
+    def read_blocks(self, size):
+        """Yield (number of the first, passages as they are stored, on the device), block by block, read ahead."""
+        firsts = range(0, len(self.vectors), size)
+        with ThreadPoolExecutor(self.threads) as readers, ThreadPoolExecutor(1) as ahead:
+            reading = ahead.submit(self.read, 0, size, readers)
+            for first in firsts:
+                block_PD = reading.result()
+                if first + size < len(self.vectors):
+                    reading = ahead.submit(self.read, first + size, size, readers)
+                yield first, block_PD
+
+    def read(self, first, size, readers):
+        """Up to `size` passages from `first` on, on the device; for a GPU by way of page-locked memory."""
+        block = self.vectors[first : first + size]
+        if self.device.type == "cpu":
+            return torch.from_numpy(np.asarray(block))
+        dtype = torch.float16 if block.dtype == np.float16 else torch.float32
+        passages_PD = torch.empty(block.shape, dtype=dtype, pin_memory=True)
+        target, step = passages_PD.numpy(), -(-len(block) // self.threads)
+        list(readers.map(lambda at: np.copyto(target[at : at + step], block[at : at + step]), range(0, len(block), step)))
+        passages_PD = passages_PD.to(self.device, non_blocking=True)
+        torch.cuda.current_stream(self.device).synchronize()
+        return passages_PD
+
+    def reduce(self, stored_PD, dtype):
+        """(passages as numbers of the products, bounds float32 [P, 2]): a product with the scaled query q' of a query q
+        is off by at most bounds[0] |q| + bounds[1] |q - q'|."""
+        dim, scale = stored_PD.shape[1], self.scale if dtype == torch.float16 else 1.0
+        norms_P = torch.linalg.vector_norm(stored_PD.float(), dim=1) * scale
+        if dtype != torch.float16:
+            passages_PD, sizes_P, lost_P = stored_PD.to(dtype), norms_P, 0
+        elif stored_PD.dtype == torch.float16:
+            passages_PD, sizes_P, lost_P = stored_PD, norms_P, 0
+        else:
+            scaled_PD = (stored_PD - self.mean) * scale
+            passages_PD = scaled_PD.clamp(-LARGEST, LARGEST).half()
+            near_PD = passages_PD.float()
+            sizes_P = torch.linalg.vector_norm(near_PD, dim=1)
+            lost_P = torch.linalg.vector_norm(near_PD.sub_(scaled_PD), dim=1) + 4 * ROUNDING * sizes_P
+        tiny = dim**0.5 * SQUARE_ROOT_OF_TINY * max(1.0, scale)
+        bounds_P = lost_P + 2 * dim * UNIT[dtype] * sizes_P + FINAL * (norms_P + tiny) + 2 * dim * UNIT[dtype] * tiny
+        return passages_PD, torch.stack([SLACK * bounds_P, SLACK * (sizes_P + tiny)], dim=1)
+
+    def blocks(self, dtype, size):
+        """Yield (number of the first, passages [P, D] of `dtype`, their bounds [P, 2]), block by block."""
+        kept = self.reduced if dtype == torch.float16 else self.stored
+        if kept is None and dtype != torch.float16 and self.device.type == "cpu" and isinstance(self.vectors, np.ndarray):
+            kept = torch.from_numpy(self.vectors)
+        if kept is None:
+            blocks = self.read_blocks(size)
+        else:
+            blocks = ((first, kept[first : first + size]) for first in range(0, len(kept), size))
+        for first, block_PD in blocks:
+            part = slice(first, first + len(block_PD))
+            if dtype != self.dtype:
+                yield first, *self.reduce(block_PD, dtype)
+            elif kept is not None:
+                yield first, block_PD.to(dtype), self.errors_P2[part]
+            else:
+                yield first, self.reduce(block_PD, dtype)[0], self.errors_P2[part]
+
+    @torch.inference_mode()
+    def search(self, queries_QD, depth):
+        """The `depth` passages of largest inner product for each query, ties by the smaller id, highest first: (ids
+        int32, scores float32), both [Q, depth]. queries_QD: float32, finite; depth: of no more passages than there are.
+        Raises Refusal for scores beyond float32."""
+        queries_QD = np.ascontiguousarray(queries_QD, np.float32)
+        ids_QK, scores_QK = (np.empty((len(queries_QD), depth), dtype) for dtype in (np.int32, np.float32))
+        left = np.arange(len(queries_QD))
+        for by in (self.by_products, self.by_doubles, self.by_scores):
+            if len(left) and depth:
+                ids_QK[left], scores_QK[left], crowded_Q = by(queries_QD[left], depth)
+                left = left[crowded_Q]
+        if not np.isfinite(scores_QK).all():
+            raise Refusal(
+                "the scores of a query are beyond all numbers of 32 bits. The checkpoint that made its vector is "
+                "broken: train with a lower learning rate, or with precision fp32."
+            )
+        return ids_QK, scores_QK + np.float32(0)  # -0 becomes 0, which it equals
+
+    def by_products(self, queries_QD, depth):
+        """(ids, scores, which queries are crowded, whose ids and scores say nothing)."""
+        return self.propose(queries_QD, depth, self.dtype)
+
+    def by_doubles(self, queries_QD, depth):
+        """As `by_products`, with products in float64."""
+        return self.propose(queries_QD, depth, torch.float64)
+
+    def propose(self, queries_QD, depth, dtype):
+        """As `by_products`, with products of `dtype`."""
+        kind, (rows, dim) = self.device.type, self.vectors.shape
+        room = min(rows, ROOM * depth + LEAST_ROOM)
+        together = max(1, min(QUERIES[kind], SCORES[kind] // max(depth, GROUP), SCORES[kind] // room))
+        groups = [queries_QD[at : at + together] for at in range(0, len(queries_QD), together)]
+        size = max(depth, SCORES[kind] // max(map(len, groups))) // GROUP * GROUP + GROUP
+        if not self.kept or dtype != self.dtype:
+            size = min(size, max(depth, BLOCK))
+        errors_P2 = self.errors_P2 if dtype == self.dtype else None
+        streams = [torch.cuda.Stream(self.device) for _ in groups[:WORKERS]] if kind == "cuda" else [None]
+        main, candidates = torch.cuda.current_stream(self.device) if kind == "cuda" else None, [None] * len(groups)
+
+        def work(number, block, finish=False):
+            """Have one worker show a block to its groups, or end them; threads have modes and streams of their own."""
+            results = []
+            if main:
+                streams[number].wait_stream(main)  # which has made the block
+            with torch.inference_mode(), torch.cuda.stream(streams[number]) if streams[number] else nullcontext():
+                for group in range(number, len(groups), len(streams)):
+                    if candidates[group] is None:
+                        candidates[group] = Candidates(groups[group], depth, room, dtype, self.device, rows)
+                    if finish:
+                        results.append((group, self.settle(candidates[group], depth)))
+                        candidates[group] = None
+                    else:
+                        candidates[group].add(*block)
+                if streams[number]:
+                    streams[number].synchronize()
+            return results
+
+        with ThreadPoolExecutor(len(streams)) as pool:
+            each = pool.map if len(streams) > 1 else map
+            numbers = range(len(streams))
+            for block in self.blocks(dtype, size):
+                list(each(lambda number, block=block: work(number, block), numbers))
+            results = dict(pair for part in each(lambda number: work(number, None, True), numbers) for pair in part)
+        return tuple(np.concatenate([results[group][n] for group in range(len(groups))]) for n in range(3))
+
+    def settle(self, candidates, depth):
+        """(ids, scores, crowded), numpy, of a group of queries that has seen all passages."""
+        rows_N, slots_N, ids_N = candidates.kept()
+        width = max(depth, int(slots_N.max()) + 1) if len(slots_N) else depth
+        shape = (len(candidates.queries_QD), width)
+        scores_QM = torch.full(shape, -torch.inf, device=self.device)
+        ids_QM = torch.zeros(shape, dtype=torch.int32, device=self.device)
+        scores_QM[rows_N, slots_N] = self.scores(candidates.original_QD, rows_N, ids_N)
+        ids_QM[rows_N, slots_N] = ids_N
+        order_QM = ids_QM.argsort(dim=1)
+        scores_QM, ids_QM = scores_QM.gather(1, order_QM), ids_QM.gather(1, order_QM)
+        scores_QM, order_QM = scores_QM.sort(dim=1, descending=True, stable=True)
+        ids_QK, scores_QK = ids_QM.gather(1, order_QM)[:, :depth], scores_QM[:, :depth]
+        scores_QK = scores_QK.masked_fill(candidates.crowded_Q[:, None], 0)
+        return ids_QK.cpu().numpy(), scores_QK.cpu().numpy(), candidates.crowded_Q.cpu().numpy()
+
+    def scores(self, queries_QD, rows_N, ids_N):
+        """Exact scores of pairs, float32 [N]: of the queries (float64, on the device) and passages of these numbers."""
+        scores_N, step = torch.empty(len(rows_N), device=self.device), PAIRS[self.device.type]
+        for first in range(0, len(rows_N), step):
+            part = slice(first, first + step)
+            passages_ND = self.take(ids_N[part]) if self.stored is None else self.stored[ids_N[part]]
+            scores_N[part] = inner_products(queries_QD[rows_N[part]], passages_ND).float()
+        return scores_N
+
+    def take(self, ids_N):
+        """The passages of these numbers from the host's vectors, as they are stored, on the device."""
+        ids_N = ids_N.cpu().numpy()
+        if self.device.type == "cpu" or not isinstance(self.vectors, np.ndarray):
+            return torch.from_numpy(self.vectors.take(ids_N, axis=0)).to(self.device)
+        passages_ND = np.empty((len(ids_N), self.vectors.shape[1]), self.vectors.dtype)
+
+        def take_part(part):
+            self.vectors.take(ids_N[part], axis=0, out=passages_ND[part], mode="clip")  # others copy once more
+
+        step = -(-len(ids_N) // self.threads)
+        with ThreadPoolExecutor(self.threads) as pool:
+            list(pool.map(take_part, (slice(at, at + step) for at in range(0, len(ids_N), step))))
+        return torch.from_numpy(passages_ND).to(self.device)
+
+    def by_scores(self, queries_QD, depth):
+        """As `by_products`, by the exact scores of all passages; no query is crowded."""
+        queries_QD = torch.from_numpy(queries_QD).to(self.device, torch.float64)
+        best = [(torch.empty(0, device=self.device), torch.empty(0, dtype=torch.int64, device=self.device)) for _ in queries_QD]
+        for first, block_PD, _ in self.blocks(torch.float64, max(PAIRS[self.device.type], depth)):
+            ids_P = torch.arange(first, first + len(block_PD), device=self.device)
+            for row, query_D in enumerate(queries_QD):
+                scores_M = torch.cat([best[row][0], inner_products(query_D, block_PD).float()])
+                scores_M, order_M = scores_M.sort(descending=True, stable=True)  # smaller ids come first already
+                best[row] = scores_M[:depth], torch.cat([best[row][1], ids_P])[order_M[:depth]]
+        scores, ids = (np.stack([array.cpu().numpy() for array in arrays]) for arrays in zip(*best, strict=True))
+        return ids, scores, np.zeros(len(ids), bool)
 
 
-class PairScorer:
-    """Scores under a checkpoint; of passages in several chunks those of the best chunk (ANCE, MaxP). queries: float32
-    [num_queries, dim]; vectors, offsets: as `open_passages` gives them"""
+def workspace(dim):
+    """Bytes of device memory that a search takes besides its vectors: products and their maxima of each worker, what
+    queries keep, and blocks as they are read and reduced."""
+    return 4 * (WORKERS * SCORES["cuda"] * 3 // 2 + 6 * BLOCK * dim) + 2 * 10**9
 
-    def __init__(self, queries, vectors, offsets):
-        self.queries, self.vectors, self.offsets, self.scorer = queries, vectors, offsets, Scorer(vectors)
 
-    @classmethod
-    def of_job(cls, job, split):
-        """Of the queries of `split` and the passages of a job. Raises Refusal for a query vector that is not finite."""
-        path = job.input("queries", f"queries.{split}.npy")
-        queries = np.load(path, mmap_mode="r")
-        require_finite(path, queries, "query")
-        return cls(queries, *open_passages(job))
+def mean_and_scale(vectors):
+    """(mean float32 [D], scale) of a sample: less the mean, times the scale (a power of two), the largest component of
+    a usual passage is near `MIDDLE`. A few huge passages decide neither."""
+    sample = np.asarray(vectors[:: max(1, len(vectors) // SAMPLE)], np.float64)
+    norms = np.linalg.norm(sample, axis=1)
+    mean = sample[norms <= 2 * np.median(norms)].mean(axis=0).astype(np.float32)
+    usual = float(np.median(np.abs(sample - mean).max(axis=1)))
+    return mean, float(2.0 ** np.clip(np.round(np.log2(MIDDLE / max(usual, 1e-30))), -60, 60))
 
-    def __len__(self):
-        return len(self.vectors) if self.offsets is None else len(self.offsets) - 1
 
-    def score(self, rows, passages):
-        """float32 [n]: scores of passages (int [n]) with the queries of `rows` (int [n], or one int for all)."""
-        rows, offsets = np.broadcast_to(rows, np.shape(passages)), None
-        if self.offsets is not None:
-            lengths = self.offsets[passages + 1] - self.offsets[passages]
-            passages, offsets = places_of(self.offsets, passages), offsets_of(lengths)
-            rows = np.repeat(rows, lengths)
-        scores = np.empty(len(passages), np.float32)
-        for start in range(0, len(passages), PAIRS):
-            part = slice(start, start + PAIRS)
-            self.scorer.score(self.queries[rows[part]].astype(np.float64), passages[part], scores[part])
-        return scores if offsets is None else max_over_chunks(scores, offsets)
+class Candidates:
+    """What a group of queries keeps of the passages that went by.
+
+    scores_QR, ids_QR: products and passages, the first count_Q of each row; one more column takes what has no place
+    floor_Q: what the last rank's exact score reaches; crowded_Q: which queries had not enough room
+    """
+
+    def __init__(self, queries_QD, depth, room, dtype, device, total):
+        self.depth, self.room, self.device = depth, room, device
+        exact_QD = torch.from_numpy(queries_QD).to(device, torch.float64)
+        # A power of two brings the largest component near 128; scores of one query are only compared with each other.
+        largest_Q1 = exact_QD.abs().amax(1, keepdim=True)
+        scale_Q1 = torch.exp2(torch.round(7 - torch.log2(largest_Q1.clamp_min(2.0**-149))))
+        scaled_QD = exact_QD * scale_Q1
+        self.original_QD, self.queries_QD = exact_QD, scaled_QD.to(dtype)
+        lost_QD = scaled_QD - self.queries_QD
+        self.lengths_Q2 = torch.stack([scaled_QD.norm(dim=1), lost_QD.norm(dim=1)], 1).mul_(SLACK).float()
+        count = len(queries_QD)
+        self.scores_QR = torch.full((count, room + 1), -torch.inf, dtype=scores_type(dtype), device=device)
+        self.ids_QR = torch.zeros((count, room + 1), dtype=torch.int32, device=device)
+        self.errors_QR = torch.zeros((count, room + 1), device=device)
+        self.count_Q = torch.zeros(count, dtype=torch.int64, device=device)
+        self.floor_Q = torch.full((count,), -torch.inf, dtype=scores_type(dtype), device=device)
+        self.crowded_Q = torch.zeros(count, dtype=torch.bool, device=device)
+
+    def add(self, first, passages_PD, errors_P2):
+        """Look at a block of passages, of which the first has the number `first`."""
+        scores_QP, passages = products(self.queries_QD, passages_PD), len(passages_PD)
+        size = GROUP
+        while size > 1 and passages < size * GROUPS * self.depth:
+            size //= 2
+        if extra := -passages % size:
+            scores_QP = torch.nn.functional.pad(scores_QP, (0, extra), value=-torch.inf)
+            errors_P2 = torch.nn.functional.pad(errors_P2, (0, 0, 0, extra))
+        groups = scores_QP.shape[1] // size
+        # A group has every `groups`-th product: the maxima of neighbouring groups read neighbouring products.
+        maxima_QG = scores_QP.unflatten(1, (size, groups)).amax(1) if size > 1 else scores_QP
+        bounds_QG = self.lengths_Q2 @ errors_P2.unflatten(0, (size, groups)).amax(0).T
+        if first == 0 and groups >= self.depth:  # as many passages, one of each group, reach this
+            lower_QG = (maxima_QG - bounds_QG).nan_to_num_(nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
+            self.floor_Q = lower_QG.topk(self.depth, sorted=False).values.amin(1)
+        # A number that is none reaches everything: it must not be lost.
+        below_QG = (maxima_QG + bounds_QG < self.floor_Q[:, None]) | self.crowded_Q[:, None]
+        columns_S = groups * torch.arange(size, device=self.device)
+        for hits in below_QG.logical_not_().nonzero().split(HITS[self.device.type] // size):
+            rows_H, columns_HS = hits[:, 0], hits[:, 1, None] + columns_S
+            errors_HS = (errors_P2[columns_HS] * self.lengths_Q2[rows_H, None]).sum(-1)
+            values_HS = scores_QP[rows_H[:, None], columns_HS]
+            reach_HS = ~(values_HS + errors_HS < self.floor_Q[rows_H, None]) & (columns_HS < passages)
+            reach_HS &= ~self.crowded_Q[rows_H, None]
+            places_N, own_N = reach_HS.nonzero().unbind(1)
+            found = (values_HS[places_N, own_N], errors_HS[places_N, own_N], columns_HS[places_N, own_N] + first)
+            self.keep(rows_H[places_N], *found)
+
+    def keep(self, rows_N, scores_N, errors_N, ids_N):
+        """Keep some passages; rows_N: ascending, the query of each. Where the room is full what cannot be in the list
+        any more is dropped; a query that stays full is crowded."""
+        every_Q = torch.arange(len(self.count_Q) + 1, device=self.device)
+        while len(rows_N):
+            starts_Q = torch.searchsorted(rows_N, every_Q)
+            slots_N = self.count_Q[rows_N] + torch.arange(len(rows_N), device=self.device) - starts_Q[rows_N]
+            left_N = slots_N >= self.room
+            slots_N = slots_N.clamp_max(self.room)
+            for kept, values in ((self.scores_QR, scores_N), (self.errors_QR, errors_N), (self.ids_QR, ids_N)):
+                kept[rows_N, slots_N] = values.to(kept.dtype)
+            self.count_Q = (self.count_Q + starts_Q.diff()).clamp_max(self.room)
+            if not left_N.any():
+                return
+            rows_N, scores_N, errors_N, ids_N = (array[left_N] for array in (rows_N, scores_N, errors_N, ids_N))
+            self.drop()
+            full_Q = torch.zeros_like(self.crowded_Q).index_fill_(0, rows_N, True) & (8 * self.count_Q > 7 * self.room)
+            self.crowded_Q |= full_Q
+            possible_N = ~(scores_N + errors_N < self.floor_Q[rows_N]) & ~self.crowded_Q[rows_N]
+            kept = (array[possible_N] for array in (rows_N, scores_N, errors_N, ids_N))
+            rows_N, scores_N, errors_N, ids_N = kept
+
+    def drop(self):
+        """Raise the floor to the last rank so far, and drop what cannot be in the list any more."""
+        filled_QR = torch.arange(self.room + 1, device=self.device) < self.count_Q[:, None]
+        lower_QR = (self.scores_QR - self.errors_QR).nan_to_num_(nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
+        lower_QR.masked_fill_(~filled_QR, -torch.inf)
+        self.floor_Q = self.floor_Q.maximum(lower_QR.topk(self.depth, sorted=False).values.amin(1))
+        kept_QR = filled_QR & ~(self.scores_QR + self.errors_QR < self.floor_Q[:, None])
+        slots_QR = torch.where(kept_QR, kept_QR.cumsum(1) - 1, self.room)
+        self.scores_QR, self.errors_QR, self.ids_QR = (
+            torch.empty_like(array).scatter_(1, slots_QR, array)
+            for array in (self.scores_QR, self.errors_QR, self.ids_QR)
+        )
+        self.count_Q = kept_QR.sum(1)
+
+    def kept(self):
+        """(rows, slots, passages) of what may be in the lists, of queries that are not crowded: int64, int64, int32."""
+        self.drop()
+        count_Q = self.count_Q.masked_fill(self.crowded_Q, 0)
+        width = int(count_Q.max())
+        rows_N, slots_N = (torch.arange(width, device=self.device) < count_Q[:, None]).nonzero().unbind(1)
+        return rows_N, slots_N, self.ids_QR[rows_N, slots_N]
+
+
+def scores_type(dtype):
+    """The number format of products of numbers of `dtype`."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def products(queries_QD, passages_PD):
+    """[Q, P]: inner products; of float16 numbers in float32, never rounded to float16 themselves."""
+    if queries_QD.dtype != torch.float16:
+        return queries_QD @ passages_PD.T
+    if queries_QD.is_cuda:
+        return torch.mm(queries_QD, passages_PD.T, out_dtype=torch.float32)
+    return queries_QD.float() @ passages_PD.T.float()
