@@ -10,9 +10,10 @@ A query that would keep more passages than it has room for is crowded: the produ
 is searched again with products in float64. What is crowded even then (thousands of copies of a vector at its last rank)
 is scored exactly with all passages.
 
-On a GPU products are of float16 numbers, exact in float32, which tensor cores sum. Vectors that are stored in float32
-are reduced: less their mean, which shifts all scores of a query alike (the vectors of an encoder that does not
-normalise are almost parallel), scaled by a power of two and rounded; what a passage loses is measured.
+On a GPU products are of float16 numbers, which tensor cores sum in float32 and give out in float16: half the memory to
+write and read. Vectors that are stored in float32 are reduced: less their mean, which shifts all scores of a query
+alike (the vectors of an encoder that does not normalise are almost parallel), scaled by a power of two and rounded;
+what a passage loses is measured.
 """
 
 import warnings
@@ -28,15 +29,16 @@ from teleport.running.log import log
 from teleport.search.pairs import ROUNDING, inner_products
 
 BLOCK = 65536  # passages read at a time where they do not stay on the device
-SCORES = {"cpu": 2**23, "cuda": 2**29}  # products at a time: the cache of a processor; large kernels on a GPU
-QUERIES = {"cpu": 1024, "cuda": 8192}  # searched together at most
-PAIRS = {"cpu": 1024, "cuda": 2**15}  # scored exactly at a time
-WORKERS = 2  # groups of queries at a time on a GPU: one waits for the host while the other computes
-GROUP = 32  # products whose maximum is looked at first, at most: most groups have none that reaches the last rank
+SCORES = {"cpu": 2**23, "cuda": 2**30}  # products at a time: the cache of a processor; large kernels on a GPU
+QUERIES = {"cpu": 512, "cuda": 16384}  # searched together at most
+PAIRS = {"cpu": 512, "cuda": 2**17}  # scored exactly at a time
+WORKERS = 2  # groups of queries at a time on a GPU: one computes while the other waits for the host
+GROUP = 64  # products whose maximum is looked at first, at most: most groups have none that reaches the last rank
 GROUPS = 4  # at least so many groups per rank, so that their maxima say where the last rank is
 ROOM, LEAST_ROOM = 4, 1024  # passages that a query keeps at most: so many times the depth, and so many more
 HITS = {"cpu": 2**20, "cuda": 2**24}  # products looked at one by one at a time
 HOST_ROOM = 2**32  # bytes that vectors may take on a CPU which are not in an array, such as decoded ones
+LEAST_TAKEN = 4096  # passages that a thread takes from the host at least
 SAMPLE = 4096  # passages that the mean and the scale are taken from
 # Tensor cores cut sums instead of rounding them. Products of float16 numbers are exact in float32; k of them and the
 # running sum are aligned to the largest, cut 23 or more bits below its leading bit, added, and cut again (Fasi, Higham,
@@ -46,7 +48,9 @@ UNIT = {torch.float16: 2.0**-23, torch.float32: ROUNDING, torch.float64: 2.0**-5
 FINAL = 4 * ROUNDING  # two exact scores that differ by less may be rounded to the same float32 number
 SLACK = 1.01  # on bounds, for the rounding of what computes them
 SQUARE_ROOT_OF_TINY = 2.0**-62  # a component that is smaller has a square of 0 in float32
-LARGEST, MIDDLE = 65504.0, 2.0**4  # of float16 numbers; where the largest component of a usual passage is put
+# Of float16 numbers the largest; half the gap between numbers near 1; the smallest gap.
+LARGEST, HALF_GAP, SMALLEST_GAP = 65504.0, 2.0**-11, 2.0**-24
+LENGTH, PRODUCT = 2.0**4, 2.0**8  # about how long a usual passage is made, and how large its products at most
 warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # memory maps, which are only read
 
 
@@ -72,6 +76,9 @@ class Exact:
         if kind == "cuda" and room is None:
             room = torch.cuda.mem_get_info(self.device)[0] - workspace(vectors.shape[1])
         self.room = HOST_ROOM if room is None else room
+        self.pool = ThreadPoolExecutor(threads)
+        if kind == "cuda" and self.dtype == torch.float16:  # else cuBLAS may add parts of a sum in float16
+            torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         with torch.inference_mode():
             self.open()
 
@@ -79,8 +86,8 @@ class Exact:
         """Read all vectors once, with all threads: measure them, and keep on the device what has room there."""
         half, (rows, dim) = self.dtype == torch.float16, self.vectors.shape
         stored_half = self.vectors.dtype == np.float16
-        self.mean, self.scale = mean_and_scale(self.vectors) if half and not stored_half else (np.float32(0), 1.0)
-        self.mean = torch.as_tensor(self.mean, device=self.device)
+        mean, self.scale, self.usual = mean_and_scale(self.vectors, reduces=half and not stored_half)
+        self.mean = torch.from_numpy(mean).to(self.device)
         self.errors_P2 = torch.empty(rows, 2, device=self.device)
         # On a CPU, in float32, blocks are views of the array: nothing is kept.
         views = self.device.type == "cpu" and not half and isinstance(self.vectors, np.ndarray)
@@ -89,7 +96,9 @@ class Exact:
             sizes["reduced"] = 0  # they are the vectors as they are stored
         self.reduced = self.stored = None
         if not views and sum(sizes.values()) <= self.room:
-            self.stored = torch.empty(rows, dim, dtype=torch.float16 if stored_half else torch.float32, device=self.device)
+            self.stored = torch.empty(
+                rows, dim, dtype=torch.float16 if stored_half else torch.float32, device=self.device
+            )
         if half and stored_half:
             self.reduced = self.stored
         elif half and sizes["reduced"] <= self.room:
@@ -111,15 +120,15 @@ class Exact:
     def read_blocks(self, size):
         """Yield (number of the first, passages as they are stored, on the device), block by block, read ahead."""
         firsts = range(0, len(self.vectors), size)
-        with ThreadPoolExecutor(self.threads) as readers, ThreadPoolExecutor(1) as ahead:
-            reading = ahead.submit(self.read, 0, size, readers)
+        with ThreadPoolExecutor(1) as ahead:
+            reading = ahead.submit(self.read, 0, size)
             for first in firsts:
                 block_PD = reading.result()
                 if first + size < len(self.vectors):
-                    reading = ahead.submit(self.read, first + size, size, readers)
+                    reading = ahead.submit(self.read, first + size, size)
                 yield first, block_PD
 
-    def read(self, first, size, readers):
+    def read(self, first, size):
         """Up to `size` passages from `first` on, on the device; for a GPU by way of page-locked memory."""
         block = self.vectors[first : first + size]
         if self.device.type == "cpu":
@@ -127,7 +136,8 @@ class Exact:
         dtype = torch.float16 if block.dtype == np.float16 else torch.float32
         passages_PD = torch.empty(block.shape, dtype=dtype, pin_memory=True)
         target, step = passages_PD.numpy(), -(-len(block) // self.threads)
-        list(readers.map(lambda at: np.copyto(target[at : at + step], block[at : at + step]), range(0, len(block), step)))
+        copy = lambda at: np.copyto(target[at : at + step], block[at : at + step])  # noqa: E731
+        list(self.pool.map(copy, range(0, len(block), step)))
         passages_PD = passages_PD.to(self.device, non_blocking=True)
         torch.cuda.current_stream(self.device).synchronize()
         return passages_PD
@@ -148,13 +158,23 @@ class Exact:
             sizes_P = torch.linalg.vector_norm(near_PD, dim=1)
             lost_P = torch.linalg.vector_norm(near_PD.sub_(scaled_PD), dim=1) + 4 * ROUNDING * sizes_P
         tiny = dim**0.5 * SQUARE_ROOT_OF_TINY * max(1.0, scale)
-        bounds_P = lost_P + 2 * dim * UNIT[dtype] * sizes_P + FINAL * (norms_P + tiny) + 2 * dim * UNIT[dtype] * tiny
-        return passages_PD, torch.stack([SLACK * bounds_P, SLACK * (sizes_P + tiny)], dim=1)
+        sizes_P = sizes_P + tiny
+        bounds_P = lost_P + 2 * dim * UNIT[dtype] * sizes_P + FINAL * (norms_P + tiny)
+        if dtype == torch.float16:
+            bounds_P += (
+                HALF_GAP * sizes_P + 8 * SMALLEST_GAP
+            )  # of the product itself; no scaled query is shorter than 1/8
+        return passages_PD, torch.stack([SLACK * bounds_P, SLACK * sizes_P], dim=1)
 
     def blocks(self, dtype, size):
         """Yield (number of the first, passages [P, D] of `dtype`, their bounds [P, 2]), block by block."""
         kept = self.reduced if dtype == torch.float16 else self.stored
-        if kept is None and dtype != torch.float16 and self.device.type == "cpu" and isinstance(self.vectors, np.ndarray):
+        if (
+            kept is None
+            and dtype != torch.float16
+            and self.device.type == "cpu"
+            and isinstance(self.vectors, np.ndarray)
+        ):
             kept = torch.from_numpy(self.vectors)
         if kept is None:
             blocks = self.read_blocks(size)
@@ -198,14 +218,13 @@ class Exact:
 
     def propose(self, queries_QD, depth, dtype):
         """As `by_products`, with products of `dtype`."""
-        kind, (rows, dim) = self.device.type, self.vectors.shape
+        kind, rows = self.device.type, len(self.vectors)
         room = min(rows, ROOM * depth + LEAST_ROOM)
         together = max(1, min(QUERIES[kind], SCORES[kind] // max(depth, GROUP), SCORES[kind] // room))
         groups = [queries_QD[at : at + together] for at in range(0, len(queries_QD), together)]
-        size = max(depth, SCORES[kind] // max(map(len, groups))) // GROUP * GROUP + GROUP
+        size = -(-max(depth, SCORES[kind] // len(groups[0])) // GROUP) * GROUP
         if not self.kept or dtype != self.dtype:
             size = min(size, max(depth, BLOCK))
-        errors_P2 = self.errors_P2 if dtype == self.dtype else None
         streams = [torch.cuda.Stream(self.device) for _ in groups[:WORKERS]] if kind == "cuda" else [None]
         main, candidates = torch.cuda.current_stream(self.device) if kind == "cuda" else None, [None] * len(groups)
 
@@ -217,7 +236,8 @@ class Exact:
             with torch.inference_mode(), torch.cuda.stream(streams[number]) if streams[number] else nullcontext():
                 for group in range(number, len(groups), len(streams)):
                     if candidates[group] is None:
-                        candidates[group] = Candidates(groups[group], depth, room, dtype, self.device, rows)
+                        usual = self.usual if dtype == torch.float16 else 1.0
+                        candidates[group] = Candidates(groups[group], depth, room, dtype, self.device, usual)
                     if finish:
                         results.append((group, self.settle(candidates[group], depth)))
                         candidates[group] = None
@@ -237,13 +257,8 @@ class Exact:
 
     def settle(self, candidates, depth):
         """(ids, scores, crowded), numpy, of a group of queries that has seen all passages."""
-        rows_N, slots_N, ids_N = candidates.kept()
-        width = max(depth, int(slots_N.max()) + 1) if len(slots_N) else depth
-        shape = (len(candidates.queries_QD), width)
-        scores_QM = torch.full(shape, -torch.inf, device=self.device)
-        ids_QM = torch.zeros(shape, dtype=torch.int32, device=self.device)
-        scores_QM[rows_N, slots_N] = self.scores(candidates.original_QD, rows_N, ids_N)
-        ids_QM[rows_N, slots_N] = ids_N
+        counts_Q, ids_QM = candidates.kept()
+        scores_QM = self.scores(candidates.exact_QD, counts_Q, ids_QM)
         order_QM = ids_QM.argsort(dim=1)
         scores_QM, ids_QM = scores_QM.gather(1, order_QM), ids_QM.gather(1, order_QM)
         scores_QM, order_QM = scores_QM.sort(dim=1, descending=True, stable=True)
@@ -251,34 +266,41 @@ class Exact:
         scores_QK = scores_QK.masked_fill(candidates.crowded_Q[:, None], 0)
         return ids_QK.cpu().numpy(), scores_QK.cpu().numpy(), candidates.crowded_Q.cpu().numpy()
 
-    def scores(self, queries_QD, rows_N, ids_N):
-        """Exact scores of pairs, float32 [N]: of the queries (float64, on the device) and passages of these numbers."""
-        scores_N, step = torch.empty(len(rows_N), device=self.device), PAIRS[self.device.type]
-        for first in range(0, len(rows_N), step):
-            part = slice(first, first + step)
-            passages_ND = self.take(ids_N[part]) if self.stored is None else self.stored[ids_N[part]]
-            scores_N[part] = inner_products(queries_QD[rows_N[part]], passages_ND).float()
-        return scores_N
+    def scores(self, queries_QD, counts_Q, ids_QM):
+        """Exact scores of the queries (float64) and the first `counts_Q` passages of each, float32 [Q, M]; the others
+        have -inf. Queries with about as many passages are scored together."""
+        scores_QM, first = torch.zeros(ids_QM.shape, device=self.device), 0
+        order_Q = counts_Q.argsort(descending=True)
+        widths = counts_Q[order_Q].tolist()
+        while first < len(widths) and (width := widths[first]):
+            rows = order_Q[first : first + max(1, PAIRS[self.device.type] // width)]
+            first += len(rows)
+            ids_RM = ids_QM[rows, :width]
+            passages_RMD = self.take(ids_RM) if self.stored is None else self.stored[ids_RM]
+            scores_QM[rows, :width] = inner_products(queries_QD[rows, None], passages_RMD).float()
+        filled_QM = torch.arange(ids_QM.shape[1], device=self.device) < counts_Q[:, None]
+        return scores_QM.masked_fill_(~filled_QM, -torch.inf)
 
-    def take(self, ids_N):
-        """The passages of these numbers from the host's vectors, as they are stored, on the device."""
-        ids_N = ids_N.cpu().numpy()
-        if self.device.type == "cpu" or not isinstance(self.vectors, np.ndarray):
-            return torch.from_numpy(self.vectors.take(ids_N, axis=0)).to(self.device)
+    def take(self, ids):
+        """The passages of these numbers [..., D] from the host's vectors, as they are stored, on the device."""
+        ids_N = ids.flatten().cpu().numpy()
         passages_ND = np.empty((len(ids_N), self.vectors.shape[1]), self.vectors.dtype)
+        step = max(LEAST_TAKEN, -(-len(ids_N) // self.threads))
+        parts = [slice(at, at + step) for at in range(0, len(ids_N), step)]
 
         def take_part(part):
-            self.vectors.take(ids_N[part], axis=0, out=passages_ND[part], mode="clip")  # others copy once more
+            self.vectors.take(ids_N[part], axis=0, out=passages_ND[part], mode="clip")  # other modes copy once more
 
-        step = -(-len(ids_N) // self.threads)
-        with ThreadPoolExecutor(self.threads) as pool:
-            list(pool.map(take_part, (slice(at, at + step) for at in range(0, len(ids_N), step))))
-        return torch.from_numpy(passages_ND).to(self.device)
+        list(map(take_part, parts) if len(parts) < 2 else self.pool.map(take_part, parts))
+        return torch.from_numpy(passages_ND).to(self.device).unflatten(0, ids.shape)
 
     def by_scores(self, queries_QD, depth):
         """As `by_products`, by the exact scores of all passages; no query is crowded."""
         queries_QD = torch.from_numpy(queries_QD).to(self.device, torch.float64)
-        best = [(torch.empty(0, device=self.device), torch.empty(0, dtype=torch.int64, device=self.device)) for _ in queries_QD]
+        best = [
+            (torch.empty(0, device=self.device), torch.empty(0, dtype=torch.int64, device=self.device))
+            for _ in queries_QD
+        ]
         for first, block_PD, _ in self.blocks(torch.float64, max(PAIRS[self.device.type], depth)):
             ids_P = torch.arange(first, first + len(block_PD), device=self.device)
             for row, query_D in enumerate(queries_QD):
@@ -290,44 +312,49 @@ class Exact:
 
 
 def workspace(dim):
-    """Bytes of device memory that a search takes besides its vectors: products and their maxima of each worker, what
-    queries keep, and blocks as they are read and reduced."""
-    return 4 * (WORKERS * SCORES["cuda"] * 3 // 2 + 6 * BLOCK * dim) + 2 * 10**9
+    """Bytes of device memory that a search takes besides its vectors: of each worker products, what it looks at one by
+    one and what it scores; and blocks as they are read and reduced."""
+    return WORKERS * (4 * SCORES["cuda"] + 48 * HITS["cuda"] + 24 * PAIRS["cuda"] * dim) + 24 * BLOCK * dim
 
 
-def mean_and_scale(vectors):
-    """(mean float32 [D], scale) of a sample: less the mean, times the scale (a power of two), the largest component of
-    a usual passage is near `MIDDLE`. A few huge passages decide neither."""
+def mean_and_scale(vectors, reduces):
+    """(mean float32 [D], scale, length of a usual passage less the mean and scaled), of a sample; mean 0 and scale 1
+    unless it `reduces`. A few huge passages decide none of them."""
     sample = np.asarray(vectors[:: max(1, len(vectors) // SAMPLE)], np.float64)
-    norms = np.linalg.norm(sample, axis=1)
-    mean = sample[norms <= 2 * np.median(norms)].mean(axis=0).astype(np.float32)
-    usual = float(np.median(np.abs(sample - mean).max(axis=1)))
-    return mean, float(2.0 ** np.clip(np.round(np.log2(MIDDLE / max(usual, 1e-30))), -60, 60))
+    mean, norms = np.zeros(sample.shape[1]), np.linalg.norm(sample, axis=1)
+    if reduces:
+        mean = sample[norms <= 2 * np.median(norms)].mean(axis=0)
+        norms = np.linalg.norm(sample - mean, axis=1)
+    usual = max(float(np.median(norms)), 1e-18)
+    scale = float(2.0 ** np.round(np.log2(LENGTH / usual))) if reduces else 1.0
+    return mean.astype(np.float32), scale, usual * scale
 
 
 class Candidates:
     """What a group of queries keeps of the passages that went by.
 
-    scores_QR, ids_QR: products and passages, the first count_Q of each row; one more column takes what has no place
+    lower_QR, upper_QR, ids_QR: bounds on the scores of passages, and these, in the first count_Q columns of each row;
+    one more column takes what has no place
     floor_Q: what the last rank's exact score reaches; crowded_Q: which queries had not enough room
     """
 
-    def __init__(self, queries_QD, depth, room, dtype, device, total):
+    def __init__(self, queries_QD, depth, room, dtype, device, usual):
         self.depth, self.room, self.device = depth, room, device
-        exact_QD = torch.from_numpy(queries_QD).to(device, torch.float64)
-        # A power of two brings the largest component near 128; scores of one query are only compared with each other.
-        largest_Q1 = exact_QD.abs().amax(1, keepdim=True)
-        scale_Q1 = torch.exp2(torch.round(7 - torch.log2(largest_Q1.clamp_min(2.0**-149))))
-        scaled_QD = exact_QD * scale_Q1
-        self.original_QD, self.queries_QD = exact_QD, scaled_QD.to(dtype)
+        self.exact_QD = torch.from_numpy(queries_QD).to(device, torch.float64)
+        # Scaled by a power of two, as scores of one query are only compared with each other: a usual product is far
+        # from the ends of float16, and so are the components.
+        length = min(max(PRODUCT / usual, 0.25), 2.0**15)
+        norms_Q1 = self.exact_QD.norm(dim=1, keepdim=True).clamp_min(2.0**-149)
+        scaled_QD = self.exact_QD * torch.exp2(torch.floor(torch.log2(length / norms_Q1)))
+        self.queries_QD = scaled_QD.to(dtype)
         lost_QD = scaled_QD - self.queries_QD
         self.lengths_Q2 = torch.stack([scaled_QD.norm(dim=1), lost_QD.norm(dim=1)], 1).mul_(SLACK).float()
         count = len(queries_QD)
-        self.scores_QR = torch.full((count, room + 1), -torch.inf, dtype=scores_type(dtype), device=device)
+        kept_dtype = torch.float64 if dtype == torch.float64 else torch.float32
+        self.lower_QR, self.upper_QR = torch.zeros(2, count, room + 1, dtype=kept_dtype, device=device)
         self.ids_QR = torch.zeros((count, room + 1), dtype=torch.int32, device=device)
-        self.errors_QR = torch.zeros((count, room + 1), device=device)
         self.count_Q = torch.zeros(count, dtype=torch.int64, device=device)
-        self.floor_Q = torch.full((count,), -torch.inf, dtype=scores_type(dtype), device=device)
+        self.floor_Q = torch.full((count,), -torch.inf, dtype=kept_dtype, device=device)
         self.crowded_Q = torch.zeros(count, dtype=torch.bool, device=device)
 
     def add(self, first, passages_PD, errors_P2):
@@ -344,22 +371,21 @@ class Candidates:
         maxima_QG = scores_QP.unflatten(1, (size, groups)).amax(1) if size > 1 else scores_QP
         bounds_QG = self.lengths_Q2 @ errors_P2.unflatten(0, (size, groups)).amax(0).T
         if first == 0 and groups >= self.depth:  # as many passages, one of each group, reach this
-            lower_QG = (maxima_QG - bounds_QG).nan_to_num_(nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
-            self.floor_Q = lower_QG.topk(self.depth, sorted=False).values.amin(1)
-        # A number that is none reaches everything: it must not be lost.
-        below_QG = (maxima_QG + bounds_QG < self.floor_Q[:, None]) | self.crowded_Q[:, None]
+            self.floor_Q = lower_bounds(maxima_QG, bounds_QG).topk(self.depth, sorted=False).values.amin(1)
+        # What is no number reaches everything: it must not be lost.
+        below_QG = (upper_bounds(maxima_QG, bounds_QG) < self.floor_Q[:, None]) | self.crowded_Q[:, None]
         columns_S = groups * torch.arange(size, device=self.device)
         for hits in below_QG.logical_not_().nonzero().split(HITS[self.device.type] // size):
             rows_H, columns_HS = hits[:, 0], hits[:, 1, None] + columns_S
             errors_HS = (errors_P2[columns_HS] * self.lengths_Q2[rows_H, None]).sum(-1)
-            values_HS = scores_QP[rows_H[:, None], columns_HS]
-            reach_HS = ~(values_HS + errors_HS < self.floor_Q[rows_H, None]) & (columns_HS < passages)
-            reach_HS &= ~self.crowded_Q[rows_H, None]
-            places_N, own_N = reach_HS.nonzero().unbind(1)
-            found = (values_HS[places_N, own_N], errors_HS[places_N, own_N], columns_HS[places_N, own_N] + first)
-            self.keep(rows_H[places_N], *found)
+            scores_HS = scores_QP[rows_H[:, None], columns_HS]
+            upper_HS = upper_bounds(scores_HS, errors_HS)
+            below_HS = (upper_HS < self.floor_Q[rows_H, None]) | self.crowded_Q[rows_H, None]
+            places = (~below_HS & (columns_HS < passages)).nonzero().unbind(1)
+            lower_N, ids_N = lower_bounds(scores_HS[places], errors_HS[places]), first + columns_HS[places]
+            self.keep(rows_H[places[0]], lower_N, upper_HS[places], ids_N)
 
-    def keep(self, rows_N, scores_N, errors_N, ids_N):
+    def keep(self, rows_N, lower_N, upper_N, ids_N):
         """Keep some passages; rows_N: ascending, the query of each. Where the room is full what cannot be in the list
         any more is dropped; a query that stays full is crowded."""
         every_Q = torch.arange(len(self.count_Q) + 1, device=self.device)
@@ -368,51 +394,51 @@ class Candidates:
             slots_N = self.count_Q[rows_N] + torch.arange(len(rows_N), device=self.device) - starts_Q[rows_N]
             left_N = slots_N >= self.room
             slots_N = slots_N.clamp_max(self.room)
-            for kept, values in ((self.scores_QR, scores_N), (self.errors_QR, errors_N), (self.ids_QR, ids_N)):
-                kept[rows_N, slots_N] = values.to(kept.dtype)
+            for kept_QR, values_N in ((self.lower_QR, lower_N), (self.upper_QR, upper_N), (self.ids_QR, ids_N)):
+                kept_QR[rows_N, slots_N] = values_N.to(kept_QR.dtype)
             self.count_Q = (self.count_Q + starts_Q.diff()).clamp_max(self.room)
             if not left_N.any():
                 return
-            rows_N, scores_N, errors_N, ids_N = (array[left_N] for array in (rows_N, scores_N, errors_N, ids_N))
             self.drop()
-            full_Q = torch.zeros_like(self.crowded_Q).index_fill_(0, rows_N, True) & (8 * self.count_Q > 7 * self.room)
-            self.crowded_Q |= full_Q
-            possible_N = ~(scores_N + errors_N < self.floor_Q[rows_N]) & ~self.crowded_Q[rows_N]
-            kept = (array[possible_N] for array in (rows_N, scores_N, errors_N, ids_N))
-            rows_N, scores_N, errors_N, ids_N = kept
+            waiting_Q = torch.zeros_like(self.crowded_Q).index_fill_(0, rows_N[left_N], True)
+            self.crowded_Q |= waiting_Q & (8 * self.count_Q > 7 * self.room)
+            left_N &= ~(upper_N < self.floor_Q[rows_N]) & ~self.crowded_Q[rows_N]
+            rows_N, lower_N, upper_N, ids_N = (array[left_N] for array in (rows_N, lower_N, upper_N, ids_N))
 
     def drop(self):
         """Raise the floor to the last rank so far, and drop what cannot be in the list any more."""
         filled_QR = torch.arange(self.room + 1, device=self.device) < self.count_Q[:, None]
-        lower_QR = (self.scores_QR - self.errors_QR).nan_to_num_(nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
-        lower_QR.masked_fill_(~filled_QR, -torch.inf)
+        lower_QR = self.lower_QR.masked_fill(~filled_QR, -torch.inf)
         self.floor_Q = self.floor_Q.maximum(lower_QR.topk(self.depth, sorted=False).values.amin(1))
-        kept_QR = filled_QR & ~(self.scores_QR + self.errors_QR < self.floor_Q[:, None])
+        kept_QR = filled_QR & ~(self.upper_QR < self.floor_Q[:, None])
         slots_QR = torch.where(kept_QR, kept_QR.cumsum(1) - 1, self.room)
-        self.scores_QR, self.errors_QR, self.ids_QR = (
+        self.lower_QR, self.upper_QR, self.ids_QR = (
             torch.empty_like(array).scatter_(1, slots_QR, array)
-            for array in (self.scores_QR, self.errors_QR, self.ids_QR)
+            for array in (self.lower_QR, self.upper_QR, self.ids_QR)
         )
         self.count_Q = kept_QR.sum(1)
 
     def kept(self):
-        """(rows, slots, passages) of what may be in the lists, of queries that are not crowded: int64, int64, int32."""
+        """(how many passages of each query may be in its list, int64, 0 of crowded ones; the passages [Q, M])."""
         self.drop()
-        count_Q = self.count_Q.masked_fill(self.crowded_Q, 0)
-        width = int(count_Q.max())
-        rows_N, slots_N = (torch.arange(width, device=self.device) < count_Q[:, None]).nonzero().unbind(1)
-        return rows_N, slots_N, self.ids_QR[rows_N, slots_N]
+        self.count_Q.masked_fill_(self.crowded_Q, 0)
+        width = max(self.depth, int(self.count_Q.max()))
+        filled_QM = torch.arange(width, device=self.device) < self.count_Q[:, None]
+        return self.count_Q, self.ids_QR[:, :width].long().masked_fill_(~filled_QM, 0)
 
 
-def scores_type(dtype):
-    """The number format of products of numbers of `dtype`."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
+def lower_bounds(scores, errors):
+    """What exact scores reach at least; -inf where a product or its bound is beyond the numbers of its format."""
+    return (scores - errors).nan_to_num_(nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
+
+
+def upper_bounds(scores, errors):
+    """What exact scores reach at most; what is no number may be any."""
+    return scores.clamp_min(torch.finfo(scores.dtype).min) + errors
 
 
 def products(queries_QD, passages_PD):
-    """[Q, P]: inner products; of float16 numbers in float32, never rounded to float16 themselves."""
-    if queries_QD.dtype != torch.float16:
-        return queries_QD @ passages_PD.T
-    if queries_QD.is_cuda:
-        return torch.mm(queries_QD, passages_PD.T, out_dtype=torch.float32)
-    return queries_QD.float() @ passages_PD.T.float()
+    """[Q, P]: inner products; of float16 numbers summed in float32 and rounded to float16."""
+    if queries_QD.dtype == torch.float16 and not queries_QD.is_cuda:
+        return (queries_QD.float() @ passages_PD.T.float()).half()
+    return queries_QD @ passages_PD.T

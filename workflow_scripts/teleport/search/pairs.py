@@ -12,7 +12,7 @@ from teleport.maxp import max_over_chunks
 from teleport.refusal import Refusal
 
 BLOCK = 65536  # vectors read at a time
-PAIRS = 1024  # (query, passage) pairs scored at a time: their products stay in a processor's cache
+PAIRS = 256  # (query, passage) pairs scored at a time: their products stay in a processor's cache
 ROUNDING = 2.0**-24  # largest relative error of a float32 operation
 
 
@@ -20,12 +20,11 @@ def inner_products(queries, passages):
     """Inner products along the last axis, each summed by halves: of numpy arrays or of torch tensors, float64 [..., D]
     (one of the two may still be float32), broadcast against each other."""
     terms = queries * passages
-    while (width := terms.shape[-1]) > 1:
+    width = terms.shape[-1]
+    while width > 1:
         half = width // 2
-        sums = terms[..., :half] + terms[..., half : 2 * half]
-        if width % 2:
-            sums[..., 0] += terms[..., -1]
-        terms = sums
+        terms[..., :half] += terms[..., width - half : width]
+        width -= half
     return terms[..., 0]
 
 
