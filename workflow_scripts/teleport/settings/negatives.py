@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, ValidationError, WithJsonSchema, field_v
 from teleport.refusal import Refusal
 from teleport.settings.pool import Pool, Removal
 from teleport.settings.registry import DRAWS, FILTERS, SOURCES, chosen, filters, settings_of_source
-from teleport.settings.search import FlatIndex, Index
+from teleport.settings.search import Index
 from teleport.settings.section import Depth, Integer, LocalPath, Natural, Number, PerQuery, Section, mistakes_of
 from teleport.settings.training import Live
 
@@ -25,7 +25,7 @@ class Mining(Section):
     )
     anchor: Literal["first", "all"] = Field("first", description="Lookahead anchors: first positive (released) or all.")
     parts: Natural = Field(1, description="Mine and train on one part of the queries an episode, in turn (ANCE: 5).")
-    index: Index = Field(FlatIndex(), description="What is searched for negatives; compare search_index.")
+    index: Index = Field(Index(), description="What is searched for negatives: Flat, or a text of faiss.")
 
 
 class NegativesFile(Section):

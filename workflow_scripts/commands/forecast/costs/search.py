@@ -26,8 +26,8 @@ ERROR_PAIRS, ERROR_ROWS = 8192, 16384  # search.errors.BLOCK_PAIRS, BLOCK_ROWS
 def index_bytes(index, passages, dim):
     """The size of an index: codes, vectors, or vectors and links of 4 bytes, 2 M a passage."""
     if index.kind == "pq":
-        return passages * index.m * index.bits / 8
-    links = 8 * index.M if index.kind == "hnsw" else 8 if index.kind == "ivf" else 0
+        return passages * index.numbers[0] * index.bits / 8
+    links = 8 * index.numbers[0] if index.kind == "hnsw" else 8 if index.kind == "ivf" else 0
     return vector_bytes(passages, dim) + passages * links
 
 
@@ -46,7 +46,9 @@ def index(stage, counts, place):
     if index.kind == "hnsw":
         return Cost(size, memory=BASE + size, mapped=vectors, work=work, lacks="linking the passages of hnsw indexes")
     # k-means compares some vectors with all centroids, several times; adding compares each passage once.
-    centroids, iterations = (index.nlist, IVF_ITERATIONS) if index.kind == "ivf" else (2**index.bits, PQ_ITERATIONS)
+    centroids, iterations = (
+        (index.numbers[0], IVF_ITERATIONS) if index.kind == "ivf" else (2**index.bits, PQ_ITERATIONS)
+    )
     compared = passages + iterations * min(passages, TRAIN_PER_LIST * centroids)
     work["host_flop"] = search_flop(compared, centroids, dim)
     return Cost(size, memory=BASE + size, mapped=vectors, work=work)
@@ -54,7 +56,7 @@ def index(stage, counts, place):
 
 def pq_work(index, lines, passages):
     """Searching by codes adds up numbers of a table, taken to be as fast as scoring again."""
-    return lines * passages * index.m
+    return lines * passages * index.numbers[0]
 
 
 def retrieve(stage, counts, place):
