@@ -6,7 +6,7 @@ import numpy as np
 
 from teleport.collection.reader import positives_of_job
 from teleport.negatives.filters import chosen_filters
-from teleport.search.exact import PairScorer
+from teleport.search.pairs import PairScorer
 
 PERCENTILES = {"min": 0, "p25": 25, "median": 50, "p75": 75, "p90": 90, "max": 100}
 

@@ -10,7 +10,7 @@ from teleport.negatives.pool import read_pool
 from teleport.refusal import Refusal
 from teleport.report.figures import Stages
 from teleport.running.artefact import STAGES, remake
-from teleport.search.exact import PairScorer
+from teleport.search.pairs import PairScorer
 
 
 class Reader(Stages):

@@ -70,12 +70,14 @@ class Exact:
 
     def __init__(self, vectors, device=None, threads=1, room=None, dtype=None):
         self.vectors = vectors.view(np.ndarray) if isinstance(vectors, np.memmap) else vectors
-        self.device, self.threads = torch.device(device or search_device()), threads
-        kind = self.device.type
+        self.on, self.threads = torch.device(device or search_device()), threads
+        self.device = kind = self.on.type  # "cpu" or "cuda"
         self.dtype = dtype or (torch.float16 if kind == "cuda" else torch.float32)
         if kind == "cuda" and room is None:
-            room = torch.cuda.mem_get_info(self.device)[0] - workspace(vectors.shape[1])
+            room = torch.cuda.mem_get_info(self.on)[0] - workspace(vectors.shape[1])
         self.room = HOST_ROOM if room is None else room
+        if kind == "cpu":
+            torch.set_num_threads(threads)
         self.pool = ThreadPoolExecutor(threads)
         if kind == "cuda" and self.dtype == torch.float16:  # else cuBLAS may add parts of a sum in float16
             torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
@@ -87,22 +89,20 @@ class Exact:
         half, (rows, dim) = self.dtype == torch.float16, self.vectors.shape
         stored_half = self.vectors.dtype == np.float16
         mean, self.scale, self.usual = mean_and_scale(self.vectors, reduces=half and not stored_half)
-        self.mean = torch.from_numpy(mean).to(self.device)
-        self.errors_P2 = torch.empty(rows, 2, device=self.device)
+        self.mean = torch.from_numpy(mean).to(self.on)
+        self.errors_P2 = torch.empty(rows, 2, device=self.on)
         # On a CPU, in float32, blocks are views of the array: nothing is kept.
-        views = self.device.type == "cpu" and not half and isinstance(self.vectors, np.ndarray)
+        views = self.device == "cpu" and not half and isinstance(self.vectors, np.ndarray)
         sizes = {"reduced": 2 * rows * dim if half else 0, "stored": rows * dim * self.vectors.dtype.itemsize}
         if half and stored_half:
             sizes["reduced"] = 0  # they are the vectors as they are stored
         self.reduced = self.stored = None
         if not views and sum(sizes.values()) <= self.room:
-            self.stored = torch.empty(
-                rows, dim, dtype=torch.float16 if stored_half else torch.float32, device=self.device
-            )
+            self.stored = torch.empty(rows, dim, dtype=torch.float16 if stored_half else torch.float32, device=self.on)
         if half and stored_half:
             self.reduced = self.stored
         elif half and sizes["reduced"] <= self.room:
-            self.reduced = torch.empty(rows, dim, dtype=torch.float16, device=self.device)
+            self.reduced = torch.empty(rows, dim, dtype=torch.float16, device=self.on)
         for first, block_PD in self.read_blocks(BLOCK):
             part = slice(first, first + len(block_PD))
             reduced_PD, self.errors_P2[part] = self.reduce(block_PD, self.dtype)
@@ -111,11 +111,11 @@ class Exact:
             if self.reduced is not None and self.reduced is not self.stored:
                 self.reduced[part] = reduced_PD
         self.kept = views or (self.reduced if half else self.stored) is not None
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        if self.device == "cuda":
+            torch.cuda.synchronize(self.on)
             state = "stay on" if self.kept else "are streamed in every search to"
             text = "%d vectors %s %s (room for %.1f GB beside the search)"
-            log.info(text, rows, state, torch.cuda.get_device_name(self.device), max(0, self.room) / 1e9)
+            log.info(text, rows, state, torch.cuda.get_device_name(self.on), max(0, self.room) / 1e9)
 
     def read_blocks(self, size):
         """Yield (number of the first, passages as they are stored, on the device), block by block, read ahead."""
@@ -131,15 +131,15 @@ class Exact:
     def read(self, first, size):
         """Up to `size` passages from `first` on, on the device; for a GPU by way of page-locked memory."""
         block = self.vectors[first : first + size]
-        if self.device.type == "cpu":
+        if self.device == "cpu":
             return torch.from_numpy(np.asarray(block))
         dtype = torch.float16 if block.dtype == np.float16 else torch.float32
         passages_PD = torch.empty(block.shape, dtype=dtype, pin_memory=True)
         target, step = passages_PD.numpy(), -(-len(block) // self.threads)
         copy = lambda at: np.copyto(target[at : at + step], block[at : at + step])  # noqa: E731
         list(self.pool.map(copy, range(0, len(block), step)))
-        passages_PD = passages_PD.to(self.device, non_blocking=True)
-        torch.cuda.current_stream(self.device).synchronize()
+        passages_PD = passages_PD.to(self.on, non_blocking=True)
+        torch.cuda.current_stream(self.on).synchronize()
         return passages_PD
 
     def reduce(self, stored_PD, dtype):
@@ -169,12 +169,7 @@ class Exact:
     def blocks(self, dtype, size):
         """Yield (number of the first, passages [P, D] of `dtype`, their bounds [P, 2]), block by block."""
         kept = self.reduced if dtype == torch.float16 else self.stored
-        if (
-            kept is None
-            and dtype != torch.float16
-            and self.device.type == "cpu"
-            and isinstance(self.vectors, np.ndarray)
-        ):
+        if kept is None and dtype != torch.float16 and self.device == "cpu" and isinstance(self.vectors, np.ndarray):
             kept = torch.from_numpy(self.vectors)
         if kept is None:
             blocks = self.read_blocks(size)
@@ -218,15 +213,15 @@ class Exact:
 
     def propose(self, queries_QD, depth, dtype):
         """As `by_products`, with products of `dtype`."""
-        kind, rows = self.device.type, len(self.vectors)
+        kind, rows = self.device, len(self.vectors)
         room = min(rows, ROOM * depth + LEAST_ROOM)
         together = max(1, min(QUERIES[kind], SCORES[kind] // max(depth, GROUP), SCORES[kind] // room))
         groups = [queries_QD[at : at + together] for at in range(0, len(queries_QD), together)]
         size = -(-max(depth, SCORES[kind] // len(groups[0])) // GROUP) * GROUP
         if not self.kept or dtype != self.dtype:
             size = min(size, max(depth, BLOCK))
-        streams = [torch.cuda.Stream(self.device) for _ in groups[:WORKERS]] if kind == "cuda" else [None]
-        main, candidates = torch.cuda.current_stream(self.device) if kind == "cuda" else None, [None] * len(groups)
+        streams = [torch.cuda.Stream(self.on) for _ in groups[:WORKERS]] if kind == "cuda" else [None]
+        main, candidates = torch.cuda.current_stream(self.on) if kind == "cuda" else None, [None] * len(groups)
 
         def work(number, block, finish=False):
             """Have one worker show a block to its groups, or end them; threads have modes and streams of their own."""
@@ -237,7 +232,7 @@ class Exact:
                 for group in range(number, len(groups), len(streams)):
                     if candidates[group] is None:
                         usual = self.usual if dtype == torch.float16 else 1.0
-                        candidates[group] = Candidates(groups[group], depth, room, dtype, self.device, usual)
+                        candidates[group] = Candidates(groups[group], depth, room, dtype, self.on, usual)
                     if finish:
                         results.append((group, self.settle(candidates[group], depth)))
                         candidates[group] = None
@@ -269,16 +264,16 @@ class Exact:
     def scores(self, queries_QD, counts_Q, ids_QM):
         """Exact scores of the queries (float64) and the first `counts_Q` passages of each, float32 [Q, M]; the others
         have -inf. Queries with about as many passages are scored together."""
-        scores_QM, first = torch.zeros(ids_QM.shape, device=self.device), 0
+        scores_QM, first = torch.zeros(ids_QM.shape, device=self.on), 0
         order_Q = counts_Q.argsort(descending=True)
         widths = counts_Q[order_Q].tolist()
         while first < len(widths) and (width := widths[first]):
-            rows = order_Q[first : first + max(1, PAIRS[self.device.type] // width)]
+            rows = order_Q[first : first + max(1, PAIRS[self.device] // width)]
             first += len(rows)
             ids_RM = ids_QM[rows, :width]
             passages_RMD = self.take(ids_RM) if self.stored is None else self.stored[ids_RM]
             scores_QM[rows, :width] = inner_products(queries_QD[rows, None], passages_RMD).float()
-        filled_QM = torch.arange(ids_QM.shape[1], device=self.device) < counts_Q[:, None]
+        filled_QM = torch.arange(ids_QM.shape[1], device=self.on) < counts_Q[:, None]
         return scores_QM.masked_fill_(~filled_QM, -torch.inf)
 
     def take(self, ids):
@@ -292,17 +287,14 @@ class Exact:
             self.vectors.take(ids_N[part], axis=0, out=passages_ND[part], mode="clip")  # other modes copy once more
 
         list(map(take_part, parts) if len(parts) < 2 else self.pool.map(take_part, parts))
-        return torch.from_numpy(passages_ND).to(self.device).unflatten(0, ids.shape)
+        return torch.from_numpy(passages_ND).to(self.on).unflatten(0, ids.shape)
 
     def by_scores(self, queries_QD, depth):
         """As `by_products`, by the exact scores of all passages; no query is crowded."""
-        queries_QD = torch.from_numpy(queries_QD).to(self.device, torch.float64)
-        best = [
-            (torch.empty(0, device=self.device), torch.empty(0, dtype=torch.int64, device=self.device))
-            for _ in queries_QD
-        ]
-        for first, block_PD, _ in self.blocks(torch.float64, max(PAIRS[self.device.type], depth)):
-            ids_P = torch.arange(first, first + len(block_PD), device=self.device)
+        queries_QD = torch.from_numpy(queries_QD).to(self.on, torch.float64)
+        best = [(torch.empty(0, device=self.on), torch.empty(0, dtype=torch.int64, device=self.on)) for _ in queries_QD]
+        for first, block_PD, _ in self.blocks(torch.float64, max(PAIRS[self.device], depth)):
+            ids_P = torch.arange(first, first + len(block_PD), device=self.on)
             for row, query_D in enumerate(queries_QD):
                 scores_M = torch.cat([best[row][0], inner_products(query_D, block_PD).float()])
                 scores_M, order_M = scores_M.sort(descending=True, stable=True)  # smaller ids come first already
