@@ -36,7 +36,7 @@ SHARE = 0.6  # of the free memory that vectors may take, beside which the page c
 
 def passages_that_fit(folder):
     """How many vectors of 768 numbers are searched: MS MARCO's, or what memory and disk of `folder` have room for."""
-    from teleport.search.engines import free_bytes
+    from teleport.running.memory import free_bytes
 
     room = min(SHARE * free_bytes(), 0.9 * shutil.disk_usage(folder).free)
     return min(MARCO, int(room / (4 * DIM)))

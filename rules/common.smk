@@ -15,7 +15,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 import teleport
-from commands.edited import codes_of, is_edited
+from commands.edited import code_of, is_edited
 from commands.encoding import encodings_said
 from commands.forecast.printed import cost_sentence, shortages
 from commands.forecast.requests import Requests, group_of
@@ -114,9 +114,9 @@ def forced():
 
 
 @cache  # it reads a manifest
-def codes(stage):
-    """The digests of the code that a stage runs."""
-    return codes_of(stage, CODE)
+def code(stage):
+    """The digest of the code that a stage runs."""
+    return code_of(stage, CODE)
 
 
 # ---- What a person is told
@@ -208,7 +208,7 @@ def inputs(wildcards):
 def outdated(name):
     """Whether a finished stage, or one that it reads, was made by other code than today's, so that it is made again."""
     stage = PLAN.stages[name]
-    return is_edited(stage, codes(stage)) or any(outdated(read.name) for read in stage.inputs.values())
+    return is_edited(stage, code(stage)) or any(outdated(read.name) for read in stage.inputs.values())
 
 
 def shard_manifests(wildcards):
@@ -260,8 +260,6 @@ def run_stage(wildcards, input, threads, resources):
         "--files": CODE["files"],
         "--save-every": own.save_every,
     }
-    if cpu_code := CODE[wildcards.kind]:
-        options["--cpu-code"] = cpu_code
     if "scatteritem" in wildcards.keys():
         options["--shard"] = wildcards.scatteritem
     elif input.get("shards"):

@@ -28,8 +28,7 @@ rule stage:
         attempt=lambda wildcards, attempt: attempt,
         in_turn=1,  # stages in one job of a cluster follow each other: profiles/slurm
     params:
-        code=lambda wildcards: codes(planned(wildcards))["code"],
-        cpu=lambda wildcards: codes(planned(wildcards))["cpu_code"],
+        code=lambda wildcards: code(planned(wildcards)),
         run=run_stage,
         if_killed=say_if_killed,
         said=said,

@@ -62,7 +62,6 @@ def parse_arguments():
     add = parser.add_argument
     add("stage", help="JSON file of the stage: kind, key, settings, inputs, loads, origins")
     add("--code", required=True, help="digest of the code that runs, for the manifest and resume state")
-    add("--cpu-code", help="digest of what exists for a CPU's speed alone, of a stage that encodes")
     add("--files", help="digest of all files of the code then; where it holds, --code is believed")
     add("--anew", action="store_true", help="make the stage also where its finished result is unchanged (--forcerun)")
     add("--shard", help="make only this shard of the stage, for example 2-of-4")
@@ -127,7 +126,7 @@ def main():
         end_with_parent()
     job = None
     try:
-        options = ("code", "cpu_code", "shard", "shards", "compile", "gpus", "engine")
+        options = ("code", "shard", "shards", "compile", "gpus", "engine")
         spec = read_spec(arguments.stage) | {name: getattr(arguments, name) for name in options}
         job = Job(spec, threads, arguments.save_every)
         processes = int(os.environ.get(PROCESSES, arguments.processes))

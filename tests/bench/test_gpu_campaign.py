@@ -39,13 +39,13 @@ def test_later_lines_are_appended_and_figures_of_an_earlier_run_are_not_taken(ca
 
 
 def test_the_order_and_the_sizes(campaign, tmp_path, monkeypatch):
-    monkeypatch.setattr("teleport.search.engines.free_bytes", lambda: 10**12)
+    monkeypatch.setattr("teleport.running.memory.free_bytes", lambda: 10**12)
     monkeypatch.setattr(campaign.shutil, "disk_usage", lambda folder: type("usage", (), {"free": 10**12}))
     named = campaign.steps(tmp_path, small=False)
     assert list(named)[:6] == ["tests", "train", "search", "calibrate", "encode", "live"]
     assert {"--passages", "8841823", "--queries", "65536"} < set(named["search"])
     assert any("test_training_gpu" in argument for argument in named["tests"])
-    monkeypatch.setattr("teleport.search.engines.free_bytes", lambda: 4 * 768 * 1000)
+    monkeypatch.setattr("teleport.running.memory.free_bytes", lambda: 4 * 768 * 1000)
     assert "600" in campaign.steps(tmp_path, small=False)["search"]
 
 

@@ -162,7 +162,7 @@ def locks():
 
 def memory():
     """Free memory, by the system."""
-    from teleport.search.engines import free_bytes
+    from teleport.running.memory import free_bytes
 
     free = free_bytes()
     if free < LEAST_MEMORY:
@@ -207,7 +207,7 @@ def step_and_search():
     from teleport.encoder.model import Encoder
     from teleport.encoder.precision import pick_device, resolve_precision
     from teleport.encoder.side import Side
-    from teleport.search.engines import open_exact
+    from teleport.search.exact import Exact
     from teleport.settings.training import Training
     from teleport.training.data import TrainingSet
     from teleport.training.losses import softmax
@@ -235,8 +235,8 @@ def step_and_search():
     with torch.inference_mode():
         side.encoder.eval()
         vectors = side.vectors(np.arange(TEXTS), TOKEN_BUDGET["encode"][device.type]).cpu().numpy()
-    index = open_exact(vectors, threads, vectors[:QUERIES], QUERIES, 10)
+    index = Exact(vectors, threads=threads)
     found_Q, products_QP = index.search(vectors[:QUERIES], 10)[0][:, 0], vectors[:QUERIES] @ vectors.T
     if not np.allclose(products_QP[np.arange(QUERIES), found_Q], products_QP.max(1), rtol=1e-4):
         return FAILS, "the search did not find the nearest vectors: run `make test-gpu`, which says more"
-    return OK, f"on {device.type}, loss {losses[0]:.2f}; {index.part(0).__class__.__name__} searched {TEXTS:,} vectors"
+    return OK, f"on {device.type}, loss {losses[0]:.2f}; {index.engine} search of {TEXTS:,} vectors"

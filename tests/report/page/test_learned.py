@@ -16,7 +16,7 @@ from teleport.report.page.forgetting import (
     way_text,
 )
 from teleport.report.page.queries import selected
-from teleport.search.exact import PairScorer
+from teleport.search.pairs import PairScorer
 
 VALUES_EQ = np.random.default_rng(1).choice([0.0, 0.25, 1.0], (4, 200))
 

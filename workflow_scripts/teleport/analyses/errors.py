@@ -12,8 +12,7 @@ from teleport.collection.reader import read_positives
 from teleport.maxp import max_over_chunks
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
-from teleport.search.exact import PairScorer
-from teleport.search.flat import norms_of, product_errors
+from teleport.search.pairs import PairScorer, norms_of, product_errors
 from teleport.settings.scoring import ErrorsSettings as Settings  # noqa: F401
 
 BLOCK_PAIRS = 8192  # (query, positive) at a time; each block reads the passages once, and a killed run loses a block

@@ -12,7 +12,7 @@ from teleport.collection.reader import positives_of_job
 from teleport.negatives.candidates import blocks, open_sources
 from teleport.negatives.known_positives import known_passages
 from teleport.negatives.pool import read_pool
-from teleport.search.exact import PairScorer
+from teleport.search.pairs import PairScorer
 from teleport.settings.pool import ScoreSettings as Settings  # noqa: F401
 
 BLOCK_SLOTS = 2**18  # candidates at once, as in `merge`

@@ -15,7 +15,7 @@ from teleport.refusal import Refusal
 from teleport.settings.encoder import EncodeSettings, PretrainedSettings, TokensSettings
 from teleport.settings.experiment import Start
 from teleport.settings.scoring import CheckSettings
-from teleport.settings.search import FlatIndex, IndexSettings, RetrieveSettings
+from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.section import Section, value_if_set
 
 
@@ -164,7 +164,7 @@ class Trajectory:
         """Append an episode whose checkpoint is encoded: search and evaluate every split, and analyse it."""
         self.episodes.append(episode)
         number, vectors, index, scores = episode.number, episode.vectors, episode.vectors.index, "full"
-        if not isinstance(self.experiment.search_index, FlatIndex):
+        if self.experiment.search_index.kind != "flat":
             settings, scores = IndexSettings(index=self.experiment.search_index), "compressed"
             index = self.link(Stage("index", settings, {"passages": vectors.passages}), number, "index-search")
         for split in self.evaluation.splits:

@@ -12,7 +12,7 @@ class Kind(NamedTuple):
 
     threads: at most, where a machine has so many; mem_mb and minutes: of a first attempt on a cluster, while there is
     no forecast; gpus: CUDA devices, where there are some; priority: of jobs that are ready, the highest starts first;
-    network: it may fetch files; cpu: what of `cpu/` computes it on a CPU, as settings/registry.py calls it.
+    network: it may fetch files.
     """
 
     module: str
@@ -22,7 +22,6 @@ class Kind(NamedTuple):
     gpus: int = 0
     priority: int = 0
     network: bool = False
-    cpu: str | None = None
 
 
 # Stages that read vectors (10) run before stages that make more: few are on the disk at a time (keep_vectors). What a
@@ -37,7 +36,7 @@ KINDS = {
     "bm25": Kind("teleport.search.bm25", threads=8, mem_mb=16000, minutes=240),
     "encode": Kind("teleport.encoder.encode", threads=8, mem_mb=32000, minutes=480, gpus=1),
     "index": Kind("teleport.search.index", mem_mb=4000, priority=20),
-    "retrieve": Kind("teleport.search.retrieve", 8, mem_mb=64000, minutes=480, gpus=1, priority=20, cpu="search"),
+    "retrieve": Kind("teleport.search.retrieve", 8, mem_mb=64000, minutes=480, gpus=1, priority=20),
     "positives": Kind("teleport.negatives.positives", threads=8, priority=10),
     "negatives_file": Kind("teleport.negatives.file"),
     "score": Kind("teleport.negatives.score", mem_mb=32000, minutes=240, priority=10),

@@ -18,7 +18,7 @@ from teleport.settings.registry import (
     train_loads,
     train_scores,
 )
-from teleport.settings.search import FlatIndex, IndexSettings, RetrieveSettings
+from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.section import NoSettings, Part
 from teleport.settings.training import Training, TrainSettings
 
@@ -54,7 +54,7 @@ class Mining:
     def index(self):
         """What negatives are mined with: the exact index, or another kind, whose recall at that depth is measured."""
         mining = self.settings.mining
-        if isinstance(mining.index, FlatIndex):
+        if mining.index.kind == "flat":
             return self.vectors.index
         settings = IndexSettings(index=mining.index, depth=mining.depth)
         inputs = {"passages": self.vectors.passages, "queries": self.vectors.queries}

@@ -244,7 +244,7 @@ def negatives_text(train):
 
 def index_text(index):
     """A settings.FrozenIndex as "flat" or "pq 24", with the number of parts (text)."""
-    return f"pq {index.m}" if index.kind == "pq" else index.kind
+    return f"pq {index.numbers[0]}" if index.kind == "pq" else index.kind
 
 
 def cost_stages(trains):

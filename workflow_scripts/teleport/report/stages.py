@@ -12,7 +12,7 @@ from teleport.evaluation.names import OWN_PASSAGES
 from teleport.negatives.pool import read_pool
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished, remake
-from teleport.search.exact import PairScorer
+from teleport.search.pairs import PairScorer
 
 SOURCES = ["system", "episode", "split", "seed", "stage", "folder", "run", "checkpoint", "code", "git_commit"]
 

@@ -59,13 +59,6 @@ def is_finished(name, root=Path(".")):
     return True
 
 
-def cpu_code_on_gpu(path):
-    """`code.cpu_code` as it was when a GPU made the stage whose manifest is at `path`; None for any other stage."""
-    manifest = read_saved(path)
-    on_gpu = manifest.get("facts", {}).get("device", "cpu") != "cpu"
-    return manifest["provenance"].get("cpu_code") if on_gpu else None
-
-
 class Artefact:
     """A finished stage, for its readers; refused where the manifest is missing, torn or another stage's."""
 

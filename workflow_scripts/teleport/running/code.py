@@ -17,7 +17,7 @@ from pathlib import Path
 from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
 from teleport.running.files import read_saved, sha256_file, write_json
-from teleport.settings.registry import CPU, registered_modules
+from teleport.settings.registry import registered_modules
 
 LIBRARY = Path(__file__).parents[1]  # workflow_scripts/teleport
 RUNNER = LIBRARY.parent / "run_stage.py"
@@ -130,7 +130,7 @@ def module_digest(name):
 
 
 def digests_of_all():
-    """{module: digest} of every module that a rule runs; {kind: `cpu_code`}, and `files_digest` as "files".
+    """{module: digest} of every module that a rule runs, and `files_digest` as "files".
 
     They are kept beside Python's bytecode while all files hold: parsing them is a fifth of a dry run.
     """
@@ -139,7 +139,7 @@ def digests_of_all():
         return digests
     modules = {kind.module for kind in KINDS.values()} | registered_modules() | set(REPORTS)
     of_modules = {name: module_digest(name) for name in sorted(modules)}
-    digests = of_modules | {kind: cpu_code(kind) for kind in KINDS} | {"files": files}
+    digests = of_modules | {"files": files}
     if not sys.dont_write_bytecode:
         with suppress(OSError):
             write_json(kept, digests)
@@ -149,12 +149,6 @@ def digests_of_all():
 def stage_code(kind, loads, digest=module_digest):
     """The code digest of a stage of `kind` and the modules it loads ({name: module}); digest: of a module by name."""
     return digest_of({digest(name) for name in (KINDS[kind].module, *loads.values())})
-
-
-def cpu_code(kind):
-    """The digest of what exists for a CPU's speed alone and computes a kind of stage; "" where there is none."""
-    name = CPU.get(KINDS[kind].cpu)
-    return module_digest(name) if name and module_path(name) else ""
 
 
 def digest_of(lines):

@@ -36,7 +36,6 @@ class Job:
     def __init__(self, spec, threads=1, save_every=60.0, root=Path(".")):
         self.spec, self.root = spec, root
         self.kind, self.key, self.code = spec["kind"], spec["key"], spec["code"]
-        self.cpu_code = spec.get("cpu_code")
         self.raw_settings, self.loads, self.origins = spec["settings"], spec.get("loads", {}), spec.get("origins", {})
         self.shard, self.shards, self.compile = spec.get("shard"), spec.get("shards", 1), spec.get("compile", False)
         self.engine = spec.get("engine")
@@ -89,8 +88,7 @@ class Job:
 
     def stamp(self):
         """What resume state depends on besides the settings in the key: the code and the bytes of the inputs."""
-        cpu = {"cpu_code": self.cpu_code} if self.cpu_code and self.on_cpu else {}
-        return cpu | {"code": self.code, "inputs": {role: a.digest for role, a in sorted(self.inputs.items())}}
+        return {"code": self.code, "inputs": {role: a.digest for role, a in sorted(self.inputs.items())}}
 
     def open_resume(self):
         """Keep resume state made by the same code from the same inputs; throw away any other."""

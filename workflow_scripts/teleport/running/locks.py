@@ -64,12 +64,10 @@ def read_finished(job, path):
     """The manifest (dict) at `path` when this code made it from these inputs and its files are sound; else None.
 
     Files are checked as their readers check them. Vectors that were deleted on purpose (keep_vectors) may be missing.
-    What a GPU has made, or the same code on a CPU, is a result on every machine.
     """
     with suppress(Refusal):
-        manifest, stamp = read_saved(path), job.stamp()
-        of_gpu = {name: stamp[name] for name in ("code", "inputs")}
-        if manifest.get("stamp") in (of_gpu, of_gpu | {"cpu_code": job.cpu_code}):
+        manifest = read_saved(path)
+        if manifest.get("stamp") == job.stamp():
             deleted = read_saved(path.parent / DELETED).get("manifest") == content_digest(manifest)
             for name, expected in manifest["files"].items():
                 if not deleted or (path.parent / name).exists():

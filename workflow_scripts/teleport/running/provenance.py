@@ -74,7 +74,6 @@ def provenance(job, started, ended, attempt):
     """What a manifest says under `provenance` (dict). Times in seconds, memory in bytes."""
     return {
         "code": job.code,
-        "cpu_code": job.cpu_code,
         "git_commit": git_commit(),
         "versions": versions(),
         "loaded": [name for name in HEAVY if name in sys.modules],

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
 from teleport.running.artefact import HISTORY, MANIFEST, PROGRESS, SPEC, file_entry, signed
-from teleport.running.code import cpu_code, files_digest, stage_code
+from teleport.running.code import files_digest, stage_code
 from teleport.running.files import sync, write_json
 from teleport.running.job import STAMP
 from teleport.running.launch import RANK
@@ -139,7 +139,7 @@ def require_unedited(job, files):
     with suppress(OSError, SyntaxError, ValueError):  # files that vanish or are half written are an edit
         if files == files_digest():
             return
-        if stage_code(job.kind, job.loads) == job.code and job.cpu_code in (None, cpu_code(job.kind)):
+        if stage_code(job.kind, job.loads) == job.code:
             return
     raise Refusal(
         f"the code of the stage {job.kind} was edited since the workflow started, with digest {job.code}: run the "

@@ -23,8 +23,8 @@ ERROR_PAIRS, ERROR_ROWS = 8192, 16384  # positives and passages of a block of `a
 def index_bytes(index, passages, dim):
     """The size of an index: codes, vectors, or vectors and links of 4 bytes, 2 M a passage."""
     if index.kind == "pq":
-        return passages * index.m * index.bits / 8
-    links = 8 * index.M if index.kind == "hnsw" else 8 if index.kind == "ivf" else 0
+        return passages * index.numbers[0] * index.bits / 8
+    links = 8 * index.numbers[0] if index.kind == "hnsw" else 8 if index.kind == "ivf" else 0
     return vector_bytes(passages, dim) + passages * links
 
 
@@ -38,7 +38,7 @@ def index(stage, counts, place):
     if index.kind == "hnsw":
         return Cost(size, memory=BASE + size, mapped=vectors, work=work, lacks="linking the passages of hnsw indexes")
     # k-means compares some vectors with all centroids, several times; adding compares each passage once.
-    centroids, iterations = (index.nlist, IVF_ITERATIONS) if index.kind == "ivf" else (2**index.bits, PQ_ITERATIONS)
+    centroids, iterations = (index.numbers[0], IVF_ITERATIONS) if index.kind == "ivf" else (2**index.bits, PQ_ITERATIONS)
     compared = passages + iterations * min(passages, TRAIN_PER_LIST * centroids)
     return Cost(size, BASE + size, vectors, work=work | {"host_flop": search_flop(compared, centroids, dim)})
 
@@ -50,7 +50,7 @@ def retrieve(stage, counts, place):
     size, kept = run_bytes(lines, depth), lines * depth * stage.inputs["passages"].settings.chunks
     if stage.settings.scores == "compressed":
         index = stage.inputs["index"].settings.index
-        work = {"host_flop": CODE_FLOP * lines * counts.passages * index.m, "read": vectors}
+        work = {"host_flop": CODE_FLOP * lines * counts.passages * index.numbers[0], "read": vectors}
         codes = index_bytes(index, counts.passages, dim)
         return Cost(size, BASE + codes + min(CANDIDATES, kept) * CANDIDATE_BYTES, work=work)
     work = {"search_flop": search_flop(lines, passages, dim), "read": vectors}

@@ -1,138 +1,436 @@
-"""Exact scores of candidates and of given pairs, float64 sums rounded to float32, and their order: what makes a search
-depend on the vectors alone."""
+"""Exact search by inner product: products propose, exact scores decide, equal scores are ranked by the smaller id.
 
+The last bits of a matrix product depend on the library, the device, the number format and the block. Therefore it only
+proposes. A product is off by at most a known bound, so while blocks of passages go by, a query keeps every passage that
+may still be in its list: those whose product plus its bound reaches the last rank so far, which is the `depth`-th
+largest product less its bound. At the end the kept passages get their exact scores (pairs.py) and are sorted. So the
+result depends on the vectors alone: device, number format, blocks and parts are a matter of speed and decide no bit.
+
+A query that would keep more passages than it has room for is crowded: the products cannot tell its passages apart. It
+is searched again with products in float64. What is crowded even then (thousands of copies of a vector at its last rank)
+is scored exactly with all passages.
+
+On a GPU products are of float16 numbers, which tensor cores sum in float32 and give out in float16: half the memory to
+write and read. Vectors that are stored in float32 are reduced: less their mean, which shifts all scores of a query
+alike (the vectors of an encoder that does not normalise are almost parallel), scaled by a power of two and rounded;
+what a passage loses is measured.
+"""
+
+import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import numpy as np
+import torch
 
-from teleport.arrays import offsets_of, open_passages, places_of
-from teleport.maxp import max_over_chunks
 from teleport.refusal import Refusal
+from teleport.running.devices import visible_devices
+from teleport.running.log import log
+from teleport.search.pairs import ROUNDING, inner_products
 
-BLOCK = 65536  # vectors looked at at a time
-PAIRS = 256  # (query, passage) pairs at a time: with fewer, threads wait for each other in the interpreter
-ID_BITS = 32
-NO_RANK, NO_KEY = np.iinfo(np.int32).max, np.iinfo(np.int64).max  # after every passage
-
-
-def require_finite(path, vectors, what, progress=lambda *_: None):
-    """Refuse the first row of vectors [n, dim], read block by block, with a number that is not finite. progress: is
-    told how many were read, of how many, and what they are"""
-    for start in range(0, len(vectors), BLOCK):
-        finite = np.isfinite(vectors[start : start + BLOCK]).all(axis=1)
-        if not finite.all():
-            raise Refusal(
-                f"{path}: the vector of {what} row {start + int(np.argmin(finite))} is not finite. The checkpoint that "
-                "made it is broken: train with a lower learning rate, or with precision fp32."
-            )
-        progress(start + len(finite), len(vectors), "vectors")
-
-
-def ranks_of(scores):
-    """int32 numbers that rise as float32 scores fall: the bits of a float, mirrored."""
-    bits = (scores + np.float32(0)).view(np.int32)  # adding 0 makes -0 equal to 0
-    return ~np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
-
-
-def scores_of_ranks(ranks):
-    """The float32 scores of `ranks_of`; -inf for `NO_RANK`."""
-    bits = np.where(ranks < 0, ~ranks, ~ranks ^ np.int32(0x7FFFFFFF))
-    return np.where(ranks == NO_RANK, np.float32(-np.inf), bits.view(np.float32))
+BLOCK = 65536  # passages read at a time where they do not stay on the device
+SCORES = {"cpu": 2**23, "cuda": 2**30}  # products at a time: the cache of a processor; large kernels on a GPU
+QUERIES = {"cpu": 512, "cuda": 16384}  # searched together at most
+PAIRS = {"cpu": 512, "cuda": 2**17}  # scored exactly at a time
+WORKERS = 2  # groups of queries at a time on a GPU: one computes while the other waits for the host
+GROUP = 64  # products whose maximum is looked at first, at most: most groups have none that reaches the last rank
+GROUPS = 4  # at least so many groups per rank, so that their maxima say where the last rank is
+ROOM, LEAST_ROOM = 4, 1024  # passages that a query keeps at most: so many times the depth, and so many more
+HITS = {"cpu": 2**20, "cuda": 2**24}  # products looked at one by one at a time
+HOST_ROOM = 2**32  # bytes that vectors may take on a CPU which are not in an array, such as decoded ones
+LEAST_TAKEN = 4096  # passages that a thread takes from the host at least
+SAMPLE = 4096  # passages that the mean and the scale are taken from
+# Tensor cores cut sums instead of rounding them. Products of float16 numbers are exact in float32; k of them and the
+# running sum are aligned to the largest, cut 23 or more bits below its leading bit, added, and cut again (Fasi, Higham,
+# Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science 2021). That is at most k + 2
+# errors of 2^-23 for k products, with k >= 4 up to 1.5 for each: the unit is doubled below.
+UNIT = {torch.float16: 2.0**-23, torch.float32: ROUNDING, torch.float64: 2.0**-53}
+FINAL = 4 * ROUNDING  # two exact scores that differ by less may be rounded to the same float32 number
+SLACK = 1.01  # on bounds, for the rounding of what computes them
+SQUARE_ROOT_OF_TINY = 2.0**-62  # a component that is smaller has a square of 0 in float32
+# Of float16 numbers the largest; half the gap between numbers near 1; the smallest gap.
+LARGEST, HALF_GAP, SMALLEST_GAP = 65504.0, 2.0**-11, 2.0**-24
+LENGTH, PRODUCT = 2.0**4, 2.0**8  # about how long a usual passage is made, and how large its products at most
+warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # memory maps, which are only read
 
 
-def keys_of(scores, ids):
-    """int64 keys whose ascending order is that of falling float32 scores, equal ones by the smaller passage number."""
-    return ranks_of(scores).astype(np.int64) << ID_BITS | ids
+def search_device():
+    """The device that searches: the CUDA device of this process, else the CPU."""
+    return torch.device("cuda" if visible_devices() and torch.cuda.is_available() else "cpu")
 
 
-def scores_of(keys):
-    """The float32 scores of `keys_of`; -inf for `NO_KEY`."""
-    return scores_of_ranks((keys >> ID_BITS).astype(np.int32))
+class Exact:
+    """Exact search of `vectors`: float32 or float16 [n, D], an array, a memory map, or anything with slices and `take`.
 
-
-def ids_of(keys):
-    """The passage numbers of `keys_of`, int64."""
-    return keys & (2**ID_BITS - 1)
-
-
-def stable_topk(scores_QM, ids_QM, depth):
-    """The `depth` highest scores, equal ones by the smaller number: (ids int32, scores float32), [Q, depth]."""
-    keys_QM = keys_of(scores_QM, ids_QM)
-    keys_QM.sort(axis=1)
-    return ids_of(keys_QM[:, :depth]).astype(np.int32), scores_of(keys_QM[:, :depth])
-
-
-def rescore(vectors, queries_QD, proposed_QM, ids_QM, depth, errors_Q, threads):
-    """Exact scores of all candidates that can be among the first `depth`, else -inf: float64 sums as float32 [Q, M].
-
-    proposed_QM: approximate scores, highest first (-inf: no candidate); errors_Q: their largest error per query. The
-    lowest exact score of the first `depth` candidates bounds the last rank's from below: what does not reach it even
-    with its error is not in the list.
+    device: by default `search_device`; threads: that read vectors; room: bytes of a device that vectors may take, by
+    default what is free and not needed for the search; dtype: of the products, float16 on a GPU, else float32
     """
-    scores_QM = np.full(ids_QM.shape, -np.inf, np.float32)
 
-    def score_rows(rows):
-        scorer = Scorer(vectors)
-        for row in rows:
-            query, ids, scores = queries_QD[row].astype(np.float64), ids_QM[row], scores_QM[row]
-            real = np.count_nonzero(proposed_QM[row] > -np.inf)  # candidates, maybe fewer than the depth
-            scorer.score(query, ids[: min(depth, real)], scores[: min(depth, real)])
-            if real > depth:
-                possible = np.count_nonzero(proposed_QM[row] >= scores[:depth].min() - errors_Q[row])
-                scorer.score(query, ids[depth:possible], scores[depth:possible])
+    engine = "exact"
 
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(score_rows, np.array_split(np.arange(len(queries_QD)), threads)))
-    return scores_QM
-
-
-class Scorer:
-    """Inner products of queries with rows of `vectors` (float32 or float16; an array, a memory map, or
-    `approximate.Decoded`), in buffers that are made once."""
-
-    def __init__(self, vectors):
-        # A memory map's own class takes longer.
+    def __init__(self, vectors, device=None, threads=1, room=None, dtype=None):
         self.vectors = vectors.view(np.ndarray) if isinstance(vectors, np.memmap) else vectors
-        self.stored = np.empty((PAIRS, vectors.shape[1]), vectors.dtype)
-        self.double = np.empty((PAIRS, vectors.shape[1]), np.float64)
+        self.on, self.threads = torch.device(device or search_device()), threads
+        self.device = kind = self.on.type  # "cpu" or "cuda"
+        self.dtype = dtype or (torch.float16 if kind == "cuda" else torch.float32)
+        if kind == "cuda" and room is None:
+            room = torch.cuda.mem_get_info(self.on)[0] - workspace(vectors.shape[1])
+        self.room = HOST_ROOM if room is None else room
+        if kind == "cpu":
+            torch.set_num_threads(threads)
+        self.pool = ThreadPoolExecutor(threads)
+        if kind == "cuda" and self.dtype == torch.float16:  # else cuBLAS may add parts of a sum in float16
+            torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        with torch.inference_mode():
+            self.open()
 
-    def score(self, query, ids, out):
-        """Write products to `out` (float32): of `query` (float64 [D], or one for each of up to `PAIRS`) with `ids`."""
-        for start in range(0, len(ids), PAIRS):
-            part = ids[start : start + PAIRS]
-            stored, double = self.stored[: len(part)], self.double[: len(part)]
-            self.vectors.take(part, axis=0, out=stored, mode="clip")  # other modes copy the result once more
-            np.copyto(double, stored)
-            out[start : start + PAIRS] = np.vecdot(double, query)
+    def open(self):
+        """Read all vectors once, with all threads: measure them, and keep on the device what has room there."""
+        half, (rows, dim) = self.dtype == torch.float16, self.vectors.shape
+        stored_half = self.vectors.dtype == np.float16
+        mean, self.scale, self.usual = mean_and_scale(self.vectors, reduces=half and not stored_half)
+        self.mean = torch.from_numpy(mean).to(self.on)
+        self.errors_P2 = torch.empty(rows, 2, device=self.on)
+        # On a CPU, in float32, blocks are views of the array: nothing is kept.
+        views = self.device == "cpu" and not half and isinstance(self.vectors, np.ndarray)
+        sizes = {"reduced": 2 * rows * dim if half else 0, "stored": rows * dim * self.vectors.dtype.itemsize}
+        if half and stored_half:
+            sizes["reduced"] = 0  # they are the vectors as they are stored
+        self.reduced = self.stored = None
+        if not views and sum(sizes.values()) <= self.room:
+            self.stored = torch.empty(rows, dim, dtype=torch.float16 if stored_half else torch.float32, device=self.on)
+        if half and stored_half:
+            self.reduced = self.stored
+        elif half and sizes["reduced"] <= self.room:
+            self.reduced = torch.empty(rows, dim, dtype=torch.float16, device=self.on)
+        for first, block_PD in self.read_blocks(BLOCK):
+            part = slice(first, first + len(block_PD))
+            reduced_PD, self.errors_P2[part] = self.reduce(block_PD, self.dtype)
+            if self.stored is not None:
+                self.stored[part] = block_PD
+            if self.reduced is not None and self.reduced is not self.stored:
+                self.reduced[part] = reduced_PD
+        self.kept = views or (self.reduced if half else self.stored) is not None
+        if self.device == "cuda":
+            torch.cuda.synchronize(self.on)
+            state = "stay on" if self.kept else "are streamed in every search to"
+            text = "%d vectors %s %s (room for %.1f GB beside the search)"
+            log.info(text, rows, state, torch.cuda.get_device_name(self.on), max(0, self.room) / 1e9)
+
+    def read_blocks(self, size):
+        """Yield (number of the first, passages as they are stored, on the device), block by block, read ahead."""
+        firsts = range(0, len(self.vectors), size)
+        with ThreadPoolExecutor(1) as ahead:
+            reading = ahead.submit(self.read, 0, size)
+            for first in firsts:
+                block_PD = reading.result()
+                if first + size < len(self.vectors):
+                    reading = ahead.submit(self.read, first + size, size)
+                yield first, block_PD
+
+    def read(self, first, size):
+        """Up to `size` passages from `first` on, on the device; for a GPU by way of page-locked memory."""
+        block = self.vectors[first : first + size]
+        if self.device == "cpu":
+            return torch.from_numpy(np.asarray(block))
+        dtype = torch.float16 if block.dtype == np.float16 else torch.float32
+        passages_PD = torch.empty(block.shape, dtype=dtype, pin_memory=True)
+        target, step = passages_PD.numpy(), -(-len(block) // self.threads)
+        copy = lambda at: np.copyto(target[at : at + step], block[at : at + step])  # noqa: E731
+        list(self.pool.map(copy, range(0, len(block), step)))
+        passages_PD = passages_PD.to(self.on, non_blocking=True)
+        torch.cuda.current_stream(self.on).synchronize()
+        return passages_PD
+
+    def reduce(self, stored_PD, dtype):
+        """(passages as numbers of the products, bounds float32 [P, 2]): a product with the scaled query q' of a query q
+        is off by at most bounds[0] |q| + bounds[1] |q - q'|."""
+        dim, scale = stored_PD.shape[1], self.scale if dtype == torch.float16 else 1.0
+        norms_P = torch.linalg.vector_norm(stored_PD.float(), dim=1) * scale
+        if dtype != torch.float16:
+            passages_PD, sizes_P, lost_P = stored_PD.to(dtype), norms_P, 0
+        elif stored_PD.dtype == torch.float16:
+            passages_PD, sizes_P, lost_P = stored_PD, norms_P, 0
+        else:
+            scaled_PD = (stored_PD - self.mean) * scale
+            passages_PD = scaled_PD.clamp(-LARGEST, LARGEST).half()
+            near_PD = passages_PD.float()
+            sizes_P = torch.linalg.vector_norm(near_PD, dim=1)
+            lost_P = torch.linalg.vector_norm(near_PD.sub_(scaled_PD), dim=1) + 4 * ROUNDING * sizes_P
+        tiny = dim**0.5 * SQUARE_ROOT_OF_TINY * max(1.0, scale)
+        sizes_P = sizes_P + tiny
+        bounds_P = lost_P + 2 * dim * UNIT[dtype] * sizes_P + FINAL * (norms_P + tiny)
+        if dtype == torch.float16:
+            bounds_P += (
+                HALF_GAP * sizes_P + 8 * SMALLEST_GAP
+            )  # of the product itself; no scaled query is shorter than 1/8
+        return passages_PD, torch.stack([SLACK * bounds_P, SLACK * sizes_P], dim=1)
+
+    def blocks(self, dtype, size):
+        """Yield (number of the first, passages [P, D] of `dtype`, their bounds [P, 2]), block by block."""
+        kept = self.reduced if dtype == torch.float16 else self.stored
+        if kept is None and dtype != torch.float16 and self.device == "cpu" and isinstance(self.vectors, np.ndarray):
+            kept = torch.from_numpy(self.vectors)
+        if kept is None:
+            blocks = self.read_blocks(size)
+        else:
+            blocks = ((first, kept[first : first + size]) for first in range(0, len(kept), size))
+        for first, block_PD in blocks:
+            part = slice(first, first + len(block_PD))
+            if dtype != self.dtype:
+                yield first, *self.reduce(block_PD, dtype)
+            elif kept is not None:
+                yield first, block_PD.to(dtype), self.errors_P2[part]
+            else:
+                yield first, self.reduce(block_PD, dtype)[0], self.errors_P2[part]
+
+    @torch.inference_mode()
+    def search(self, queries_QD, depth):
+        """The `depth` passages of largest inner product for each query, ties by the smaller id, highest first: (ids
+        int32, scores float32), both [Q, depth]. queries_QD: float32, finite; depth: of no more passages than there are.
+        Raises Refusal for scores beyond float32."""
+        queries_QD = np.ascontiguousarray(queries_QD, np.float32)
+        ids_QK, scores_QK = (np.empty((len(queries_QD), depth), dtype) for dtype in (np.int32, np.float32))
+        left = np.arange(len(queries_QD))
+        for by in (self.by_products, self.by_doubles, self.by_scores):
+            if len(left) and depth:
+                ids_QK[left], scores_QK[left], crowded_Q = by(queries_QD[left], depth)
+                left = left[crowded_Q]
+        if not np.isfinite(scores_QK).all():
+            raise Refusal(
+                "the scores of a query are beyond all numbers of 32 bits. The checkpoint that made its vector is "
+                "broken: train with a lower learning rate, or with precision fp32."
+            )
+        return ids_QK, scores_QK + np.float32(0)  # -0 becomes 0, which it equals
+
+    def by_products(self, queries_QD, depth):
+        """(ids, scores, which queries are crowded, whose ids and scores say nothing)."""
+        return self.propose(queries_QD, depth, self.dtype)
+
+    def by_doubles(self, queries_QD, depth):
+        """As `by_products`, with products in float64."""
+        return self.propose(queries_QD, depth, torch.float64)
+
+    def propose(self, queries_QD, depth, dtype):
+        """As `by_products`, with products of `dtype`."""
+        kind, rows = self.device, len(self.vectors)
+        room = min(rows, ROOM * depth + LEAST_ROOM)
+        together = max(1, min(QUERIES[kind], SCORES[kind] // max(depth, GROUP), SCORES[kind] // room))
+        groups = [queries_QD[at : at + together] for at in range(0, len(queries_QD), together)]
+        size = -(-max(depth, SCORES[kind] // len(groups[0])) // GROUP) * GROUP
+        if not self.kept or dtype != self.dtype:
+            size = min(size, max(depth, BLOCK))
+        streams = [torch.cuda.Stream(self.on) for _ in groups[:WORKERS]] if kind == "cuda" else [None]
+        main, candidates = torch.cuda.current_stream(self.on) if kind == "cuda" else None, [None] * len(groups)
+
+        def work(number, block, finish=False):
+            """Have one worker show a block to its groups, or end them; threads have modes and streams of their own."""
+            results = []
+            if main:
+                streams[number].wait_stream(main)  # which has made the block
+            with torch.inference_mode(), torch.cuda.stream(streams[number]) if streams[number] else nullcontext():
+                for group in range(number, len(groups), len(streams)):
+                    if candidates[group] is None:
+                        usual = self.usual if dtype == torch.float16 else 1.0
+                        candidates[group] = Candidates(groups[group], depth, room, dtype, self.on, usual)
+                    if finish:
+                        results.append((group, self.settle(candidates[group], depth)))
+                        candidates[group] = None
+                    else:
+                        candidates[group].add(*block)
+                if streams[number]:
+                    streams[number].synchronize()
+            return results
+
+        with ThreadPoolExecutor(len(streams)) as pool:
+            each = pool.map if len(streams) > 1 else map
+            numbers = range(len(streams))
+            for block in self.blocks(dtype, size):
+                list(each(lambda number, block=block: work(number, block), numbers))
+            results = dict(pair for part in each(lambda number: work(number, None, True), numbers) for pair in part)
+        return tuple(np.concatenate([results[group][n] for group in range(len(groups))]) for n in range(3))
+
+    def settle(self, candidates, depth):
+        """(ids, scores, crowded), numpy, of a group of queries that has seen all passages."""
+        counts_Q, ids_QM = candidates.kept()
+        scores_QM = self.scores(candidates.exact_QD, counts_Q, ids_QM)
+        order_QM = ids_QM.argsort(dim=1)
+        scores_QM, ids_QM = scores_QM.gather(1, order_QM), ids_QM.gather(1, order_QM)
+        scores_QM, order_QM = scores_QM.sort(dim=1, descending=True, stable=True)
+        ids_QK, scores_QK = ids_QM.gather(1, order_QM)[:, :depth], scores_QM[:, :depth]
+        scores_QK = scores_QK.masked_fill(candidates.crowded_Q[:, None], 0)
+        return ids_QK.cpu().numpy(), scores_QK.cpu().numpy(), candidates.crowded_Q.cpu().numpy()
+
+    def scores(self, queries_QD, counts_Q, ids_QM):
+        """Exact scores of the queries (float64) and the first `counts_Q` passages of each, float32 [Q, M]; the others
+        have -inf. Queries with about as many passages are scored together."""
+        scores_QM, first = torch.zeros(ids_QM.shape, device=self.on), 0
+        order_Q = counts_Q.argsort(descending=True)
+        widths = counts_Q[order_Q].tolist()
+        while first < len(widths) and (width := widths[first]):
+            rows = order_Q[first : first + max(1, PAIRS[self.device] // width)]
+            first += len(rows)
+            ids_RM = ids_QM[rows, :width]
+            passages_RMD = self.take(ids_RM) if self.stored is None else self.stored[ids_RM]
+            scores_QM[rows, :width] = inner_products(queries_QD[rows, None], passages_RMD).float()
+        filled_QM = torch.arange(ids_QM.shape[1], device=self.on) < counts_Q[:, None]
+        return scores_QM.masked_fill_(~filled_QM, -torch.inf)
+
+    def take(self, ids):
+        """The passages of these numbers [..., D] from the host's vectors, as they are stored, on the device."""
+        ids_N = ids.flatten().cpu().numpy()
+        passages_ND = np.empty((len(ids_N), self.vectors.shape[1]), self.vectors.dtype)
+        step = max(LEAST_TAKEN, -(-len(ids_N) // self.threads))
+        parts = [slice(at, at + step) for at in range(0, len(ids_N), step)]
+
+        def take_part(part):
+            self.vectors.take(ids_N[part], axis=0, out=passages_ND[part], mode="clip")  # other modes copy once more
+
+        list(map(take_part, parts) if len(parts) < 2 else self.pool.map(take_part, parts))
+        return torch.from_numpy(passages_ND).to(self.on).unflatten(0, ids.shape)
+
+    def by_scores(self, queries_QD, depth):
+        """As `by_products`, by the exact scores of all passages; no query is crowded."""
+        queries_QD = torch.from_numpy(queries_QD).to(self.on, torch.float64)
+        best = [(torch.empty(0, device=self.on), torch.empty(0, dtype=torch.int64, device=self.on)) for _ in queries_QD]
+        for first, block_PD, _ in self.blocks(torch.float64, max(PAIRS[self.device], depth)):
+            ids_P = torch.arange(first, first + len(block_PD), device=self.on)
+            for row, query_D in enumerate(queries_QD):
+                scores_M = torch.cat([best[row][0], inner_products(query_D, block_PD).float()])
+                scores_M, order_M = scores_M.sort(descending=True, stable=True)  # smaller ids come first already
+                best[row] = scores_M[:depth], torch.cat([best[row][1], ids_P])[order_M[:depth]]
+        scores, ids = (np.stack([array.cpu().numpy() for array in arrays]) for arrays in zip(*best, strict=True))
+        return ids, scores, np.zeros(len(ids), bool)
 
 
-class PairScorer:
-    """Scores under a checkpoint; of passages in several chunks those of the best chunk (ANCE, MaxP). queries: float32
-    [num_queries, dim]; vectors, offsets: as `open_passages` gives them"""
+def workspace(dim):
+    """Bytes of device memory that a search takes besides its vectors: of each worker products, what it looks at one by
+    one and what it scores; and blocks as they are read and reduced."""
+    return WORKERS * (4 * SCORES["cuda"] + 48 * HITS["cuda"] + 24 * PAIRS["cuda"] * dim) + 24 * BLOCK * dim
 
-    def __init__(self, queries, vectors, offsets):
-        self.queries, self.vectors, self.offsets, self.scorer = queries, vectors, offsets, Scorer(vectors)
 
-    @classmethod
-    def of_job(cls, job, split):
-        """Of the queries of `split` and the passages of a job. Raises Refusal for a query vector that is not finite."""
-        path = job.input("queries", f"queries.{split}.npy")
-        queries = np.load(path, mmap_mode="r")
-        require_finite(path, queries, "query")
-        return cls(queries, *open_passages(job))
+def mean_and_scale(vectors, reduces):
+    """(mean float32 [D], scale, length of a usual passage less the mean and scaled), of a sample; mean 0 and scale 1
+    unless it `reduces`. A few huge passages decide none of them."""
+    sample = np.asarray(vectors[:: max(1, len(vectors) // SAMPLE)], np.float64)
+    mean, norms = np.zeros(sample.shape[1]), np.linalg.norm(sample, axis=1)
+    if reduces:
+        mean = sample[norms <= 2 * np.median(norms)].mean(axis=0)
+        norms = np.linalg.norm(sample - mean, axis=1)
+    usual = max(float(np.median(norms)), 1e-18)
+    scale = float(2.0 ** np.round(np.log2(LENGTH / usual))) if reduces else 1.0
+    return mean.astype(np.float32), scale, usual * scale
 
-    def __len__(self):
-        return len(self.vectors) if self.offsets is None else len(self.offsets) - 1
 
-    def score(self, rows, passages):
-        """float32 [n]: scores of passages (int [n]) with the queries of `rows` (int [n], or one int for all)."""
-        rows, offsets = np.broadcast_to(rows, np.shape(passages)), None
-        if self.offsets is not None:
-            lengths = self.offsets[passages + 1] - self.offsets[passages]
-            passages, offsets = places_of(self.offsets, passages), offsets_of(lengths)
-            rows = np.repeat(rows, lengths)
-        scores = np.empty(len(passages), np.float32)
-        for start in range(0, len(passages), PAIRS):
-            part = slice(start, start + PAIRS)
-            self.scorer.score(self.queries[rows[part]].astype(np.float64), passages[part], scores[part])
-        return scores if offsets is None else max_over_chunks(scores, offsets)
+class Candidates:
+    """What a group of queries keeps of the passages that went by.
+
+    lower_QR, upper_QR, ids_QR: bounds on the scores of passages, and these, in the first count_Q columns of each row;
+    one more column takes what has no place
+    floor_Q: what the last rank's exact score reaches; crowded_Q: which queries had not enough room
+    """
+
+    def __init__(self, queries_QD, depth, room, dtype, device, usual):
+        self.depth, self.room, self.device = depth, room, device
+        self.exact_QD = torch.from_numpy(queries_QD).to(device, torch.float64)
+        # Scaled by a power of two, as scores of one query are only compared with each other: a usual product is far
+        # from the ends of float16, and so are the components.
+        length = min(max(PRODUCT / usual, 0.25), 2.0**15)
+        norms_Q1 = self.exact_QD.norm(dim=1, keepdim=True).clamp_min(2.0**-149)
+        scaled_QD = self.exact_QD * torch.exp2(torch.floor(torch.log2(length / norms_Q1)))
+        self.queries_QD = scaled_QD.to(dtype)
+        lost_QD = scaled_QD - self.queries_QD
+        self.lengths_Q2 = torch.stack([scaled_QD.norm(dim=1), lost_QD.norm(dim=1)], 1).mul_(SLACK).float()
+        count = len(queries_QD)
+        kept_dtype = torch.float64 if dtype == torch.float64 else torch.float32
+        self.lower_QR, self.upper_QR = torch.zeros(2, count, room + 1, dtype=kept_dtype, device=device)
+        self.ids_QR = torch.zeros((count, room + 1), dtype=torch.int32, device=device)
+        self.count_Q = torch.zeros(count, dtype=torch.int64, device=device)
+        self.floor_Q = torch.full((count,), -torch.inf, dtype=kept_dtype, device=device)
+        self.crowded_Q = torch.zeros(count, dtype=torch.bool, device=device)
+
+    def add(self, first, passages_PD, errors_P2):
+        """Look at a block of passages, of which the first has the number `first`."""
+        scores_QP, passages = products(self.queries_QD, passages_PD), len(passages_PD)
+        size = GROUP
+        while size > 1 and passages < size * GROUPS * self.depth:
+            size //= 2
+        if extra := -passages % size:
+            scores_QP = torch.nn.functional.pad(scores_QP, (0, extra), value=-torch.inf)
+            errors_P2 = torch.nn.functional.pad(errors_P2, (0, 0, 0, extra))
+        groups = scores_QP.shape[1] // size
+        # A group has every `groups`-th product: the maxima of neighbouring groups read neighbouring products.
+        maxima_QG = scores_QP.unflatten(1, (size, groups)).amax(1) if size > 1 else scores_QP
+        bounds_QG = self.lengths_Q2 @ errors_P2.unflatten(0, (size, groups)).amax(0).T
+        if first == 0 and groups >= self.depth:  # as many passages, one of each group, reach this
+            self.floor_Q = lower_bounds(maxima_QG, bounds_QG).topk(self.depth, sorted=False).values.amin(1)
+        # What is no number reaches everything: it must not be lost.
+        below_QG = (upper_bounds(maxima_QG, bounds_QG) < self.floor_Q[:, None]) | self.crowded_Q[:, None]
+        columns_S = groups * torch.arange(size, device=self.device)
+        for hits in below_QG.logical_not_().nonzero().split(HITS[self.device.type] // size):
+            rows_H, columns_HS = hits[:, 0], hits[:, 1, None] + columns_S
+            errors_HS = (errors_P2[columns_HS] * self.lengths_Q2[rows_H, None]).sum(-1)
+            scores_HS = scores_QP[rows_H[:, None], columns_HS]
+            upper_HS = upper_bounds(scores_HS, errors_HS)
+            below_HS = (upper_HS < self.floor_Q[rows_H, None]) | self.crowded_Q[rows_H, None]
+            places = (~below_HS & (columns_HS < passages)).nonzero().unbind(1)
+            lower_N, ids_N = lower_bounds(scores_HS[places], errors_HS[places]), first + columns_HS[places]
+            self.keep(rows_H[places[0]], lower_N, upper_HS[places], ids_N)
+
+    def keep(self, rows_N, lower_N, upper_N, ids_N):
+        """Keep some passages; rows_N: ascending, the query of each. Where the room is full what cannot be in the list
+        any more is dropped; a query that stays full is crowded."""
+        every_Q = torch.arange(len(self.count_Q) + 1, device=self.device)
+        while len(rows_N):
+            starts_Q = torch.searchsorted(rows_N, every_Q)
+            slots_N = self.count_Q[rows_N] + torch.arange(len(rows_N), device=self.device) - starts_Q[rows_N]
+            left_N = slots_N >= self.room
+            slots_N = slots_N.clamp_max(self.room)
+            for kept_QR, values_N in ((self.lower_QR, lower_N), (self.upper_QR, upper_N), (self.ids_QR, ids_N)):
+                kept_QR[rows_N, slots_N] = values_N.to(kept_QR.dtype)
+            self.count_Q = (self.count_Q + starts_Q.diff()).clamp_max(self.room)
+            if not left_N.any():
+                return
+            self.drop()
+            waiting_Q = torch.zeros_like(self.crowded_Q).index_fill_(0, rows_N[left_N], True)
+            self.crowded_Q |= waiting_Q & (8 * self.count_Q > 7 * self.room)
+            left_N &= ~(upper_N < self.floor_Q[rows_N]) & ~self.crowded_Q[rows_N]
+            rows_N, lower_N, upper_N, ids_N = (array[left_N] for array in (rows_N, lower_N, upper_N, ids_N))
+
+    def drop(self):
+        """Raise the floor to the last rank so far, and drop what cannot be in the list any more."""
+        filled_QR = torch.arange(self.room + 1, device=self.device) < self.count_Q[:, None]
+        lower_QR = self.lower_QR.masked_fill(~filled_QR, -torch.inf)
+        self.floor_Q = self.floor_Q.maximum(lower_QR.topk(self.depth, sorted=False).values.amin(1))
+        kept_QR = filled_QR & ~(self.upper_QR < self.floor_Q[:, None])
+        slots_QR = torch.where(kept_QR, kept_QR.cumsum(1) - 1, self.room)
+        self.lower_QR, self.upper_QR, self.ids_QR = (
+            torch.empty_like(array).scatter_(1, slots_QR, array)
+            for array in (self.lower_QR, self.upper_QR, self.ids_QR)
+        )
+        self.count_Q = kept_QR.sum(1)
+
+    def kept(self):
+        """(how many passages of each query may be in its list, int64, 0 of crowded ones; the passages [Q, M])."""
+        self.drop()
+        self.count_Q.masked_fill_(self.crowded_Q, 0)
+        width = max(self.depth, int(self.count_Q.max()))
+        filled_QM = torch.arange(width, device=self.device) < self.count_Q[:, None]
+        return self.count_Q, self.ids_QR[:, :width].long().masked_fill_(~filled_QM, 0)
+
+
+def lower_bounds(scores, errors):
+    """What exact scores reach at least; -inf where a product or its bound is beyond the numbers of its format."""
+    return (scores - errors).nan_to_num_(nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
+
+
+def upper_bounds(scores, errors):
+    """What exact scores reach at most; what is no number may be any."""
+    return scores.clamp_min(torch.finfo(scores.dtype).min) + errors
+
+
+def products(queries_QD, passages_PD):
+    """[Q, P]: inner products; of float16 numbers summed in float32 and rounded to float16."""
+    if queries_QD.dtype == torch.float16 and not queries_QD.is_cuda:
+        return (queries_QD.float() @ passages_PD.T.float()).half()
+    return queries_QD @ passages_PD.T

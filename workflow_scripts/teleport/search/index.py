@@ -1,28 +1,35 @@
-"""Stage `index`: makes sure that vectors can be searched, and builds the index.
+"""Stage `index`: makes sure that vectors can be searched, and builds the index; faiss's indexes as they are searched.
 
-A flat index is the vectors themselves, which stay where `encode` wrote them. The other kinds are faiss's: `ivf`, `pq`
-and `hnsw` lose neighbours. Where negatives are mined with the index, how many is measured here, where the parameters
-stand: recall against exact search on a seeded sample of the training queries, written in this stage's manifest before
-anything is mined. Where queries of several checkpoints search one index, the stage `retrieve` measures it.
+"Flat" is the vectors themselves, which stay where `encode` wrote them. Other indexes are faiss's, by its
+`index_factory`; they lose neighbours. Where negatives are mined with the index, how many is measured here: recall
+against exact search on a seeded sample of the training queries stands in this stage's manifest before anything is
+mined. Where queries of several checkpoints search one index, the stage `retrieve` measures it.
 """
 
 import time
 
 import numpy as np
 
+from teleport.refusal import Refusal
 from teleport.running.files import require_free_space, write_json
 from teleport.running.log import log
-from teleport.search.exact import require_finite
+from teleport.search.pairs import inner_products, ranked, require_finite
 from teleport.settings.search import IndexSettings as Settings  # noqa: F401
 
 SAMPLE, COLLAPSED = 4096, 1e-4  # rows that the spread is taken from; below it: apart by a hundredth of their length
+SEED, TRAIN_PER_LIST = 1234, 256  # of the vectors that k-means reads, so many per centroid; faiss takes no more either
+BLOCK = 65536  # vectors added at a time
+HEADER = 4096  # bytes of a file that describe it, at most
+SAMPLE_SEED, SAMPLE_QUERIES = 77, 200  # of the queries on which recall is measured
+GPU_MOST = 2048  # neighbours that faiss returns on a GPU, and lists that it probes there, at most
+GPU_SHARE = 0.8  # of the free memory of a device that an index may take
 
 
 def run(job):
-    """Check that all passage vectors are finite, build the index and write index.json (metric, kind, dim, rows).
+    """Check that all passage vectors are finite, build the index and write index.json (metric, index, kind, dim, rows).
 
-    kinds but flat also write index.faiss. Facts: num_passages, dim, bytes (of the index; flat: of the vectors); of
-    other kinds also build_seconds, and with a depth recall, recall_depth, recall_queries.
+    Indexes but Flat also write index.faiss. Facts: num_passages, dim, bytes (of the index; Flat: of the vectors); of
+    others also build_seconds, and with a depth recall, recall_depth, recall_queries.
     """
     path = job.input("passages", "passages.npy")
     vectors = np.load(path, mmap_mode="r")
@@ -34,9 +41,10 @@ def run(job):
             path,
             apart,
         )
-    (rows, dim), kind = vectors.shape, job.settings.index.kind
-    measured = {} if kind == "flat" else build_approximate(job, vectors)
-    write_json(job.output("index.json"), {"metric": "inner product", "kind": kind, "dim": dim, "rows": rows})
+    (rows, dim), index = vectors.shape, job.settings.index
+    measured = {} if index.kind == "flat" else build_approximate(job, vectors)
+    described = {"metric": "inner product", "index": str(index), "kind": index.kind, "dim": dim, "rows": rows}
+    write_json(job.output("index.json"), described)
     return {"num_passages": rows, "dim": dim, "bytes": vectors.nbytes} | measured
 
 
@@ -50,22 +58,180 @@ def build_approximate(job, vectors):
     """Write index.faiss; returns its facts. The log shows its recall, where that is measured."""
     import faiss
 
-    from teleport.search.approximate import Approximate, build, check_parameters, file_bytes, sample_recall
-
     settings, depth = job.settings.index, job.settings.depth
-    mines = depth is not None
-    check_parameters(settings, *vectors.shape, "mining.index" if mines else "search_index or negatives.live.index")
+    key = "search_index or negatives.live.index" if depth is None else "mining.index"
+    check_fits(settings, *vectors.shape, key)
     require_free_space(job.folder, file_bytes(settings, *vectors.shape))
     started, path = time.monotonic(), job.output("index.faiss")
-    index = build(settings, vectors, job.threads, job.progress)
+    index = build(settings, vectors, job.threads, job.progress, key)
     seconds = round(time.monotonic() - started, 3)
     faiss.write_index(index, str(path))
     facts = {"bytes": path.stat().st_size, "build_seconds": seconds}
-    if not mines:
+    if depth is None:
         return facts
     queries, depth = np.load(job.input("queries", "queries.train.npy"), mmap_mode="r"), min(depth, len(vectors))
     searched = Approximate(index, settings, vectors, job.threads)
     recall = sample_recall(searched, vectors, queries, depth, job.threads)
     text = "%s finds %.2f %% of the %d exact neighbours of %d queries"
-    log.info(text, settings.kind, 100 * recall["recall"], depth, recall["recall_queries"])
+    log.info(text, settings, 100 * recall["recall"], depth, recall["recall_queries"])
     return facts | recall
+
+
+def centroids_of(settings):
+    """How many centroids k-means of an index finds at a time, 0 where there is no k-means."""
+    return {"ivf": settings.numbers[0], "pq": 2**settings.bits}.get(settings.kind, 0)
+
+
+def check_fits(settings, rows, dim, key):
+    """Raise Refusal, naming the configuration's `key`, when no index of these settings fits [rows, dim] vectors."""
+    if settings.kind == "pq" and dim % settings.numbers[0]:
+        raise Refusal(
+            f"{key} {settings}: {settings.numbers[0]} parts do not divide the {dim} dimensions: choose a divisor."
+        )
+    if centroids_of(settings) > rows:
+        raise Refusal(
+            f"{key} {settings}: {centroids_of(settings)} centroids are more than the {rows} passages: lower it."
+        )
+
+
+def file_bytes(settings, rows, dim):
+    """What the file of an index of [rows, dim] vectors takes at most: their codes, or themselves with ids or links."""
+    number = settings.numbers[0]
+    if settings.kind == "pq":
+        return HEADER + rows * -(-number * settings.bits // 8) + 4 * dim * 2**settings.bits
+    if settings.kind == "ivf":
+        return HEADER + rows * (4 * dim + 8) + number * (4 * dim + 16)
+    return HEADER + rows * (4 * dim + 8 * number + 24)  # 2 M links of 4 bytes, and the levels above them
+
+
+def build(settings, vectors, threads, progress, key="mining.index"):
+    """The faiss index of `vectors` (float32 [n, dim], memory map) by inner product, trained on rows drawn with `SEED`.
+    A graph is built by one thread: with more, its edges would depend on which was first."""
+    import faiss
+
+    rows, dim = vectors.shape
+    faiss.omp_set_num_threads(1 if settings.kind == "hnsw" else threads)
+    index = faiss.index_factory(dim, settings.factory, faiss.METRIC_INNER_PRODUCT)
+    set_parameters(index, settings, key)
+    if settings.kind == "pq":
+        index.pq.cp.min_points_per_centroid = 1  # small collections are meant: faiss would warn
+    if not index.is_trained:
+        count = min(rows, TRAIN_PER_LIST * centroids_of(settings))
+        sample = np.sort(np.random.default_rng(SEED).choice(rows, count, replace=False))
+        index.train(vectors[sample].astype(np.float32))
+    for start in range(0, rows, BLOCK):
+        index.add(np.ascontiguousarray(vectors[start : start + BLOCK], np.float32))
+        progress(min(start + BLOCK, rows), rows, "vectors")
+    return index
+
+
+def set_parameters(index, settings, key="mining.index"):
+    """Tell an index of faiss its parameters, such as nprobe=64."""
+    import faiss
+
+    if settings.parameters:
+        try:
+            faiss.ParameterSpace().set_index_parameters(index, settings.parameters)
+        except RuntimeError as error:
+            raise Refusal(f"{key} {settings}: faiss knows no such parameter of {settings.factory}.") from error
+
+
+class Approximate:
+    """Search with a faiss index; the scores of what it finds are exact, and order it."""
+
+    def __init__(self, index, settings, vectors, threads):
+        import faiss
+
+        faiss.omp_set_num_threads(threads)
+        set_parameters(index, settings)
+        self.index, self.settings, self.vectors = index, settings, vectors
+        self.engine = type(index).__name__
+        self.device = "cuda" if self.engine.startswith("Gpu") else "cpu"
+
+    def search(self, queries_QD, depth):
+        """As `Exact.search`, of what the index finds; Refusal when fewer than `depth` come back for a query."""
+        queries_QD = np.ascontiguousarray(queries_QD, np.float32)
+        _, ids_QK = self.index.search(queries_QD, depth)
+        short = np.flatnonzero((ids_QK < 0).any(axis=1))
+        if len(short):
+            wider = {"ivf": "raise its nprobe", "hnsw": "raise its efSearch"}
+            raise Refusal(
+                f"mining.index {self.settings} finds only {int((ids_QK[short[0]] >= 0).sum())} passages for a query, "
+                f"depth {depth} is asked for ({len(short)} of {len(ids_QK)} queries are concerned): "
+                f"{wider.get(self.settings.kind, 'choose another index')}, or lower mining.depth."
+            )
+        scores_QK = np.empty(ids_QK.shape, np.float32)
+        for query, ids, scores in zip(queries_QD.astype(np.float64), ids_QK, scores_QK, strict=True):
+            scores[:] = inner_products(query, self.vectors.take(ids, axis=0))
+        return ranked(scores_QK, ids_QK, depth)
+
+
+def load(path, settings, vectors, threads, depth):
+    """The saved index of `settings`, on the first GPU where that has room for it and this faiss can search there for it
+    and the depth."""
+    import faiss
+
+    index = faiss.read_index(str(path))
+    set_parameters(index, settings)
+    on_gpu = settings.kind == "ivf" and max(depth, index.nprobe) <= GPU_MOST
+    if on_gpu and hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus() and has_room(path):
+        return Approximate(faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index), settings, vectors, threads)
+    return Approximate(index, settings, vectors, threads)
+
+
+def has_room(path):
+    """Whether the first GPU has room for the saved index at `path` (Path)."""
+    import torch
+
+    return path.stat().st_size <= GPU_SHARE * torch.cuda.mem_get_info(0)[0]
+
+
+class Decoded:
+    """What a faiss.IndexPQ keeps of its passages, as an array of float32 [n, D] that is decoded where it is read, not
+    sliced. index: trained and filled; rows: range of its passages, all of them by default"""
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, index, rows=None):
+        self.index, self.rows = index, range(index.ntotal) if rows is None else rows
+        self.shape = len(self.rows), index.d
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, rows):
+        return Decoded(self.index, self.rows[rows])
+
+    def __array__(self, dtype=None, copy=None):
+        return self.take(np.arange(len(self))).astype(dtype or self.dtype, copy=False)
+
+    def take(self, ids, axis=0, out=None, mode=None):
+        """The vectors [..., D] of passages (int [...]), as of an array; into `out` where it is given."""
+        ids = self.rows.start + self.rows.step * np.ascontiguousarray(ids, np.int64)
+        out = np.empty((*ids.shape, self.shape[1]), np.float32) if out is None else out
+        self.index.reconstruct_batch(ids.ravel(), out.reshape(-1, self.shape[1]))
+        return out
+
+
+def read_codes(path):
+    """`Decoded`: what the saved IndexPQ at `path` keeps of the passages."""
+    import faiss
+
+    return Decoded(faiss.read_index(str(path)))
+
+
+def sample_recall(index, vectors, queries, depth, threads):
+    """Facts of the recall at a depth of an index (with `search`), on at most `SAMPLE_QUERIES` of `queries`."""
+    from teleport.search.exact import Exact
+
+    count = min(len(queries), SAMPLE_QUERIES)
+    rows = np.sort(np.random.default_rng(SAMPLE_SEED).choice(len(queries), count, replace=False))
+    sample = queries[rows].astype(np.float32)
+    exact, _ = Exact(vectors, threads=threads).search(sample, depth)
+    ids, _ = index.search(sample, depth)
+    return {"recall": round(recall(ids, exact), 4), "recall_depth": depth, "recall_queries": count}
+
+
+def recall(ids_QK, exact_QK):
+    """The mean share of the exact neighbours `exact_QK` that are in `ids_QK`."""
+    return float(np.mean([np.isin(exact, ids).mean() for exact, ids in zip(exact_QK, ids_QK, strict=True)]))

@@ -4,7 +4,7 @@ released (evaluation notebook of ANCE), are inner products of all candidates of 
 import numpy as np
 
 from teleport.arrays import Run
-from teleport.search.exact import PairScorer, stable_topk
+from teleport.search.pairs import PairScorer, ranked
 from teleport.settings.scoring import RerankSettings as Settings  # noqa: F401
 
 
@@ -19,8 +19,8 @@ def run(job):
     for line, row in enumerate(candidates.rows):
         ids = candidates.ids[line][candidates.ids[line] >= 0]
         if len(ids):
-            ranked = stable_topk(scorer.score(row, ids)[None], ids[None].astype(np.int64), len(ids))
-            ids_QK[line, : len(ids)], scores_QK[line, : len(ids)] = ranked[0][0], ranked[1][0]
+            best = ranked(scorer.score(row, ids)[None], ids[None], len(ids))
+            ids_QK[line, : len(ids)], scores_QK[line, : len(ids)] = best[0][0], best[1][0]
         job.progress(line + 1, len(candidates.rows), "queries")
     Run(ids_QK, scores_QK, np.array(candidates.rows)).write(job)
     return {"num_queries": len(candidates.rows), "candidates": int(np.count_nonzero(ids_QK >= 0))}

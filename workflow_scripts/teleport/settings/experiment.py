@@ -9,7 +9,7 @@ from teleport.settings.encoder import Encoder
 from teleport.settings.measures import known_measures
 from teleport.settings.negatives import Mining, Negatives, Start
 from teleport.settings.registry import LOSSES, MASKS, SOURCES, chosen, has_function, own_settings
-from teleport.settings.search import FlatIndex, FrozenIndex
+from teleport.settings.search import FrozenIndex, Index
 from teleport.settings.section import Integer, Line, Natural, Section, Unique
 from teleport.settings.training import Dev, Training
 
@@ -163,7 +163,7 @@ class Defaults(Section):
     mining: Mining = Field(Mining(), description="How candidates are retrieved.")
     negatives: Negatives = Field(Negatives(), description="How the pool of an episode is made.")
     training: EpisodeTraining | None = Field(None, description="How an episode trains; as for `encoder`.")
-    search_index: FrozenIndex = Field(FlatIndex(), description="What evaluation searches: flat, exactly; or pq.")
+    search_index: FrozenIndex = Field(Index(), description="What evaluation searches: Flat, exactly; or PQ48.")
     seeds: Unique[Integer] = Field([42], min_length=1, description="Root seeds; tables give means and deviations.")
 
 

@@ -19,7 +19,7 @@ from teleport.settings.registry import (
     filters,
     settings_of_source,
 )
-from teleport.settings.search import FlatIndex, Index
+from teleport.settings.search import Index
 from teleport.settings.section import Depth, Integer, LocalPath, Natural, Number, PerQuery, Section, mistakes_of
 from teleport.settings.training import Live
 
@@ -47,7 +47,7 @@ class Mining(Section):
     )
     anchor: Literal["first", "all"] = Field("first", description="Lookahead anchors: first positive (released) or all.")
     parts: Natural = Field(1, description="Mine and train on one part of the queries an episode, in turn (ANCE: 5).")
-    index: Index = Field(FlatIndex(), description="What is searched for negatives; compare search_index.")
+    index: Index = Field(Index(), description="What is searched for negatives: Flat, or a text of faiss.")
 
 
 class NegativesFile(Section):

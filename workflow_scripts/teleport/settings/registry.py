@@ -106,8 +106,6 @@ LOSSES = {
 
 LIVE = "teleport.training.live"  # what searches at every step, where negatives.live asks for it
 DEV = "teleport.training.dev"  # what ranks dev queries while training goes on, where training.evaluate_every says so
-# What exists for a CPU's speed alone, by who asks for it (`on_cpu.cpu_module`); the folder may be deleted.
-CPU = {"search": "teleport.cpu.search"}
 
 
 def own_settings(module):

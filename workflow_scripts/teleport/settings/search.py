@@ -1,59 +1,87 @@
 """What is searched, and how: indexes over passage vectors, retrievals, BM25. NAMESettings are of the stage NAME."""
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from teleport.refusal import Refusal
-from teleport.settings.section import Integer, Natural, Number, Part, Section
+from teleport.settings.section import Integer, Number, Part, Section
+
+NUMBER = r"[1-9]\d{0,7}"
+FORMS = {
+    "flat": "Flat",
+    "ivf": rf"IVF{NUMBER},Flat",
+    "pq": rf"PQ{NUMBER}(x([1-9]|1[0-2]))?(np)?",
+    "hnsw": rf"HNSW{NUMBER}(,Flat)?",
+}  # of the texts of index_factory those that are tested
+PARAMETERS = r"(\w+=\d+(,\w+=\d+)*)?"
 
 
-class FlatIndex(Section):
-    """Exact search: every passage is compared."""
+class Index(Section):
+    """What is searched: a text for faiss's `index_factory`, and after a space what its searches are told, such as
+    "Flat", "IVF4096,Flat nprobe=64", "PQ48" or "HNSW32 efConstruction=200,efSearch=400".
 
-    kind: Literal["flat"] = "flat"
+    "Flat" is exact search, in which faiss has no part.
+    """
 
+    factory: str = "Flat"
+    parameters: str = ""
 
-class IvfIndex(Section):
-    """faiss's inverted lists: only the passages of the nearest clusters are compared."""
-
-    kind: Literal["ivf"]
-    nlist: Natural = Field(1024, le=2**24, description="Clusters (k-means); faiss advises 4 to 16 times √passages.")
-    nprobe: Natural = Field(64, description="Clusters searched per anchor.")
+    @model_validator(mode="before")
+    @classmethod
+    def from_text(cls, value):
+        if not isinstance(value, str):
+            return value
+        factory, *parameters = value.split() or [""]
+        return {"factory": "Flat" if factory == "flat" else factory, "parameters": ",".join(parameters)}
 
     @model_validator(mode="after")
-    def probes_are_lists(self):
-        if self.nprobe > self.nlist:
-            raise Refusal(f"nprobe {self.nprobe} is more than nlist {self.nlist}: lower it")
+    def is_known(self):
+        if not any(re.fullmatch(form, self.factory) for form in FORMS.values()):
+            known = "Flat, IVF4096,Flat, PQ48, PQ48x4 or HNSW32"
+            raise Refusal(f"{self.factory!r} is no index that is known here: write one such as {known}")
+        if not re.fullmatch(PARAMETERS, self.parameters):
+            raise Refusal(
+                f"{self.parameters!r} sets no parameters: write them as nprobe=64 or efSearch=400,efConstruction=200"
+            )
         return self
 
+    @property
+    def kind(self):
+        """ "flat", "ivf", "pq" or "hnsw"."""
+        return next(kind for kind, form in FORMS.items() if re.fullmatch(form, self.factory))
 
-class PqIndex(Section):
-    """faiss's product quantisation: m x bits bits per passage."""
+    @property
+    def numbers(self):
+        """The numbers in the factory's text: clusters; parts, and where they are there bits; or neighbours."""
+        return [int(number) for number in re.findall(r"\d+", self.factory)]
 
-    kind: Literal["pq"]
-    m: Natural = Field(48, le=65_536, description="Parts of a vector; they divide its dimensions (JPQ, RepCONC: 48).")
-    bits: Natural = Field(8, le=12, description="Bits per part.")
+    @property
+    def bits(self):
+        """Of each part of a vector, of a pq index."""
+        return (*self.numbers, 8)[1]
 
-
-class HnswIndex(Section):
-    """faiss's graph of neighbours; slow to build, which one thread does so that it is reproducible."""
-
-    kind: Literal["hnsw"]
-    M: Integer = Field(32, ge=2, le=64, description="Neighbours per passage (faiss: 32).")
-    efConstruction: Natural = Field(200, le=1_000_000, description="Candidates while building.")
-    efSearch: Natural = Field(400, le=1_000_000, description="Candidates while searching; at least the depth is used.")
+    def __str__(self):
+        return f"{self.factory} {self.parameters}".strip()
 
 
-Index = Annotated[FlatIndex | IvfIndex | PqIndex | HnswIndex, Field(discriminator="kind")]
-# Of what is searched in the place of the vectors, by its own scores: evaluation, and ADORE's training.
-FrozenIndex = Annotated[FlatIndex | PqIndex, Field(discriminator="kind")]
+def searches_itself(index):
+    """An index that can be searched in the place of the vectors, by its own scores: by evaluation, and by ADORE."""
+    if index.kind not in ("flat", "pq"):
+        raise Refusal(
+            f"{index.factory} cannot stand for the vectors: write Flat, or PQ and a number of parts, such as PQ48"
+        )
+    return index
+
+
+FrozenIndex = Annotated[Index, AfterValidator(searches_itself)]
 
 
 class IndexSettings(Section):
     """depth: at which the recall of an index for mining is measured."""
 
-    index: Index = FlatIndex()
+    index: Index = Index()
     depth: Integer | None = None
 
 

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from teleport.refusal import Refusal
 from teleport.settings.encoder import Lengths, Pooling, Precision
-from teleport.settings.search import FlatIndex, FrozenIndex
+from teleport.settings.search import FrozenIndex, Index
 from teleport.settings.section import (
     Chosen,
     Integer,
@@ -173,7 +173,7 @@ class Live(Section):
     """Every step searches with its queries, as they are encoded in it, over passages that are frozen (ADORE)."""
 
     depth: Natural = Field(200, description="Passages found for a query at every step (ADORE, released: 200).")
-    index: FrozenIndex = Field(FlatIndex(), description="What is searched: flat, or pq with its own order of passages.")
+    index: FrozenIndex = Field(Index(), description="What is searched: Flat, or PQ48 with its own order of passages.")
     append_positives: Literal["all", "never"] = Field(
         "all", description="To a list without any positive of its query: all of them, at its end (released), or none."
     )
@@ -184,7 +184,7 @@ class Live(Section):
     @model_validator(mode="after")
     def something_is_compressed(self):
         if self.scores == "compressed" and self.index.kind == "flat":
-            raise Refusal("scores compressed goes with an index of kind pq: a flat one keeps the vectors themselves")
+            raise Refusal("scores compressed goes with an index such as PQ48: Flat keeps the vectors themselves")
         return self
 
 

@@ -70,7 +70,7 @@ def live(stage, counts, place, steps):
     training, index = stage.settings.training, stage.settings.live.index
     codes = index_bytes(index, passages, dim) if index.kind == "pq" else 0
     if codes and not place.gpus:
-        flop = CODE_FLOP * steps * training.batch_queries * passages * index.m
+        flop = CODE_FLOP * steps * training.batch_queries * passages * index.numbers[0]
         return Cost(memory=vectors + codes, work={"host_flop": flop, "read": vectors})
     compared = steps * max(training.batch_queries, training.accumulate * PASS_QUERIES)
     on_device, work = vector_bytes(passages, dim, 2), {"search_flop": search_flop(compared, passages, dim)}

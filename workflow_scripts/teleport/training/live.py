@@ -5,7 +5,6 @@ the passages are frozen. The lists are labelled by judgments; the loss compares 
 """
 
 import time
-from functools import reduce
 
 import numpy as np
 import torch
@@ -13,10 +12,10 @@ import torch
 from teleport.encoder.precision import to_device
 from teleport.evaluation.measures import first_hit_reciprocals
 from teleport.refusal import Refusal
-from teleport.search.engines import open_for_steps
-from teleport.search.exact import NO_KEY, ids_of, keys_of, scores_of
-from teleport.search.flat import Exact, Proposals, outliers_allowed
+from teleport.search.exact import Exact
+from teleport.search.pairs import ranked
 
+STEP_RESERVE = 8e9  # bytes of a device that are left to the training beside its search
 CUT = 10  # of the measures of every step (released)
 
 
@@ -33,63 +32,51 @@ def make_lists(ids_QK, positives, relevant, appends):
         np.stack([np.isin(ids, own) for ids, own in zip(ids_QK, passages, strict=True)])
         for passages in (positives, relevant)
     )
-    missed = [own[: len(own) * (appends and not has)] for own, has in zip(positives, hit_QK.any(1), strict=True)]
-    more = ((0, 0), (0, max(map(len, missed))))
+    missing = [own if appends and not has else own[:0] for own, has in zip(positives, hit_QK.any(1), strict=True)]
+    more = ((0, 0), (0, max(map(len, missing))))
     lists = [np.pad(of.astype(dtype), more) for of, dtype in ((ids_QK, np.int64), (hit_QK, bool))]
-    for row, own in enumerate(missed):
+    for row, own in enumerate(missing):
         for array, value in zip(lists, (own, True), strict=True):
             array[row, depth : depth + len(own)] = value
     return *lists, np.pad(~(hit_QK | known_QK), more)
 
 
-class SharedFlat(Exact):
-    """Exact search by several processes, each of which has a contiguous share of the passages (memory map) on its
-    device. Proposals of all shares are joined, and each process scores those of a share of the queries, so the pairs
-    that are scored do not grow with the processes; the result is that of one. spare: as `open_for_steps` takes it"""
+class SharedExact:
+    """Exact search by several processes, each of which has a contiguous share of the passages on its device. Each
+    searches its share for all queries; the lists of all shares are merged, and are those of one process."""
 
-    def __init__(self, vectors, device, threads, processes, spare=None):
-        self.processes = processes
-        super().__init__(
-            vectors, processes.size, lambda _, own, most: open_for_steps(own, device, threads, spare, most), threads
-        )
-        self.engine, self.overlaps = f"{self.kind} x {processes.size}", False  # processes exchange in one order
-        outliers = self.part(processes.rank).outliers + self.ranges[processes.rank][0]
-        most = 2 * outliers_allowed(len(vectors))  # by their norm, and by what their reduced vectors lose
-        padded = np.pad(outliers, (0, most - len(outliers)), constant_values=-1)
-        gathered = np.concatenate(processes.gather_integers(padded))
-        self.outliers = gathered[gathered >= 0]
+    def __init__(self, vectors, device, threads, processes):
+        bounds = np.linspace(0, len(vectors), processes.size + 1).astype(np.int64).tolist()
+        self.vectors, self.processes = vectors, processes
+        self.first, last = bounds[processes.rank : processes.rank + 2]
+        room = torch.cuda.mem_get_info(device)[0] - STEP_RESERVE if device.type == "cuda" else None
+        self.index = Exact(vectors[self.first : last], device, threads, room)
+        if not self.index.kept and device.type == "cuda":
+            raise Refusal(
+                f"negatives.live: {len(vectors):,} passages take {2 * np.prod(vectors.shape) / 1e9:.1f} GB in float16, "
+                "for which the GPU has no room beside the training. Let several GPUs share them (--set-resources "
+                "train:gpu=4)."
+            )
+        self.engine = f"{self.index.engine} x {processes.size}"
 
-    def part(self, number):
-        """The engine of this process's share, whichever is asked for."""
-        return super().part(self.processes.rank)
-
-    def propose(self, queries_QD, depth, count, known_Q, state=None):
-        own = self.propose_part(self.processes.rank, queries_QD, depth, count, known_Q)
-        keys_QM = np.pad(own.keys_QM, ((0, 0), (0, count - own.keys_QM.shape[1])), constant_values=NO_KEY)
-        bounds = [bound_Q[:, None].view(np.int64) for bound_Q in (own.others_Q, own.errors_Q)]
-        shares = self.processes.gather_integers(np.hstack([keys_QM, *bounds]))
-        proposals = [
-            Proposals(share[:, :-2], *share[:, -2:].T.view(np.float64), self.outliers, stop - first)
-            for share, (first, stop) in zip(shares, self.ranges, strict=True)
-        ]
-        return reduce(lambda one, two: one.join(two, count), proposals)
-
-    def rank(self, queries_QD, depth, proposals):
-        shares = np.array_split(np.arange(len(queries_QD)), self.processes.size)
-        rows = shares[self.processes.rank]
-        own = proposals._replace(keys_QM=proposals.keys_QM[rows], errors_Q=proposals.errors_Q[rows])
-        ids_QK, scores_QK, _ = super().rank(queries_QD[rows], depth, own)
-        keys_QK = np.zeros((len(shares[0]), depth), np.int64)  # the first share is the largest
-        keys_QK[: len(rows)] = keys_of(scores_QK, ids_QK)
-        gathered = zip(self.processes.gather_integers(keys_QK), shares, strict=True)
-        keys_QK = np.concatenate([keys_QK[: len(share)] for keys_QK, share in gathered])
-        return ids_of(keys_QK), scores_of(keys_QK), proposals.others_Q
+    def search(self, queries_QD, depth):
+        """As `Exact.search`."""
+        own = min(depth, len(self.index.vectors))
+        ids_QK, scores_QK = self.index.search(queries_QD, own) if own else np.zeros((2, len(queries_QD), 0))
+        if self.processes.size == 1:
+            return ids_QK, scores_QK
+        scores_QM = np.full((len(queries_QD), depth), -np.inf, np.float32)
+        ids_QM = np.full((len(queries_QD), depth), len(self.vectors), np.int64)
+        scores_QM[:, :own], ids_QM[:, :own] = scores_QK, ids_QK + self.first
+        lists = self.processes.gather_integers(np.hstack([scores_QM.view(np.int32), ids_QM]))
+        scores_QM = np.hstack([part[:, :depth] for part in lists]).astype(np.int32).view(np.float32)
+        return ranked(scores_QM, np.hstack([part[:, depth:] for part in lists]), depth)
 
 
 class LiveSearch:
     """What a training that searches at every step asks for its passages.
 
-    index: has `search`; compared: the vectors that the loss compares, an array or `approximate.Decoded`; data: a
+    index: has `search`; compared: the vectors that the loss compares, an array or `index.Decoded`; data: a
     `data.QuerySet`; live: settings.Live; device: where the step computes
     """
 
@@ -135,11 +122,11 @@ def open_search(job, data, passages, processes):
         lack = f"negatives.live.depth is {live.depth}, but the collection has {len(vectors)} passages"
         raise Refusal(f"{lack}. Set it to {len(vectors)} at most.")
     if live.index.kind == "flat":
-        index = SharedFlat(vectors, passages.device, job.threads, processes)
-    else:  # on a GPU without room for the decoded vectors by the codes, on its host
-        from teleport.search.approximate import PqCodes, read_codes
+        index = SharedExact(vectors, passages.device, job.threads, processes)
+    else:
+        from teleport.search.index import read_codes
 
         decoded = read_codes(job.input("index", "index.faiss"))
-        index = SharedFlat(decoded, passages.device, job.threads, processes, PqCodes)
+        index = SharedExact(decoded, passages.device, job.threads, processes)
     compared = index.vectors if live.scores == "compressed" else vectors
     return LiveSearch(index, compared, data, live, passages.device)

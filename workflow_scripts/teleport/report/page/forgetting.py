@@ -7,8 +7,6 @@ import numpy as np
 from teleport.analyses.forgetting import DEPTH, forgets, reciprocal_ranks
 from teleport.report.page.negatives import MOST_QUERIES, sample
 from teleport.report.verdicts import better
-from teleport.search.flat import Exact
-from teleport.search.flat_faiss import FaissFlat
 
 TRACED = 10  # queries whose scores are drawn one by one (ANCE-Tele Figures 3 and 8d)
 STATES = ("kept", "learned", "swung back", "forgotten", "missed")  # in the lists of queries by their first letters
@@ -48,7 +46,9 @@ class Traces:
         scorer = self.reader.scorer(queries, passages)
         if scorer is None or len(self.rows) * len(scorer) > MOST_PRODUCTS:
             return None
-        index = Exact(scorer.vectors, 1, lambda _, part, most: FaissFlat(part, 1, most))
+        from teleport.search.exact import Exact
+
+        index = Exact(scorer.vectors)
         queries_QD = np.asarray(scorer.queries[self.rows], np.float32)
         return self.reciprocal_ranks(index.search(queries_QD, min(DEPTH, len(scorer)))[0], self.rows)
 

@@ -1,0 +1,96 @@
+"""The score of a query and a passage: what every search, filter and analysis agrees on, to the last bit.
+
+A score is the inner product of two vectors, summed in float64 in one fixed order and rounded to float32. Products of
+float32 numbers are exact in float64, and additions of single numbers give equal bits on every processor and device. A
+matrix product does not: its order of summation depends on the library, the device and the shape.
+"""
+
+import numpy as np
+
+from teleport.arrays import offsets_of, open_passages, places_of
+from teleport.maxp import max_over_chunks
+from teleport.refusal import Refusal
+
+BLOCK = 65536  # vectors read at a time
+PAIRS = 256  # (query, passage) pairs scored at a time: their products stay in a processor's cache
+ROUNDING = 2.0**-24  # largest relative error of a float32 operation
+
+
+def inner_products(queries, passages):
+    """Inner products along the last axis, each summed by halves: of numpy arrays or of torch tensors, float64 [..., D]
+    (one of the two may still be float32), broadcast against each other."""
+    terms = queries * passages
+    width = terms.shape[-1]
+    while width > 1:
+        half = width // 2
+        terms[..., :half] += terms[..., width - half : width]
+        width -= half
+    return terms[..., 0]
+
+
+def ranked(scores_QM, ids_QM, depth):
+    """The `depth` highest scores, equal ones by the smaller id: (ids int32, scores float32), [Q, depth]."""
+    order_QK = np.lexsort((ids_QM, -scores_QM))[:, :depth]
+    ids_QK, scores_QK = (np.take_along_axis(array, order_QK, axis=1) for array in (ids_QM, scores_QM))
+    return ids_QK.astype(np.int32), scores_QK + np.float32(0)  # -0 becomes 0, which it equals
+
+
+def require_finite(path, vectors, what, progress=lambda *_: None):
+    """Refuse the first row of vectors [n, dim], read block by block, with a number that is not finite. progress: is
+    told how many were read, of how many, and what they are"""
+    for start in range(0, len(vectors), BLOCK):
+        finite = np.isfinite(vectors[start : start + BLOCK]).all(axis=1)
+        if not finite.all():
+            raise Refusal(
+                f"{path}: the vector of {what} row {start + int(np.argmin(finite))} is not finite. The checkpoint that "
+                "made it is broken: train with a lower learning rate, or with precision fp32."
+            )
+        progress(start + len(finite), len(vectors), "vectors")
+
+
+def norms_of(vectors):
+    """The Euclidean norms of the rows of an array [n, dim]: float32 [n]."""
+    vectors = np.asarray(vectors, np.float32)
+    return np.sqrt(np.vecdot(vectors, vectors))
+
+
+def product_errors(norms_Q, dim, max_norm):
+    """Largest error of float32 inner products of queries `norms_Q` long with vectors up to `max_norm` long: [Q]. Each
+    of `dim` products and sums is off by at most 2^-24 x |q| |p| (Higham, Accuracy and Stability of Numerical
+    Algorithms, §3.1); twice that covers the final rounding."""
+    return 2 * dim * ROUNDING * max_norm * norms_Q
+
+
+class PairScorer:
+    """Scores under a checkpoint; of passages in several chunks those of the best chunk (ANCE, MaxP). queries: float32
+    [num_queries, dim]; vectors, offsets: as `open_passages` gives them"""
+
+    def __init__(self, queries, vectors, offsets):
+        # A memory map's own class takes longer.
+        self.vectors = vectors.view(np.ndarray) if isinstance(vectors, np.memmap) else vectors
+        self.queries, self.offsets = queries, offsets
+
+    @classmethod
+    def of_job(cls, job, split):
+        """Of the queries of `split` and the passages of a job. Raises Refusal for a query vector that is not finite."""
+        path = job.input("queries", f"queries.{split}.npy")
+        queries = np.load(path, mmap_mode="r")
+        require_finite(path, queries, "query")
+        return cls(queries, *open_passages(job))
+
+    def __len__(self):
+        return len(self.vectors) if self.offsets is None else len(self.offsets) - 1
+
+    def score(self, rows, passages):
+        """float32 [n]: scores of passages (int [n]) with the queries of `rows` (int [n], or one int for all)."""
+        rows, offsets = np.broadcast_to(rows, np.shape(passages)), None
+        if self.offsets is not None:
+            lengths = self.offsets[passages + 1] - self.offsets[passages]
+            passages, offsets = places_of(self.offsets, passages), offsets_of(lengths)
+            rows = np.repeat(rows, lengths)
+        scores = np.empty(len(passages), np.float32)
+        for start in range(0, len(passages), PAIRS):
+            part = slice(start, start + PAIRS)
+            queries_ND = np.asarray(self.queries[rows[part]], np.float64)
+            scores[part] = inner_products(queries_ND, self.vectors.take(passages[part], axis=0))
+        return scores if offsets is None else max_over_chunks(scores, offsets)
