@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-
 CLUSTERS = 500
 BLOCK = 8192  # made at a time
 SEEDS = 2**20  # more than there are blocks; torch's generator of a CPU heeds 32 bits

@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from encoder_world import make_pretrained, source_folder
 from teleport.encoder.load import load_backbone, load_encoders, save_encoders
 from teleport.encoder.model import Encoder
+from teleport.encoder.precision import autocast
 
 TEXTS = ["the cat was sitting", "a", "Who was it, the 東京 cafe 42 times over and over again?"]
 
@@ -80,7 +81,7 @@ def test_output_is_float32_with_weights_in_bfloat16(tmp_path, pooling):
     source_folder(tmp_path)
     encoder = Encoder(load_backbone(tmp_path), pooling, projection=8).eval()
     encoder.init_head(torch.Generator().manual_seed(3))
-    with encoder.converted(torch.bfloat16):
+    with autocast(encoder.device, torch.bfloat16):
         vectors = embed(encoder, tmp_path)
     assert vectors.dtype is torch.float32
     difference = (vectors - embed(encoder, tmp_path)).abs().max()

@@ -15,6 +15,7 @@ from teleport.encoder import attention
 from teleport.encoder.attention import EFFICIENT, FLASH, Packing, takes
 from teleport.encoder.load import load_backbone
 from teleport.encoder.model import TAKE_PACKED, Encoder, compile_layers, layers_of, prepare
+from teleport.encoder.precision import autocast
 
 CPU = torch.device("cpu")
 LENGTHS = np.array([3, 9, 9, 9, 2, 30, 17, 17])
@@ -176,7 +177,7 @@ def test_a_whole_step_takes_the_path_of_cuda(tmp_path, pooling):
     ids_T, _, _ = batch(encoder)
     expected = gradients(encoder, encoder(ids_T, LENGTHS))
     encoder.train().to("meta")
-    with encoder.converted(torch.bfloat16):
+    with autocast(encoder.device, torch.bfloat16):
         vectors = encoder(ids_T, LENGTHS)
     assert vectors.dtype == torch.float32 and vectors.shape == (len(LENGTHS), encoder.dim)
     found = gradients(encoder, vectors)

@@ -16,6 +16,7 @@ from transformers import BertConfig, BertModel
 from teleport.encoder import encode
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.model import Encoder, prepare
+from teleport.encoder.precision import autocast
 from teleport.training import optimizers, step, train
 from teleport.training.data import read_training_set
 from training_world import World
@@ -162,7 +163,7 @@ def test_a_step_of_bert_base_keeps_within_its_budget_of_bytes():
     """8 x (1 + 31), forward and backward, both sides together: a matrix and its gradient are converted once."""
     encoder = bert_base().train()
     lengths = np.concatenate([lengths_of(8, 8, 32, 3), lengths_of(256, 76, 128, 1)])
-    with Traffic() as traffic, encoder.converted(torch.bfloat16):
+    with Traffic() as traffic, autocast(torch.device("meta"), torch.bfloat16):
         encoder(np.ones(lengths.sum(), np.int64), lengths).sum().backward()
     assert 15_000 < lengths.sum() < 21_504
     matrices = sum(weight.ndim == 2 and min(weight.shape) >= 768 for weight in encoder.parameters())

@@ -1,7 +1,6 @@
 """The dual encoder: texts as token ids -> vectors. A model of transformers, a pooling, maybe a head, maybe length 1."""
 
 import copy
-from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -38,7 +37,6 @@ class Encoder(nn.Module):
         self.backbone, self.pooling, self.projection, self.normalize = backbone, pooling, projection, normalize
         if self.packs:
             backbone.set_attn_implementation(PACKED)
-        self.converted_weights = None
         self.head = nn.Identity()
         if projection:  # skip_init: torch's own initialisation would draw from the global random state
             linear = nn.utils.skip_init(nn.Linear, backbone.config.hidden_size, projection)
@@ -77,47 +75,31 @@ class Encoder(nn.Module):
         """The vectors of B texts, float32 [B, D], on the encoder's device; fastest when equal lengths are neighbours.
         ids_T: int64 numpy, those of one text after another, special tokens included; lengths_B: int64 numpy"""
         packing = Packing.of(lengths_B, self.device)
-        hidden_TH = (
-            self.hidden_packed(ids_T, lengths_B, packing) if self.packs else self.hidden_padded(ids_T, lengths_B)
-        )
-        hidden_TH = hidden_TH.to(torch.promote_types(hidden_TH.dtype, torch.float32))
-        lengths, offsets = to_device(packing.lengths, self.device), packing.offsets.long()
-        vectors_BD = self.head(POOLINGS[self.pooling](hidden_TH, offsets, lengths))
-        return functional.normalize(vectors_BD, dim=-1) if self.normalize else vectors_BD
+        if self.packs:
+            arrays = ids_T, positions(ids_T, lengths_B, self.backbone.config)
+            return self.compute(*(to_device(torch.from_numpy(array), self.device) for array in arrays), packing)
+        return self.pooled(self.hidden_padded(ids_T, lengths_B), packing)
 
-    def hidden_packed(self, ids_T, lengths_B, packing):
-        """The last layer's vectors [T, H], of all texts as one row."""
-        positions_T = positions(ids_T, lengths_B, self.backbone.config)
-        ids_1T, positions_1T = (to_device(torch.from_numpy(x[None]), self.device) for x in (ids_T, positions_T))
-        return self.hidden(input_ids=ids_1T, position_ids=positions_1T, packing=packing, use_cache=False)[0]
+    def compute(self, ids_T, positions_T, packing):
+        """As `forward`, from tensors on the device (int64 [T]) and a `Packing`: all texts as one row."""
+        inputs = {"input_ids": ids_T[None], "position_ids": positions_T[None]}
+        return self.pooled(self.backbone(**inputs, packing=packing, use_cache=False).last_hidden_state[0], packing)
 
     def hidden_padded(self, ids_T, lengths_B):
-        """The same of texts as rows that are padded to the longest."""
+        """The last layer's vectors [T, H], of texts as rows that are padded to the longest."""
         within_BS = slots_within(lengths_B)
         ids_BS = in_slots(lengths_B, ids_T, self.backbone.config.pad_token_id or 0)
         ids_BS, mask_BS = (to_device(torch.from_numpy(x.astype(np.int64)), self.device) for x in (ids_BS, within_BS))
-        hidden_BSH = self.hidden(input_ids=ids_BS, attention_mask=mask_BS)
+        hidden_BSH = self.backbone(input_ids=ids_BS, attention_mask=mask_BS).last_hidden_state
         return hidden_BSH.flatten(0, 1)[to_device(torch.from_numpy(np.flatnonzero(within_BS)), self.device)]
 
-    def hidden(self, **inputs):
-        """The last layer's vectors of the backbone, with its weights or the copies of `converted`."""
-        if self.converted_weights is None:
-            return self.backbone(**inputs).last_hidden_state
-        return torch.func.functional_call(self.backbone, self.converted_weights, (), inputs).last_hidden_state
-
-    @contextmanager
-    def converted(self, dtype):
-        """Within the block the backbone computes with copies of its weights in `dtype` (None: with themselves), made
-        once, through which gradients reach the weights. torch.autocast would convert every activation too: on an H100 a
-        step of 8 x (1 + 31) spends its time launching kernels, and took 1.8 times as long so."""
-        if dtype is None or self.converted_weights is not None:
-            yield
-            return
-        self.converted_weights = {name: weight.to(dtype) for name, weight in self.backbone.named_parameters()}
-        try:
-            yield
-        finally:
-            self.converted_weights = None
+    def pooled(self, hidden_TH, packing):
+        """Pooling, head and normalisation, in float32 also under autocast: [T, H] -> [B, D]."""
+        with torch.autocast(hidden_TH.device.type, enabled=False):
+            hidden_TH = hidden_TH.to(torch.promote_types(hidden_TH.dtype, torch.float32))
+            offsets = packing.offsets.long()
+            vectors_BD = self.head(POOLINGS[self.pooling](hidden_TH, offsets, offsets.diff()))
+            return functional.normalize(vectors_BD, dim=-1) if self.normalize else vectors_BD
 
 
 def positions(ids_T, lengths_B, config):

@@ -66,6 +66,14 @@ def faster_in_bf16(device):
     return "amx_bf16" in words or words >= {"avx512_bf16", "AuthenticAMD"}
 
 
+def autocast(device, dtype, cache=True):
+    """The context in which a training computes: float32 weights, which the products see in `dtype` (None: float32).
+    torch converts a weight once in the outermost context, unless `cache` is False, so a step opens one around all its
+    buckets."""
+    enabled = dtype is not None
+    return torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=enabled, cache_enabled=cache)
+
+
 def computed_in(dtype, device, compiled):
     """How vectors or steps are computed, in words, from names and a flag: "bfloat16 on cuda, compiled"."""
     return f"{dtype} on {device}{', compiled' if compiled else ''}"

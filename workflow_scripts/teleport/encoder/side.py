@@ -12,7 +12,7 @@ import torch
 from teleport.arrays import Ragged
 from teleport.encoder.batches import Chunks, in_order, length_buckets
 from teleport.encoder.model import Encoder
-from teleport.encoder.precision import pick_device, to_device
+from teleport.encoder.precision import autocast, pick_device, to_device
 from teleport.encoder.tokens import open_tokens
 from teleport.refusal import Refusal
 
@@ -87,7 +87,7 @@ class Side:
         """Float32 [rows, D] on the encoder's device, in one call."""
         if self.prepared:
             return self.prepared(*self.packed(rows))
-        with self.encoder.converted(self.dtype):
+        with autocast(self.device, self.dtype):
             return self.encoder(*self.packed(rows))
 
     def count_tokens(self, rows):

@@ -2,7 +2,6 @@
 search and several processes are functions of their own."""
 
 import math
-from contextlib import ExitStack
 
 import numpy as np
 import torch
@@ -10,7 +9,8 @@ import torch
 from teleport.arrays import places_of
 from teleport.encoder.batches import in_order
 from teleport.encoder.budget import TOKEN_BUDGET
-from teleport.encoder.precision import to_device
+from teleport.encoder.graphs import Graphs, graphs_fit
+from teleport.encoder.precision import autocast, to_device
 from teleport.encoder.side import Frozen, Side
 from teleport.maxp import chunk_mask, max_over_padded_chunks, pad_chunks
 from teleport.refusal import Refusal
@@ -39,6 +39,9 @@ class Trainer:
         self.optimizer = make_optimizer(self.training.optimizer, self.encoders, self.training.weight_decay)
         self.gradient_norms, self.token_budget = GradientNorms(self.encoders), TOKEN_BUDGET["train"][device.type]
         self.most_chunks = 1 if passages.offsets is None else int(np.diff(passages.offsets).max())
+        # A graph may be replayed once a step (`Graphs`).
+        self.replays = self.training.accumulate == 1 and all(map(graphs_fit, self.trained))
+        self.graphs = {}
         self.masks = [] if live else objective.masks
         self.num_pairs = objective.num_pairs if self.masks else None
 
@@ -127,29 +130,36 @@ class Trainer:
 
     def vectors(self, side, rows):
         """Vectors of a side's texts, float32 [rows, D], with their graph; a frozen side's are read, without one."""
-        if self.training.gradient_caching and not isinstance(side, Frozen):
+        if isinstance(side, Frozen):
+            return side.vectors(rows, self.token_budget)
+        if self.training.gradient_caching:
             return cached_vectors(side, rows, self.token_budget)
+        if self.replays and side.count_tokens(rows) <= self.token_budget:
+            return self.graphs_of(side)(*side.packed(rows))
         return side.vectors(rows, self.token_budget)
 
     def encode(self, query_rows, passage_rows):
-        """Vectors of the queries and of the passages. Weights are converted once for all buckets; where a GPU encodes
-        both sides with one encoder, they go through it together, as its time is that of launching kernels."""
-        with ExitStack() as stack:
-            for encoder, dtype in {side.encoder: side.dtype for side in self.trained}.items():
-                stack.enter_context(encoder.converted(dtype))
-            if self.goes_together(query_rows, passage_rows):
-                both = self.queries.packed(query_rows), self.passages.packed(passage_rows)
-                vectors = self.queries.encoder(*map(np.concatenate, zip(*both, strict=True)))
-                return vectors.split([len(query_rows), len(passage_rows)])
+        """Vectors of the queries and of the passages; where a GPU encodes both sides with one encoder, together."""
+        if self.goes_together(query_rows, passage_rows):
+            both = self.queries.packed(query_rows), self.passages.packed(passage_rows)
+            longer = max(self.queries, self.passages, key=lambda side: side.max_tokens)
+            vectors = self.graphs_of(longer)(*map(np.concatenate, zip(*both, strict=True)))
+            return vectors.split([len(query_rows), len(passage_rows)])
+        with autocast(self.device, self.trained[0].dtype):
             return self.vectors(self.queries, query_rows), self.vectors(self.passages, passage_rows)
 
     def goes_together(self, query_rows, passage_rows):
-        """Whether queries and passages are one bucket."""
-        tied = len(self.trained) == 2 and len(self.encoders) == 1 and self.queries.encoder.packs
-        if self.device.type == "cpu" or self.training.gradient_caching or not tied:
+        """Whether queries and passages are one bucket of one encoder, whose step is a graph."""
+        if not self.replays or len(self.trained) < 2 or len(self.encoders) > 1 or self.training.gradient_caching:
             return False
         tokens = self.queries.count_tokens(query_rows) + self.passages.count_tokens(passage_rows)
         return tokens <= self.token_budget
+
+    def graphs_of(self, side):
+        """The `Graphs` that encode a side; each has its own, as the passes of both sides are under way together."""
+        if side not in self.graphs:
+            self.graphs[side] = Graphs(side.encoder, side.max_tokens, side.dtype)
+        return self.graphs[side]
 
     def own_batch(self, batch):
         """The `Batch` of the queries that this process encodes, with their passages."""
@@ -202,7 +212,7 @@ def cached_vectors(side, rows, token_budget):
 
     def encode_again(vectors):
         after = generator_state()
-        with torch.enable_grad(), side.encoder.converted(side.dtype):
+        with torch.enable_grad(), autocast(side.device, side.dtype):
             for bucket, state in zip(buckets, states, strict=True):
                 set_generator_state(state)
                 again = side.encode(rows[bucket])

@@ -10,8 +10,9 @@ import torch
 from teleport.arrays import open_passages
 from teleport.encoder.checkpoint import write_prompts
 from teleport.encoder.load import load_encoders, save_encoders
-from teleport.encoder.precision import computed_in, pick_device, resolve_precision
-from teleport.encoder.side import Frozen, open_side
+from teleport.encoder.model import compile_layers
+from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision
+from teleport.encoder.side import Frozen, Side, open_side
 from teleport.encoder.tokens import save_lower_case
 from teleport.running.devices import LARGER, out_of_memory
 from teleport.running.log import PROGRESS_SECONDS, log
@@ -80,9 +81,19 @@ def make_trainer(job, data, total, seed, processes=ALONE):
     if encoders[0] is encoders[1] and len(settings.training.trains) == 1:
         encoders = copy.deepcopy(encoders[0]), encoders[1]  # from here on the sides differ
     queries, passages = (make_side(job, *side, device) for side in zip(("query", "passage"), encoders, strict=True))
+    if compiles(job.compile, device, tokens_of(queries, passages, data, total)):
+        for encoder in dict.fromkeys(side.encoder for side in (queries, passages) if isinstance(side, Side)):
+            compile_layers(encoder)
     live = job.load("live").open_search(job, data, passages, processes) if settings.live else None
     objective = open_objective(job, data)
     return Trainer(queries, passages, data, objective, settings, total, seed, device, processes, live)
+
+
+def tokens_of(queries, passages, data, steps):
+    """About how many tokens pass forwards and backwards through encoders in so many steps."""
+    batch = data.batch(0)
+    rows = (queries, batch.queries_Q), (passages, batch.passages_P)
+    return 3 * steps * sum(side.count_tokens(own) for side, own in rows if side.offsets is None)
 
 
 def make_side(job, side, encoder, device):
