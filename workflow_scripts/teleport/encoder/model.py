@@ -10,7 +10,7 @@ from torch.nn import functional
 from teleport.arrays import in_slots, slots_within
 from teleport.encoder.attention import PACKED, Packing
 from teleport.encoder.own_settings import AFTER_PADDING, most_tokens
-from teleport.encoder.precision import to_device
+from teleport.encoder.precision import autocast, to_device
 
 HEAD_STD = 0.02  # of the head's initial weights: ANCE's released code, the value that BERT itself was initialised with
 HEAD = ("Dense", "linear."), ("LayerNorm", "norm.")  # each module's folder (`read_modules`) and prefix of its weights
@@ -95,7 +95,7 @@ class Encoder(nn.Module):
 
     def pooled(self, hidden_TH, packing):
         """Pooling, head and normalisation, in float32 also under autocast: [T, H] -> [B, D]."""
-        with torch.autocast(hidden_TH.device.type, enabled=False):
+        with autocast(hidden_TH.device, None):
             hidden_TH = hidden_TH.to(torch.promote_types(hidden_TH.dtype, torch.float32))
             offsets = packing.offsets.long()
             vectors_BD = self.head(POOLINGS[self.pooling](hidden_TH, offsets, offsets.diff()))

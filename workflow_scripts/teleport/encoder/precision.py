@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -70,8 +71,9 @@ def autocast(device, dtype, cache=True):
     """The context in which a training computes: float32 weights, which the products see in `dtype` (None: float32).
     torch converts a weight once in the outermost context, unless `cache` is False, so a step opens one around all its
     buckets."""
-    enabled = dtype is not None
-    return torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=enabled, cache_enabled=cache)
+    if device.type == "meta":  # on which there is nothing to cast
+        return nullcontext()
+    return torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None, cache_enabled=cache)
 
 
 def computed_in(dtype, device, compiled):

@@ -38,9 +38,8 @@ def index(stage, counts, place):
     if index.kind == "hnsw":
         return Cost(size, memory=BASE + size, mapped=vectors, work=work, lacks="linking the passages of hnsw indexes")
     # k-means compares some vectors with all centroids, several times; adding compares each passage once.
-    centroids, iterations = (
-        (index.numbers[0], IVF_ITERATIONS) if index.kind == "ivf" else (2**index.bits, PQ_ITERATIONS)
-    )
+    inverted = index.kind == "ivf"
+    centroids, iterations = (index.numbers[0], IVF_ITERATIONS) if inverted else (2**index.bits, PQ_ITERATIONS)
     compared = passages + iterations * min(passages, TRAIN_PER_LIST * centroids)
     return Cost(size, BASE + size, vectors, work=work | {"host_flop": search_flop(compared, centroids, dim)})
 
