@@ -11,15 +11,14 @@ import torch
 
 from teleport.collection.reader import read_positives
 from teleport.encoder.load import load_encoders
-from teleport.search.approximate import Decoded
-from teleport.search.exact import Scorer
+from teleport.search.index import Decoded
 from teleport.training import live, train
 from teleport.training.data import read_training_set
-from teleport.training.live import SharedFlat, make_lists, measure
+from teleport.training.live import SharedExact, make_lists, measure
 from teleport.training.parallel import ALONE
 from training_world import LIVE, World, backward, die_at, facts_of, loss_of, losses_of, on_cpu  # noqa: F401
 
-PQ = {"kind": "pq", "m": 4, "bits": 4}
+PQ = "PQ4x4"
 
 
 def lists_of(ids, positives, relevant=None, appends=True):
@@ -72,7 +71,7 @@ def search_together(size, vectors, queries, depth):
     places, barrier = [None] * size, threading.Barrier(size, timeout=30)
 
     def search(rank):
-        return SharedFlat(vectors, torch.device("cpu"), 1, Together(rank, places, barrier)).search(queries, depth)
+        return SharedExact(vectors, torch.device("cpu"), 1, Together(rank, places, barrier)).search(queries, depth)
 
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(search, range(size)))
@@ -96,21 +95,6 @@ def test_passages_that_are_no_more_than_the_depth_are_all_found_together():
     vectors = np.arange(10, dtype=np.float32)[:, None]
     for ids, _ in search_together(3, vectors, np.ones((2, 1), np.float32), 10):
         assert ids.tolist() == [list(range(9, -1, -1))] * 2
-
-
-def test_the_pairs_that_are_scored_do_not_grow_with_the_processes(monkeypatch):
-    rng, pairs = np.random.default_rng(1), []
-    vectors, queries = (rng.standard_normal((n, 16)).astype(np.float32) for n in (2000, 8))
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)  # none is an outlier
-    plain = Scorer.score
-    monkeypatch.setattr(Scorer, "score", lambda self, q, ids, out: (pairs.append(len(ids)), plain(self, q, ids, out)))
-    scored, found = {}, {}
-    for size in (1, 4):
-        found[size] = search_together(size, vectors, queries, 20)[0]
-        scored[size] = sum(pairs)
-        pairs.clear()
-    assert 8 * 20 <= scored[4] <= scored[1] <= 8 * 22
-    np.testing.assert_array_equal(found[4], found[1])
 
 
 def opened(world, **live):
