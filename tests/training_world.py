@@ -203,7 +203,7 @@ class World:
         """Arguments of `job` for a training that searches at every step. search: settings of negatives.live."""
         search = {"depth": 20} | (search or {})
         inputs = self.frozen("passage") | {"negatives": None}
-        settings = IndexSettings(index=search.get("index", {"kind": "flat"}))
+        settings = IndexSettings(index=search.get("index", "Flat"))
         inputs["index"] = self.stages.run(index.run, "index", settings, {"passages": inputs["passages"]})
         return {"training": LIVE | options.pop("training", {}), "inputs": inputs, "live": search} | options
 
